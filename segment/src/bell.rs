@@ -1,0 +1,82 @@
+//! Waking a sleeper without a fence on the sender's path.
+//!
+//! The receiver arms, makes sure that every sender sees it, looks at its rings once more, and only then sleeps. The
+//! sender publishes, then looks whether the receiver is armed. Between those two the processor must not swap the
+//! sender's store and load; a fence there would make every message wait for its own cache miss. So the fence is
+//! asymmetric: the sender only keeps the compiler from swapping ([`light_fence`]), and the receiver, who is about to
+//! sleep anyway, makes every running thread of every registered process execute a fence for it (`membarrier`,
+//! [`heavy_fence`]).
+//!
+//! The armed word has one writer, the receiver, and the socket that wakes it belongs to this one channel: a hostile peer
+//! can neither disarm it for others nor swallow a wake-up of others. (A futex or an event that several peers share could
+//! be reset by any of them; an event of one peer could be made to block whoever rings it.)
+
+#[cfg(loom)]
+use crate::sync::{Ordering, fence};
+
+/// Keeps the store that published a message before the load that looks whether the receiver is armed. Costs nothing at
+/// run time; works only together with [`heavy_fence`] on the other side.
+#[inline]
+pub fn light_fence() {
+    #[cfg(not(loom))]
+    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}
+
+/// How the receiver makes its armed word seen before it looks at its rings for the last time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fence {
+    /// The kernel runs a fence on every core that runs a registered process.
+    Expedited,
+    /// The kernel lacks that; it waits until every core has passed through the scheduler (milliseconds).
+    Slow,
+    /// The kernel has neither: the receiver may not sleep longer than [`NAP_MS`].
+    None,
+}
+
+/// Longest sleep, in milliseconds, where the kernel has no `membarrier` at all.
+pub const NAP_MS: i32 = 1;
+
+#[cfg(not(loom))]
+mod kernel {
+    use super::Fence;
+    use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
+
+    /// Registers this process, so that others' heavy fences reach its threads, and says which fence it can use itself.
+    #[must_use]
+    pub fn register() -> Fence {
+        let offered = membarrier_query();
+        if offered.contains(rustix::thread::MembarrierQuery::REGISTER_GLOBAL_EXPEDITED)
+            && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
+        {
+            Fence::Expedited
+        } else if offered.contains(rustix::thread::MembarrierQuery::GLOBAL) {
+            Fence::Slow
+        } else {
+            Fence::None
+        }
+    }
+
+    /// Makes every store of this thread visible to, and every earlier store visible from, all running threads that
+    /// share memory with it. One system call; microseconds with [`Fence::Expedited`].
+    ///
+    /// # Panics
+    /// If the kernel refuses a command that it offered when this process registered.
+    pub fn heavy_fence(fence: Fence) {
+        let command = match fence {
+            Fence::Expedited => MembarrierCommand::GlobalExpedited,
+            Fence::Slow => MembarrierCommand::Global,
+            Fence::None => return core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst),
+        };
+        membarrier(command).expect("membarrier was offered by this kernel");
+    }
+}
+#[cfg(not(loom))]
+pub use kernel::{heavy_fence, register};
+
+/// Stands in for the system call under loom.
+#[cfg(loom)]
+pub fn heavy_fence(_fence: Fence) {
+    fence(Ordering::SeqCst);
+}

@@ -1,0 +1,231 @@
+//! The two halves of a channel's memory: what we own, and what the peer owns.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use cutthrough_wire::layout::{Layout, Line, RECORDS, RUNS, Sizes};
+use cutthrough_wire::token::{Place, TOKENS};
+
+use crate::map::{Array, MapError, Mapping, OwnArray, Writers};
+use crate::record::Words;
+use crate::sync::{AtomicU64, Ordering, Slot};
+
+/// Words of all the counters at the start of the out memory.
+const LINE_WORDS: usize = 4096 / 8;
+
+/// Index of a line's word among them.
+const fn word(line: Line) -> usize {
+    line as usize * 16
+}
+
+/// Memory of our own: we write the out memory alone; the landing memory the peer writes too.
+#[derive(Debug)]
+pub struct Own {
+    lines: OwnArray<AtomicU64>,
+    out: Arc<Mapping>,
+    landing: Arc<Mapping>,
+    layout: Layout,
+}
+
+/// The files that let the peer map our memory.
+#[derive(Debug)]
+pub struct Files {
+    /// The out memory: can be mapped for reading only.
+    pub out: OwnedFd,
+    /// The landing memory.
+    pub landing: OwnedFd,
+}
+
+impl Own {
+    /// Makes the memory of one side of a channel.
+    ///
+    /// # Errors
+    /// [`MapError`], if there is none to be had.
+    pub fn create(sizes: &Sizes, layout: Layout) -> Result<(Self, Files), MapError> {
+        let align = u64::from(sizes.page_bytes);
+        let (out, out_file) = Mapping::create("cutthrough.out", layout.out_bytes, align, Writers::Maker)?;
+        let (landing, landing_file) =
+            Mapping::create("cutthrough.landing", layout.landing_bytes, align, Writers::Both)?;
+        let lines = OwnArray::new(&out, 0, LINE_WORDS);
+        Ok((Self { lines, out, landing, layout }, Files { out: out_file, landing: landing_file }))
+    }
+
+    /// Publishes one of our counters.
+    ///
+    /// SYNC POINT counter: the release pairs with the acquire in [`Peer::get`].
+    #[inline]
+    pub fn set(&self, line: Line, value: u64) {
+        self.lines[word(line)].store(value, Ordering::Release);
+    }
+
+    /// One of our own counters.
+    #[must_use]
+    pub fn get(&self, line: Line) -> u64 {
+        self.lines[word(line)].load(Ordering::Relaxed)
+    }
+
+    /// Tells the peer the fewest bytes that are worth a pulse to us.
+    pub fn set_minpulse(&self, bytes: u64) {
+        self.lines[word(Line::Drained) + 1].store(bytes, Ordering::Relaxed);
+    }
+
+    /// Our ring of slots.
+    #[must_use]
+    pub fn slots(&self, count: u32) -> OwnArray<Slot> {
+        OwnArray::new(&self.out, self.layout.slots, count as usize)
+    }
+
+    /// Our ring of runs.
+    #[must_use]
+    pub fn runs(&self) -> OwnArray<AtomicU64> {
+        OwnArray::new(&self.out, self.layout.runs, RUNS as usize)
+    }
+
+    /// Our free ring: runs of our landing pages, posted for the peer.
+    #[must_use]
+    pub fn free(&self) -> OwnArray<AtomicU64> {
+        OwnArray::new(&self.out, self.layout.free, RECORDS as usize)
+    }
+
+    /// Our return ring: lends of the peer that we are done with.
+    #[must_use]
+    pub fn returns(&self) -> OwnArray<AtomicU64> {
+        OwnArray::new(&self.out, self.layout.returns, RECORDS as usize)
+    }
+
+    /// Writes a token's place, then its key: the sender reads the key first.
+    pub fn set_token(&self, index: u16, key: u64, place: Place) {
+        let entry = self.layout.tokens + u64::from(index % TOKENS) * 16;
+        self.out.word(entry + 8).store(place.to_word(), Ordering::Relaxed);
+        self.out.word(entry).store(key, Ordering::Release);
+    }
+
+    /// Takes a token's key away.
+    pub fn clear_token(&self, index: u16) {
+        self.out.word(self.layout.tokens + u64::from(index % TOKENS) * 16).store(0, Ordering::SeqCst);
+    }
+
+    /// Says that we are about to write into the peer's token `index`, or no longer (key 0).
+    pub fn set_claim(&self, index: u16, key: u64) {
+        self.out.word(self.layout.claims + u64::from(index % TOKENS) * 8).store(key, Ordering::SeqCst);
+    }
+
+    /// The out memory and where its staging ring starts.
+    #[must_use]
+    pub fn staging(&self) -> (Arc<Mapping>, u64) {
+        (Arc::clone(&self.out), self.layout.staging)
+    }
+
+    /// The out memory and where its pool starts.
+    #[must_use]
+    pub fn pool(&self) -> (Arc<Mapping>, u64) {
+        (Arc::clone(&self.out), self.layout.pool)
+    }
+
+    /// The landing memory.
+    #[must_use]
+    pub fn landing(&self) -> Arc<Mapping> {
+        Arc::clone(&self.landing)
+    }
+}
+
+/// The peer's memory. What is read here is alleged.
+#[derive(Debug)]
+pub struct Peer {
+    lines: Array<AtomicU64>,
+    out: Arc<Mapping>,
+    landing: Arc<Mapping>,
+    layout: Layout,
+}
+
+impl Peer {
+    /// Maps the peer's memory: its out memory for reading, its landing memory for writing too.
+    ///
+    /// # Errors
+    /// [`MapError`], if the files are not what the peer's sizes promise.
+    pub fn open(out: BorrowedFd<'_>, landing: BorrowedFd<'_>, sizes: &Sizes, layout: Layout) -> Result<Self, MapError> {
+        let align = u64::from(sizes.page_bytes);
+        let out = Mapping::open(out.as_fd(), layout.out_bytes, align, false)?;
+        let landing = Mapping::open(landing.as_fd(), layout.landing_bytes, align, true)?;
+        let lines = Array::new(&out, 0, LINE_WORDS);
+        Ok(Self { lines, out, landing, layout })
+    }
+
+    /// One of the peer's counters.
+    ///
+    /// SYNC POINT counter: the acquire pairs with the release in [`Own::set`].
+    #[must_use]
+    #[inline]
+    pub fn get(&self, line: Line) -> u64 {
+        self.lines.load_acquire(word(line))
+    }
+
+    /// Whether the peer sleeps and wants to be woken. One load of a line that hardly ever changes.
+    #[must_use]
+    #[inline]
+    pub fn armed(&self) -> bool {
+        self.lines.load(word(Line::Armed)) != 0
+    }
+
+    /// The fewest bytes that are worth a pulse to the peer.
+    #[must_use]
+    pub fn minpulse(&self) -> u64 {
+        self.lines.load(word(Line::Drained) + 1)
+    }
+
+    /// The peer's ring of slots.
+    #[must_use]
+    pub fn slots(&self, count: u32) -> Array<Slot> {
+        Array::new(&self.out, self.layout.slots, count as usize)
+    }
+
+    /// The peer's ring of runs.
+    #[must_use]
+    pub fn runs(&self) -> Array<AtomicU64> {
+        Array::new(&self.out, self.layout.runs, RUNS as usize)
+    }
+
+    /// The peer's free ring.
+    #[must_use]
+    pub fn free(&self) -> Array<AtomicU64> {
+        Array::new(&self.out, self.layout.free, RECORDS as usize)
+    }
+
+    /// The peer's return ring.
+    #[must_use]
+    pub fn returns(&self) -> Array<AtomicU64> {
+        Array::new(&self.out, self.layout.returns, RECORDS as usize)
+    }
+
+    /// The place of the peer's token `index`, if it holds `key` now.
+    #[must_use]
+    pub fn token(&self, index: u16, key: u64) -> Option<Place> {
+        let entry = self.layout.tokens + u64::from(index % TOKENS) * 16;
+        let held = self.out.word(entry).load(Ordering::SeqCst);
+        (held == key && key != 0).then(|| Place::from_word(self.out.word(entry + 8).load(Ordering::Relaxed)))
+    }
+
+    /// The key that the peer claims to be writing into our token `index`; 0 if none.
+    #[must_use]
+    pub fn claim(&self, index: u16) -> u64 {
+        self.out.word(self.layout.claims + u64::from(index % TOKENS) * 8).load(Ordering::SeqCst)
+    }
+
+    /// The out memory and where its staging ring starts.
+    #[must_use]
+    pub fn staging(&self) -> (Arc<Mapping>, u64) {
+        (Arc::clone(&self.out), self.layout.staging)
+    }
+
+    /// The out memory and where its pool starts.
+    #[must_use]
+    pub fn pool(&self) -> (Arc<Mapping>, u64) {
+        (Arc::clone(&self.out), self.layout.pool)
+    }
+
+    /// The landing memory.
+    #[must_use]
+    pub fn landing(&self) -> Arc<Mapping> {
+        Arc::clone(&self.landing)
+    }
+}

@@ -1,0 +1,24 @@
+//! The shared memory of a channel, and the one home of the unsafe code that touches it.
+//!
+//! In the order in which a message meets them: [`map`] makes and maps memory, [`half`] names its parts, [`pool`] and [`page`]
+//! lend out runs of pages, [`stage`] is the ring that private payloads are pulsed through, [`ring`] carries the slots of
+//! control messages, [`record`] carries single words back and forth, [`bell`] wakes a sleeper.
+//!
+//! Two rules make the protection. What a side can write is written by that side alone: every piece of memory has one
+//! writer, and the other side maps it read-only (only landing pages are writable by both). And what the other side
+//! wrote is never a reference: it is loaded word by word through atomics, or copied out as bytes, because it may
+//! change at any instant.
+
+pub mod bell;
+#[cfg(not(loom))]
+pub mod half;
+#[cfg(not(loom))]
+pub mod map;
+#[cfg(not(loom))]
+pub mod page;
+pub mod pool;
+pub mod record;
+pub mod ring;
+#[cfg(not(loom))]
+pub mod stage;
+pub mod sync;

@@ -1,0 +1,346 @@
+//! Makes shared memory, passes it, maps it.
+//!
+//! All memory is a sealed memory file: it cannot shrink under a reader (which would end it with SIGBUS), it has no name
+//! in any file system, and it is gone when the last process that maps it is gone, however that process ended.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use crate::record::Words;
+use crate::ring::Slots;
+use crate::sync::{AtomicU64, Ordering, Slot, prefetch_write};
+
+/// Why memory could not be made or mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// The kernel gave no memory file.
+    #[error("no shared memory: {0} (memory limit of the container or `ulimit -v` reached?)")]
+    Create(Errno),
+    /// The kernel did not map it.
+    #[error("shared memory of {bytes} bytes cannot be mapped: {source} (raise `ulimit -v`, or choose smaller pools)")]
+    Map {
+        /// How much was asked for.
+        bytes: u64,
+        /// What the kernel said.
+        source: Errno,
+    },
+    /// The peer's file is smaller than its hello says.
+    #[error("the peer's memory has {have} bytes and needs {need}")]
+    TooSmall {
+        /// Bytes of the file.
+        have: u64,
+        /// Bytes that the hello's sizes need.
+        need: u64,
+    },
+    /// The peer's file could still shrink.
+    #[error("the peer's memory is not sealed against shrinking")]
+    NotSealed,
+}
+
+/// Who may write a memory file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writers {
+    /// The maker alone: whoever gets the file can only map it for reading.
+    Maker,
+    /// Whoever gets the file.
+    Both,
+}
+
+/// A stretch of memory that other processes map too. Unmapped when dropped.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+    writable: bool,
+}
+
+// SAFETY: the mapping is plain memory, reached through atomics or through copies of bytes only.
+unsafe impl Send for Mapping {}
+// SAFETY: as above; no method hands out a reference to plain bytes through `&self`, except `slice_mut`, whose contract
+// asks for exclusive use.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Makes `bytes` of zeroed shared memory, aligned to `align`, and the file to pass to the peer. Pages cost memory
+    /// only once they are touched. `name` shows in `/proc/PID/maps`.
+    ///
+    /// # Errors
+    /// [`MapError::Create`] or [`MapError::Map`].
+    pub fn create(name: &str, bytes: u64, align: u64, writers: Writers) -> Result<(Arc<Self>, OwnedFd), MapError> {
+        let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(MapError::Create)?;
+        ftruncate(&file, bytes).map_err(MapError::Create)?;
+        let mapping = Self::map(file.as_fd(), bytes, align, true)?;
+        let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        if writers == Writers::Maker {
+            seals |= SealFlags::FUTURE_WRITE;
+        }
+        fcntl_add_seals(&file, seals).map_err(MapError::Create)?;
+        Ok((mapping, file))
+    }
+
+    /// Maps memory that a peer has made: for reading, or, where it may, for writing too.
+    ///
+    /// # Errors
+    /// Any [`MapError`]; the peer's file is checked for its size and for the seal against shrinking first.
+    pub fn open(file: BorrowedFd<'_>, bytes: u64, align: u64, writable: bool) -> Result<Arc<Self>, MapError> {
+        let seals = fcntl_get_seals(file).map_err(|_| MapError::NotSealed)?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(MapError::NotSealed);
+        }
+        let have = fstat(file).map_err(MapError::Create)?.st_size;
+        let have = u64::try_from(have).unwrap_or(0);
+        if have < bytes {
+            return Err(MapError::TooSmall { have, need: bytes });
+        }
+        Self::map(file, bytes, align, writable)
+    }
+
+    fn map(file: BorrowedFd<'_>, bytes: u64, align: u64, writable: bool) -> Result<Arc<Self>, MapError> {
+        let failed = move |source| MapError::Map { bytes, source };
+        let bytes = usize::try_from(bytes).map_err(|_| failed(Errno::NOMEM))?;
+        let length = mapped_length(bytes);
+        let align = usize::try_from(align).map_err(|_| failed(Errno::NOMEM))?;
+        let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+        // Reserve more than needed, so that an aligned stretch lies within, map the file there, and give the rest back.
+        let slack = length.checked_add(align).ok_or(failed(Errno::NOMEM))?;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nobody's memory.
+        let reserved = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), slack, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+        }
+        .map_err(failed)?;
+        let before = reserved.addr().next_multiple_of(align) - reserved.addr();
+        let base = reserved.wrapping_byte_add(before);
+        // SAFETY: `base..base+length` lies within the reservation just made, which nobody else knows of.
+        let mapped = unsafe { mmap(base, length, protection, MapFlags::SHARED | MapFlags::FIXED, file, 0) };
+        let (head, tail) = match mapped {
+            Ok(_) => (before, slack - before - length),
+            Err(_) => (slack, 0),
+        };
+        for (start, len) in [(reserved, head), (base.wrapping_byte_add(length), tail)] {
+            if len > 0 {
+                // SAFETY: the unused head and tail of the reservation, or all of it if the file could not be mapped.
+                let _ = unsafe { munmap(start, len) };
+            }
+        }
+        let base = NonNull::new(mapped.map_err(failed)?.cast::<u8>()).ok_or(failed(Errno::NOMEM))?;
+        if align >= 2 << 20 {
+            // SAFETY: advice about our own mapping; whether huge pages come is up to the kernel.
+            let _ = unsafe { madvise(base.as_ptr().cast(), length, Advice::LinuxHugepage) };
+        }
+        Ok(Arc::new(Self { base, bytes, writable }))
+    }
+
+    /// Address of `bytes` bytes at `offset`.
+    ///
+    /// # Panics
+    /// If they do not lie within the mapping.
+    #[inline]
+    fn at(&self, offset: u64, bytes: usize) -> *mut u8 {
+        let inside =
+            usize::try_from(offset).ok().filter(|start| start.checked_add(bytes).is_some_and(|end| end <= self.bytes));
+        let start = inside.expect("an offset within the mapping");
+        self.base.as_ptr().wrapping_add(start)
+    }
+
+    /// The word at `offset`.
+    ///
+    /// # Panics
+    /// If it is not aligned or not within the mapping.
+    #[inline]
+    pub fn word(&self, offset: u64) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8), "a word is aligned");
+        // SAFETY: within the mapping (checked by `at`), aligned, and reached through atomics only. A load from a page
+        // that is mapped for reading only is allowed; stores go through `Own`, which maps for writing.
+        unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
+    }
+
+    /// Copies `bytes` into the mapping, asking for ownership of the destination's lines block by block first: a line
+    /// that the other core has read costs a transfer, and asked for ahead the transfers overlap.
+    ///
+    /// # Panics
+    /// If the bytes would not lie within the mapping, or it is mapped for reading only.
+    pub fn copy_in(&self, offset: u64, bytes: &[u8]) {
+        assert!(self.writable, "mapped for reading only");
+        let to = self.at(offset, bytes.len());
+        for (place, block) in bytes.chunks(BLOCK).enumerate() {
+            let to = to.wrapping_add(place * BLOCK);
+            for line in (0..block.len()).step_by(64) {
+                prefetch_write(to.wrapping_add(line));
+            }
+            // SAFETY: source is a slice, destination lies within the mapping (checked above); a slice of ordinary memory
+            // cannot overlap a mapping that nobody has a slice of. The other process may read or write these bytes
+            // meanwhile: it sees, or leaves, some mixture, and no reference to them exists here.
+            unsafe { std::ptr::copy_nonoverlapping(block.as_ptr(), to, block.len()) };
+        }
+    }
+
+    /// Copies bytes out of the mapping.
+    ///
+    /// # Panics
+    /// If they do not lie within the mapping.
+    #[inline]
+    pub fn copy_out(&self, offset: u64, bytes: &mut [u8]) {
+        let from = self.at(offset, bytes.len());
+        // SAFETY: as in `copy_in`, the other way round: what comes out is some bytes, whatever the other side does.
+        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+    }
+
+    /// Copies between two mappings, which may be the same one.
+    ///
+    /// # Panics
+    /// If either range is not within its mapping, or the destination is mapped for reading only.
+    pub fn copy_across(from: &Self, from_offset: u64, to: &Self, to_offset: u64, bytes: usize) {
+        assert!(to.writable, "mapped for reading only");
+        let source = from.at(from_offset, bytes);
+        let target = to.at(to_offset, bytes);
+        // SAFETY: both ranges lie within their mappings; `copy` allows them to overlap; see `copy_in` for other writers.
+        unsafe { std::ptr::copy(source, target, bytes) };
+    }
+
+    /// Bytes that only this process writes, as a slice.
+    ///
+    /// # Safety
+    /// The memory must have been made here for one writer ([`Writers::Maker`]), and nobody else in this process may use
+    /// the range while the slice lives.
+    ///
+    /// # Panics
+    /// If the range is not within the mapping, or it is mapped for reading only.
+    #[allow(clippy::mut_from_ref, reason = "the contract asks for exclusive use of the range")]
+    pub unsafe fn slice_mut(&self, offset: u64, bytes: usize) -> &mut [u8] {
+        assert!(self.writable, "mapped for reading only");
+        // SAFETY: within the mapping; exclusive by the caller's word; other processes cannot write it.
+        unsafe { std::slice::from_raw_parts_mut(self.at(offset, bytes), bytes) }
+    }
+
+    /// Address of a byte, for those who must hand it to a system call or to foreign code.
+    ///
+    /// # Panics
+    /// If the range is not within the mapping.
+    #[must_use]
+    pub fn address(&self, offset: u64, bytes: usize) -> *const u8 {
+        self.at(offset, bytes)
+    }
+}
+
+/// Bytes copied at a time in [`Mapping::copy_in`]: few enough that the lines asked for are still there when the copy
+/// comes to them.
+const BLOCK: usize = 2048;
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `map`, and with the last owner gone no reference into it is left.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), mapped_length(self.bytes)) };
+    }
+}
+
+/// Bytes of address space that `bytes` of memory take: whole small pages, at least one.
+const fn mapped_length(bytes: usize) -> usize {
+    (if bytes == 0 { 1 } else { bytes }).next_multiple_of(4096)
+}
+
+/// An array in a mapping: slots or words. Keeps the mapping alive.
+#[derive(Debug)]
+pub struct Array<T> {
+    start: NonNull<T>,
+    count: usize,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: an array of atomics in a mapping that is itself Send and Sync.
+unsafe impl<T: Sync> Send for Array<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Array<T> {}
+
+/// What may lie in an [`Array`]: types made of atomics alone, valid with any bytes.
+///
+/// # Safety
+/// Every bit pattern is a valid value, and all access goes through atomics.
+pub unsafe trait Shared: Sync {}
+// SAFETY: a 64-bit atomic.
+unsafe impl Shared for AtomicU64 {}
+// SAFETY: an array of 64-bit atomics.
+unsafe impl Shared for Slot {}
+
+impl<T: Shared> Array<T> {
+    /// `count` values at `offset`.
+    ///
+    /// # Panics
+    /// If they are not aligned or not within the mapping.
+    #[must_use]
+    pub fn new(mapping: &Arc<Mapping>, offset: u64, count: usize) -> Self {
+        let start = mapping.at(offset, count * size_of::<T>()).cast::<T>();
+        assert!(start.is_aligned(), "an array is aligned");
+        let start = NonNull::new(start).expect("a mapping is never at address zero");
+        Self { start, count, _mapping: Arc::clone(mapping) }
+    }
+
+    #[inline]
+    fn slice(&self) -> &[T] {
+        // SAFETY: within the mapping and aligned (checked when made), alive as long as the mapping that we keep, and any
+        // bytes are valid values of `T: Shared`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
+}
+
+impl Array<AtomicU64> {
+    /// The word with this index, with everything that was written before it.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    #[inline]
+    #[must_use]
+    pub fn load_acquire(&self, index: usize) -> u64 {
+        self.slice()[index].load(Ordering::Acquire)
+    }
+}
+
+/// An array in memory of our own, to be written.
+#[derive(Debug)]
+pub struct OwnArray<T>(Array<T>);
+
+impl<T: Shared> OwnArray<T> {
+    /// Wraps an array of a mapping that this process made.
+    ///
+    /// # Panics
+    /// If it is mapped for reading only.
+    #[must_use]
+    pub fn new(mapping: &Arc<Mapping>, offset: u64, count: usize) -> Self {
+        assert!(mapping.writable, "mapped for reading only");
+        Self(Array::new(mapping, offset, count))
+    }
+}
+
+impl<T: Shared> std::ops::Deref for OwnArray<T> {
+    type Target = [T];
+    #[inline]
+    fn deref(&self) -> &[T] {
+        self.0.slice()
+    }
+}
+
+impl Slots for Array<Slot> {
+    #[inline]
+    fn count(&self) -> usize {
+        self.count
+    }
+    #[inline]
+    fn slot(&self, index: usize) -> &Slot {
+        &self.slice()[index]
+    }
+}
+
+impl Words for Array<AtomicU64> {
+    #[inline]
+    fn count(&self) -> usize {
+        self.count
+    }
+    #[inline]
+    fn load(&self, index: usize) -> u64 {
+        self.slice()[index].load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,303 @@
+//! Pages by ownership: a page to be filled and sent, and pages that have arrived.
+//!
+//! A value of these types *is* the right to its pages. Dropping it gives the right back, by way of a [`Shelf`] that the
+//! channel clears when it is next used: pages may be dropped on another thread, and after their channel is gone.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::map::Mapping;
+use crate::pool::Pool;
+
+/// Something that a dropped value gives back to its channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// A page of our pool that was not sent.
+    Page {
+        /// First page of the run.
+        first: u32,
+        /// Pages of the run.
+        count: u32,
+    },
+    /// Pages of the peer's pool, lent to us under this number.
+    Lend {
+        /// The peer's number.
+        number: u64,
+    },
+    /// A run of our landing pages that was posted under this number.
+    Posted {
+        /// Our number.
+        id: u16,
+    },
+    /// Landing pages that a token named.
+    Landing {
+        /// First page of the run.
+        first: u32,
+        /// Pages of the run.
+        count: u32,
+    },
+    /// A payload in the staging ring that nobody will read.
+    Unread {
+        /// Its number.
+        ticket: u64,
+    },
+}
+
+/// Where dropped values leave what they give back.
+#[derive(Debug, Default)]
+pub struct Shelf {
+    filled: AtomicBool,
+    items: Mutex<Vec<Release>>,
+}
+
+impl Shelf {
+    /// Leaves something.
+    pub fn put(&self, item: Release) {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner).push(item);
+        self.filled.store(true, Ordering::Release);
+    }
+
+    /// Whether anything lies here. One load.
+    #[inline]
+    #[must_use]
+    pub fn filled(&self) -> bool {
+        self.filled.load(Ordering::Relaxed)
+    }
+
+    /// Moves everything that lies here to `into`.
+    pub fn clear(&self, into: &mut Vec<Release>) {
+        self.filled.store(false, Ordering::Relaxed);
+        into.append(&mut self.items.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// The pool of pages that one side of a channel sends by reference. Only this process can write them.
+#[derive(Debug)]
+pub struct Pages {
+    pool: Pool,
+    mapping: Arc<Mapping>,
+    start: u64,
+    page_bytes: u32,
+    shelf: Arc<Shelf>,
+}
+
+impl Pages {
+    /// The pool of `pages` pages at `start` in a mapping that only this process writes and nobody else lends from.
+    #[must_use]
+    pub fn new((mapping, start): (Arc<Mapping>, u64), pages: u32, page_bytes: u32, shelf: Arc<Shelf>) -> Self {
+        Self { pool: Pool::new(pages), mapping, start, page_bytes, shelf }
+    }
+
+    /// A run of pages for `bytes` bytes, to be filled. What it holds at first is left over from earlier use.
+    pub fn take(&mut self, bytes: usize) -> Option<Page> {
+        let count = u32::try_from(bytes.max(1).div_ceil(self.page_bytes as usize)).ok()?;
+        let first = self.pool.take(count)?;
+        let offset = self.start + u64::from(first) * u64::from(self.page_bytes);
+        Some(Page {
+            mapping: Arc::clone(&self.mapping),
+            offset,
+            bytes,
+            first,
+            count,
+            shelf: Some(Arc::clone(&self.shelf)),
+        })
+    }
+
+    /// Takes a run back.
+    ///
+    /// # Panics
+    /// If it was not taken.
+    pub fn give(&mut self, first: u32, count: u32) {
+        self.pool.give(first, count);
+    }
+
+    /// Pages that are out.
+    #[must_use]
+    pub const fn lent(&self) -> u32 {
+        self.pool.lent()
+    }
+}
+
+/// Pages of our own, to be written in place and then sent: contiguous memory. Dropped unsent, they go back to the pool.
+#[derive(Debug)]
+pub struct Page {
+    mapping: Arc<Mapping>,
+    offset: u64,
+    bytes: usize,
+    first: u32,
+    count: u32,
+    shelf: Option<Arc<Shelf>>,
+}
+
+impl Page {
+    /// Whether this page belongs to the pool with this shelf: pages go only through the channel they were taken from.
+    #[must_use]
+    pub fn belongs_to(&self, shelf: &Arc<Shelf>) -> bool {
+        self.shelf.as_ref().is_some_and(|own| Arc::ptr_eq(own, shelf))
+    }
+
+    /// Sends fewer bytes than were asked for.
+    pub fn truncate(&mut self, bytes: usize) {
+        self.bytes = self.bytes.min(bytes);
+    }
+
+    /// First page, number of pages and bytes in use; the run is the caller's to give back now.
+    #[must_use]
+    pub fn into_run(mut self) -> (u32, u32, usize) {
+        self.shelf = None;
+        (self.first, self.count, self.bytes)
+    }
+}
+
+impl Deref for Page {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the pool gave this run to this value alone, and only this process can write the mapping; see
+        // `Pages::new`. `&self` keeps every `&mut` away.
+        unsafe { self.mapping.slice_mut(self.offset, self.bytes) }
+    }
+}
+
+impl DerefMut for Page {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and `&mut self` is exclusive.
+        unsafe { self.mapping.slice_mut(self.offset, self.bytes) }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        if let Some(shelf) = self.shelf.take() {
+            shelf.put(Release::Page { first: self.first, count: self.count });
+        }
+    }
+}
+
+/// Runs of pages of one payload: one, or a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Runs {
+    /// First page and number of pages.
+    One(u32, u32),
+    /// The same, several times.
+    Many(Vec<(u32, u32)>),
+}
+
+impl Runs {
+    /// The runs as a slice of (first, count).
+    fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let (one, many) = match self {
+            Self::One(first, count) => (Some((*first, *count)), [].as_slice()),
+            Self::Many(runs) => (None, runs.as_slice()),
+        };
+        one.into_iter().chain(many.iter().copied())
+    }
+}
+
+/// A payload that has arrived in pages which both sides see. It is never a slice: the peer may still write there, so
+/// bytes are copied out (or looked at through a raw pointer by those who know what that means).
+#[derive(Debug)]
+pub struct Landed {
+    mapping: Arc<Mapping>,
+    start: u64,
+    page_bytes: u32,
+    runs: Runs,
+    bytes: usize,
+    release: Vec<Release>,
+    shelf: Arc<Shelf>,
+}
+
+impl Landed {
+    /// A payload of `bytes` bytes in `runs` of the pages at `start`, which the caller has checked.
+    #[must_use]
+    pub fn new(
+        (mapping, start): (Arc<Mapping>, u64),
+        page_bytes: u32,
+        runs: Runs,
+        bytes: usize,
+        release: Vec<Release>,
+        shelf: Arc<Shelf>,
+    ) -> Self {
+        Self { mapping, start, page_bytes, runs, bytes, release, shelf }
+    }
+
+    /// Bytes of the payload.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether the payload has no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Copies `into.len()` bytes out, from `offset` on.
+    ///
+    /// # Panics
+    /// If they reach beyond the payload.
+    pub fn read_at(&self, offset: usize, into: &mut [u8]) {
+        let end = offset.checked_add(into.len());
+        assert!(end.is_some_and(|end| end <= self.bytes), "reading beyond the payload");
+        let mut rest = into;
+        let mut skip = offset as u64;
+        for (first, count) in self.runs.iter() {
+            let have = u64::from(count) * u64::from(self.page_bytes);
+            if skip >= have {
+                skip -= have;
+                continue;
+            }
+            let len = rest.len().min(usize::try_from(have - skip).unwrap_or(usize::MAX));
+            let (now, later) = rest.split_at_mut(len);
+            self.mapping.copy_out(self.start + u64::from(first) * u64::from(self.page_bytes) + skip, now);
+            rest = later;
+            skip = 0;
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// The payload, copied out.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.bytes];
+        self.read_at(0, &mut bytes);
+        bytes
+    }
+
+    /// Copies the payload into other memory of this process, at `offset`.
+    ///
+    /// # Panics
+    /// If it does not fit there, or that memory cannot be written.
+    pub fn copy_to(&self, to: &Mapping, offset: u64) {
+        let mut done = 0;
+        for (first, count) in self.runs.iter() {
+            let len = (self.bytes - done).min(count as usize * self.page_bytes as usize);
+            let from = self.start + u64::from(first) * u64::from(self.page_bytes);
+            Mapping::copy_across(&self.mapping, from, to, offset + done as u64, len);
+            done += len;
+        }
+    }
+
+    /// Where the payload lies, for a system call or foreign code: address and bytes of each contiguous piece. The peer
+    /// may write there at any time.
+    pub fn pieces(&self) -> impl Iterator<Item = (*const u8, usize)> + '_ {
+        let mut left = self.bytes;
+        self.runs.iter().filter_map(move |(first, count)| {
+            let len = left.min(count as usize * self.page_bytes as usize);
+            left -= len;
+            let offset = self.start + u64::from(first) * u64::from(self.page_bytes);
+            (len > 0).then(|| (self.mapping.address(offset, len), len))
+        })
+    }
+}
+
+impl Drop for Landed {
+    fn drop(&mut self) {
+        for item in self.release.drain(..) {
+            self.shelf.put(item);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The ring of slots: one writer, one reader, the writer trusted with nothing but its own memory.
+//!
+//! ```text
+//!         taken by the reader        published             free
+//!   ... [ 5 | 6 | 7 ]            [ 8* | 9* | 10* ]       [ 11 | 12 | ...
+//!                     reader looks here ^         writer writes here ^
+//! ```
+//!
+//! A message is published by the stamp in its own slot: its number + 1, stored with release, loaded with acquire. There
+//! is no index to fetch, so a lone message costs one transfer of its two cache lines. How far the reader has come is
+//! told to the writer now and then, through a counter in the reader's own memory; the writer looks at it only when it
+//! believes the ring to be full.
+
+use core::ops::Deref;
+
+use cutthrough_wire::slot::{CONTROL_MAX, CONTROL_WORD, SLOT_WORDS};
+
+use crate::sync::{Ordering, Slot, prefetch_write};
+
+/// How many slots ahead the writer asks for ownership of the cache lines. Measured: 3 to 8 are alike, 0 is four times
+/// slower in a stream, and 1 or 2 takes the line away from a reader that polls it.
+const AHEAD: u64 = 4;
+
+/// The peer's counter cannot be true: it ran backwards, or beyond what was sent (rule P2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Impossible;
+
+/// Checks a counter that the other side wrote: it may only grow, and never beyond `limit`. Both are compared as
+/// distances from what was last seen, so that no value can overflow anything.
+///
+/// # Errors
+/// [`Impossible`], if the counter is outside `previous..=limit`.
+#[inline]
+pub const fn check_counter(previous: u64, alleged: u64, limit: u64) -> Result<u64, Impossible> {
+    if alleged.wrapping_sub(previous) <= limit.wrapping_sub(previous) { Ok(alleged) } else { Err(Impossible) }
+}
+
+/// The writing end of a ring. `S` is memory that only this side can write.
+#[derive(Debug)]
+pub struct Producer<S> {
+    slots: S,
+    mask: u64,
+    next: u64,
+    consumed: u64,
+}
+
+impl<S: Deref<Target = [Slot]>> Producer<S> {
+    /// A ring over fresh (zeroed) memory.
+    ///
+    /// # Panics
+    /// If the number of slots is not a power of two.
+    pub fn new(slots: S) -> Self {
+        assert!(slots.len().is_power_of_two(), "a ring has a power of two of slots");
+        let mask = slots.len() as u64 - 1;
+        Self { slots, mask, next: 0, consumed: 0 }
+    }
+
+    /// Number of the next message.
+    pub const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// How many messages the reader was last known to have taken.
+    pub const fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
+    /// Whether a slot is free, as far as is known without looking at the reader's counter.
+    #[inline]
+    pub const fn has_room(&self) -> bool {
+        self.next.wrapping_sub(self.consumed) <= self.mask
+    }
+
+    /// Takes the reader's counter into account.
+    ///
+    /// # Errors
+    /// [`Impossible`], if the counter cannot be true; then nothing has changed.
+    #[inline]
+    pub fn refresh(&mut self, alleged: u64) -> Result<(), Impossible> {
+        self.consumed = check_counter(self.consumed, alleged, self.next)?;
+        Ok(())
+    }
+
+    /// The slot that the next message will use.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "masked to the number of slots, which is a usize")]
+    fn slot(&self, number: u64) -> &Slot {
+        &self.slots[(number & self.mask) as usize]
+    }
+
+    /// The control message of the next slot, to be written in place before [`Producer::publish`].
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn control_mut(&mut self) -> &mut [u8; CONTROL_MAX] {
+        let words = self.slot(self.next).0[CONTROL_WORD..].as_ptr();
+        // SAFETY: the words lie in memory that this process alone can write, `&mut self` is the only way to them until
+        // the slot is published, and 12 words are 96 bytes without invalid values.
+        unsafe { &mut *words.cast_mut().cast::<[u8; CONTROL_MAX]>() }
+    }
+
+    /// Writes a control message of at most 96 bytes into the next slot; longer ones are cut.
+    #[inline]
+    pub fn write_control(&mut self, control: &[u8]) {
+        let slot = self.slot(self.next);
+        let mut words = control.chunks_exact(8);
+        let mut place = CONTROL_WORD;
+        for chunk in words.by_ref().take(CONTROL_MAX / 8) {
+            let word =
+                u64::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7]]);
+            slot.0[place].store(word, Ordering::Relaxed);
+            place += 1;
+        }
+        let tail = words.remainder();
+        if !tail.is_empty() && place < SLOT_WORDS {
+            let mut word = [0; 8];
+            word[..tail.len()].copy_from_slice(tail);
+            slot.0[place].store(u64::from_le_bytes(word), Ordering::Relaxed);
+        }
+    }
+
+    /// Publishes the next slot with this header. The caller has made sure of room.
+    ///
+    /// SYNC POINT message: the release of the stamp pairs with the acquire in [`Consumer::take`].
+    #[inline]
+    pub fn publish(&mut self, header: [u64; 3]) {
+        let slot = self.slot(self.next);
+        slot.0[2].store(header[1], Ordering::Relaxed);
+        slot.0[3].store(header[2], Ordering::Relaxed);
+        self.publish_control(header[0]);
+    }
+
+    /// Publishes the next slot with this word 1, leaving words 2 and 3 as they are: enough for a message without
+    /// payload. The caller has made sure of room.
+    ///
+    /// SYNC POINT message: see [`Producer::publish`].
+    #[inline]
+    pub fn publish_control(&mut self, word1: u64) {
+        debug_assert!(self.has_room(), "no room");
+        let slot = self.slot(self.next);
+        slot.0[1].store(word1, Ordering::Relaxed);
+        slot.0[0].store(self.next.wrapping_add(1), Ordering::Release);
+        let ahead = core::ptr::from_ref(self.slot(self.next.wrapping_add(AHEAD))).cast::<u8>();
+        prefetch_write(ahead);
+        prefetch_write(ahead.wrapping_add(64));
+        self.next = self.next.wrapping_add(1);
+    }
+}
+
+/// Memory that a reader can load slots from. The other side may write it at any instant.
+pub trait Slots {
+    /// Number of slots.
+    fn count(&self) -> usize;
+    /// The slot with this index. It is only ever loaded from.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    fn slot(&self, index: usize) -> &Slot;
+}
+
+/// A control message with its header, copied out of the slot.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(8))]
+pub struct Taken {
+    /// Words 1 to 3 of the slot.
+    pub header: [u64; 3],
+    /// Words of the control message; those beyond its length hold old bytes.
+    pub control: [u64; SLOT_WORDS - CONTROL_WORD],
+}
+
+impl Taken {
+    /// The first `len` bytes of the control message.
+    #[must_use]
+    #[inline]
+    pub fn control(&self, len: u8) -> &[u8] {
+        // SAFETY: the words are initialised, any bytes are valid, and 12 words are 96 bytes.
+        let bytes = unsafe { &*core::ptr::from_ref(&self.control).cast::<[u8; CONTROL_MAX]>() };
+        &bytes[..usize::from(len).min(CONTROL_MAX)]
+    }
+}
+
+/// Copies everything but the stamp out of a slot, in wide pieces: what is moved on later as a whole has to be written as
+/// a whole, else every move waits for the narrow stores before it.
+#[cfg(not(loom))]
+#[inline]
+fn copy_out(slot: &Slot) -> Taken {
+    let mut taken = Taken { header: [0; 3], control: [0; SLOT_WORDS - CONTROL_WORD] };
+    let from = slot.0[1].as_ptr().cast::<u8>();
+    // SAFETY: words 1 to 15 of the slot are 120 bytes, and `Taken` is 15 words without padding (`repr(C)`). The other
+    // process may write them meanwhile: what comes out is some bytes, all of which are valid, and they are checked only
+    // after this copy.
+    unsafe { core::ptr::copy_nonoverlapping(from, (&raw mut taken).cast::<u8>(), size_of::<Taken>()) };
+    taken
+}
+
+/// Copies everything but the stamp out of a slot, word by word: loom sees atomics only.
+#[cfg(loom)]
+fn copy_out(slot: &Slot) -> Taken {
+    let load = |word: usize| slot.0[word].load(Ordering::Relaxed);
+    Taken { header: [load(1), load(2), load(3)], control: core::array::from_fn(|word| load(CONTROL_WORD + word)) }
+}
+
+/// The reading end of a ring.
+#[derive(Debug)]
+pub struct Consumer<S> {
+    slots: S,
+    mask: u64,
+    next: u64,
+}
+
+impl<S: Slots> Consumer<S> {
+    /// A ring over the peer's fresh memory.
+    ///
+    /// # Panics
+    /// If the number of slots is not a power of two.
+    pub fn new(slots: S) -> Self {
+        assert!(slots.count().is_power_of_two(), "a ring has a power of two of slots");
+        let mask = slots.count() as u64 - 1;
+        Self { slots, mask, next: 0 }
+    }
+
+    /// How many messages have been taken.
+    pub const fn taken(&self) -> u64 {
+        self.next
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "masked to the number of slots, which is a usize")]
+    fn slot(&self) -> &Slot {
+        self.slots.slot((self.next & self.mask) as usize)
+    }
+
+    /// Whether a message is there.
+    #[inline]
+    pub fn ready(&self) -> bool {
+        self.slot().0[0].load(Ordering::Acquire) == self.next.wrapping_add(1)
+    }
+
+    /// The next message, copied out, if there is one.
+    ///
+    /// Looking in vain also touches the slot's second cache line: then both lines of a coming message are fetched at
+    /// the same time and not one after the other, which is a third of the latency of a 64-byte message.
+    ///
+    /// SYNC POINT message: the acquire of the stamp pairs with the release in [`Producer::publish`].
+    #[inline]
+    pub fn take(&mut self) -> Option<Taken> {
+        let slot = self.slot();
+        if slot.0[0].load(Ordering::Acquire) != self.next.wrapping_add(1) {
+            core::hint::black_box(slot.0[8].load(Ordering::Relaxed));
+            return None;
+        }
+        let taken = copy_out(slot);
+        self.next = self.next.wrapping_add(1);
+        Some(taken)
+    }
+}

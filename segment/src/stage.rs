@@ -1,0 +1,68 @@
+//! The staging ring: private payloads are pulsed through it, bytes in the order of their messages.
+//!
+//! Positions count bytes since the channel began. The writer says how far it has put bytes in (`staged`), the reader how
+//! far it has taken them out (`drained`); the ring holds what lies between.
+
+use std::sync::Arc;
+
+use crate::map::Mapping;
+
+/// A ring of bytes in a mapping.
+#[derive(Debug)]
+pub struct Staging {
+    mapping: Arc<Mapping>,
+    start: u64,
+    bytes: u64,
+}
+
+impl Staging {
+    /// The ring of `bytes` (a power of two) at `start`.
+    ///
+    /// # Panics
+    /// If `bytes` is not a power of two.
+    #[must_use]
+    pub fn new((mapping, start): (Arc<Mapping>, u64), bytes: u64) -> Self {
+        assert!(bytes.is_power_of_two(), "a ring has a power of two of bytes");
+        Self { mapping, start, bytes }
+    }
+
+    /// Bytes of the ring.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The part of `len` bytes at `position` that lies in one piece: where it starts, and how long it is.
+    fn piece(&self, position: u64, len: usize) -> (u64, usize) {
+        let offset = position & (self.bytes - 1);
+        let piece = usize::try_from(self.bytes - offset).unwrap_or(usize::MAX);
+        (self.start + offset, len.min(piece))
+    }
+
+    /// Copies bytes into the ring at `position`.
+    ///
+    /// # Panics
+    /// If they are more than the ring holds.
+    pub fn copy_in(&self, position: u64, bytes: &[u8]) {
+        assert!(bytes.len() as u64 <= self.bytes, "more than the ring holds");
+        let (offset, piece) = self.piece(position, bytes.len());
+        self.mapping.copy_in(offset, &bytes[..piece]);
+        if piece < bytes.len() {
+            self.mapping.copy_in(self.start, &bytes[piece..]);
+        }
+    }
+
+    /// Copies bytes out of the ring at `position`.
+    ///
+    /// # Panics
+    /// If they are more than the ring holds.
+    pub fn copy_out(&self, position: u64, bytes: &mut [u8]) {
+        assert!(bytes.len() as u64 <= self.bytes, "more than the ring holds");
+        let (offset, piece) = self.piece(position, bytes.len());
+        let (head, tail) = bytes.split_at_mut(piece);
+        self.mapping.copy_out(offset, head);
+        if !tail.is_empty() {
+            self.mapping.copy_out(self.start, tail);
+        }
+    }
+}
