@@ -1,0 +1,161 @@
+//! Every event, drop and refusal has a counter here (design contract 5, "counted").
+//!
+//! The engine names what happened; whoever runs it decides where the numbers live (a page that `cutthrough stat` can
+//! read from outside, a table in a simulator). Counters only ever grow, and wrap at 2^64.
+
+/// Declares [`Counter`] once: variants, names and descriptions cannot drift apart.
+macro_rules! counters {
+    ($($(#[doc = $text:literal])+ $variant:ident = $name:literal,)+) => {
+        /// One thing that is counted.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(usize)]
+        pub enum Counter {
+            $($(#[doc = $text])+ $variant,)+
+        }
+
+        impl Counter {
+            /// Every counter, in the order in which tables show them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
+
+            /// Name in tables and machine-readable output: lower case with underscores.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)+
+                }
+            }
+
+            /// One sentence for people: what a unit of this counter means.
+            #[must_use]
+            pub const fn describe(self) -> &'static str {
+                match self {
+                    $(Self::$variant => concat!($($text),+).trim_ascii(),)+
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Messages handed to the peer.
+    MessagesSent = "messages_sent",
+    /// Messages taken from the peer.
+    MessagesReceived = "messages_received",
+    /// Payload bytes of messages sent.
+    PayloadBytesSent = "payload_bytes_sent",
+    /// Payload bytes of messages received, as far as they were delivered.
+    PayloadBytesReceived = "payload_bytes_received",
+    /// Payloads that changed hands by reference, without a copy.
+    ByReference = "by_reference",
+    /// Payloads that the sender wrote straight into the receiver's page.
+    Put = "put",
+    /// Payloads that the receiver read straight out of the sender's page.
+    Get = "get",
+    /// Payloads that went from private memory to private memory in overlapping pulses.
+    CutThrough = "cut_through",
+    /// Copies of a payload made by this side.
+    Copies = "copies",
+    /// Bytes moved by those copies.
+    CopiedBytes = "copied_bytes",
+    /// Pulses that this side started.
+    Pulses = "pulses",
+    /// Pages that came back from the peer for re-use.
+    PagesReturned = "pages_returned",
+    /// Sends refused because the peer's receive queue was full.
+    Full = "full",
+    /// Sends or posts refused because no free page was left.
+    NoPage = "no_page",
+    /// Times a sleeping peer was woken.
+    WakesSent = "wakes_sent",
+    /// Times this side went to sleep for want of work.
+    Sleeps = "sleeps",
+    /// Times this side gave its core away while it waited.
+    Yields = "yields",
+    /// Rounds of rare work: deadlines, dead peers, new peers.
+    Housekeeping = "housekeeping",
+    /// Channels opened.
+    ChannelsOpened = "channels_opened",
+    /// Channels closed, for whatever reason.
+    ChannelsClosed = "channels_closed",
+    /// Peers that ended without closing their channels.
+    PeersDied = "peers_died",
+    /// Hellos refused: version, sizes or generation did not fit.
+    HellosRefused = "hellos_refused",
+    /// Payloads that carried a token with the wrong key.
+    TokenWrong = "token_wrong",
+    /// Payloads that carried a token which had been revoked.
+    TokenRevoked = "token_revoked",
+    /// Payloads that carried a token which had been used before.
+    TokenReused = "token_reused",
+    /// Payloads dropped, whose control message was delivered.
+    PayloadDropped = "payload_dropped",
+    /// Channels closed because the peer wrote an impossible ring index.
+    BreachIndex = "breach_index",
+    /// Channels closed because the peer wrote a descriptor that makes no sense.
+    BreachDescriptor = "breach_descriptor",
+    /// Channels closed because the peer alleged an impossible length.
+    BreachLength = "breach_length",
+    /// Channels closed because the peer named a page that it may not name.
+    BreachPage = "breach_page",
+    /// Channels closed because the peer named a token slot that does not exist.
+    BreachToken = "breach_token",
+    /// Channels closed because the peer reported impossible progress of a payload.
+    BreachProgress = "breach_progress",
+    /// Channels closed because the peer broke the handshake.
+    BreachHello = "breach_hello",
+}
+
+impl Counter {
+    /// How many counters there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// Position in [`Counter::ALL`], for arrays with one entry per counter.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Where counts go.
+pub trait Count {
+    /// Adds `amount` to `counter`. Must not block, and costs no more than an addition.
+    fn add(&self, counter: Counter, amount: u64);
+}
+
+/// Counts nothing, for callers that do not want to know.
+impl Count for () {
+    fn add(&self, _counter: Counter, _amount: u64) {}
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::collections::BTreeSet;
+
+    use super::Counter;
+
+    #[test]
+    fn counters_index_their_own_table() {
+        for (position, counter) in Counter::ALL.iter().enumerate() {
+            assert_eq!(counter.index(), position);
+        }
+    }
+
+    #[test]
+    fn names_are_distinct_machine_words() {
+        let names: BTreeSet<_> = Counter::ALL.iter().map(|counter| counter.name()).collect();
+        assert_eq!(names.len(), Counter::COUNT);
+        for name in names {
+            assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
+        }
+    }
+
+    #[test]
+    fn descriptions_are_sentences() {
+        for counter in Counter::ALL {
+            let text = counter.describe();
+            assert!(text.starts_with(|first: char| first.is_ascii_uppercase()), "{text}");
+            assert!(text.ends_with('.') && !text.ends_with(".."), "{text}");
+        }
+    }
+}

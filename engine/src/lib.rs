@@ -1,0 +1,45 @@
+//! The firmware of Cutthrough: what an intelligent adapter's processor would run, as pure code.
+//!
+//! Nothing here reads a clock, opens a socket, starts a thread or draws a random number. Time arrives as an argument,
+//! bytes move behind the trait [`Adapter`](adapter::Adapter), and what happened leaves as values. That is why one and
+//! the same rule drives a copy through shared memory, a socket call, and the adapters of the papers in a simulator.
+//!
+//! # The travel of a message
+//!
+//! One file for each thing that happens to a message, in the order in which it happens:
+//!
+//! | step | file | what it decides |
+//! |---|---|---|
+//! | whose turn is it? | [`turn`] | which channel the poll loop looks at next, so that none starves |
+//! | how much to move now? | [`pulse`] | the rule: a sink that falls idle takes everything that waits for it |
+//! | what is worth a pulse? | [`tune`] | the cost of a pulse, learnt from the pulses that were made |
+//! | move it | [`transfer`] | one payload's way through the stages of an adapter |
+//! | what became of it? | [`receipt`] | path, copies, pulses, times of one message |
+//! | how often? | [`count`] | every event, drop and refusal has a counter |
+//!
+//! Two files hold the words which all the others speak: [`time`] (nanoseconds, passed in) and [`adapter`] (the stages,
+//! and the trait between the engine and the world).
+//!
+//! # How a caller drives a transfer
+//!
+//! Make a [`Transfer`](transfer::Transfer) for a message, then call [`poll`](transfer::Transfer::poll) with the time,
+//! the adapter and the adapter's four [`Tuner`](tune::Tuner)s until it says [`Done`](transfer::Step::Done). Each poll
+//! starts a pulse on every stage that is idle and has something worth moving, and feeds the duration of every pulse
+//! that has ended to the stage's tuner.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod adapter;
+pub mod check;
+pub mod count;
+pub mod hello;
+pub mod pulse;
+pub mod receipt;
+pub mod time;
+pub mod token;
+pub mod transfer;
+pub mod tune;
+pub mod turn;

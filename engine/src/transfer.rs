@@ -1,0 +1,294 @@
+//! One message's payload on its way through the stages of an adapter.
+//!
+//! This is the resource-centred loop of the Trapeze firmware (HPDC 1997, section 3 and Figure 3): each pass asks which
+//! movers are idle and what they can do. It holds numbers only; the bytes stay behind the [`Adapter`].
+//!
+//! Within a poll the stages are read from the last to the first, and of each stage first `idle`, then `room`, then
+//! `moved`. While bytes move on at the same time, the numbers then err on the safe side: no stage seems to have moved
+//! more than the one before it, no pulse seems to have ended early, and no buffer seems smaller than it is.
+
+use core::num::NonZeroU64;
+
+use crate::adapter::{Adapter, Capability, Pulse, Role, Stage};
+use crate::pulse::{Policy, View, least, must_drain, next_pulse, offered_room};
+use crate::time::Instant;
+use crate::tune::Tuner;
+
+/// Hears of every pulse that has ended.
+pub trait Trace {
+    /// `stage` moved the `len` bytes at `offset` of the payload between `start` and `end`, which are times of polls.
+    fn pulse(&mut self, stage: Stage, offset: u64, len: u64, start: Instant, end: Instant) {
+        let _ = (stage, offset, len, start, end);
+    }
+}
+
+/// Listens to nothing.
+impl Trace for () {}
+
+/// What a poll of a [`Transfer`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// A pulse of this engine is in flight. Poll again.
+    Moving,
+    /// Nothing of this engine's is in flight and nothing can be started before the other side has moved on.
+    Waiting,
+    /// Every stage that this engine drives has moved all of the message.
+    Done,
+    /// `stage` reported progress that cannot be true: it went backwards, or beyond what there was to move. The
+    /// transfer is void; the caller closes the channel.
+    Misreported {
+        /// The stage whose numbers are wrong.
+        stage: Stage,
+    },
+}
+
+/// When a stage was at work on a message, as seen by the polls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct StageTimes {
+    /// Start of the first pulse; for an observed stage the first poll that saw bytes.
+    pub first_start: Option<Instant>,
+    /// End of the latest pulse; for an observed stage the latest poll that saw it move on.
+    pub last_end: Option<Instant>,
+    /// Pulses ended; 0 for an observed stage.
+    pub pulses: u32,
+    /// Bytes moved.
+    pub bytes: u64,
+}
+
+/// A pulse that has been started and not yet been seen to end.
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    start: Instant,
+    offset: u64,
+    len: u64,
+}
+
+/// What a transfer remembers of a stage between two polls.
+#[derive(Debug, Clone, Copy, Default)]
+struct Track {
+    flight: Option<Flight>,
+    /// The measured minpulse for this message, once it has been needed.
+    minpulse: Option<u64>,
+    times: StageTimes,
+}
+
+/// What one poll has read of a stage.
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    capability: Capability,
+    idle: bool,
+    room: u64,
+    moved: u64,
+}
+
+/// One message's payload through the stages.
+#[derive(Debug, Clone)]
+pub struct Transfer {
+    len: u64,
+    policy: Policy,
+    downstream_minpulse: Option<u64>,
+    tracks: [Track; Stage::COUNT],
+}
+
+impl Transfer {
+    /// A transfer of `len` bytes, none of which has moved.
+    #[must_use]
+    pub fn new(len: u64, policy: Policy) -> Self {
+        Self { len, policy, downstream_minpulse: None, tracks: [Track::default(); Stage::COUNT] }
+    }
+
+    /// Says how many bytes the stages downstream find worth a pulse, as far as they are driven by the far side: adaptive
+    /// pulses then report their progress that often. Without it they report as often as this side itself would like.
+    pub fn set_downstream_minpulse(&mut self, minpulse: Option<u64>) {
+        self.downstream_minpulse = minpulse;
+    }
+
+    /// Length of the payload in bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is no payload at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// When each stage was at work, indexed by [`Stage::index`]; all zero for stages the adapter does not have.
+    #[must_use]
+    pub fn times(&self) -> [StageTimes; Stage::COUNT] {
+        self.tracks.map(|track| track.times)
+    }
+
+    /// Pulses which the stages of this engine have made.
+    #[must_use]
+    pub fn pulses(&self) -> u32 {
+        self.tracks.iter().fold(0, |sum, track| sum.saturating_add(track.times.pulses))
+    }
+
+    /// Looks at every stage once and starts a pulse on each that is idle and has something worth moving.
+    ///
+    /// `adapter` carries this message and no other. Durations of pulses that have ended go to the stage's entry in
+    /// `tuners` and to `trace`; a duration is exact to the time between two polls. Costs a few reads per stage, never
+    /// allocates, and may be called again after [`Step::Done`].
+    pub fn poll(
+        &mut self,
+        now: Instant,
+        adapter: &mut impl Adapter,
+        tuners: &mut [Tuner; Stage::COUNT],
+        trace: &mut impl Trace,
+    ) -> Step {
+        let readings = match self.read(now, adapter) {
+            Ok(readings) => readings,
+            Err(stage) => return Step::Misreported { stage },
+        };
+        for stage in Stage::ALL {
+            let reading = &readings[stage.index()];
+            if reading.capability.role == Role::Driven && reading.idle {
+                self.end_pulse(now, stage, &mut tuners[stage.index()], trace);
+                self.start_pulse(now, stage, &readings, &tuners[stage.index()], adapter);
+            }
+        }
+        self.step(&readings)
+    }
+
+    /// Reads every stage, last to first, and checks what they say. The error is the stage that cannot be right.
+    fn read(&mut self, now: Instant, adapter: &mut impl Adapter) -> Result<[Reading; Stage::COUNT], Stage> {
+        let absent = Reading { capability: Capability::ABSENT, idle: false, room: 0, moved: 0 };
+        let mut readings = [absent; Stage::COUNT];
+        let mut sink: Option<(Stage, u64)> = None;
+        for stage in Stage::ALL.into_iter().rev() {
+            let capability = adapter.capability(stage);
+            if capability.role == Role::Absent {
+                continue;
+            }
+            let idle = capability.role == Role::Driven && adapter.idle(now, stage);
+            let room = adapter.room(now, stage);
+            let moved = adapter.moved(now, stage);
+            self.check_moved(now, stage, capability.role, moved)?;
+            if let Some((sink, sink_moved)) = sink
+                && capability.progress
+                && sink_moved > moved
+            {
+                return Err(sink);
+            }
+            sink = Some((stage, moved));
+            readings[stage.index()] = Reading { capability, idle, room, moved };
+        }
+        Ok(readings)
+    }
+
+    /// Believes `moved` of `stage`, if it is neither less than before nor more than there was to move.
+    fn check_moved(&mut self, now: Instant, stage: Stage, role: Role, moved: u64) -> Result<(), Stage> {
+        let Track { flight, times, .. } = &mut self.tracks[stage.index()];
+        let most = match (role, *flight) {
+            (Role::Driven, Some(flight)) => flight.offset + flight.len,
+            (Role::Driven, None) => times.bytes,
+            (Role::Observed | Role::Absent, _) => self.len,
+        };
+        if moved < times.bytes || moved > most {
+            return Err(stage);
+        }
+        if role == Role::Observed && moved > times.bytes {
+            times.first_start.get_or_insert(now);
+            times.last_end = Some(now);
+        }
+        times.bytes = moved;
+        Ok(())
+    }
+
+    /// Settles the account of the pulse that has ended on the idle `stage`, if there was one.
+    fn end_pulse(&mut self, now: Instant, stage: Stage, tuner: &mut Tuner, trace: &mut impl Trace) {
+        let Track { flight, times, .. } = &mut self.tracks[stage.index()];
+        let Some(Flight { start, offset, .. }) = flight.take() else {
+            return;
+        };
+        let len = times.bytes - offset;
+        times.last_end = Some(now);
+        times.pulses = times.pulses.saturating_add(1);
+        tuner.observe(len, now.saturating_since(start));
+        trace.pulse(stage, offset, len, start, now);
+    }
+
+    /// Starts a pulse on the idle `stage`, if the rule finds one.
+    fn start_pulse(
+        &mut self,
+        now: Instant,
+        stage: Stage,
+        readings: &[Reading; Stage::COUNT],
+        tuner: &Tuner,
+        adapter: &mut impl Adapter,
+    ) {
+        let reading = &readings[stage.index()];
+        let track = &mut self.tracks[stage.index()];
+        let remaining = self.len - reading.moved;
+        if remaining == 0 || reading.room == 0 {
+            return;
+        }
+        let minpulse = *track.minpulse.get_or_insert_with(|| tuner.minpulse(self.len));
+        let worth = least(self.policy, minpulse, remaining);
+        let view = view(stage, readings, self.len, worth.min(remaining));
+        let Some(len) = next_pulse(self.policy, view, minpulse) else {
+            return;
+        };
+        let len = len.min(longest(self.policy, reading.capability, minpulse, tuner));
+        let report_every = match self.policy {
+            Policy::StoreAndForward => len,
+            Policy::Fixed(length) => length.get(),
+            Policy::Adaptive { .. } => self.downstream_minpulse.unwrap_or(worth),
+        };
+        track.flight = Some(Flight { start: now, offset: reading.moved, len });
+        track.times.first_start.get_or_insert(now);
+        adapter.start(now, stage, Pulse { offset: reading.moved, len, report_every: report_every.clamp(1, len) });
+    }
+
+    /// What the poll amounts to.
+    fn step(&self, readings: &[Reading; Stage::COUNT]) -> Step {
+        if self.tracks.iter().any(|track| track.flight.is_some()) {
+            return Step::Moving;
+        }
+        let all_moved = |role| {
+            let mut stages = readings.iter().filter(|reading| reading.capability.role == role).peekable();
+            stages.peek().is_some().then(|| stages.all(|reading| reading.moved == self.len))
+        };
+        match all_moved(Role::Driven).or_else(|| all_moved(Role::Observed)) {
+            Some(false) => Step::Waiting,
+            Some(true) | None => Step::Done,
+        }
+    }
+}
+
+/// What `stage` finds in front of it and behind it, when `worth` bytes are worth a pulse to it.
+fn view(stage: Stage, readings: &[Reading; Stage::COUNT], len: u64, worth: u64) -> View {
+    let present = |reading: &&Reading| reading.capability.role != Role::Absent;
+    let (before, rest) = readings.split_at(stage.index());
+    let Reading { room, moved, .. } = rest[0];
+    let remaining = len - moved;
+    let (buffered, source_done) = match before.iter().rfind(present) {
+        None => (remaining, true),
+        Some(source) => {
+            let buffered = source.moved.saturating_sub(moved);
+            let capacity = source.room.saturating_add(buffered);
+            (buffered, source.moved == len || must_drain(buffered, capacity, remaining))
+        }
+    };
+    let room = match rest[1..].iter().find(present) {
+        None => room,
+        Some(sink) => offered_room(room, moved.saturating_sub(sink.moved), worth),
+    };
+    View { buffered, remaining, room, source_done }
+}
+
+/// The longest pulse that makes sense on a stage. A pulse whose progress nobody can see is kept as short as its cost
+/// allows, because the next stage has to wait for its end; baselines stay what they are.
+fn longest(policy: Policy, capability: Capability, minpulse: u64, tuner: &Tuner) -> u64 {
+    let carried = capability.pulse_max.unwrap_or(u64::MAX).max(1);
+    match policy {
+        Policy::Adaptive { minpulse: chosen } if !capability.progress => {
+            let wished = minpulse.min(tuner.pulse_max()).max(chosen.map_or(1, NonZeroU64::get));
+            carried.min(wished)
+        }
+        Policy::Adaptive { .. } | Policy::Fixed(_) | Policy::StoreAndForward => carried,
+    }
+}

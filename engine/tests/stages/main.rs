@@ -1,0 +1,5 @@
+//! Transfers over modelled stages.
+
+mod model;
+mod pipeline;
+mod transfer;
