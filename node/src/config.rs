@@ -1,0 +1,92 @@
+//! What an endpoint may choose. Every default is automatic; each setting says what it costs.
+
+use std::time::Duration;
+
+use cutthrough_engine::pulse::Policy;
+use cutthrough_wire::layout::{SizeError, Sizes};
+
+/// Bytes of a page: the unit in which payloads are lent, landed and returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PageSize {
+    /// 4 KiB.
+    #[default]
+    K4,
+    /// 8 KiB.
+    K8,
+    /// 64 KiB.
+    K64,
+    /// 2 MiB; the kernel is asked for huge pages.
+    M2,
+}
+
+impl PageSize {
+    /// The size in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::K4 => 4 << 10,
+            Self::K8 => 8 << 10,
+            Self::K64 => 64 << 10,
+            Self::M2 => 2 << 20,
+        }
+    }
+}
+
+/// The settings of an endpoint. All memory is reserved address space until it is touched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Page size of the endpoint's pool and landing memory.
+    pub page_size: PageSize,
+    /// Slots of each channel's ring: how many control messages may be on their way. A power of two, 16 to 65,536. With
+    /// fewer than 512 a fast sender waits for the receiver's counter (measured: 256 slots cost a third of the rate).
+    pub slots: u32,
+    /// Bytes of each channel's pool, from which payloads are sent by reference.
+    pub pool_bytes: u64,
+    /// Bytes of each channel's landing memory, into which the peer puts payloads where the free queue or a token says.
+    pub landing_bytes: u64,
+    /// Bytes of each channel's staging ring, through which private payloads are pulsed. A power of two from 64 KiB; more
+    /// than the second-level cache holds is slower, not faster.
+    pub staging_bytes: u32,
+    /// How stages cut payloads into pulses. Leave it alone, except to compare.
+    pub policy: Policy,
+    /// How long an operation that needs the peer (a send that waits for room, a read that waits for bytes) may go
+    /// without any progress before it ends in an error.
+    pub deadline: Duration,
+    /// Most channels of the endpoint; further peers are refused by name.
+    pub channels: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            page_size: PageSize::default(),
+            slots: 1024,
+            pool_bytes: 64 << 20,
+            landing_bytes: 64 << 20,
+            staging_bytes: 256 << 10,
+            policy: Policy::default(),
+            deadline: Duration::from_secs(10),
+            channels: 4096,
+        }
+    }
+}
+
+impl Config {
+    /// The sizes that a hello says.
+    ///
+    /// # Errors
+    /// [`SizeError`], if a setting is out of its bounds.
+    pub fn sizes(&self) -> Result<Sizes, SizeError> {
+        let page_bytes = self.page_size.bytes();
+        let pages = |bytes: u64, error| u32::try_from(bytes.div_ceil(u64::from(page_bytes))).map_err(|_| error);
+        let sizes = Sizes {
+            slots: self.slots,
+            page_bytes,
+            staging_bytes: self.staging_bytes,
+            pool_pages: pages(self.pool_bytes, SizeError::Pool)?,
+            landing_pages: pages(self.landing_bytes, SizeError::Landing)?,
+        };
+        sizes.layout()?;
+        Ok(sizes)
+    }
+}

@@ -1,0 +1,16 @@
+//! Adapters and the poll loop: where the engine meets the operating system.
+//!
+//! In the order in which a channel lives: [`config`] says what an endpoint wants, [`rendezvous`](shm::rendezvous) finds
+//! the peer, [`handshake`](shm::handshake) passes memory both ways, [`link`](shm::link) sends and receives, [`node`]
+//! polls all links, sleeps and keeps house, [`stat`] shows counters to whoever may look. [`idle`] and [`clock`] are the
+//! two small things that all of them need.
+//!
+//! All unsafe code is in the crate below (`segment`); here is none.
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod config;
+pub mod idle;
+pub mod node;
+pub mod shm;
+pub mod stat;

@@ -1,0 +1,152 @@
+//! Memory for payloads: pages to send from, pages posted for the peer, places granted by token.
+
+use cutthrough_engine::check::Breach;
+use cutthrough_engine::token::{Refused, Token};
+use cutthrough_segment::page::Page;
+use cutthrough_wire::slot::PAYLOAD_MAX;
+use cutthrough_wire::token;
+
+use super::link::{CloseReason, Link};
+use super::pages::Place;
+use crate::stat::Stat;
+
+/// Where a payload that carries a token shall land.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Landing {
+    /// In fresh landing pages for so many bytes: the sender puts the payload there itself (one copy).
+    Pages(usize),
+    /// In this memory, as long as it is: the payload comes through the staging ring (two copies, overlapping), or is
+    /// fetched from the sender's pages (one copy).
+    Buffer(Vec<u8>),
+}
+
+/// Why there is no memory for a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoMemory {
+    /// All pages are lent, posted or granted. Release some, or open the endpoint with more.
+    #[error("no free pages: release some, or open the endpoint with a larger pool or landing memory")]
+    NoPages,
+    /// All tokens of the channel are granted.
+    #[error("all {} tokens of the channel are granted", token::TOKENS)]
+    NoTokens,
+    /// Longer than the longest payload.
+    #[error("a payload has at most 1 GiB")]
+    TooLong,
+    /// The channel has ended.
+    #[error("the channel has ended: {0}")]
+    Closed(CloseReason),
+}
+
+/// Why a token was not revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RevokeError {
+    /// The sender is writing at this moment: the message is about to arrive.
+    #[error("the payload is on its way: its message is about to arrive")]
+    InFlight,
+    /// It is not granted any more.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The channel has ended, and all its tokens with it.
+    #[error("the channel has ended: {0}")]
+    Closed(CloseReason),
+}
+
+impl Link {
+    /// Contiguous pages of this channel's pool, to be filled and sent by reference.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn page(&mut self, bytes: usize, stat: &Stat) -> Result<Page, NoMemory> {
+        if bytes as u64 > PAYLOAD_MAX {
+            return Err(NoMemory::TooLong);
+        }
+        self.tidy(stat).map_err(|breach| self.out_of_order(breach))?;
+        self.traffic.pages.take(bytes).ok_or(NoMemory::NoPages)
+    }
+
+    /// Posts up to `count` runs of landing pages of `bytes` bytes each into the free queue: how many it posted. The
+    /// peer puts payloads there; a released payload is posted again by itself.
+    ///
+    /// # Errors
+    /// [`NoMemory`], if not one could be posted.
+    pub fn post(&mut self, bytes: usize, count: u32, stat: &Stat) -> Result<u32, NoMemory> {
+        self.tidy(stat).map_err(|breach| self.out_of_order(breach))?;
+        let pages = self.pages_for(bytes)?;
+        let posted = self.traffic.post(&self.own, &self.peer, pages, count);
+        match posted.map_err(|breach| self.out_of_order(breach))? {
+            0 if count > 0 => Err(NoMemory::NoPages),
+            posted => Ok(posted),
+        }
+    }
+
+    /// Grants a place for one payload: the token, to be put into a request.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn grant(&mut self, landing: Landing, stat: &Stat) -> Result<Token, NoMemory> {
+        self.tidy(stat).map_err(|breach| self.out_of_order(breach))?;
+        let place = match landing {
+            Landing::Buffer(buffer) if buffer.len() as u64 > PAYLOAD_MAX => return Err(NoMemory::TooLong),
+            Landing::Buffer(buffer) => Place::Buffer(buffer),
+            Landing::Pages(bytes) => {
+                let count = self.pages_for(bytes)?;
+                let first = self.traffic.landing.take(count).ok_or(NoMemory::NoPages)?;
+                Place::Pages { first, count, bytes: u32::try_from(bytes).map_err(|_| NoMemory::TooLong)? }
+            }
+        };
+        let seen = match &place {
+            Place::Buffer(buffer) => token::Place::Private { bytes: u32::try_from(buffer.len()).unwrap_or(0) },
+            Place::Pages { first, count, .. } => token::Place::Pages { first: *first, count: *count },
+        };
+        match self.traffic.tokens.give(place) {
+            Ok(token) => {
+                self.own.set_token(token.index, token.key, seen);
+                Ok(token)
+            }
+            Err(place) => {
+                self.put_back(&place);
+                Err(NoMemory::NoTokens)
+            }
+        }
+    }
+
+    /// Takes a token back: from now on a payload that carries it is dropped. The memory that it named comes back.
+    ///
+    /// # Errors
+    /// [`RevokeError::InFlight`], if the sender has already begun: then the message arrives.
+    pub fn revoke(&mut self, token: Token) -> Result<Landing, RevokeError> {
+        let seen = match self.traffic.tokens.look(token)? {
+            Place::Buffer(buffer) => token::Place::Private { bytes: u32::try_from(buffer.len()).unwrap_or(0) },
+            Place::Pages { first, count, .. } => token::Place::Pages { first: *first, count: *count },
+        };
+        self.own.clear_token(token.index);
+        if self.peer.claim(token.index) == token.key {
+            self.own.set_token(token.index, token.key, seen);
+            return Err(RevokeError::InFlight);
+        }
+        let place = self.traffic.tokens.revoke(token)?;
+        self.put_back(&place);
+        Ok(match place {
+            Place::Buffer(buffer) => Landing::Buffer(buffer),
+            Place::Pages { bytes, .. } => Landing::Pages(bytes as usize),
+        })
+    }
+
+    fn put_back(&mut self, place: &Place) {
+        if let Place::Pages { first, count, .. } = place {
+            self.traffic.landing.give(*first, *count);
+        }
+    }
+
+    fn pages_for(&self, bytes: usize) -> Result<u32, NoMemory> {
+        if bytes as u64 > PAYLOAD_MAX {
+            return Err(NoMemory::TooLong);
+        }
+        u32::try_from(bytes.max(1).div_ceil(self.sizes.page_bytes as usize)).map_err(|_| NoMemory::TooLong)
+    }
+
+    fn out_of_order(&mut self, breach: Breach) -> NoMemory {
+        self.end(CloseReason::Breach(breach));
+        NoMemory::Closed(CloseReason::Breach(breach))
+    }
+}

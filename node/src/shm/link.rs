@@ -1,0 +1,348 @@
+//! One channel over shared memory: the rings, the pages, the staging rings, and who is on the other side.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use cutthrough_engine::adapter::Stage;
+use cutthrough_engine::check::Breach;
+use cutthrough_engine::count::{Count as _, Counter};
+use cutthrough_engine::pulse::Policy;
+use cutthrough_engine::token::Refused;
+use cutthrough_engine::tune::Tuner;
+use cutthrough_segment::bell::Fence;
+use cutthrough_segment::half::{Own, Peer};
+use cutthrough_segment::map::{Array, OwnArray};
+use cutthrough_segment::record::{Reader, Writer};
+use cutthrough_segment::ring::{Consumer, Impossible, Producer};
+use cutthrough_segment::stage::Staging;
+use cutthrough_segment::sync::{AtomicU64, Slot};
+use cutthrough_wire::layout::{Line, Sizes};
+
+use super::handshake::{Heard, Offer};
+use super::pages::Traffic;
+use super::patience::{self, Waited};
+use super::receive::Inbox;
+use crate::clock;
+use crate::stat::{Cell, Stat};
+
+/// Why a channel ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CloseReason {
+    /// This side closed it.
+    #[error("closed by this side")]
+    Here,
+    /// The peer closed it, or ended in good order.
+    #[error("closed by the peer")]
+    Peer,
+    /// The peer died.
+    #[error("the peer died")]
+    Died,
+    /// The peer broke a rule; nothing that it says is believed any more.
+    #[error("the peer broke a rule: {0}")]
+    Breach(#[from] Breach),
+    /// The peer made no progress within the deadline, in the middle of a payload.
+    #[error("the peer made no progress within the deadline")]
+    Stalled,
+}
+
+/// Why a message was not sent. Whatever the reason, the caller still has the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The ring is full: the peer has not taken enough messages. Poll, then try again.
+    #[error("the ring is full: the receiver is behind")]
+    Full,
+    /// The control message is longer than 96 bytes, or the payload longer than 1 GiB.
+    #[error("too long: a control message has at most 96 bytes, a payload at most 1 GiB")]
+    TooLong,
+    /// The list of pages is longer than can be on its way at a time.
+    #[error("too many runs of pages: the receiver has not taken the last lists yet")]
+    TooManyRuns,
+    /// A page was taken from another channel.
+    #[error("a page goes only through the channel that it was taken from")]
+    ForeignPage,
+    /// The channel has ended.
+    #[error("the channel has ended: {0}")]
+    Closed(CloseReason),
+}
+
+/// Who is on the other side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Process number, as this process's name space counts.
+    pub process: u32,
+    /// User.
+    pub user: u32,
+    /// Random number of this life of the peer's endpoint.
+    pub generation: u64,
+}
+
+/// One channel.
+#[derive(Debug)]
+pub struct Link {
+    pub(super) producer: Producer<OwnArray<Slot>>,
+    pub(super) consumer: Consumer<Array<Slot>>,
+    pub(super) peer: Peer,
+    pub(super) own: Own,
+    pub(super) socket: OwnedFd,
+    /// Messages are reported as taken whenever their number is a multiple of this.
+    pub(super) report_mask: u64,
+    pub(super) ending: Option<CloseReason>,
+    armed: bool,
+    pub(super) row: u32,
+    pub(super) inbox: Inbox,
+    pub(super) traffic: Traffic,
+    pub(super) outbox: Outbox,
+    pub(super) sizes: Sizes,
+    pub(super) peer_sizes: Sizes,
+    pub(super) policy: Policy,
+    pub(super) deadline: Duration,
+    pub(super) fence: Fence,
+    pub(super) tuners: [Tuner; Stage::COUNT],
+    identity: Identity,
+}
+
+/// What the sending side remembers of its staging ring and its run ring.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    pub(super) staging: Staging,
+    pub(super) staged: u64,
+    pub(super) drained: u64,
+    pub(super) runs: Writer<OwnArray<AtomicU64>>,
+    /// Number of a message with a list of runs, and how far the run ring was written with it.
+    pub(super) lists: std::collections::VecDeque<(u64, u64)>,
+    pub(super) payload_bytes: u64,
+}
+
+/// What a link needs of its node.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// Sizes of this side.
+    pub sizes: Sizes,
+    /// How stages cut payloads.
+    pub policy: Policy,
+    /// Longest time without progress.
+    pub deadline: Duration,
+    /// The fence to use before sleeping.
+    pub fence: Fence,
+    /// Random number for the keys of tokens.
+    pub seed: u64,
+    /// The channel's row in the counters.
+    pub row: u32,
+}
+
+impl Link {
+    /// A channel from the two halves of a handshake.
+    #[must_use]
+    pub fn new(socket: OwnedFd, offer: Offer, heard: Heard, identity: Identity, terms: &Terms) -> Self {
+        let Offer { own, .. } = offer;
+        let Heard { greeting, peer } = heard;
+        let (sizes, peer_sizes) = (terms.sizes, greeting.sizes);
+        Self {
+            producer: Producer::new(own.slots(sizes.slots)),
+            consumer: Consumer::new(peer.slots(peer_sizes.slots)),
+            report_mask: u64::from(peer_sizes.slots / 8 - 1),
+            ending: None,
+            armed: false,
+            row: terms.row,
+            inbox: Inbox::new(
+                Staging::new(peer.staging(), u64::from(peer_sizes.staging_bytes)),
+                Reader::new(peer.runs()),
+            ),
+            traffic: Traffic::new(&own, &peer, &sizes, terms.seed),
+            outbox: Outbox {
+                staging: Staging::new(own.staging(), u64::from(sizes.staging_bytes)),
+                staged: 0,
+                drained: 0,
+                runs: Writer::new(own.runs()),
+                lists: std::collections::VecDeque::new(),
+                payload_bytes: 0,
+            },
+            sizes,
+            peer_sizes,
+            policy: terms.policy,
+            deadline: terms.deadline,
+            fence: terms.fence,
+            tuners: core::array::from_fn(|_| Tuner::default()),
+            identity,
+            peer,
+            own,
+            socket,
+        }
+    }
+
+    /// Who is on the other side.
+    #[must_use]
+    pub const fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Bytes of this side's pages.
+    #[must_use]
+    pub const fn page_bytes(&self) -> u32 {
+        self.sizes.page_bytes
+    }
+
+    /// The socket that rings and tells of death.
+    #[must_use]
+    pub const fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Why the channel is ending, if it is.
+    #[must_use]
+    pub const fn ending(&self) -> Option<CloseReason> {
+        self.ending
+    }
+
+    /// Ends the channel; the first reason stays.
+    pub fn end(&mut self, reason: CloseReason) {
+        self.ending.get_or_insert(reason);
+    }
+
+    /// Looks whether the peer's socket is still there. One system call.
+    pub fn look_after_peer(&mut self) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut polled = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _ = poll(&mut polled, Some(&none));
+        if polled[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
+            self.peer_gone();
+        }
+    }
+
+    /// The peer's socket is gone: it left, or it died.
+    pub fn peer_gone(&mut self) {
+        let left = self.peer.get(Line::Left) != 0;
+        self.end(if left { CloseReason::Peer } else { CloseReason::Died });
+    }
+
+    /// Asks to be rung for; the caller executes the heavy fence afterwards. False if that was done before.
+    pub fn arm(&mut self) -> bool {
+        if self.armed {
+            return false;
+        }
+        self.own.set(Line::Consumed, self.consumer.taken());
+        self.own.set(Line::Armed, 1);
+        self.armed = true;
+        true
+    }
+
+    /// Does not need to be rung for any more. False if it had not asked for it.
+    #[inline]
+    pub fn disarm(&mut self) -> bool {
+        self.armed && self.disarm_now()
+    }
+
+    #[cold]
+    fn disarm_now(&mut self) -> bool {
+        self.own.set(Line::Armed, 0);
+        self.armed = false;
+        patience::drain(&self.socket);
+        true
+    }
+
+    /// The channel's row in the counters.
+    #[must_use]
+    #[inline]
+    pub const fn row(&self) -> u32 {
+        self.row
+    }
+
+    /// Wakes the peer, if it sleeps.
+    #[inline]
+    pub(super) fn wake_peer(&self, stat: &Stat) {
+        if patience::wake(&self.peer, &self.socket) {
+            stat.add(Counter::WakesSent, 1);
+        }
+    }
+
+    /// What a wait for the peer came to.
+    pub(super) fn waited(&mut self, waited: Waited) -> Result<(), CloseReason> {
+        match waited {
+            Waited::Again => return Ok(()),
+            Waited::PeerGone => self.peer_gone(),
+            Waited::Deadline => self.end(CloseReason::Stalled),
+        }
+        Err(self.ending.unwrap_or(CloseReason::Died))
+    }
+
+    /// Takes back what dropped values and the peer have left: pages, lends, completions.
+    ///
+    /// # Errors
+    /// The [`Breach`] of the peer.
+    pub fn tidy(&mut self, stat: &Stat) -> Result<(), Breach> {
+        let returned = self.traffic.reclaim(&self.own, &self.peer)?;
+        if returned > 0 {
+            stat.add(Counter::PagesReturned, returned);
+        }
+        self.traffic.tidy(&self.own, &self.peer, &mut self.inbox.unread)?;
+        self.discard_unread(stat)?;
+        self.wake_peer(stat);
+        Ok(())
+    }
+
+    /// The cookie of a message whose pages may be used again.
+    pub fn completed(&mut self) -> Option<u64> {
+        self.traffic.completed.pop_front()
+    }
+
+    /// Whether the peer still has pages of ours, or dropped values wait to be given back: then [`Link::tidy`] is due.
+    #[must_use]
+    #[inline]
+    pub fn untidy(&self) -> bool {
+        self.traffic.lent_messages() > 0 || self.traffic.shelf.filled()
+    }
+
+    /// Shows the channel's state in its row.
+    pub fn show(&mut self, stat: &Stat) {
+        if self.producer.refresh(self.peer.get(Line::Consumed)) == Err(Impossible) {
+            self.end(CloseReason::Breach(Breach::Index));
+        }
+        let cells = [
+            (Cell::Sent, self.producer.next()),
+            (Cell::Acknowledged, self.producer.consumed()),
+            (Cell::Received, self.consumer.taken()),
+            (Cell::PayloadSent, self.outbox.payload_bytes),
+            (Cell::PayloadReceived, self.inbox.payload_bytes),
+            (Cell::Lent, u64::from(self.traffic.pages.lent())),
+            (Cell::Posted, self.traffic.posted()),
+            (Cell::Staged, self.outbox.staged.wrapping_sub(self.peer.get(Line::Drained))),
+        ];
+        for (cell, value) in cells {
+            stat.set(self.row as usize, cell, value);
+        }
+    }
+
+    /// Opens the channel's row.
+    pub fn show_open(&self, stat: &Stat) {
+        stat.set(self.row as usize, Cell::Peer, u64::from(self.identity.process));
+        stat.set(self.row as usize, Cell::User, u64::from(self.identity.user));
+        stat.set(self.row as usize, Cell::Opened, clock::now().as_nanos() / 1_000_000);
+        stat.set(self.row as usize, Cell::Open, 1);
+    }
+
+    /// Leaves in good order: says so, so that the peer need not think that this side died.
+    pub fn leave(&self) {
+        self.own.set(Line::Consumed, self.consumer.taken());
+        self.own.set(Line::Left, 1);
+    }
+
+    /// Says what was refused, by counter.
+    pub(super) fn count_refused(stat: &Stat, refused: Refused) {
+        stat.add(refused.counter(), 1);
+        if refused.counter() != Counter::PayloadDropped {
+            stat.add(Counter::PayloadDropped, 1);
+        }
+    }
+
+    /// Whether a look at the rings would find something: the last look before sleeping.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        self.consumer.ready() || self.ending.is_some() || self.inbox.busy(&self.peer) || self.returned()
+    }
+
+    /// Whether the peer has returned pages.
+    fn returned(&self) -> bool {
+        self.traffic.lent_messages() > 0 && self.traffic.has_returns(&self.peer)
+    }
+}

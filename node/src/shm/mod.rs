@@ -1,0 +1,10 @@
+//! The adapter for processes on one machine: memory that both map, and a Unix socket that says hello and tells of death.
+
+pub mod grant;
+pub mod handshake;
+pub mod link;
+mod pages;
+mod patience;
+pub mod receive;
+pub mod rendezvous;
+pub mod send;

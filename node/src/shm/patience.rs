@@ -1,0 +1,121 @@
+//! Waiting for the peer in the middle of a message: spin, let others run, sleep, give up.
+
+use std::hint::spin_loop;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use cutthrough_engine::time::Instant;
+use cutthrough_segment::bell::{self, Fence, NAP_MS};
+use cutthrough_segment::half::{Own, Peer};
+use cutthrough_wire::layout::Line;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::clock;
+use crate::idle::Idle;
+
+/// How long to look before going to sleep, in nanoseconds: about what a sleep and the wake-up from it cost (5 to 45
+/// microseconds where measured), so that waiting never costs more than twice the better choice.
+pub(crate) const SPIN_NS: u64 = 50_000;
+
+/// What woke a sleeper, or why waiting is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// Look again.
+    Again,
+    /// The peer is gone.
+    PeerGone,
+    /// There was no progress for the whole deadline.
+    Deadline,
+}
+
+/// One wait, from the last progress on.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    since: Option<Instant>,
+    idle: Idle,
+    looks: u32,
+    deadline: Duration,
+}
+
+impl Patience {
+    pub(crate) fn new(deadline: Duration) -> Self {
+        Self { since: None, idle: Idle::default(), looks: 0, deadline }
+    }
+
+    /// There was progress.
+    pub(crate) const fn progress(&mut self) {
+        self.since = None;
+        self.looks = 0;
+        self.idle.found();
+    }
+
+    /// Passes the time until it makes sense to look again; `ready` is asked once more before sleeping.
+    pub(crate) fn pass(&mut self, socket: &OwnedFd, own: &Own, fence: Fence, ready: impl FnOnce() -> bool) -> Waited {
+        spin_loop();
+        self.looks += 1;
+        if self.idle.look() {
+            let before = clock::now();
+            std::thread::yield_now();
+            self.idle.yielded(before, clock::now());
+        }
+        if !self.looks.is_multiple_of(64) {
+            return Waited::Again;
+        }
+        let now = clock::now();
+        let since = *self.since.get_or_insert(now);
+        if now.saturating_since(since) < SPIN_NS {
+            return Waited::Again;
+        }
+        let passed = Duration::from_nanos(now.saturating_since(since));
+        let Some(left) = self.deadline.checked_sub(passed).filter(|left| !left.is_zero()) else {
+            return Waited::Deadline;
+        };
+        drain(socket);
+        own.set(Line::Armed, 1);
+        bell::heavy_fence(fence);
+        let waited = if ready() { Waited::Again } else { sleep(socket, left, fence) };
+        own.set(Line::Armed, 0);
+        waited
+    }
+}
+
+/// Sleeps until the peer rings or goes away.
+fn sleep(socket: &OwnedFd, left: Duration, fence: Fence) -> Waited {
+    let left = if fence == Fence::None { left.min(Duration::from_millis(NAP_MS.unsigned_abs().into())) } else { left };
+    let timeout = Timespec::try_from(left).ok();
+    let mut polled = [PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP)];
+    match poll(&mut polled, timeout.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(_) => return Waited::PeerGone,
+    }
+    if polled[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR) {
+        Waited::PeerGone
+    } else {
+        Waited::Again
+    }
+}
+
+/// Takes old rings off the socket, so that only new ones wake. What they say does not matter.
+pub(crate) fn drain(socket: &OwnedFd) {
+    let mut bytes = [0; 64];
+    while recv(socket.as_fd(), &mut bytes, RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
+}
+
+/// Rings for a peer that is armed. Never blocks; a full socket means that rings enough are waiting.
+#[cold]
+pub(crate) fn ring(socket: &OwnedFd) {
+    let _ = send(socket, b"!", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+/// Rings if the peer sleeps: to be called after publishing anything that it may wait for. True if it rang.
+#[inline]
+pub(crate) fn wake(peer: &Peer, socket: &OwnedFd) -> bool {
+    bell::light_fence();
+    let armed = peer.armed();
+    if armed {
+        ring(socket);
+    }
+    armed
+}

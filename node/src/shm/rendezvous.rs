@@ -1,0 +1,209 @@
+//! How two processes find each other: a Unix socket in a folder that only this user can enter.
+//!
+//! The name belongs to whoever holds the lock on `NAME.lock`. The kernel drops the lock when its holder dies, however it
+//! dies, so a name is never blocked by the dead, and whoever comes along next removes what they left.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use rustix::process::geteuid;
+
+/// Why an address cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    /// It does not begin with the name of an adapter that exists.
+    #[error("address {0:?} names no adapter; use shm:NAME or shm:/PATH")]
+    Adapter(String),
+    /// The name is empty, too long, or has other characters.
+    #[error("name {0:?} is not usable; use 1 to 64 letters, digits, '.', '_' or '-', or an absolute path")]
+    Name(String),
+    /// The path is longer than a socket's may be.
+    #[error("path {0:?} is too long for a socket (107 bytes); use a shorter one")]
+    TooLong(PathBuf),
+    /// The folder for names cannot be used.
+    #[error("folder {path:?}: {source}; set CUTTHROUGH_DIR to a folder of your own with mode 700")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Somebody else listens under this name.
+    #[error("{0:?} is in use by a running process; choose another name or stop that process")]
+    InUse(PathBuf),
+    /// Nobody listens under this name.
+    #[error("nobody listens at {0:?}; start the listening side first")]
+    Nobody(PathBuf),
+    /// It belongs to another user.
+    #[error("{0:?} belongs to another user; ask that user, or use a name of your own")]
+    Denied(PathBuf),
+    /// Anything else that the system says.
+    #[error("{path:?}: {source}")]
+    System {
+        /// The socket or lock.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// The folder where names live: `CUTTHROUGH_DIR`, or `cutthrough` in `XDG_RUNTIME_DIR`, or `/tmp/cutthrough-UID`.
+#[must_use]
+pub fn folder() -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("CUTTHROUGH_DIR")
+        .or_else(|| variable("XDG_RUNTIME_DIR").map(|runtime| runtime.join("cutthrough")))
+        .unwrap_or_else(|| PathBuf::from(format!("/tmp/cutthrough-{}", geteuid().as_raw())))
+}
+
+/// Where the socket of an address lies.
+///
+/// # Errors
+/// [`AddressError`], if the address is malformed or the folder cannot be used. A path of one's own is taken as it is.
+pub fn socket_path(address: &str) -> Result<PathBuf, AddressError> {
+    let name = address.strip_prefix("shm:").ok_or_else(|| AddressError::Adapter(address.to_owned()))?;
+    let path = if name.starts_with('/') {
+        PathBuf::from(name)
+    } else {
+        let usable = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(usable) {
+            return Err(AddressError::Name(name.to_owned()));
+        }
+        own_folder()?.join(format!("{name}.sock"))
+    };
+    if path.as_os_str().len() > 107 { Err(AddressError::TooLong(path)) } else { Ok(path) }
+}
+
+/// The folder, made if need be, and checked to be ours alone.
+fn own_folder() -> Result<PathBuf, AddressError> {
+    let path = folder();
+    let refuse = |source| AddressError::Folder { path: path.clone(), source };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(refuse)?;
+    let metadata = std::fs::metadata(&path).map_err(refuse)?;
+    if metadata.uid() != geteuid().as_raw() {
+        return Err(refuse(std::io::Error::other("it belongs to another user")));
+    }
+    if metadata.mode() & 0o077 != 0 {
+        return Err(refuse(std::io::Error::other("others may enter it")));
+    }
+    Ok(path)
+}
+
+/// A name that is ours as long as this lives.
+#[derive(Debug)]
+pub struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+    lock_path: PathBuf,
+    _lock: File,
+}
+
+impl Listener {
+    /// Takes the name and listens.
+    ///
+    /// # Errors
+    /// [`AddressError`]; [`AddressError::InUse`] if a living process has the name.
+    pub fn open(address: &str) -> Result<Self, AddressError> {
+        let path = socket_path(address)?;
+        if let Some(folder) = path.parent().filter(|_| !address.starts_with("shm:/")) {
+            sweep(folder);
+        }
+        let lock_path = path.with_extension("lock");
+        let lock = take_lock(&lock_path).map_err(|error| explain(error, &path))?;
+        let _ = std::fs::remove_file(&path);
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
+            .map_err(|errno| system(&path, errno))?;
+        let name = SocketAddrUnix::new(&path).map_err(|errno| system(&path, errno))?;
+        bind(&socket, &name).map_err(|errno| explain(errno.into(), &path))?;
+        let _ = rustix::fs::chmod(&path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+        listen(&socket, 128).map_err(|errno| system(&path, errno))?;
+        Ok(Self { socket, path, lock_path, _lock: lock })
+    }
+
+    /// The listening socket, non-blocking.
+    #[must_use]
+    pub const fn socket(&self) -> &OwnedFd {
+        &self.socket
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(&self.lock_path);
+    }
+}
+
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// A connection to whoever listens at `path`.
+///
+/// # Errors
+/// [`AddressError`]; [`AddressError::Nobody`] if nobody does.
+pub fn reach(path: &Path) -> Result<OwnedFd, AddressError> {
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None).map_err(|errno| system(path, errno))?;
+    let name = SocketAddrUnix::new(path).map_err(|errno| system(path, errno))?;
+    match connect(&socket, &name) {
+        Ok(()) => Ok(socket),
+        Err(Errno::NOENT | Errno::CONNREFUSED) => Err(AddressError::Nobody(path.to_owned())),
+        Err(errno) => Err(explain(errno.into(), path)),
+    }
+}
+
+/// Takes the lock, and makes sure that the file which it is on is still the one under this name: its last holder may
+/// have removed it meanwhile.
+fn take_lock(path: &Path) -> std::io::Result<File> {
+    loop {
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        match std::fs::metadata(path) {
+            Ok(named) if named.ino() == file.metadata()?.ino() => return Ok(file),
+            _ => {}
+        }
+    }
+}
+
+/// Removes what dead processes left in the folder: sockets and locks whose lock nobody holds.
+pub fn sweep(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let lock = entry.path();
+        if lock.extension().is_some_and(|extension| extension == "lock") {
+            sweep_name(&lock.with_extension("sock"));
+        }
+    }
+}
+
+/// Removes what a dead process left under one name, if it is dead.
+pub fn sweep_name(path: &Path) {
+    let lock_path = path.with_extension("lock");
+    let Ok(file) = OpenOptions::new().write(true).open(&lock_path) else { return };
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        let _ = std::fs::remove_file(path);
+        let _ = std::fs::remove_file(&lock_path);
+    }
+}
+
+fn system(path: &Path, errno: Errno) -> AddressError {
+    AddressError::System { path: path.to_owned(), source: errno.into() }
+}
+
+fn explain(error: std::io::Error, path: &Path) -> AddressError {
+    let path = path.to_owned();
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::WOULDBLOCK | Errno::ADDRINUSE) => AddressError::InUse(path),
+        Some(Errno::ACCESS | Errno::PERM) => AddressError::Denied(path),
+        _ => AddressError::System { path, source: error },
+    }
+}

@@ -1,0 +1,498 @@
+//! Sending: check, choose the path, move the payload, publish the slot, wake the peer.
+//!
+//! The path chooses itself. A payload that lies in pages which the peer can see goes by reference, or is copied by the
+//! receiver to where a token says. A private payload is put straight into pages that a token or the free queue names, and
+//! goes through the staging ring in pulses if there are none.
+
+use cutthrough_engine::adapter::{Adapter, Capability, Pulse, Stage};
+use cutthrough_engine::check::{self, Breach};
+use cutthrough_engine::count::{Count as _, Counter};
+use cutthrough_engine::receipt::{Path, Receipt};
+use cutthrough_engine::time::Instant;
+use cutthrough_engine::token::{Refused, Token};
+use cutthrough_engine::transfer::{Step, Trace, Transfer};
+use cutthrough_segment::half::{Own, Peer};
+use cutthrough_segment::page::Page;
+use cutthrough_segment::ring::Impossible;
+use cutthrough_segment::stage::Staging;
+use cutthrough_wire::layout::Line;
+use cutthrough_wire::run::Run;
+use cutthrough_wire::slot::{CONTROL_MAX, Header, Kind, PAYLOAD_MAX};
+use cutthrough_wire::token::Place;
+use rustix::fd::OwnedFd;
+
+use super::link::{CloseReason, Link, SendError};
+use super::patience::{self, Patience};
+use crate::clock;
+use crate::stat::Stat;
+
+/// The payload of a message.
+#[derive(Debug)]
+pub enum Load<'a> {
+    /// None.
+    None,
+    /// Borrowed private memory: copied before the send returns.
+    Copy(&'a [u8]),
+    /// Pages of this channel's pool, in this order.
+    Pages(Vec<Page>),
+}
+
+/// What goes with a message besides its control message.
+#[derive(Debug)]
+pub struct Cargo<'a> {
+    /// The payload.
+    pub load: Load<'a>,
+    /// Where it shall land.
+    pub token: Option<Token>,
+    /// To be told when its pages may be used again.
+    pub cookie: Option<u64>,
+}
+
+impl Link {
+    /// Whether a message can be sent now; looks at the peer's counter if the ring seems full.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] or [`SendError::Closed`].
+    #[inline]
+    pub fn check_room(&mut self, stat: &Stat) -> Result<(), SendError> {
+        if self.producer.has_room() && self.ending.is_none() { Ok(()) } else { self.make_room(stat) }
+    }
+
+    #[cold]
+    fn make_room(&mut self, stat: &Stat) -> Result<(), SendError> {
+        if let Some(reason) = self.ending {
+            return Err(SendError::Closed(reason));
+        }
+        if self.producer.refresh(self.peer.get(Line::Consumed)) == Err(Impossible) {
+            return Err(self.broken(Breach::Index));
+        }
+        if self.producer.has_room() {
+            return Ok(());
+        }
+        stat.add(Counter::Full, 1);
+        Err(SendError::Full)
+    }
+
+    fn broken(&mut self, breach: Breach) -> SendError {
+        self.end(CloseReason::Breach(breach));
+        SendError::Closed(CloseReason::Breach(breach))
+    }
+
+    /// Sends a control message without payload. No system call (unless the peer sleeps), lock or allocation.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    #[inline]
+    pub fn send_control(&mut self, control: &[u8], stat: &Stat) -> Result<(), SendError> {
+        if control.len() > CONTROL_MAX {
+            return Err(SendError::TooLong);
+        }
+        self.check_room(stat)?;
+        self.producer.write_control(control);
+        self.producer.publish_control(control.len() as u64);
+        self.wake_peer(stat);
+        Ok(())
+    }
+
+    /// The control message of the next slot, to be written in place; [`Link::check_room`] comes first.
+    #[inline]
+    pub fn control_mut(&mut self) -> &mut [u8; CONTROL_MAX] {
+        self.producer.control_mut()
+    }
+
+    /// Sends the message whose control message of `control_len` bytes is in the next slot, with its cargo.
+    ///
+    /// # Errors
+    /// [`SendError`]. If the channel ends while the payload moves, the message is lost with it.
+    pub fn send(
+        &mut self,
+        control_len: u8,
+        cargo: Cargo<'_>,
+        trace: &mut impl Trace,
+        stat: &Stat,
+    ) -> Result<Receipt, SendError> {
+        self.check_room(stat)?;
+        let started = clock::now();
+        let Cargo { load, token, cookie } = cargo;
+        let (path, pulses, bytes) = match load {
+            Load::None => {
+                self.producer.publish_control(u64::from(control_len));
+                self.traffic.completed.extend(cookie);
+                (Path::None, 0, 0)
+            }
+            Load::Pages(pages) => {
+                let bytes = self.send_pages(control_len, pages, token, cookie, stat)?;
+                (if token.is_some() { Path::Get } else { Path::Reference }, 0, bytes)
+            }
+            Load::Copy(payload) => {
+                let bytes = payload_len(payload)?;
+                let (path, pulses) = self.send_copy(control_len, payload, bytes, token, trace, stat)?;
+                self.traffic.completed.extend(cookie);
+                (path, pulses, bytes)
+            }
+        };
+        self.wake_peer(stat);
+        let receipt = self.receipt(path, pulses, u64::from(bytes), started);
+        count(&receipt, stat);
+        self.outbox.payload_bytes += if path == Path::Dropped { 0 } else { u64::from(bytes) };
+        Ok(receipt)
+    }
+
+    fn receipt(&self, path: Path, pulses: u32, bytes: u64, started: Instant) -> Receipt {
+        let (copies, movers) = match path {
+            Path::None | Path::Reference | Path::Dropped => (0, 0),
+            Path::Put | Path::Get => (1, 1),
+            Path::CutThrough => (2, 2),
+        };
+        Receipt { path, copies, movers, pulses, bytes, started, finished: clock::now() }
+    }
+
+    /// By reference, or to be fetched by the receiver to where the token says.
+    fn send_pages(
+        &mut self,
+        control_len: u8,
+        pages: Vec<Page>,
+        token: Option<Token>,
+        cookie: Option<u64>,
+        stat: &Stat,
+    ) -> Result<u32, SendError> {
+        let shelf = &self.traffic.shelf;
+        if !pages.iter().all(|page| page.belongs_to(shelf)) {
+            return Err(SendError::ForeignPage);
+        }
+        let total: u64 = pages.iter().map(|page| page.len() as u64).sum();
+        let bytes = u32::try_from(total).ok().filter(|_| total <= PAYLOAD_MAX).ok_or(SendError::TooLong)?;
+        let runs = u16::try_from(pages.len().max(1)).map_err(|_| SendError::TooManyRuns)?;
+        self.room_for_list(runs, stat)?;
+        let parts: Vec<(u32, u32, usize)> = pages.into_iter().map(Page::into_run).collect();
+        let words = parts.iter().map(|(first, count, _)| Run { first: *first, count: *count, id: 0 }.to_word());
+        let detail = self.write_list(runs, words, token);
+        let lend = self.traffic.lend(parts.iter().map(|(first, count, _)| (*first, *count)).collect(), cookie);
+        let kind = if token.is_some() { Kind::GetToken } else { Kind::Reference };
+        let header = Header { control_len, kind, runs, payload_len: bytes, detail, name: lend };
+        self.producer.publish(header.to_words());
+        Ok(bytes)
+    }
+
+    /// Makes sure that a list of `runs` runs (plus a token's words) fits into the run ring.
+    fn room_for_list(&mut self, runs: u16, stat: &Stat) -> Result<(), SendError> {
+        let need = u64::from(runs) + 2;
+        if self.outbox.runs.room() >= need {
+            return Ok(());
+        }
+        if self.producer.refresh(self.peer.get(Line::Consumed)) == Err(Impossible) {
+            return Err(self.broken(Breach::Index));
+        }
+        let consumed = self.producer.consumed();
+        while let Some((message, written)) = self.outbox.lists.front().copied() {
+            if consumed <= message {
+                break;
+            }
+            self.outbox.lists.pop_front();
+            let _ = self.outbox.runs.refresh(written);
+        }
+        if self.outbox.runs.room() >= need {
+            return Ok(());
+        }
+        stat.add(Counter::Full, 1);
+        Err(SendError::TooManyRuns)
+    }
+
+    /// Writes a list of runs: one goes into the slot, several go into the run ring, a token before them.
+    fn write_list(&mut self, runs: u16, mut words: impl Iterator<Item = u64>, token: Option<Token>) -> u64 {
+        if runs == 1 && token.is_none() {
+            return words.next().unwrap_or(0);
+        }
+        if let Some(token) = token {
+            self.outbox.runs.push(u64::from(token.index));
+            self.outbox.runs.push(token.key);
+        }
+        for word in words {
+            self.outbox.runs.push(word);
+        }
+        self.outbox.lists.push_back((self.producer.next(), self.outbox.runs.written()));
+        0
+    }
+
+    /// Private memory: put where the receiver has named a place, else pulsed through the staging ring.
+    fn send_copy(
+        &mut self,
+        control_len: u8,
+        payload: &[u8],
+        bytes: u32,
+        token: Option<Token>,
+        trace: &mut impl Trace,
+        stat: &Stat,
+    ) -> Result<(Path, u32), SendError> {
+        let Some(token) = token else {
+            if let Some(path) = self.put(control_len, payload, bytes, stat)? {
+                return Ok((path, 0));
+            }
+            return self.stage(
+                Header { control_len, kind: Kind::Staged, runs: 0, payload_len: bytes, detail: 0, name: 0 },
+                payload,
+                None,
+                trace,
+                stat,
+            );
+        };
+        match self.peer.token(token.index, token.key) {
+            Some(Place::Pages { first, count }) => {
+                let path = self.put_token(control_len, payload, bytes, token, (first, count), stat)?;
+                Ok((path, 0))
+            }
+            Some(Place::Private { bytes: room }) if bytes <= room => {
+                let header = Header {
+                    control_len,
+                    kind: Kind::StagedToken,
+                    runs: 0,
+                    payload_len: bytes,
+                    detail: 0,
+                    name: token.key,
+                };
+                self.stage(header, payload, Some(token), trace, stat)
+            }
+            Some(Place::Private { .. }) => {
+                Ok((self.drop_payload(control_len, bytes, token, Refused::TooLong, stat), 0))
+            }
+            None => Ok((self.drop_payload(control_len, bytes, token, Refused::Wrong, stat), 0)),
+        }
+    }
+
+    /// Sends the control message alone, with the reason why its payload was dropped before a byte moved.
+    fn drop_payload(&mut self, control_len: u8, bytes: u32, token: Token, why: Refused, stat: &Stat) -> Path {
+        let too_long = u64::from(why == Refused::TooLong) << 32;
+        let detail = u64::from(token.index) | too_long;
+        let header = Header { control_len, kind: Kind::Dropped, runs: 0, payload_len: bytes, detail, name: token.key };
+        self.producer.publish(header.to_words());
+        stat.add(Counter::PayloadDropped, 1);
+        Path::Dropped
+    }
+
+    /// Into pages of the peer's free queue, if it has posted enough.
+    fn put(&mut self, control_len: u8, payload: &[u8], bytes: u32, stat: &Stat) -> Result<Option<Path>, SendError> {
+        let page_bytes = u64::from(self.peer_sizes.page_bytes);
+        let claimed = self.traffic.claim(&self.peer, &self.peer_sizes, u64::from(bytes.max(1)));
+        let Some(runs) = claimed.map_err(|breach| self.broken(breach))? else {
+            stat.add(Counter::NoPage, 1);
+            return Ok(None);
+        };
+        let count = u16::try_from(runs.len()).map_err(|_| SendError::TooManyRuns)?;
+        self.room_for_list(count, stat)?;
+        let landing = self.peer.landing();
+        let mut rest = payload;
+        for run in &runs {
+            let room = usize::try_from(u64::from(run.count) * page_bytes).unwrap_or(usize::MAX);
+            let (now, later) = rest.split_at(rest.len().min(room));
+            landing.copy_in(u64::from(run.first) * page_bytes, now);
+            rest = later;
+        }
+        self.own.set(Line::Taken, self.traffic.taken());
+        let detail = self.write_list(count, runs.iter().map(|run| run.to_word()), None);
+        let header = Header { control_len, kind: Kind::Put, runs: count, payload_len: bytes, detail, name: 0 };
+        self.producer.publish(header.to_words());
+        Ok(Some(Path::Put))
+    }
+
+    /// Into the landing pages that a token names. The claim tells the receiver that bytes are on their way, so that it
+    /// does not revoke the token meanwhile; the token is looked at again after the claim (Dekker's rule, both sides
+    /// sequentially consistent).
+    fn put_token(
+        &mut self,
+        control_len: u8,
+        payload: &[u8],
+        bytes: u32,
+        token: Token,
+        (first, count): (u32, u32),
+        stat: &Stat,
+    ) -> Result<Path, SendError> {
+        let run = check::run(Run { first, count, id: 0 }, self.peer_sizes.landing_pages);
+        let run = run.map_err(|breach| self.broken(breach))?;
+        let page_bytes = self.peer_sizes.page_bytes;
+        if check::covered(bytes, u64::from(run.count), page_bytes).is_err() {
+            return Ok(self.drop_payload(control_len, bytes, token, Refused::TooLong, stat));
+        }
+        self.own.set_claim(token.index, token.key);
+        if self.peer.token(token.index, token.key).is_none() {
+            self.own.set_claim(token.index, 0);
+            return Ok(self.drop_payload(control_len, bytes, token, Refused::Revoked, stat));
+        }
+        self.peer.landing().copy_in(u64::from(run.first) * u64::from(page_bytes), payload);
+        let header = Header {
+            control_len,
+            kind: Kind::PutToken,
+            runs: 0,
+            payload_len: bytes,
+            detail: u64::from(token.index),
+            name: token.key,
+        };
+        self.producer.publish(header.to_words());
+        self.own.set_claim(token.index, 0);
+        Ok(Path::Put)
+    }
+
+    /// Through the staging ring, in pulses, while the receiver takes them out at the other end. Waits for room where the
+    /// message is longer than the ring; meanwhile what the peer sends us is taken out of its way, so that two sides that
+    /// send to each other at the same time never wait for each other.
+    fn stage(
+        &mut self,
+        mut header: Header,
+        payload: &[u8],
+        token: Option<Token>,
+        trace: &mut impl Trace,
+        stat: &Stat,
+    ) -> Result<(Path, u32), SendError> {
+        let base = self.outbox.staged.next_multiple_of(STAGE_ALIGN);
+        header.detail = u64::from(token.map_or(0, |token| token.index)) << 32;
+        let mut transfer = Transfer::new(payload.len() as u64, self.policy);
+        transfer.set_downstream_minpulse(downstream(&self.peer, payload.len() as u64));
+        let mut announced = false;
+        let mut patience = Patience::new(self.deadline);
+        loop {
+            let mut mover = Outbound {
+                payload,
+                base,
+                moved: self.outbox.staged.saturating_sub(base),
+                drained: self.outbox.drained,
+                staging: &self.outbox.staging,
+                own: &self.own,
+                peer: &self.peer,
+                socket: &self.socket,
+                misreport: None,
+                announce: (!announced).then_some((&mut self.producer, header)),
+            };
+            let step = transfer.poll(clock::now(), &mut mover, &mut self.tuners, trace);
+            let progress = base + mover.moved > self.outbox.staged;
+            let misreport = mover.misreport;
+            announced = mover.announce.is_none();
+            self.outbox.staged = self.outbox.staged.max(base + mover.moved);
+            self.outbox.drained = mover.drained;
+            if let Some(breach) = misreport {
+                return Err(self.broken(breach));
+            }
+            match step {
+                Step::Done => break,
+                Step::Misreported { .. } => return Err(self.broken(Breach::Progress)),
+                Step::Moving => patience.progress(),
+                Step::Waiting if progress => patience.progress(),
+                Step::Waiting => self.wait_for_room(&mut patience, stat)?,
+            }
+        }
+        if !announced {
+            self.producer.publish(header.to_words());
+        }
+        Ok((Path::CutThrough, transfer.pulses()))
+    }
+
+    fn wait_for_room(&mut self, patience: &mut Patience, stat: &Stat) -> Result<(), SendError> {
+        self.relieve(stat).map_err(|breach| self.broken(breach))?;
+        let drained = self.outbox.drained;
+        let (peer, consumer) = (&self.peer, &self.consumer);
+        let waited = patience
+            .pass(&self.socket, &self.own, self.fence, || peer.get(Line::Drained) != drained || consumer.ready());
+        self.waited(waited).map_err(SendError::Closed)
+    }
+}
+
+/// Payloads start at a cache line pair in the staging ring.
+pub(super) const STAGE_ALIGN: u64 = 128;
+
+/// The peer says what it finds worth a pulse of a payload of this length; for others it grows with the square root.
+pub(super) const MINPULSE_OF: u64 = 1 << 20;
+
+/// What the peer finds worth a pulse: an allegation that can do no harm, cut to sense.
+fn downstream(peer: &Peer, len: u64) -> Option<u64> {
+    let wanted = peer.minpulse().min(MINPULSE_OF);
+    let scaled = wanted * len.isqrt() / MINPULSE_OF.isqrt();
+    (wanted > 0).then(|| scaled.clamp(256, len.max(256)))
+}
+
+fn payload_len(payload: &[u8]) -> Result<u32, SendError> {
+    u32::try_from(payload.len()).ok().filter(|len| u64::from(*len) <= PAYLOAD_MAX).ok_or(SendError::TooLong)
+}
+
+/// Counts what a send came to.
+fn count(receipt: &Receipt, stat: &Stat) {
+    let Receipt { path, bytes, pulses, .. } = *receipt;
+    let (counter, copies) = match path {
+        Path::None | Path::Dropped => return,
+        Path::Reference => (Counter::ByReference, 0),
+        Path::Put => (Counter::Put, 1),
+        // The receiver makes this copy, and counts it.
+        Path::Get => (Counter::Get, 0),
+        Path::CutThrough => (Counter::CutThrough, 1),
+    };
+    stat.add(counter, 1);
+    stat.add(Counter::PayloadBytesSent, bytes);
+    stat.add(Counter::Copies, copies);
+    stat.add(Counter::CopiedBytes, bytes * copies);
+    stat.add(Counter::Pulses, u64::from(pulses));
+}
+
+/// The first stage of a cut-through copy: from private memory into the staging ring. This processor is the mover, so a
+/// pulse is over when `start` returns; its progress is published on the way, as often as the receiver wants to see it.
+struct Outbound<'a, S> {
+    payload: &'a [u8],
+    base: u64,
+    moved: u64,
+    drained: u64,
+    staging: &'a Staging,
+    own: &'a Own,
+    peer: &'a Peer,
+    socket: &'a OwnedFd,
+    misreport: Option<Breach>,
+    /// The slot that announces the message goes out with the first bytes.
+    announce: Option<(&'a mut cutthrough_segment::ring::Producer<S>, Header)>,
+}
+
+impl<S: core::ops::Deref<Target = [cutthrough_segment::sync::Slot]>> Outbound<'_, S> {
+    /// Lets the receiver see that `moved` bytes of the message are there.
+    fn publish(&mut self) {
+        self.own.set(Line::Staged, self.base + self.moved);
+        if let Some((producer, mut header)) = self.announce.take() {
+            // What is there already is said in the slot itself, which saves the receiver a look at the counter.
+            header.detail |= self.moved;
+            producer.publish(header.to_words());
+        }
+        patience::wake(self.peer, self.socket);
+    }
+}
+
+impl<S: core::ops::Deref<Target = [cutthrough_segment::sync::Slot]>> Adapter for Outbound<'_, S> {
+    fn capability(&self, stage: Stage) -> Capability {
+        match stage {
+            Stage::HostToAdapter => Capability::DRIVEN,
+            Stage::AdapterToLink | Stage::LinkToAdapter | Stage::AdapterToHost => Capability::ABSENT,
+        }
+    }
+
+    fn idle(&mut self, _now: Instant, _stage: Stage) -> bool {
+        true
+    }
+
+    fn moved(&mut self, _now: Instant, _stage: Stage) -> u64 {
+        self.moved
+    }
+
+    fn room(&mut self, _now: Instant, _stage: Stage) -> u64 {
+        let position = self.base + self.moved;
+        if position + self.payload.len() as u64 - self.moved > self.drained + self.staging.bytes() {
+            match check::drained(self.drained, self.peer.get(Line::Drained), position) {
+                Ok(drained) => self.drained = drained,
+                Err(breach) => self.misreport = Some(breach),
+            }
+        }
+        (self.drained + self.staging.bytes()).saturating_sub(position)
+    }
+
+    fn start(&mut self, _now: Instant, _stage: Stage, pulse: Pulse) {
+        let Ok(start) = usize::try_from(pulse.offset) else { return };
+        let Ok(len) = usize::try_from(pulse.len) else { return };
+        let report = usize::try_from(pulse.report_every).unwrap_or(len).max(1);
+        for piece in self.payload[start..start + len].chunks(report) {
+            self.staging.copy_in(self.base + self.moved, piece);
+            self.moved += piece.len() as u64;
+            self.publish();
+        }
+    }
+}
