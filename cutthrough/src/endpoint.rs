@@ -1,0 +1,279 @@
+//! The endpoint: a process's own door.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::time::Duration;
+
+use cutthrough_engine::count::Counter;
+use cutthrough_engine::receipt::Receipt;
+use cutthrough_engine::token::Token;
+use cutthrough_engine::transfer::Trace;
+use cutthrough_node::config::Config;
+use cutthrough_node::node::{self, Channel, ConnectError, Node, OpenError, WaitError};
+use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
+use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
+use cutthrough_node::shm::receive::ReadError;
+use cutthrough_node::shm::rendezvous::AddressError;
+use cutthrough_segment::bell::Fence;
+use cutthrough_segment::page::Page;
+
+use crate::incoming::{Incoming, Payload};
+use crate::outgoing::Outgoing;
+
+/// Something that has happened at an endpoint.
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "a message is what nearly every event is, and it travels in registers and on the stack, without an allocation"
+)]
+pub enum Event {
+    /// A message has arrived.
+    Message(Incoming),
+    /// A peer has opened a channel to us.
+    Opened(Channel),
+    /// A channel has ended. Everything that had arrived whole on it was delivered before.
+    Closed(Channel, CloseReason),
+    /// The pages (or the private memory) of a message sent with [`Outgoing::track`] may be used again.
+    Completed(Completion),
+}
+
+/// Which message's memory may be used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// The channel that it was sent on.
+    pub channel: Channel,
+    /// The number given to [`Outgoing::track`].
+    pub cookie: u64,
+}
+
+/// A process's own door: listens, connects, sends, receives. One thread uses it at a time.
+#[derive(Debug)]
+pub struct Endpoint {
+    node: Node,
+}
+
+impl Endpoint {
+    /// Opens an endpoint. It has no name and no channels yet.
+    ///
+    /// # Errors
+    /// [`OpenError`], if a setting is out of its bounds or the system gives no memory.
+    pub fn open(config: Config) -> Result<Self, OpenError> {
+        Ok(Self { node: Node::open(config)? })
+    }
+
+    /// Takes the name of an address (`shm:NAME`, or `shm:/PATH` for a socket file of one's own) and lets peers in. They
+    /// appear as [`Event::Opened`]. The name is free again when the endpoint is dropped or its process ends in any way.
+    ///
+    /// # Errors
+    /// [`AddressError`]; [`AddressError::InUse`] if a living process has the name.
+    pub fn listen(&mut self, address: &str) -> Result<(), AddressError> {
+        self.node.listen(address)
+    }
+
+    /// Opens a channel to whoever listens at `address`, and waits up to `timeout` for the answer.
+    ///
+    /// # Errors
+    /// [`ConnectError`], whose text says what to do.
+    pub fn connect(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
+        self.node.connect(address, timeout)
+    }
+
+    /// The next event, if there is one. Never waits, and makes no system call, takes no lock and allocates nothing on
+    /// the path of a control message.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Event> {
+        self.node.poll().map(event)
+    }
+
+    /// The next event: spins briefly, then sleeps until there is one. `None` waits for ever.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`] when the time is over.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
+        self.node.wait(timeout).map(event)
+    }
+
+    /// Prepares to sleep on the endpoint's file descriptor ([`AsFd`]; readable means: poll). False if there is something
+    /// to poll for already. The order that loses no wake-up: poll until there is nothing, arm, sleep only if this says
+    /// true.
+    pub fn arm(&mut self) -> bool {
+        self.node.arm()
+    }
+
+    /// Sends a control message of up to 96 bytes without payload. Never waits, and makes no system call (unless the peer
+    /// sleeps), takes no lock and allocates nothing.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] if the receiver is behind: poll, then try again.
+    #[inline]
+    pub fn send(&mut self, channel: Channel, control: &[u8]) -> Result<(), SendError> {
+        let (link, stat) = self.node.link(channel)?;
+        link.send_control(control, stat)
+    }
+
+    /// Borrows the next send slot of a channel: write the control message in place, attach a payload, send. Dropped
+    /// unsent, the slot is free again.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] or [`SendError::Closed`].
+    #[inline]
+    pub fn outgoing(&mut self, channel: Channel) -> Result<Outgoing<'_>, SendError> {
+        let (link, stat) = self.node.link(channel)?;
+        link.check_room(stat)?;
+        Ok(Outgoing::new(link, stat))
+    }
+
+    /// Contiguous pages for `bytes` bytes in the channel's shared pool: to be filled in place and sent by reference.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn page(&mut self, channel: Channel, bytes: usize) -> Result<Page, NoMemory> {
+        let (link, stat) = self.node.link(channel).map_err(closed)?;
+        link.page(bytes, stat)
+    }
+
+    /// Posts up to `count` runs of landing pages, each for `bytes` bytes, into the channel's free queue, and says how many
+    /// were posted. Private payloads of the peer are put there with one copy. A released payload's pages are posted
+    /// again by themselves.
+    ///
+    /// # Errors
+    /// [`NoMemory`], if not one could be posted.
+    pub fn post(&mut self, channel: Channel, bytes: usize, count: u32) -> Result<u32, NoMemory> {
+        let (link, stat) = self.node.link(channel).map_err(closed)?;
+        link.post(bytes, count, stat)
+    }
+
+    /// Grants a place for one coming payload of a channel. Send the token to the peer, which passes it to
+    /// [`Outgoing::to`].
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn grant(&mut self, channel: Channel, landing: Landing) -> Result<Token, NoMemory> {
+        let (link, stat) = self.node.link(channel).map_err(closed)?;
+        link.grant(landing, stat)
+    }
+
+    /// Takes a token back. A payload that carries it later is dropped, and its control message says so.
+    ///
+    /// # Errors
+    /// [`RevokeError::InFlight`] if the sender has begun to write: the message is about to arrive.
+    pub fn revoke(&mut self, channel: Channel, token: Token) -> Result<Landing, RevokeError> {
+        let (link, _) = self.node.link(channel).map_err(|error| match error {
+            SendError::Closed(reason) => RevokeError::Closed(reason),
+            _ => RevokeError::Closed(CloseReason::Here),
+        })?;
+        link.revoke(token)
+    }
+
+    /// Copies a message's payload into private memory, which must be at least as long, and says what happened to it. A
+    /// payload that is still arriving is copied out at the same time as the peer copies it in (cut-through), and this
+    /// waits for the rest of it.
+    ///
+    /// # Errors
+    /// [`ReadError`]; then what `into` holds is of no use.
+    pub fn read(&mut self, message: &mut Incoming, into: &mut [u8]) -> Result<Receipt, ReadError> {
+        self.read_traced(message, into, &mut ())
+    }
+
+    /// [`Endpoint::read`], telling `trace` of every pulse.
+    ///
+    /// # Errors
+    /// As [`Endpoint::read`].
+    pub fn read_traced(
+        &mut self,
+        message: &mut Incoming,
+        into: &mut [u8],
+        trace: &mut impl Trace,
+    ) -> Result<Receipt, ReadError> {
+        let node = &mut self.node;
+        message.read(into, |channel, arriving, into| {
+            let (link, stat) = node.link(channel).map_err(unreadable)?;
+            link.read(arriving, into, trace, stat).inspect_err(|_| node.warm(channel))
+        })
+    }
+
+    /// Reads what has arrived of a payload, without waiting: how many bytes at the start of `into` are valid by now. All
+    /// of them have arrived when it says [`Incoming::payload_len`]. The same memory has to be passed each time.
+    ///
+    /// # Errors
+    /// As [`Endpoint::read`].
+    pub fn read_some(&mut self, message: &mut Incoming, into: &mut [u8]) -> Result<usize, ReadError> {
+        let channel = message.channel();
+        match message.payload_mut() {
+            Payload::Arriving(arriving) => {
+                let (link, stat) = self.node.link(channel).map_err(unreadable)?;
+                link.read_some(arriving, into, &mut (), stat)
+            }
+            _ => {
+                message.read(into, |_, _, _| Err(ReadError::Nothing))?;
+                Ok(message.payload_len())
+            }
+        }
+    }
+
+    /// Closes a channel. Messages that have arrived and were not polled for are thrown away.
+    pub fn close(&mut self, channel: Channel) {
+        self.node.close(channel);
+    }
+
+    /// Who is on the other side of a channel; `None` if it has ended.
+    pub fn peer(&mut self, channel: Channel) -> Option<Identity> {
+        self.node.link(channel).ok().map(|(link, _)| link.identity())
+    }
+
+    /// Bytes of the pages that this endpoint lends and lands payloads in.
+    #[must_use]
+    pub const fn page_bytes(&self) -> u32 {
+        self.node.config().page_size.bytes()
+    }
+
+    /// Open channels.
+    pub fn channels(&self) -> impl Iterator<Item = Channel> + '_ {
+        self.node.channels()
+    }
+
+    /// A counter of this endpoint. `cutthrough stat` shows all of them from outside.
+    #[must_use]
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.node.stat().value(counter)
+    }
+
+    /// How this kernel lets a sleeper be woken; anything but [`Fence::Expedited`] makes sleeping slower.
+    #[must_use]
+    pub const fn fence(&self) -> Fence {
+        self.node.fence()
+    }
+}
+
+impl AsFd for Endpoint {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.node.as_fd()
+    }
+}
+
+impl AsRawFd for Endpoint {
+    fn as_raw_fd(&self) -> RawFd {
+        self.node.as_fd().as_raw_fd()
+    }
+}
+
+#[inline]
+fn event(event: node::Event) -> Event {
+    match event {
+        node::Event::Message(channel, arrival) => Event::Message(Incoming::new(channel, arrival)),
+        node::Event::Opened(channel) => Event::Opened(channel),
+        node::Event::Closed(channel, reason) => Event::Closed(channel, reason),
+        node::Event::Completed(channel, cookie) => Event::Completed(Completion { channel, cookie }),
+    }
+}
+
+fn closed(error: SendError) -> NoMemory {
+    NoMemory::Closed(reason(error))
+}
+
+fn unreadable(error: SendError) -> ReadError {
+    ReadError::Closed(reason(error))
+}
+
+fn reason(error: SendError) -> CloseReason {
+    if let SendError::Closed(reason) = error { reason } else { CloseReason::Here }
+}

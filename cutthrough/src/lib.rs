@@ -1,0 +1,64 @@
+//! Messages and memory pages that start arriving before they have finished leaving.
+//!
+//! An [`Endpoint`] is a process's own door. It listens under a name or connects to one, and from then on each
+//! [`Channel`] carries control messages of up to 96 bytes, in order, each at most once, with a payload of up to 1 GiB.
+//! Between two processes of one machine a payload goes the cheapest way by itself, and the [`Receipt`] says which:
+//!
+//! | the payload lies in | and shall land in | path | copies |
+//! |---|---|---|---|
+//! | a [`Page`] of the channel | wherever the receiver reads it | by reference | 0 |
+//! | private memory | landing pages, by token or from the free queue | put | 1 |
+//! | a [`Page`] of the channel | where a token says | get | 1 |
+//! | private memory | private memory | cut-through: both sides copy at the same time | 2 |
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use cutthrough::{Config, Endpoint, Event};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut endpoint = Endpoint::open(Config::default())?;
+//! let channel = endpoint.connect("shm:echo", Duration::from_secs(1))?;
+//! endpoint.send(channel, b"hello")?;
+//! if let Event::Message(message) = endpoint.wait(None)? {
+//!     println!("{:?}", message.control());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! One thread uses an endpoint at a time; it may be moved between threads. What a peer can write is never trusted: an
+//! impossible value closes that channel alone, with a counted reason. Every operation ends in data or in an error.
+#![forbid(unsafe_code)]
+
+mod endpoint;
+mod incoming;
+mod outgoing;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+pub use cutthrough_engine::check::Breach;
+pub use cutthrough_engine::count::{Count, Counter};
+pub use cutthrough_engine::pulse::Policy;
+pub use cutthrough_engine::receipt::{Path, Receipt};
+pub use cutthrough_engine::time::Instant;
+pub use cutthrough_engine::token::{Refused, Token};
+pub use cutthrough_engine::{adapter::Stage, transfer::Trace};
+pub use cutthrough_node::clock::now;
+pub use cutthrough_node::config::{Config, PageSize};
+pub use cutthrough_node::node::{Channel, ConnectError, OpenError, WaitError};
+pub use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
+pub use cutthrough_node::shm::handshake::HandshakeError;
+pub use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
+pub use cutthrough_node::shm::receive::ReadError;
+pub use cutthrough_node::shm::rendezvous::AddressError;
+pub use cutthrough_node::{shm::rendezvous::folder, stat};
+pub use cutthrough_segment::bell::Fence;
+pub use cutthrough_segment::page::{Landed, Page};
+pub use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
+pub use cutthrough_wire::token::TOKEN_BYTES;
+
+pub use endpoint::{Completion, Endpoint, Event};
+pub use incoming::{Incoming, Payload};
+pub use outgoing::Outgoing;
+#[cfg(feature = "tokio")]
+pub use tokio::AsyncEndpoint;

@@ -1,0 +1,100 @@
+//! A message to be sent.
+
+use cutthrough_engine::receipt::Receipt;
+use cutthrough_engine::token::Token;
+use cutthrough_engine::transfer::Trace;
+use cutthrough_node::shm::link::{Link, SendError};
+use cutthrough_node::shm::send::{Cargo, Load};
+use cutthrough_node::stat::Stat;
+use cutthrough_segment::page::Page;
+use cutthrough_wire::slot::CONTROL_MAX;
+
+/// A borrowed send slot. Write the control message in place, attach a payload, [`send`](Self::send). Dropped unsent, the
+/// slot is free again and attached pages go back to their pool.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    link: &'a mut Link,
+    stat: &'a Stat,
+    control_len: u8,
+    cargo: Cargo<'a>,
+}
+
+impl<'a> Outgoing<'a> {
+    #[inline]
+    pub(crate) const fn new(link: &'a mut Link, stat: &'a Stat) -> Self {
+        Self { link, stat, control_len: 0, cargo: Cargo { load: Load::None, token: None, cookie: None } }
+    }
+
+    /// Writes the control message: up to 96 bytes, longer ones are cut to that.
+    #[inline]
+    #[must_use]
+    pub fn write(mut self, control: &[u8]) -> Self {
+        let len = control.len().min(CONTROL_MAX);
+        self.control_mut(len).copy_from_slice(&control[..len]);
+        self
+    }
+
+    /// The first `len` bytes (at most 96) of the slot's control message, to be written in place. What they hold at first
+    /// is left over from earlier messages.
+    #[inline]
+    pub fn control_mut(&mut self, len: usize) -> &mut [u8] {
+        let len = len.min(CONTROL_MAX);
+        self.control_len = u8::try_from(len).unwrap_or(0);
+        &mut self.link.control_mut()[..len]
+    }
+
+    /// Attaches a page of this channel. It goes by reference: the receiver reads it where it is, and it comes back to
+    /// the pool when the receiver releases it.
+    #[must_use]
+    pub fn attach(self, page: Page) -> Self {
+        self.attach_list(vec![page])
+    }
+
+    /// Attaches pages of this channel, which together are the payload, in this order.
+    #[must_use]
+    pub fn attach_list(mut self, pages: Vec<Page>) -> Self {
+        self.cargo.load = Load::Pages(pages);
+        self
+    }
+
+    /// Attaches borrowed private memory. It is copied before [`Self::send`] returns.
+    #[must_use]
+    pub fn attach_copy(mut self, payload: &'a [u8]) -> Self {
+        self.cargo.load = Load::Copy(payload);
+        self
+    }
+
+    /// Says where the payload shall land: a token that the receiver has granted.
+    #[must_use]
+    pub const fn to(mut self, token: Token) -> Self {
+        self.cargo.token = Some(token);
+        self
+    }
+
+    /// Asks for [`Event::Completed`](crate::Event::Completed) with this number when the payload's memory may be used
+    /// again.
+    #[must_use]
+    pub const fn track(mut self, cookie: u64) -> Self {
+        self.cargo.cookie = Some(cookie);
+        self
+    }
+
+    /// Sends. Returns when the payload's private memory may be used again; waits only where a private payload is longer
+    /// than the staging ring and the receiver is behind, and then at most for the endpoint's deadline without progress.
+    ///
+    /// # Errors
+    /// [`SendError`]. Attached pages have gone back to their pool.
+    #[inline]
+    pub fn send(self) -> Result<Receipt, SendError> {
+        self.send_traced(&mut ())
+    }
+
+    /// [`Self::send`], telling `trace` of every pulse.
+    ///
+    /// # Errors
+    /// As [`Self::send`].
+    #[inline]
+    pub fn send_traced(self, trace: &mut impl Trace) -> Result<Receipt, SendError> {
+        self.link.send(self.control_len, self.cargo, trace, self.stat)
+    }
+}
