@@ -1,6 +1,6 @@
 //! The endpoint: a process's own door.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use cutthrough_engine::count::Counter;
@@ -247,12 +247,6 @@ impl Endpoint {
 impl AsFd for Endpoint {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.node.as_fd()
-    }
-}
-
-impl AsRawFd for Endpoint {
-    fn as_raw_fd(&self) -> RawFd {
-        self.node.as_fd().as_raw_fd()
     }
 }
 

@@ -1,16 +1,17 @@
 //! An endpoint for tokio: waits on the endpoint's file descriptor.
 
 use std::ops::{Deref, DerefMut};
+use std::os::fd::AsFd;
 
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use cutthrough_node::sys::readable::Readable;
 
 use crate::endpoint::{Endpoint, Event};
 
 /// An [`Endpoint`] whose events can be awaited. Dereferences to the endpoint for everything else.
 #[derive(Debug)]
 pub struct AsyncEndpoint {
-    endpoint: AsyncFd<Endpoint>,
+    endpoint: Endpoint,
+    readable: Readable,
 }
 
 impl AsyncEndpoint {
@@ -22,7 +23,8 @@ impl AsyncEndpoint {
     /// # Panics
     /// Outside a runtime with I/O enabled.
     pub fn new(endpoint: Endpoint) -> std::io::Result<Self> {
-        Ok(Self { endpoint: AsyncFd::register_with_interest(endpoint, Interest::READABLE)? })
+        let readable = Readable::watch(endpoint.as_fd())?;
+        Ok(Self { endpoint, readable })
     }
 
     /// The next event. Dropping the future loses nothing: an event is taken only when it is returned.
@@ -31,13 +33,12 @@ impl AsyncEndpoint {
     /// An I/O error of the runtime.
     pub async fn next(&mut self) -> std::io::Result<Event> {
         loop {
-            if let Some(event) = self.endpoint.get_mut().poll() {
+            if let Some(event) = self.endpoint.poll() {
                 return Ok(event);
             }
-            if !self.endpoint.get_mut().arm() {
-                continue;
+            if self.endpoint.arm() {
+                self.readable.readable().await?;
             }
-            self.endpoint.readable_mut().await?.clear_ready();
         }
     }
 }
@@ -45,12 +46,12 @@ impl AsyncEndpoint {
 impl Deref for AsyncEndpoint {
     type Target = Endpoint;
     fn deref(&self) -> &Endpoint {
-        self.endpoint.get_ref()
+        &self.endpoint
     }
 }
 
 impl DerefMut for AsyncEndpoint {
     fn deref_mut(&mut self) -> &mut Endpoint {
-        self.endpoint.get_mut()
+        &mut self.endpoint
     }
 }
