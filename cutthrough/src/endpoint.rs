@@ -8,7 +8,8 @@ use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_node::config::Config;
-use cutthrough_node::node::{self, Channel, ConnectError, Node, OpenError, WaitError};
+use cutthrough_node::incoming::{Channel, Event, Incoming};
+use cutthrough_node::node::{ConnectError, Node, OpenError, WaitError};
 use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
 use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
 use cutthrough_node::shm::receive::ReadError;
@@ -16,34 +17,7 @@ use cutthrough_node::shm::rendezvous::AddressError;
 use cutthrough_segment::bell::Fence;
 use cutthrough_segment::page::Page;
 
-use crate::incoming::{Incoming, Payload};
 use crate::outgoing::Outgoing;
-
-/// Something that has happened at an endpoint.
-#[derive(Debug)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "a message is what nearly every event is, and it travels in registers and on the stack, without an allocation"
-)]
-pub enum Event {
-    /// A message has arrived.
-    Message(Incoming),
-    /// A peer has opened a channel to us.
-    Opened(Channel),
-    /// A channel has ended. Everything that had arrived whole on it was delivered before.
-    Closed(Channel, CloseReason),
-    /// The pages (or the private memory) of a message sent with [`Outgoing::track`] may be used again.
-    Completed(Completion),
-}
-
-/// Which message's memory may be used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Completion {
-    /// The channel that it was sent on.
-    pub channel: Channel,
-    /// The number given to [`Outgoing::track`].
-    pub cookie: u64,
-}
 
 /// A process's own door: listens, connects, sends, receives. One thread uses it at a time.
 #[derive(Debug)]
@@ -81,7 +55,7 @@ impl Endpoint {
     /// the path of a control message.
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
-        self.node.poll().map(event)
+        self.node.poll()
     }
 
     /// The next event: spins briefly, then sleeps until there is one. `None` waits for ever.
@@ -89,7 +63,7 @@ impl Endpoint {
     /// # Errors
     /// [`WaitError::TimedOut`] when the time is over.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
-        self.node.wait(timeout).map(event)
+        self.node.wait(timeout)
     }
 
     /// Prepares to sleep on the endpoint's file descriptor ([`AsFd`]; readable means: poll). False if there is something
@@ -184,11 +158,7 @@ impl Endpoint {
         into: &mut [u8],
         trace: &mut impl Trace,
     ) -> Result<Receipt, ReadError> {
-        let node = &mut self.node;
-        message.read(into, |channel, arriving, into| {
-            let (link, stat) = node.link(channel).map_err(unreadable)?;
-            link.read(arriving, into, trace, stat).inspect_err(|_| node.warm(channel))
-        })
+        self.node.read(message, into, trace)
     }
 
     /// Reads what has arrived of a payload, without waiting: how many bytes at the start of `into` are valid by now. All
@@ -197,17 +167,7 @@ impl Endpoint {
     /// # Errors
     /// As [`Endpoint::read`].
     pub fn read_some(&mut self, message: &mut Incoming, into: &mut [u8]) -> Result<usize, ReadError> {
-        let channel = message.channel();
-        match message.payload_mut() {
-            Payload::Arriving(arriving) => {
-                let (link, stat) = self.node.link(channel).map_err(unreadable)?;
-                link.read_some(arriving, into, &mut (), stat)
-            }
-            _ => {
-                message.read(into, |_, _, _| Err(ReadError::Nothing))?;
-                Ok(message.payload_len())
-            }
-        }
+        self.node.read_some(message, into)
     }
 
     /// Closes a channel. Messages that have arrived and were not polled for are thrown away.
@@ -250,22 +210,8 @@ impl AsFd for Endpoint {
     }
 }
 
-#[inline]
-fn event(event: node::Event) -> Event {
-    match event {
-        node::Event::Message(channel, arrival) => Event::Message(Incoming::new(channel, arrival)),
-        node::Event::Opened(channel) => Event::Opened(channel),
-        node::Event::Closed(channel, reason) => Event::Closed(channel, reason),
-        node::Event::Completed(channel, cookie) => Event::Completed(Completion { channel, cookie }),
-    }
-}
-
 fn closed(error: SendError) -> NoMemory {
     NoMemory::Closed(reason(error))
-}
-
-fn unreadable(error: SendError) -> ReadError {
-    ReadError::Closed(reason(error))
 }
 
 fn reason(error: SendError) -> CloseReason {

@@ -31,7 +31,6 @@
 #![forbid(unsafe_code)]
 
 mod endpoint;
-mod incoming;
 mod outgoing;
 #[cfg(feature = "tokio")]
 mod tokio;
@@ -45,7 +44,8 @@ pub use cutthrough_engine::token::{Refused, Token};
 pub use cutthrough_engine::{adapter::Stage, transfer::Trace};
 pub use cutthrough_node::clock::now;
 pub use cutthrough_node::config::{Config, PageSize};
-pub use cutthrough_node::node::{Channel, ConnectError, OpenError, WaitError};
+pub use cutthrough_node::incoming::{Arriving, Channel, Completion, Event, Incoming, Payload};
+pub use cutthrough_node::node::{ConnectError, OpenError, WaitError};
 pub use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
 pub use cutthrough_node::shm::handshake::HandshakeError;
 pub use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
@@ -57,8 +57,7 @@ pub use cutthrough_segment::page::{Landed, Page};
 pub use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 pub use cutthrough_wire::token::TOKEN_BYTES;
 
-pub use endpoint::{Completion, Endpoint, Event};
-pub use incoming::{Incoming, Payload};
+pub use endpoint::Endpoint;
 pub use outgoing::Outgoing;
 #[cfg(feature = "tokio")]
 pub use tokio::AsyncEndpoint;

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use cutthrough_node::sys::readable::Readable;
 
-use crate::endpoint::{Endpoint, Event};
+use crate::{Endpoint, Event};
 
 /// An [`Endpoint`] whose events can be awaited. Dereferences to the endpoint for everything else.
 #[derive(Debug)]

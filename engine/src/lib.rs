@@ -10,7 +10,10 @@
 //!
 //! | step | file | what it decides |
 //! |---|---|---|
+//! | who is there? | [`hello`] | whether two sides that meet can talk to each other |
 //! | whose turn is it? | [`turn`] | which channel the poll loop looks at next, so that none starves |
+//! | is it true? | [`check`] | which of the other side's numbers are believed |
+//! | where to? | [`token`] | whether a named landing place is good, once |
 //! | how much to move now? | [`pulse`] | the rule: a sink that falls idle takes everything that waits for it |
 //! | what is worth a pulse? | [`tune`] | the cost of a pulse, learnt from the pulses that were made |
 //! | move it | [`transfer`] | one payload's way through the stages of an adapter |

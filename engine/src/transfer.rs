@@ -72,14 +72,25 @@ struct Track {
     times: StageTimes,
 }
 
-/// What one poll has read of a stage.
+/// What one poll has read of a stage that the adapter has. It holds plain numbers because polls that find nothing are the
+/// most frequent ones, and with options inside they took twice as long.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
-    capability: Capability,
+    stage: Stage,
+    /// Whether this engine drives the stage and could start a pulse.
     idle: bool,
+    /// Whether a pulse in flight can be seen.
+    progress: bool,
+    /// The most that a pulse can carry.
+    pulse_max: u64,
     room: u64,
     moved: u64,
+    /// How much of that the next stage has not moved on; 0 if there is no next stage.
+    backlog: u64,
 }
+
+/// Whether the stages of one role have moved everything; `None` if there is none.
+type AllMoved = Option<bool>;
 
 /// One message's payload through the stages.
 #[derive(Debug, Clone)]
@@ -139,44 +150,71 @@ impl Transfer {
         tuners: &mut [Tuner; Stage::COUNT],
         trace: &mut impl Trace,
     ) -> Step {
-        let readings = match self.read(now, adapter) {
-            Ok(readings) => readings,
-            Err(stage) => return Step::Misreported { stage },
-        };
-        for stage in Stage::ALL {
-            let reading = &readings[stage.index()];
-            if reading.capability.role == Role::Driven && reading.idle {
-                self.end_pulse(now, stage, &mut tuners[stage.index()], trace);
-                self.start_pulse(now, stage, &readings, &tuners[stage.index()], adapter);
-            }
-        }
-        self.step(&readings)
+        self.pass(now, adapter, tuners, trace).unwrap_or_else(|stage| Step::Misreported { stage })
     }
 
-    /// Reads every stage, last to first, and checks what they say. The error is the stage that cannot be right.
-    fn read(&mut self, now: Instant, adapter: &mut impl Adapter) -> Result<[Reading; Stage::COUNT], Stage> {
-        let absent = Reading { capability: Capability::ABSENT, idle: false, room: 0, moved: 0 };
-        let mut readings = [absent; Stage::COUNT];
-        let mut sink: Option<(Stage, u64)> = None;
+    /// Goes through the stages once, last to first. Each can be moved on as soon as its source, the stage before it,
+    /// has been read. The error is the stage whose numbers cannot be right.
+    fn pass(
+        &mut self,
+        now: Instant,
+        adapter: &mut impl Adapter,
+        tuners: &mut [Tuner; Stage::COUNT],
+        trace: &mut impl Trace,
+    ) -> Result<Step, Stage> {
+        let mut sink: Option<Reading> = None;
+        let (mut driven, mut observed): (AllMoved, AllMoved) = (None, None);
         for stage in Stage::ALL.into_iter().rev() {
             let capability = adapter.capability(stage);
-            if capability.role == Role::Absent {
-                continue;
+            let all_moved = match capability.role {
+                Role::Absent => continue,
+                Role::Observed => &mut observed,
+                Role::Driven => &mut driven,
+            };
+            let source = self.read(now, stage, capability, sink.as_ref(), adapter)?;
+            *all_moved = Some(all_moved.unwrap_or(true) && source.moved == self.len);
+            if let Some(sink) = sink {
+                self.move_on(now, &sink, Some(&source), tuners, adapter, trace);
             }
-            let idle = capability.role == Role::Driven && adapter.idle(now, stage);
-            let room = adapter.room(now, stage);
-            let moved = adapter.moved(now, stage);
-            self.check_moved(now, stage, capability.role, moved)?;
-            if let Some((sink, sink_moved)) = sink
-                && capability.progress
-                && sink_moved > moved
-            {
-                return Err(sink);
-            }
-            sink = Some((stage, moved));
-            readings[stage.index()] = Reading { capability, idle, room, moved };
+            sink = Some(source);
         }
-        Ok(readings)
+        if let Some(first) = sink {
+            self.move_on(now, &first, None, tuners, adapter, trace);
+        }
+        let moving = self.tracks.iter().any(|track| track.flight.is_some());
+        Ok(match driven.or(observed) {
+            _ if moving => Step::Moving,
+            Some(false) => Step::Waiting,
+            Some(true) | None => Step::Done,
+        })
+    }
+
+    /// Reads `stage`, and checks what it says against its past and against `sink`, the stage after it.
+    fn read(
+        &mut self,
+        now: Instant,
+        stage: Stage,
+        capability: Capability,
+        sink: Option<&Reading>,
+        adapter: &mut impl Adapter,
+    ) -> Result<Reading, Stage> {
+        let idle = capability.role == Role::Driven && adapter.idle(now, stage);
+        let room = adapter.room(now, stage);
+        let moved = adapter.moved(now, stage);
+        self.check_moved(now, stage, capability.role, moved)?;
+        let passed_on = sink.map_or(moved, |sink| sink.moved);
+        match sink {
+            Some(sink) if capability.progress && passed_on > moved => Err(sink.stage),
+            _ => Ok(Reading {
+                stage,
+                idle,
+                progress: capability.progress,
+                pulse_max: capability.pulse_max.unwrap_or(u64::MAX).max(1),
+                room,
+                moved,
+                backlog: moved.saturating_sub(passed_on),
+            }),
+        }
     }
 
     /// Believes `moved` of `stage`, if it is neither less than before nor more than there was to move.
@@ -198,6 +236,23 @@ impl Transfer {
         Ok(())
     }
 
+    /// Moves on a stage that is idle and this engine's: settles the pulse that has ended, starts the next.
+    fn move_on(
+        &mut self,
+        now: Instant,
+        reading: &Reading,
+        source: Option<&Reading>,
+        tuners: &mut [Tuner; Stage::COUNT],
+        adapter: &mut impl Adapter,
+        trace: &mut impl Trace,
+    ) {
+        if reading.idle {
+            let tuner = &mut tuners[reading.stage.index()];
+            self.end_pulse(now, reading.stage, tuner, trace);
+            self.start_pulse(now, reading, source, tuner, adapter);
+        }
+    }
+
     /// Settles the account of the pulse that has ended on the idle `stage`, if there was one.
     fn end_pulse(&mut self, now: Instant, stage: Stage, tuner: &mut Tuner, trace: &mut impl Trace) {
         let Track { flight, times, .. } = &mut self.tracks[stage.index()];
@@ -211,61 +266,44 @@ impl Transfer {
         trace.pulse(stage, offset, len, start, now);
     }
 
-    /// Starts a pulse on the idle `stage`, if the rule finds one.
+    /// Starts a pulse on an idle stage, if the rule finds one.
     fn start_pulse(
         &mut self,
         now: Instant,
-        stage: Stage,
-        readings: &[Reading; Stage::COUNT],
+        reading: &Reading,
+        source: Option<&Reading>,
         tuner: &Tuner,
         adapter: &mut impl Adapter,
     ) {
-        let reading = &readings[stage.index()];
-        let track = &mut self.tracks[stage.index()];
-        let remaining = self.len - reading.moved;
+        let &Reading { stage, moved, .. } = reading;
+        let remaining = self.len - moved;
         if remaining == 0 || reading.room == 0 {
             return;
         }
+        let track = &mut self.tracks[stage.index()];
         let minpulse = *track.minpulse.get_or_insert_with(|| tuner.minpulse(self.len));
         let worth = least(self.policy, minpulse, remaining);
-        let view = view(stage, readings, self.len, worth.min(remaining));
-        let Some(len) = next_pulse(self.policy, view, minpulse) else {
+        let Some(len) = next_pulse(self.policy, view(reading, source, self.len, worth), minpulse) else {
             return;
         };
-        let len = len.min(longest(self.policy, reading.capability, minpulse, tuner));
+        let len = len.min(longest(self.policy, reading, minpulse, tuner));
         let report_every = match self.policy {
             Policy::StoreAndForward => len,
             Policy::Fixed(length) => length.get(),
             Policy::Adaptive { .. } => self.downstream_minpulse.unwrap_or(worth),
         };
-        track.flight = Some(Flight { start: now, offset: reading.moved, len });
+        track.flight = Some(Flight { start: now, offset: moved, len });
         track.times.first_start.get_or_insert(now);
-        adapter.start(now, stage, Pulse { offset: reading.moved, len, report_every: report_every.clamp(1, len) });
-    }
-
-    /// What the poll amounts to.
-    fn step(&self, readings: &[Reading; Stage::COUNT]) -> Step {
-        if self.tracks.iter().any(|track| track.flight.is_some()) {
-            return Step::Moving;
-        }
-        let all_moved = |role| {
-            let mut stages = readings.iter().filter(|reading| reading.capability.role == role).peekable();
-            stages.peek().is_some().then(|| stages.all(|reading| reading.moved == self.len))
-        };
-        match all_moved(Role::Driven).or_else(|| all_moved(Role::Observed)) {
-            Some(false) => Step::Waiting,
-            Some(true) | None => Step::Done,
-        }
+        adapter.start(now, stage, Pulse { offset: moved, len, report_every: report_every.clamp(1, len) });
     }
 }
 
-/// What `stage` finds in front of it and behind it, when `worth` bytes are worth a pulse to it.
-fn view(stage: Stage, readings: &[Reading; Stage::COUNT], len: u64, worth: u64) -> View {
-    let present = |reading: &&Reading| reading.capability.role != Role::Absent;
-    let (before, rest) = readings.split_at(stage.index());
-    let Reading { room, moved, .. } = rest[0];
+/// What a stage finds, if its source is the stage `source` (none before the first: all of the message is there) and
+/// `worth` bytes are worth a pulse to it.
+fn view(reading: &Reading, source: Option<&Reading>, len: u64, worth: u64) -> View {
+    let &Reading { room, moved, backlog, .. } = reading;
     let remaining = len - moved;
-    let (buffered, source_done) = match before.iter().rfind(present) {
+    let (buffered, source_done) = match source {
         None => (remaining, true),
         Some(source) => {
             let buffered = source.moved.saturating_sub(moved);
@@ -273,22 +311,18 @@ fn view(stage: Stage, readings: &[Reading; Stage::COUNT], len: u64, worth: u64) 
             (buffered, source.moved == len || must_drain(buffered, capacity, remaining))
         }
     };
-    let room = match rest[1..].iter().find(present) {
-        None => room,
-        Some(sink) => offered_room(room, moved.saturating_sub(sink.moved), worth),
-    };
+    let room = offered_room(room, backlog, worth.min(remaining));
     View { buffered, remaining, room, source_done }
 }
 
 /// The longest pulse that makes sense on a stage. A pulse whose progress nobody can see is kept as short as its cost
 /// allows, because the next stage has to wait for its end; baselines stay what they are.
-fn longest(policy: Policy, capability: Capability, minpulse: u64, tuner: &Tuner) -> u64 {
-    let carried = capability.pulse_max.unwrap_or(u64::MAX).max(1);
+fn longest(policy: Policy, reading: &Reading, minpulse: u64, tuner: &Tuner) -> u64 {
     match policy {
-        Policy::Adaptive { minpulse: chosen } if !capability.progress => {
-            let wished = minpulse.min(tuner.pulse_max()).max(chosen.map_or(1, NonZeroU64::get));
-            carried.min(wished)
+        Policy::Adaptive { minpulse: chosen } if !reading.progress => {
+            let unseen = minpulse.min(tuner.pulse_max()).max(chosen.map_or(1, NonZeroU64::get));
+            unseen.min(reading.pulse_max)
         }
-        Policy::Adaptive { .. } | Policy::Fixed(_) | Policy::StoreAndForward => carried,
+        Policy::Adaptive { .. } | Policy::Fixed(_) | Policy::StoreAndForward => reading.pulse_max,
     }
 }

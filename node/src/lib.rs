@@ -11,6 +11,7 @@
 pub mod clock;
 pub mod config;
 pub mod idle;
+pub mod incoming;
 pub mod node;
 pub mod shm;
 pub mod stat;

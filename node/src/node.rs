@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::hello::Refusal;
+use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::time::Instant;
+use cutthrough_engine::transfer::Trace;
 use cutthrough_engine::turn::Turn;
 use cutthrough_segment::bell::{self, Fence, NAP_MS};
 use cutthrough_segment::map::MapError;
@@ -18,9 +20,10 @@ use rustix::net::{SocketFlags, accept_with};
 use crate::clock;
 use crate::config::Config;
 use crate::idle::Idle;
+use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
 use crate::shm::handshake::{self, HandshakeError, Heard, Offer};
 use crate::shm::link::{CloseReason, Identity, Link, SendError, Terms};
-use crate::shm::receive::Arrival;
+use crate::shm::receive::ReadError;
 use crate::shm::rendezvous::{self, AddressError, Listener};
 use crate::stat::{Cell, Stat};
 
@@ -39,35 +42,6 @@ const SPIN_NS: u64 = 50_000;
 const LISTENER: u64 = 1 << 32;
 /// First number of a hello in progress.
 const HELLO: u64 = LISTENER + 1;
-
-/// Names one channel of one node, for as long as the node lives: numbers are re-used, lives are not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Channel {
-    index: u32,
-    life: u32,
-}
-
-impl Channel {
-    /// The channel's number: its row in the counters.
-    #[must_use]
-    pub const fn index(self) -> u32 {
-        self.index
-    }
-}
-
-/// Something that has happened.
-#[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "nearly every event is a message, and none may cost an allocation")]
-pub enum Event {
-    /// A message has arrived.
-    Message(Channel, Arrival),
-    /// A peer has opened a channel to us.
-    Opened(Channel),
-    /// A channel has ended; everything that had arrived on it has been delivered.
-    Closed(Channel, CloseReason),
-    /// The pages of the message that was sent with this cookie may be used again.
-    Completed(Channel, u64),
-}
 
 /// Why a node could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -285,23 +259,24 @@ impl Node {
         };
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(&self.sleepers, &socket, epoll::EventData::new_u64(u64::from(seat)), flags)?;
+        let place = &mut self.seats[seat as usize];
+        place.life = place.life.wrapping_add(1);
+        let channel = Channel { index: seat, life: place.life };
         let terms = Terms {
             sizes: self.sizes,
             policy: self.config.policy,
             deadline: self.config.deadline,
             fence: self.fence,
             seed: random()?,
-            row: seat,
+            channel,
         };
         let link = Link::new(socket, offer, heard, identity, &terms);
         link.show_open(&self.stat);
-        let place = &mut self.seats[seat as usize];
-        place.life = place.life.wrapping_add(1);
-        place.link = Some(Box::new(link));
+        self.seats[seat as usize].link = Some(Box::new(link));
         self.turn.add(seat as usize);
         self.stat.add(Counter::ChannelsOpened, 1);
         self.awake.push(seat as usize);
-        Ok(Channel { index: seat, life: self.seats[seat as usize].life })
+        Ok(channel)
     }
 
     fn take_seat(&mut self) -> Option<u32> {
@@ -325,6 +300,66 @@ impl Node {
         }
     }
 
+    /// Copies a message's payload into private memory, which must be at least as long: [`Link::read`] if it is still
+    /// arriving.
+    ///
+    /// # Errors
+    /// [`ReadError`]; then what `into` holds is of no use.
+    pub fn read(
+        &mut self,
+        message: &mut Incoming,
+        into: &mut [u8],
+        trace: &mut impl Trace,
+    ) -> Result<Receipt, ReadError> {
+        let channel = message.channel();
+        let arrived = message.cargo_mut().ok_or(ReadError::Nothing)?;
+        let len = usize::try_from(arrived.receipt.bytes).unwrap_or(usize::MAX);
+        let into = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
+        let receipt = &mut arrived.receipt;
+        match &mut arrived.payload {
+            Payload::None | Payload::Dropped(_) => return Err(ReadError::Nothing),
+            Payload::Landed(landed) => {
+                landed.read_at(0, into);
+                receipt.copies += 1;
+            }
+            Payload::Buffer(buffer) => {
+                into.copy_from_slice(buffer);
+                receipt.copies += 1;
+            }
+            Payload::Arriving(arriving) => {
+                let (link, stat) = self.link(channel).map_err(unreadable)?;
+                let read = link.read(arriving, into, trace, stat);
+                let read = read.inspect_err(|_| self.warm(channel))?;
+                receipt.pulses = read.pulses;
+                receipt.copies += read.extra_copies;
+                arrived.payload = Payload::None;
+            }
+        }
+        receipt.finished = clock::now();
+        Ok(*receipt)
+    }
+
+    /// Reads what has arrived of a payload, without waiting: how many bytes at the start of `into` are valid by now.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn read_some(&mut self, message: &mut Incoming, into: &mut [u8]) -> Result<usize, ReadError> {
+        let channel = message.channel();
+        let arrived = message.cargo_mut().ok_or(ReadError::Nothing)?;
+        let Payload::Arriving(arriving) = &mut arrived.payload else {
+            return self.read(message, into, &mut ()).map(|_| message.payload_len());
+        };
+        let (link, stat) = self.link(channel).map_err(unreadable)?;
+        let read = link.read_some(arriving, into, &mut (), stat);
+        let read = read.inspect_err(|_| self.warm(channel))?;
+        arrived.receipt.pulses = read.pulses;
+        if read.done {
+            arrived.receipt.finished = clock::now();
+            arrived.payload = Payload::None;
+        }
+        Ok(read.valid)
+    }
+
     /// Looks at a channel first in the next poll: an operation on it has found that it is ending.
     pub fn warm(&mut self, channel: Channel) {
         self.turn.warm(channel.index as usize);
@@ -345,7 +380,7 @@ impl Node {
         self.stat.add(Counter::ChannelsClosed, 1);
         self.turn.remove(index as usize);
         self.free_seats.push(index);
-        let channel = Channel { index, life: self.seats[index as usize].life };
+        let channel = link.channel();
         self.reached.retain(|(reached, path)| {
             if *reached == channel {
                 rendezvous::sweep_name(path);
@@ -373,14 +408,13 @@ impl Node {
             let Some(index) = self.turn.current() else { break };
             let Some(link) = self.seats[index].link.as_mut() else { break };
             match link.receive(&self.stat) {
-                Ok(Some(arrival)) => {
+                Ok(Some(message)) => {
                     if link.disarm() {
                         self.awake.push(index);
                     }
-                    let channel = Channel { index: link.row(), life: self.seats[index].life };
                     self.turn.found();
                     self.idle.found();
-                    return Some(Event::Message(channel, arrival));
+                    return Some(Event::Message(message));
                 }
                 Ok(None) if link.untidy() || link.ending().is_some() => {
                     if let Some(event) = self.look_closer(index) {
@@ -402,14 +436,13 @@ impl Node {
     /// A channel on which no message waits: pages to take back, completions, its end.
     #[cold]
     fn look_closer(&mut self, index: usize) -> Option<Event> {
-        let life = self.seats[index].life;
-        let channel = Channel { index: u32::try_from(index).unwrap_or(u32::MAX), life };
         let link = self.seats[index].link.as_mut()?;
+        let channel = link.channel();
         if let Err(breach) = link.tidy(&self.stat) {
             link.end(CloseReason::Breach(breach));
         }
         if let Some(cookie) = link.completed() {
-            return Some(Event::Completed(channel, cookie));
+            return Some(Event::Completed(Completion { channel, cookie }));
         }
         let reason = link.ending()?;
         match reason {
@@ -638,6 +671,10 @@ impl Drop for Node {
 /// The smaller of two timeouts, of which -1 is the longest.
 const fn at_most(timeout: i32, most: i32) -> i32 {
     if timeout < 0 || timeout > most { most } else { timeout }
+}
+
+fn unreadable(error: SendError) -> ReadError {
+    ReadError::Closed(if let SendError::Closed(reason) = error { reason } else { CloseReason::Here })
 }
 
 /// A random number from the kernel.

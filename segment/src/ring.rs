@@ -157,46 +157,46 @@ pub trait Slots {
     fn slot(&self, index: usize) -> &Slot;
 }
 
-/// A control message with its header, copied out of the slot.
+/// A control message, copied out of its slot; what lies beyond its length is left over from earlier messages.
 #[derive(Debug, Clone, Copy)]
 #[repr(C, align(8))]
-pub struct Taken {
-    /// Words 1 to 3 of the slot.
-    pub header: [u64; 3],
-    /// Words of the control message; those beyond its length hold old bytes.
-    pub control: [u64; SLOT_WORDS - CONTROL_WORD],
-}
+pub struct Control([u64; SLOT_WORDS - CONTROL_WORD]);
 
-impl Taken {
-    /// The first `len` bytes of the control message.
+impl Control {
+    /// The first `len` bytes, at most 96.
     #[must_use]
     #[inline]
-    pub fn control(&self, len: u8) -> &[u8] {
+    pub fn bytes(&self, len: u8) -> &[u8] {
         // SAFETY: the words are initialised, any bytes are valid, and 12 words are 96 bytes.
-        let bytes = unsafe { &*core::ptr::from_ref(&self.control).cast::<[u8; CONTROL_MAX]>() };
+        let bytes = unsafe { &*core::ptr::from_ref(&self.0).cast::<[u8; CONTROL_MAX]>() };
         &bytes[..usize::from(len).min(CONTROL_MAX)]
     }
 }
 
-/// Copies everything but the stamp out of a slot, in wide pieces: what is moved on later as a whole has to be written as
-/// a whole, else every move waits for the narrow stores before it.
-#[cfg(not(loom))]
-#[inline]
-fn copy_out(slot: &Slot) -> Taken {
-    let mut taken = Taken { header: [0; 3], control: [0; SLOT_WORDS - CONTROL_WORD] };
-    let from = slot.0[1].as_ptr().cast::<u8>();
-    // SAFETY: words 1 to 15 of the slot are 120 bytes, and `Taken` is 15 words without padding (`repr(C)`). The other
-    // process may write them meanwhile: what comes out is some bytes, all of which are valid, and they are checked only
-    // after this copy.
-    unsafe { core::ptr::copy_nonoverlapping(from, (&raw mut taken).cast::<u8>(), size_of::<Taken>()) };
-    taken
+/// What the reader finds in the next slot.
+#[derive(Debug)]
+pub enum Taken {
+    /// A control message of so many bytes, without payload. It has been taken.
+    Control(u8, Control),
+    /// A message with a payload: words 1 to 3 of its slot, and the control message. It has been taken.
+    Loaded([u64; 3], Control),
 }
 
-/// Copies everything but the stamp out of a slot, word by word: loom sees atomics only.
+/// Copies the control message out of a slot, in wide pieces: what is moved on later as a whole has to be written as a
+/// whole, else every move waits for the narrow stores before it.
+#[cfg(not(loom))]
+#[inline]
+fn copy_out(slot: &Slot) -> Control {
+    let from = slot.0[CONTROL_WORD].as_ptr().cast::<Control>();
+    // SAFETY: words 4 to 15 of the slot are the 96 bytes of a `Control`, aligned alike. The other process may write them
+    // meanwhile: what comes out is some bytes, all of which are valid.
+    unsafe { core::ptr::read(from) }
+}
+
+/// Copies the control message out of a slot word by word: loom sees atomics only.
 #[cfg(loom)]
-fn copy_out(slot: &Slot) -> Taken {
-    let load = |word: usize| slot.0[word].load(Ordering::Relaxed);
-    Taken { header: [load(1), load(2), load(3)], control: core::array::from_fn(|word| load(CONTROL_WORD + word)) }
+fn copy_out(slot: &Slot) -> Control {
+    Control(core::array::from_fn(|word| slot.0[CONTROL_WORD + word].load(Ordering::Relaxed)))
 }
 
 /// The reading end of a ring.
@@ -248,7 +248,12 @@ impl<S: Slots> Consumer<S> {
             core::hint::black_box(slot.0[8].load(Ordering::Relaxed));
             return None;
         }
-        let taken = copy_out(slot);
+        let word1 = slot.0[1].load(Ordering::Relaxed);
+        let control = copy_out(slot);
+        let taken = match u8::try_from(word1) {
+            Ok(len) if usize::from(len) <= CONTROL_MAX => Taken::Control(len, control),
+            _ => Taken::Loaded([word1, slot.0[2].load(Ordering::Relaxed), slot.0[3].load(Ordering::Relaxed)], control),
+        };
         self.next = self.next.wrapping_add(1);
         Some(taken)
     }

@@ -23,6 +23,7 @@ use super::pages::Traffic;
 use super::patience::{self, Waited};
 use super::receive::Inbox;
 use crate::clock;
+use crate::incoming::Channel;
 use crate::stat::{Cell, Stat};
 
 /// Why a channel ended.
@@ -88,7 +89,7 @@ pub struct Link {
     pub(super) report_mask: u64,
     pub(super) ending: Option<CloseReason>,
     armed: bool,
-    pub(super) row: u32,
+    pub(super) channel: Channel,
     pub(super) inbox: Inbox,
     pub(super) traffic: Traffic,
     pub(super) outbox: Outbox,
@@ -126,8 +127,8 @@ pub struct Terms {
     pub fence: Fence,
     /// Random number for the keys of tokens.
     pub seed: u64,
-    /// The channel's row in the counters.
-    pub row: u32,
+    /// The channel's name; its number is its row in the counters.
+    pub channel: Channel,
 }
 
 impl Link {
@@ -143,7 +144,7 @@ impl Link {
             report_mask: u64::from(peer_sizes.slots / 8 - 1),
             ending: None,
             armed: false,
-            row: terms.row,
+            channel: terms.channel,
             inbox: Inbox::new(
                 Staging::new(peer.staging(), u64::from(peer_sizes.staging_bytes)),
                 Reader::new(peer.runs()),
@@ -241,11 +242,11 @@ impl Link {
         true
     }
 
-    /// The channel's row in the counters.
+    /// The channel's name.
     #[must_use]
     #[inline]
-    pub const fn row(&self) -> u32 {
-        self.row
+    pub const fn channel(&self) -> Channel {
+        self.channel
     }
 
     /// Wakes the peer, if it sleeps.
@@ -309,16 +310,16 @@ impl Link {
             (Cell::Staged, self.outbox.staged.wrapping_sub(self.peer.get(Line::Drained))),
         ];
         for (cell, value) in cells {
-            stat.set(self.row as usize, cell, value);
+            stat.set(self.channel.index as usize, cell, value);
         }
     }
 
     /// Opens the channel's row.
     pub fn show_open(&self, stat: &Stat) {
-        stat.set(self.row as usize, Cell::Peer, u64::from(self.identity.process));
-        stat.set(self.row as usize, Cell::User, u64::from(self.identity.user));
-        stat.set(self.row as usize, Cell::Opened, clock::now().as_nanos() / 1_000_000);
-        stat.set(self.row as usize, Cell::Open, 1);
+        stat.set(self.channel.index as usize, Cell::Peer, u64::from(self.identity.process));
+        stat.set(self.channel.index as usize, Cell::User, u64::from(self.identity.user));
+        stat.set(self.channel.index as usize, Cell::Opened, clock::now().as_nanos() / 1_000_000);
+        stat.set(self.channel.index as usize, Cell::Open, 1);
     }
 
     /// Leaves in good order: says so, so that the peer need not think that this side died.

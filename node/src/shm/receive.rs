@@ -16,14 +16,14 @@ use cutthrough_engine::token::{Refused, Token};
 use cutthrough_engine::transfer::{Step, Trace, Transfer};
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{Array, Mapping};
-use cutthrough_segment::page::{Landed, Release, Runs, Shelf};
+use cutthrough_segment::page::{Landed, Release, Runs};
 use cutthrough_segment::record::Reader;
-use cutthrough_segment::ring::{Impossible, Taken};
+use cutthrough_segment::ring::{Control, Impossible, Taken};
 use cutthrough_segment::stage::Staging;
 use cutthrough_segment::sync::AtomicU64;
 use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
-use cutthrough_wire::slot::{CONTROL_MAX, Header, Kind};
+use cutthrough_wire::slot::{Header, Kind};
 use rustix::fd::OwnedFd;
 
 use super::link::{CloseReason, Link};
@@ -31,62 +31,11 @@ use super::pages::Place;
 use super::patience::{self, Patience};
 use super::send::{MINPULSE_OF, STAGE_ALIGN};
 use crate::clock;
+use crate::incoming::{Arrived, Arriving, Incoming, Payload};
 use crate::stat::Stat;
 
 /// Most messages that are taken out of the peer's way while this side waits for it.
 const QUEUE: usize = 1024;
-
-/// A message that has arrived.
-#[derive(Debug)]
-pub struct Arrival {
-    /// The control message, copied out of the slot.
-    pub taken: Taken,
-    /// Bytes of the control message.
-    pub control_len: u8,
-    /// Its payload.
-    pub payload: Payload,
-    /// What happened to it so far.
-    pub receipt: Receipt,
-}
-
-/// What has become of the payload.
-#[derive(Debug)]
-pub enum Payload {
-    /// There is none.
-    None,
-    /// It lies in pages that both sides see.
-    Landed(Landed),
-    /// It is on its way through the staging ring.
-    Arriving(Arriving),
-    /// It has landed in the private memory that its token named.
-    Buffer(Vec<u8>),
-    /// It was dropped.
-    Dropped(Refused),
-}
-
-/// The right to a payload that is still arriving. Dropped unread, the payload is thrown away.
-#[derive(Debug)]
-pub struct Arriving {
-    ticket: u64,
-    bytes: u32,
-    shelf: Option<Arc<Shelf>>,
-}
-
-impl Arriving {
-    /// Bytes of the payload.
-    #[must_use]
-    pub const fn bytes(&self) -> u32 {
-        self.bytes
-    }
-}
-
-impl Drop for Arriving {
-    fn drop(&mut self) {
-        if let Some(shelf) = self.shelf.take() {
-            shelf.put(Release::Unread { ticket: self.ticket });
-        }
-    }
-}
 
 /// Why a payload could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -102,13 +51,26 @@ pub enum ReadError {
     Closed(CloseReason),
 }
 
+/// What a read came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Read {
+    /// Bytes at the start of the memory that are valid.
+    pub valid: usize,
+    /// Whether that is all of the payload.
+    pub done: bool,
+    /// Pulses that this side has made.
+    pub pulses: u32,
+    /// Copies beyond the two of a cut-through payload.
+    pub extra_copies: u8,
+}
+
 /// Where the payload at the front of the staging ring goes.
 #[derive(Debug)]
 enum Goes {
     /// To the reader, when it says where.
     Reader,
     /// To the memory that a token named; the message is delivered when all of it is there.
-    Buffer(Vec<u8>, Taken, Header),
+    Buffer(Vec<u8>, Control, Header),
     /// Aside, from this byte on, because another message has to come past it.
     Aside(usize, Vec<u8>),
     /// Nowhere.
@@ -137,8 +99,8 @@ pub(super) struct Inbox {
     runs: Reader<Array<AtomicU64>>,
     front: Option<Front>,
     /// A message with a staged payload that waits until the front is out of its way.
-    held: Option<(Taken, Header)>,
-    queue: VecDeque<Arrival>,
+    held: Option<(Control, Header)>,
+    queue: VecDeque<Incoming>,
     /// Payloads set aside: ticket, first byte, bytes from there.
     aside: Vec<(u64, usize, Vec<u8>)>,
     pub(super) unread: Vec<u64>,
@@ -187,18 +149,16 @@ impl Link {
     /// # Errors
     /// The [`Breach`] of the peer; the channel is to be closed.
     #[inline]
-    pub fn receive(&mut self, stat: &Stat) -> Result<Option<Arrival>, Breach> {
+    pub fn receive(&mut self, stat: &Stat) -> Result<Option<Incoming>, Breach> {
         if self.inbox.stuck {
             return self.receive_stuck(stat);
         }
         let Some(taken) = self.consumer.take() else { return Ok(None) };
         self.took();
-        if let Ok(control_len) = u8::try_from(taken.header[0])
-            && usize::from(control_len) <= CONTROL_MAX
-        {
-            return Ok(Some(Arrival { taken, control_len, payload: Payload::None, receipt: Receipt::default() }));
+        match taken {
+            Taken::Control(len, control) => Ok(Some(Incoming::new(self.channel, len, control))),
+            Taken::Loaded(header, control) => self.receive_payload(header, control, stat),
         }
-        self.receive_payload(taken, stat)
     }
 
     /// Tells the sender how far we are, now and then.
@@ -213,7 +173,7 @@ impl Link {
     /// What has to be looked at before the ring: messages taken out of the way, a payload that goes to its token's place,
     /// a message that waits behind another's payload.
     #[cold]
-    fn receive_stuck(&mut self, stat: &Stat) -> Result<Option<Arrival>, Breach> {
+    fn receive_stuck(&mut self, stat: &Stat) -> Result<Option<Incoming>, Breach> {
         let arrival = match self.inbox.queue.pop_front() {
             Some(arrival) => Some(arrival),
             None => self.unstick(stat)?,
@@ -222,19 +182,20 @@ impl Link {
         Ok(arrival)
     }
 
-    fn unstick(&mut self, stat: &Stat) -> Result<Option<Arrival>, Breach> {
+    fn unstick(&mut self, stat: &Stat) -> Result<Option<Incoming>, Breach> {
         let arrival = self.pump(stat)?;
         if arrival.is_some() || self.inbox.front.is_some() {
             return Ok(arrival);
         }
         match self.inbox.held.take() {
-            Some((taken, header)) => self.begin(taken, header, stat),
+            Some((control, header)) => self.begin(control, header, stat),
             None => Ok(None),
         }
     }
 
-    fn receive_payload(&mut self, taken: Taken, stat: &Stat) -> Result<Option<Arrival>, Breach> {
-        let header = check::header(taken.header)?;
+    #[cold]
+    fn receive_payload(&mut self, header: [u64; 3], control: Control, stat: &Stat) -> Result<Option<Incoming>, Breach> {
+        let header = check::header(header)?;
         let payload = match header.kind {
             Kind::Control => Payload::None,
             Kind::Reference => self.referred(&header)?,
@@ -243,16 +204,16 @@ impl Link {
             Kind::GetToken => self.fetch(&header, stat)?,
             Kind::Dropped => self.dropped(&header),
             Kind::Staged | Kind::StagedToken => {
-                let arrival = self.begin(taken, header, stat);
+                let arrival = self.begin(control, header, stat);
                 self.inbox.mark();
                 return arrival;
             }
         };
-        Ok(Some(self.arrival(taken, &header, payload, stat)))
+        Ok(Some(self.arrival(control, &header, payload, stat)))
     }
 
     /// A message whose payload is where it belongs.
-    fn arrival(&mut self, taken: Taken, header: &Header, payload: Payload, stat: &Stat) -> Arrival {
+    fn arrival(&mut self, control: Control, header: &Header, payload: Payload, stat: &Stat) -> Incoming {
         let path = match (&payload, header.kind) {
             (Payload::None, _) => Path::None,
             (Payload::Dropped(refused), _) => {
@@ -274,7 +235,7 @@ impl Link {
         stat.add(Counter::PayloadBytesReceived, bytes);
         self.inbox.payload_bytes += bytes;
         let receipt = Receipt { path, copies, movers, pulses: 0, bytes, started: now, finished: now };
-        Arrival { taken, control_len: header.control_len, payload, receipt }
+        Incoming::loaded(self.channel, header.control_len, control, Arrived { payload, receipt })
     }
 
     /// The runs of a payload: one in the slot, or a list in the run ring.
@@ -403,12 +364,12 @@ impl Link {
     }
 
     /// A payload starts to come through the staging ring.
-    fn begin(&mut self, taken: Taken, header: Header, stat: &Stat) -> Result<Option<Arrival>, Breach> {
+    fn begin(&mut self, control: Control, header: Header, stat: &Stat) -> Result<Option<Incoming>, Breach> {
         if self.inbox.front.is_some() {
             self.set_aside();
             self.pump(stat)?;
             if self.inbox.front.is_some() {
-                self.inbox.held = Some((taken, header));
+                self.inbox.held = Some((control, header));
                 return Ok(None);
             }
         }
@@ -429,16 +390,16 @@ impl Link {
             self.inbox.front = Some(front(Goes::Reader));
             let shelf = Some(Arc::clone(&self.traffic.shelf));
             let payload = Payload::Arriving(Arriving { ticket, bytes: header.payload_len, shelf });
-            return Ok(Some(self.arrival(taken, &header, payload, stat)));
+            return Ok(Some(self.arrival(control, &header, payload, stat)));
         }
         match self.token_buffer(token(header.detail >> 32, header.name), header.payload_len)? {
             Ok(buffer) => {
-                self.inbox.front = Some(front(Goes::Buffer(buffer, taken, header)));
+                self.inbox.front = Some(front(Goes::Buffer(buffer, control, header)));
                 self.pump(stat)
             }
             Err(refused) => {
                 self.inbox.front = Some(front(Goes::Away));
-                Ok(Some(self.arrival(taken, &header, Payload::Dropped(refused), stat)))
+                Ok(Some(self.arrival(control, &header, Payload::Dropped(refused), stat)))
             }
         }
     }
@@ -489,7 +450,7 @@ impl Link {
     }
 
     /// Moves what has arrived of the front to where it goes by itself; delivers its message, if that waited for it.
-    fn pump(&mut self, stat: &Stat) -> Result<Option<Arrival>, Breach> {
+    fn pump(&mut self, stat: &Stat) -> Result<Option<Incoming>, Breach> {
         let Some(mut front) = self.inbox.front.take() else { return Ok(None) };
         let done = match &mut front.goes {
             Goes::Reader => false,
@@ -512,10 +473,12 @@ impl Link {
         stat.add(Counter::CopiedBytes, copied);
         stat.add(Counter::Pulses, u64::from(front.transfer.pulses()));
         match front.goes {
-            Goes::Buffer(buffer, taken, header) => {
-                let mut arrival = self.arrival(taken, &header, Payload::Buffer(buffer), stat);
-                arrival.receipt.started = front.started;
-                arrival.receipt.pulses = front.transfer.pulses();
+            Goes::Buffer(buffer, control, header) => {
+                let mut arrival = self.arrival(control, &header, Payload::Buffer(buffer), stat);
+                if let Some(arrived) = arrival.cargo_mut() {
+                    arrived.receipt.started = front.started;
+                    arrived.receipt.pulses = front.transfer.pulses();
+                }
                 Ok(Some(arrival))
             }
             Goes::Aside(from, bytes) => {
@@ -591,22 +554,16 @@ impl Link {
         into: &mut [u8],
         trace: &mut impl Trace,
         stat: &Stat,
-    ) -> Result<usize, ReadError> {
+    ) -> Result<Read, ReadError> {
         let len = arriving.bytes as usize;
-        if into.len() < len {
-            return Err(ReadError::TooSmall(len));
-        }
-        if arriving.shelf.is_none() {
-            return Err(ReadError::Nothing);
-        }
-        let into = &mut into[..len];
+        let into = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
         if let Some(place) = self.inbox.aside.iter().position(|aside| aside.0 == arriving.ticket) {
             let (_, from, bytes) = self.inbox.aside.swap_remove(place);
             into[from..].copy_from_slice(&bytes);
             stat.add(Counter::Copies, 1);
             stat.add(Counter::CopiedBytes, bytes.len() as u64);
             arriving.shelf = None;
-            return Ok(len);
+            return Ok(Read { valid: len, done: true, pulses: 0, extra_copies: 1 });
         }
         let Some(mut front) = self.inbox.front.take_if(|front| front.ticket == arriving.ticket) else {
             return Err(self.ending.map_or(ReadError::Nothing, ReadError::Closed));
@@ -614,23 +571,22 @@ impl Link {
         if let Goes::Aside(..) = front.goes {
             self.inbox.front = Some(front);
             self.pump(stat).map_err(|breach| self.unreadable(breach))?;
-            return Ok(0);
+            self.inbox.mark();
+            return Ok(Read { valid: 0, done: false, pulses: 0, extra_copies: 0 });
         }
         let step = self.advance(&mut front.transfer, &mut front.moved, front.base, (0, into), trace);
-        match step.map_err(|breach| self.unreadable(breach))? {
-            Step::Done => {
-                arriving.shelf = None;
-                stat.add(Counter::Copies, 1);
-                stat.add(Counter::CopiedBytes, front.len);
-                stat.add(Counter::Pulses, u64::from(front.transfer.pulses()));
-                Ok(len)
-            }
-            _ => {
-                let valid = usize::try_from(front.moved).unwrap_or(0);
-                self.inbox.front = Some(front);
-                Ok(valid)
-            }
+        let done = step.map_err(|breach| self.unreadable(breach))? == Step::Done;
+        let pulses = front.transfer.pulses();
+        let valid = usize::try_from(front.moved).unwrap_or(0);
+        if done {
+            arriving.shelf = None;
+            stat.add(Counter::Copies, 1);
+            stat.add(Counter::CopiedBytes, front.len);
+            stat.add(Counter::Pulses, u64::from(pulses));
+        } else {
+            self.inbox.front = Some(front);
         }
+        Ok(Read { valid, done, pulses, extra_copies: 0 })
     }
 
     fn unreadable(&mut self, breach: Breach) -> ReadError {
@@ -648,16 +604,16 @@ impl Link {
         into: &mut [u8],
         trace: &mut impl Trace,
         stat: &Stat,
-    ) -> Result<(), ReadError> {
+    ) -> Result<Read, ReadError> {
         let mut patience = Patience::new(self.deadline);
         let mut valid = 0;
         loop {
-            let now = self.read_some(arriving, into, trace, stat)?;
-            if arriving.shelf.is_none() {
-                return Ok(());
+            let read = self.read_some(arriving, into, trace, stat)?;
+            if read.done {
+                return Ok(read);
             }
-            if now > valid {
-                valid = now;
+            if read.valid > valid {
+                valid = read.valid;
                 patience.progress();
                 continue;
             }
@@ -680,16 +636,20 @@ impl Link {
         while self.inbox.held.is_none() && self.inbox.queue.len() < QUEUE {
             let Some(taken) = self.consumer.take() else { break };
             self.took();
-            match self.receive_payload(taken, stat)? {
+            let arrival = match taken {
+                Taken::Control(len, control) => Some(Incoming::new(self.channel, len, control)),
+                Taken::Loaded(header, control) => self.receive_payload(header, control, stat)?,
+            };
+            match arrival {
                 Some(arrival) => self.inbox.queue.push_back(arrival),
                 None => break,
             }
         }
         self.set_aside();
         if self.inbox.front.is_none()
-            && let Some((taken, header)) = self.inbox.held.take()
+            && let Some((control, header)) = self.inbox.held.take()
         {
-            let arrival = self.begin(taken, header, stat)?;
+            let arrival = self.begin(control, header, stat)?;
             self.inbox.queue.extend(arrival);
         }
         self.inbox.mark();

@@ -1,0 +1,162 @@
+//! What arrives: messages, payloads, and the other things that happen to an endpoint.
+
+use std::sync::Arc;
+
+use cutthrough_engine::receipt::Receipt;
+use cutthrough_engine::token::Refused;
+use cutthrough_segment::page::{Landed, Release, Shelf};
+use cutthrough_segment::ring::Control;
+
+use crate::shm::link::CloseReason;
+
+/// Names one channel of one endpoint, for as long as the endpoint lives: numbers are re-used, lives are not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Channel {
+    pub(crate) index: u32,
+    pub(crate) life: u32,
+}
+
+impl Channel {
+    /// The channel's number: its row in the counters.
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+}
+
+/// Something that has happened at an endpoint.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly every event is a message, and none may cost an allocation")]
+pub enum Event {
+    /// A message has arrived.
+    Message(Incoming),
+    /// A peer has opened a channel to us.
+    Opened(Channel),
+    /// A channel has ended. Everything that had arrived whole on it was delivered before.
+    Closed(Channel, CloseReason),
+    /// The pages (or the private memory) of a message that was sent with a cookie may be used again.
+    Completed(Completion),
+}
+
+/// Which message's memory may be used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Completion {
+    /// The channel that it was sent on.
+    pub channel: Channel,
+    /// The number that the sender gave to the message.
+    pub cookie: u64,
+}
+
+/// What has become of a message's payload.
+#[derive(Debug, Default)]
+pub enum Payload {
+    /// There is none, or it has been read or taken.
+    #[default]
+    None,
+    /// It lies in pages that both sides see. Dropping it gives the pages back.
+    Landed(Landed),
+    /// It is on its way: the receiver says where it shall go by reading it. Dropped unread, it is thrown away; left
+    /// unread while other such payloads come, it is set aside at the cost of a copy.
+    Arriving(Arriving),
+    /// It has landed in the private memory that its token named.
+    Buffer(Vec<u8>),
+    /// It was dropped, because its token was not good.
+    Dropped(Refused),
+}
+
+/// A message that has arrived. Its slot is free already; its payload is held until this, or the payload taken out of it,
+/// is dropped.
+#[derive(Debug)]
+pub struct Incoming {
+    control: Control,
+    channel: Channel,
+    control_len: u8,
+    /// Only a message with a payload has one, so that the others stay small and cost no allocation.
+    cargo: Option<Box<Arrived>>,
+}
+
+/// A payload, and what happened to it.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) payload: Payload,
+    pub(crate) receipt: Receipt,
+}
+
+impl Incoming {
+    #[inline]
+    pub(crate) const fn new(channel: Channel, control_len: u8, control: Control) -> Self {
+        Self { control, channel, control_len, cargo: None }
+    }
+
+    pub(crate) fn loaded(channel: Channel, control_len: u8, control: Control, arrived: Arrived) -> Self {
+        Self { control, channel, control_len, cargo: Some(Box::new(arrived)) }
+    }
+
+    /// The channel that it came on.
+    #[inline]
+    #[must_use]
+    pub const fn channel(&self) -> Channel {
+        self.channel
+    }
+
+    /// The control message.
+    #[inline]
+    #[must_use]
+    pub fn control(&self) -> &[u8] {
+        self.control.bytes(self.control_len)
+    }
+
+    /// The payload.
+    #[must_use]
+    pub fn payload(&self) -> &Payload {
+        self.cargo.as_ref().map_or(&Payload::None, |cargo| &cargo.payload)
+    }
+
+    /// Bytes of the payload; 0 if there is none or it was dropped.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "a payload has at most 1 GiB")]
+    pub fn payload_len(&self) -> usize {
+        self.receipt().bytes as usize
+    }
+
+    /// Takes the payload out: pages are kept beyond the message, until they are dropped.
+    #[must_use]
+    pub fn take_payload(&mut self) -> Payload {
+        self.cargo.as_mut().map_or(Payload::None, |cargo| std::mem::take(&mut cargo.payload))
+    }
+
+    /// What happened to the message so far, as this side saw it.
+    #[must_use]
+    pub fn receipt(&self) -> Receipt {
+        self.cargo.as_ref().map_or_else(Receipt::default, |cargo| cargo.receipt)
+    }
+
+    pub(crate) fn cargo_mut(&mut self) -> Option<&mut Arrived> {
+        self.cargo.as_deref_mut()
+    }
+}
+
+/// The right to a payload that is still arriving. Dropped unread, the payload is thrown away.
+#[derive(Debug)]
+pub struct Arriving {
+    pub(crate) ticket: u64,
+    pub(crate) bytes: u32,
+    /// Taken out once the payload has been read.
+    pub(crate) shelf: Option<Arc<Shelf>>,
+}
+
+impl Arriving {
+    /// Bytes of the payload.
+    #[must_use]
+    pub const fn bytes(&self) -> u32 {
+        self.bytes
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        if let Some(shelf) = self.shelf.take() {
+            shelf.put(Release::Unread { ticket: self.ticket });
+        }
+    }
+}
