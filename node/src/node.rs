@@ -1,7 +1,9 @@
 //! One engine over its channels, polled: whose turn it is, what has arrived, who has come and gone, when to sleep.
 
 use std::collections::VecDeque;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use cutthrough_engine::count::{Count as _, Counter};
@@ -37,6 +39,9 @@ const HELLO_NS: u64 = 1_000_000_000;
 const HELLOS: usize = 64;
 /// Nanoseconds of looking before going to sleep: see [`crate::shm`]'s patience.
 const SPIN_NS: u64 = 50_000;
+
+/// Most things that are heard of the kernel at a time.
+const HEARD: usize = 64;
 
 /// Number of the listening socket among the things that wake a sleeper; hellos follow above it, channels lie below.
 const LISTENER: u64 = 1 << 32;
@@ -217,7 +222,7 @@ impl Node {
     /// [`ConnectError`].
     pub fn connect(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
         let path = rendezvous::socket_path(address)?;
-        let socket = rendezvous::reach(&path)?;
+        let socket = self.reach(&path, timeout)?;
         let seat = self.take_seat().ok_or(ConnectError::Channels(self.config.channels))?;
         match self.greet(socket, seat, timeout) {
             Ok(channel) => {
@@ -227,6 +232,22 @@ impl Node {
             Err(error) => {
                 self.free_seats.push(seat);
                 Err(error)
+            }
+        }
+    }
+
+    /// A connection to whoever listens at `path`; waits while too many others wait there.
+    fn reach(&mut self, path: &Path, timeout: Duration) -> Result<OwnedFd, AddressError> {
+        let begun = clock::now();
+        loop {
+            match rendezvous::reach(path) {
+                Err(AddressError::Busy(_))
+                    if Duration::from_nanos(clock::now().saturating_since(begun)) < timeout =>
+                {
+                    self.keep_house();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                reached => return reached,
             }
         }
     }
@@ -327,7 +348,7 @@ impl Node {
                 receipt.copies += 1;
             }
             Payload::Arriving(arriving) => {
-                let (link, stat) = self.link(channel).map_err(unreadable)?;
+                let (link, stat) = self.link_to_wait(channel).map_err(unreadable)?;
                 let read = link.read(arriving, into, trace, stat);
                 let read = read.inspect_err(|_| self.warm(channel))?;
                 receipt.pulses = read.pulses;
@@ -360,6 +381,24 @@ impl Node {
         Ok(read.valid)
     }
 
+    /// As [`Node::link`], for operations that may wait for the peer in the middle: such a wait takes the channel's rings
+    /// off its socket, so the channel is not armed afterwards and has to be looked at before the next sleep.
+    ///
+    /// # Errors
+    /// As [`Node::link`].
+    #[inline]
+    pub fn link_to_wait(&mut self, channel: Channel) -> Result<(&mut Link, &Stat), SendError> {
+        match self.seats.get_mut(channel.index as usize) {
+            Some(Seat { life, link: Some(link) }) if *life == channel.life => {
+                if link.disarm() {
+                    self.awake.push(channel.index as usize);
+                }
+                Ok((link, &self.stat))
+            }
+            _ => Err(SendError::Closed(CloseReason::Here)),
+        }
+    }
+
     /// Looks at a channel first in the next poll: an operation on it has found that it is ending.
     pub fn warm(&mut self, channel: Channel) {
         self.turn.warm(channel.index as usize);
@@ -373,7 +412,8 @@ impl Node {
     }
 
     fn remove(&mut self, index: u32) {
-        let Some(link) = self.seats[index as usize].link.take() else { return };
+        let Some(mut link) = self.seats[index as usize].link.take() else { return };
+        link.show(&self.stat);
         link.leave();
         let _ = epoll::delete(&self.sleepers, link.socket());
         self.stat.set(index as usize, Cell::Open, 0);
@@ -394,6 +434,25 @@ impl Node {
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
         self.polls = self.polls.wrapping_add(1);
+        if !self.polls.is_multiple_of(POLLS_PER_LOOK)
+            && !self.armed
+            && self.events.is_empty()
+            && let Some(index) = self.turn.current()
+            && let Some(link) = self.seats[index].link.as_mut()
+            && let Some(len) = link.peek_control()
+        {
+            if link.disarm() {
+                self.awake.push(index);
+            }
+            self.turn.found();
+            self.idle.found();
+            return Some(Event::Message(link.take_control(len)));
+        }
+        self.poll_all()
+    }
+
+    /// The whole of a poll: the clock, what the kernel has to say, every channel whose turn it is.
+    fn poll_all(&mut self) -> Option<Event> {
         if self.polls.is_multiple_of(POLLS_PER_LOOK) {
             self.look_at_clock();
         }
@@ -494,15 +553,16 @@ impl Node {
 
     /// Takes in what the kernel has to say: rings, deaths, callers. Waits up to `timeout_ms` (-1: for ever) for it.
     fn hear(&mut self, timeout_ms: i32) -> Result<(), Errno> {
-        let mut events = Vec::with_capacity(64);
+        let mut space = [MaybeUninit::<epoll::Event>::uninit(); HEARD];
         let timeout = (timeout_ms >= 0).then(|| Timespec {
             tv_sec: i64::from(timeout_ms / 1000),
             tv_nsec: i64::from(timeout_ms % 1000) * 1_000_000,
         });
-        match epoll::wait(&self.sleepers, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
+        let events = match epoll::wait(&self.sleepers, &mut space, timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return Ok(()),
             Err(errno) => return Err(errno),
-        }
+        };
         for event in events {
             let (flags, data) = (event.flags, event.data);
             let gone = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);

@@ -197,9 +197,12 @@ impl Peer {
         Array::new(&self.out, self.layout.returns, RECORDS as usize)
     }
 
-    /// The place of the peer's token `index`, if it holds `key` now.
+    /// The place of the peer's token `index`, if there is such a token and it holds `key` now.
     #[must_use]
     pub fn token(&self, index: u16, key: u64) -> Option<Place> {
+        if index >= TOKENS {
+            return None;
+        }
         let entry = self.layout.tokens + u64::from(index % TOKENS) * 16;
         let held = self.out.word(entry).load(Ordering::SeqCst);
         (held == key && key != 0).then(|| Place::from_word(self.out.word(entry + 8).load(Ordering::Relaxed)))

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
@@ -37,10 +37,13 @@ pub enum MapError {
         /// Bytes that the hello's sizes need.
         need: u64,
     },
-    /// The peer's file could still shrink.
-    #[error("the peer's memory is not sealed against shrinking")]
+    /// The peer's file could still shrink, or is of a kind whose pages can be taken away.
+    #[error("the peer's memory is not an ordinary memory file sealed against shrinking")]
     NotSealed,
 }
+
+/// Type of the file system that ordinary memory files lie in.
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// Who may write a memory file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +92,9 @@ impl Mapping {
     /// Any [`MapError`]; the peer's file is checked for its size and for the seal against shrinking first.
     pub fn open(file: BorrowedFd<'_>, bytes: u64, align: u64, writable: bool) -> Result<Arc<Self>, MapError> {
         let seals = fcntl_get_seals(file).map_err(|_| MapError::NotSealed)?;
-        if !seals.contains(SealFlags::SHRINK) {
+        // A file of huge pages can be sealed too, but a hole punched into it may end its readers with SIGBUS.
+        let ordinary = fstatfs(file).is_ok_and(|system| system.f_type == TMPFS);
+        if !ordinary || !seals.contains(SealFlags::SHRINK) {
             return Err(MapError::NotSealed);
         }
         let have = fstat(file).map_err(MapError::Create)?.st_size;

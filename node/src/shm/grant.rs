@@ -13,7 +13,8 @@ use crate::stat::Stat;
 /// Where a payload that carries a token shall land.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Landing {
-    /// In fresh landing pages for so many bytes: the sender puts the payload there itself (one copy).
+    /// In fresh landing pages for so many bytes, rounded up to whole pages: the sender puts the payload there itself (one
+    /// copy).
     Pages(usize),
     /// In this memory, as long as it is: the payload comes through the staging ring (two copies, overlapping), or is
     /// fetched from the sender's pages (one copy).

@@ -100,6 +100,8 @@ pub struct Link {
     pub(super) fence: Fence,
     pub(super) tuners: [Tuner; Stage::COUNT],
     identity: Identity,
+    /// Messages sent and received that the endpoint's counters know of.
+    shown: (u64, u64),
 }
 
 /// What the sending side remembers of its staging ring and its run ring.
@@ -165,6 +167,7 @@ impl Link {
             fence: terms.fence,
             tuners: core::array::from_fn(|_| Tuner::default()),
             identity,
+            shown: (0, 0),
             peer,
             own,
             socket,
@@ -198,6 +201,14 @@ impl Link {
     /// Ends the channel; the first reason stays.
     pub fn end(&mut self, reason: CloseReason) {
         self.ending.get_or_insert(reason);
+        if self.disbelieved() {
+            self.inbox.stop();
+        }
+    }
+
+    /// Whether the peer may still be there but nothing that it says counts any more.
+    pub(super) const fn disbelieved(&self) -> bool {
+        matches!(self.ending, Some(CloseReason::Breach(_) | CloseReason::Stalled))
     }
 
     /// Looks whether the peer's socket is still there. One system call.
@@ -276,10 +287,10 @@ impl Link {
         if returned > 0 {
             stat.add(Counter::PagesReturned, returned);
         }
-        self.traffic.tidy(&self.own, &self.peer, &mut self.inbox.unread)?;
-        self.discard_unread(stat)?;
-        self.wake_peer(stat);
-        Ok(())
+        if self.traffic.tidy(&self.own, &self.peer, &mut self.inbox.unread)? || returned > 0 {
+            self.wake_peer(stat);
+        }
+        self.discard_unread(stat)
     }
 
     /// The cookie of a message whose pages may be used again.
@@ -287,15 +298,21 @@ impl Link {
         self.traffic.completed.pop_front()
     }
 
-    /// Whether the peer still has pages of ours, or dropped values wait to be given back: then [`Link::tidy`] is due.
+    /// Whether the peer still has pages of ours, dropped values wait to be given back, or completions to be told: then
+    /// [`Link::tidy`] and [`Link::completed`] are due.
     #[must_use]
     #[inline]
     pub fn untidy(&self) -> bool {
-        self.traffic.lent_messages() > 0 || self.traffic.shelf.filled()
+        self.traffic.lent_messages() > 0 || self.traffic.shelf.filled() || !self.traffic.completed.is_empty()
     }
 
-    /// Shows the channel's state in its row.
+    /// Shows the channel's state in its row, and counts its messages: on their own path they are not counted, because
+    /// the rings know how many there were.
     pub fn show(&mut self, stat: &Stat) {
+        let (sent, received) = (self.producer.next(), self.consumer.taken());
+        stat.add(Counter::MessagesSent, sent - self.shown.0);
+        stat.add(Counter::MessagesReceived, received - self.shown.1);
+        self.shown = (sent, received);
         if self.producer.refresh(self.peer.get(Line::Consumed)) == Err(Impossible) {
             self.end(CloseReason::Breach(Breach::Index));
         }
@@ -339,7 +356,12 @@ impl Link {
     /// Whether a look at the rings would find something: the last look before sleeping.
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.consumer.ready() || self.ending.is_some() || self.inbox.busy(&self.peer) || self.returned()
+        self.consumer.ready()
+            || self.ending.is_some()
+            || self.inbox.busy(&self.peer)
+            || self.returned()
+            || self.traffic.shelf.filled()
+            || !self.traffic.completed.is_empty()
     }
 
     /// Whether the peer has returned pages.

@@ -148,9 +148,11 @@ impl Traffic {
         Ok(returned)
     }
 
-    /// Takes back what dropped values have left. Tickets of payloads that nobody will read go to `unread`.
-    pub(crate) fn tidy(&mut self, own: &Own, peer: &Peer, unread: &mut Vec<u64>) -> Result<(), Breach> {
-        if self.shelf.filled() {
+    /// Takes back what dropped values have left: whether anything of it was published for the peer. Tickets of payloads
+    /// that nobody will read go to `unread`.
+    pub(crate) fn tidy(&mut self, own: &Own, peer: &Peer, unread: &mut Vec<u64>) -> Result<bool, Breach> {
+        let filled = self.shelf.filled();
+        if filled {
             let mut released = std::mem::take(&mut self.released);
             self.shelf.clear(&mut released);
             for item in released.drain(..) {
@@ -165,12 +167,12 @@ impl Traffic {
             self.released = released;
             own.set(Line::Posted, self.posts.written());
         }
-        self.return_lends(own, peer)
+        Ok(self.return_lends(own, peer)? || filled)
     }
 
-    fn return_lends(&mut self, own: &Own, peer: &Peer) -> Result<(), Breach> {
+    fn return_lends(&mut self, own: &Own, peer: &Peer) -> Result<bool, Breach> {
         if self.return_backlog.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         if self.returns.room() < self.return_backlog.len() as u64 {
             self.returns.refresh(peer.get(Line::Reclaimed)).map_err(|Impossible| Breach::Index)?;
@@ -182,7 +184,7 @@ impl Traffic {
             self.return_backlog.pop_front();
         }
         own.set(Line::Returned, self.returns.written());
-        Ok(())
+        Ok(true)
     }
 
     /// Posts `count` fresh runs of landing pages, each for `bytes` bytes: how many there was room for.
@@ -250,6 +252,13 @@ impl Traffic {
             }
         }
         Ok(Some(runs))
+    }
+
+    /// Keeps runs that were claimed and not filled for the next payload.
+    pub(crate) fn unclaim(&mut self, runs: Vec<Run>) {
+        for run in runs.into_iter().rev() {
+            self.places.push_front(run);
+        }
     }
 
     /// How many of the peer's posted runs were taken, to be told to it.

@@ -131,10 +131,24 @@ impl Inbox {
 
     /// Whether something can be done now without a new message: the last look before sleeping.
     pub(super) fn busy(&self, peer: &Peer) -> bool {
-        let bytes = self.front.as_ref().is_some_and(|front| {
+        !self.queue.is_empty() || self.bytes_wait(peer)
+    }
+
+    /// Whether bytes have come of a payload that goes to its place by itself.
+    pub(super) fn bytes_wait(&self, peer: &Peer) -> bool {
+        self.front.as_ref().is_some_and(|front| {
             !matches!(front.goes, Goes::Reader) && peer.get(Line::Staged) > front.base + front.moved
-        });
-        !self.queue.is_empty() || bytes
+        })
+    }
+
+    /// Whether the next message of the ring has to wait for one before it.
+    fn blocked(&self) -> bool {
+        self.held.is_some() || self.front.as_ref().is_some_and(|front| matches!(front.goes, Goes::Buffer(..)))
+    }
+
+    /// Nothing is taken out of the ring any more.
+    pub(super) const fn stop(&mut self) {
+        self.stuck = true;
     }
 
     fn mark(&mut self) {
@@ -144,6 +158,20 @@ impl Inbox {
 }
 
 impl Link {
+    /// Bytes of the next message, if one is there, has no payload and nothing has to be looked at before it: the common
+    /// case, which [`Link::take_control`] finishes without moving the message twice.
+    #[inline]
+    pub(crate) fn peek_control(&self) -> Option<u8> {
+        if self.inbox.stuck { None } else { self.consumer.peek_control() }
+    }
+
+    /// Takes the message of `len` bytes that [`Link::peek_control`] has seen.
+    #[inline(always)]
+    pub(crate) fn take_control(&mut self, len: u8) -> Incoming {
+        self.took();
+        Incoming::new(self.channel, len, self.consumer.take_control())
+    }
+
     /// The next message, if there is one.
     ///
     /// # Errors
@@ -161,7 +189,8 @@ impl Link {
         }
     }
 
-    /// Tells the sender how far we are, now and then.
+    /// Tells the sender how far we are, now and then: called before or after a message is copied out, it speaks only of
+    /// those that were copied out before.
     #[inline]
     fn took(&self) {
         let taken = self.consumer.taken();
@@ -174,12 +203,16 @@ impl Link {
     /// a message that waits behind another's payload.
     #[cold]
     fn receive_stuck(&mut self, stat: &Stat) -> Result<Option<Incoming>, Breach> {
+        if self.disbelieved() {
+            return Ok(None);
+        }
         let arrival = match self.inbox.queue.pop_front() {
             Some(arrival) => Some(arrival),
             None => self.unstick(stat)?,
         };
         self.inbox.mark();
-        Ok(arrival)
+        // What was in the way is gone: the ring is next, or the end of the channel would overtake what lies in it.
+        if arrival.is_none() && !self.inbox.stuck { self.receive(stat) } else { Ok(arrival) }
     }
 
     fn unstick(&mut self, stat: &Stat) -> Result<Option<Incoming>, Breach> {
@@ -251,7 +284,10 @@ impl Link {
     fn words(&mut self, count: u64) -> Result<Vec<u64>, Breach> {
         let runs = &mut self.inbox.runs;
         runs.refresh(runs.taken().wrapping_add(count)).map_err(|Impossible| Breach::Index)?;
-        Ok(std::iter::from_fn(|| runs.pop()).collect())
+        let words = std::iter::from_fn(|| runs.pop()).collect();
+        // Room in the run ring is known to the sender by this counter alone, and lists fill it long before messages do.
+        self.own.set(Line::Consumed, self.consumer.taken());
+        Ok(words)
     }
 
     /// Checks runs of the peer's pool, and that they hold the payload.
@@ -320,8 +356,9 @@ impl Link {
         let release = vec![Release::Lend { number: header.name }];
         let source = self.landed(self.peer.pool(), self.peer_sizes.page_bytes, runs, header, release);
         let len = source.len();
+        let page_bytes = self.sizes.page_bytes as usize;
         let fits = self.traffic.tokens.look(token).map(|place| match place {
-            Place::Pages { bytes, .. } => len <= *bytes as usize,
+            Place::Pages { count, .. } => len <= *count as usize * page_bytes,
             Place::Buffer(buffer) => len <= buffer.len(),
         });
         match fits {
@@ -568,11 +605,11 @@ impl Link {
         let Some(mut front) = self.inbox.front.take_if(|front| front.ticket == arriving.ticket) else {
             return Err(self.ending.map_or(ReadError::Nothing, ReadError::Closed));
         };
-        if let Goes::Aside(..) = front.goes {
+        if let Goes::Aside(valid, _) = front.goes {
             self.inbox.front = Some(front);
             self.pump(stat).map_err(|breach| self.unreadable(breach))?;
             self.inbox.mark();
-            return Ok(Read { valid: 0, done: false, pulses: 0, extra_copies: 0 });
+            return Ok(Read { valid, done: false, pulses: 0, extra_copies: 0 });
         }
         let step = self.advance(&mut front.transfer, &mut front.moved, front.base, (0, into), trace);
         let done = step.map_err(|breach| self.unreadable(breach))? == Step::Done;
@@ -606,14 +643,14 @@ impl Link {
         stat: &Stat,
     ) -> Result<Read, ReadError> {
         let mut patience = Patience::new(self.deadline);
-        let mut valid = 0;
+        let mut drained = self.inbox.drained;
         loop {
             let read = self.read_some(arriving, into, trace, stat)?;
             if read.done {
                 return Ok(read);
             }
-            if read.valid > valid {
-                valid = read.valid;
+            if self.inbox.drained != drained {
+                drained = self.inbox.drained;
                 patience.progress();
                 continue;
             }
@@ -633,7 +670,7 @@ impl Link {
         if let Some(arrival) = self.pump(stat)? {
             self.inbox.queue.push_back(arrival);
         }
-        while self.inbox.held.is_none() && self.inbox.queue.len() < QUEUE {
+        while !self.inbox.blocked() && self.inbox.queue.len() < QUEUE {
             let Some(taken) = self.consumer.take() else { break };
             self.took();
             let arrival = match taken {

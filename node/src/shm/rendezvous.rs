@@ -7,6 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -39,6 +40,9 @@ pub enum AddressError {
     /// Nobody listens under this name.
     #[error("nobody listens at {0:?}; start the listening side first")]
     Nobody(PathBuf),
+    /// Somebody listens, but does not answer those who came before.
+    #[error("{0:?} has more callers than it has let in; the listening side has to poll or wait")]
+    Busy(PathBuf),
     /// It belongs to another user.
     #[error("{0:?} belongs to another user; ask that user, or use a name of your own")]
     Denied(PathBuf),
@@ -150,7 +154,7 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 /// A connection to whoever listens at `path`.
 ///
 /// # Errors
-/// [`AddressError`]; [`AddressError::Nobody`] if nobody does.
+/// [`AddressError`]; [`AddressError::Nobody`] if nobody does, [`AddressError::Busy`] if too many wait there already.
 pub fn reach(path: &Path) -> Result<OwnedFd, AddressError> {
     let socket =
         socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None).map_err(|errno| system(path, errno))?;
@@ -158,20 +162,39 @@ pub fn reach(path: &Path) -> Result<OwnedFd, AddressError> {
     match connect(&socket, &name) {
         Ok(()) => Ok(socket),
         Err(Errno::NOENT | Errno::CONNREFUSED) => Err(AddressError::Nobody(path.to_owned())),
+        Err(Errno::AGAIN) => Err(AddressError::Busy(path.to_owned())),
         Err(errno) => Err(explain(errno.into(), path)),
     }
 }
 
+/// Tries to take the lock so many times, [`LOCK_NAP`] apart: whoever sweeps holds it for an instant.
+const LOCK_TRIES: u32 = 20;
+/// Time between two tries.
+const LOCK_NAP: Duration = Duration::from_millis(2);
+
 /// Takes the lock, and makes sure that the file which it is on is still the one under this name: its last holder may
 /// have removed it meanwhile.
 fn take_lock(path: &Path) -> std::io::Result<File> {
+    let mut tries = 0;
     loop {
         let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        match std::fs::metadata(path) {
-            Ok(named) if named.ino() == file.metadata()?.ino() => return Ok(file),
-            _ => {}
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) if still_named(&file, path) => return Ok(file),
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) if tries < LOCK_TRIES => {
+                tries += 1;
+                std::thread::sleep(LOCK_NAP);
+            }
+            Err(errno) => return Err(errno.into()),
         }
+    }
+}
+
+/// Whether `path` still names this open file.
+fn still_named(file: &File, path: &Path) -> bool {
+    match (std::fs::metadata(path), file.metadata()) {
+        (Ok(named), Ok(open)) => named.ino() == open.ino() && named.dev() == open.dev(),
+        _ => false,
     }
 }
 
@@ -189,7 +212,9 @@ pub fn sweep(folder: &Path) {
 pub fn sweep_name(path: &Path) {
     let lock_path = path.with_extension("lock");
     let Ok(file) = OpenOptions::new().write(true).open(&lock_path) else { return };
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+    // Only who holds the lock on the file that bears the name now may remove anything: a restarted process may have
+    // taken the name since the file was opened.
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && still_named(&file, &lock_path) {
         let _ = std::fs::remove_file(path);
         let _ = std::fs::remove_file(&lock_path);
     }

@@ -277,8 +277,14 @@ impl Link {
             stat.add(Counter::NoPage, 1);
             return Ok(None);
         };
-        let count = u16::try_from(runs.len()).map_err(|_| SendError::TooManyRuns)?;
-        self.room_for_list(count, stat)?;
+        let count = u16::try_from(runs.len()).map_err(|_| SendError::TooManyRuns);
+        let count = match count.and_then(|count| self.room_for_list(count, stat).map(|()| count)) {
+            Ok(count) => count,
+            Err(error) => {
+                self.traffic.unclaim(runs);
+                return Err(error);
+            }
+        };
         let landing = self.peer.landing();
         let mut rest = payload;
         for run in &runs {
@@ -379,6 +385,8 @@ impl Link {
             }
         }
         if !announced {
+            // An empty payload: its start counts as staged, because the receiver begins there.
+            self.own.set(Line::Staged, self.outbox.staged);
             self.producer.publish(header.to_words());
         }
         Ok((Path::CutThrough, transfer.pulses()))
@@ -387,9 +395,9 @@ impl Link {
     fn wait_for_room(&mut self, patience: &mut Patience, stat: &Stat) -> Result<(), SendError> {
         self.relieve(stat).map_err(|breach| self.broken(breach))?;
         let drained = self.outbox.drained;
-        let (peer, consumer) = (&self.peer, &self.consumer);
-        let waited = patience
-            .pass(&self.socket, &self.own, self.fence, || peer.get(Line::Drained) != drained || consumer.ready());
+        let (peer, consumer, inbox) = (&self.peer, &self.consumer, &self.inbox);
+        let ready = || peer.get(Line::Drained) != drained || consumer.ready() || inbox.bytes_wait(peer);
+        let waited = patience.pass(&self.socket, &self.own, self.fence, ready);
         self.waited(waited).map_err(SendError::Closed)
     }
 }
