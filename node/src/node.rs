@@ -241,9 +241,7 @@ impl Node {
         let begun = clock::now();
         loop {
             match rendezvous::reach(path) {
-                Err(AddressError::Busy(_))
-                    if Duration::from_nanos(clock::now().saturating_since(begun)) < timeout =>
-                {
+                Err(AddressError::Busy(_)) if Duration::from_nanos(clock::now().saturating_since(begun)) < timeout => {
                     self.keep_house();
                     std::thread::sleep(Duration::from_millis(1));
                 }

@@ -116,3 +116,6 @@ impl<W: Words> Reader<W> {
         Some(word)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -15,11 +15,18 @@ use core::ops::Deref;
 
 use cutthrough_wire::slot::{CONTROL_MAX, CONTROL_WORD, SLOT_WORDS};
 
-use crate::sync::{Ordering, Slot, prefetch_write};
+use crate::sync::{Ordering, Slot, prefetch_read, prefetch_write};
 
 /// How many slots ahead the writer asks for ownership of the cache lines. Measured: 3 to 8 are alike, 0 is four times
 /// slower in a stream, and 1 or 2 takes the line away from a reader that polls it.
 const AHEAD: u64 = 4;
+
+/// Messages in a row after which the reader believes that more are waiting.
+const STREAK: u64 = 16;
+
+/// How many slots ahead such a reader asks for. Measured: 4, 8 and 12 are 15, 30 and 40 per cent faster than none; asked
+/// for without the streak, the lines are taken away from the writer before they are written.
+const READ_AHEAD: u64 = 12;
 
 /// The peer's counter cannot be true: it ran backwards, or beyond what was sent (rule P2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -205,6 +212,8 @@ pub struct Consumer<S> {
     slots: S,
     mask: u64,
     next: u64,
+    /// Messages taken without a look in vain.
+    streak: u64,
 }
 
 impl<S: Slots> Consumer<S> {
@@ -215,7 +224,7 @@ impl<S: Slots> Consumer<S> {
     pub fn new(slots: S) -> Self {
         assert!(slots.count().is_power_of_two(), "a ring has a power of two of slots");
         let mask = slots.count() as u64 - 1;
-        Self { slots, mask, next: 0 }
+        Self { slots, mask, next: 0, streak: 0 }
     }
 
     /// How many messages have been taken.
@@ -243,10 +252,11 @@ impl<S: Slots> Consumer<S> {
     /// Bytes of the next message, if one is there and has no payload: then [`Consumer::take_control`] copies it straight
     /// to where it shall be. Looking in vain touches the second cache line: see [`Consumer::take`].
     #[inline]
-    pub fn peek_control(&self) -> Option<u8> {
+    pub fn peek_control(&mut self) -> Option<u8> {
         let slot = self.slot();
         if slot.0[0].load(Ordering::Acquire) != self.next.wrapping_add(1) {
             core::hint::black_box(slot.0[8].load(Ordering::Relaxed));
+            self.streak = 0;
             return None;
         }
         let len = u8::try_from(slot.0[1].load(Ordering::Relaxed)).ok()?;
@@ -257,6 +267,12 @@ impl<S: Slots> Consumer<S> {
     #[inline(always)]
     pub fn take_control(&mut self) -> Control {
         let number = self.next;
+        self.streak += 1;
+        if self.streak > STREAK {
+            let ahead = core::ptr::from_ref(self.slot_of(number.wrapping_add(READ_AHEAD))).cast::<u8>();
+            prefetch_read(ahead);
+            prefetch_read(ahead.wrapping_add(64));
+        }
         self.next = number.wrapping_add(1);
         // Last, so that the copy goes straight to where the caller wants it.
         copy_out(self.slot_of(number))
@@ -285,3 +301,6 @@ impl<S: Slots> Consumer<S> {
         Some(taken)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

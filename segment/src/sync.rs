@@ -39,3 +39,20 @@ pub fn prefetch_write(address: *const u8) {
     #[cfg(any(loom, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     let _ = address;
 }
+
+/// Asks for the cache line at `address` to be read soon, without waiting for it.
+#[inline]
+pub fn prefetch_read(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    // SAFETY: as in `prefetch_write`.
+    unsafe {
+        core::arch::asm!("prefetcht0 [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(all(target_arch = "aarch64", not(loom)))]
+    // SAFETY: as in `prefetch_write`.
+    unsafe {
+        core::arch::asm!("prfm pldl1keep, [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(any(loom, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = address;
+}

@@ -85,8 +85,10 @@ pub struct Link {
     pub(super) peer: Peer,
     pub(super) own: Own,
     pub(super) socket: OwnedFd,
-    /// Messages are reported as taken whenever their number is a multiple of this.
-    pub(super) report_mask: u64,
+    /// How many messages the sender was told that we have taken, and after how many it is told again: an eighth of its
+    /// ring, whichever way they were taken.
+    pub(super) reported: u64,
+    pub(super) report_every: u64,
     pub(super) ending: Option<CloseReason>,
     armed: bool,
     pub(super) channel: Channel,
@@ -143,7 +145,8 @@ impl Link {
         Self {
             producer: Producer::new(own.slots(sizes.slots)),
             consumer: Consumer::new(peer.slots(peer_sizes.slots)),
-            report_mask: u64::from(peer_sizes.slots / 8 - 1),
+            reported: 0,
+            report_every: u64::from(peer_sizes.slots / 8),
             ending: None,
             armed: false,
             channel: terms.channel,

@@ -161,7 +161,7 @@ impl Link {
     /// Bytes of the next message, if one is there, has no payload and nothing has to be looked at before it: the common
     /// case, which [`Link::take_control`] finishes without moving the message twice.
     #[inline]
-    pub(crate) fn peek_control(&self) -> Option<u8> {
+    pub(crate) fn peek_control(&mut self) -> Option<u8> {
         if self.inbox.stuck { None } else { self.consumer.peek_control() }
     }
 
@@ -192,10 +192,11 @@ impl Link {
     /// Tells the sender how far we are, now and then: called before or after a message is copied out, it speaks only of
     /// those that were copied out before.
     #[inline]
-    fn took(&self) {
+    fn took(&mut self) {
         let taken = self.consumer.taken();
-        if taken & self.report_mask == 0 {
+        if taken.wrapping_sub(self.reported) >= self.report_every {
             self.own.set(Line::Consumed, taken);
+            self.reported = taken;
         }
     }
 

@@ -1,0 +1,347 @@
+//! Every order in which two processors can see each other's stores: rings, wake-ups, teardown, revocation.
+//!
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p cutthrough-segment --test loom --release`. What is expected to fail
+//! without its fence is shown to fail, so that a model which sees nothing does not pass for a proof.
+#![cfg(loom)]
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use cutthrough_segment::bell::{Fence, heavy_fence, light_fence};
+use cutthrough_segment::record::{Reader, Words, Writer};
+use cutthrough_segment::ring::{Consumer, Producer, Slots, Taken};
+use cutthrough_segment::sync::{AtomicU64, Ordering, Slot, fence};
+use loom::cell::UnsafeCell;
+use loom::thread;
+
+/// Slots that both ends see.
+#[derive(Debug, Clone)]
+struct SlotMemory(Arc<[Slot]>);
+
+impl Deref for SlotMemory {
+    type Target = [Slot];
+    fn deref(&self) -> &[Slot] {
+        &self.0
+    }
+}
+
+impl Slots for SlotMemory {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+    fn slot(&self, index: usize) -> &Slot {
+        &self.0[index]
+    }
+}
+
+/// Words that both ends see.
+#[derive(Debug, Clone)]
+struct WordMemory(Arc<[AtomicU64]>);
+
+impl Deref for WordMemory {
+    type Target = [AtomicU64];
+    fn deref(&self) -> &[AtomicU64] {
+        &self.0
+    }
+}
+
+impl Words for WordMemory {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+    fn load(&self, index: usize) -> u64 {
+        self.0[index].load(Ordering::Relaxed)
+    }
+}
+
+/// A ring of `slots` slots.
+fn ring(slots: usize) -> (Producer<SlotMemory>, Consumer<SlotMemory>) {
+    let memory = SlotMemory((0..slots).map(|_| Slot::zeroed()).collect());
+    (Producer::new(memory.clone()), Consumer::new(memory))
+}
+
+/// A counter in one side's memory, as the other side sees it too.
+fn counter() -> Arc<AtomicU64> {
+    Arc::new(AtomicU64::new(0))
+}
+
+/// Tries every order with at most so many switches that a thread did not ask for.
+fn explore(switches: usize, body: impl Fn() + Sync + Send + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(switches);
+    model.check(body);
+}
+
+/// A header whose kind says that there is a payload.
+const LOADED: u64 = 4 << 8 | 8;
+
+/// Message number `number`: every word of it says the number.
+fn publish(producer: &mut Producer<SlotMemory>, number: u64) {
+    producer.write_control(&number.to_le_bytes());
+    if number.is_multiple_of(2) {
+        producer.publish([LOADED, number, number]);
+    } else {
+        producer.publish_control(8);
+    }
+}
+
+/// Checks that every word of the message says `number`.
+fn check(taken: &Taken, number: u64) {
+    match taken {
+        Taken::Control(len, control) => {
+            assert_eq!((*len, number % 2), (8, 1));
+            assert_eq!(control.bytes(8), number.to_le_bytes());
+        }
+        Taken::Loaded(header, control) => {
+            assert_eq!((*header, number % 2), ([LOADED, number, number], 0));
+            assert_eq!(control.bytes(8), number.to_le_bytes());
+        }
+    }
+}
+
+/// Sends `count` messages over a ring of two slots, and takes them. `early` is how many messages the reader reports
+/// before it has copied them out.
+fn send_and_take(count: u64, early: u64) {
+    let (mut producer, mut consumer) = ring(2);
+    let consumed = counter();
+    let reported = Arc::clone(&consumed);
+    let writer = thread::spawn(move || {
+        for number in 0..count {
+            while !producer.has_room() {
+                producer.refresh(consumed.load(Ordering::Acquire)).unwrap();
+                thread::yield_now();
+            }
+            publish(&mut producer, number);
+        }
+    });
+    for number in 0..count {
+        while !consumer.ready() {
+            thread::yield_now();
+        }
+        reported.store(consumer.taken() + early, Ordering::Release);
+        check(&consumer.take().unwrap(), number);
+        reported.store(consumer.taken(), Ordering::Release);
+    }
+    assert!(consumer.take().is_none(), "nothing is there that was not sent");
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_reader_never_sees_a_torn_an_old_or_a_future_message() {
+    explore(3, || send_and_take(3, 0));
+}
+
+#[test]
+#[should_panic]
+fn a_reader_that_reports_too_early_is_caught() {
+    explore(3, || send_and_take(4, 1));
+}
+
+/// A word ring of two words carries three.
+#[test]
+fn words_come_out_in_order_and_whole() {
+    explore(3, || {
+        let memory = WordMemory((0..2).map(|_| AtomicU64::new(0)).collect());
+        let (mut writer, mut reader) = (Writer::new(memory.clone()), Reader::new(memory));
+        let (written, taken) = (counter(), counter());
+        let (written_seen, taken_seen) = (Arc::clone(&written), Arc::clone(&taken));
+        let side = thread::spawn(move || {
+            for word in 1..=3 {
+                while !writer.push(word) {
+                    writer.refresh(taken_seen.load(Ordering::Acquire)).unwrap();
+                    thread::yield_now();
+                }
+                written.store(writer.written(), Ordering::Release);
+            }
+        });
+        for expected in 1..=3 {
+            let word = loop {
+                reader.refresh(written_seen.load(Ordering::Acquire)).unwrap();
+                if let Some(word) = reader.pop() {
+                    break word;
+                }
+                thread::yield_now();
+            };
+            assert_eq!(word, expected);
+            taken.store(reader.taken(), Ordering::Release);
+        }
+        side.join().unwrap();
+    });
+}
+
+/// One message against one sleeper: it was found by the last look, or the sleeper was rung for.
+fn publish_against_sleep(light: impl Fn() + Send + 'static, heavy: impl Fn()) {
+    let (mut producer, consumer) = ring(2);
+    let armed = counter();
+    let seen = Arc::clone(&armed);
+    let publisher = thread::spawn(move || {
+        producer.publish_control(0);
+        light();
+        seen.load(Ordering::Relaxed) != 0
+    });
+    armed.store(1, Ordering::Release);
+    heavy();
+    let found = consumer.ready();
+    let rang = publisher.join().unwrap();
+    assert!(found || rang, "the sleeper sleeps, and nobody will wake it");
+}
+
+#[test]
+fn no_wakeup_is_lost() {
+    loom::model(|| publish_against_sleep(light_fence, || heavy_fence(Fence::Expedited)));
+}
+
+#[test]
+#[should_panic = "nobody will wake it"]
+fn without_the_publishers_fence_a_wakeup_is_lost() {
+    loom::model(|| publish_against_sleep(|| (), || heavy_fence(Fence::Expedited)));
+}
+
+#[test]
+#[should_panic = "nobody will wake it"]
+fn without_the_sleepers_fence_a_wakeup_is_lost() {
+    loom::model(|| publish_against_sleep(light_fence, || ()));
+}
+
+/// The same with a sleeper that sleeps and wakes again and again, as it does in the middle of a payload.
+#[test]
+fn a_sleeper_that_is_rung_for_finds_everything_in_the_end() {
+    explore(3, || {
+        let (mut producer, mut consumer) = ring(2);
+        let (armed, rings) = (counter(), counter());
+        let (seen, bell) = (Arc::clone(&armed), Arc::clone(&rings));
+        let publisher = thread::spawn(move || {
+            for _ in 0..2 {
+                producer.publish_control(0);
+                light_fence();
+                if seen.load(Ordering::Relaxed) != 0 {
+                    bell.fetch_add(1, Ordering::Release);
+                }
+            }
+        });
+        let (mut taken, mut heard) = (0, 0);
+        while taken < 2 {
+            if consumer.take().is_some() {
+                taken += 1;
+                continue;
+            }
+            armed.store(1, Ordering::Release);
+            heavy_fence(Fence::Expedited);
+            while !consumer.ready() && rings.load(Ordering::Acquire) == heard {
+                thread::yield_now();
+            }
+            heard = rings.load(Ordering::Acquire);
+            armed.store(0, Ordering::Release);
+        }
+        publisher.join().unwrap();
+    });
+}
+
+/// Who sees that the peer has left finds everything that it sent before, and then nothing more.
+#[test]
+fn nothing_sent_before_leaving_is_lost() {
+    explore(3, || {
+        let (mut producer, mut consumer) = ring(2);
+        let left = counter();
+        let leaves = Arc::clone(&left);
+        let peer = thread::spawn(move || {
+            for number in 0..2 {
+                publish(&mut producer, number);
+            }
+            leaves.store(1, Ordering::Release);
+        });
+        let mut number = 0;
+        loop {
+            let gone = left.load(Ordering::Acquire) != 0;
+            while let Some(taken) = consumer.take() {
+                check(&taken, number);
+                number += 1;
+            }
+            if gone {
+                break;
+            }
+            thread::yield_now();
+        }
+        assert_eq!(number, 2);
+        peer.join().unwrap();
+    });
+}
+
+/// A granted place, the granter's table entry and the sender's claim, as `Own` and `Peer` hold them.
+struct Granted {
+    token: AtomicU64,
+    claim: AtomicU64,
+    place: UnsafeCell<u64>,
+    published: AtomicU64,
+}
+
+// SAFETY: loom reports every access to the cell that is not ordered after the one before.
+unsafe impl Sync for Granted {}
+
+const KEY: u64 = 77;
+
+impl Granted {
+    /// The sender's side: claim, look again, write, publish, drop the claim. The accesses to token and claim are
+    /// sequentially consistent in `half`; loom takes such accesses for acquire and release only, and knows the fence, so
+    /// `order` stands for what lies between the two in the one order of them all.
+    fn put(&self, order: impl Fn()) {
+        if self.token.load(Ordering::Acquire) != KEY {
+            return;
+        }
+        self.claim.store(KEY, Ordering::Release);
+        order();
+        if self.token.load(Ordering::Acquire) == KEY {
+            // SAFETY: the protocol under test makes this the only access.
+            self.place.with_mut(|place| unsafe { *place = 1 });
+            self.published.store(1, Ordering::Release);
+        }
+        self.claim.store(0, Ordering::Release);
+    }
+
+    /// The granter's side: take the key away, look for a claim. True if the place is the granter's own again.
+    fn revoke(&self, order: impl Fn()) -> bool {
+        self.token.store(0, Ordering::Release);
+        order();
+        if self.claim.load(Ordering::Acquire) == KEY {
+            self.token.store(KEY, Ordering::Release);
+            return false;
+        }
+        true
+    }
+}
+
+/// One put against one revocation: where it succeeds, the granter uses the place for something else at once.
+fn put_against_revoke(order: impl Fn() + Copy + Send + 'static) {
+    let granted = Arc::new(Granted {
+        token: AtomicU64::new(KEY),
+        claim: AtomicU64::new(0),
+        place: UnsafeCell::new(0),
+        published: AtomicU64::new(0),
+    });
+    let sender_side = Arc::clone(&granted);
+    let sender = thread::spawn(move || sender_side.put(order));
+    if granted.revoke(order) {
+        // SAFETY: the protocol under test makes this the only access.
+        granted.place.with_mut(|place| unsafe { *place = 2 });
+        sender.join().unwrap();
+        // SAFETY: the other thread has ended.
+        assert_eq!(granted.place.with(|place| unsafe { *place }), 2, "written after it was revoked");
+    } else if granted.published.load(Ordering::Acquire) == 1 {
+        // SAFETY: the message says that the payload is there.
+        assert_eq!(granted.place.with(|place| unsafe { *place }), 1);
+        sender.join().unwrap();
+    } else {
+        sender.join().unwrap();
+    }
+}
+
+#[test]
+fn a_revoked_place_is_never_written() {
+    loom::model(|| put_against_revoke(|| fence(Ordering::SeqCst)));
+}
+
+#[test]
+#[should_panic]
+fn without_the_one_order_a_revoked_place_is_written() {
+    loom::model(|| put_against_revoke(|| ()));
+}

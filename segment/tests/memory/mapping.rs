@@ -1,0 +1,185 @@
+//! What a peer can and cannot do with the files that it is given, and with those that it gives.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use cutthrough_segment::half::{Own, Peer};
+use cutthrough_segment::map::{MapError, Mapping, Writers};
+use cutthrough_wire::layout::{Line, Sizes};
+use cutthrough_wire::token::Place;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
+use rustix::io::{Errno, pwrite};
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+
+/// Maps a file as a peer would that wants to write.
+fn map_to_write(file: &OwnedFd) -> Result<(), Errno> {
+    // SAFETY: a fresh mapping at an address of the kernel's choice; nobody reads or writes it.
+    unsafe { mmap(std::ptr::null_mut(), 4096, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0) }
+        .map(|_| ())
+}
+
+/// A memory file as a hostile peer makes it.
+fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
+    let file = memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, bytes).unwrap();
+    fcntl_add_seals(&file, seals).unwrap();
+    file
+}
+
+#[test]
+fn a_peer_reads_what_the_maker_writes() {
+    let (own, file) = Mapping::create("own", 5000, 4096, Writers::Maker).unwrap();
+    let peer = Mapping::open(file.as_fd(), 5000, 4096, false).unwrap();
+    own.copy_in(4990, b"0123456789");
+    let mut bytes = [0; 10];
+    peer.copy_out(4990, &mut bytes);
+    assert_eq!(&bytes, b"0123456789");
+}
+
+#[test]
+fn a_peer_cannot_write_what_only_the_maker_writes() {
+    let (own, file) = Mapping::create("own", 4096, 4096, Writers::Maker).unwrap();
+    assert_eq!(map_to_write(&file), Err(Errno::PERM));
+    assert_eq!(pwrite(&file, b"x", 0), Err(Errno::PERM));
+    assert!(matches!(Mapping::open(file.as_fd(), 4096, 4096, true), Err(MapError::Map { source: Errno::PERM, .. })));
+    // Opening the file anew through /proc gives no more rights than its seals leave.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let again = OwnedFd::from(File::options().read(true).write(true).open(path).unwrap());
+    assert_eq!(map_to_write(&again), Err(Errno::PERM));
+    own.copy_in(0, b"the maker still can");
+}
+
+#[test]
+fn a_peer_can_write_where_both_may() {
+    let (own, file) = Mapping::create("both", 4096, 4096, Writers::Both).unwrap();
+    let peer = Mapping::open(file.as_fd(), 4096, 4096, true).unwrap();
+    peer.copy_in(7, b"landed");
+    let mut bytes = [0; 6];
+    own.copy_out(7, &mut bytes);
+    assert_eq!(&bytes, b"landed");
+}
+
+#[test]
+fn nobody_can_change_the_size_or_the_seals() {
+    for writers in [Writers::Maker, Writers::Both] {
+        let (_own, file) = Mapping::create("own", 8192, 4096, writers).unwrap();
+        assert_eq!(ftruncate(&file, 4096), Err(Errno::PERM));
+        assert_eq!(ftruncate(&file, 16384), Err(Errno::PERM));
+        assert_eq!(fcntl_add_seals(&file, SealFlags::WRITE), Err(Errno::PERM));
+        let seals = fcntl_get_seals(&file).unwrap();
+        assert!(seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL));
+        assert_eq!(seals.contains(SealFlags::FUTURE_WRITE), writers == Writers::Maker);
+    }
+}
+
+#[test]
+fn a_file_that_could_shrink_is_refused() {
+    let open = |file: &OwnedFd| Mapping::open(file.as_fd(), 4096, 4096, false).map(|_| ());
+    assert!(matches!(open(&file(4096, SealFlags::GROW)), Err(MapError::NotSealed)));
+    assert!(open(&file(4096, SealFlags::SHRINK)).is_ok());
+    let plain = OwnedFd::from(File::open("/proc/self/exe").unwrap());
+    assert!(matches!(open(&plain), Err(MapError::NotSealed)));
+    let (pipe, _end) = rustix::pipe::pipe().unwrap();
+    assert!(matches!(open(&pipe), Err(MapError::NotSealed)));
+}
+
+#[test]
+fn a_file_that_is_too_small_is_refused() {
+    let short = file(4095, SealFlags::SHRINK);
+    let refused = Mapping::open(short.as_fd(), 4096, 4096, false).unwrap_err();
+    assert!(matches!(refused, MapError::TooSmall { have: 4095, need: 4096 }));
+    assert!(refused.to_string().contains("4095"));
+}
+
+#[test]
+fn memory_that_cannot_be_had_is_an_error() {
+    assert!(matches!(Mapping::create("huge", 1 << 62, 4096, Writers::Maker), Err(MapError::Map { .. })));
+    assert!(matches!(Mapping::create("huger", u64::MAX, 4096, Writers::Maker), Err(MapError::Create(_))));
+}
+
+#[test]
+fn a_mapping_is_aligned_as_asked() {
+    for align in [4096_u64, 64 << 10, 2 << 20] {
+        let (mapping, file) = Mapping::create("aligned", align, align, Writers::Both).unwrap();
+        let peer = Mapping::open(file.as_fd(), align, align, true).unwrap();
+        for mapping in [&mapping, &peer] {
+            assert_eq!(mapping.address(0, 1).addr() as u64 % align, 0);
+        }
+    }
+}
+
+#[test]
+fn a_dropped_mapping_is_unmapped() {
+    let mapped = || std::fs::read_to_string("/proc/self/maps").unwrap().contains("/memfd:dropped-here");
+    let (mapping, file) = Mapping::create("dropped-here", 3 << 20, 2 << 20, Writers::Maker).unwrap();
+    let peer = Mapping::open(file.as_fd(), 3 << 20, 4096, false).unwrap();
+    drop(mapping);
+    assert!(mapped());
+    drop(peer);
+    assert!(!mapped());
+}
+
+#[test]
+fn an_empty_mapping_has_no_bytes() {
+    let (mapping, file) = Mapping::create("empty", 0, 4096, Writers::Both).unwrap();
+    let peer = Mapping::open(file.as_fd(), 0, 4096, true).unwrap();
+    peer.copy_in(0, b"");
+    mapping.copy_out(0, &mut []);
+}
+
+#[test]
+fn every_access_stays_within() {
+    let (mapping, _) = Mapping::create("within", 100, 4096, Writers::Both).unwrap();
+    let attempts: [&dyn Fn(); 6] = [
+        &|| mapping.copy_in(99, b"ab"),
+        &|| mapping.copy_in(u64::MAX, b"a"),
+        &|| mapping.copy_out(100, &mut [0]),
+        &|| assert!(!mapping.address(0, 101).is_null()),
+        &|| assert_eq!(mapping.word(96).load(Ordering::Relaxed), 0),
+        &|| assert_eq!(mapping.word(3).load(Ordering::Relaxed), 0),
+    ];
+    for attempt in attempts {
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(attempt));
+        assert!(caught.is_err());
+    }
+}
+
+#[test]
+#[should_panic = "reading only"]
+fn a_mapping_for_reading_is_not_written() {
+    let (_own, file) = Mapping::create("read", 4096, 4096, Writers::Maker).unwrap();
+    Mapping::open(file.as_fd(), 4096, 4096, false).unwrap().copy_in(0, b"x");
+}
+
+#[test]
+fn the_halves_of_a_channel_see_each_other() {
+    let sizes = Sizes { slots: 16, page_bytes: 4096, staging_bytes: 64 << 10, pool_pages: 2, landing_pages: 2 };
+    let layout = sizes.layout().unwrap();
+    let (own, files) = Own::create(&sizes, layout).unwrap();
+    let peer = Peer::open(files.out.as_fd(), files.landing.as_fd(), &sizes, layout).unwrap();
+
+    own.set(Line::Staged, 77);
+    assert_eq!((peer.get(Line::Staged), peer.armed()), (77, false));
+    own.set(Line::Armed, 1);
+    own.set_minpulse(4321);
+    assert_eq!((peer.armed(), peer.minpulse()), (true, 4321));
+
+    let place = Place::Pages { first: 1, count: 1 };
+    own.set_token(9, 55, place);
+    assert_eq!(peer.token(9, 55), Some(place));
+    assert_eq!((peer.token(9, 54), peer.token(10, 55), peer.token(10, 0)), (None, None, None));
+    own.clear_token(9);
+    assert_eq!(peer.token(9, 55), None);
+    own.set_claim(3, 8);
+    assert_eq!((peer.claim(3), peer.claim(4)), (8, 0));
+
+    peer.landing().copy_in(4096, b"page");
+    let mut bytes = [0; 4];
+    own.landing().copy_out(4096, &mut bytes);
+    assert_eq!(&bytes, b"page");
+
+    let cut = Sizes { landing_pages: 3, ..sizes };
+    let refused = Peer::open(files.out.as_fd(), files.landing.as_fd(), &cut, cut.layout().unwrap());
+    assert!(matches!(refused, Err(MapError::TooSmall { .. })));
+}
