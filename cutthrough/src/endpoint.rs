@@ -91,7 +91,7 @@ impl Endpoint {
     /// [`SendError::Full`] or [`SendError::Closed`].
     #[inline]
     pub fn outgoing(&mut self, channel: Channel) -> Result<Outgoing<'_>, SendError> {
-        let (link, stat) = self.node.link(channel)?;
+        let (link, stat) = self.node.link_to_wait(channel)?;
         link.check_room(stat)?;
         Ok(Outgoing::new(link, stat))
     }

@@ -4,7 +4,7 @@ use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_node::shm::link::{Link, SendError};
-use cutthrough_node::shm::send::{Cargo, Load};
+use cutthrough_node::shm::send::{Cargo, Load, Sheaf};
 use cutthrough_node::stat::Stat;
 use cutthrough_segment::page::Page;
 use cutthrough_wire::slot::CONTROL_MAX;
@@ -46,14 +46,16 @@ impl<'a> Outgoing<'a> {
     /// Attaches a page of this channel. It goes by reference: the receiver reads it where it is, and it comes back to
     /// the pool when the receiver releases it.
     #[must_use]
-    pub fn attach(self, page: Page) -> Self {
-        self.attach_list(vec![page])
+    pub fn attach(mut self, page: Page) -> Self {
+        self.cargo.load = Load::Pages(Sheaf::One(page));
+        self
     }
 
-    /// Attaches pages of this channel, which together are the payload, in this order.
+    /// Attaches pages of this channel, which together are the payload, in this order; all but the last are full. No pages
+    /// are no payload.
     #[must_use]
     pub fn attach_list(mut self, pages: Vec<Page>) -> Self {
-        self.cargo.load = Load::Pages(pages);
+        self.cargo.load = if pages.is_empty() { Load::None } else { Load::Pages(Sheaf::Many(pages)) };
         self
     }
 

@@ -53,9 +53,9 @@ pub struct Receipt {
     pub pulses: u32,
     /// Length of the payload in bytes.
     pub bytes: u64,
-    /// When this side began with the message.
+    /// When this side began to move the payload; zero if it moved none of it.
     pub started: Instant,
-    /// When this side was done with it.
+    /// When this side was done with it; zero if it moved none of it.
     pub finished: Instant,
 }
 

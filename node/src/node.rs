@@ -473,7 +473,7 @@ impl Node {
                     self.idle.found();
                     return Some(Event::Message(message));
                 }
-                Ok(None) if link.untidy() || link.ending().is_some() => {
+                Ok(None) if link.untidy(self.polls) || link.ending().is_some() => {
                     if let Some(event) = self.look_closer(index) {
                         return Some(event);
                     }
@@ -542,6 +542,11 @@ impl Node {
         let _ = self.hear(0);
         for index in 0..self.seats.len() {
             if let Some(link) = self.seats[index].link.as_mut() {
+                if link.untidy(0)
+                    && let Err(breach) = link.tidy(&self.stat)
+                {
+                    link.end(CloseReason::Breach(breach));
+                }
                 link.show(&self.stat);
             }
         }

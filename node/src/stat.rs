@@ -4,7 +4,9 @@
 //! descriptors (`/proc/PID/fd`) maps it for reading. Nothing has to be cleaned up when the process dies: the file dies
 //! with it.
 
+use std::fs::OpenOptions;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,6 +14,7 @@ use cutthrough_engine::count::{Count, Counter};
 use cutthrough_segment::map::{Array, MapError, Mapping, OwnArray, Writers};
 use cutthrough_segment::record::Words as _;
 use cutthrough_segment::sync::{AtomicU64, Ordering};
+use rustix::fs::OFlags;
 
 /// Name of the memory file, as `/proc/PID/fd` shows it.
 pub const NAME: &str = "cutthrough.stat";
@@ -27,6 +30,9 @@ const NAME_BYTES: usize = 128;
 const COUNTERS: usize = 64;
 /// Words of a row.
 const ROW: usize = 16;
+/// Rows that are looked at from outside. Whoever owns the file chooses its length, and each look at a word that was never
+/// written costs memory.
+const ROWS_SEEN: usize = 1 << 16;
 
 /// What a row says of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,8 +165,10 @@ impl Watch {
     /// # Errors
     /// An I/O error, if the process may not be looked at, is gone, or this is not such a file.
     pub fn open(path: &Path) -> std::io::Result<Self> {
-        let file = std::fs::File::open(path)?;
-        let bytes = file.metadata()?.len();
+        // Whoever owns the descriptor may have put something else there meanwhile: a pipe must not make this wait.
+        let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+        let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
+        let bytes = file.metadata()?.len().min(((HEAD + COUNTERS + ROW * ROWS_SEEN) * 8) as u64);
         let mapping: Arc<Mapping> = Mapping::open(file.as_fd(), bytes, 4096, false).map_err(std::io::Error::other)?;
         let count = usize::try_from(bytes / 8).unwrap_or(0);
         let watch = Self { words: Array::new(&mapping, 0, count), count };
@@ -180,7 +188,7 @@ impl Watch {
         Snapshot {
             process: load(1),
             generation: load(2),
-            name: String::from_utf8_lossy(&name[..name_len]).into_owned(),
+            name: printable(&name[..name_len]),
             counters: Counter::ALL.iter().map(|counter| (*counter, load(HEAD + counter.index()))).collect(),
             rows: (0..rows)
                 .map(|channel| Row {
@@ -191,6 +199,12 @@ impl Watch {
                 .collect(),
         }
     }
+}
+
+/// A name as it may be printed on a terminal: another process chose its bytes.
+fn printable(name: &[u8]) -> String {
+    let safe = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    String::from_utf8_lossy(name).chars().map(safe).collect()
 }
 
 /// The counters of every endpoint of every process that may be looked at: process number, and the path to open.

@@ -72,36 +72,53 @@ impl Shelf {
     }
 }
 
-/// The pool of pages that one side of a channel sends by reference. Only this process can write them.
+/// Where pages lie, and where the right to them is given back: shared by all that is lent from there.
 #[derive(Debug)]
-pub struct Pages {
-    pool: Pool,
+pub struct Ground {
     mapping: Arc<Mapping>,
     start: u64,
     page_bytes: u32,
     shelf: Arc<Shelf>,
 }
 
-impl Pages {
-    /// The pool of `pages` pages at `start` in a mapping that only this process writes and nobody else lends from.
+impl Ground {
+    /// Pages of `page_bytes` bytes from `start` on; what is dropped goes to `shelf`.
     #[must_use]
-    pub fn new((mapping, start): (Arc<Mapping>, u64), pages: u32, page_bytes: u32, shelf: Arc<Shelf>) -> Self {
-        Self { pool: Pool::new(pages), mapping, start, page_bytes, shelf }
+    pub fn new((mapping, start): (Arc<Mapping>, u64), page_bytes: u32, shelf: Arc<Shelf>) -> Arc<Self> {
+        Arc::new(Self { mapping, start, page_bytes, shelf })
+    }
+
+    /// Bytes of a page.
+    #[must_use]
+    pub const fn page_bytes(&self) -> u32 {
+        self.page_bytes
+    }
+
+    /// Offset of a page in the mapping.
+    fn offset(&self, page: u32) -> u64 {
+        self.start + u64::from(page) * u64::from(self.page_bytes)
+    }
+}
+
+/// The pool of pages that one side of a channel sends by reference. Only this process can write them.
+#[derive(Debug)]
+pub struct Pages {
+    pool: Pool,
+    ground: Arc<Ground>,
+}
+
+impl Pages {
+    /// The pool of `pages` pages on a ground that only this process writes and nobody else lends from.
+    #[must_use]
+    pub fn new(ground: Arc<Ground>, pages: u32) -> Self {
+        Self { pool: Pool::new(pages), ground }
     }
 
     /// A run of pages for `bytes` bytes, to be filled. What it holds at first is left over from earlier use.
     pub fn take(&mut self, bytes: usize) -> Option<Page> {
-        let count = u32::try_from(bytes.max(1).div_ceil(self.page_bytes as usize)).ok()?;
+        let count = u32::try_from(bytes.max(1).div_ceil(self.ground.page_bytes as usize)).ok()?;
         let first = self.pool.take(count)?;
-        let offset = self.start + u64::from(first) * u64::from(self.page_bytes);
-        Some(Page {
-            mapping: Arc::clone(&self.mapping),
-            offset,
-            bytes,
-            first,
-            count,
-            shelf: Some(Arc::clone(&self.shelf)),
-        })
+        Some(Page { ground: Some(Arc::clone(&self.ground)), bytes, first, count })
     }
 
     /// Takes a run back.
@@ -122,19 +139,18 @@ impl Pages {
 /// Pages of our own, to be written in place and then sent: contiguous memory. Dropped unsent, they go back to the pool.
 #[derive(Debug)]
 pub struct Page {
-    mapping: Arc<Mapping>,
-    offset: u64,
+    /// Taken out when the run becomes somebody else's to give back.
+    ground: Option<Arc<Ground>>,
     bytes: usize,
     first: u32,
     count: u32,
-    shelf: Option<Arc<Shelf>>,
 }
 
 impl Page {
     /// Whether this page belongs to the pool with this shelf: pages go only through the channel they were taken from.
     #[must_use]
     pub fn belongs_to(&self, shelf: &Arc<Shelf>) -> bool {
-        self.shelf.as_ref().is_some_and(|own| Arc::ptr_eq(own, shelf))
+        self.ground.as_ref().is_some_and(|ground| Arc::ptr_eq(&ground.shelf, shelf))
     }
 
     /// Sends fewer bytes than were asked for.
@@ -142,34 +158,46 @@ impl Page {
         self.bytes = self.bytes.min(bytes);
     }
 
+    /// Whether all of the pages' bytes are in use.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.ground.as_ref().is_some_and(|ground| self.bytes == self.count as usize * ground.page_bytes as usize)
+    }
+
     /// First page, number of pages and bytes in use; the run is the caller's to give back now.
     #[must_use]
     pub fn into_run(mut self) -> (u32, u32, usize) {
-        self.shelf = None;
+        self.ground = None;
         (self.first, self.count, self.bytes)
+    }
+
+    /// The bytes, or none if the run is not ours any more.
+    #[allow(clippy::mut_from_ref, reason = "called with `&mut self` where the slice is written")]
+    fn slice(&self) -> &mut [u8] {
+        let Some(ground) = &self.ground else { return &mut [] };
+        // SAFETY: the pool gave this run to this value alone, and only this process can write the mapping; see
+        // `Pages::new`. The two callers lend the slice as `&self` and `&mut self` allow.
+        unsafe { ground.mapping.slice_mut(ground.offset(self.first), self.bytes) }
     }
 }
 
 impl Deref for Page {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the pool gave this run to this value alone, and only this process can write the mapping; see
-        // `Pages::new`. `&self` keeps every `&mut` away.
-        unsafe { self.mapping.slice_mut(self.offset, self.bytes) }
+        self.slice()
     }
 }
 
 impl DerefMut for Page {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and `&mut self` is exclusive.
-        unsafe { self.mapping.slice_mut(self.offset, self.bytes) }
+        self.slice()
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        if let Some(shelf) = self.shelf.take() {
-            shelf.put(Release::Page { first: self.first, count: self.count });
+        if let Some(ground) = self.ground.take() {
+            ground.shelf.put(Release::Page { first: self.first, count: self.count });
         }
     }
 }
@@ -184,8 +212,8 @@ pub enum Runs {
 }
 
 impl Runs {
-    /// The runs as a slice of (first, count).
-    fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+    /// Each run: first page and number of pages.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let (one, many) = match self {
             Self::One(first, count) => (Some((*first, *count)), [].as_slice()),
             Self::Many(runs) => (None, runs.as_slice()),
@@ -194,31 +222,30 @@ impl Runs {
     }
 }
 
+/// What a payload gives back when it is dropped: one thing, or one for each run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Releases {
+    /// One.
+    One(Release),
+    /// Several.
+    Many(Vec<Release>),
+}
+
 /// A payload that has arrived in pages which both sides see. It is never a slice: the peer may still write there, so
 /// bytes are copied out (or looked at through a raw pointer by those who know what that means).
 #[derive(Debug)]
 pub struct Landed {
-    mapping: Arc<Mapping>,
-    start: u64,
-    page_bytes: u32,
+    ground: Arc<Ground>,
     runs: Runs,
     bytes: usize,
-    release: Vec<Release>,
-    shelf: Arc<Shelf>,
+    release: Releases,
 }
 
 impl Landed {
-    /// A payload of `bytes` bytes in `runs` of the pages at `start`, which the caller has checked.
+    /// A payload of `bytes` bytes in `runs` of the pages of `ground`, which the caller has checked.
     #[must_use]
-    pub fn new(
-        (mapping, start): (Arc<Mapping>, u64),
-        page_bytes: u32,
-        runs: Runs,
-        bytes: usize,
-        release: Vec<Release>,
-        shelf: Arc<Shelf>,
-    ) -> Self {
-        Self { mapping, start, page_bytes, runs, bytes, release, shelf }
+    pub const fn new(ground: Arc<Ground>, runs: Runs, bytes: usize, release: Releases) -> Self {
+        Self { ground, runs, bytes, release }
     }
 
     /// Bytes of the payload.
@@ -243,14 +270,14 @@ impl Landed {
         let mut rest = into;
         let mut skip = offset as u64;
         for (first, count) in self.runs.iter() {
-            let have = u64::from(count) * u64::from(self.page_bytes);
+            let have = u64::from(count) * u64::from(self.ground.page_bytes);
             if skip >= have {
                 skip -= have;
                 continue;
             }
             let len = rest.len().min(usize::try_from(have - skip).unwrap_or(usize::MAX));
             let (now, later) = rest.split_at_mut(len);
-            self.mapping.copy_out(self.start + u64::from(first) * u64::from(self.page_bytes) + skip, now);
+            self.ground.mapping.copy_out(self.ground.offset(first) + skip, now);
             rest = later;
             skip = 0;
             if rest.is_empty() {
@@ -274,9 +301,9 @@ impl Landed {
     pub fn copy_to(&self, to: &Mapping, offset: u64) {
         let mut done = 0;
         for (first, count) in self.runs.iter() {
-            let len = (self.bytes - done).min(count as usize * self.page_bytes as usize);
-            let from = self.start + u64::from(first) * u64::from(self.page_bytes);
-            Mapping::copy_across(&self.mapping, from, to, offset + done as u64, len);
+            let len = (self.bytes - done).min(count as usize * self.ground.page_bytes as usize);
+            let from = self.ground.offset(first);
+            Mapping::copy_across(&self.ground.mapping, from, to, offset + done as u64, len);
             done += len;
         }
     }
@@ -286,18 +313,18 @@ impl Landed {
     pub fn pieces(&self) -> impl Iterator<Item = (*const u8, usize)> + '_ {
         let mut left = self.bytes;
         self.runs.iter().filter_map(move |(first, count)| {
-            let len = left.min(count as usize * self.page_bytes as usize);
+            let len = left.min(count as usize * self.ground.page_bytes as usize);
             left -= len;
-            let offset = self.start + u64::from(first) * u64::from(self.page_bytes);
-            (len > 0).then(|| (self.mapping.address(offset, len), len))
+            (len > 0).then(|| (self.ground.mapping.address(self.ground.offset(first), len), len))
         })
     }
 }
 
 impl Drop for Landed {
     fn drop(&mut self) {
-        for item in self.release.drain(..) {
-            self.shelf.put(item);
+        match &mut self.release {
+            Releases::One(item) => self.ground.shelf.put(*item),
+            Releases::Many(items) => items.drain(..).for_each(|item| self.ground.shelf.put(item)),
         }
     }
 }

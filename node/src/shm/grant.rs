@@ -10,6 +10,9 @@ use super::link::{CloseReason, Link};
 use super::pages::Place;
 use crate::stat::Stat;
 
+/// Messages whose pages may be lent before the next page is taken only after a look at what has come back.
+const LENT_LIMIT: u32 = 8;
+
 /// Where a payload that carries a token shall land.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Landing {
@@ -60,6 +63,13 @@ impl Link {
     pub fn page(&mut self, bytes: usize, stat: &Stat) -> Result<Page, NoMemory> {
         if bytes as u64 > PAYLOAD_MAX {
             return Err(NoMemory::TooLong);
+        }
+        // Looking at what the peer has returned costs a transfer of a cache line, and polls do it anyway when nothing
+        // else waits: here it is done only when too much is out, so that the pages in use stay few and warm.
+        if self.traffic.lent_messages() < LENT_LIMIT
+            && let Some(page) = self.traffic.pages.take(bytes)
+        {
+            return Ok(page);
         }
         self.tidy(stat).map_err(|breach| self.out_of_order(breach))?;
         self.traffic.pages.take(bytes).ok_or(NoMemory::NoPages)

@@ -26,6 +26,9 @@ use crate::clock;
 use crate::incoming::Channel;
 use crate::stat::{Cell, Stat};
 
+/// Looks in vain between two questions for returned pages.
+const LOOKS_PER_RECLAIM: u32 = 16;
+
 /// Why a channel ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
@@ -61,6 +64,9 @@ pub enum SendError {
     /// A page was taken from another channel.
     #[error("a page goes only through the channel that it was taken from")]
     ForeignPage,
+    /// A page in the middle of a list is not full.
+    #[error("only the last page of a list may be partly filled")]
+    PartialPage,
     /// The channel has ended.
     #[error("the channel has ended: {0}")]
     Closed(CloseReason),
@@ -154,7 +160,7 @@ impl Link {
                 Staging::new(peer.staging(), u64::from(peer_sizes.staging_bytes)),
                 Reader::new(peer.runs()),
             ),
-            traffic: Traffic::new(&own, &peer, &sizes, terms.seed),
+            traffic: Traffic::new(&own, &peer, &sizes, &peer_sizes, terms.seed),
             outbox: Outbox {
                 staging: Staging::new(own.staging(), u64::from(sizes.staging_bytes)),
                 staged: 0,
@@ -301,12 +307,15 @@ impl Link {
         self.traffic.completed.pop_front()
     }
 
-    /// Whether the peer still has pages of ours, dropped values wait to be given back, or completions to be told: then
-    /// [`Link::tidy`] and [`Link::completed`] are due.
+    /// Whether [`Link::tidy`] and [`Link::completed`] are due: dropped values wait to be given back, completions to be
+    /// told, or the peer has pages of ours and this is one of the looks at which they are asked for. Asking at every look
+    /// would take the counter's line away from the peer just when it writes there.
     #[must_use]
     #[inline]
-    pub fn untidy(&self) -> bool {
-        self.traffic.lent_messages() > 0 || self.traffic.shelf.filled() || !self.traffic.completed.is_empty()
+    pub fn untidy(&self, look: u32) -> bool {
+        self.traffic.shelf.filled()
+            || !self.traffic.completed.is_empty()
+            || (self.traffic.lent_messages() > 0 && look.is_multiple_of(LOOKS_PER_RECLAIM))
     }
 
     /// Shows the channel's state in its row, and counts its messages: on their own path they are not counted, because

@@ -7,7 +7,7 @@ use cutthrough_engine::check::{self, Breach};
 use cutthrough_engine::token::Tokens;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{Array, Mapping, OwnArray};
-use cutthrough_segment::page::{Pages, Release, Shelf};
+use cutthrough_segment::page::{Ground, Pages, Release, Runs, Shelf};
 use cutthrough_segment::pool::Pool;
 use cutthrough_segment::record::{Reader, Writer};
 use cutthrough_segment::ring::Impossible;
@@ -28,7 +28,7 @@ pub(crate) enum Place {
 #[derive(Debug)]
 struct Lend {
     nonce: u32,
-    runs: Vec<(u32, u32)>,
+    runs: Runs,
     cookie: Option<u64>,
 }
 
@@ -57,6 +57,10 @@ pub(crate) struct Traffic {
     // What we receive into.
     pub(crate) landing: Pool,
     pub(crate) landing_map: Arc<Mapping>,
+    /// Our landing pages, as payloads lie in them.
+    pub(crate) landing_ground: Arc<Ground>,
+    /// The peer's pool, as payloads lie in it.
+    pub(crate) peer_ground: Arc<Ground>,
     posted: Vec<Option<Posted>>,
     posts: Writer<OwnArray<AtomicU64>>,
     pub(crate) tokens: Tokens<Place>,
@@ -69,11 +73,11 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    pub(crate) fn new(own: &Own, peer: &Peer, sizes: &Sizes, seed: u64) -> Self {
+    pub(crate) fn new(own: &Own, peer: &Peer, sizes: &Sizes, peer_sizes: &Sizes, seed: u64) -> Self {
         let shelf = Arc::new(Shelf::default());
         Self {
-            pages: Pages::new(own.pool(), sizes.pool_pages, sizes.page_bytes, Arc::clone(&shelf)),
-            shelf,
+            pages: Pages::new(Ground::new(own.pool(), sizes.page_bytes, Arc::clone(&shelf)), sizes.pool_pages),
+            shelf: Arc::clone(&shelf),
             lends: Vec::new(),
             free_lends: Vec::new(),
             nonce: 0,
@@ -82,6 +86,8 @@ impl Traffic {
             completed: VecDeque::new(),
             landing: Pool::new(sizes.landing_pages),
             landing_map: own.landing(),
+            landing_ground: Ground::new((own.landing(), 0), sizes.page_bytes, Arc::clone(&shelf)),
+            peer_ground: Ground::new(peer.pool(), peer_sizes.page_bytes, shelf),
             posted: Vec::new(),
             posts: Writer::new(own.free()),
             tokens: Tokens::new(seed),
@@ -94,7 +100,7 @@ impl Traffic {
     }
 
     /// Lends runs of our pool to the peer: the number that it has to return.
-    pub(crate) fn lend(&mut self, runs: Vec<(u32, u32)>, cookie: Option<u64>) -> u64 {
+    pub(crate) fn lend(&mut self, runs: Runs, cookie: Option<u64>) -> u64 {
         self.nonce = self.nonce.wrapping_add(1);
         let lend = Some(Lend { nonce: self.nonce, runs, cookie });
         let index = match self.free_lends.pop() {
@@ -136,7 +142,7 @@ impl Traffic {
             let lend = lend.take_if(|lend| lend.nonce == nonce).ok_or(Breach::Lend)?;
             self.free_lends.push(index);
             self.lent_messages -= 1;
-            for (first, count) in lend.runs {
+            for (first, count) in lend.runs.iter() {
                 self.pages.give(first, count);
             }
             self.completed.extend(lend.cookie);
@@ -230,17 +236,23 @@ impl Traffic {
     }
 
     /// Runs of the peer's landing pages for `bytes` bytes, as posted by it; `None` if it has not posted enough.
-    pub(crate) fn claim(&mut self, peer: &Peer, sizes: &Sizes, bytes: u64) -> Result<Option<Vec<Run>>, Breach> {
+    pub(crate) fn claim(&mut self, peer: &Peer, sizes: &Sizes, bytes: u64) -> Result<Option<List>, Breach> {
         let room = |run: &Run| u64::from(run.count) * u64::from(sizes.page_bytes);
         let mut have: u64 = self.places.iter().map(room).sum();
         if have < bytes {
+            // One look at the counter for all that is there by now: looking costs a transfer of a cache line.
             self.offers.refresh(peer.get(Line::Posted)).map_err(|Impossible| Breach::Index)?;
-            while have < bytes {
-                let Some(word) = self.offers.pop() else { return Ok(None) };
+            while let Some(word) = self.offers.pop() {
                 let run = check::run(Run::from_word(word), sizes.landing_pages)?;
                 have += room(&run);
                 self.places.push_back(run);
             }
+        }
+        if have < bytes {
+            return Ok(None);
+        }
+        if let Some(run) = self.places.pop_front_if(|run| room(run) >= bytes) {
+            return Ok(Some(List::One(run)));
         }
         let mut left = bytes;
         let mut runs = Vec::new();
@@ -251,18 +263,37 @@ impl Traffic {
                 break;
             }
         }
-        Ok(Some(runs))
+        Ok(Some(List::Many(runs)))
     }
 
-    /// Keeps runs that were claimed and not filled for the next payload.
-    pub(crate) fn unclaim(&mut self, runs: Vec<Run>) {
-        for run in runs.into_iter().rev() {
-            self.places.push_front(run);
+    /// Gives claimed runs back that were not written to after all: they are the next to be claimed, in the same order.
+    pub(crate) fn unclaim(&mut self, list: List) {
+        match list {
+            List::One(run) => self.places.push_front(run),
+            List::Many(runs) => runs.into_iter().rev().for_each(|run| self.places.push_front(run)),
         }
     }
 
     /// How many of the peer's posted runs were taken, to be told to it.
     pub(crate) const fn taken(&self) -> u64 {
         self.offers.taken()
+    }
+}
+
+/// Runs of one payload, as the one side names them to the other.
+#[derive(Debug)]
+pub(crate) enum List {
+    /// One.
+    One(Run),
+    /// Several, in this order.
+    Many(Vec<Run>),
+}
+
+impl List {
+    pub(crate) const fn as_slice(&self) -> &[Run] {
+        match self {
+            Self::One(run) => std::slice::from_ref(run),
+            Self::Many(runs) => runs.as_slice(),
+        }
     }
 }

@@ -19,6 +19,9 @@ use crate::idle::Idle;
 /// microseconds where measured), so that waiting never costs more than twice the better choice.
 pub(crate) const SPIN_NS: u64 = 50_000;
 
+/// Most rings that are taken off a socket at a time; a socket with default buffers holds some hundreds.
+const RINGS: u32 = 1024;
+
 /// What woke a sleeper, or why waiting is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
@@ -97,10 +100,15 @@ fn sleep(socket: &OwnedFd, left: Duration, fence: Fence) -> Waited {
     }
 }
 
-/// Takes old rings off the socket, so that only new ones wake. What they say does not matter.
+/// Takes old rings off the socket, so that only new ones wake. What they say does not matter. Stops after more than any
+/// socket holds: a peer that rings without end may keep this side awake, not here.
 pub(crate) fn drain(socket: &OwnedFd) {
     let mut bytes = [0; 64];
-    while recv(socket.as_fd(), &mut bytes, RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
+    for _ in 0..RINGS {
+        if !recv(socket.as_fd(), &mut bytes, RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {
+            return;
+        }
+    }
 }
 
 /// Rings for a peer that is armed. Never blocks; a full socket means that rings enough are waiting.

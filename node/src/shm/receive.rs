@@ -15,8 +15,8 @@ use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token};
 use cutthrough_engine::transfer::{Step, Trace, Transfer};
 use cutthrough_segment::half::{Own, Peer};
-use cutthrough_segment::map::{Array, Mapping};
-use cutthrough_segment::page::{Landed, Release, Runs};
+use cutthrough_segment::map::Array;
+use cutthrough_segment::page::{Landed, Release, Releases, Runs};
 use cutthrough_segment::record::Reader;
 use cutthrough_segment::ring::{Control, Impossible, Taken};
 use cutthrough_segment::stage::Staging;
@@ -27,7 +27,7 @@ use cutthrough_wire::slot::{Header, Kind};
 use rustix::fd::OwnedFd;
 
 use super::link::{CloseReason, Link};
-use super::pages::Place;
+use super::pages::{List, Place};
 use super::patience::{self, Patience};
 use super::send::{MINPULSE_OF, STAGE_ALIGN};
 use crate::clock;
@@ -230,6 +230,10 @@ impl Link {
     #[cold]
     fn receive_payload(&mut self, header: [u64; 3], control: Control, stat: &Stat) -> Result<Option<Incoming>, Breach> {
         let header = check::header(header)?;
+        if self.traffic.shelf.filled() {
+            // Not only when nothing waits: a receiver that is never idle has to give pages back, too.
+            self.tidy(stat)?;
+        }
         let payload = match header.kind {
             Kind::Control => Payload::None,
             Kind::Reference => self.referred(&header)?,
@@ -264,7 +268,7 @@ impl Link {
             Path::Put | Path::Get => (1, 1),
             Path::CutThrough => (2, 2),
         };
-        let now = clock::now();
+        let now = if path == Path::CutThrough { clock::now() } else { Instant::default() };
         let bytes = if path == Path::Dropped { 0 } else { u64::from(header.payload_len) };
         stat.add(Counter::PayloadBytesReceived, bytes);
         self.inbox.payload_bytes += bytes;
@@ -273,63 +277,61 @@ impl Link {
     }
 
     /// The runs of a payload: one in the slot, or a list in the run ring.
-    fn runs(&mut self, header: &Header) -> Result<Vec<Run>, Breach> {
+    fn list(&mut self, header: &Header) -> Result<List, Breach> {
         if header.runs == 1 && header.kind != Kind::GetToken {
-            return Ok(vec![Run::from_word(header.detail)]);
+            return Ok(List::One(Run::from_word(header.detail)));
         }
         let words = self.words(u64::from(header.runs))?;
-        Ok(words.into_iter().map(Run::from_word).collect())
+        Ok(List::Many(words.into_iter().map(Run::from_word).collect()))
     }
 
     /// The next words of the run ring, which the slot has announced.
     fn words(&mut self, count: u64) -> Result<Vec<u64>, Breach> {
         let runs = &mut self.inbox.runs;
         runs.refresh(runs.taken().wrapping_add(count)).map_err(|Impossible| Breach::Index)?;
-        let words = std::iter::from_fn(|| runs.pop()).collect();
-        // Room in the run ring is known to the sender by this counter alone, and lists fill it long before messages do.
-        self.own.set(Line::Consumed, self.consumer.taken());
-        Ok(words)
+        Ok(std::iter::from_fn(|| runs.pop()).collect())
     }
 
     /// Checks runs of the peer's pool, and that they hold the payload.
-    fn pool_runs(&self, runs: &[Run], header: &Header) -> Result<Runs, Breach> {
-        let mut pages = 0;
-        for run in runs {
-            pages += u64::from(check::run(*run, self.peer_sizes.pool_pages)?.count);
-        }
+    fn pool_runs(&self, list: List, header: &Header) -> Result<Runs, Breach> {
+        let pages = list
+            .as_slice()
+            .iter()
+            .try_fold(0, |pages, run| Ok(pages + u64::from(check::run(*run, self.peer_sizes.pool_pages)?.count)))?;
         check::covered(header.payload_len, pages, self.peer_sizes.page_bytes)?;
-        Ok(collect(runs.iter().map(|run| (run.first, run.count)).collect()))
+        Ok(match list {
+            List::One(run) => Runs::One(run.first, run.count),
+            List::Many(runs) => Runs::Many(runs.into_iter().map(|run| (run.first, run.count)).collect()),
+        })
     }
 
     fn referred(&mut self, header: &Header) -> Result<Payload, Breach> {
-        let runs = self.runs(header)?;
-        let runs = self.pool_runs(&runs, header)?;
-        let release = vec![Release::Lend { number: header.name }];
-        Ok(Payload::Landed(self.landed(self.peer.pool(), self.peer_sizes.page_bytes, runs, header, release)))
-    }
-
-    fn landed(
-        &self,
-        memory: (Arc<Mapping>, u64),
-        page_bytes: u32,
-        runs: Runs,
-        header: &Header,
-        release: Vec<Release>,
-    ) -> Landed {
-        Landed::new(memory, page_bytes, runs, header.payload_len as usize, release, Arc::clone(&self.traffic.shelf))
+        let list = self.list(header)?;
+        let runs = self.pool_runs(list, header)?;
+        let release = Releases::One(Release::Lend { number: header.name });
+        let ground = Arc::clone(&self.traffic.peer_ground);
+        Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
     }
 
     fn filled(&mut self, header: &Header) -> Result<Payload, Breach> {
-        let mut runs = Vec::with_capacity(usize::from(header.runs));
-        let mut release = Vec::with_capacity(usize::from(header.runs));
-        for run in self.runs(header)? {
-            runs.push(self.traffic.fill(run)?);
-            release.push(Release::Posted { id: run.id });
-        }
-        let pages = runs.iter().map(|run| u64::from(run.1)).sum();
+        let (runs, release, pages) = match self.list(header)? {
+            List::One(run) => {
+                let (first, count) = self.traffic.fill(run)?;
+                (Runs::One(first, count), Releases::One(Release::Posted { id: run.id }), u64::from(count))
+            }
+            List::Many(list) => {
+                let mut runs = Vec::with_capacity(list.len());
+                for run in &list {
+                    runs.push(self.traffic.fill(*run)?);
+                }
+                let pages = runs.iter().map(|run| u64::from(run.1)).sum();
+                let release = list.into_iter().map(|run| Release::Posted { id: run.id }).collect();
+                (Runs::Many(runs), Releases::Many(release), pages)
+            }
+        };
         check::covered(header.payload_len, pages, self.sizes.page_bytes)?;
-        let memory = (Arc::clone(&self.traffic.landing_map), 0);
-        Ok(Payload::Landed(self.landed(memory, self.sizes.page_bytes, collect(runs), header, release)))
+        let ground = Arc::clone(&self.traffic.landing_ground);
+        Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
     }
 
     fn filled_by_token(&mut self, header: &Header) -> Result<Payload, Breach> {
@@ -338,10 +340,10 @@ impl Link {
             Ok(Place::Pages { first, count, .. }) => {
                 self.own.clear_token(token.index);
                 check::covered(header.payload_len, u64::from(count), self.sizes.page_bytes)?;
-                let memory = (Arc::clone(&self.traffic.landing_map), 0);
-                let release = vec![Release::Landing { first, count }];
+                let ground = Arc::clone(&self.traffic.landing_ground);
+                let release = Releases::One(Release::Landing { first, count });
                 let runs = Runs::One(first, count);
-                Ok(Payload::Landed(self.landed(memory, self.sizes.page_bytes, runs, header, release)))
+                Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
             }
             Ok(Place::Buffer(_)) => Err(Breach::Descriptor),
             Err(refused) => Ok(Payload::Dropped(refused)),
@@ -352,10 +354,11 @@ impl Link {
     fn fetch(&mut self, header: &Header, stat: &Stat) -> Result<Payload, Breach> {
         let words = self.words(u64::from(header.runs) + 2)?;
         let token = token(words[0], words[1]);
-        let runs: Vec<Run> = words[2..].iter().map(|word| Run::from_word(*word)).collect();
-        let runs = self.pool_runs(&runs, header)?;
-        let release = vec![Release::Lend { number: header.name }];
-        let source = self.landed(self.peer.pool(), self.peer_sizes.page_bytes, runs, header, release);
+        let list = List::Many(words[2..].iter().map(|word| Run::from_word(*word)).collect());
+        let runs = self.pool_runs(list, header)?;
+        let release = Releases::One(Release::Lend { number: header.name });
+        let ground = Arc::clone(&self.traffic.peer_ground);
+        let source = Landed::new(ground, runs, header.payload_len as usize, release);
         let len = source.len();
         let page_bytes = self.sizes.page_bytes as usize;
         let fits = self.traffic.tokens.look(token).map(|place| match place {
@@ -377,17 +380,11 @@ impl Link {
                 Ok(Payload::Buffer(buffer))
             }
             Ok(Place::Pages { first, count, .. }) => {
-                let memory = (Arc::clone(&self.traffic.landing_map), 0);
+                let ground = Arc::clone(&self.traffic.landing_ground);
                 let offset = u64::from(first) * u64::from(self.sizes.page_bytes);
                 source.copy_to(&self.traffic.landing_map, offset);
-                let release = vec![Release::Landing { first, count }];
-                Ok(Payload::Landed(self.landed(
-                    memory,
-                    self.sizes.page_bytes,
-                    Runs::One(first, count),
-                    header,
-                    release,
-                )))
+                let release = Releases::One(Release::Landing { first, count });
+                Ok(Payload::Landed(Landed::new(ground, Runs::One(first, count), len, release)))
             }
             Err(refused) => Ok(Payload::Dropped(refused)),
         }
@@ -692,14 +689,6 @@ impl Link {
         }
         self.inbox.mark();
         Ok(())
-    }
-}
-
-/// One run or several.
-fn collect(runs: Vec<(u32, u32)>) -> Runs {
-    match *runs.as_slice() {
-        [(first, count)] => Runs::One(first, count),
-        _ => Runs::Many(runs),
     }
 }
 

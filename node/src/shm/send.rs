@@ -12,7 +12,7 @@ use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token};
 use cutthrough_engine::transfer::{Step, Trace, Transfer};
 use cutthrough_segment::half::{Own, Peer};
-use cutthrough_segment::page::Page;
+use cutthrough_segment::page::{Page, Runs};
 use cutthrough_segment::ring::Impossible;
 use cutthrough_segment::stage::Staging;
 use cutthrough_wire::layout::Line;
@@ -33,8 +33,40 @@ pub enum Load<'a> {
     None,
     /// Borrowed private memory: copied before the send returns.
     Copy(&'a [u8]),
-    /// Pages of this channel's pool, in this order.
-    Pages(Vec<Page>),
+    /// Pages of this channel's pool.
+    Pages(Sheaf),
+}
+
+/// Pages of one payload: one, or several in this order.
+#[derive(Debug)]
+pub enum Sheaf {
+    /// One run of pages.
+    One(Page),
+    /// Several; all but the last are full.
+    Many(Vec<Page>),
+}
+
+impl Sheaf {
+    const fn as_slice(&self) -> &[Page] {
+        match self {
+            Self::One(page) => std::slice::from_ref(page),
+            Self::Many(pages) => pages.as_slice(),
+        }
+    }
+
+    fn into_runs(self) -> Runs {
+        let run = |page: Page| {
+            let (first, count, _) = page.into_run();
+            (first, count)
+        };
+        match self {
+            Self::One(page) => {
+                let (first, count) = run(page);
+                Runs::One(first, count)
+            }
+            Self::Many(pages) => Runs::Many(pages.into_iter().map(run).collect()),
+        }
+    }
 }
 
 /// What goes with a message besides its control message.
@@ -112,8 +144,8 @@ impl Link {
         stat: &Stat,
     ) -> Result<Receipt, SendError> {
         self.check_room(stat)?;
-        let started = clock::now();
         let Cargo { load, token, cookie } = cargo;
+        let mut started = Instant::default();
         let (path, pulses, bytes) = match load {
             Load::None => {
                 self.producer.publish_control(u64::from(control_len));
@@ -125,6 +157,7 @@ impl Link {
                 (if token.is_some() { Path::Get } else { Path::Reference }, 0, bytes)
             }
             Load::Copy(payload) => {
+                started = clock::now();
                 let bytes = payload_len(payload)?;
                 let (path, pulses) = self.send_copy(control_len, payload, bytes, token, trace, stat)?;
                 self.traffic.completed.extend(cookie);
@@ -132,46 +165,47 @@ impl Link {
             }
         };
         self.wake_peer(stat);
-        let receipt = self.receipt(path, pulses, u64::from(bytes), started);
+        let receipt = receipt(path, pulses, u64::from(bytes), started);
         count(&receipt, stat);
         self.outbox.payload_bytes += if path == Path::Dropped { 0 } else { u64::from(bytes) };
         Ok(receipt)
-    }
-
-    fn receipt(&self, path: Path, pulses: u32, bytes: u64, started: Instant) -> Receipt {
-        let (copies, movers) = match path {
-            Path::None | Path::Reference | Path::Dropped => (0, 0),
-            Path::Put | Path::Get => (1, 1),
-            Path::CutThrough => (2, 2),
-        };
-        Receipt { path, copies, movers, pulses, bytes, started, finished: clock::now() }
     }
 
     /// By reference, or to be fetched by the receiver to where the token says.
     fn send_pages(
         &mut self,
         control_len: u8,
-        pages: Vec<Page>,
+        pages: Sheaf,
         token: Option<Token>,
         cookie: Option<u64>,
         stat: &Stat,
     ) -> Result<u32, SendError> {
-        let shelf = &self.traffic.shelf;
-        if !pages.iter().all(|page| page.belongs_to(shelf)) {
-            return Err(SendError::ForeignPage);
+        let bytes = self.check_pages(pages.as_slice())?;
+        let count = u16::try_from(pages.as_slice().len()).map_err(|_| SendError::TooManyRuns)?;
+        if count > 1 || token.is_some() {
+            self.room_for_list(count, stat)?;
         }
-        let total: u64 = pages.iter().map(|page| page.len() as u64).sum();
-        let bytes = u32::try_from(total).ok().filter(|_| total <= PAYLOAD_MAX).ok_or(SendError::TooLong)?;
-        let runs = u16::try_from(pages.len().max(1)).map_err(|_| SendError::TooManyRuns)?;
-        self.room_for_list(runs, stat)?;
-        let parts: Vec<(u32, u32, usize)> = pages.into_iter().map(Page::into_run).collect();
-        let words = parts.iter().map(|(first, count, _)| Run { first: *first, count: *count, id: 0 }.to_word());
-        let detail = self.write_list(runs, words, token);
-        let lend = self.traffic.lend(parts.iter().map(|(first, count, _)| (*first, *count)).collect(), cookie);
+        let runs = pages.into_runs();
+        let words = runs.iter().map(|(first, count)| Run { first, count, id: 0 }.to_word());
+        let detail = self.write_list(count, words, token);
+        let lend = self.traffic.lend(runs, cookie);
         let kind = if token.is_some() { Kind::GetToken } else { Kind::Reference };
-        let header = Header { control_len, kind, runs, payload_len: bytes, detail, name: lend };
+        let header = Header { control_len, kind, runs: count, payload_len: bytes, detail, name: lend };
         self.producer.publish(header.to_words());
         Ok(bytes)
+    }
+
+    /// Checks that pages are this channel's, and that all but the last are full: the payload is what lies in them, one
+    /// behind the other.
+    fn check_pages(&self, pages: &[Page]) -> Result<u32, SendError> {
+        if !pages.iter().all(|page| page.belongs_to(&self.traffic.shelf)) {
+            return Err(SendError::ForeignPage);
+        }
+        if pages.split_last().is_some_and(|(_, rest)| !rest.iter().all(Page::is_full)) {
+            return Err(SendError::PartialPage);
+        }
+        let total: u64 = pages.iter().map(|page| page.len() as u64).sum();
+        u32::try_from(total).ok().filter(|_| total <= PAYLOAD_MAX).ok_or(SendError::TooLong)
     }
 
     /// Makes sure that a list of `runs` runs (plus a token's words) fits into the run ring.
@@ -273,21 +307,24 @@ impl Link {
     fn put(&mut self, control_len: u8, payload: &[u8], bytes: u32, stat: &Stat) -> Result<Option<Path>, SendError> {
         let page_bytes = u64::from(self.peer_sizes.page_bytes);
         let claimed = self.traffic.claim(&self.peer, &self.peer_sizes, u64::from(bytes.max(1)));
-        let Some(runs) = claimed.map_err(|breach| self.broken(breach))? else {
+        let Some(list) = claimed.map_err(|breach| self.broken(breach))? else {
             stat.add(Counter::NoPage, 1);
             return Ok(None);
         };
+        let runs = list.as_slice();
         let count = u16::try_from(runs.len()).map_err(|_| SendError::TooManyRuns);
-        let count = match count.and_then(|count| self.room_for_list(count, stat).map(|()| count)) {
+        let fits =
+            count.and_then(|count| if count > 1 { self.room_for_list(count, stat) } else { Ok(()) }.map(|()| count));
+        let count = match fits {
             Ok(count) => count,
             Err(error) => {
-                self.traffic.unclaim(runs);
+                self.traffic.unclaim(list);
                 return Err(error);
             }
         };
         let landing = self.peer.landing();
         let mut rest = payload;
-        for run in &runs {
+        for run in runs {
             let room = usize::try_from(u64::from(run.count) * page_bytes).unwrap_or(usize::MAX);
             let (now, later) = rest.split_at(rest.len().min(room));
             landing.copy_in(u64::from(run.first) * page_bytes, now);
@@ -417,6 +454,17 @@ fn downstream(peer: &Peer, len: u64) -> Option<u64> {
 
 fn payload_len(payload: &[u8]) -> Result<u32, SendError> {
     u32::try_from(payload.len()).ok().filter(|len| u64::from(*len) <= PAYLOAD_MAX).ok_or(SendError::TooLong)
+}
+
+/// What a send came to. Where this side moves no byte, the clock is not read.
+fn receipt(path: Path, pulses: u32, bytes: u64, started: Instant) -> Receipt {
+    let (copies, movers, finished) = match path {
+        Path::None | Path::Reference | Path::Dropped => (0, 0, started),
+        Path::Get => (1, 1, started),
+        Path::Put => (1, 1, clock::now()),
+        Path::CutThrough => (2, 2, clock::now()),
+    };
+    Receipt { path, copies, movers, pulses, bytes, started, finished }
 }
 
 /// Counts what a send came to.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cutthrough_segment::map::{Mapping, Writers};
-use cutthrough_segment::page::{Landed, Page, Pages, Release, Runs, Shelf};
+use cutthrough_segment::page::{Landed, Page, Pages, Release, Releases, Runs, Shelf};
 use proptest::prelude::*;
 
 const PAGE: u32 = 4096;
@@ -103,7 +103,7 @@ proptest! {
         whole.truncate(cut.index(whole.len() + 1));
         let shelf = Arc::new(Shelf::default());
         let releases = vec![Release::Lend { number: 3 }, Release::Posted { id: 4 }];
-        let landed = Landed::new((mapping, START), PAGE, Runs::Many(runs), whole.len(), releases.clone(), shelf.clone());
+        let landed = Landed::new((mapping, START), PAGE, Runs::Many(runs), whole.len(), Releases::Many(releases.clone()), shelf.clone());
         prop_assert_eq!(landed.len(), whole.len());
         prop_assert_eq!(&landed.to_vec(), &whole);
         prop_assert_eq!(landed.pieces().map(|piece| piece.1).sum::<usize>(), whole.len());
@@ -132,7 +132,8 @@ proptest! {
 #[should_panic = "beyond the payload"]
 fn reading_beyond_the_payload_is_refused() {
     let (mapping, _) = Mapping::create("landed", 8192, 4096, Writers::Both).unwrap();
-    let landed = Landed::new((mapping, 0), PAGE, Runs::One(0, 1), 100, Vec::new(), Arc::default());
+    let landed =
+        Landed::new((mapping, 0), PAGE, Runs::One(0, 1), 100, Releases::One(Release::Posted { id: 0 }), Arc::default());
     landed.read_at(99, &mut [0; 2]);
 }
 
@@ -144,6 +145,7 @@ fn a_page_belongs_to_the_pool_that_it_was_taken_from() {
     page.truncate(3);
     page.truncate(7);
     assert_eq!(page.len(), 3);
+    assert!(!page.is_full() && pages.take(2 * PAGE as usize).unwrap().is_full());
 }
 
 #[test]
