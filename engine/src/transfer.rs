@@ -98,6 +98,7 @@ pub struct Transfer {
     len: u64,
     policy: Policy,
     downstream_minpulse: Option<u64>,
+    minpulse_max: u64,
     tracks: [Track; Stage::COUNT],
 }
 
@@ -105,13 +106,25 @@ impl Transfer {
     /// A transfer of `len` bytes, none of which has moved.
     #[must_use]
     pub fn new(len: u64, policy: Policy) -> Self {
-        Self { len, policy, downstream_minpulse: None, tracks: [Track::default(); Stage::COUNT] }
+        Self {
+            len,
+            policy,
+            downstream_minpulse: None,
+            minpulse_max: u64::MAX,
+            tracks: [Track::default(); Stage::COUNT],
+        }
     }
 
     /// Says how many bytes the stages downstream find worth a pulse, as far as they are driven by the far side: adaptive
     /// pulses then report their progress that often. Without it they report as often as this side itself would like.
     pub fn set_downstream_minpulse(&mut self, minpulse: Option<u64>) {
         self.downstream_minpulse = minpulse;
+    }
+
+    /// Bounds what the measured cost may demand of a pulse. An adapter whose buffer is small, or whose stages hand over at
+    /// next to no cost, knows that longer ones cannot pay, however its pulses were measured.
+    pub fn set_minpulse_max(&mut self, minpulse: u64) {
+        self.minpulse_max = minpulse.max(1);
     }
 
     /// Length of the payload in bytes.
@@ -281,7 +294,7 @@ impl Transfer {
             return;
         }
         let track = &mut self.tracks[stage.index()];
-        let minpulse = *track.minpulse.get_or_insert_with(|| tuner.minpulse(self.len));
+        let minpulse = *track.minpulse.get_or_insert_with(|| tuner.minpulse(self.len).min(self.minpulse_max));
         let worth = least(self.policy, minpulse, remaining);
         let Some(len) = next_pulse(self.policy, view(reading, source, self.len, worth), minpulse) else {
             return;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cutthrough_engine::count::{Count as _, Counter};
@@ -35,6 +35,8 @@ const POLLS_PER_LOOK: u32 = 1 << 10;
 const HOUSE_NS: u64 = 20_000_000;
 /// Nanoseconds that a peer may take to say hello.
 const HELLO_NS: u64 = 1_000_000_000;
+/// Nanoseconds for which the name of a peer that has ended is looked after.
+const ORPHAN_NS: u64 = 1_000_000_000;
 /// Peers that may be saying hello at a time.
 const HELLOS: usize = 64;
 /// Nanoseconds of looking before going to sleep: see [`crate::shm`]'s patience.
@@ -138,7 +140,9 @@ pub struct Node {
     listener: Option<Listener>,
     callers: Vec<Caller>,
     callers_seen: u64,
-    reached: Vec<(Channel, std::path::PathBuf)>,
+    reached: Vec<(Channel, PathBuf)>,
+    /// Names of peers that have ended, and since when.
+    orphans: Vec<(PathBuf, Instant)>,
 }
 
 impl Node {
@@ -171,6 +175,7 @@ impl Node {
             callers: Vec::new(),
             callers_seen: 0,
             reached: Vec::new(),
+            orphans: Vec::new(),
         })
     }
 
@@ -419,12 +424,11 @@ impl Node {
         self.turn.remove(index as usize);
         self.free_seats.push(index);
         let channel = link.channel();
-        self.reached.retain(|(reached, path)| {
-            if *reached == channel {
-                rendezvous::sweep_name(path);
-            }
-            *reached != channel
-        });
+        if let Some(place) = self.reached.iter().position(|(reached, _)| *reached == channel) {
+            let (_, path) = self.reached.swap_remove(place);
+            self.orphans.push((path, clock::now()));
+            self.sweep();
+        }
     }
 
     /// What has happened next, if anything has. Never waits. On the path of a control message there is no system call,
@@ -536,6 +540,12 @@ impl Node {
         }
     }
 
+    /// Removes what peers that have ended left of their names, as soon as they are dead for certain.
+    fn sweep(&mut self) {
+        let now = clock::now();
+        self.orphans.retain(|(path, since)| !rendezvous::sweep_name(path) && now.saturating_since(*since) < ORPHAN_NS);
+    }
+
     /// Looks after who has come and gone, and shows the state of the channels.
     fn keep_house(&mut self) {
         self.stat.add(Counter::Housekeeping, 1);
@@ -552,6 +562,7 @@ impl Node {
         }
         let now = clock::now();
         self.callers.retain(|caller| now.saturating_since(caller.since) < HELLO_NS);
+        self.sweep();
     }
 
     /// Takes in what the kernel has to say: rings, deaths, callers. Waits up to `timeout_ms` (-1: for ever) for it.
@@ -685,6 +696,7 @@ impl Node {
         let whole = left.map_or(-1, |left| i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX));
         let longest = if self.fence == Fence::None && !self.seats.is_empty() { NAP_MS } else { whole };
         let longest = if self.callers.is_empty() { longest } else { at_most(longest, 1000) };
+        let longest = if self.orphans.is_empty() { longest } else { at_most(longest, 20) };
         self.hear(longest).map_err(WaitError::System)
     }
 

@@ -282,8 +282,8 @@ const KEY: u64 = 77;
 
 impl Granted {
     /// The sender's side: claim, look again, write, publish, drop the claim. The accesses to token and claim are
-    /// sequentially consistent in `half`; loom takes such accesses for acquire and release only, and knows the fence, so
-    /// `order` stands for what lies between the two in the one order of them all.
+    /// sequentially consistent in `half`; loom takes such accesses for acquire and release only, and knows the fence,
+    /// so `order` stands for what lies between the two in the one order of them all.
     fn put(&self, order: impl Fn()) {
         if self.token.load(Ordering::Acquire) != KEY {
             return;

@@ -29,7 +29,7 @@ use rustix::fd::OwnedFd;
 use super::link::{CloseReason, Link};
 use super::pages::{List, Place};
 use super::patience::{self, Patience};
-use super::send::{MINPULSE_OF, STAGE_ALIGN};
+use super::send::{MINPULSE_OF, STAGE_ALIGN, longest_minpulse};
 use crate::clock;
 use crate::incoming::{Arrived, Arriving, Incoming, Payload};
 use crate::stat::Stat;
@@ -419,7 +419,8 @@ impl Link {
         self.inbox.drained = base;
         self.inbox.tickets += 1;
         let ticket = self.inbox.tickets;
-        let transfer = Transfer::new(len, self.policy);
+        let mut transfer = Transfer::new(len, self.policy);
+        transfer.set_minpulse_max(longest_minpulse(len, self.inbox.staging.bytes()));
         let front = |goes| Front { ticket, base, len, moved: 0, started: clock::now(), transfer, goes };
         if header.kind == Kind::Staged {
             self.inbox.front = Some(front(Goes::Reader));

@@ -203,21 +203,24 @@ pub fn sweep(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let lock = entry.path();
         if lock.extension().is_some_and(|extension| extension == "lock") {
-            sweep_name(&lock.with_extension("sock"));
+            let _ = sweep_name(&lock.with_extension("sock"));
         }
     }
 }
 
-/// Removes what a dead process left under one name, if it is dead.
-pub fn sweep_name(path: &Path) {
+/// Removes what a dead process left under one name, if it is dead. False if it may not be dead yet: a dying process hangs
+/// up its sockets before it gives up its locks.
+pub fn sweep_name(path: &Path) -> bool {
     let lock_path = path.with_extension("lock");
-    let Ok(file) = OpenOptions::new().write(true).open(&lock_path) else { return };
+    let Ok(file) = OpenOptions::new().write(true).open(&lock_path) else { return true };
     // Only who holds the lock on the file that bears the name now may remove anything: a restarted process may have
     // taken the name since the file was opened.
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && still_named(&file, &lock_path) {
+    let dead = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && still_named(&file, &lock_path);
+    if dead {
         let _ = std::fs::remove_file(path);
         let _ = std::fs::remove_file(&lock_path);
     }
+    dead
 }
 
 fn system(path: &Path, errno: Errno) -> AddressError {

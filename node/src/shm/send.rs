@@ -388,7 +388,9 @@ impl Link {
         let base = self.outbox.staged.next_multiple_of(STAGE_ALIGN);
         header.detail = u64::from(token.map_or(0, |token| token.index)) << 32;
         let mut transfer = Transfer::new(payload.len() as u64, self.policy);
-        transfer.set_downstream_minpulse(downstream(&self.peer, payload.len() as u64));
+        let ring = self.outbox.staging.bytes();
+        transfer.set_minpulse_max(longest_minpulse(payload.len() as u64, ring));
+        transfer.set_downstream_minpulse(downstream(&self.peer, payload.len() as u64, ring));
         let mut announced = false;
         let mut patience = Patience::new(self.deadline);
         loop {
@@ -446,11 +448,24 @@ pub(super) const STAGE_ALIGN: u64 = 128;
 pub(super) const MINPULSE_OF: u64 = 1 << 20;
 
 /// What the peer finds worth a pulse: an allegation that can do no harm, cut to sense.
-fn downstream(peer: &Peer, len: u64) -> Option<u64> {
+fn downstream(peer: &Peer, len: u64, ring: u64) -> Option<u64> {
     let wanted = peer.minpulse().min(MINPULSE_OF);
     let scaled = wanted * len.isqrt() / MINPULSE_OF.isqrt();
-    (wanted > 0).then(|| scaled.clamp(256, len.max(256)))
+    (wanted > 0).then(|| scaled.clamp(256, longest_minpulse(len, ring)))
 }
+
+/// The most that may be demanded of a pulse: so little that both sides work on a message at the same time (four pulses of
+/// two equal stages take 5/8 of store-and-forward, infinitely many 1/2), and that the ring holds several; but not so
+/// little that the hand-over of a cache line shows.
+///
+/// The measured cost alone is not to be trusted with this: bytes that the other core has just written are slow to read,
+/// which looks like overhead and is none.
+pub(super) fn longest_minpulse(len: u64, ring: u64) -> u64 {
+    (len / 4).clamp(LEAST_SHARE, ring / 4)
+}
+
+/// Below this a pulse is dominated by the hand-over, bytes.
+const LEAST_SHARE: u64 = 2048;
 
 fn payload_len(payload: &[u8]) -> Result<u32, SendError> {
     u32::try_from(payload.len()).ok().filter(|len| u64::from(*len) <= PAYLOAD_MAX).ok_or(SendError::TooLong)

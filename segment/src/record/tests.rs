@@ -60,7 +60,11 @@ fn start() -> impl Strategy<Value = u64> {
 
 proptest! {
     #[test]
-    fn a_ring_of_words_is_a_queue(power in 0..5_u32, start in start(), steps in proptest::collection::vec(step(), 0..200)) {
+    fn a_ring_of_words_is_a_queue(
+        power in 0..5_u32,
+        start in start(),
+        steps in proptest::collection::vec(step(), 0..200),
+    ) {
         let words = 1_usize << power;
         let (mut writer, mut reader) = ring(words, start);
         let (mut hidden, mut seen): (VecDeque<u64>, VecDeque<u64>) = Default::default();
@@ -93,7 +97,10 @@ proptest! {
 
     /// Whatever counters the writer alleges, the reader never takes more than the ring holds without a new one.
     #[test]
-    fn a_reader_survives_any_counter(start in start(), lies in proptest::collection::vec((any::<u64>(), 0..12_u64), 1..20)) {
+    fn a_reader_survives_any_counter(
+        start in start(),
+        lies in proptest::collection::vec((any::<u64>(), 0..12_u64), 1..20),
+    ) {
         let (_, mut reader) = ring(8, start);
         for (far, near) in lies {
             for alleged in [far, reader.taken().wrapping_add(near)] {

@@ -79,10 +79,10 @@ const LOADED: u64 = 4 << 8;
 /// What a message is to the oracle: its header, if it is not a plain control message, and its bytes.
 type Message = (Option<[u64; 3]>, Vec<u8>);
 
-fn read(taken: Taken, len: usize) -> Message {
+fn read(taken: &Taken, len: usize) -> Message {
     match taken {
-        Taken::Control(alleged, control) => (None, control.bytes(alleged).to_vec()),
-        Taken::Loaded(header, control) => (Some(header), control.bytes(u8::try_from(len).unwrap()).to_vec()),
+        Taken::Control(alleged, control) => (None, control.bytes(*alleged).to_vec()),
+        Taken::Loaded(header, control) => (Some(*header), control.bytes(u8::try_from(len).unwrap()).to_vec()),
     }
 }
 
@@ -114,7 +114,7 @@ proptest! {
                     prop_assert_eq!(consumer.ready(), expected.is_some());
                     unreported += usize::from(expected.is_some());
                     let len = expected.as_ref().map_or(0, |message| message.1.len());
-                    prop_assert_eq!(consumer.take().map(|taken| read(taken, len)), expected);
+                    prop_assert_eq!(consumer.take().map(|taken| read(&taken, len)), expected);
                 }
                 Step::TakeControl => {
                     let plain = queue.front().filter(|message| message.0.is_none()).map(|message| message.1.clone());
@@ -137,7 +137,10 @@ proptest! {
 
     /// Whatever the writer leaves in its memory, the reader takes at most what lies there, and goes round once.
     #[test]
-    fn a_reader_survives_any_memory(words in proptest::collection::vec(any::<[u64; SLOT_WORDS]>(), 4), near in any::<bool>()) {
+    fn a_reader_survives_any_memory(
+        words in proptest::collection::vec(any::<[u64; SLOT_WORDS]>(), 4),
+        near in any::<bool>(),
+    ) {
         let memory = Memory::new(4);
         for (number, (slot, words)) in (1..).zip(memory.0.iter().zip(words)) {
             for (place, word) in slot.0.iter().zip(words) {

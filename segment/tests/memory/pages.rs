@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cutthrough_segment::map::{Mapping, Writers};
-use cutthrough_segment::page::{Landed, Page, Pages, Release, Releases, Runs, Shelf};
+use cutthrough_segment::page::{Ground, Landed, Page, Pages, Release, Releases, Runs, Shelf};
 use proptest::prelude::*;
 
 const PAGE: u32 = 4096;
@@ -15,7 +15,7 @@ fn pages() -> (Pages, Arc<Shelf>) {
     let shelf = Arc::new(Shelf::default());
     let (mapping, _) =
         Mapping::create("pages", START + u64::from(COUNT * PAGE), u64::from(PAGE), Writers::Maker).unwrap();
-    (Pages::new((mapping, START), COUNT, PAGE, shelf.clone()), shelf)
+    (Pages::new(Ground::new((mapping, START), PAGE, shelf.clone()), COUNT), shelf)
 }
 
 /// Takes back what lies on the shelf.
@@ -103,7 +103,8 @@ proptest! {
         whole.truncate(cut.index(whole.len() + 1));
         let shelf = Arc::new(Shelf::default());
         let releases = vec![Release::Lend { number: 3 }, Release::Posted { id: 4 }];
-        let landed = Landed::new((mapping, START), PAGE, Runs::Many(runs), whole.len(), Releases::Many(releases.clone()), shelf.clone());
+        let release = Releases::Many(releases.clone());
+        let landed = Landed::new(Ground::new((mapping, START), PAGE, shelf.clone()), Runs::Many(runs), whole.len(), release);
         prop_assert_eq!(landed.len(), whole.len());
         prop_assert_eq!(&landed.to_vec(), &whole);
         prop_assert_eq!(landed.pieces().map(|piece| piece.1).sum::<usize>(), whole.len());
@@ -132,8 +133,8 @@ proptest! {
 #[should_panic = "beyond the payload"]
 fn reading_beyond_the_payload_is_refused() {
     let (mapping, _) = Mapping::create("landed", 8192, 4096, Writers::Both).unwrap();
-    let landed =
-        Landed::new((mapping, 0), PAGE, Runs::One(0, 1), 100, Releases::One(Release::Posted { id: 0 }), Arc::default());
+    let ground = Ground::new((mapping, 0), PAGE, Arc::default());
+    let landed = Landed::new(ground, Runs::One(0, 1), 100, Releases::One(Release::Posted { id: 0 }));
     landed.read_at(99, &mut [0; 2]);
 }
 
