@@ -1,0 +1,41 @@
+"""Cutthrough itself, through `cutthrough perf`."""
+
+from .plan import COPIED, HANDED_OVER, ONE_COPY, Missing, Settings, Variant
+from .process import build, json_lines, single
+
+TESTS = {"lat": ("p50_ns", "p99_ns"), "rate": ("msgs_per_s",), "bw": ("bytes_per_s",)}
+"""The tests of `perf`, and what is taken from the lines of each."""
+
+
+class Cutthrough:
+    """The program of this repository, default settings."""
+
+    name = "Cutthrough"
+    version = ""
+    how = "cutthrough perf lat, rate and bw with --memory private, pool or reference; default settings"
+    variants = (
+        Variant("private", COPIED, "private"),
+        Variant("pool", ONE_COPY, "pool"),
+        Variant("reference", HANDED_OVER, "reference"),
+    )
+
+    def prepare(self, settings: Settings) -> None:
+        """See Peer."""
+        remedy = "cargo build --release, or name the program with --cutthrough PATH"
+        if not settings.cutthrough.is_file():
+            raise Missing("not built", remedy)
+        version = build([str(settings.cutthrough), "--version"], "cutthrough --version", remedy)
+        self.version = version.split()[-1]
+
+    def measure(self, variant: Variant, settings: Settings) -> list[dict]:
+        """See Peer."""
+        first, second = settings.cores
+        cells = []
+        for test, wanted in TESTS.items():
+            command = ["taskset", "-c", f"{first},{second}", str(settings.cutthrough), "perf", test, "--json"]
+            command += ["--memory", variant.use, "--seconds", str(settings.cell_ms / 1000)]
+            command += ["--size", ",".join(map(str, settings.sizes))]
+            lines = json_lines(single(command, f"cutthrough perf {test}"))
+            for line in (line for line in lines if line.get("test") == test):
+                cells.append({"size": line["size"], **{metric: line[metric] for metric in wanted if metric in line}})
+        return cells

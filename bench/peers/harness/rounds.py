@@ -1,0 +1,97 @@
+"""The measurement itself: every peer in turn, round after round."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+
+from . import machine
+from .aeron import Aeron
+from .cutthrough import Cutthrough
+from .iceoryx2 import Iceoryx2
+from .openmpi import OpenMpi
+from .plan import METRICS, Failed, Missing, Peer, Results, Settings
+from .ucx import DebianUcx, PypiUcx
+
+PEERS: dict[str, Callable[[], Peer]] = {
+    "cutthrough": Cutthrough,
+    "ucx": DebianUcx,
+    "ucx-pypi": PypiUcx,
+    "openmpi": OpenMpi,
+    "iceoryx2": Iceoryx2,
+    "aeron": Aeron,
+}
+"""Everything that can be measured, by the word that `--only` takes."""
+
+DEBIAN_PACKAGES = [
+    *["ucx-utils", "openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev"],
+    *["default-jdk-headless", "maven", "python3-pip", "util-linux"],
+]
+
+
+def say(text: str) -> None:
+    """Tells the person who waits."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def install() -> None:
+    """Installs what Debian packages; needs root."""
+    subprocess.run(["apt-get", "install", "--yes", "--no-install-recommends", *DEBIAN_PACKAGES], check=True)
+
+
+def prepare(words: Iterable[str], settings: Settings, results: Results) -> None:
+    """Makes every wanted peer ready; one that cannot be is noted with its reason."""
+    for word in words:
+        peer = PEERS[word]()
+        say(f"preparing {peer.name}")
+        try:
+            peer.prepare(settings)
+        except Missing as missing:
+            say(f"{peer.name.lower()}: {missing}; {missing.remedy}")
+            results.missing.append({"peer": peer.name, "reason": str(missing), "remedy": missing.remedy})
+        else:
+            results.peers.append(peer)
+
+
+def measure_round(number: int, settings: Settings, probe: str | None, results: Results) -> None:
+    """Every variant of every peer once."""
+    start = time.monotonic()
+    look = machine.probe(probe, settings) if probe is not None else {}
+    others = machine.Others(settings)
+    for peer in results.peers:
+        for variant in peer.variants:
+            where = {"round": number, "peer": peer.name, "variant": variant.label}
+            try:
+                others_here = machine.Others(settings)
+                cells = complete(peer.measure(variant, settings), settings)
+            except Failed as failed:
+                say(f"{peer.name}, {variant.label}: {failed}")
+                results.failures.append({**where, "reason": str(failed)})
+                continue
+            share = {"others_percent": round(others_here.percent(), 1)}
+            results.cells += [{**where, "group": variant.group, **cell, **share} for cell in cells]
+    results.probes.append({"round": number, **look, "others_percent": round(others.percent(), 1)})
+    say(f"round {number}: {time.monotonic() - start:.0f} s")
+
+
+def complete(cells: list[dict], settings: Settings) -> list[dict]:
+    """One cell for every size with every metric; raises Failed if one was not measured."""
+    merged: dict[int, dict] = {size: {"size": size} for size in settings.sizes}
+    for cell in cells:
+        merged[cell["size"]].update(cell)
+    for cell in merged.values():
+        absent = [name for metric, (name, _) in METRICS.items() if metric not in cell]
+        if absent:
+            raise Failed(f"no {absent[0]} at {cell['size']} B")
+    return list(merged.values())
+
+
+def run(words: Iterable[str], rounds: int, settings: Settings) -> Results:
+    """The whole comparison."""
+    settings.target.mkdir(parents=True, exist_ok=True)
+    results = Results(machine.describe(settings))
+    prepare(words, settings, results)
+    probe = machine.build_probe(settings)
+    for number in range(1, rounds + 1):
+        measure_round(number, settings, probe, results)
+    return results

@@ -1,0 +1,157 @@
+"""UCX, through its own `ucx_perftest`: the packaged one of Debian, and the current one from PyPI."""
+
+import os
+import re
+import shutil
+import socket
+import sys
+import zipfile
+from pathlib import Path
+
+from .plan import COPIED, ONE_COPY, Missing, Settings, Variant
+from .process import build, need, pair, with_bandwidth
+
+WHEEL = "libucx-cu12==1.22.0"
+SETTLE_S = 0.3
+"""ucx_perftest has no way to say that it listens."""
+
+TESTS = {
+    "tag": ("tag_lat", "tag_bw"),
+    "am": ("ucp_am_lat", "ucp_am_bw"),
+    "put": ("ucp_put_lat", "ucp_put_bw"),
+}
+
+
+def variants() -> list[Variant]:
+    """The ways both versions are used; the part after the colon goes into UCX_TLS."""
+    cma = "large messages by a system call (CMA), a single copy by the kernel"
+    am = "one copy up to the rendezvous limit; above it UCX copies out as well"
+    return [
+        Variant("tag", COPIED, "tag:posix,self"),
+        Variant("tag, CMA", COPIED, "tag:posix,cma,self", cma),
+        Variant("active message", ONE_COPY, "am:posix,self", am),
+        Variant("put", ONE_COPY, "put:posix,self", "the receiver watches the last byte", noticed=False),
+    ]
+
+
+def iterations(size: int, cell_ms: int, streaming: bool) -> int:
+    """How many messages fill about one cell; the shares of size are near the slowest test on a slow machine."""
+    message_ns = 200 + 0.1 * size if streaming else 800 + 0.3 * size
+    return max(20, int(cell_ms * 1e6 / message_ns))
+
+
+def batch(use: str, settings: Settings) -> str:
+    """The lines of a batch file: for every size the median, the 99th percentile and the stream."""
+    latency, bandwidth = TESTS[use]
+    lines = []
+    for size in settings.sizes:
+        half = iterations(size, settings.cell_ms // 2, streaming=False)
+        whole = iterations(size, settings.cell_ms, streaming=True)
+        lines.append(f"p50_ns/{size} -t {latency} -s {size} -n {half} -w {half // 4 + 1} -R 50")
+        lines.append(f"p99_ns/{size} -t {latency} -s {size} -n {half} -w {half // 4 + 1} -R 99")
+        lines.append(f"msgs_per_s/{size} -t {bandwidth} -s {size} -n {whole} -w {whole // 4 + 1}")
+    return "\n".join(lines) + "\n"
+
+
+def cells(text: str) -> list[dict]:
+    """The cells in ucx_perftest's table: name, iterations, percentile us, two more latencies, bandwidths, rates."""
+    found = []
+    for line in text.splitlines():
+        matched = re.fullmatch(r"(p50_ns|p99_ns|msgs_per_s)/(\d+),(.*)", line.strip())
+        if matched is None:
+            continue
+        metric, size, numbers = matched[1], int(matched[2]), [float(n) for n in matched[3].split(",")]
+        value = numbers[-1] if metric == "msgs_per_s" else numbers[1] * 1000
+        found.append({"size": size, metric: value})
+    return with_bandwidth(found)
+
+
+def free_port() -> str:
+    """A TCP port that nobody listens on now; only the hello uses it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+class Ucx:
+    """One version of UCX."""
+
+    how = (
+        "ucx_perftest in batch mode, UCX_TLS=posix,self, or posix,cma,self where the row says CMA; everything else "
+        "as UCX chooses; percentiles over its last 2048 samples"
+    )
+
+    def __init__(self, name: str):
+        self.name = name
+        self.version = ""
+        self.variants = variants()
+        self.program = ""
+        self.env = {"UCX_WARN_UNUSED_ENV_VARS": "n"}
+
+    def learn_version(self, info_program: str) -> None:
+        """Asks ucx_info."""
+        text = build([info_program, "-v"], "ucx_info", "see its message", self.env)
+        matched = re.search(r"version:?\s+([\d.]+)", text, re.IGNORECASE)
+        self.version = matched[1] if matched else "unknown"
+
+    def measure(self, variant: Variant, settings: Settings) -> list[dict]:
+        """See Peer."""
+        use, transports = variant.use.split(":")
+        listing = settings.target / f"ucx-batch-{use}-{os.getpid()}"
+        listing.write_text(batch(use, settings))
+        port = free_port()
+        server = [self.program, "-b", str(listing), "-p", port]
+        client = [self.program, "127.0.0.1", "-b", str(listing), "-p", port, "-v", "-f"]
+        try:
+            text = pair(server, client, settings, {**self.env, "UCX_TLS": transports}, SETTLE_S)
+        finally:
+            listing.unlink()
+        return cells(text)
+
+
+class DebianUcx(Ucx):
+    """UCX as the distribution packages it."""
+
+    remedy = "apt-get install ucx-utils"
+
+    def __init__(self) -> None:
+        super().__init__("UCX (Debian)")
+
+    def prepare(self, settings: Settings) -> None:
+        """See Peer."""
+        self.program = need("ucx_perftest", self.remedy)
+        self.learn_version(need("ucx_info", self.remedy))
+
+
+class PypiUcx(Ucx):
+    """UCX as its project builds it for Python wheels, `ucx_perftest` included."""
+
+    remedy = f"make `{sys.executable} -m pip download {WHEEL}` work"
+
+    def __init__(self) -> None:
+        super().__init__("UCX (PyPI)")
+
+    def prepare(self, settings: Settings) -> None:
+        """See Peer."""
+        folder = settings.target / "ucx"
+        if not (folder / "libucx/bin/ucx_perftest").exists():
+            self.unpack(folder)
+        self.program = str(folder / "libucx/bin/ucx_perftest")
+        self.env["LD_LIBRARY_PATH"] = str(folder / "libucx/lib")
+        self.learn_version(str(folder / "libucx/bin/ucx_info"))
+
+    def unpack(self, folder: Path) -> None:
+        """Downloads the wheel and takes it apart; raises Missing."""
+        partial = folder.with_suffix(".part")
+        shutil.rmtree(partial, ignore_errors=True)
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(partial), WHEEL]
+        build(pip, f"download of {WHEEL}", self.remedy)
+        wheel = next(partial.glob("*.whl"), None)
+        if wheel is None:
+            raise Missing(f"no wheel of {WHEEL} fits this machine", "none; use the Debian package")
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(partial)
+        wheel.unlink()
+        for program in (partial / "libucx/bin").iterdir():
+            program.chmod(0o755)
+        partial.rename(folder)
