@@ -54,8 +54,15 @@ impl<'a> Outgoing<'a> {
     /// Attaches pages of this channel, which together are the payload, in this order; all but the last are full. No pages
     /// are no payload.
     #[must_use]
-    pub fn attach_list(mut self, pages: Vec<Page>) -> Self {
-        self.cargo.load = if pages.is_empty() { Load::None } else { Load::Pages(Sheaf::Many(pages)) };
+    pub fn attach_list(mut self, mut pages: Vec<Page>) -> Self {
+        self.cargo.load = match pages.pop() {
+            None => Load::None,
+            Some(page) if pages.is_empty() => Load::Pages(Sheaf::One(page)),
+            Some(page) => {
+                pages.push(page);
+                Load::Pages(Sheaf::Many(pages))
+            }
+        };
         self
     }
 

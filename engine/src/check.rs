@@ -60,6 +60,7 @@ pub fn header(words: [u64; 3]) -> Result<Header, Breach> {
     let fits = match header.kind {
         Kind::Control => header.payload_len == 0 && header.runs == 0,
         Kind::Reference | Kind::Put | Kind::GetToken => header.runs > 0,
+        Kind::Share => header.runs == 1,
         Kind::Staged | Kind::StagedToken | Kind::PutToken | Kind::Dropped => header.runs == 0,
     };
     if fits { Ok(header) } else { Err(Breach::Descriptor) }

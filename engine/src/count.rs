@@ -51,6 +51,8 @@ counters! {
     Put = "put",
     /// Payloads that the receiver read straight out of the sender's page.
     Get = "get",
+    /// Payloads that both sides copied at the same time, from the sender's page to the receiver's.
+    Shared = "shared",
     /// Payloads that went from private memory to private memory in overlapping pulses.
     CutThrough = "cut_through",
     /// Copies of a payload made by this side.

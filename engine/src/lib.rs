@@ -16,6 +16,7 @@
 //! | where to? | [`token`] | whether a named landing place is good, once |
 //! | how much to move now? | [`pulse`] | the rule: a sink that falls idle takes everything that waits for it |
 //! | what is worth a pulse? | [`tune`] | the cost of a pulse, learnt from the pulses that were made |
+//! | alone or together? | [`choose`] | whether both sides copy a payload that both can see |
 //! | move it | [`transfer`] | one payload's way through the stages of an adapter |
 //! | what became of it? | [`receipt`] | path, copies, pulses, times of one message |
 //! | how often? | [`count`] | every event, drop and refusal has a counter |
@@ -37,6 +38,7 @@ extern crate alloc;
 
 pub mod adapter;
 pub mod check;
+pub mod choose;
 pub mod count;
 pub mod hello;
 pub mod pulse;

@@ -21,6 +21,8 @@ pub enum Path {
     Put,
     /// The receiver read out of the page that the sender had named. One copy.
     Get,
+    /// Both copied at the same time, between a page that the sender had named and one that the receiver had. One copy.
+    Shared,
     /// Private memory to private memory in overlapping pulses through a shared buffer. Two copies.
     CutThrough,
     /// The payload was not delivered; the control message says why.
@@ -34,6 +36,7 @@ impl fmt::Display for Path {
             Self::Reference => "reference",
             Self::Put => "put",
             Self::Get => "get",
+            Self::Shared => "shared",
             Self::CutThrough => "cut-through",
             Self::Dropped => "dropped",
         })
@@ -83,9 +86,9 @@ mod tests {
 
     #[test]
     fn paths_read_as_lower_case_words() {
-        let words = [Path::None, Path::Reference, Path::Put, Path::Get, Path::CutThrough, Path::Dropped]
+        let words = [Path::None, Path::Reference, Path::Put, Path::Get, Path::Shared, Path::CutThrough, Path::Dropped]
             .map(|path| path.to_string());
-        assert_eq!(words, ["none", "reference", "put", "get", "cut-through", "dropped"]);
+        assert_eq!(words, ["none", "reference", "put", "get", "shared", "cut-through", "dropped"]);
     }
 
     #[test]

@@ -64,6 +64,19 @@ impl Own {
         self.lines[word(line)].load(Ordering::Relaxed)
     }
 
+    /// Begins to copy a payload together with the peer: `line` is [`Line::ShareSent`] or [`Line::ShareTaken`], `number`
+    /// the message's number + 1, and nothing of `begun` and `done` is behind what they say.
+    pub fn begin_share(&self, line: Line, number: u64, begun: u64, done: u64) {
+        self.set_share(line, begun, done);
+        self.lines[word(line)].store(number, Ordering::Release);
+    }
+
+    /// Says how far we have begun, and how far we are done.
+    pub fn set_share(&self, line: Line, begun: u64, done: u64) {
+        self.lines[word(line) + 1].store(begun, Ordering::Release);
+        self.lines[word(line) + 2].store(done, Ordering::Release);
+    }
+
     /// Tells the peer the fewest bytes that are worth a pulse to us.
     pub fn set_minpulse(&self, bytes: u64) {
         self.lines[word(Line::Drained) + 1].store(bytes, Ordering::Relaxed);
@@ -165,6 +178,13 @@ impl Peer {
     #[inline]
     pub fn armed(&self) -> bool {
         self.lines.load(word(Line::Armed)) != 0
+    }
+
+    /// How far the peer says it is with a payload that both copy: message number + 1, begun, done.
+    #[must_use]
+    pub fn share(&self, line: Line) -> (u64, u64, u64) {
+        let number = self.lines.load_acquire(word(line));
+        (number, self.lines.load_acquire(word(line) + 1), self.lines.load_acquire(word(line) + 2))
     }
 
     /// The fewest bytes that are worth a pulse to the peer.

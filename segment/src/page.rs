@@ -164,6 +164,16 @@ impl Page {
         self.ground.as_ref().is_some_and(|ground| self.bytes == self.count as usize * ground.page_bytes as usize)
     }
 
+    /// The mapping in which the page lies, and where.
+    ///
+    /// # Panics
+    /// Never: a page has its ground until it is taken apart.
+    #[must_use]
+    pub fn place(&self) -> (Arc<Mapping>, u64) {
+        let ground = self.ground.as_ref().expect("a page has its ground");
+        (Arc::clone(&ground.mapping), ground.offset(self.first))
+    }
+
     /// First page, number of pages and bytes in use; the run is the caller's to give back now.
     #[must_use]
     pub fn into_run(mut self) -> (u32, u32, usize) {
@@ -292,6 +302,13 @@ impl Landed {
         let mut bytes = vec![0; self.bytes];
         self.read_at(0, &mut bytes);
         bytes
+    }
+
+    /// The mapping in which the payload begins, and where.
+    #[must_use]
+    pub fn place(&self) -> (Arc<Mapping>, u64) {
+        let first = self.runs.iter().next().map_or(0, |run| run.0);
+        (Arc::clone(&self.ground.mapping), self.ground.offset(first))
     }
 
     /// Copies the payload into other memory of this process, at `offset`.

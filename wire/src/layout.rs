@@ -36,6 +36,12 @@ pub enum Line {
     Reclaimed = 8,
     /// Not zero once the owner has left in good order.
     Left = 9,
+    /// A payload that both sides copy, as its sender goes: number of the message + 1; in the next words the first byte
+    /// that it has begun to copy, and the first byte from which on it has copied everything.
+    ShareSent = 10,
+    /// The same payload, as its receiver goes: number of the message + 1, and in the next word the end of what it has
+    /// begun to copy.
+    ShareTaken = 11,
 }
 
 impl Line {
@@ -172,7 +178,7 @@ mod tests {
     fn parts_follow_each_other_without_overlap() {
         let layout = SIZES.layout().unwrap();
         let starts = [
-            Line::Left.offset() + LINE_BYTES,
+            Line::ShareTaken.offset() + LINE_BYTES,
             layout.slots,
             layout.runs,
             layout.free,

@@ -43,6 +43,9 @@ pub enum Kind {
     GetToken = 6,
     /// There was a payload, and the sender dropped it; word 2 says why.
     Dropped = 7,
+    /// As [`Kind::GetToken`], into landing pages: both sides copy at the same time, the receiver from the front, the
+    /// sender from the back, until they meet.
+    Share = 8,
 }
 
 impl Kind {
@@ -58,6 +61,7 @@ impl Kind {
             5 => Self::StagedToken,
             6 => Self::GetToken,
             7 => Self::Dropped,
+            8 => Self::Share,
             _ => return None,
         })
     }
@@ -149,7 +153,7 @@ mod tests {
 
     #[test]
     fn every_malformed_field_is_named() {
-        assert_eq!(Header::from_words([8 << 8, 0, 0]), Err(Malformed::Kind));
+        assert_eq!(Header::from_words([9 << 8, 0, 0]), Err(Malformed::Kind));
         assert_eq!(Header::from_words([97, 0, 0]), Err(Malformed::ControlLength));
         assert_eq!(Header::from_words([((1 << 30) + 1) << 32, 0, 0]), Err(Malformed::PayloadLength));
     }

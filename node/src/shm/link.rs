@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cutthrough_engine::adapter::Stage;
 use cutthrough_engine::check::Breach;
+use cutthrough_engine::choose::Chooser;
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::token::Refused;
@@ -107,6 +108,8 @@ pub struct Link {
     pub(super) deadline: Duration,
     pub(super) fence: Fence,
     pub(super) tuners: [Tuner; Stage::COUNT],
+    /// Whether to copy alone or together with the peer.
+    pub(super) chooser: Chooser,
     identity: Identity,
     /// Messages sent and received that the endpoint's counters know of.
     shown: (u64, u64),
@@ -175,6 +178,7 @@ impl Link {
             deadline: terms.deadline,
             fence: terms.fence,
             tuners: core::array::from_fn(|_| Tuner::default()),
+            chooser: Chooser::default(),
             identity,
             shown: (0, 0),
             peer,

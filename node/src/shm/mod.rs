@@ -8,3 +8,4 @@ mod patience;
 pub mod receive;
 pub mod rendezvous;
 pub mod send;
+mod share;

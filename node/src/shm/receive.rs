@@ -30,6 +30,7 @@ use super::link::{CloseReason, Link};
 use super::pages::{List, Place};
 use super::patience::{self, Patience};
 use super::send::{MINPULSE_OF, STAGE_ALIGN, longest_minpulse};
+use super::share::Share;
 use crate::clock;
 use crate::incoming::{Arrived, Arriving, Incoming, Payload};
 use crate::stat::Stat;
@@ -239,7 +240,7 @@ impl Link {
             Kind::Reference => self.referred(&header)?,
             Kind::Put => self.filled(&header)?,
             Kind::PutToken => self.filled_by_token(&header)?,
-            Kind::GetToken => self.fetch(&header, stat)?,
+            Kind::GetToken | Kind::Share => self.fetch(&header, stat)?,
             Kind::Dropped => self.dropped(&header),
             Kind::Staged | Kind::StagedToken => {
                 let arrival = self.begin(control, header, stat);
@@ -260,12 +261,14 @@ impl Link {
             }
             (_, Kind::Reference) => Path::Reference,
             (_, Kind::GetToken) => Path::Get,
+            (_, Kind::Share) => Path::Shared,
             (_, Kind::Put | Kind::PutToken) => Path::Put,
             _ => Path::CutThrough,
         };
         let (copies, movers) = match path {
             Path::None | Path::Reference | Path::Dropped => (0, 0),
             Path::Put | Path::Get => (1, 1),
+            Path::Shared => (1, 2),
             Path::CutThrough => (2, 2),
         };
         let now = if path == Path::CutThrough { clock::now() } else { Instant::default() };
@@ -278,7 +281,7 @@ impl Link {
 
     /// The runs of a payload: one in the slot, or a list in the run ring.
     fn list(&mut self, header: &Header) -> Result<List, Breach> {
-        if header.runs == 1 && header.kind != Kind::GetToken {
+        if header.runs == 1 && !matches!(header.kind, Kind::GetToken | Kind::Share) {
             return Ok(List::One(Run::from_word(header.detail)));
         }
         let words = self.words(u64::from(header.runs))?;
@@ -289,7 +292,12 @@ impl Link {
     fn words(&mut self, count: u64) -> Result<Vec<u64>, Breach> {
         let runs = &mut self.inbox.runs;
         runs.refresh(runs.taken().wrapping_add(count)).map_err(|Impossible| Breach::Index)?;
-        Ok(std::iter::from_fn(|| runs.pop()).collect())
+        let words = std::iter::from_fn(|| runs.pop()).collect();
+        // The sender learns of room in the run ring by this counter alone, and lists fill that ring long before their
+        // messages fill the ring of slots.
+        self.reported = self.consumer.taken();
+        self.own.set(Line::Consumed, self.reported);
+        Ok(words)
     }
 
     /// Checks runs of the peer's pool, and that they hold the payload.
@@ -381,8 +389,15 @@ impl Link {
             }
             Ok(Place::Pages { first, count, .. }) => {
                 let ground = Arc::clone(&self.traffic.landing_ground);
-                let offset = u64::from(first) * u64::from(self.sizes.page_bytes);
-                source.copy_to(&self.traffic.landing_map, offset);
+                let to_offset = u64::from(first) * u64::from(self.sizes.page_bytes);
+                if header.kind == Kind::Share {
+                    let (from, from_offset) = source.place();
+                    let to = Arc::clone(&self.traffic.landing_map);
+                    let share = Share { from, from_offset, to, to_offset, len: u64::from(header.payload_len) };
+                    share.receive(self.consumer.taken(), &self.own, &self.peer);
+                } else {
+                    source.copy_to(&self.traffic.landing_map, to_offset);
+                }
                 let release = Releases::One(Release::Landing { first, count });
                 Ok(Payload::Landed(Landed::new(ground, Runs::One(first, count), len, release)))
             }

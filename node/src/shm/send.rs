@@ -6,6 +6,7 @@
 
 use cutthrough_engine::adapter::{Adapter, Capability, Pulse, Stage};
 use cutthrough_engine::check::{self, Breach};
+use cutthrough_engine::choose::Way;
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
@@ -23,6 +24,7 @@ use rustix::fd::OwnedFd;
 
 use super::link::{CloseReason, Link, SendError};
 use super::patience::{self, Patience};
+use super::share::Share;
 use crate::clock;
 use crate::stat::Stat;
 
@@ -152,10 +154,7 @@ impl Link {
                 self.traffic.completed.extend(cookie);
                 (Path::None, 0, 0)
             }
-            Load::Pages(pages) => {
-                let bytes = self.send_pages(control_len, pages, token, cookie, stat)?;
-                (if token.is_some() { Path::Get } else { Path::Reference }, 0, bytes)
-            }
+            Load::Pages(pages) => self.send_pages(control_len, pages, token, cookie, stat)?,
             Load::Copy(payload) => {
                 started = clock::now();
                 let bytes = payload_len(payload)?;
@@ -179,20 +178,79 @@ impl Link {
         token: Option<Token>,
         cookie: Option<u64>,
         stat: &Stat,
-    ) -> Result<u32, SendError> {
+    ) -> Result<(Path, u32, u32), SendError> {
         let bytes = self.check_pages(pages.as_slice())?;
         let count = u16::try_from(pages.as_slice().len()).map_err(|_| SendError::TooManyRuns)?;
         if count > 1 || token.is_some() {
             self.room_for_list(count, stat)?;
         }
+        let share = match token {
+            Some(token) => self.share(&pages, token, bytes)?,
+            None => None,
+        };
+        let way = self.chooser.choose(u64::from(bytes));
+        if let (Some(share), Some(token), Way::Alone) = (&share, token, way) {
+            self.copy_alone(share, control_len, token);
+            self.traffic.completed.extend(cookie);
+            return Ok((Path::Put, 0, bytes));
+        }
+        let started = clock::now();
         let runs = pages.into_runs();
         let words = runs.iter().map(|(first, count)| Run { first, count, id: 0 }.to_word());
         let detail = self.write_list(count, words, token);
         let lend = self.traffic.lend(runs, cookie);
-        let kind = if token.is_some() { Kind::GetToken } else { Kind::Reference };
+        let (kind, path) = match (token, &share) {
+            (None, _) => (Kind::Reference, Path::Reference),
+            (Some(_), None) => (Kind::GetToken, Path::Get),
+            (Some(_), Some(_)) => (Kind::Share, Path::Shared),
+        };
         let header = Header { control_len, kind, runs: count, payload_len: bytes, detail, name: lend };
+        let number = self.producer.next().wrapping_add(1);
+        if share.is_some() {
+            self.own.begin_share(Line::ShareSent, number, u64::from(bytes), u64::from(bytes));
+        }
         self.producer.publish(header.to_words());
-        Ok(bytes)
+        let (Some(share), Some(token)) = (share, token) else { return Ok((path, 0, bytes)) };
+        self.wake_peer(stat);
+        let shared = share.send(number, &self.own, &self.peer);
+        self.own.set_claim(token.index, 0);
+        self.chooser.observe(share.len, way, clock::now().saturating_since(started));
+        Ok((if shared { Path::Shared } else { Path::Put }, 0, bytes))
+    }
+
+    /// Copies a payload from our pages to where a token says without the receiver's help; the token has been claimed.
+    fn copy_alone(&mut self, share: &Share, control_len: u8, token: Token) {
+        let started = clock::now();
+        share.copy(0, share.len);
+        let payload_len = u32::try_from(share.len).unwrap_or(0);
+        let (detail, name) = (u64::from(token.index), token.key);
+        let header = Header { control_len, kind: Kind::PutToken, runs: 0, payload_len, detail, name };
+        self.producer.publish(header.to_words());
+        self.own.set_claim(token.index, 0);
+        self.chooser.observe(share.len, Way::Alone, clock::now().saturating_since(started));
+    }
+
+    /// Both places of a payload that lies in contiguous pages here and shall land in pages there. The token is claimed, as
+    /// in [`Link::put_token`]. `None` if it is not good for that: then the receiver looks at it, and copies alone.
+    fn share(&mut self, pages: &Sheaf, token: Token, bytes: u32) -> Result<Option<Share>, SendError> {
+        let (Sheaf::One(page), Some(Place::Pages { first, count })) = (pages, self.peer.token(token.index, token.key))
+        else {
+            return Ok(None);
+        };
+        let run = check::run(Run { first, count, id: 0 }, self.peer_sizes.landing_pages);
+        let run = run.map_err(|breach| self.broken(breach))?;
+        let page_bytes = self.peer_sizes.page_bytes;
+        if bytes == 0 || check::covered(bytes, u64::from(run.count), page_bytes).is_err() {
+            return Ok(None);
+        }
+        self.own.set_claim(token.index, token.key);
+        if self.peer.token(token.index, token.key).is_none() {
+            self.own.set_claim(token.index, 0);
+            return Ok(None);
+        }
+        let (from, from_offset) = page.place();
+        let to_offset = u64::from(run.first) * u64::from(page_bytes);
+        Ok(Some(Share { from, from_offset, to: self.peer.landing(), to_offset, len: u64::from(bytes) }))
     }
 
     /// Checks that pages are this channel's, and that all but the last are full: the payload is what lies in them, one
@@ -476,6 +534,7 @@ fn receipt(path: Path, pulses: u32, bytes: u64, started: Instant) -> Receipt {
     let (copies, movers, finished) = match path {
         Path::None | Path::Reference | Path::Dropped => (0, 0, started),
         Path::Get => (1, 1, started),
+        Path::Shared => (1, 2, clock::now()),
         Path::Put => (1, 1, clock::now()),
         Path::CutThrough => (2, 2, clock::now()),
     };
@@ -489,6 +548,7 @@ fn count(receipt: &Receipt, stat: &Stat) {
         Path::None | Path::Dropped => return,
         Path::Reference => (Counter::ByReference, 0),
         Path::Put => (Counter::Put, 1),
+        Path::Shared => (Counter::Shared, 1),
         // The receiver makes this copy, and counts it.
         Path::Get => (Counter::Get, 0),
         Path::CutThrough => (Counter::CutThrough, 1),

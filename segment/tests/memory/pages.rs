@@ -91,7 +91,7 @@ proptest! {
         let (mapping, _) =
             Mapping::create("landed", START + u64::from(COUNT + 4) * u64::from(PAGE), 4096, Writers::Both).unwrap();
         for page in 0..COUNT + 4 {
-            let bytes: Vec<u8> = (0..PAGE).map(|at| (at ^ page * 37).to_le_bytes()[0]).collect();
+            let bytes: Vec<u8> = (0..PAGE).map(|at| (at ^ (page * 37)).to_le_bytes()[0]).collect();
             mapping.copy_in(START + u64::from(page * PAGE), &bytes);
         }
         let mut whole = Vec::new();

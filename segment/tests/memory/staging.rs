@@ -4,13 +4,13 @@ use cutthrough_segment::map::{Mapping, Writers};
 use cutthrough_segment::stage::Staging;
 use proptest::prelude::*;
 
-const RING: u64 = 4096;
+const RING: usize = 4096;
 /// The ring does not start at the start of its mapping, and does not end at its end.
-const START: u64 = 128;
+const START: usize = 128;
 
 fn staging() -> (Staging, std::sync::Arc<Mapping>) {
-    let (mapping, _) = Mapping::create("staging", RING + 2 * START, 4096, Writers::Maker).unwrap();
-    (Staging::new((mapping.clone(), START), RING), mapping)
+    let (mapping, _) = Mapping::create("staging", (RING + 2 * START) as u64, 4096, Writers::Maker).unwrap();
+    (Staging::new((mapping.clone(), START as u64), RING as u64), mapping)
 }
 
 proptest! {
@@ -25,7 +25,7 @@ proptest! {
         let mut held: std::collections::VecDeque<u8> = std::collections::VecDeque::new();
         let (mut written, mut read) = (start, start);
         for (into, out, seed) in moves {
-            let room = usize::try_from(RING).unwrap() - held.len();
+            let room = RING - held.len();
             let bytes: Vec<u8> = (0..into.min(room)).map(|at| seed.wrapping_add(at.to_le_bytes()[0])).collect();
             staging.copy_in(written, &bytes);
             written = written.wrapping_add(bytes.len() as u64);
@@ -35,11 +35,11 @@ proptest! {
             read = read.wrapping_add(bytes.len() as u64);
             prop_assert!(held.drain(..bytes.len()).eq(bytes));
         }
-        let mut around = [0xff; 2 * START as usize];
-        let (before, behind) = around.split_at_mut(START as usize);
+        let mut around = [0xff; 2 * START];
+        let (before, behind) = around.split_at_mut(START);
         mapping.copy_out(0, before);
-        mapping.copy_out(START + RING, behind);
-        prop_assert_eq!(around, [0; 2 * START as usize], "bytes beside the ring were written");
+        mapping.copy_out((START + RING) as u64, behind);
+        prop_assert_eq!(around, [0; 2 * START], "bytes beside the ring were written");
     }
 }
 
@@ -47,9 +47,9 @@ proptest! {
 fn the_whole_ring_can_be_filled_across_its_end() {
     let (staging, _) = staging();
     let bytes: Vec<u8> = (0..RING).map(|at| at.to_le_bytes()[0]).collect();
-    staging.copy_in(RING - 1, &bytes);
+    staging.copy_in(RING as u64 - 1, &bytes);
     let mut out = vec![0; bytes.len()];
-    staging.copy_out(RING - 1, &mut out);
+    staging.copy_out(RING as u64 - 1, &mut out);
     assert_eq!(out, bytes);
 }
 
@@ -57,5 +57,5 @@ fn the_whole_ring_can_be_filled_across_its_end() {
 #[should_panic = "more than the ring holds"]
 fn more_than_the_ring_holds_is_refused() {
     let (staging, _) = staging();
-    staging.copy_in(0, &[0; RING as usize + 1]);
+    staging.copy_in(0, &[0; RING + 1]);
 }
