@@ -1,0 +1,219 @@
+//! Two endpoints, joined, and short words for what a test does with them.
+
+use std::thread;
+use std::time::Duration;
+
+use cutthrough::{Channel, CloseReason, Config, Endpoint, Event, Incoming, Landed, Payload, Receipt, SendError, Token};
+
+/// Nothing in the suite may take longer than this: whoever waits so long has lost something.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a way of joining may lack by its nature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Capability {
+    /// Pages change hands by reference, and are fetched by token, without going through private memory.
+    SharedPages,
+    /// A thousand channels on one endpoint.
+    ThousandChannels,
+}
+
+/// A way in which two endpoints are joined.
+pub trait Join {
+    /// An address that nobody listens at.
+    fn address(&self) -> String;
+
+    /// Why a capability is missing here, if it is.
+    fn lacks(&self, capability: Capability) -> Option<String>;
+
+    /// Two endpoints with one channel between them.
+    ///
+    /// # Panics
+    /// If they cannot be joined.
+    fn pair(&self, a: Config, b: Config) -> Pair {
+        let mut a = Endpoint::open(a).expect("an endpoint");
+        let mut b = Endpoint::open(b).expect("an endpoint");
+        let address = self.address();
+        b.listen(&address).expect("a free name");
+        let (at_a, at_b) = connect(&mut a, &mut b, &address);
+        Pair { a: Side { endpoint: a, channel: at_a }, b: Side { endpoint: b, channel: at_b }, address }
+    }
+
+    /// Whether to skip a behaviour that needs this; says so where the test's output goes.
+    fn skips(&self, capability: Capability) -> bool {
+        let lack = self.lacks(capability);
+        if let Some(why) = &lack {
+            eprintln!("SKIPPED, no {capability:?}: {why}");
+        }
+        lack.is_some()
+    }
+}
+
+/// Opens a channel from `from` to `to`, which listens at `address`: the channel as each of them knows it.
+///
+/// # Panics
+/// If none comes about.
+pub fn connect(from: &mut Endpoint, to: &mut Endpoint, address: &str) -> (Channel, Channel) {
+    thread::scope(|scope| {
+        let connecting = scope.spawn(|| from.connect(address, PATIENCE).expect("a channel"));
+        let opened = match to.wait(Some(PATIENCE)).expect("a caller") {
+            Event::Opened(channel) => channel,
+            other => panic!("instead of a caller: {other:?}"),
+        };
+        (connecting.join().expect("the thread that connects"), opened)
+    })
+}
+
+/// Two joined endpoints; `b` listens.
+#[derive(Debug)]
+pub struct Pair {
+    /// The side that has connected.
+    pub a: Side,
+    /// The side that has let it in.
+    pub b: Side,
+    /// Where `b` listens.
+    pub address: String,
+}
+
+impl Pair {
+    /// Runs both sides at the same time, each in a thread: what each came to.
+    ///
+    /// # Panics
+    /// If one of them does.
+    pub fn both<A: Send, B: Send>(
+        &mut self,
+        a: impl FnOnce(&mut Side) -> A + Send,
+        b: impl FnOnce(&mut Side) -> B + Send,
+    ) -> (A, B) {
+        let (left, right) = (&mut self.a, &mut self.b);
+        thread::scope(|scope| {
+            let left = scope.spawn(move || a(left));
+            let right = b(right);
+            (left.join().expect("side a"), right)
+        })
+    }
+}
+
+/// One endpoint with one channel.
+#[derive(Debug)]
+pub struct Side {
+    /// The endpoint.
+    pub endpoint: Endpoint,
+    /// Its channel to the other side.
+    pub channel: Channel,
+}
+
+impl Side {
+    /// The next event.
+    ///
+    /// # Panics
+    /// If there is none for [`PATIENCE`].
+    pub fn event(&mut self) -> Event {
+        self.endpoint.wait(Some(PATIENCE)).expect("an event in time")
+    }
+
+    /// The next event, which is a message.
+    ///
+    /// # Panics
+    /// If it is anything else, or does not come.
+    pub fn message(&mut self) -> Incoming {
+        match self.event() {
+            Event::Message(message) => message,
+            other => panic!("instead of a message: {other:?}"),
+        }
+    }
+
+    /// The cookie of the next event, which is a completion.
+    ///
+    /// # Panics
+    /// If it is anything else, or does not come.
+    pub fn completed(&mut self) -> u64 {
+        match self.event() {
+            Event::Completed(completion) => completion.cookie,
+            other => panic!("instead of a completion: {other:?}"),
+        }
+    }
+
+    /// Why the channel has ended; the next event says so.
+    ///
+    /// # Panics
+    /// If it has not ended.
+    pub fn closed(&mut self) -> CloseReason {
+        match self.event() {
+            Event::Closed(_, reason) => reason,
+            other => panic!("instead of the end: {other:?}"),
+        }
+    }
+
+    /// Sends a control message, as soon as there is room.
+    ///
+    /// # Panics
+    /// If the channel has ended.
+    pub fn say(&mut self, control: &[u8]) {
+        loop {
+            match self.endpoint.send(self.channel, control) {
+                Ok(()) => return,
+                Err(SendError::Full) => thread::yield_now(),
+                Err(error) => panic!("not sent: {error}"),
+            }
+        }
+    }
+
+    /// Sends a payload of private memory.
+    ///
+    /// # Panics
+    /// If it is not sent.
+    pub fn send_copy(&mut self, control: &[u8], payload: &[u8], token: Option<Token>) -> Receipt {
+        let mut outgoing = self.endpoint.outgoing(self.channel).expect("a slot").write(control).attach_copy(payload);
+        if let Some(token) = token {
+            outgoing = outgoing.to(token);
+        }
+        outgoing.send().expect("sent")
+    }
+
+    /// Sends pages with a pattern in them: `lens` bytes each, the pattern running through all of them.
+    ///
+    /// # Panics
+    /// If there are no pages, or they are not sent.
+    pub fn send_pages(&mut self, control: &[u8], seed: u64, lens: &[usize], token: Option<Token>) -> Receipt {
+        let payload = crate::bytes::pattern(seed, lens.iter().sum());
+        let mut rest = payload.as_slice();
+        let pages = lens
+            .iter()
+            .map(|len| {
+                let mut page = self.endpoint.page(self.channel, *len).expect("a page");
+                let (now, later) = rest.split_at(*len);
+                page.copy_from_slice(now);
+                rest = later;
+                page
+            })
+            .collect();
+        let mut outgoing = self.endpoint.outgoing(self.channel).expect("a slot").write(control).attach_list(pages);
+        if let Some(token) = token {
+            outgoing = outgoing.to(token);
+        }
+        outgoing.send().expect("sent")
+    }
+
+    /// Reads a message's payload and checks it: its receipt afterwards.
+    ///
+    /// # Panics
+    /// If a byte is wrong.
+    pub fn read_checked(&mut self, message: &mut Incoming, seed: u64) -> Receipt {
+        let mut bytes = vec![0; message.payload_len()];
+        let receipt = self.endpoint.read(message, &mut bytes).expect("a payload");
+        crate::bytes::check(seed, &bytes);
+        receipt
+    }
+}
+
+/// The pages of a payload that lies in pages.
+///
+/// # Panics
+/// If it lies elsewhere.
+#[must_use]
+pub fn landed(message: &Incoming) -> &Landed {
+    match message.payload() {
+        Payload::Landed(landed) => landed,
+        other => panic!("instead of pages: {other:?}"),
+    }
+}

@@ -1,0 +1,182 @@
+//! Payloads that are still arriving: read late, in parts, not at all, and past each other.
+
+use std::thread;
+use std::time::Duration;
+
+use cutthrough::{Event, Landing, Path, Payload};
+
+use super::config;
+use crate::bytes::{check, pattern};
+use crate::join::PATIENCE;
+use crate::{Join, Side};
+
+/// A payload whose right is dropped is thrown away, whatever its length, and the next ones are not harmed.
+pub fn a_payload_dropped_unread_is_gone(join: &impl Join) {
+    const LENS: [usize; 7] = [1000, 0, 1, 128, 0, 100_000, 1 << 20];
+    let mut pair = join.pair(config(), config());
+    pair.both(
+        |a| {
+            for (number, len) in (0..).zip(LENS.into_iter().cycle().take(70)) {
+                a.send_copy(b"unread", &pattern(number, len), None);
+                a.send_copy(b"read", &pattern(number, len), None);
+            }
+        },
+        |b| {
+            for number in 0..70 {
+                assert_eq!(b.message().control(), b"unread");
+                let mut message = b.message();
+                assert_eq!(message.control(), b"read");
+                b.read_checked(&mut message, number);
+            }
+        },
+    );
+}
+
+/// Payloads that are left unread while others come are set aside, and are whole when they are read, in any order. (They
+/// fit into the staging ring: a longer one holds its sender until somebody reads it.)
+pub fn a_payload_left_unread_waits(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    pair.both(
+        |a| {
+            for (number, len) in (0..8u32).zip((40_000..).step_by(1000)) {
+                a.send_copy(&number.to_le_bytes(), &pattern(number.into(), len), None);
+            }
+            a.say(b"last");
+        },
+        |b| {
+            let mut messages: Vec<_> = (0..8).map(|_| b.message()).collect();
+            let last = messages.len() - 1;
+            b.read_checked(&mut messages[last], 7);
+            assert_eq!(b.message().control(), b"last");
+            for (number, mut message) in (0..7u32).zip(messages).rev() {
+                assert_eq!(message.control(), number.to_le_bytes());
+                let receipt = b.read_checked(&mut message, number.into());
+                assert_eq!(receipt.path, Path::CutThrough);
+                assert!(receipt.copies >= 2, "set aside is one copy more: {}", receipt.copies);
+            }
+        },
+    );
+}
+
+/// Control messages that follow a payload which nobody has read yet are delivered all the same.
+pub fn control_messages_pass_an_arriving_payload(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    for number in 0..500u64 {
+        pair.a.send_copy(b"payload", &pattern(number, 30_000), None);
+        pair.a.say(b"one");
+        pair.a.say(b"two");
+        let mut payload = pair.b.message();
+        assert_eq!(payload.control(), b"payload");
+        assert_eq!(pair.b.message().control(), b"one");
+        if number % 2 == 0 {
+            pair.b.read_checked(&mut payload, number);
+        }
+        assert_eq!(pair.b.message().control(), b"two");
+        if number % 2 == 1 {
+            pair.b.read_checked(&mut payload, number);
+        }
+    }
+}
+
+/// Both sides send 8 MiB at the same time, and read only when they are done: neither waits for the other.
+pub fn both_sides_send_at_once(join: &impl Join) {
+    const LEN: usize = 8 << 20;
+    let mut pair = join.pair(config(), config());
+    for round in 0..10 {
+        let talk = move |side: &mut Side| {
+            side.send_copy(b"large", &pattern(round, LEN), None);
+            side.say(b"after");
+            let mut message = side.message();
+            assert_eq!((message.control(), message.payload_len()), (&b"large"[..], LEN));
+            side.read_checked(&mut message, round);
+            assert_eq!(side.message().control(), b"after");
+        };
+        pair.both(talk, talk);
+    }
+}
+
+/// The early notice only grows, never says more than has arrived, and ends with all of it.
+pub fn early_notice_only_grows(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    for (number, len) in (0..20).zip((300_000..).step_by(7)) {
+        pair.both(
+            |a| a.send_copy(b"", &pattern(number, len), None),
+            |b| {
+                let mut message = b.message();
+                let mut bytes = vec![0; len];
+                assert_eq!(b.endpoint.read_some(&mut message, &mut bytes[1..]).ok(), None, "too small a memory");
+                let mut valid = 0;
+                while valid < len {
+                    let now = b.endpoint.read_some(&mut message, &mut bytes).expect("what has arrived");
+                    assert!(now >= valid && now <= len, "{now} after {valid}");
+                    if now > valid {
+                        check(number, &bytes[..now / 8 * 8]);
+                    }
+                    valid = now;
+                }
+                check(number, &bytes);
+            },
+        );
+    }
+}
+
+/// What the early notice has said stays true when the payload is set aside for others.
+pub fn early_notice_survives_being_set_aside(join: &impl Join) {
+    const LEN: usize = 50_000;
+    let mut pair = join.pair(config(), config());
+    for number in 0..50u64 {
+        pair.a.send_copy(b"first", &pattern(number, LEN), None);
+        let mut first = pair.b.message();
+        let mut bytes = vec![0; LEN];
+        let before = pair.b.endpoint.read_some(&mut first, &mut bytes).expect("what has arrived");
+        pair.both(
+            |a| a.send_copy(b"second", &pattern(number + 1, LEN), None),
+            |b| {
+                let mut second = b.message();
+                let mut valid = before;
+                while valid < LEN {
+                    let now = b.endpoint.read_some(&mut first, &mut bytes).expect("what has arrived");
+                    assert!(now >= valid);
+                    valid = now;
+                }
+                check(number, &bytes);
+                b.read_checked(&mut second, number + 1);
+            },
+        );
+    }
+}
+
+/// While both sides wait for each other in the middle of payloads, messages keep their order: nothing overtakes a
+/// payload that goes to where its token says.
+pub fn nothing_overtakes_a_payload_on_its_way(join: &impl Join) {
+    const LEN: usize = 200_000;
+    let mut pair = join.pair(config(), config());
+    for round in 0..100u64 {
+        let token = pair.a.endpoint.grant(pair.a.channel, Landing::Buffer(vec![0; LEN])).expect("a token");
+        pair.both(
+            |a| {
+                a.send_copy(b"from a", &pattern(round, 1 << 20), None);
+                let message = a.message();
+                assert_eq!(message.control(), b"to a token");
+                match message.payload() {
+                    Payload::Buffer(bytes) => check(round, bytes),
+                    other => panic!("{other:?}"),
+                }
+                for word in [&b"one"[..], b"two", b"three"] {
+                    assert_eq!(a.message().control(), word);
+                }
+            },
+            |b| {
+                b.send_copy(b"to a token", &pattern(round, LEN), Some(token));
+                for word in [&b"one"[..], b"two", b"three"] {
+                    b.say(word);
+                }
+                thread::sleep(Duration::from_micros(200));
+                match b.endpoint.wait(Some(PATIENCE)).expect("the payload") {
+                    Event::Message(mut message) => b.read_checked(&mut message, round),
+                    other => panic!("{other:?}"),
+                };
+            },
+        );
+    }
+}

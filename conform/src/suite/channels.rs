@@ -1,0 +1,205 @@
+//! Channels: several, very many, and how they end.
+
+use std::time::{Duration, Instant};
+
+use cutthrough::{Channel, CloseReason, Config, Counter, Endpoint, Event, Path, SendError};
+
+use super::config;
+use crate::bytes::{check, pattern};
+use crate::join::{PATIENCE, connect, landed};
+use crate::{Capability, Join};
+
+/// Everything that was sent before a channel was closed in good order is delivered before its end is told.
+pub fn closing_delivers_everything_first(join: &impl Join) {
+    for round in 0..50u64 {
+        let mut pair = join.pair(config(), config());
+        for number in 0..20u64 {
+            pair.a.say(&number.to_le_bytes());
+        }
+        pair.a.send_copy(b"payload", &pattern(round, 5000), None);
+        if round % 2 == 0 {
+            pair.a.endpoint.close(pair.a.channel);
+        } else {
+            drop(pair.a);
+        }
+        for number in 0..20u64 {
+            assert_eq!(pair.b.message().control(), number.to_le_bytes());
+        }
+        let mut message = pair.b.message();
+        assert_eq!(message.control(), b"payload");
+        pair.b.read_checked(&mut message, round);
+        assert_eq!(pair.b.closed(), CloseReason::Peer);
+        assert!(pair.b.endpoint.poll().is_none());
+    }
+}
+
+/// The same, where a payload that nobody reads lies before the last messages.
+pub fn closing_delivers_what_waited_behind_a_payload(join: &impl Join) {
+    for round in 0..50u64 {
+        let mut pair = join.pair(config(), config());
+        pair.a.send_copy(b"unread", &pattern(round, 20_000), None);
+        pair.a.send_copy(b"unread", &pattern(round, 20_000), None);
+        pair.a.say(b"last");
+        pair.a.endpoint.close(pair.a.channel);
+        let first = pair.b.message();
+        if round % 2 == 0 {
+            drop(first);
+        }
+        drop(pair.b.message());
+        assert_eq!(pair.b.message().control(), b"last");
+        assert_eq!(pair.b.closed(), CloseReason::Peer);
+    }
+}
+
+/// Two channels between the same endpoints keep their messages, pages and ends apart.
+pub fn two_channels_between_the_same_endpoints(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    let (second_a, second_b) = connect(&mut pair.a.endpoint, &mut pair.b.endpoint, &pair.address);
+    assert_ne!(second_a, pair.a.channel);
+    for number in 0..1000u64 {
+        for channel in [pair.a.channel, second_a] {
+            pair.a.endpoint.send(channel, &number.to_le_bytes()).expect("room");
+        }
+        for _ in 0..2 {
+            assert_eq!(pair.b.message().control(), number.to_le_bytes());
+        }
+    }
+    assert_eq!(pair.b.endpoint.post(pair.b.channel, 100, 1), Ok(1));
+    let paths: Vec<Path> = [pair.a.channel, second_a]
+        .map(|channel| {
+            let outgoing = pair.a.endpoint.outgoing(channel).expect("a slot");
+            outgoing.attach_copy(b"payload").send().expect("sent").path
+        })
+        .into();
+    assert_eq!(paths, [Path::Put, Path::CutThrough]);
+    for _ in 0..2 {
+        drop(pair.b.message());
+    }
+    pair.a.endpoint.close(pair.a.channel);
+    match pair.b.event() {
+        Event::Closed(channel, reason) => assert_eq!((channel, reason), (pair.b.channel, CloseReason::Peer)),
+        other => panic!("{other:?}"),
+    }
+    pair.a.endpoint.send(second_a, b"still here").expect("sent");
+    let message = pair.b.message();
+    assert_eq!((message.control(), message.channel()), (&b"still here"[..], second_b));
+}
+
+/// A thousand channels on one endpoint: each works, none starves while others talk without pause.
+pub fn a_thousand_channels(join: &impl Join) {
+    const CHANNELS: usize = 1000;
+    if join.skips(Capability::ThousandChannels) {
+        return;
+    }
+    let small = Config { slots: 16, pool_bytes: 4096, landing_bytes: 4096, ..config() };
+    let mut pair = join.pair(small.clone(), small);
+    let mut channels = vec![(pair.a.channel, pair.b.channel)];
+    while channels.len() < CHANNELS {
+        channels.push(connect(&mut pair.a.endpoint, &mut pair.b.endpoint, &pair.address));
+    }
+    let all: Vec<Channel> = channels.iter().map(|channel| channel.0).collect();
+    pair.both(
+        |a| {
+            for channel in &all {
+                a.endpoint.send(*channel, b"quiet").expect("room");
+            }
+            // The first ten never stop until the other side says that it has heard everybody.
+            let begun = Instant::now();
+            while a.endpoint.poll().is_none() {
+                for channel in &all[..10] {
+                    match a.endpoint.send(*channel, b"loud") {
+                        Ok(()) | Err(SendError::Full) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                assert!(begun.elapsed() < PATIENCE, "somebody starves");
+            }
+        },
+        |b| {
+            let mut quiet = std::collections::HashSet::new();
+            while quiet.len() < CHANNELS {
+                let message = b.message();
+                if message.control() == b"quiet" {
+                    assert!(quiet.insert(message.channel()), "twice on one channel");
+                }
+            }
+            b.say(b"heard all");
+        },
+    );
+    assert_eq!(pair.a.endpoint.channels().count(), CHANNELS);
+}
+
+/// What one side counts as sent the other counts as received.
+pub fn counters_agree(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 1), Ok(1));
+    pair.a.say(b"control");
+    pair.a.send_copy(b"put", &pattern(1, 4000), None);
+    pair.a.send_copy(b"cut through", &pattern(2, 3000), None);
+    let pages = !join.skips(Capability::SharedPages);
+    if pages {
+        pair.a.send_pages(b"reference", 3, &[2000], None);
+    }
+    drop(pair.b.message());
+    check(1, &landed(&pair.b.message()).to_vec());
+    let mut message = pair.b.message();
+    pair.b.read_checked(&mut message, 2);
+    if pages {
+        check(3, &landed(&pair.b.message()).to_vec());
+    }
+    let by_reference = u64::from(pages);
+    settle([&mut pair.a.endpoint, &mut pair.b.endpoint]);
+    let (a, b) = (&pair.a.endpoint, &pair.b.endpoint);
+    assert_eq!(a.counter(Counter::MessagesSent), 3 + by_reference);
+    assert_eq!(b.counter(Counter::MessagesReceived), 3 + by_reference);
+    assert_eq!(a.counter(Counter::PayloadBytesSent), 7000 + 2000 * by_reference);
+    assert_eq!(b.counter(Counter::PayloadBytesReceived), 7000 + 2000 * by_reference);
+    assert_eq!((a.counter(Counter::Put), a.counter(Counter::CutThrough)), (1, 1));
+    assert_eq!(a.counter(Counter::ByReference), by_reference);
+    assert_eq!((a.counter(Counter::Copies), a.counter(Counter::CopiedBytes)), (2, 7000));
+    assert_eq!((b.counter(Counter::Copies), b.counter(Counter::CopiedBytes)), (1, 3000));
+    assert_eq!((a.counter(Counter::ChannelsOpened), b.counter(Counter::ChannelsOpened)), (1, 1));
+}
+
+/// Polls long enough that every endpoint has kept house.
+fn settle(endpoints: [&mut Endpoint; 2]) {
+    for endpoint in endpoints {
+        let houses = endpoint.counter(Counter::Housekeeping);
+        let begun = Instant::now();
+        while endpoint.counter(Counter::Housekeeping) < houses + 2 {
+            drop(endpoint.poll());
+            assert!(begun.elapsed() < PATIENCE, "nobody keeps house");
+        }
+    }
+}
+
+/// Every operation on a channel that has ended says that it has.
+pub fn a_closed_channel_says_so(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    let channel = pair.a.channel;
+    pair.a.endpoint.close(channel);
+    pair.a.endpoint.close(channel);
+    let a = &mut pair.a.endpoint;
+    assert_eq!(a.send(channel, b""), Err(SendError::Closed(CloseReason::Here)));
+    assert!(a.outgoing(channel).is_err() && a.page(channel, 1).is_err() && a.post(channel, 1, 1).is_err());
+    assert!(a.peer(channel).is_none() && a.channels().next().is_none());
+    assert!(a.poll().is_none());
+    assert_eq!(pair.b.closed(), CloseReason::Peer);
+    assert!(pair.b.endpoint.send(pair.b.channel, b"").is_err());
+    let (again_a, again_b) = connect(&mut pair.a.endpoint, &mut pair.b.endpoint, &pair.address);
+    assert!(again_a != channel && again_b != pair.b.channel, "an old name means a new channel");
+    assert!(pair.a.endpoint.send(channel, b"").is_err(), "the old name still works");
+    pair.a.endpoint.send(again_a, b"again").expect("sent");
+    assert_eq!(pair.b.message().control(), b"again");
+}
+
+/// An endpoint that is dropped closes its channels, wakes whoever waits on them, and frees its name.
+pub fn a_dropped_endpoint_closes_its_channels(join: &impl Join) {
+    let pair = join.pair(config(), config());
+    let (mut a, b) = (pair.a, pair.b);
+    let waiting = std::thread::spawn(move || a.closed());
+    std::thread::sleep(Duration::from_millis(20));
+    drop(b);
+    assert_eq!(waiting.join().expect("the waiting side"), CloseReason::Peer);
+    Endpoint::open(config()).expect("an endpoint").listen(&pair.address).expect("the name is free");
+}

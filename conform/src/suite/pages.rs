@@ -1,0 +1,163 @@
+//! Pages move by ownership: who holds them, and when they come back.
+
+use cutthrough::{Config, Counter, NoMemory, Path, Payload, SendError};
+
+use super::config;
+use crate::bytes::{check, pattern};
+use crate::join::landed;
+use crate::{Capability, Join};
+
+/// A dropped payload posts its pages again: two runs carry any number of messages.
+pub fn the_free_queue_refills_by_drop(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 2), Ok(2));
+    for number in 0..10_000u64 {
+        let receipt = pair.a.send_copy(b"", &pattern(number, 4096), None);
+        assert_eq!(receipt.path, Path::Put, "message {number}");
+        let message = pair.b.message();
+        check(number, &landed(&message).to_vec());
+        drop(message);
+        assert!(pair.b.endpoint.poll().is_none());
+    }
+}
+
+/// A payload taken out of its message keeps its pages until it is dropped; then they are posted again.
+pub fn a_detached_payload_keeps_its_pages(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 4), Ok(4));
+    let mut kept = Vec::new();
+    for number in 0..4 {
+        assert_eq!(pair.a.send_copy(b"", &pattern(number, 4096), None).path, Path::Put);
+        let mut message = pair.b.message();
+        kept.push(message.take_payload());
+        assert!(matches!(message.payload(), Payload::None));
+    }
+    assert_eq!(pair.a.send_copy(b"", &pattern(9, 4096), None).path, Path::CutThrough, "no page was free");
+    let mut message = pair.b.message();
+    pair.b.read_checked(&mut message, 9);
+    for (number, payload) in (0..).zip(&kept) {
+        match payload {
+            Payload::Landed(landed) => check(number, &landed.to_vec()),
+            other => panic!("{other:?}"),
+        }
+    }
+    drop(kept);
+    assert!(pair.b.endpoint.poll().is_none());
+    assert_eq!(pair.a.send_copy(b"", &pattern(10, 4096), None).path, Path::Put);
+    check(10, &landed(&pair.b.message()).to_vec());
+}
+
+/// A page sent by reference comes back when its reader releases it, and not before: the completion says so.
+pub fn a_released_page_completes(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    for cookie in 0..3 {
+        let page = pair.a.endpoint.page(pair.a.channel, 4096).expect("a page");
+        let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
+        outgoing.attach(page).track(cookie).send().expect("sent");
+    }
+    let held: Vec<_> = (0..3).map(|_| pair.b.message()).collect();
+    assert!(pair.b.endpoint.poll().is_none());
+    assert!(pair.a.endpoint.poll().is_none(), "completed while it was read");
+    // Released in any order, completed in the order of release; several at a time.
+    for message in held.into_iter().rev() {
+        drop(message);
+    }
+    assert!(pair.b.endpoint.poll().is_none());
+    assert_eq!([pair.a.completed(), pair.a.completed(), pair.a.completed()], [2, 1, 0]);
+    assert_eq!(pair.a.endpoint.counter(Counter::PagesReturned), 3);
+}
+
+/// A copied payload's memory may be used again at once; its completion comes all the same.
+pub fn private_memory_completes_at_once(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    let payload = pattern(5, 100);
+    for cookie in [7, 8] {
+        let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
+        outgoing.attach_copy(&payload).track(cookie).send().expect("sent");
+    }
+    let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
+    outgoing.track(9).send().expect("sent");
+    assert_eq!([pair.a.completed(), pair.a.completed(), pair.a.completed()], [7, 8, 9]);
+}
+
+/// Pages that are dropped, or attached to a message that is not sent, go back to their pool.
+pub fn unsent_pages_go_back(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let small = Config { pool_bytes: 8 * 4096, ..config() };
+    let mut pair = join.pair(small, config());
+    for _ in 0..100 {
+        let page = pair.a.endpoint.page(pair.a.channel, 8 * 4096).expect("all pages");
+        drop(pair.a.endpoint.outgoing(pair.a.channel).expect("a slot").write(b"no").attach(page));
+        drop(pair.a.endpoint.page(pair.a.channel, 5 * 4096).expect("five pages"));
+    }
+    pair.a.say(b"yes");
+    assert_eq!(pair.b.message().control(), b"yes");
+}
+
+/// A page goes only through the channel that it was taken from, and is not lost by the attempt.
+pub fn foreign_pages_are_refused(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let small = Config { pool_bytes: 4096, ..config() };
+    let mut one = join.pair(small.clone(), config());
+    let mut other = join.pair(small, config());
+    let page = one.a.endpoint.page(one.a.channel, 4096).expect("a page");
+    let outgoing = other.a.endpoint.outgoing(other.a.channel).expect("a slot");
+    assert_eq!(outgoing.attach(page).send().map(|_| ()), Err(SendError::ForeignPage));
+    one.a.endpoint.page(one.a.channel, 4096).expect("it came back");
+    other.a.say(b"still here");
+    assert_eq!(other.b.message().control(), b"still here");
+}
+
+/// A list of no pages is no payload.
+pub fn an_empty_list_is_no_payload(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
+    assert_eq!(outgoing.write(b"none").attach_list(Vec::new()).send().expect("sent").path, Path::None);
+    let message = pair.b.message();
+    assert_eq!((message.control(), message.payload_len()), (&b"none"[..], 0));
+}
+
+/// A pool without pages says so, and has them again when they come back.
+pub fn an_empty_pool_says_so(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let small = Config { pool_bytes: 4 * 4096, landing_bytes: 4 * 4096, ..config() };
+    let mut pair = join.pair(small.clone(), small);
+    pair.a.send_pages(b"", 1, &[4096; 4], None);
+    assert_eq!(pair.a.endpoint.page(pair.a.channel, 1).map(|_| ()), Err(NoMemory::NoPages));
+    drop(pair.b.message());
+    assert!(pair.b.endpoint.poll().is_none());
+    pair.a.endpoint.page(pair.a.channel, 4 * 4096).expect("they came back");
+    assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 9), Ok(4));
+    assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 1), Err(NoMemory::NoPages));
+    let long = usize::try_from(cutthrough::PAYLOAD_MAX).unwrap_or(usize::MAX) + 1;
+    assert_eq!(pair.a.endpoint.page(pair.a.channel, long).map(|_| ()), Err(NoMemory::TooLong));
+    assert_eq!(pair.b.endpoint.post(pair.b.channel, long, 1), Err(NoMemory::TooLong));
+}
+
+/// Lists of pages go on for ever, while the receiver only polls: it tells the sender of the room they left.
+pub fn a_thousand_lists_of_pages(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(Config::default(), Config::default());
+    for number in 0..1000 {
+        pair.a.send_pages(b"", number, &[4096; 100], None);
+        let message = loop {
+            if let Some(cutthrough::Event::Message(message)) = pair.b.endpoint.poll() {
+                break message;
+            }
+        };
+        check(number, &landed(&message).to_vec());
+        drop(message);
+        assert!(pair.b.endpoint.poll().is_none());
+    }
+}

@@ -1,0 +1,254 @@
+//! Payloads of every size by every path: each byte, and what the receipts say.
+
+use std::num::NonZeroU64;
+
+use cutthrough::{Config, Landing, PageSize, Path, Payload, Policy, Receipt, Token};
+
+use super::config;
+use crate::bytes::{SIZES, check, pattern};
+use crate::join::landed;
+use crate::{Capability, Join, Pair};
+
+/// Checks path, copies and length of a receipt.
+fn expect(receipt: &Receipt, path: Path, copies: u8, len: usize) {
+    assert_eq!((receipt.path, receipt.copies, receipt.bytes), (path, copies, len as u64));
+    assert!(receipt.finished >= receipt.started && receipt.delivered());
+}
+
+/// A payload in one page run: no copy, whatever the size.
+pub fn by_reference(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    for len in SIZES {
+        refer(&mut pair, &[len]);
+    }
+}
+
+/// Sends a list of pages and checks the payload as it lies there.
+fn refer(pair: &mut Pair, lens: &[usize]) {
+    let len: usize = lens.iter().sum();
+    expect(&pair.a.send_pages(b"pages", len as u64, lens, None), Path::Reference, 0, len);
+    let mut message = pair.b.message();
+    assert_eq!(message.control(), b"pages");
+    expect(&message.receipt(), Path::Reference, 0, len);
+    check(len as u64, &landed(&message).to_vec());
+    assert_eq!(landed(&message).pieces().map(|piece| piece.1).sum::<usize>(), len);
+    expect(&pair.b.read_checked(&mut message, len as u64), Path::Reference, 1, len);
+}
+
+/// Payloads in lists of pages, each of which is filled to its end.
+pub fn by_reference_in_lists(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    for lens in [&[4096, 4096][..], &[8192, 4096, 100], &[4096; 31], &[1 << 20, 64 << 10, 4096, 1]] {
+        refer(&mut pair, lens);
+    }
+}
+
+/// Lists of many runs, more of them altogether than the ring of runs holds at a time.
+pub fn lists_of_many_runs(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    for _ in 0..4 {
+        refer(&mut pair, &[4096; 3000]);
+    }
+}
+
+/// Private memory into posted pages: one copy.
+pub fn put_from_the_free_queue(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    for len in SIZES {
+        assert_eq!(pair.b.endpoint.post(pair.b.channel, len, 1), Ok(1));
+        put(&mut pair, len);
+    }
+}
+
+/// Sends private memory that is put into pages which `b` has posted, and checks it.
+fn put(pair: &mut Pair, len: usize) {
+    let (sent, ()) = pair.both(
+        |a| a.send_copy(b"put", &pattern(len as u64, len), None),
+        |b| {
+            let message = b.message();
+            assert_eq!(message.control(), b"put");
+            expect(&message.receipt(), Path::Put, 1, len);
+            check(len as u64, &landed(&message).to_vec());
+        },
+    );
+    expect(&sent, Path::Put, 1, len);
+}
+
+/// A payload that needs several posted runs is spread over them.
+pub fn put_into_several_runs(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 600), Ok(600));
+    for len in [4097, 8192, 64 << 10, (64 << 10) + 1, 1 << 20] {
+        put(&mut pair, len);
+    }
+}
+
+/// `b` grants a place, `a` sends to it: the message as `b` sees it.
+fn to_token(
+    pair: &mut Pair,
+    len: usize,
+    landing: Landing,
+    send: impl FnOnce(&mut crate::Side, Token) -> Receipt + Send,
+    path: Path,
+    copies: u8,
+) -> Payload {
+    let token = pair.b.endpoint.grant(pair.b.channel, landing).expect("a token");
+    let (sent, payload) = pair.both(
+        |a| send(a, Token::from_bytes(token.to_bytes())),
+        |b| {
+            let mut message = b.message();
+            assert_eq!(message.control(), b"to a token");
+            expect(&message.receipt(), path, copies, len);
+            message.take_payload()
+        },
+    );
+    expect(&sent, path, copies, len);
+    payload
+}
+
+/// Private memory into the pages that a token names: one copy.
+pub fn put_by_token(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    for len in SIZES {
+        let send = |a: &mut crate::Side, token| a.send_copy(b"to a token", &pattern(len as u64, len), Some(token));
+        match to_token(&mut pair, len, Landing::Pages(len), send, Path::Put, 1) {
+            Payload::Landed(landed) => check(len as u64, &landed.to_vec()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Pages copied into the pages that a token names, by the sender alone or by both sides at the same time, as was found to
+/// be faster: one copy.
+pub fn copied_by_token_into_pages(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    for len in SIZES.into_iter().filter(|len| *len > 0).flat_map(|len| [len; 20]) {
+        let token = pair.b.endpoint.grant(pair.b.channel, Landing::Pages(len)).expect("a token");
+        let ((), payload) = pair.both(
+            |a| {
+                let sent = a.send_pages(b"to a token", len as u64, &[len], Some(token));
+                assert!(matches!(sent.path, Path::Put | Path::Shared), "{sent:?}");
+                assert_eq!((sent.copies, sent.bytes), (1, len as u64));
+            },
+            |b| {
+                let mut message = b.message();
+                let receipt = message.receipt();
+                assert!(matches!(receipt.path, Path::Put | Path::Shared), "{receipt:?}");
+                assert_eq!((receipt.copies, receipt.bytes), (1, len as u64));
+                message.take_payload()
+            },
+        );
+        match payload {
+            Payload::Landed(landed) => check(len as u64, &landed.to_vec()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Pages fetched into the private memory that a token names: one copy.
+pub fn fetched_by_token_into_memory(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    for len in SIZES {
+        let send = |a: &mut crate::Side, token| a.send_pages(b"to a token", len as u64, &[len], Some(token));
+        match to_token(&mut pair, len, Landing::Buffer(vec![0xee; len + 7]), send, Path::Get, 1) {
+            Payload::Buffer(bytes) => {
+                assert_eq!(bytes.len(), len);
+                check(len as u64, &bytes);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Private memory to private memory: two copies.
+pub fn cut_through(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    for len in SIZES {
+        cut(&mut pair, len);
+    }
+}
+
+/// Sends private memory through the staging ring, and checks it.
+fn cut(pair: &mut Pair, len: usize) {
+    let (sent, ()) = pair.both(
+        |a| a.send_copy(b"cut through", &pattern(len as u64, len), None),
+        |b| {
+            let mut message = b.message();
+            assert_eq!(message.control(), b"cut through");
+            assert_eq!(message.payload_len(), len);
+            let receipt = b.read_checked(&mut message, len as u64);
+            expect(&receipt, Path::CutThrough, 2, len);
+            assert!(receipt.pulses > 0 || len == 0);
+        },
+    );
+    expect(&sent, Path::CutThrough, 2, len);
+}
+
+/// Private memory into the private memory that a token names: two copies.
+pub fn cut_through_by_token(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    for len in SIZES {
+        let send = |a: &mut crate::Side, token| a.send_copy(b"to a token", &pattern(len as u64, len), Some(token));
+        match to_token(&mut pair, len, Landing::Buffer(vec![0xee; len + 7]), send, Path::CutThrough, 2) {
+            Payload::Buffer(bytes) => {
+                assert_eq!(bytes.len(), len);
+                check(len as u64, &bytes);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Every page size on either side, also different ones.
+pub fn every_page_size(join: &impl Join) {
+    use PageSize::{K4, K8, K64, M2};
+    for (left, right) in [(K4, K4), (K8, K8), (K64, K64), (M2, M2), (K4, M2), (M2, K8)] {
+        let sized = |page_size| Config { page_size, ..config() };
+        let mut pair = join.pair(sized(left), sized(right));
+        cut(&mut pair, (2 << 20) + 1);
+        for len in [1, 4097, (64 << 10) + 1, (2 << 20) + 1] {
+            if !join.skips(Capability::SharedPages) {
+                refer(&mut pair, &[len]);
+            }
+            assert_eq!(pair.b.endpoint.post(pair.b.channel, len, 1), Ok(1));
+            put(&mut pair, len);
+        }
+    }
+}
+
+/// Every way to cut payloads into pulses delivers, also where the two sides differ.
+pub fn every_policy(join: &impl Join) {
+    let least = |bytes| NonZeroU64::new(bytes);
+    let policies = [
+        Policy::StoreAndForward,
+        Policy::Fixed(NonZeroU64::MIN.saturating_add(511)),
+        Policy::Fixed(NonZeroU64::MIN.saturating_add((1 << 20) - 1)),
+        Policy::Adaptive { minpulse: None },
+        Policy::Adaptive { minpulse: least(1) },
+        Policy::Adaptive { minpulse: least(1 << 30) },
+    ];
+    for (number, policy) in policies.into_iter().enumerate() {
+        let other = policies[(number + 1) % policies.len()];
+        for against in [policy, other] {
+            let mut pair = join.pair(Config { policy, ..config() }, Config { policy: against, ..config() });
+            for len in [0, 1, 4097, (64 << 10) + 1, 1 << 20] {
+                cut(&mut pair, len);
+            }
+        }
+    }
+}

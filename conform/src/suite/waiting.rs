@@ -1,0 +1,161 @@
+//! Waiting: it ends, and nothing that happens is missed.
+
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cutthrough::{Counter, Event, WaitError};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::config;
+use crate::bytes::pattern;
+use crate::join::PATIENCE;
+use crate::{Capability, Join, Side};
+
+/// Messages of a test for lost wake-ups.
+const MESSAGES: u64 = 20_000;
+
+/// Waiting ends when its time is over, not before and not for ever.
+pub fn waiting_ends_in_time(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    for millis in [0, 1, 30] {
+        let timeout = Duration::from_millis(millis);
+        let begun = Instant::now();
+        assert!(matches!(pair.a.endpoint.wait(Some(timeout)), Err(WaitError::TimedOut)));
+        assert!(begun.elapsed() >= timeout && begun.elapsed() < PATIENCE);
+    }
+    pair.b.say(b"there");
+    assert!(matches!(pair.a.endpoint.wait(Some(PATIENCE)), Ok(Event::Message(_))));
+}
+
+/// Pauses of every length from none to longer than anybody spins, in no order.
+fn pause(number: u64) {
+    match pattern(number, 1)[0] {
+        0..=127 => {}
+        byte @ 128..=250 => {
+            let begun = Instant::now();
+            let length = Duration::from_nanos(u64::from(byte - 128) * 1000);
+            while begun.elapsed() < length {
+                std::hint::spin_loop();
+            }
+        }
+        byte => thread::sleep(Duration::from_micros(u64::from(byte - 250) * 60)),
+    }
+}
+
+/// Sends numbered messages with pauses of all lengths between them.
+fn speak(side: &mut Side) {
+    for number in 0..MESSAGES {
+        pause(number);
+        side.say(&number.to_le_bytes());
+    }
+}
+
+/// Poll until there is nothing, arm, sleep on the file descriptor: no message is missed, however it falls in between.
+pub fn no_wake_up_is_lost_in_epoll(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    pair.both(speak, |b| {
+        let mut expected = 0u64;
+        while expected < MESSAGES {
+            if let Some(event) = b.endpoint.poll() {
+                match event {
+                    Event::Message(message) => assert_eq!(message.control(), expected.to_le_bytes()),
+                    other => panic!("{other:?}"),
+                }
+                expected += 1;
+            } else if b.endpoint.arm() {
+                sleep_on(b, expected);
+            }
+        }
+    });
+}
+
+/// Sleeps until the endpoint's file descriptor is readable.
+fn sleep_on(side: &Side, expected: u64) {
+    let file = side.endpoint.as_fd();
+    let mut polled = [PollFd::new(&file, PollFlags::IN)];
+    let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+    let woken = poll(&mut polled, Some(&timeout)).expect("poll");
+    assert!(woken == 1, "nobody rang for message {expected}");
+}
+
+/// The same through tokio.
+pub fn no_wake_up_is_lost_in_tokio(join: &impl Join) {
+    let pair = join.pair(config(), config());
+    let (mut a, b) = (pair.a, pair.b);
+    let speaker = thread::spawn(move || {
+        speak(&mut a);
+        a
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+    runtime.block_on(async move {
+        let mut endpoint = cutthrough::AsyncEndpoint::new(b.endpoint).expect("an endpoint in a runtime");
+        for expected in 0..MESSAGES {
+            match endpoint.next().await.expect("an event") {
+                Event::Message(message) => assert_eq!(message.control(), expected.to_le_bytes()),
+                other => panic!("{other:?}"),
+            }
+        }
+    });
+    drop(speaker.join().expect("the speaker"));
+}
+
+/// A wait in the middle of a payload does not use up the wake-ups of the endpoint: waiting for ever afterwards works.
+pub fn no_wake_up_is_lost_by_a_wait_in_between(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    pair.both(
+        |a| {
+            for number in 0..200u64 {
+                // Armed by a wait that ends without an event; then a send that sleeps in the middle.
+                let _ = a.endpoint.wait(Some(Duration::from_micros(300)));
+                a.send_copy(b"large", &pattern(number, 300_000), None);
+                assert_eq!(a.message().control(), b"done");
+            }
+        },
+        |b| {
+            for number in 0..200u64 {
+                let mut message = b.message();
+                thread::sleep(Duration::from_micros(300));
+                b.read_checked(&mut message, number);
+                thread::sleep(Duration::from_micros(400));
+                b.say(b"done");
+            }
+        },
+    );
+}
+
+/// A sleeper that waits for its pages is woken by their release, and not before there is something to wake it for.
+pub fn returned_pages_wake_a_sleeper(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    pair.both(
+        |a| {
+            for cookie in 0..100 {
+                let page = a.endpoint.page(a.channel, 4096).expect("a page");
+                a.endpoint.outgoing(a.channel).expect("a slot").attach(page).track(cookie).send().expect("sent");
+                assert_eq!(a.completed(), cookie);
+            }
+        },
+        |b| {
+            for _ in 0..100 {
+                let message = b.message();
+                thread::sleep(Duration::from_micros(300));
+                drop(message);
+                assert!(b.endpoint.poll().is_none());
+            }
+        },
+    );
+    // A page that stays lent does not make its owner ring for ever.
+    let page = pair.a.endpoint.page(pair.a.channel, 4096).expect("a page");
+    pair.a.endpoint.outgoing(pair.a.channel).expect("a slot").attach(page).send().expect("sent");
+    let held = pair.b.message();
+    assert!(pair.b.endpoint.arm() || pair.b.endpoint.poll().is_none());
+    let rung = pair.a.endpoint.counter(Counter::WakesSent);
+    for _ in 0..10_000 {
+        assert!(pair.a.endpoint.poll().is_none());
+    }
+    assert_eq!(pair.a.endpoint.counter(Counter::WakesSent), rung);
+    drop(held);
+}

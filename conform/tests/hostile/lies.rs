@@ -1,0 +1,365 @@
+//! Every single-field lie, and what the victim says to it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use cutthrough::{Breach, Landing, Payload, Refused, SendError, Token};
+use cutthrough_wire::layout::Line;
+use cutthrough_wire::run::Run;
+use cutthrough_wire::slot::Kind;
+use cutthrough_wire::token::Place;
+use rustix::net::{SendFlags, send};
+
+use crate::liar::{Liar, Victim, breach};
+
+/// A lie: what the liar does, and what the victim does meanwhile.
+type Lie = fn(&mut Liar, &mut Victim);
+
+/// Tells each lie to a victim, which has to close the channel for that reason, count it, and go on.
+fn tell(lies: &[(&str, Breach, Lie)]) {
+    let mut victim = Victim::open();
+    for (round, (name, reason, lie)) in (0..).zip(lies) {
+        let mut liar = Liar::join(&mut victim);
+        let before = victim.endpoint.counter(reason.counter());
+        eprintln!("{name}");
+        lie(&mut liar, &mut victim);
+        assert_eq!(breach(victim.closed()), Some(*reason), "{name}");
+        assert_eq!(victim.endpoint.counter(reason.counter()), before + 1, "{name}: counted");
+        assert!(matches!(victim.endpoint.send(liar.channel, b""), Err(SendError::Closed(_))), "{name}");
+        victim.honest_channel_works(round);
+    }
+}
+
+/// A run of pages as a word.
+const fn run(first: u32, count: u32, id: u16) -> u64 {
+    Run { first, count, id }.to_word()
+}
+
+/// The victim sends private memory to the liar, which may end in an error.
+fn send_copy(liar: &Liar, victim: &mut Victim, len: usize) {
+    let payload = vec![1; len];
+    if let Ok(outgoing) = victim.endpoint.outgoing(liar.channel) {
+        let _ = outgoing.attach_copy(&payload).send();
+    }
+}
+
+/// The victim lends so many pages to the liar: the numbers that it has to return.
+fn lend(liar: &Liar, victim: &mut Victim, pages: usize) -> Vec<u64> {
+    let slots = liar.peer.slots(64);
+    (0..pages)
+        .map(|number| {
+            let page = victim.endpoint.page(liar.channel, 4096).expect("a page");
+            victim.endpoint.outgoing(liar.channel).expect("a slot").attach(page).send().expect("sent");
+            cutthrough_segment::ring::Slots::slot(&slots, number).0[3].load(Ordering::Acquire)
+        })
+        .collect()
+}
+
+/// The liar stages a payload of 1 MiB of which nothing has come, and the victim reads what is there.
+fn read_some(liar: &mut Liar, victim: &mut Victim, staged: &[u64]) {
+    liar.say(Kind::Staged, 0, 1 << 20, 0, 0);
+    let mut message = victim.message();
+    let mut bytes = vec![0; 1 << 20];
+    for position in staged {
+        liar.own.set(Line::Staged, *position);
+        let _ = victim.endpoint.read_some(&mut message, &mut bytes);
+    }
+}
+
+#[test]
+fn counters_that_cannot_be_true() {
+    tell(&[
+        ("consumed before anything was sent", Breach::Index, |liar, _| liar.own.set(Line::Consumed, 1)),
+        ("consumed at the end of all numbers", Breach::Index, |liar, _| liar.own.set(Line::Consumed, u64::MAX)),
+        ("consumed backwards", Breach::Index, |liar, victim| {
+            for _ in 0..64 {
+                victim.endpoint.send(liar.channel, b"").expect("room");
+            }
+            liar.own.set(Line::Consumed, 40);
+            victim.endpoint.send(liar.channel, b"").expect("room again");
+            liar.own.set(Line::Consumed, 39);
+        }),
+        ("posted more than the ring holds", Breach::Index, |liar, victim| {
+            liar.own.set(Line::Posted, 4097);
+            send_copy(liar, victim, 10);
+        }),
+        ("posted without end", Breach::Index, |liar, victim| {
+            liar.own.set(Line::Posted, u64::MAX);
+            send_copy(liar, victim, 10);
+        }),
+        ("posted backwards", Breach::Index, |liar, victim| {
+            liar.own.free()[0].store(run(0, 1, 0), Ordering::Relaxed);
+            liar.own.free()[1].store(run(1, 1, 1), Ordering::Relaxed);
+            liar.own.set(Line::Posted, 2);
+            send_copy(liar, victim, 8192);
+            liar.own.set(Line::Posted, 1);
+            send_copy(liar, victim, 10);
+        }),
+        ("taken before anything was posted", Breach::Index, |liar, victim| {
+            liar.own.set(Line::Taken, 1);
+            assert!(victim.endpoint.post(liar.channel, 4096, 1).is_err());
+        }),
+        ("returned more than the ring holds", Breach::Index, |liar, victim| {
+            lend(liar, victim, 1);
+            liar.own.set(Line::Returned, 4097);
+        }),
+        ("returned backwards", Breach::Index, |liar, victim| {
+            let lent = lend(liar, victim, 2);
+            liar.own.returns()[0].store(lent[0], Ordering::Relaxed);
+            liar.own.set(Line::Returned, 1);
+            while victim.endpoint.counter(cutthrough::Counter::PagesReturned) == 0 {
+                assert!(victim.endpoint.poll().is_none());
+            }
+            liar.own.set(Line::Returned, 0);
+        }),
+        ("reclaimed what was not returned", Breach::Index, |liar, victim| {
+            liar.own.set(Line::Reclaimed, u64::MAX);
+            for number in 0..4097 {
+                liar.say(Kind::Reference, 1, 1, run(0, 1, 0), number);
+                drop(victim.message());
+                assert!(number == 4096 || victim.endpoint.poll().is_none());
+            }
+        }),
+    ]);
+}
+
+#[test]
+fn progress_that_cannot_be_true() {
+    tell(&[
+        ("staged beyond the ring", Breach::Progress, |liar, victim| read_some(liar, victim, &[(64 << 10) + 1])),
+        ("staged without end", Breach::Progress, |liar, victim| read_some(liar, victim, &[u64::MAX])),
+        ("staged backwards", Breach::Progress, |liar, victim| read_some(liar, victim, &[1000, 999])),
+        ("announced more than the payload", Breach::Progress, |liar, _| liar.say(Kind::Staged, 0, 10, 11, 0)),
+        ("announced more than the ring", Breach::Progress, |liar, _| {
+            liar.say(Kind::Staged, 0, 1 << 20, (64 << 10) + 1, 0);
+        }),
+        ("drained what was not staged", Breach::Progress, |liar, victim| {
+            liar.own.set(Line::Drained, 1);
+            send_copy(liar, victim, 100_000);
+        }),
+        ("drained without end", Breach::Progress, |liar, victim| {
+            liar.own.set(Line::Drained, u64::MAX);
+            send_copy(liar, victim, 100_000);
+        }),
+        ("drained backwards", Breach::Progress, |liar, victim| {
+            send_copy(liar, victim, 1000);
+            liar.own.set(Line::Drained, 1000);
+            send_copy(liar, victim, 65_000);
+            liar.own.set(Line::Drained, 999);
+            send_copy(liar, victim, 1000);
+        }),
+    ]);
+}
+
+#[test]
+fn descriptors_that_make_no_sense() {
+    tell(&[
+        ("a kind without meaning", Breach::Descriptor, |liar, _| liar.publish([77 << 8, 0, 0])),
+        ("the last kind", Breach::Descriptor, |liar, _| liar.publish([255 << 8, 0, 0])),
+        ("a control message that does not fit", Breach::Length, |liar, _| liar.publish([97, 0, 0])),
+        ("the longest control message", Breach::Length, |liar, _| liar.publish([255, 0, 0])),
+        ("a payload above 1 GiB", Breach::Length, |liar, _| liar.publish([4 << 8 | ((1 << 30) + 1) << 32, 0, 0])),
+        ("the longest payload", Breach::Length, |liar, _| liar.publish([1 << 8 | 1 << 16 | 0xffff_ffff << 32, 0, 0])),
+        ("a control message with payload", Breach::Descriptor, |liar, _| liar.say(Kind::Control, 0, 1, 0, 0)),
+        ("a control message with runs", Breach::Descriptor, |liar, _| liar.say(Kind::Control, 1, 0, 0, 0)),
+        ("a reference to no runs", Breach::Descriptor, |liar, _| liar.say(Kind::Reference, 0, 1, 0, 0)),
+        ("a put into no runs", Breach::Descriptor, |liar, _| liar.say(Kind::Put, 0, 1, 0, 0)),
+        ("a fetch from no runs", Breach::Descriptor, |liar, _| liar.say(Kind::GetToken, 0, 1, 0, 0)),
+        ("a staged payload with runs", Breach::Descriptor, |liar, _| liar.say(Kind::Staged, 1, 1, 0, 0)),
+        ("a dropped payload with runs", Breach::Descriptor, |liar, _| liar.say(Kind::Dropped, 1, 1, 0, 0)),
+        ("a put by token with runs", Breach::Descriptor, |liar, _| liar.say(Kind::PutToken, 1, 1, 0, 0)),
+        ("a list longer than its ring", Breach::Index, |liar, _| liar.say(Kind::Reference, 5000, 1, 0, 0)),
+        ("the longest list", Breach::Index, |liar, _| liar.say(Kind::GetToken, u16::MAX, 1, 0, 0)),
+    ]);
+}
+
+#[test]
+fn pages_that_were_not_given() {
+    tell(&[
+        ("a reference beyond the pool", Breach::Page, |liar, _| liar.say(Kind::Reference, 1, 1, run(256, 1, 0), 0)),
+        ("a reference across its end", Breach::Page, |liar, _| liar.say(Kind::Reference, 1, 1, run(255, 2, 0), 0)),
+        ("a reference to no pages", Breach::Page, |liar, _| liar.say(Kind::Reference, 1, 0, run(0, 0, 0), 0)),
+        ("the largest run", Breach::Page, |liar, _| liar.say(Kind::Reference, 1, 1, u64::MAX, 0)),
+        ("a payload longer than its pages", Breach::Length, |liar, _| {
+            liar.say(Kind::Reference, 1, 4097, run(0, 1, 0), 0);
+        }),
+        ("a bad run in a list", Breach::Page, |liar, _| {
+            liar.own.runs()[0].store(run(0, 1, 0), Ordering::Relaxed);
+            liar.own.runs()[1].store(run(300, 1, 0), Ordering::Relaxed);
+            liar.say(Kind::Reference, 2, 8192, 0, 0);
+        }),
+        ("a bad run to fetch from", Breach::Page, |liar, _| {
+            liar.own.runs()[2].store(run(256, 1, 0), Ordering::Relaxed);
+            liar.say(Kind::GetToken, 1, 10, 0, 0);
+        }),
+        ("a put into a run that was never posted", Breach::Page, |liar, _| liar.say(Kind::Put, 1, 1, run(0, 1, 0), 0)),
+        ("a put into a run twice", Breach::Page, |liar, victim| {
+            assert_eq!(victim.endpoint.post(liar.channel, 4096, 1), Ok(1));
+            liar.say(Kind::Put, 1, 1, run(0, 1, 0), 0);
+            let held = victim.message();
+            liar.say(Kind::Put, 1, 1, run(0, 1, 0), 0);
+            victim.forget(held);
+        }),
+        ("a put longer than its run", Breach::Length, |liar, victim| {
+            assert_eq!(victim.endpoint.post(liar.channel, 4096, 1), Ok(1));
+            liar.say(Kind::Put, 1, 4097, run(0, 256, 0), 0);
+        }),
+        ("a posted run beyond the landing memory", Breach::Page, |liar, victim| {
+            liar.own.free()[0].store(run(255, 2, 0), Ordering::Relaxed);
+            liar.own.set(Line::Posted, 1);
+            send_copy(liar, victim, 10);
+        }),
+        ("a posted run of no pages", Breach::Page, |liar, victim| {
+            liar.own.free()[0].store(run(0, 0, 0), Ordering::Relaxed);
+            liar.own.set(Line::Posted, 1);
+            send_copy(liar, victim, 10);
+        }),
+        ("a granted place beyond the landing memory", Breach::Page, |liar, victim| {
+            liar.own.set_token(3, 99, Place::Pages { first: 256, count: 1 });
+            let token = Token { index: 3, key: 99 };
+            let outgoing = victim.endpoint.outgoing(liar.channel).expect("a slot");
+            assert!(outgoing.attach_copy(b"payload").to(token).send().is_err());
+        }),
+    ]);
+}
+
+#[test]
+fn lends_and_tokens_that_are_not() {
+    tell(&[
+        ("the return of a number that is not lent", Breach::Lend, |liar, victim| {
+            lend(liar, victim, 1);
+            liar.own.returns()[0].store(77, Ordering::Relaxed);
+            liar.own.set(Line::Returned, 1);
+        }),
+        ("the return of an older lend", Breach::Lend, |liar, victim| {
+            let lent = lend(liar, victim, 1);
+            liar.own.returns()[0].store(lent[0] ^ 1 << 32, Ordering::Relaxed);
+            liar.own.set(Line::Returned, 1);
+        }),
+        ("a double return", Breach::Lend, |liar, victim| {
+            let lent = lend(liar, victim, 2);
+            liar.own.returns()[0].store(lent[0], Ordering::Relaxed);
+            liar.own.returns()[1].store(lent[0], Ordering::Relaxed);
+            liar.own.set(Line::Returned, 2);
+        }),
+        ("a put to a token of private memory", Breach::Descriptor, |liar, victim| {
+            let token = victim.endpoint.grant(liar.channel, Landing::Buffer(vec![0; 10])).expect("a token");
+            liar.say(Kind::PutToken, 0, 1, token.index.into(), token.key);
+        }),
+        ("a staged payload to a token of pages", Breach::Descriptor, |liar, victim| {
+            let token = victim.endpoint.grant(liar.channel, Landing::Pages(10)).expect("a token");
+            liar.say(Kind::StagedToken, 0, 1, u64::from(token.index) << 32, token.key);
+        }),
+        ("a put longer than its token's pages", Breach::Length, |liar, victim| {
+            let token = victim.endpoint.grant(liar.channel, Landing::Pages(4096)).expect("a token");
+            liar.say(Kind::PutToken, 0, 4097, token.index.into(), token.key);
+        }),
+    ]);
+}
+
+#[test]
+fn tokens_that_are_not_good_drop_the_payload_alone() {
+    let mut victim = Victim::open();
+    let mut liar = Liar::join(&mut victim);
+    let kept = victim.endpoint.grant(liar.channel, Landing::Buffer(vec![9; 10])).expect("a token");
+    let dropped = |victim: &mut Victim, why: Refused| match victim.message().payload() {
+        Payload::Dropped(reason) => assert_eq!(*reason, why),
+        other => panic!("{other:?}"),
+    };
+    liar.say(Kind::PutToken, 0, 1, u64::MAX, u64::MAX);
+    dropped(&mut victim, Refused::Wrong);
+    liar.say(Kind::StagedToken, 0, 0, u64::from(kept.index) << 32, kept.key ^ 1);
+    dropped(&mut victim, Refused::Wrong);
+    liar.say(Kind::Dropped, 0, 1 << 30, u64::MAX, 0);
+    dropped(&mut victim, Refused::Wrong);
+    liar.say(Kind::StagedToken, 0, 1 << 30, u64::from(kept.index) << 32, kept.key);
+    dropped(&mut victim, Refused::TooLong);
+    let untouched = victim.endpoint.revoke(liar.channel, kept);
+    assert_eq!(untouched, Ok(Landing::Buffer(vec![9; 10])));
+}
+
+#[test]
+fn stamps_that_are_not_due_are_never_there() {
+    let mut victim = Victim::open();
+    let liar = Liar::join(&mut victim);
+    for (place, slot) in liar.slots.iter().enumerate() {
+        slot.0[0].store(if place == 0 { u64::MAX } else { 5000 }, Ordering::Release);
+    }
+    victim.honest_channel_works(1);
+    assert!(victim.endpoint.poll().is_none());
+}
+
+#[test]
+fn an_absurd_minpulse_does_no_harm() {
+    let mut victim = Victim::open();
+    for minpulse in [1, u64::MAX, 1 << 40] {
+        let mut liar = Liar::join(&mut victim);
+        let channel = liar.channel;
+        liar.own.set_minpulse(minpulse);
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    liar.take();
+                    thread::yield_now();
+                }
+            });
+            let payload = vec![3; 1 << 20];
+            let outgoing = victim.endpoint.outgoing(channel).expect("a slot");
+            let sent = outgoing.attach_copy(&payload).send();
+            done.store(true, Ordering::Relaxed);
+            sent.expect("sent");
+        });
+        victim.honest_channel_works(minpulse);
+    }
+}
+
+#[test]
+fn a_flood_of_rings_does_no_harm() {
+    let mut victim = Victim::open();
+    let liar = Liar::join(&mut victim);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for _ in 0..1000 {
+                    let _ = send(&liar.socket, b"ring", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+                }
+            }
+        });
+        for round in 0..2000 {
+            victim.honest_channel_works(round);
+            if victim.endpoint.arm() {
+                assert!(victim.endpoint.poll().is_none());
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_peer_that_stops_moving_ends_by_the_deadline() {
+    let mut victim = Victim::open();
+    let mut liar = Liar::join(&mut victim);
+    let begun = std::time::Instant::now();
+    send_copy(&liar, &mut victim, 1 << 20);
+    assert_eq!(victim.closed(), cutthrough::CloseReason::Stalled);
+    // One that goes on talking is not listened to any longer.
+    liar = Liar::join(&mut victim);
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                liar.publish([0, 0, 0]);
+            }
+        });
+        let outcome = victim.endpoint.outgoing(victim.endpoint.channels().last().expect("the liar"));
+        let sent = outcome.expect("a slot").attach_copy(&vec![1; 1 << 20]).send();
+        let reason = victim.closed();
+        done.store(true, Ordering::Relaxed);
+        assert!(sent.is_err());
+        assert!(matches!(reason, cutthrough::CloseReason::Stalled | cutthrough::CloseReason::Breach(_)), "{reason}");
+    });
+    assert!(begun.elapsed() < crate::liar::PATIENCE);
+    victim.honest_channel_works(0);
+}

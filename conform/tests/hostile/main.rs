@@ -1,0 +1,8 @@
+//! A peer that does the handshake and then lies, against a victim that also has a channel to somebody honest.
+//!
+//! Each lie ends in the end of that one channel, with the right reason, counted; the honest channel goes on.
+
+mod hello;
+mod liar;
+mod lies;
+mod scribble;

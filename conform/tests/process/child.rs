@@ -1,0 +1,177 @@
+//! The other side: this program, started again with a part to play.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use cutthrough::{Channel, Config, Endpoint, Event, Incoming};
+
+/// Says which part to play.
+const PART: &str = "CONFORM_PART";
+/// Says where the two sides meet.
+const ADDRESS: &str = "CONFORM_ADDRESS";
+/// Nothing may take longer.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Settings of both sides.
+pub(crate) fn config() -> Config {
+    Config { staging_bytes: 64 << 10, deadline: Duration::from_secs(5), ..Config::default() }
+}
+
+/// A process that plays a part; killed when dropped.
+pub(crate) struct Other {
+    pub(crate) process: Child,
+    said: BufReader<std::process::ChildStdout>,
+}
+
+impl Other {
+    /// Prepares the part, for those who have to change more of the process.
+    pub(crate) fn command(part: &str, address: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "other_side", "--nocapture", "--test-threads=1"]);
+        command.env(PART, part).env(ADDRESS, address).env("RUST_BACKTRACE", "0");
+        command.stdout(Stdio::piped()).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts the part.
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut process = command.spawn().expect("another process");
+        let said = BufReader::new(process.stdout.take().expect("its output"));
+        Self { process, said }
+    }
+
+    /// Starts the part, and waits until it says that it is ready.
+    pub(crate) fn ready(part: &str, address: &str) -> Self {
+        let mut other = Self::start(Self::command(part, address));
+        assert_eq!(other.says(), "ready");
+        other
+    }
+
+    /// What it says next. Lines of the test harness are passed over.
+    pub(crate) fn says(&mut self) -> String {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            assert!(self.said.read_line(&mut line).expect("its output") > 0, "it ended without a word");
+            if let Some((_, word)) = line.split_once("SAYS ") {
+                return word.trim_end().to_owned();
+            }
+        }
+    }
+
+    /// Its process number.
+    pub(crate) fn number(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.process)
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A folder of its own for each test, gone afterwards.
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static FOLDERS: AtomicU32 = AtomicU32::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("cutthrough-process-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).expect("a folder");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("its mode");
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("shm:{}", self.0.join("name.sock").display())
+    }
+
+    /// What lies in it.
+    pub(crate) fn files(&self) -> Vec<std::ffi::OsString> {
+        std::fs::read_dir(&self.0).expect("the folder").map(|entry| entry.expect("an entry").file_name()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Says a word to the process that started this one.
+fn say(word: &str) {
+    // The harness writes the test's name without a line end before.
+    println!("SAYS {word}");
+    let _ = std::io::stdout().flush();
+}
+
+/// Plays the part that this process was started for, if it was.
+pub(crate) fn run() {
+    let (Ok(part), Ok(address)) = (std::env::var(PART), std::env::var(ADDRESS)) else { return };
+    match part.as_str() {
+        "listen" | "listen-send" | "listen-hold" => {
+            let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+            endpoint.listen(&address).expect("the name");
+            say("ready");
+            let channel = loop {
+                if let Event::Opened(channel) = endpoint.wait(None).expect("a caller") {
+                    break channel;
+                }
+            };
+            play(&mut endpoint, channel, part.trim_start_matches("listen"));
+        }
+        "connect" | "connect-send" | "connect-hold" => {
+            let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+            let channel = endpoint.connect(&address, PATIENCE).expect("a channel");
+            say("ready");
+            play(&mut endpoint, channel, part.trim_start_matches("connect"));
+        }
+        "try-listen" => {
+            let listened = Endpoint::open(config()).expect("an endpoint").listen(&address);
+            say(&listened.map_or_else(|error| error.to_string(), |()| "listening".to_owned()));
+        }
+        "try-connect" => {
+            let connected = Endpoint::open(config()).expect("an endpoint").connect(&address, PATIENCE);
+            say(&connected.map_or_else(|error| error.to_string(), |_| "connected".to_owned()));
+        }
+        "few-files" => crate::limits::few_files(&address, say),
+        "little-memory" => crate::limits::little_memory(&address, say),
+        other => panic!("no such part: {other}"),
+    }
+}
+
+/// Plays until it is killed: takes what comes and reads it, sends without end, or holds what it gets.
+fn play(endpoint: &mut Endpoint, channel: Channel, how: &str) {
+    let payload = vec![5; 8 << 20];
+    let mut bytes = vec![0; 8 << 20];
+    let mut held: Vec<Incoming> = Vec::new();
+    loop {
+        if how == "-send" {
+            let Ok(outgoing) = endpoint.outgoing(channel) else { return };
+            if outgoing.attach_copy(&payload).send().is_err() {
+                return;
+            }
+            continue;
+        }
+        match endpoint.wait(None).expect("an event") {
+            Event::Message(message) if how == "-hold" => held.push(message),
+            Event::Message(mut message) => {
+                if message.payload_len() > 0 && endpoint.read(&mut message, &mut bytes).is_err() {
+                    return;
+                }
+            }
+            Event::Closed(..) => return,
+            Event::Opened(_) | Event::Completed(_) => {}
+        }
+    }
+}

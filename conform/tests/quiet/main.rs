@@ -1,0 +1,172 @@
+//! What does not happen: system calls and allocations on the path of a 64-byte message, work in an idle endpoint.
+//!
+//! Counts, never timings. Each test looks at this whole process, so they run one at a time. (A lock that is taken shows
+//! as a system call only where it is contended; that there is none on the path is a matter of reading it.)
+
+mod allocations;
+#[cfg(target_arch = "x86_64")]
+mod dispatch;
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use cutthrough::{Channel, Config, Counter, Endpoint, Event, WaitError};
+use cutthrough_conform::join::connect;
+use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Only one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Round trips that are counted.
+const ROUND_TRIPS: u64 = 10_000;
+
+/// Two joined endpoints with default settings.
+fn pair() -> [(Endpoint, Channel); 2] {
+    let address = format!("shm:{}/cutthrough-quiet-{}.sock", std::env::temp_dir().display(), std::process::id());
+    let mut a = Endpoint::open(Config::default()).expect("an endpoint");
+    let mut b = Endpoint::open(Config::default()).expect("an endpoint");
+    b.listen(&address).expect("a free name");
+    let (at_a, at_b) = connect(&mut a, &mut b, &address);
+    [(a, at_a), (b, at_b)]
+}
+
+/// A 64-byte message from one endpoint to the other, both polled by this thread.
+fn pass(from: &mut (Endpoint, Channel), to: &mut (Endpoint, Channel), number: u64) {
+    let mut control = [0; 64];
+    control[..8].copy_from_slice(&number.to_le_bytes());
+    from.0.send(from.1, &control).expect("room");
+    loop {
+        if let Some(Event::Message(message)) = to.0.poll() {
+            assert_eq!(message.control(), control);
+            return;
+        }
+    }
+}
+
+/// Times at which these endpoints did something beside the path: looked after peers, or let others run.
+fn asides(pair: &[(Endpoint, Channel); 2]) -> u64 {
+    let count = |endpoint: &Endpoint| endpoint.counter(Counter::Housekeeping) + endpoint.counter(Counter::Yields);
+    pair.iter().map(|side| count(&side.0)).sum()
+}
+
+#[test]
+fn a_control_message_allocates_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let [mut a, mut b] = pair();
+    let counted = allocations::count(|| {
+        for number in 0..ROUND_TRIPS {
+            pass(&mut a, &mut b, number);
+            pass(&mut b, &mut a, number);
+        }
+    });
+    assert_eq!(counted, 0, "allocations in {ROUND_TRIPS} round trips");
+    assert_eq!(allocations::count(|| drop(std::hint::black_box(Box::new(ROUND_TRIPS)))), 1, "the counter counts");
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_control_message_makes_no_system_call() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut pair = pair();
+    let before = asides(&pair);
+    let mut number = 0;
+    let counted = dispatch::count(ROUND_TRIPS, || {
+        let [a, b] = &mut pair;
+        pass(a, b, number);
+        pass(b, a, number);
+        number += 1;
+    });
+    let Some(counted) = counted else { return eprintln!("SKIPPED: this kernel cannot dispatch system calls to users") };
+    let asides = asides(&pair) - before;
+    assert!(counted <= asides, "{counted} round trips with system calls, and only {asides} reasons for one");
+    assert!(asides < ROUND_TRIPS / 10, "{asides} times beside the path");
+    let ours = dispatch::count(3, || {
+        let _ = rustix::process::getppid();
+    });
+    assert_eq!(ours, Some(3), "the counter counts");
+}
+
+#[test]
+fn an_idle_endpoint_uses_no_processor() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let [mut a, _b] = pair();
+    let before = clock_gettime(ClockId::ThreadCPUTime);
+    assert!(matches!(a.0.wait(Some(Duration::from_secs(5))), Err(WaitError::TimedOut)));
+    let after = clock_gettime(ClockId::ThreadCPUTime);
+    let used = (after.tv_sec - before.tv_sec) * 1_000_000 + (after.tv_nsec - before.tv_nsec) / 1000;
+    assert!(used < 1000, "{used} microseconds of processor time in 5 s of waiting");
+    assert!(a.0.counter(Counter::Sleeps) <= 3, "{} sleeps", a.0.counter(Counter::Sleeps));
+}
+
+#[test]
+fn an_idle_endpoint_has_little_memory() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let heap = allocations::held();
+    let [mut a, b] = pair();
+    assert!(matches!(a.0.wait(Some(Duration::from_millis(100))), Err(WaitError::TimedOut)));
+    let heap = allocations::held() - heap;
+    let shared = resident("cutthrough.");
+    // Two endpoints with a channel each lie in this process.
+    let each = (heap + shared) / 2;
+    assert!(shared > 0, "nothing of ours is mapped");
+    assert!(each <= 1 << 20, "{each} bytes: {heap} of heap and {shared} of shared memory for two");
+    eprintln!("an idle endpoint with one channel: {each} bytes");
+    drop((a, b));
+}
+
+/// Bytes in memory of the mappings whose name contains this.
+fn resident(name: &str) -> i64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("our mappings");
+    let (mut ours, mut kilobytes) = (false, 0);
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some(first) if !first.ends_with(':') => ours = line.contains(name),
+            Some("Rss:") if ours => kilobytes += words.next().and_then(|word| word.parse::<i64>().ok()).unwrap_or(0),
+            _ => {}
+        }
+    }
+    kilobytes * 1024
+}
+
+#[test]
+fn two_spinning_sides_on_one_core_make_progress() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let [mut a, mut b] = pair();
+    let spin = |side: &mut (Endpoint, Channel), first: bool| {
+        let mut core = CpuSet::new();
+        core.set(0);
+        if sched_setaffinity(None, &core).is_err() {
+            eprintln!("SKIPPED: this thread cannot be bound to core 0");
+        }
+        for number in 0..ROUND_TRIPS {
+            if first {
+                side.0.send(side.1, &number.to_le_bytes()).expect("room");
+            }
+            loop {
+                if let Some(Event::Message(message)) = side.0.poll() {
+                    assert_eq!(message.control(), number.to_le_bytes());
+                    break;
+                }
+            }
+            if !first {
+                side.0.send(side.1, &number.to_le_bytes()).expect("room");
+            }
+        }
+    };
+    let done = thread::scope(|scope| {
+        let sides = [scope.spawn(move || spin(&mut a, true)), scope.spawn(move || spin(&mut b, false))];
+        let begun = std::time::Instant::now();
+        while !sides.iter().all(thread::ScopedJoinHandle::is_finished) {
+            if begun.elapsed() > Duration::from_secs(100) {
+                eprintln!("two spinning sides starve each other");
+                std::process::abort();
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        sides.into_iter().all(|side| side.join().is_ok())
+    });
+    assert!(done);
+}
