@@ -115,6 +115,8 @@ struct Caller {
 struct Seat {
     life: u32,
     link: Option<Box<Link>>,
+    /// Why the last channel of this seat ended.
+    ended: Option<CloseReason>,
 }
 
 /// One engine over its channels.
@@ -319,7 +321,8 @@ impl Node {
     #[inline]
     pub fn link(&mut self, channel: Channel) -> Result<(&mut Link, &Stat), SendError> {
         match self.seats.get_mut(channel.index as usize) {
-            Some(Seat { life, link: Some(link) }) if *life == channel.life => Ok((link, &self.stat)),
+            Some(Seat { life, link: Some(link), .. }) if *life == channel.life => Ok((link, &self.stat)),
+            Some(Seat { life, ended: Some(reason), .. }) if *life == channel.life => Err(SendError::Closed(*reason)),
             _ => Err(SendError::Closed(CloseReason::Here)),
         }
     }
@@ -391,15 +394,17 @@ impl Node {
     /// As [`Node::link`].
     #[inline]
     pub fn link_to_wait(&mut self, channel: Channel) -> Result<(&mut Link, &Stat), SendError> {
-        match self.seats.get_mut(channel.index as usize) {
-            Some(Seat { life, link: Some(link) }) if *life == channel.life => {
-                if link.disarm() {
-                    self.awake.push(channel.index as usize);
-                }
-                Ok((link, &self.stat))
+        let (link, stat) = match self.seats.get_mut(channel.index as usize) {
+            Some(Seat { life, link: Some(link), .. }) if *life == channel.life => (link, &self.stat),
+            Some(Seat { life, ended: Some(reason), .. }) if *life == channel.life => {
+                return Err(SendError::Closed(*reason));
             }
-            _ => Err(SendError::Closed(CloseReason::Here)),
+            _ => return Err(SendError::Closed(CloseReason::Here)),
+        };
+        if link.disarm() {
+            self.awake.push(channel.index as usize);
         }
+        Ok((link, stat))
     }
 
     /// Looks at a channel first in the next poll: an operation on it has found that it is ending.
@@ -410,12 +415,13 @@ impl Node {
     /// Closes a channel. What has arrived and was not polled for is thrown away.
     pub fn close(&mut self, channel: Channel) {
         if self.link(channel).is_ok() {
-            self.remove(channel.index);
+            self.remove(channel.index, CloseReason::Here);
         }
     }
 
-    fn remove(&mut self, index: u32) {
+    fn remove(&mut self, index: u32, reason: CloseReason) {
         let Some(mut link) = self.seats[index as usize].link.take() else { return };
+        self.seats[index as usize].ended = Some(reason);
         link.show(&self.stat);
         link.leave();
         let _ = epoll::delete(&self.sleepers, link.socket());
@@ -511,7 +517,7 @@ impl Node {
             CloseReason::Died => self.stat.add(Counter::PeersDied, 1),
             CloseReason::Here | CloseReason::Peer | CloseReason::Stalled => {}
         }
-        self.remove(channel.index);
+        self.remove(channel.index, reason);
         Some(Event::Closed(channel, reason))
     }
 

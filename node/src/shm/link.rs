@@ -303,7 +303,8 @@ impl Link {
         if self.traffic.tidy(&self.own, &self.peer, &mut self.inbox.unread)? || returned > 0 {
             self.wake_peer(stat);
         }
-        self.discard_unread(stat)
+        self.discard_unread(stat)?;
+        self.release_sender(stat)
     }
 
     /// The cookie of a message whose pages may be used again.
@@ -319,6 +320,7 @@ impl Link {
     pub fn untidy(&self, look: u32) -> bool {
         self.traffic.shelf.filled()
             || !self.traffic.completed.is_empty()
+            || self.inbox.waits_for_reader()
             || (self.traffic.lent_messages() > 0 && look.is_multiple_of(LOOKS_PER_RECLAIM))
     }
 

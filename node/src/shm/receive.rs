@@ -38,6 +38,9 @@ use crate::stat::Stat;
 /// Most messages that are taken out of the peer's way while this side waits for it.
 const QUEUE: usize = 1024;
 
+/// Bytes that may lie aside before no further payload is set aside: as much as the longest payload.
+const ASIDE_MAX: u64 = cutthrough_wire::slot::PAYLOAD_MAX;
+
 /// Why a payload could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
@@ -150,6 +153,11 @@ impl Inbox {
     /// Nothing is taken out of the ring any more.
     pub(super) const fn stop(&mut self) {
         self.stuck = true;
+    }
+
+    /// Whether a payload is in the ring whose reader has not said yet where it shall go.
+    pub(super) const fn waits_for_reader(&self) -> bool {
+        matches!(self.front, Some(Front { goes: Goes::Reader, .. }))
     }
 
     fn mark(&mut self) {
@@ -473,8 +481,12 @@ impl Link {
         }
     }
 
-    /// From now on the front goes aside, if it was waiting for its reader.
+    /// From now on the front goes aside, if it was waiting for its reader and not too much lies aside already.
     fn set_aside(&mut self) {
+        let aside: usize = self.inbox.aside.iter().map(|aside| aside.2.len()).sum();
+        if aside as u64 >= ASIDE_MAX {
+            return;
+        }
         if let Some(front) = self.inbox.front.as_mut()
             && matches!(front.goes, Goes::Reader)
         {
@@ -482,6 +494,21 @@ impl Link {
             let rest = usize::try_from(front.len - front.moved).unwrap_or(0);
             front.goes = Goes::Aside(from, vec![0; rest]);
         }
+    }
+
+    /// Sets the front aside if its reader looks for other things while the sender waits for room in the ring: a sender may
+    /// be held by a full queue, but not by a reader that has the payload in its hands and does not read it.
+    pub(super) fn release_sender(&mut self, stat: &Stat) -> Result<(), Breach> {
+        let ring = self.inbox.staging.bytes();
+        let staged = self.peer.get(Line::Staged);
+        let held =
+            |front: &Front| front.len - front.moved > ring && staged.wrapping_sub(front.base + front.moved) > ring / 2;
+        if self.inbox.waits_for_reader() && self.inbox.front.as_ref().is_some_and(held) {
+            self.set_aside();
+            self.pump(stat)?;
+            self.inbox.mark();
+        }
+        Ok(())
     }
 
     /// Throws payloads away whose right was dropped.
