@@ -32,8 +32,7 @@ pub fn a_payload_dropped_unread_is_gone(join: &impl Join) {
     );
 }
 
-/// Payloads that are left unread while others come are set aside, and are whole when they are read, in any order. (They
-/// fit into the staging ring: a longer one holds its sender until somebody reads it.)
+/// Payloads that are left unread while others come are set aside, and are whole when they are read, in any order.
 pub fn a_payload_left_unread_waits(join: &impl Join) {
     let mut pair = join.pair(config(), config());
     pair.both(
@@ -54,6 +53,24 @@ pub fn a_payload_left_unread_waits(join: &impl Join) {
                 assert_eq!(receipt.path, Path::CutThrough);
                 assert!(receipt.copies >= 2, "set aside is one copy more: {}", receipt.copies);
             }
+        },
+    );
+}
+
+/// A payload longer than the ring between the two does not hold its sender, if its reader looks for other things first.
+pub fn a_long_payload_left_unread_does_not_hold_its_sender(join: &impl Join) {
+    const LEN: usize = 4 << 20;
+    let mut pair = join.pair(config(), config());
+    pair.both(
+        |a| {
+            a.send_copy(b"long", &pattern(1, LEN), None);
+            a.say(b"after");
+        },
+        |b| {
+            let mut long = b.message();
+            assert_eq!(long.control(), b"long");
+            assert_eq!(b.message().control(), b"after");
+            b.read_checked(&mut long, 1);
         },
     );
 }

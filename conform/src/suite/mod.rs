@@ -39,6 +39,7 @@ macro_rules! suite {
                 revoking_gives_the_memory_back, the_table_of_tokens_is_bounded, pages_round_up });
         $crate::suite!(@tests $join;
             arriving { a_payload_dropped_unread_is_gone, a_payload_left_unread_waits,
+                a_long_payload_left_unread_does_not_hold_its_sender,
                 control_messages_pass_an_arriving_payload, both_sides_send_at_once, early_notice_only_grows,
                 early_notice_survives_being_set_aside, nothing_overtakes_a_payload_on_its_way });
         $crate::suite!(@tests $join;

@@ -314,6 +314,29 @@ fn an_absurd_minpulse_does_no_harm() {
     }
 }
 
+/// A sender that lies about its part of a shared copy: the receiver copies everything itself, and soon.
+#[test]
+fn a_share_that_is_not_done_is_done_alone() {
+    const LEN: usize = 100_000;
+    let mut victim = Victim::open();
+    for (begun, done) in [(0, u64::MAX), (u64::MAX, u64::MAX), (u64::MAX, 1), (0, 0), (50_000, 60_000)] {
+        let mut liar = Liar::join(&mut victim);
+        let token = victim.endpoint.grant(liar.channel, Landing::Pages(LEN)).expect("a token");
+        let runs = liar.own.runs();
+        for (place, word) in [token.index.into(), token.key, run(0, 25, 0)].into_iter().enumerate() {
+            runs[place].store(word, Ordering::Relaxed);
+        }
+        liar.own.begin_share(Line::ShareSent, 1, begun, done);
+        liar.say(Kind::Share, 1, 100_000, 0, 0);
+        match victim.message().payload() {
+            Payload::Landed(landed) => assert_eq!(landed.to_vec(), vec![0; LEN]),
+            other => panic!("{other:?}"),
+        }
+        victim.endpoint.close(liar.channel);
+        victim.honest_channel_works(begun);
+    }
+}
+
 #[test]
 fn a_flood_of_rings_does_no_harm() {
     let mut victim = Victim::open();
