@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cutthrough_engine::count::{Count as _, Counter};
@@ -14,6 +15,7 @@ use cutthrough_engine::transfer::Trace;
 use cutthrough_engine::turn::Turn;
 use cutthrough_segment::bell::{self, Fence, NAP_MS};
 use cutthrough_segment::map::MapError;
+use cutthrough_segment::page::Waker;
 use cutthrough_wire::layout::{SizeError, Sizes};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -47,8 +49,10 @@ const HEARD: usize = 64;
 
 /// Number of the listening socket among the things that wake a sleeper; hellos follow above it, channels lie below.
 const LISTENER: u64 = 1 << 32;
+/// Number of the waker.
+const WAKER: u64 = LISTENER + 1;
 /// First number of a hello in progress.
-const HELLO: u64 = LISTENER + 1;
+const HELLO: u64 = LISTENER + 2;
 
 /// Why a node could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -138,6 +142,7 @@ pub struct Node {
     sizes: Sizes,
     generation: u64,
     fence: Fence,
+    waker: Arc<Waker>,
     sleepers: OwnedFd,
     listener: Option<Listener>,
     callers: Vec<Caller>,
@@ -156,6 +161,9 @@ impl Node {
         let sizes = config.sizes().map_err(OpenError::Sizes)?;
         let system = |what| move |source| OpenError::System { what, source };
         let sleepers = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll"))?;
+        let waker = Arc::new(Waker::new().map_err(system("eventfd"))?);
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&sleepers, waker.event(), epoll::EventData::new_u64(WAKER), flags).map_err(system("epoll"))?;
         let generation = random().map_err(system("random numbers"))?;
         Ok(Self {
             turn: Turn::new(),
@@ -172,6 +180,7 @@ impl Node {
             sizes,
             generation,
             fence: bell::register(),
+            waker,
             sleepers,
             listener: None,
             callers: Vec::new(),
@@ -293,6 +302,7 @@ impl Node {
             policy: self.config.policy,
             deadline: self.config.deadline,
             fence: self.fence,
+            waker: Arc::clone(&self.waker),
             seed: random()?,
             channel,
         };
@@ -466,6 +476,7 @@ impl Node {
         }
         if self.armed {
             self.armed = false;
+            self.waker.awake();
             let _ = self.hear(0);
         }
         if !self.events.is_empty() {
@@ -588,11 +599,23 @@ impl Node {
             let gone = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
             match data.u64() {
                 LISTENER => self.let_in(),
+                WAKER => self.look_at_shelves(),
                 number if number >= HELLO => self.answer(number),
                 index => self.rung(index, gone),
             }
         }
         Ok(())
+    }
+
+    /// Something was dropped while nobody looked: the channels that it belongs to are looked at next.
+    fn look_at_shelves(&mut self) {
+        for (index, seat) in self.seats.iter_mut().enumerate() {
+            let Some(link) = seat.link.as_mut().filter(|link| link.shelf_filled()) else { continue };
+            if link.disarm() {
+                self.awake.push(index);
+            }
+            self.turn.warm(index);
+        }
     }
 
     /// A channel's socket has something to say: a ring, or the end.
@@ -720,8 +743,12 @@ impl Node {
             bell::heavy_fence(self.fence);
         }
         let ready = |index: &usize| self.seats[*index].link.as_ref().is_some_and(|link| link.ready());
-        if !fresh.iter().any(ready) {
-            return self.events.is_empty();
+        if !fresh.iter().any(ready) && self.events.is_empty() {
+            if self.waker.sleep() {
+                return true;
+            }
+            self.look_at_shelves();
+            return false;
         }
         // Those that are ready are looked at first by the next poll.
         for index in fresh {

@@ -4,8 +4,12 @@
 //! channel clears when it is next used: pages may be dropped on another thread, and after their channel is gone.
 
 use std::ops::{Deref, DerefMut};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 
 use crate::map::Mapping;
 use crate::pool::Pool;
@@ -44,18 +48,79 @@ pub enum Release {
     },
 }
 
+/// Wakes an endpoint that sleeps while something is left on one of its shelves: a payload may be dropped on another
+/// thread, and the peer may be waiting for its pages.
+#[derive(Debug)]
+pub struct Waker {
+    filled: AtomicBool,
+    asleep: AtomicBool,
+    event: OwnedFd,
+}
+
+impl Waker {
+    /// A waker.
+    ///
+    /// # Errors
+    /// If the system gives no event.
+    pub fn new() -> Result<Self, Errno> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { filled: AtomicBool::new(false), asleep: AtomicBool::new(false), event })
+    }
+
+    /// The file descriptor that becomes readable.
+    #[must_use]
+    pub const fn event(&self) -> &OwnedFd {
+        &self.event
+    }
+
+    /// Says that the endpoint is about to sleep. False if something has been left since the last time: then it must look
+    /// at its shelves first.
+    pub fn sleep(&self) -> bool {
+        // SYNC POINT shelf: both sides store, then load, sequentially consistent; at least one sees the other.
+        self.asleep.store(true, Ordering::SeqCst);
+        if !self.filled.swap(false, Ordering::SeqCst) {
+            return true;
+        }
+        self.asleep.store(false, Ordering::SeqCst);
+        false
+    }
+
+    /// Says that the endpoint is awake. The event keeps counting: it is watched for edges, and nobody reads it.
+    pub fn awake(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+
+    fn filled(&self) {
+        // SYNC POINT shelf: see `Waker::sleep`.
+        self.filled.store(true, Ordering::SeqCst);
+        if self.asleep.load(Ordering::SeqCst) {
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
 /// Where dropped values leave what they give back.
 #[derive(Debug, Default)]
 pub struct Shelf {
     filled: AtomicBool,
     items: Mutex<Vec<Release>>,
+    waker: Option<Arc<Waker>>,
 }
 
 impl Shelf {
+    /// An empty shelf of an endpoint that this waker wakes.
+    #[must_use]
+    pub fn new(waker: Arc<Waker>) -> Self {
+        Self { waker: Some(waker), ..Self::default() }
+    }
+
     /// Leaves something.
     pub fn put(&self, item: Release) {
         self.items.lock().unwrap_or_else(PoisonError::into_inner).push(item);
         self.filled.store(true, Ordering::Release);
+        if let Some(waker) = &self.waker {
+            waker.filled();
+        }
     }
 
     /// Whether anything lies here. One load.

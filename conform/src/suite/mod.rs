@@ -48,7 +48,8 @@ macro_rules! suite {
                 a_closed_channel_says_so, a_dropped_endpoint_closes_its_channels });
         $crate::suite!(@tests $join;
             waiting { waiting_ends_in_time, no_wake_up_is_lost_in_epoll, no_wake_up_is_lost_in_tokio,
-                no_wake_up_is_lost_by_a_wait_in_between, returned_pages_wake_a_sleeper });
+                no_wake_up_is_lost_by_a_wait_in_between, returned_pages_wake_a_sleeper,
+                a_payload_dropped_elsewhere_goes_back });
         $crate::suite!(@tests $join; model { any_sequence_of_operations });
     };
     (@tests $join:expr; $module:ident { $($behaviour:ident),+ $(,)? }) => {

@@ -159,3 +159,34 @@ pub fn returned_pages_wake_a_sleeper(join: &impl Join) {
     assert_eq!(pair.a.endpoint.counter(Counter::WakesSent), rung);
     drop(held);
 }
+
+/// A payload that another thread drops while its endpoint sleeps goes back to its sender all the same.
+pub fn a_payload_dropped_elsewhere_goes_back(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    const ROUNDS: u64 = 20;
+    let mut pair = join.pair(config(), config());
+    pair.both(
+        |a| {
+            for cookie in 0..ROUNDS {
+                let page = a.endpoint.page(a.channel, 4096).expect("a page");
+                a.endpoint.outgoing(a.channel).expect("a slot").attach(page).track(cookie).send().expect("sent");
+                assert_eq!(a.completed(), cookie);
+            }
+            a.say(b"all came back");
+        },
+        |b| {
+            thread::scope(|scope| {
+                for _ in 0..ROUNDS {
+                    let message = b.message();
+                    scope.spawn(move || {
+                        thread::sleep(Duration::from_millis(20));
+                        drop(message);
+                    });
+                }
+                assert_eq!(b.message().control(), b"all came back");
+            });
+        },
+    );
+}

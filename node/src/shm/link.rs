@@ -1,6 +1,7 @@
 //! One channel over shared memory: the rings, the pages, the staging rings, and who is on the other side.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cutthrough_engine::adapter::Stage;
@@ -13,6 +14,7 @@ use cutthrough_engine::tune::Tuner;
 use cutthrough_segment::bell::Fence;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{Array, OwnArray};
+use cutthrough_segment::page::Waker;
 use cutthrough_segment::record::{Reader, Writer};
 use cutthrough_segment::ring::{Consumer, Impossible, Producer};
 use cutthrough_segment::stage::Staging;
@@ -128,7 +130,7 @@ pub(super) struct Outbox {
 }
 
 /// What a link needs of its node.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Terms {
     /// Sizes of this side.
     pub sizes: Sizes,
@@ -138,6 +140,8 @@ pub struct Terms {
     pub deadline: Duration,
     /// The fence to use before sleeping.
     pub fence: Fence,
+    /// Wakes the node when a page is dropped while it sleeps.
+    pub waker: Arc<Waker>,
     /// Random number for the keys of tokens.
     pub seed: u64,
     /// The channel's name; its number is its row in the counters.
@@ -163,7 +167,7 @@ impl Link {
                 Staging::new(peer.staging(), u64::from(peer_sizes.staging_bytes)),
                 Reader::new(peer.runs()),
             ),
-            traffic: Traffic::new(&own, &peer, &sizes, &peer_sizes, terms.seed),
+            traffic: Traffic::new(&own, &peer, &sizes, &peer_sizes, terms.seed, &terms.waker),
             outbox: Outbox {
                 staging: Staging::new(own.staging(), u64::from(sizes.staging_bytes)),
                 staged: 0,
@@ -310,6 +314,12 @@ impl Link {
     /// The cookie of a message whose pages may be used again.
     pub fn completed(&mut self) -> Option<u64> {
         self.traffic.completed.pop_front()
+    }
+
+    /// Whether dropped values wait to be given back.
+    #[must_use]
+    pub fn shelf_filled(&self) -> bool {
+        self.traffic.shelf.filled()
     }
 
     /// Whether [`Link::tidy`] and [`Link::completed`] are due: dropped values wait to be given back, completions to be

@@ -7,7 +7,7 @@ use cutthrough_engine::check::{self, Breach};
 use cutthrough_engine::token::Tokens;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{Array, Mapping, OwnArray};
-use cutthrough_segment::page::{Ground, Pages, Release, Runs, Shelf};
+use cutthrough_segment::page::{Ground, Pages, Release, Runs, Shelf, Waker};
 use cutthrough_segment::pool::Pool;
 use cutthrough_segment::record::{Reader, Writer};
 use cutthrough_segment::ring::Impossible;
@@ -73,8 +73,15 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    pub(crate) fn new(own: &Own, peer: &Peer, sizes: &Sizes, peer_sizes: &Sizes, seed: u64) -> Self {
-        let shelf = Arc::new(Shelf::default());
+    pub(crate) fn new(
+        own: &Own,
+        peer: &Peer,
+        sizes: &Sizes,
+        peer_sizes: &Sizes,
+        seed: u64,
+        waker: &Arc<Waker>,
+    ) -> Self {
+        let shelf = Arc::new(Shelf::new(Arc::clone(waker)));
         Self {
             pages: Pages::new(Ground::new(own.pool(), sizes.page_bytes, Arc::clone(&shelf)), sizes.pool_pages),
             shelf: Arc::clone(&shelf),
