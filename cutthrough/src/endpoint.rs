@@ -66,15 +66,15 @@ impl Endpoint {
         self.node.wait(timeout)
     }
 
-    /// Prepares to sleep on the endpoint's file descriptor ([`AsFd`]; readable means: poll). False if there is something
-    /// to poll for already. The order that loses no wake-up: poll until there is nothing, arm, sleep only if this says
-    /// true.
+    /// Prepares to sleep on the endpoint's file descriptor ([`AsFd`]; readable means: poll). False if there is
+    /// something to poll for already. The order that loses no wake-up: poll until there is nothing, arm, sleep only if
+    /// this says true.
     pub fn arm(&mut self) -> bool {
         self.node.arm()
     }
 
-    /// Sends a control message of up to 96 bytes without payload. Never waits, and makes no system call (unless the peer
-    /// sleeps), takes no lock and allocates nothing.
+    /// Sends a control message of up to 96 bytes without payload. Never waits, and makes no system call (unless the
+    /// peer sleeps), takes no lock and allocates nothing.
     ///
     /// # Errors
     /// [`SendError::Full`] if the receiver is behind: poll, then try again.
@@ -105,9 +105,9 @@ impl Endpoint {
         link.page(bytes, stat)
     }
 
-    /// Posts up to `count` runs of landing pages, each for `bytes` bytes, into the channel's free queue, and says how many
-    /// were posted. Private payloads of the peer are put there with one copy. A released payload's pages are posted
-    /// again by themselves.
+    /// Posts up to `count` runs of landing pages, each for `bytes` bytes, into the channel's free queue, and says how
+    /// many were posted. Private payloads of the peer are put there with one copy. A released payload's pages are
+    /// posted again by themselves.
     ///
     /// # Errors
     /// [`NoMemory`], if not one could be posted.
@@ -161,8 +161,8 @@ impl Endpoint {
         self.node.read(message, into, trace)
     }
 
-    /// Reads what has arrived of a payload, without waiting: how many bytes at the start of `into` are valid by now. All
-    /// of them have arrived when it says [`Incoming::payload_len`]. The same memory has to be passed each time.
+    /// Reads what has arrived of a payload, without waiting: how many bytes at the start of `into` are valid by now.
+    /// All of them have arrived when it says [`Incoming::payload_len`]. The same memory has to be passed each time.
     ///
     /// # Errors
     /// As [`Endpoint::read`].

@@ -9,8 +9,8 @@ use cutthrough_node::stat::Stat;
 use cutthrough_segment::page::Page;
 use cutthrough_wire::slot::CONTROL_MAX;
 
-/// A borrowed send slot. Write the control message in place, attach a payload, [`send`](Self::send). Dropped unsent, the
-/// slot is free again and attached pages go back to their pool.
+/// A borrowed send slot. Write the control message in place, attach a payload, [`send`](Self::send). Dropped unsent,
+/// the slot is free again and attached pages go back to their pool.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
     link: &'a mut Link,
@@ -34,8 +34,8 @@ impl<'a> Outgoing<'a> {
         self
     }
 
-    /// The first `len` bytes (at most 96) of the slot's control message, to be written in place. What they hold at first
-    /// is left over from earlier messages.
+    /// The first `len` bytes (at most 96) of the slot's control message, to be written in place. What they hold at
+    /// first is left over from earlier messages.
     #[inline]
     pub fn control_mut(&mut self, len: usize) -> &mut [u8] {
         let len = len.min(CONTROL_MAX);
@@ -51,8 +51,8 @@ impl<'a> Outgoing<'a> {
         self
     }
 
-    /// Attaches pages of this channel, which together are the payload, in this order; all but the last are full. No pages
-    /// are no payload.
+    /// Attaches pages of this channel, which together are the payload, in this order; all but the last are full. No
+    /// pages are no payload.
     #[must_use]
     pub fn attach_list(mut self, mut pages: Vec<Page>) -> Self {
         self.cargo.load = match pages.pop() {

@@ -1,10 +1,10 @@
 //! Which of two ways is the faster for a payload of this length, learnt by going both.
 //!
 //! Two processors that share a copy halve its time where memory is the limit, and lengthen it where the payload would
-//! have stayed in one processor's cache. Where the border lies depends on the machine, on what else it does, and on what
-//! the caches hold: so there is no threshold. For each power of two of the length the smoothed time of each way is kept,
-//! the faster way is taken, and now and then the other one is tried: several times in a row, because the first payload
-//! that goes another way finds the caches as the last way has left them, and says nothing.
+//! have stayed in one processor's cache. Where the border lies depends on the machine, on what else it does, and on
+//! what the caches hold: so there is no threshold. For each power of two of the length the smoothed time of each way
+//! is kept, the faster way is taken, and now and then the other one is tried: several times in a row, because the
+//! first payload that goes another way finds the caches as the last way has left them, and says nothing.
 
 /// The two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -72,8 +72,8 @@ struct Track {
     times: StageTimes,
 }
 
-/// What one poll has read of a stage that the adapter has. It holds plain numbers because polls that find nothing are the
-/// most frequent ones, and with options inside they took twice as long.
+/// What one poll has read of a stage that the adapter has. It holds plain numbers because polls that find nothing are
+/// the most frequent ones, and with options inside they took twice as long.
 #[derive(Debug, Clone, Copy)]
 struct Reading {
     stage: Stage,
@@ -115,14 +115,15 @@ impl Transfer {
         }
     }
 
-    /// Says how many bytes the stages downstream find worth a pulse, as far as they are driven by the far side: adaptive
-    /// pulses then report their progress that often. Without it they report as often as this side itself would like.
+    /// Says how many bytes the stages downstream find worth a pulse, as far as they are driven by the far side:
+    /// adaptive pulses then report their progress that often. Without it they report as often as this side itself
+    /// would like.
     pub fn set_downstream_minpulse(&mut self, minpulse: Option<u64>) {
         self.downstream_minpulse = minpulse;
     }
 
-    /// Bounds what the measured cost may demand of a pulse. An adapter whose buffer is small, or whose stages hand over at
-    /// next to no cost, knows that longer ones cannot pay, however its pulses were measured.
+    /// Bounds what the measured cost may demand of a pulse. An adapter whose buffer is small, or whose stages hand
+    /// over at next to no cost, knows that longer ones cannot pay, however its pulses were measured.
     pub fn set_minpulse_max(&mut self, minpulse: u64) {
         self.minpulse_max = minpulse.max(1);
     }

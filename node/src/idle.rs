@@ -1,8 +1,8 @@
 //! What to do with a look that found nothing: look again, let others run, or sleep.
 //!
 //! Spinning is right while the peer runs on another core, and wrong while it waits for this one. Nobody tells which it
-//! is, but a yield does: if it comes back at once, nobody was waiting, and yields become rarer; if it takes long, somebody
-//! else ran, perhaps the peer, and from then on a few looks are enough before the next yield.
+//! is, but a yield does: if it comes back at once, nobody was waiting, and yields become rarer; if it takes long,
+//! somebody else ran, perhaps the peer, and from then on a few looks are enough before the next yield.
 
 use cutthrough_engine::time::Instant;
 

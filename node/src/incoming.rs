@@ -64,8 +64,8 @@ pub enum Payload {
     Dropped(Refused),
 }
 
-/// A message that has arrived. Its slot is free already; its payload is held until this, or the payload taken out of it,
-/// is dropped.
+/// A message that has arrived. Its slot is free already; its payload is held until this, or the payload taken out of
+/// it, is dropped.
 #[derive(Debug)]
 pub struct Incoming {
     control: Control,

@@ -33,7 +33,8 @@ use crate::stat::{Cell, Stat};
 
 /// Polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 1 << 10;
-/// Nanoseconds between two rounds of housekeeping while polling: who has come, who has gone. Sleepers hear of it at once.
+/// Nanoseconds between two rounds of housekeeping while polling: who has come, who has gone. Sleepers hear of it at
+/// once.
 const HOUSE_NS: u64 = 20_000_000;
 /// Nanoseconds that a peer may take to say hello.
 const HELLO_NS: u64 = 1_000_000_000;
@@ -397,8 +398,8 @@ impl Node {
         Ok(read.valid)
     }
 
-    /// As [`Node::link`], for operations that may wait for the peer in the middle: such a wait takes the channel's rings
-    /// off its socket, so the channel is not armed afterwards and has to be looked at before the next sleep.
+    /// As [`Node::link`], for operations that may wait for the peer in the middle: such a wait takes the channel's
+    /// rings off its socket, so the channel is not armed afterwards and has to be looked at before the next sleep.
     ///
     /// # Errors
     /// As [`Node::link`].
@@ -448,7 +449,7 @@ impl Node {
     }
 
     /// What has happened next, if anything has. Never waits. On the path of a control message there is no system call,
-    /// lock or allocation; every [`HOUSE_NS`] a poll also looks after who has come and gone.
+    /// lock or allocation; every 20 ms a poll also looks after who has come and gone.
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
         self.polls = self.polls.wrapping_add(1);
@@ -729,8 +730,8 @@ impl Node {
         self.hear(longest).map_err(WaitError::System)
     }
 
-    /// Arms every channel, so that peers ring when they publish, and looks once more: true if there was nothing, so that
-    /// the caller may sleep on the node's file descriptor; false if there is something to poll for.
+    /// Arms every channel, so that peers ring when they publish, and looks once more: true if there was nothing, so
+    /// that the caller may sleep on the node's file descriptor; false if there is something to poll for.
     pub fn arm(&mut self) -> bool {
         self.armed = true;
         let fresh = std::mem::take(&mut self.awake);

@@ -30,8 +30,8 @@ const NAME_BYTES: usize = 128;
 const COUNTERS: usize = 64;
 /// Words of a row.
 const ROW: usize = 16;
-/// Rows that are looked at from outside. Whoever owns the file chooses its length, and each look at a word that was never
-/// written costs memory.
+/// Rows that are looked at from outside. Whoever owns the file chooses its length, and each look at a word that was
+/// never written costs memory.
 const ROWS_SEEN: usize = 1 << 16;
 
 /// What a row says of a channel.

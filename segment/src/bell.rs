@@ -7,9 +7,9 @@
 //! sleep anyway, makes every running thread of every registered process execute a fence for it (`membarrier`,
 //! [`heavy_fence`]).
 //!
-//! The armed word has one writer, the receiver, and the socket that wakes it belongs to this one channel: a hostile peer
-//! can neither disarm it for others nor swallow a wake-up of others. (A futex or an event that several peers share could
-//! be reset by any of them; an event of one peer could be made to block whoever rings it.)
+//! The armed word has one writer, the receiver, and the socket that wakes it belongs to this one channel: a hostile
+//! peer can neither disarm it for others nor swallow a wake-up of others. (A futex or an event that several peers
+//! share could be reset by any of them; an event of one peer could be made to block whoever rings it.)
 
 #[cfg(loom)]
 use crate::sync::{Ordering, fence};

@@ -177,9 +177,9 @@ impl Mapping {
             for line in (0..block.len()).step_by(64) {
                 prefetch_write(to.wrapping_add(line));
             }
-            // SAFETY: source is a slice, destination lies within the mapping (checked above); a slice of ordinary memory
-            // cannot overlap a mapping that nobody has a slice of. The other process may read or write these bytes
-            // meanwhile: it sees, or leaves, some mixture, and no reference to them exists here.
+            // SAFETY: source is a slice, destination lies within the mapping (checked above); a slice of ordinary
+            // memory cannot overlap a mapping that nobody has a slice of. The other process may read or write these
+            // bytes meanwhile: it sees, or leaves, some mixture, and no reference to them exists here.
             unsafe { std::ptr::copy_nonoverlapping(block.as_ptr(), to, block.len()) };
         }
     }
@@ -203,7 +203,8 @@ impl Mapping {
         assert!(to.writable, "mapped for reading only");
         let source = from.at(from_offset, bytes);
         let target = to.at(to_offset, bytes);
-        // SAFETY: both ranges lie within their mappings; `copy` allows them to overlap; see `copy_in` for other writers.
+        // SAFETY: both ranges lie within their mappings; `copy` allows them to overlap; see `copy_in` for other
+        // writers.
         unsafe { std::ptr::copy(source, target, bytes) };
     }
 
@@ -286,8 +287,8 @@ impl<T: Shared> Array<T> {
 
     #[inline]
     fn slice(&self) -> &[T] {
-        // SAFETY: within the mapping and aligned (checked when made), alive as long as the mapping that we keep, and any
-        // bytes are valid values of `T: Shared`.
+        // SAFETY: within the mapping and aligned (checked when made), alive as long as the mapping that we keep, and
+        // any bytes are valid values of `T: Shared`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }

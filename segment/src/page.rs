@@ -73,8 +73,8 @@ impl Waker {
         &self.event
     }
 
-    /// Says that the endpoint is about to sleep. False if something has been left since the last time: then it must look
-    /// at its shelves first.
+    /// Says that the endpoint is about to sleep. False if something has been left since the last time: then it must
+    /// look at its shelves first.
     pub fn sleep(&self) -> bool {
         // SYNC POINT shelf: both sides store, then load, sequentially consistent; at least one sees the other.
         self.asleep.store(true, Ordering::SeqCst);

@@ -28,8 +28,8 @@ impl Pool {
         self.lent
     }
 
-    /// First page of a run of `count` pages that nobody has, if there is one. The freed last comes first; neighbours are
-    /// joined only when nothing else fits.
+    /// First page of a run of `count` pages that nobody has, if there is one. The freed last comes first; neighbours
+    /// are joined only when nothing else fits.
     pub fn take(&mut self, count: u32) -> Option<u32> {
         if count == 0 || count > self.pages - self.lent {
             return None;

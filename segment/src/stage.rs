@@ -1,7 +1,7 @@
 //! The staging ring: private payloads are pulsed through it, bytes in the order of their messages.
 //!
-//! Positions count bytes since the channel began. The writer says how far it has put bytes in (`staged`), the reader how
-//! far it has taken them out (`drained`); the ring holds what lies between.
+//! Positions count bytes since the channel began. The writer says how far it has put bytes in (`staged`), the reader
+//! how far it has taken them out (`drained`); the ring holds what lies between.
 
 use std::sync::Arc;
 

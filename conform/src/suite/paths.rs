@@ -127,8 +127,8 @@ pub fn put_by_token(join: &impl Join) {
     }
 }
 
-/// Pages copied into the pages that a token names, by the sender alone or by both sides at the same time, as was found to
-/// be faster: one copy.
+/// Pages copied into the pages that a token names, by the sender alone or by both sides at the same time, as was found
+/// to be faster: one copy.
 pub fn copied_by_token_into_pages(join: &impl Join) {
     if join.skips(Capability::SharedPages) {
         return;

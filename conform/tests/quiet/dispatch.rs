@@ -1,8 +1,8 @@
 //! Counts system calls of this thread, by having the kernel hand them back to it ("syscall user dispatch").
 //!
 //! While the selector says so, a system call is not made; a signal tells of it instead. The handler lets calls through
-//! from then on, makes the one that was asked for, and puts its result where the caller looks for it. So a piece of work
-//! that makes system calls is counted once, however many it makes.
+//! from then on, makes the one that was asked for, and puts its result where the caller looks for it. So a piece of
+//! work that makes system calls is counted once, however many it makes.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

@@ -16,8 +16,8 @@ const LENT_LIMIT: u32 = 8;
 /// Where a payload that carries a token shall land.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Landing {
-    /// In fresh landing pages for so many bytes, rounded up to whole pages: the sender puts the payload there itself (one
-    /// copy).
+    /// In fresh landing pages for so many bytes, rounded up to whole pages: the sender puts the payload there itself
+    /// (one copy).
     Pages(usize),
     /// In this memory, as long as it is: the payload comes through the staging ring (two copies, overlapping), or is
     /// fetched from the sender's pages (one copy).

@@ -323,8 +323,8 @@ impl Link {
     }
 
     /// Whether [`Link::tidy`] and [`Link::completed`] are due: dropped values wait to be given back, completions to be
-    /// told, or the peer has pages of ours and this is one of the looks at which they are asked for. Asking at every look
-    /// would take the counter's line away from the peer just when it writes there.
+    /// told, or the peer has pages of ours and this is one of the looks at which they are asked for. Asking at every
+    /// look would take the counter's line away from the peer just when it writes there.
     #[must_use]
     #[inline]
     pub fn untidy(&self, look: u32) -> bool {

@@ -1,4 +1,5 @@
-//! The adapter for processes on one machine: memory that both map, and a Unix socket that says hello and tells of death.
+//! The adapter for processes on one machine: memory that both map, and a Unix socket that says hello and tells of
+//! death.
 
 pub mod grant;
 pub mod handshake;

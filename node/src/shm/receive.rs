@@ -209,8 +209,8 @@ impl Link {
         }
     }
 
-    /// What has to be looked at before the ring: messages taken out of the way, a payload that goes to its token's place,
-    /// a message that waits behind another's payload.
+    /// What has to be looked at before the ring: messages taken out of the way, a payload that goes to its token's
+    /// place, a message that waits behind another's payload.
     #[cold]
     fn receive_stuck(&mut self, stat: &Stat) -> Result<Option<Incoming>, Breach> {
         if self.disbelieved() {
@@ -496,8 +496,8 @@ impl Link {
         }
     }
 
-    /// Sets the front aside if its reader looks for other things while the sender waits for room in the ring: a sender may
-    /// be held by a full queue, but not by a reader that has the payload in its hands and does not read it.
+    /// Sets the front aside if its reader looks for other things while the sender waits for room in the ring: a sender
+    /// may be held by a full queue, but not by a reader that has the payload in its hands and does not read it.
     pub(super) fn release_sender(&mut self, stat: &Stat) -> Result<(), Breach> {
         let ring = self.inbox.staging.bytes();
         let staged = self.peer.get(Line::Staged);
@@ -705,8 +705,8 @@ impl Link {
         }
     }
 
-    /// While this side waits for the peer to take what it sends, takes what the peer sends out of its way: messages into a
-    /// queue, the front payload aside.
+    /// While this side waits for the peer to take what it sends, takes what the peer sends out of its way: messages
+    /// into a queue, the front payload aside.
     pub(super) fn relieve(&mut self, stat: &Stat) -> Result<(), Breach> {
         if let Some(arrival) = self.pump(stat)? {
             self.inbox.queue.push_back(arrival);

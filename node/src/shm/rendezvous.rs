@@ -1,7 +1,7 @@
 //! How two processes find each other: a Unix socket in a folder that only this user can enter.
 //!
-//! The name belongs to whoever holds the lock on `NAME.lock`. The kernel drops the lock when its holder dies, however it
-//! dies, so a name is never blocked by the dead, and whoever comes along next removes what they left.
+//! The name belongs to whoever holds the lock on `NAME.lock`. The kernel drops the lock when its holder dies, however
+//! it dies, so a name is never blocked by the dead, and whoever comes along next removes what they left.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
@@ -208,8 +208,8 @@ pub fn sweep(folder: &Path) {
     }
 }
 
-/// Removes what a dead process left under one name, if it is dead. False if it may not be dead yet: a dying process hangs
-/// up its sockets before it gives up its locks.
+/// Removes what a dead process left under one name, if it is dead. False if it may not be dead yet: a dying process
+/// hangs up its sockets before it gives up its locks.
 pub fn sweep_name(path: &Path) -> bool {
     let lock_path = path.with_extension("lock");
     let Ok(file) = OpenOptions::new().write(true).open(&lock_path) else { return true };

@@ -1,8 +1,8 @@
 //! Sending: check, choose the path, move the payload, publish the slot, wake the peer.
 //!
 //! The path chooses itself. A payload that lies in pages which the peer can see goes by reference, or is copied by the
-//! receiver to where a token says. A private payload is put straight into pages that a token or the free queue names, and
-//! goes through the staging ring in pulses if there are none.
+//! receiver to where a token says. A private payload is put straight into pages that a token or the free queue names,
+//! and goes through the staging ring in pulses if there are none.
 
 use cutthrough_engine::adapter::{Adapter, Capability, Pulse, Stage};
 use cutthrough_engine::check::{self, Breach};
@@ -230,8 +230,9 @@ impl Link {
         self.chooser.observe(share.len, Way::Alone, clock::now().saturating_since(started));
     }
 
-    /// Both places of a payload that lies in contiguous pages here and shall land in pages there. The token is claimed, as
-    /// in [`Link::put_token`]. `None` if it is not good for that: then the receiver looks at it, and copies alone.
+    /// Both places of a payload that lies in contiguous pages here and shall land in pages there. The token is
+    /// claimed, as in [`Link::put_token`]. `None` if it is not good for that: then the receiver looks at it, and
+    /// copies alone.
     fn share(&mut self, pages: &Sheaf, token: Token, bytes: u32) -> Result<Option<Share>, SendError> {
         let (Sheaf::One(page), Some(Place::Pages { first, count })) = (pages, self.peer.token(token.index, token.key))
         else {
@@ -432,9 +433,9 @@ impl Link {
         Ok(Path::Put)
     }
 
-    /// Through the staging ring, in pulses, while the receiver takes them out at the other end. Waits for room where the
-    /// message is longer than the ring; meanwhile what the peer sends us is taken out of its way, so that two sides that
-    /// send to each other at the same time never wait for each other.
+    /// Through the staging ring, in pulses, while the receiver takes them out at the other end. Waits for room where
+    /// the message is longer than the ring; meanwhile what the peer sends us is taken out of its way, so that two
+    /// sides that send to each other at the same time never wait for each other.
     fn stage(
         &mut self,
         mut header: Header,
@@ -512,9 +513,9 @@ fn downstream(peer: &Peer, len: u64, ring: u64) -> Option<u64> {
     (wanted > 0).then(|| scaled.clamp(256, longest_minpulse(len, ring)))
 }
 
-/// The most that may be demanded of a pulse: so little that both sides work on a message at the same time (four pulses of
-/// two equal stages take 5/8 of store-and-forward, infinitely many 1/2), and that the ring holds several; but not so
-/// little that the hand-over of a cache line shows.
+/// The most that may be demanded of a pulse: so little that both sides work on a message at the same time (four pulses
+/// of two equal stages take 5/8 of store-and-forward, infinitely many 1/2), and that the ring holds several; but not
+/// so little that the hand-over of a cache line shows.
 ///
 /// The measured cost alone is not to be trusted with this: bytes that the other core has just written are slow to read,
 /// which looks like overhead and is none.

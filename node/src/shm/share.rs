@@ -1,10 +1,10 @@
 //! A copy that both sides make at the same time.
 //!
 //! The payload lies in the sender's pages and shall land in pages of the receiver: both see both. The receiver copies
-//! from the front and the sender from the back, chunk by chunk. Each says in its own memory how far it has *begun* before
-//! it copies a chunk, and how far it is *done* after it, and stops where the other has begun. No word has two writers, no
-//! lock is held, and nobody depends on the other: a chunk that both take is copied twice, which does no harm, and a side
-//! whose peer does not come (asleep, slow, dead or lying) copies everything alone.
+//! from the front and the sender from the back, chunk by chunk. Each says in its own memory how far it has *begun*
+//! before it copies a chunk, and how far it is *done* after it, and stops where the other has begun. No word has two
+//! writers, no lock is held, and nobody depends on the other: a chunk that both take is copied twice, which does no
+//! harm, and a side whose peer does not come (asleep, slow, dead or lying) copies everything alone.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::clock;
 /// costs nothing beside the copy.
 const CHUNK: u64 = 16 << 10;
 
-/// How long the receiver waits for the sender's last chunk before it copies it itself, in nanoseconds: some times what a
-/// chunk takes.
+/// How long the receiver waits for the sender's last chunk before it copies it itself, in nanoseconds: some times what
+/// a chunk takes.
 const PATIENCE_NS: u64 = 20_000;
 
 /// The two places of a payload.
@@ -40,8 +40,8 @@ impl Share {
         Mapping::copy_across(&self.from, self.from_offset + start, &self.to, self.to_offset + start, bytes);
     }
 
-    /// The sender's part of message `number` - 1: from the back until it meets the receiver. [`Line::ShareSent`] has been
-    /// begun before the message was published. True if the receiver took a part.
+    /// The sender's part of message `number` - 1: from the back until it meets the receiver. [`Line::ShareSent`] has
+    /// been begun before the message was published. True if the receiver took a part.
     pub(super) fn send(&self, number: u64, own: &Own, peer: &Peer) -> bool {
         let mut end = self.len;
         loop {

@@ -6,9 +6,10 @@
 //! ```
 //!
 //! `DIR` is an empty directory of this run; its last name also begins the names of all shared memory, so that a run
-//! which was killed can be cleaned up. `TOUCH` is `copied` (the sender fills every sample from private memory, the receiver reads it into private memory),
-//! `written` (only filled) or `untouched` (handed over as it is). The client prints, for every size, one JSON object
-//! with half a round trip and one with the rate at which a stream of messages reached the server.
+//! which was killed can be cleaned up. `TOUCH` is `copied` (the sender fills every sample from private memory, the
+//! receiver reads it into private memory), `written` (only filled) or `untouched` (handed over as it is). The client
+//! prints, for every size, one JSON object with half a round trip and one with the rate at which a stream of messages
+//! reached the server.
 
 mod link;
 mod measure;
