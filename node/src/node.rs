@@ -1,34 +1,34 @@
 //! One engine over its channels, polled: whose turn it is, what has arrived, who has come and gone, when to sleep.
 
+mod doors;
+mod sleep;
+
 use std::collections::VecDeque;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cutthrough_engine::count::{Count as _, Counter};
-use cutthrough_engine::hello::Refusal;
 use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_engine::turn::Turn;
-use cutthrough_segment::bell::{self, Fence, NAP_MS};
+use cutthrough_segment::bell::{self, Fence};
 use cutthrough_segment::map::MapError;
 use cutthrough_segment::page::Waker;
 use cutthrough_wire::layout::{SizeError, Sizes};
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, accept_with};
 
 use crate::clock;
 use crate::config::Config;
 use crate::idle::Idle;
 use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
-use crate::shm::handshake::{self, HandshakeError, Heard, Offer};
-use crate::shm::link::{CloseReason, Identity, Link, SendError, Terms};
+use crate::shm::handshake::HandshakeError;
+use crate::shm::link::{CloseReason, Link, SendError};
 use crate::shm::receive::ReadError;
-use crate::shm::rendezvous::{self, AddressError, Listener};
+use crate::shm::rendezvous::{AddressError, Listener};
 use crate::stat::{Cell, Stat};
 
 /// Polls between two looks at the clock.
@@ -60,7 +60,8 @@ const HELLO: u64 = LISTENER + 2;
 pub enum OpenError {
     /// A setting is out of its bounds.
     #[error(
-        "setting out of bounds: {0:?} (slots: power of two 16..65536; page 4K, 8K, 64K or 2M; staging: power of two 64K..1G; pool and landing at most 64G)"
+        "setting out of bounds: {0:?} (slots: power of two 16..65536; page: 4K, 8K, 64K or 2M; \
+         staging: power of two 64K..1G; pool and landing: at most 64G)"
     )]
     Sizes(SizeError),
     /// No shared memory.
@@ -216,113 +217,6 @@ impl Node {
             .zip(0..)
             .filter(|(seat, _)| seat.link.is_some())
             .map(|(seat, index)| Channel { index, life: seat.life })
-    }
-
-    /// Takes a name and listens under it, instead of any name before.
-    ///
-    /// # Errors
-    /// [`AddressError`].
-    pub fn listen(&mut self, address: &str) -> Result<(), AddressError> {
-        let listener = Listener::open(address)?;
-        let flags = epoll::EventFlags::IN;
-        epoll::add(&self.sleepers, listener.socket(), epoll::EventData::new_u64(LISTENER), flags)
-            .map_err(|errno| AddressError::System { path: listener.path().to_owned(), source: errno.into() })?;
-        self.stat.set_name(address);
-        self.listener = Some(listener);
-        Ok(())
-    }
-
-    /// Opens a channel to whoever listens at `address`. Peers of our own are let in meanwhile, so that two nodes, or a
-    /// node with itself, can connect from one thread.
-    ///
-    /// # Errors
-    /// [`ConnectError`].
-    pub fn connect(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
-        let path = rendezvous::socket_path(address)?;
-        let socket = self.reach(&path, timeout)?;
-        let seat = self.take_seat().ok_or(ConnectError::Channels(self.config.channels))?;
-        match self.greet(socket, seat, timeout) {
-            Ok(channel) => {
-                self.reached.push((channel, path));
-                Ok(channel)
-            }
-            Err(error) => {
-                self.free_seats.push(seat);
-                Err(error)
-            }
-        }
-    }
-
-    /// A connection to whoever listens at `path`; waits while too many others wait there.
-    fn reach(&mut self, path: &Path, timeout: Duration) -> Result<OwnedFd, AddressError> {
-        let begun = clock::now();
-        loop {
-            match rendezvous::reach(path) {
-                Err(AddressError::Busy(_)) if Duration::from_nanos(clock::now().saturating_since(begun)) < timeout => {
-                    self.keep_house();
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                reached => return reached,
-            }
-        }
-    }
-
-    fn greet(&mut self, socket: OwnedFd, seat: u32, timeout: Duration) -> Result<Channel, ConnectError> {
-        let offer = Offer::make(self.generation, &self.sizes)?;
-        offer.say(&socket)?;
-        let begun = clock::now();
-        loop {
-            if let Some(heard) = handshake::listen(&socket)? {
-                return self.join(socket, offer, heard, seat).map_err(ConnectError::System);
-            }
-            if Duration::from_nanos(clock::now().saturating_since(begun)) > timeout {
-                return Err(ConnectError::Timeout(timeout));
-            }
-            self.keep_house();
-            let mut polled = [rustix::event::PollFd::new(&socket, rustix::event::PollFlags::IN)];
-            let nap = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-            let _ = rustix::event::poll(&mut polled, Some(&nap));
-        }
-    }
-
-    /// Makes a channel of a finished handshake.
-    fn join(&mut self, socket: OwnedFd, offer: Offer, heard: Heard, seat: u32) -> Result<Channel, Errno> {
-        let credentials = rustix::net::sockopt::socket_peercred(&socket)?;
-        let identity = Identity {
-            process: u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0),
-            user: credentials.uid.as_raw(),
-            generation: heard.greeting.generation,
-        };
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        epoll::add(&self.sleepers, &socket, epoll::EventData::new_u64(u64::from(seat)), flags)?;
-        let place = &mut self.seats[seat as usize];
-        place.life = place.life.wrapping_add(1);
-        let channel = Channel { index: seat, life: place.life };
-        let terms = Terms {
-            sizes: self.sizes,
-            policy: self.config.policy,
-            deadline: self.config.deadline,
-            fence: self.fence,
-            waker: Arc::clone(&self.waker),
-            seed: random()?,
-            channel,
-        };
-        let link = Link::new(socket, offer, heard, identity, &terms);
-        link.show_open(&self.stat);
-        self.seats[seat as usize].link = Some(Box::new(link));
-        self.turn.add(seat as usize);
-        self.stat.add(Counter::ChannelsOpened, 1);
-        self.awake.push(seat as usize);
-        Ok(channel)
-    }
-
-    fn take_seat(&mut self) -> Option<u32> {
-        if let Some(seat) = self.free_seats.pop() {
-            return Some(seat);
-        }
-        let seat = u32::try_from(self.seats.len()).ok().filter(|seat| *seat < self.config.channels)?;
-        self.seats.push(Seat::default());
-        Some(seat)
     }
 
     /// The channel's link and the counters.
@@ -558,12 +452,6 @@ impl Node {
         }
     }
 
-    /// Removes what peers that have ended left of their names, as soon as they are dead for certain.
-    fn sweep(&mut self) {
-        let now = clock::now();
-        self.orphans.retain(|(path, since)| !rendezvous::sweep_name(path) && now.saturating_since(*since) < ORPHAN_NS);
-    }
-
     /// Looks after who has come and gone, and shows the state of the channels.
     fn keep_house(&mut self) {
         self.stat.add(Counter::Housekeeping, 1);
@@ -582,183 +470,6 @@ impl Node {
         self.callers.retain(|caller| now.saturating_since(caller.since) < HELLO_NS);
         self.sweep();
     }
-
-    /// Takes in what the kernel has to say: rings, deaths, callers. Waits up to `timeout_ms` (-1: for ever) for it.
-    fn hear(&mut self, timeout_ms: i32) -> Result<(), Errno> {
-        let mut space = [MaybeUninit::<epoll::Event>::uninit(); HEARD];
-        let timeout = (timeout_ms >= 0).then(|| Timespec {
-            tv_sec: i64::from(timeout_ms / 1000),
-            tv_nsec: i64::from(timeout_ms % 1000) * 1_000_000,
-        });
-        let events = match epoll::wait(&self.sleepers, &mut space, timeout.as_ref()) {
-            Ok((events, _)) => events,
-            Err(Errno::INTR) => return Ok(()),
-            Err(errno) => return Err(errno),
-        };
-        for event in events {
-            let (flags, data) = (event.flags, event.data);
-            let gone = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
-            match data.u64() {
-                LISTENER => self.let_in(),
-                WAKER => self.look_at_shelves(),
-                number if number >= HELLO => self.answer(number),
-                index => self.rung(index, gone),
-            }
-        }
-        Ok(())
-    }
-
-    /// Something was dropped while nobody looked: the channels that it belongs to are looked at next.
-    fn look_at_shelves(&mut self) {
-        for (index, seat) in self.seats.iter_mut().enumerate() {
-            let Some(link) = seat.link.as_mut().filter(|link| link.shelf_filled()) else { continue };
-            if link.disarm() {
-                self.awake.push(index);
-            }
-            self.turn.warm(index);
-        }
-    }
-
-    /// A channel's socket has something to say: a ring, or the end.
-    fn rung(&mut self, index: u64, gone: bool) {
-        let Ok(index) = usize::try_from(index) else { return };
-        let Some(link) = self.seats.get_mut(index).and_then(|seat| seat.link.as_mut()) else { return };
-        if link.disarm() {
-            self.awake.push(index);
-        }
-        if gone {
-            link.peer_gone();
-        }
-        self.turn.warm(index);
-    }
-
-    /// Lets callers in.
-    fn let_in(&mut self) {
-        let Some(listener) = &self.listener else { return };
-        while let Ok(socket) = accept_with(listener.socket(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            if self.callers.len() >= HELLOS {
-                self.stat.add(Counter::HellosRefused, 1);
-                handshake::refuse(&socket, Refusal::Channels);
-                continue;
-            }
-            let number = HELLO + self.callers_seen;
-            self.callers_seen += 1;
-            let data = epoll::EventData::new_u64(number);
-            if epoll::add(&self.sleepers, &socket, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP).is_ok() {
-                self.callers.push(Caller { socket, number, since: clock::now() });
-            }
-        }
-    }
-
-    /// A caller has said something: a channel comes of it, or a refusal.
-    fn answer(&mut self, number: u64) {
-        let Some(place) = self.callers.iter().position(|caller| caller.number == number) else { return };
-        let heard = match handshake::listen(&self.callers[place].socket) {
-            Ok(None) => return,
-            Ok(Some(heard)) => Ok(heard),
-            Err(error) => Err(error),
-        };
-        let Caller { socket, .. } = self.callers.swap_remove(place);
-        let _ = epoll::delete(&self.sleepers, &socket);
-        let refusal = match heard {
-            Ok(heard) => match self.welcome(socket, heard) {
-                Ok(channel) => return self.events.push_back(Event::Opened(channel)),
-                Err(refusal) => refusal,
-            },
-            Err(HandshakeError::NoChannel(no)) => no.answer().map(|refusal| (socket, refusal)),
-            Err(HandshakeError::Memory(_)) => Some((socket, Refusal::Memory)),
-            Err(HandshakeError::Sizes(_) | HandshakeError::Socket(_)) => None,
-        };
-        self.stat.add(Counter::HellosRefused, 1);
-        if let Some((socket, refusal)) = refusal {
-            handshake::refuse(&socket, refusal);
-        }
-    }
-
-    /// Makes our side of a channel, answers, and joins; else what to refuse with, if anybody is left to hear it.
-    fn welcome(&mut self, socket: OwnedFd, heard: Heard) -> Result<Channel, Option<(OwnedFd, Refusal)>> {
-        let Ok(offer) = Offer::make(self.generation, &self.sizes) else { return Err(Some((socket, Refusal::Memory))) };
-        let Some(seat) = self.take_seat() else { return Err(Some((socket, Refusal::Channels))) };
-        let joined = match offer.say(&socket) {
-            Ok(()) => self.join(socket, offer, heard, seat).ok(),
-            Err(_) => None,
-        };
-        joined.ok_or_else(|| {
-            self.free_seats.push(seat);
-            None
-        })
-    }
-
-    /// What happens next: looks for a while, then sleeps until something does. `None` waits for ever.
-    ///
-    /// # Errors
-    /// [`WaitError`].
-    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
-        let begun = clock::now();
-        let mut looking_since = begun;
-        loop {
-            for _ in 0..32 {
-                if let Some(event) = self.poll() {
-                    return Ok(event);
-                }
-                std::hint::spin_loop();
-            }
-            let now = clock::now();
-            let passed = Duration::from_nanos(now.saturating_since(begun));
-            let left = match timeout {
-                Some(timeout) => {
-                    Some(timeout.checked_sub(passed).filter(|left| !left.is_zero()).ok_or(WaitError::TimedOut)?)
-                }
-                None => None,
-            };
-            if now.saturating_since(looking_since) < SPIN_NS {
-                continue;
-            }
-            if self.arm() {
-                self.sleep(left)?;
-            }
-            looking_since = clock::now();
-        }
-    }
-
-    fn sleep(&mut self, left: Option<Duration>) -> Result<(), WaitError> {
-        self.stat.add(Counter::Sleeps, 1);
-        let whole = left.map_or(-1, |left| i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX));
-        let longest = if self.fence == Fence::None && !self.seats.is_empty() { NAP_MS } else { whole };
-        let longest = if self.callers.is_empty() { longest } else { at_most(longest, 1000) };
-        let longest = if self.orphans.is_empty() { longest } else { at_most(longest, 20) };
-        self.hear(longest).map_err(WaitError::System)
-    }
-
-    /// Arms every channel, so that peers ring when they publish, and looks once more: true if there was nothing, so
-    /// that the caller may sleep on the node's file descriptor; false if there is something to poll for.
-    pub fn arm(&mut self) -> bool {
-        self.armed = true;
-        let fresh = std::mem::take(&mut self.awake);
-        for index in &fresh {
-            if let Some(link) = self.seats[*index].link.as_mut() {
-                link.arm();
-            }
-        }
-        if !fresh.is_empty() {
-            bell::heavy_fence(self.fence);
-        }
-        let ready = |index: &usize| self.seats[*index].link.as_ref().is_some_and(|link| link.ready());
-        if !fresh.iter().any(ready) && self.events.is_empty() {
-            if self.waker.sleep() {
-                return true;
-            }
-            self.look_at_shelves();
-            return false;
-        }
-        // Those that are ready are looked at first by the next poll.
-        for index in fresh {
-            if ready(&index) {
-                self.turn.warm(index);
-            }
-        }
-        false
-    }
 }
 
 impl AsFd for Node {
@@ -775,11 +486,6 @@ impl Drop for Node {
             }
         }
     }
-}
-
-/// The smaller of two timeouts, of which -1 is the longest.
-const fn at_most(timeout: i32, most: i32) -> i32 {
-    if timeout < 0 || timeout > most { most } else { timeout }
 }
 
 fn unreadable(error: SendError) -> ReadError {

@@ -4,17 +4,18 @@
 //! reader to say where it shall go ([`Link::read`]), or goes where its token says. Only the payload at the front of the
 //! ring can be taken out; if the next one has to come past it, the front is set aside in memory of its own.
 
+mod staged;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cutthrough_engine::adapter::{Adapter, Capability, Pulse, Stage};
 use cutthrough_engine::check::{self, Breach};
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token};
-use cutthrough_engine::transfer::{Step, Trace, Transfer};
-use cutthrough_segment::half::{Own, Peer};
+use cutthrough_engine::transfer::Transfer;
+use cutthrough_segment::half::Peer;
 use cutthrough_segment::map::Array;
 use cutthrough_segment::page::{Landed, Release, Releases, Runs};
 use cutthrough_segment::record::Reader;
@@ -24,15 +25,12 @@ use cutthrough_segment::sync::AtomicU64;
 use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
 use cutthrough_wire::slot::{Header, Kind};
-use rustix::fd::OwnedFd;
 
 use super::link::{CloseReason, Link};
 use super::pages::{List, Place};
-use super::patience::{self, Patience};
-use super::send::{MINPULSE_OF, STAGE_ALIGN, longest_minpulse};
 use super::share::Share;
 use crate::clock;
-use crate::incoming::{Arrived, Arriving, Incoming, Payload};
+use crate::incoming::{Arrived, Incoming, Payload};
 use crate::stat::Stat;
 
 /// Most messages that are taken out of the peer's way while this side waits for it.
@@ -421,290 +419,6 @@ impl Link {
         }
     }
 
-    /// A payload starts to come through the staging ring.
-    fn begin(&mut self, control: Control, header: Header, stat: &Stat) -> Result<Option<Incoming>, Breach> {
-        if self.inbox.front.is_some() {
-            self.set_aside();
-            self.pump(stat)?;
-            if self.inbox.front.is_some() {
-                self.inbox.held = Some((control, header));
-                return Ok(None);
-            }
-        }
-        let len = u64::from(header.payload_len);
-        let base = self.inbox.next_base.next_multiple_of(STAGE_ALIGN);
-        let ready = header.detail & 0xffff_ffff;
-        if ready > len || ready > self.inbox.staging.bytes() {
-            return Err(Breach::Progress);
-        }
-        self.inbox.next_base = base + len;
-        self.inbox.staged = self.inbox.staged.max(base + ready);
-        self.inbox.drained = base;
-        self.inbox.tickets += 1;
-        let ticket = self.inbox.tickets;
-        let mut transfer = Transfer::new(len, self.policy);
-        transfer.set_minpulse_max(longest_minpulse(len, self.inbox.staging.bytes()));
-        let front = |goes| Front { ticket, base, len, moved: 0, started: clock::now(), transfer, goes };
-        if header.kind == Kind::Staged {
-            self.inbox.front = Some(front(Goes::Reader));
-            let shelf = Some(Arc::clone(&self.traffic.shelf));
-            let payload = Payload::Arriving(Arriving { ticket, bytes: header.payload_len, shelf });
-            return Ok(Some(self.arrival(control, &header, payload, stat)));
-        }
-        match self.token_buffer(token(header.detail >> 32, header.name), header.payload_len)? {
-            Ok(buffer) => {
-                self.inbox.front = Some(front(Goes::Buffer(buffer, control, header)));
-                self.pump(stat)
-            }
-            Err(refused) => {
-                self.inbox.front = Some(front(Goes::Away));
-                Ok(Some(self.arrival(control, &header, Payload::Dropped(refused), stat)))
-            }
-        }
-    }
-
-    /// The memory that a token names, cut to the payload: checked before a byte of it moves.
-    fn token_buffer(&mut self, token: Token, len: u32) -> Result<Result<Vec<u8>, Refused>, Breach> {
-        match self.traffic.tokens.look(token) {
-            Ok(Place::Buffer(buffer)) if buffer.len() < len as usize => return Ok(Err(Refused::TooLong)),
-            Ok(Place::Pages { .. }) => return Err(Breach::Descriptor),
-            Ok(Place::Buffer(_)) => {}
-            Err(refused) => return Ok(Err(refused)),
-        }
-        self.own.clear_token(token.index);
-        match self.traffic.tokens.redeem(token) {
-            Ok(Place::Buffer(mut buffer)) => {
-                buffer.truncate(len as usize);
-                Ok(Ok(buffer))
-            }
-            _ => Err(Breach::Descriptor),
-        }
-    }
-
-    /// From now on the front goes aside, if it was waiting for its reader and not too much lies aside already.
-    fn set_aside(&mut self) {
-        let aside: usize = self.inbox.aside.iter().map(|aside| aside.2.len()).sum();
-        if aside as u64 >= ASIDE_MAX {
-            return;
-        }
-        if let Some(front) = self.inbox.front.as_mut()
-            && matches!(front.goes, Goes::Reader)
-        {
-            let from = usize::try_from(front.moved).unwrap_or(0);
-            let rest = usize::try_from(front.len - front.moved).unwrap_or(0);
-            front.goes = Goes::Aside(from, vec![0; rest]);
-        }
-    }
-
-    /// Sets the front aside if its reader looks for other things while the sender waits for room in the ring: a sender
-    /// may be held by a full queue, but not by a reader that has the payload in its hands and does not read it.
-    pub(super) fn release_sender(&mut self, stat: &Stat) -> Result<(), Breach> {
-        let ring = self.inbox.staging.bytes();
-        let staged = self.peer.get(Line::Staged);
-        let held =
-            |front: &Front| front.len - front.moved > ring && staged.wrapping_sub(front.base + front.moved) > ring / 2;
-        if self.inbox.waits_for_reader() && self.inbox.front.as_ref().is_some_and(held) {
-            self.set_aside();
-            self.pump(stat)?;
-            self.inbox.mark();
-        }
-        Ok(())
-    }
-
-    /// Throws payloads away whose right was dropped.
-    pub(super) fn discard_unread(&mut self, stat: &Stat) -> Result<(), Breach> {
-        while let Some(ticket) = self.inbox.unread.pop() {
-            self.inbox.aside.retain(|aside| aside.0 != ticket);
-            match self.inbox.front.as_mut() {
-                Some(front) if front.ticket == ticket => front.goes = Goes::Away,
-                _ => {}
-            }
-        }
-        if self.inbox.front.as_ref().is_some_and(|front| matches!(front.goes, Goes::Away)) {
-            self.pump(stat)?;
-            self.inbox.mark();
-        }
-        Ok(())
-    }
-
-    /// Moves what has arrived of the front to where it goes by itself; delivers its message, if that waited for it.
-    fn pump(&mut self, stat: &Stat) -> Result<Option<Incoming>, Breach> {
-        let Some(mut front) = self.inbox.front.take() else { return Ok(None) };
-        let done = match &mut front.goes {
-            Goes::Reader => false,
-            Goes::Away => self.advance_away(&mut front.moved, front.base, front.len)?,
-            Goes::Buffer(buffer, ..) => {
-                let to = buffer.as_mut_slice();
-                self.advance(&mut front.transfer, &mut front.moved, front.base, (0, to), &mut ())? == Step::Done
-            }
-            Goes::Aside(from, bytes) => {
-                let to = (*from, bytes.as_mut_slice());
-                self.advance(&mut front.transfer, &mut front.moved, front.base, to, &mut ())? == Step::Done
-            }
-        };
-        if !done {
-            self.inbox.front = Some(front);
-            return Ok(None);
-        }
-        let copied = front.len * u64::from(!matches!(front.goes, Goes::Away));
-        stat.add(Counter::Copies, u64::from(copied > 0));
-        stat.add(Counter::CopiedBytes, copied);
-        stat.add(Counter::Pulses, u64::from(front.transfer.pulses()));
-        match front.goes {
-            Goes::Buffer(buffer, control, header) => {
-                let mut arrival = self.arrival(control, &header, Payload::Buffer(buffer), stat);
-                if let Some(arrived) = arrival.cargo_mut() {
-                    arrived.receipt.started = front.started;
-                    arrived.receipt.pulses = front.transfer.pulses();
-                }
-                Ok(Some(arrival))
-            }
-            Goes::Aside(from, bytes) => {
-                self.inbox.aside.push((front.ticket, from, bytes));
-                Ok(None)
-            }
-            Goes::Away | Goes::Reader => Ok(None),
-        }
-    }
-
-    /// One turn of the engine over the receiving stage: into `to`, whose first byte is byte `first` of the payload.
-    fn advance(
-        &mut self,
-        transfer: &mut Transfer,
-        moved: &mut u64,
-        base: u64,
-        (first, to): (usize, &mut [u8]),
-        trace: &mut impl Trace,
-    ) -> Result<Step, Breach> {
-        loop {
-            let before = *moved;
-            let mut mover = Inbound {
-                to: (first, &mut *to),
-                base,
-                len: transfer.len(),
-                moved: *moved,
-                staged: self.inbox.staged,
-                staging: &self.inbox.staging,
-                own: &self.own,
-                peer: &self.peer,
-                socket: &self.socket,
-                misreport: None,
-            };
-            let step = transfer.poll(clock::now(), &mut mover, &mut self.tuners, trace);
-            let misreport = mover.misreport;
-            *moved = mover.moved;
-            self.inbox.staged = mover.staged;
-            self.inbox.drained = base + *moved;
-            if let Some(breach) = misreport {
-                return Err(breach);
-            }
-            match step {
-                Step::Misreported { .. } => return Err(Breach::Progress),
-                Step::Done => {
-                    self.own.set_minpulse(self.tuners[Stage::AdapterToHost.index()].minpulse(MINPULSE_OF));
-                    return Ok(Step::Done);
-                }
-                Step::Waiting if *moved == before => return Ok(Step::Waiting),
-                Step::Waiting | Step::Moving => {}
-            }
-        }
-    }
-
-    /// Lets the front go by without looking at it.
-    fn advance_away(&mut self, moved: &mut u64, base: u64, len: u64) -> Result<bool, Breach> {
-        let inbox = &mut self.inbox;
-        inbox.staged = check::staged(inbox.staged, self.peer.get(Line::Staged), inbox.drained, inbox.staging.bytes())?;
-        *moved = inbox.staged.saturating_sub(base).clamp(*moved, len);
-        inbox.drained = base + *moved;
-        self.own.set(Line::Drained, inbox.drained);
-        patience::wake(&self.peer, &self.socket);
-        Ok(*moved == len)
-    }
-
-    /// Reads what has arrived of a payload, without waiting: how many bytes at the start of `into` are valid now. The
-    /// early notice; the same memory has to be passed each time.
-    ///
-    /// # Errors
-    /// [`ReadError`].
-    pub fn read_some(
-        &mut self,
-        arriving: &mut Arriving,
-        into: &mut [u8],
-        trace: &mut impl Trace,
-        stat: &Stat,
-    ) -> Result<Read, ReadError> {
-        let len = arriving.bytes as usize;
-        let into = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
-        if let Some(place) = self.inbox.aside.iter().position(|aside| aside.0 == arriving.ticket) {
-            let (_, from, bytes) = self.inbox.aside.swap_remove(place);
-            into[from..].copy_from_slice(&bytes);
-            stat.add(Counter::Copies, 1);
-            stat.add(Counter::CopiedBytes, bytes.len() as u64);
-            arriving.shelf = None;
-            return Ok(Read { valid: len, done: true, pulses: 0, extra_copies: 1 });
-        }
-        let Some(mut front) = self.inbox.front.take_if(|front| front.ticket == arriving.ticket) else {
-            return Err(self.ending.map_or(ReadError::Nothing, ReadError::Closed));
-        };
-        if let Goes::Aside(valid, _) = front.goes {
-            self.inbox.front = Some(front);
-            self.pump(stat).map_err(|breach| self.unreadable(breach))?;
-            self.inbox.mark();
-            return Ok(Read { valid, done: false, pulses: 0, extra_copies: 0 });
-        }
-        let step = self.advance(&mut front.transfer, &mut front.moved, front.base, (0, into), trace);
-        let done = step.map_err(|breach| self.unreadable(breach))? == Step::Done;
-        let pulses = front.transfer.pulses();
-        let valid = usize::try_from(front.moved).unwrap_or(0);
-        if done {
-            arriving.shelf = None;
-            stat.add(Counter::Copies, 1);
-            stat.add(Counter::CopiedBytes, front.len);
-            stat.add(Counter::Pulses, u64::from(pulses));
-        } else {
-            self.inbox.front = Some(front);
-        }
-        Ok(Read { valid, done, pulses, extra_copies: 0 })
-    }
-
-    fn unreadable(&mut self, breach: Breach) -> ReadError {
-        self.end(CloseReason::Breach(breach));
-        ReadError::Closed(CloseReason::Breach(breach))
-    }
-
-    /// Reads a payload into private memory while it arrives, and waits for the rest of it.
-    ///
-    /// # Errors
-    /// [`ReadError`]; then what `into` holds is of no use.
-    pub fn read(
-        &mut self,
-        arriving: &mut Arriving,
-        into: &mut [u8],
-        trace: &mut impl Trace,
-        stat: &Stat,
-    ) -> Result<Read, ReadError> {
-        let mut patience = Patience::new(self.deadline);
-        let mut drained = self.inbox.drained;
-        loop {
-            let read = self.read_some(arriving, into, trace, stat)?;
-            if read.done {
-                return Ok(read);
-            }
-            if self.inbox.drained != drained {
-                drained = self.inbox.drained;
-                patience.progress();
-                continue;
-            }
-            let (peer, staged) = (&self.peer, self.inbox.staged);
-            let waited = patience.pass(&self.socket, &self.own, self.fence, || peer.get(Line::Staged) != staged);
-            let last_bytes = self.peer.get(Line::Staged) != staged;
-            match self.waited(waited) {
-                Err(reason) if !last_bytes => return Err(ReadError::Closed(reason)),
-                _ => {}
-            }
-        }
-    }
-
     /// While this side waits for the peer to take what it sends, takes what the peer sends out of its way: messages
     /// into a queue, the front payload aside.
     pub(super) fn relieve(&mut self, stat: &Stat) -> Result<(), Breach> {
@@ -738,63 +452,4 @@ impl Link {
 /// A token out of two words.
 fn token(index: u64, key: u64) -> Token {
     Token { index: u16::try_from(index & 0xffff).unwrap_or(u16::MAX), key }
-}
-
-/// The last stage of a cut-through copy: out of the staging ring into private memory, while the sender still fills it.
-struct Inbound<'a> {
-    to: (usize, &'a mut [u8]),
-    base: u64,
-    len: u64,
-    moved: u64,
-    staged: u64,
-    staging: &'a Staging,
-    own: &'a Own,
-    peer: &'a Peer,
-    socket: &'a OwnedFd,
-    misreport: Option<Breach>,
-}
-
-impl Adapter for Inbound<'_> {
-    fn capability(&self, stage: Stage) -> Capability {
-        match stage {
-            Stage::HostToAdapter => Capability::OBSERVED,
-            Stage::AdapterToLink | Stage::LinkToAdapter => Capability::ABSENT,
-            Stage::AdapterToHost => Capability::DRIVEN,
-        }
-    }
-
-    fn idle(&mut self, _now: Instant, _stage: Stage) -> bool {
-        true
-    }
-
-    fn moved(&mut self, _now: Instant, stage: Stage) -> u64 {
-        if stage == Stage::AdapterToHost {
-            return self.moved;
-        }
-        if self.staged < self.base + self.len {
-            let drained = self.base + self.moved;
-            match check::staged(self.staged, self.peer.get(Line::Staged), drained, self.staging.bytes()) {
-                Ok(staged) => self.staged = staged,
-                Err(breach) => self.misreport = Some(breach),
-            }
-        }
-        self.staged.saturating_sub(self.base).min(self.len)
-    }
-
-    fn room(&mut self, _now: Instant, stage: Stage) -> u64 {
-        match stage {
-            Stage::AdapterToHost => self.len - self.moved,
-            _ => (self.base + self.moved + self.staging.bytes()).saturating_sub(self.staged.max(self.base)),
-        }
-    }
-
-    fn start(&mut self, _now: Instant, _stage: Stage, pulse: Pulse) {
-        let Ok(len) = usize::try_from(pulse.len) else { return };
-        let Ok(offset) = usize::try_from(pulse.offset) else { return };
-        let place = offset - self.to.0;
-        self.staging.copy_out(self.base + self.moved, &mut self.to.1[place..place + len]);
-        self.moved += pulse.len;
-        self.own.set(Line::Drained, self.base + self.moved);
-        patience::wake(self.peer, self.socket);
-    }
 }

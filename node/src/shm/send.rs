@@ -4,26 +4,25 @@
 //! receiver to where a token says. A private payload is put straight into pages that a token or the free queue names,
 //! and goes through the staging ring in pulses if there are none.
 
-use cutthrough_engine::adapter::{Adapter, Capability, Pulse, Stage};
+mod staged;
+
+pub(in crate::shm) use staged::{MINPULSE_OF, STAGE_ALIGN, longest_minpulse};
+
 use cutthrough_engine::check::{self, Breach};
 use cutthrough_engine::choose::Way;
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token};
-use cutthrough_engine::transfer::{Step, Trace, Transfer};
-use cutthrough_segment::half::{Own, Peer};
+use cutthrough_engine::transfer::Trace;
 use cutthrough_segment::page::{Page, Runs};
 use cutthrough_segment::ring::Impossible;
-use cutthrough_segment::stage::Staging;
 use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
 use cutthrough_wire::slot::{CONTROL_MAX, Header, Kind, PAYLOAD_MAX};
 use cutthrough_wire::token::Place;
-use rustix::fd::OwnedFd;
 
 use super::link::{CloseReason, Link, SendError};
-use super::patience::{self, Patience};
 use super::share::Share;
 use crate::clock;
 use crate::stat::Stat;
@@ -432,99 +431,7 @@ impl Link {
         self.own.set_claim(token.index, 0);
         Ok(Path::Put)
     }
-
-    /// Through the staging ring, in pulses, while the receiver takes them out at the other end. Waits for room where
-    /// the message is longer than the ring; meanwhile what the peer sends us is taken out of its way, so that two
-    /// sides that send to each other at the same time never wait for each other.
-    fn stage(
-        &mut self,
-        mut header: Header,
-        payload: &[u8],
-        token: Option<Token>,
-        trace: &mut impl Trace,
-        stat: &Stat,
-    ) -> Result<(Path, u32), SendError> {
-        let base = self.outbox.staged.next_multiple_of(STAGE_ALIGN);
-        header.detail = u64::from(token.map_or(0, |token| token.index)) << 32;
-        let mut transfer = Transfer::new(payload.len() as u64, self.policy);
-        let ring = self.outbox.staging.bytes();
-        transfer.set_minpulse_max(longest_minpulse(payload.len() as u64, ring));
-        transfer.set_downstream_minpulse(downstream(&self.peer, payload.len() as u64, ring));
-        let mut announced = false;
-        let mut patience = Patience::new(self.deadline);
-        loop {
-            let mut mover = Outbound {
-                payload,
-                base,
-                moved: self.outbox.staged.saturating_sub(base),
-                drained: self.outbox.drained,
-                staging: &self.outbox.staging,
-                own: &self.own,
-                peer: &self.peer,
-                socket: &self.socket,
-                misreport: None,
-                announce: (!announced).then_some((&mut self.producer, header)),
-            };
-            let step = transfer.poll(clock::now(), &mut mover, &mut self.tuners, trace);
-            let progress = base + mover.moved > self.outbox.staged;
-            let misreport = mover.misreport;
-            announced = mover.announce.is_none();
-            self.outbox.staged = self.outbox.staged.max(base + mover.moved);
-            self.outbox.drained = mover.drained;
-            if let Some(breach) = misreport {
-                return Err(self.broken(breach));
-            }
-            match step {
-                Step::Done => break,
-                Step::Misreported { .. } => return Err(self.broken(Breach::Progress)),
-                Step::Moving => patience.progress(),
-                Step::Waiting if progress => patience.progress(),
-                Step::Waiting => self.wait_for_room(&mut patience, stat)?,
-            }
-        }
-        if !announced {
-            // An empty payload: its start counts as staged, because the receiver begins there.
-            self.own.set(Line::Staged, self.outbox.staged);
-            self.producer.publish(header.to_words());
-        }
-        Ok((Path::CutThrough, transfer.pulses()))
-    }
-
-    fn wait_for_room(&mut self, patience: &mut Patience, stat: &Stat) -> Result<(), SendError> {
-        self.relieve(stat).map_err(|breach| self.broken(breach))?;
-        let drained = self.outbox.drained;
-        let (peer, consumer, inbox) = (&self.peer, &self.consumer, &self.inbox);
-        let ready = || peer.get(Line::Drained) != drained || consumer.ready() || inbox.bytes_wait(peer);
-        let waited = patience.pass(&self.socket, &self.own, self.fence, ready);
-        self.waited(waited).map_err(SendError::Closed)
-    }
 }
-
-/// Payloads start at a cache line pair in the staging ring.
-pub(super) const STAGE_ALIGN: u64 = 128;
-
-/// The peer says what it finds worth a pulse of a payload of this length; for others it grows with the square root.
-pub(super) const MINPULSE_OF: u64 = 1 << 20;
-
-/// What the peer finds worth a pulse: an allegation that can do no harm, cut to sense.
-fn downstream(peer: &Peer, len: u64, ring: u64) -> Option<u64> {
-    let wanted = peer.minpulse().min(MINPULSE_OF);
-    let scaled = wanted * len.isqrt() / MINPULSE_OF.isqrt();
-    (wanted > 0).then(|| scaled.clamp(256, longest_minpulse(len, ring)))
-}
-
-/// The most that may be demanded of a pulse: so little that both sides work on a message at the same time (four pulses
-/// of two equal stages take 5/8 of store-and-forward, infinitely many 1/2), and that the ring holds several; but not
-/// so little that the hand-over of a cache line shows.
-///
-/// The measured cost alone is not to be trusted with this: bytes that the other core has just written are slow to read,
-/// which looks like overhead and is none.
-pub(super) fn longest_minpulse(len: u64, ring: u64) -> u64 {
-    (len / 4).clamp(LEAST_SHARE, ring / 4)
-}
-
-/// Below this a pulse is dominated by the hand-over, bytes.
-const LEAST_SHARE: u64 = 2048;
 
 fn payload_len(payload: &[u8]) -> Result<u32, SendError> {
     u32::try_from(payload.len()).ok().filter(|len| u64::from(*len) <= PAYLOAD_MAX).ok_or(SendError::TooLong)
@@ -559,72 +466,4 @@ fn count(receipt: &Receipt, stat: &Stat) {
     stat.add(Counter::Copies, copies);
     stat.add(Counter::CopiedBytes, bytes * copies);
     stat.add(Counter::Pulses, u64::from(pulses));
-}
-
-/// The first stage of a cut-through copy: from private memory into the staging ring. This processor is the mover, so a
-/// pulse is over when `start` returns; its progress is published on the way, as often as the receiver wants to see it.
-struct Outbound<'a, S> {
-    payload: &'a [u8],
-    base: u64,
-    moved: u64,
-    drained: u64,
-    staging: &'a Staging,
-    own: &'a Own,
-    peer: &'a Peer,
-    socket: &'a OwnedFd,
-    misreport: Option<Breach>,
-    /// The slot that announces the message goes out with the first bytes.
-    announce: Option<(&'a mut cutthrough_segment::ring::Producer<S>, Header)>,
-}
-
-impl<S: core::ops::Deref<Target = [cutthrough_segment::sync::Slot]>> Outbound<'_, S> {
-    /// Lets the receiver see that `moved` bytes of the message are there.
-    fn publish(&mut self) {
-        self.own.set(Line::Staged, self.base + self.moved);
-        if let Some((producer, mut header)) = self.announce.take() {
-            // What is there already is said in the slot itself, which saves the receiver a look at the counter.
-            header.detail |= self.moved;
-            producer.publish(header.to_words());
-        }
-        patience::wake(self.peer, self.socket);
-    }
-}
-
-impl<S: core::ops::Deref<Target = [cutthrough_segment::sync::Slot]>> Adapter for Outbound<'_, S> {
-    fn capability(&self, stage: Stage) -> Capability {
-        match stage {
-            Stage::HostToAdapter => Capability::DRIVEN,
-            Stage::AdapterToLink | Stage::LinkToAdapter | Stage::AdapterToHost => Capability::ABSENT,
-        }
-    }
-
-    fn idle(&mut self, _now: Instant, _stage: Stage) -> bool {
-        true
-    }
-
-    fn moved(&mut self, _now: Instant, _stage: Stage) -> u64 {
-        self.moved
-    }
-
-    fn room(&mut self, _now: Instant, _stage: Stage) -> u64 {
-        let position = self.base + self.moved;
-        if position + self.payload.len() as u64 - self.moved > self.drained + self.staging.bytes() {
-            match check::drained(self.drained, self.peer.get(Line::Drained), position) {
-                Ok(drained) => self.drained = drained,
-                Err(breach) => self.misreport = Some(breach),
-            }
-        }
-        (self.drained + self.staging.bytes()).saturating_sub(position)
-    }
-
-    fn start(&mut self, _now: Instant, _stage: Stage, pulse: Pulse) {
-        let Ok(start) = usize::try_from(pulse.offset) else { return };
-        let Ok(len) = usize::try_from(pulse.len) else { return };
-        let report = usize::try_from(pulse.report_every).unwrap_or(len).max(1);
-        for piece in self.payload[start..start + len].chunks(report) {
-            self.staging.copy_in(self.base + self.moved, piece);
-            self.moved += piece.len() as u64;
-            self.publish();
-        }
-    }
 }

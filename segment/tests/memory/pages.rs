@@ -104,7 +104,8 @@ proptest! {
         let shelf = Arc::new(Shelf::default());
         let releases = vec![Release::Lend { number: 3 }, Release::Posted { id: 4 }];
         let release = Releases::Many(releases.clone());
-        let landed = Landed::new(Ground::new((mapping, START), PAGE, shelf.clone()), Runs::Many(runs), whole.len(), release);
+        let ground = Ground::new((mapping, START), PAGE, shelf.clone());
+        let landed = Landed::new(ground, Runs::Many(runs), whole.len(), release);
         prop_assert_eq!(landed.len(), whole.len());
         prop_assert_eq!(&landed.to_vec(), &whole);
         prop_assert_eq!(landed.pieces().map(|piece| piece.1).sum::<usize>(), whole.len());

@@ -1,0 +1,191 @@
+//! Who comes and who goes: names, callers, handshakes, what the dead have left.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cutthrough_engine::count::{Count as _, Counter};
+use cutthrough_engine::hello::Refusal;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+
+use super::{Caller, ConnectError, HELLO, HELLOS, LISTENER, Node, ORPHAN_NS, Seat, random};
+use crate::clock;
+use crate::incoming::{Channel, Event};
+use crate::shm::handshake::{self, HandshakeError, Heard, Offer};
+use crate::shm::link::{Identity, Link, Terms};
+use crate::shm::rendezvous::{self, AddressError, Listener};
+
+impl Node {
+    /// Takes a name and listens under it, instead of any name before.
+    ///
+    /// # Errors
+    /// [`AddressError`].
+    pub fn listen(&mut self, address: &str) -> Result<(), AddressError> {
+        let listener = Listener::open(address)?;
+        let flags = epoll::EventFlags::IN;
+        epoll::add(&self.sleepers, listener.socket(), epoll::EventData::new_u64(LISTENER), flags)
+            .map_err(|errno| AddressError::System { path: listener.path().to_owned(), source: errno.into() })?;
+        self.stat.set_name(address);
+        self.listener = Some(listener);
+        Ok(())
+    }
+
+    /// Opens a channel to whoever listens at `address`. Peers of our own are let in meanwhile, so that two nodes, or a
+    /// node with itself, can connect from one thread.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
+        let path = rendezvous::socket_path(address)?;
+        let socket = self.reach(&path, timeout)?;
+        let seat = self.take_seat().ok_or(ConnectError::Channels(self.config.channels))?;
+        match self.greet(socket, seat, timeout) {
+            Ok(channel) => {
+                self.reached.push((channel, path));
+                Ok(channel)
+            }
+            Err(error) => {
+                self.free_seats.push(seat);
+                Err(error)
+            }
+        }
+    }
+
+    /// A connection to whoever listens at `path`; waits while too many others wait there.
+    pub(super) fn reach(&mut self, path: &Path, timeout: Duration) -> Result<OwnedFd, AddressError> {
+        let begun = clock::now();
+        loop {
+            match rendezvous::reach(path) {
+                Err(AddressError::Busy(_)) if Duration::from_nanos(clock::now().saturating_since(begun)) < timeout => {
+                    self.keep_house();
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                reached => return reached,
+            }
+        }
+    }
+
+    pub(super) fn greet(&mut self, socket: OwnedFd, seat: u32, timeout: Duration) -> Result<Channel, ConnectError> {
+        let offer = Offer::make(self.generation, &self.sizes)?;
+        offer.say(&socket)?;
+        let begun = clock::now();
+        loop {
+            if let Some(heard) = handshake::listen(&socket)? {
+                return self.join(socket, offer, heard, seat).map_err(ConnectError::System);
+            }
+            if Duration::from_nanos(clock::now().saturating_since(begun)) > timeout {
+                return Err(ConnectError::Timeout(timeout));
+            }
+            self.keep_house();
+            let mut polled = [rustix::event::PollFd::new(&socket, rustix::event::PollFlags::IN)];
+            let nap = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            let _ = rustix::event::poll(&mut polled, Some(&nap));
+        }
+    }
+
+    /// Makes a channel of a finished handshake.
+    pub(super) fn join(&mut self, socket: OwnedFd, offer: Offer, heard: Heard, seat: u32) -> Result<Channel, Errno> {
+        let credentials = rustix::net::sockopt::socket_peercred(&socket)?;
+        let identity = Identity {
+            process: u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0),
+            user: credentials.uid.as_raw(),
+            generation: heard.greeting.generation,
+        };
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        epoll::add(&self.sleepers, &socket, epoll::EventData::new_u64(u64::from(seat)), flags)?;
+        let place = &mut self.seats[seat as usize];
+        place.life = place.life.wrapping_add(1);
+        let channel = Channel { index: seat, life: place.life };
+        let terms = Terms {
+            sizes: self.sizes,
+            policy: self.config.policy,
+            deadline: self.config.deadline,
+            fence: self.fence,
+            waker: Arc::clone(&self.waker),
+            seed: random()?,
+            channel,
+        };
+        let link = Link::new(socket, offer, heard, identity, &terms);
+        link.show_open(&self.stat);
+        self.seats[seat as usize].link = Some(Box::new(link));
+        self.turn.add(seat as usize);
+        self.stat.add(Counter::ChannelsOpened, 1);
+        self.awake.push(seat as usize);
+        Ok(channel)
+    }
+
+    pub(super) fn take_seat(&mut self) -> Option<u32> {
+        if let Some(seat) = self.free_seats.pop() {
+            return Some(seat);
+        }
+        let seat = u32::try_from(self.seats.len()).ok().filter(|seat| *seat < self.config.channels)?;
+        self.seats.push(Seat::default());
+        Some(seat)
+    }
+
+    /// Removes what peers that have ended left of their names, as soon as they are dead for certain.
+    pub(super) fn sweep(&mut self) {
+        let now = clock::now();
+        self.orphans.retain(|(path, since)| !rendezvous::sweep_name(path) && now.saturating_since(*since) < ORPHAN_NS);
+    }
+
+    /// Lets callers in.
+    pub(super) fn let_in(&mut self) {
+        let Some(listener) = &self.listener else { return };
+        while let Ok(socket) = accept_with(listener.socket(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            if self.callers.len() >= HELLOS {
+                self.stat.add(Counter::HellosRefused, 1);
+                handshake::refuse(&socket, Refusal::Channels);
+                continue;
+            }
+            let number = HELLO + self.callers_seen;
+            self.callers_seen += 1;
+            let data = epoll::EventData::new_u64(number);
+            if epoll::add(&self.sleepers, &socket, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP).is_ok() {
+                self.callers.push(Caller { socket, number, since: clock::now() });
+            }
+        }
+    }
+
+    /// A caller has said something: a channel comes of it, or a refusal.
+    pub(super) fn answer(&mut self, number: u64) {
+        let Some(place) = self.callers.iter().position(|caller| caller.number == number) else { return };
+        let heard = match handshake::listen(&self.callers[place].socket) {
+            Ok(None) => return,
+            Ok(Some(heard)) => Ok(heard),
+            Err(error) => Err(error),
+        };
+        let Caller { socket, .. } = self.callers.swap_remove(place);
+        let _ = epoll::delete(&self.sleepers, &socket);
+        let refusal = match heard {
+            Ok(heard) => match self.welcome(socket, heard) {
+                Ok(channel) => return self.events.push_back(Event::Opened(channel)),
+                Err(refusal) => refusal,
+            },
+            Err(HandshakeError::NoChannel(no)) => no.answer().map(|refusal| (socket, refusal)),
+            Err(HandshakeError::Memory(_)) => Some((socket, Refusal::Memory)),
+            Err(HandshakeError::Sizes(_) | HandshakeError::Socket(_)) => None,
+        };
+        self.stat.add(Counter::HellosRefused, 1);
+        if let Some((socket, refusal)) = refusal {
+            handshake::refuse(&socket, refusal);
+        }
+    }
+
+    /// Makes our side of a channel, answers, and joins; else what to refuse with, if anybody is left to hear it.
+    pub(super) fn welcome(&mut self, socket: OwnedFd, heard: Heard) -> Result<Channel, Option<(OwnedFd, Refusal)>> {
+        let Ok(offer) = Offer::make(self.generation, &self.sizes) else { return Err(Some((socket, Refusal::Memory))) };
+        let Some(seat) = self.take_seat() else { return Err(Some((socket, Refusal::Channels))) };
+        let joined = match offer.say(&socket) {
+            Ok(()) => self.join(socket, offer, heard, seat).ok(),
+            Err(_) => None,
+        };
+        joined.ok_or_else(|| {
+            self.free_seats.push(seat);
+            None
+        })
+    }
+}

@@ -1,0 +1,140 @@
+//! Sleeping and waking: what the kernel has to say, and when it makes sense to ask.
+
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use cutthrough_engine::count::{Count as _, Counter};
+use cutthrough_segment::bell::{self, Fence, NAP_MS};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+use super::{HEARD, HELLO, LISTENER, Node, SPIN_NS, WAKER, WaitError};
+use crate::clock;
+use crate::incoming::Event;
+
+impl Node {
+    /// Takes in what the kernel has to say: rings, deaths, callers. Waits up to `timeout_ms` (-1: for ever) for it.
+    pub(super) fn hear(&mut self, timeout_ms: i32) -> Result<(), Errno> {
+        let mut space = [MaybeUninit::<epoll::Event>::uninit(); HEARD];
+        let timeout = (timeout_ms >= 0).then(|| Timespec {
+            tv_sec: i64::from(timeout_ms / 1000),
+            tv_nsec: i64::from(timeout_ms % 1000) * 1_000_000,
+        });
+        let events = match epoll::wait(&self.sleepers, &mut space, timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return Ok(()),
+            Err(errno) => return Err(errno),
+        };
+        for event in events {
+            let (flags, data) = (event.flags, event.data);
+            let gone = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+            match data.u64() {
+                LISTENER => self.let_in(),
+                WAKER => self.look_at_shelves(),
+                number if number >= HELLO => self.answer(number),
+                index => self.rung(index, gone),
+            }
+        }
+        Ok(())
+    }
+
+    /// Something was dropped while nobody looked: the channels that it belongs to are looked at next.
+    pub(super) fn look_at_shelves(&mut self) {
+        for (index, seat) in self.seats.iter_mut().enumerate() {
+            let Some(link) = seat.link.as_mut().filter(|link| link.shelf_filled()) else { continue };
+            if link.disarm() {
+                self.awake.push(index);
+            }
+            self.turn.warm(index);
+        }
+    }
+
+    /// A channel's socket has something to say: a ring, or the end.
+    pub(super) fn rung(&mut self, index: u64, gone: bool) {
+        let Ok(index) = usize::try_from(index) else { return };
+        let Some(link) = self.seats.get_mut(index).and_then(|seat| seat.link.as_mut()) else { return };
+        if link.disarm() {
+            self.awake.push(index);
+        }
+        if gone {
+            link.peer_gone();
+        }
+        self.turn.warm(index);
+    }
+
+    /// What happens next: looks for a while, then sleeps until something does. `None` waits for ever.
+    ///
+    /// # Errors
+    /// [`WaitError`].
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
+        let begun = clock::now();
+        let mut looking_since = begun;
+        loop {
+            for _ in 0..32 {
+                if let Some(event) = self.poll() {
+                    return Ok(event);
+                }
+                std::hint::spin_loop();
+            }
+            let now = clock::now();
+            let passed = Duration::from_nanos(now.saturating_since(begun));
+            let left = match timeout {
+                Some(timeout) => {
+                    Some(timeout.checked_sub(passed).filter(|left| !left.is_zero()).ok_or(WaitError::TimedOut)?)
+                }
+                None => None,
+            };
+            if now.saturating_since(looking_since) < SPIN_NS {
+                continue;
+            }
+            if self.arm() {
+                self.sleep(left)?;
+            }
+            looking_since = clock::now();
+        }
+    }
+
+    pub(super) fn sleep(&mut self, left: Option<Duration>) -> Result<(), WaitError> {
+        self.stat.add(Counter::Sleeps, 1);
+        let whole = left.map_or(-1, |left| i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX));
+        let longest = if self.fence == Fence::None && !self.seats.is_empty() { NAP_MS } else { whole };
+        let longest = if self.callers.is_empty() { longest } else { at_most(longest, 1000) };
+        let longest = if self.orphans.is_empty() { longest } else { at_most(longest, 20) };
+        self.hear(longest).map_err(WaitError::System)
+    }
+
+    /// Arms every channel, so that peers ring when they publish, and looks once more: true if there was nothing, so
+    /// that the caller may sleep on the node's file descriptor; false if there is something to poll for.
+    pub fn arm(&mut self) -> bool {
+        self.armed = true;
+        let fresh = std::mem::take(&mut self.awake);
+        for index in &fresh {
+            if let Some(link) = self.seats[*index].link.as_mut() {
+                link.arm();
+            }
+        }
+        if !fresh.is_empty() {
+            bell::heavy_fence(self.fence);
+        }
+        let ready = |index: &usize| self.seats[*index].link.as_ref().is_some_and(|link| link.ready());
+        if !fresh.iter().any(ready) && self.events.is_empty() {
+            if self.waker.sleep() {
+                return true;
+            }
+            self.look_at_shelves();
+            return false;
+        }
+        // Those that are ready are looked at first by the next poll.
+        for index in fresh {
+            if ready(&index) {
+                self.turn.warm(index);
+            }
+        }
+        false
+    }
+}
+
+/// The smaller of two timeouts, of which -1 is the longest.
+const fn at_most(timeout: i32, most: i32) -> i32 {
+    if timeout < 0 || timeout > most { most } else { timeout }
+}
