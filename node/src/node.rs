@@ -458,9 +458,7 @@ impl Node {
         let _ = self.hear(0);
         for index in 0..self.seats.len() {
             if let Some(link) = self.seats[index].link.as_mut() {
-                if link.untidy(0)
-                    && let Err(breach) = link.tidy(&self.stat)
-                {
+                if let Err(breach) = link.tidy(&self.stat) {
                     link.end(CloseReason::Breach(breach));
                 }
                 link.show(&self.stat);

@@ -323,15 +323,16 @@ impl Link {
     }
 
     /// Whether [`Link::tidy`] and [`Link::completed`] are due: dropped values wait to be given back, completions to be
-    /// told, or the peer has pages of ours and this is one of the looks at which they are asked for. Asking at every
-    /// look would take the counter's line away from the peer just when it writes there.
+    /// told, or somebody waits for the return of pages and this is one of the looks at which they are asked for. Asking
+    /// at every look would take the counter's line away from the peer just when it writes there; pages whose return
+    /// nobody waits for are asked for when new ones are taken, and by housekeeping.
     #[must_use]
     #[inline]
     pub fn untidy(&self, look: u32) -> bool {
         self.traffic.shelf.filled()
             || !self.traffic.completed.is_empty()
             || self.inbox.waits_for_reader()
-            || (self.traffic.lent_messages() > 0 && look.is_multiple_of(LOOKS_PER_RECLAIM))
+            || (self.traffic.tracked() > 0 && look.is_multiple_of(LOOKS_PER_RECLAIM))
     }
 
     /// Shows the channel's state in its row, and counts its messages: on their own path they are not counted, because
@@ -394,6 +395,6 @@ impl Link {
 
     /// Whether the peer has returned pages.
     fn returned(&self) -> bool {
-        self.traffic.lent_messages() > 0 && self.traffic.has_returns(&self.peer)
+        self.traffic.tracked() > 0 && self.traffic.has_returns(&self.peer)
     }
 }

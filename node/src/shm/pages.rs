@@ -51,6 +51,8 @@ pub(crate) struct Traffic {
     free_lends: Vec<u32>,
     nonce: u32,
     lent_messages: u32,
+    /// How many of them somebody waits for.
+    tracked: u32,
     reclaims: Reader<Array<AtomicU64>>,
     /// Cookies of messages whose pages may be used again.
     pub(crate) completed: VecDeque<u64>,
@@ -89,6 +91,7 @@ impl Traffic {
             free_lends: Vec::new(),
             nonce: 0,
             lent_messages: 0,
+            tracked: 0,
             reclaims: Reader::new(peer.returns()),
             completed: VecDeque::new(),
             landing: Pool::new(sizes.landing_pages),
@@ -109,6 +112,7 @@ impl Traffic {
     /// Lends runs of our pool to the peer: the number that it has to return.
     pub(crate) fn lend(&mut self, runs: Runs, cookie: Option<u64>) -> u64 {
         self.nonce = self.nonce.wrapping_add(1);
+        self.tracked += u32::from(cookie.is_some());
         let lend = Some(Lend { nonce: self.nonce, runs, cookie });
         let index = match self.free_lends.pop() {
             Some(index) => {
@@ -122,6 +126,11 @@ impl Traffic {
         };
         self.lent_messages += 1;
         u64::from(index) | u64::from(self.nonce) << 32
+    }
+
+    /// Messages whose pages are lent and whose return somebody waits for.
+    pub(crate) const fn tracked(&self) -> u32 {
+        self.tracked
     }
 
     /// Messages whose pages are lent.
@@ -149,6 +158,7 @@ impl Traffic {
             let lend = lend.take_if(|lend| lend.nonce == nonce).ok_or(Breach::Lend)?;
             self.free_lends.push(index);
             self.lent_messages -= 1;
+            self.tracked -= u32::from(lend.cookie.is_some());
             for (first, count) in lend.runs.iter() {
                 self.pages.give(first, count);
             }

@@ -133,7 +133,17 @@ impl Inbox {
 
     /// Whether something can be done now without a new message: the last look before sleeping.
     pub(super) fn busy(&self, peer: &Peer) -> bool {
-        !self.queue.is_empty() || self.bytes_wait(peer)
+        !self.queue.is_empty() || self.bytes_wait(peer) || self.holds_sender(peer)
+    }
+
+    /// Whether a payload that nobody reads fills the ring so far that its sender waits for room, or soon will.
+    fn holds_sender(&self, peer: &Peer) -> bool {
+        let ring = self.staging.bytes();
+        let held = |front: &Front| {
+            let longer = front.len - front.moved > ring;
+            longer && peer.get(Line::Staged).wrapping_sub(front.base + front.moved) > ring / 2
+        };
+        self.waits_for_reader() && self.front.as_ref().is_some_and(held)
     }
 
     /// Whether bytes have come of a payload that goes to its place by itself.

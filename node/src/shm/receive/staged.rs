@@ -103,11 +103,7 @@ impl Link {
     /// Sets the front aside if its reader looks for other things while the sender waits for room in the ring: a sender
     /// may be held by a full queue, but not by a reader that has the payload in its hands and does not read it.
     pub(in crate::shm) fn release_sender(&mut self, stat: &Stat) -> Result<(), Breach> {
-        let ring = self.inbox.staging.bytes();
-        let staged = self.peer.get(Line::Staged);
-        let held =
-            |front: &Front| front.len - front.moved > ring && staged.wrapping_sub(front.base + front.moved) > ring / 2;
-        if self.inbox.waits_for_reader() && self.inbox.front.as_ref().is_some_and(held) {
+        if self.inbox.holds_sender(&self.peer) {
             self.set_aside();
             self.pump(stat)?;
             self.inbox.mark();
