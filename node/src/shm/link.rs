@@ -9,7 +9,7 @@ use cutthrough_engine::check::Breach;
 use cutthrough_engine::choose::Chooser;
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::pulse::Policy;
-use cutthrough_engine::token::Refused;
+use cutthrough_engine::token::{Refused, Token};
 use cutthrough_engine::tune::Tuner;
 use cutthrough_segment::bell::Fence;
 use cutthrough_segment::half::{Own, Peer};
@@ -127,6 +127,19 @@ pub(super) struct Outbox {
     /// Number of a message with a list of runs, and how far the run ring was written with it.
     pub(super) lists: std::collections::VecDeque<(u64, u64)>,
     pub(super) payload_bytes: u64,
+    /// The key that was last written to in each place of the peer's table of tokens.
+    pub(super) used: Vec<u64>,
+}
+
+impl Outbox {
+    /// Remembers that a payload has gone to where this token says: it is good for one.
+    pub(super) fn use_up(&mut self, token: Token) {
+        let place = usize::from(token.index);
+        if self.used.len() <= place {
+            self.used.resize(place + 1, 0);
+        }
+        self.used[place] = token.key;
+    }
 }
 
 /// What a link needs of its node.
@@ -175,6 +188,7 @@ impl Link {
                 runs: Writer::new(own.runs()),
                 lists: std::collections::VecDeque::new(),
                 payload_bytes: 0,
+                used: Vec::new(),
             },
             sizes,
             peer_sizes,

@@ -255,6 +255,9 @@ impl Traffic {
     /// Runs of the peer's landing pages for `bytes` bytes, as posted by it; `None` if it has not posted enough.
     pub(crate) fn claim(&mut self, peer: &Peer, sizes: &Sizes, bytes: u64) -> Result<Option<List>, Breach> {
         let room = |run: &Run| u64::from(run.count) * u64::from(sizes.page_bytes);
+        if let Some(run) = self.places.pop_front_if(|run| room(run) >= bytes) {
+            return Ok(Some(List::One(run)));
+        }
         let mut have: u64 = self.places.iter().map(room).sum();
         if have < bytes {
             // One look at the counter for all that is there by now: looking costs a transfer of a cache line.

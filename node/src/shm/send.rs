@@ -233,8 +233,7 @@ impl Link {
     /// claimed, as in [`Link::put_token`]. `None` if it is not good for that: then the receiver looks at it, and
     /// copies alone.
     fn share(&mut self, pages: &Sheaf, token: Token, bytes: u32) -> Result<Option<Share>, SendError> {
-        let (Sheaf::One(page), Some(Place::Pages { first, count })) = (pages, self.peer.token(token.index, token.key))
-        else {
+        let (Sheaf::One(page), Some(Place::Pages { first, count })) = (pages, self.unused(token)) else {
             return Ok(None);
         };
         let run = check::run(Run { first, count, id: 0 }, self.peer_sizes.landing_pages);
@@ -248,6 +247,7 @@ impl Link {
             self.own.set_claim(token.index, 0);
             return Ok(None);
         }
+        self.outbox.use_up(token);
         let (from, from_offset) = page.place();
         let to_offset = u64::from(run.first) * u64::from(page_bytes);
         Ok(Some(Share { from, from_offset, to: self.peer.landing(), to_offset, len: u64::from(bytes) }))
@@ -328,7 +328,7 @@ impl Link {
                 stat,
             );
         };
-        match self.peer.token(token.index, token.key) {
+        match self.unused(token) {
             Some(Place::Pages { first, count }) => {
                 let path = self.put_token(control_len, payload, bytes, token, (first, count), stat)?;
                 Ok((path, 0))
@@ -395,6 +395,13 @@ impl Link {
         Ok(Some(Path::Put))
     }
 
+    /// Where a payload with this token shall land, if the receiver has granted it and this side has not yet used it. The
+    /// receiver cannot tell before the first payload is delivered, and the second must not overwrite it.
+    fn unused(&self, token: Token) -> Option<Place> {
+        let used = self.outbox.used.get(usize::from(token.index)) == Some(&token.key);
+        if used { None } else { self.peer.token(token.index, token.key) }
+    }
+
     /// Into the landing pages that a token names. The claim tells the receiver that bytes are on their way, so that it
     /// does not revoke the token meanwhile; the token is looked at again after the claim (Dekker's rule, both sides
     /// sequentially consistent).
@@ -418,6 +425,7 @@ impl Link {
             self.own.set_claim(token.index, 0);
             return Ok(self.drop_payload(control_len, bytes, token, Refused::Revoked, stat));
         }
+        self.outbox.use_up(token);
         self.peer.landing().copy_in(u64::from(run.first) * u64::from(page_bytes), payload);
         let header = Header {
             control_len,
