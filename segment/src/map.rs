@@ -64,8 +64,8 @@ pub struct Mapping {
 
 // SAFETY: the mapping is plain memory, reached through atomics or through copies of bytes only.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; no method hands out a reference to plain bytes through `&self`, except `slice_mut`, whose contract
-// asks for exclusive use.
+// SAFETY: as above; no method hands out a reference to plain bytes through `&self`, except `slice` and `slice_mut`,
+// whose contracts ask that nobody writes meanwhile.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -208,7 +208,21 @@ impl Mapping {
         unsafe { std::ptr::copy(source, target, bytes) };
     }
 
-    /// Bytes that only this process writes, as a slice.
+    /// Bytes that only this process writes, and nobody at present, as a slice.
+    ///
+    /// # Safety
+    /// The memory must have been made here for one writer ([`Writers::Maker`]), and nobody in this process may write
+    /// the range while the slice lives.
+    ///
+    /// # Panics
+    /// If the range is not within the mapping.
+    #[must_use]
+    pub unsafe fn slice(&self, offset: u64, bytes: usize) -> &[u8] {
+        // SAFETY: within the mapping; written by nobody by the caller's word; other processes cannot write it.
+        unsafe { std::slice::from_raw_parts(self.at(offset, bytes), bytes) }
+    }
+
+    /// Bytes that only this process writes, as a slice to write.
     ///
     /// # Safety
     /// The memory must have been made here for one writer ([`Writers::Maker`]), and nobody else in this process may use

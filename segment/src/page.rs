@@ -245,27 +245,23 @@ impl Page {
         self.ground = None;
         (self.first, self.count, self.bytes)
     }
-
-    /// The bytes, or none if the run is not ours any more.
-    #[allow(clippy::mut_from_ref, reason = "called with `&mut self` where the slice is written")]
-    fn slice(&self) -> &mut [u8] {
-        let Some(ground) = &self.ground else { return &mut [] };
-        // SAFETY: the pool gave this run to this value alone, and only this process can write the mapping; see
-        // `Pages::new`. The two callers lend the slice as `&self` and `&mut self` allow.
-        unsafe { ground.mapping.slice_mut(ground.offset(self.first), self.bytes) }
-    }
 }
 
 impl Deref for Page {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.slice()
+        let Some(ground) = &self.ground else { return &[] };
+        // SAFETY: the pool gave this run to this value alone, and only this process can write the mapping; see
+        // `Pages::new`. Writing takes `&mut self`, which nobody has while the slice lives.
+        unsafe { ground.mapping.slice(ground.offset(self.first), self.bytes) }
     }
 }
 
 impl DerefMut for Page {
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.slice()
+        let Some(ground) = &self.ground else { return &mut [] };
+        // SAFETY: as above, and `&mut self` is exclusive.
+        unsafe { ground.mapping.slice_mut(ground.offset(self.first), self.bytes) }
     }
 }
 

@@ -127,6 +127,9 @@ pub(super) struct Outbox {
     /// Number of a message with a list of runs, and how far the run ring was written with it.
     pub(super) lists: std::collections::VecDeque<(u64, u64)>,
     pub(super) payload_bytes: u64,
+    /// What the peer found worth a pulse when it was last looked at, and payloads sent since.
+    pub(super) wanted: u64,
+    pub(super) wanted_age: u32,
     /// The key that was last written to in each place of the peer's table of tokens.
     pub(super) used: Vec<u64>,
 }
@@ -188,6 +191,8 @@ impl Link {
                 runs: Writer::new(own.runs()),
                 lists: std::collections::VecDeque::new(),
                 payload_bytes: 0,
+                wanted: 0,
+                wanted_age: 0,
                 used: Vec::new(),
             },
             sizes,

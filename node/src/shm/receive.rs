@@ -91,6 +91,13 @@ struct Front {
     goes: Goes,
 }
 
+impl Front {
+    /// Pulses made: one for a payload that was taken at once.
+    fn pulses(&self) -> u32 {
+        self.transfer.pulses().max(u32::from(self.moved == self.len && self.len > 0))
+    }
+}
+
 /// The receiving side of a channel's payloads.
 #[derive(Debug)]
 pub(super) struct Inbox {

@@ -6,7 +6,7 @@
 
 mod staged;
 
-pub(in crate::shm) use staged::{MINPULSE_OF, STAGE_ALIGN, longest_minpulse};
+pub(in crate::shm) use staged::{LEAST_SHARE, MINPULSE_OF, STAGE_ALIGN, longest_minpulse};
 
 use cutthrough_engine::check::{self, Breach};
 use cutthrough_engine::choose::Way;
@@ -395,8 +395,8 @@ impl Link {
         Ok(Some(Path::Put))
     }
 
-    /// Where a payload with this token shall land, if the receiver has granted it and this side has not yet used it. The
-    /// receiver cannot tell before the first payload is delivered, and the second must not overwrite it.
+    /// Where a payload with this token shall land, if the receiver has granted it and this side has not yet used it.
+    /// The receiver cannot tell before the first payload is delivered, and the second must not overwrite it.
     fn unused(&self, token: Token) -> Option<Place> {
         let used = self.outbox.used.get(usize::from(token.index)) == Some(&token.key);
         if used { None } else { self.peer.token(token.index, token.key) }

@@ -4,6 +4,7 @@ use std::ops::Deref;
 
 use cutthrough_engine::adapter::{Adapter, Capability, Pulse, Stage};
 use cutthrough_engine::check::{self, Breach};
+use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::receipt::Path;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
@@ -35,10 +36,20 @@ impl Link {
     ) -> Result<(Path, u32), SendError> {
         let base = self.outbox.staged.next_multiple_of(STAGE_ALIGN);
         header.detail = u64::from(token.map_or(0, |token| token.index)) << 32;
-        let mut transfer = Transfer::new(payload.len() as u64, self.policy);
         let ring = self.outbox.staging.bytes();
+        if matches!(self.policy, Policy::Adaptive { .. })
+            && payload.len() as u64 <= LEAST_SHARE
+            && base + payload.len() as u64 <= self.outbox.drained + ring
+        {
+            return Ok(self.stage_at_once(header, payload, base, trace));
+        }
+        if self.outbox.wanted_age.is_multiple_of(WANTED_FOR) {
+            self.outbox.wanted = self.peer.minpulse();
+        }
+        self.outbox.wanted_age = self.outbox.wanted_age.wrapping_add(1);
+        let mut transfer = Transfer::new(payload.len() as u64, self.policy);
         transfer.set_minpulse_max(longest_minpulse(payload.len() as u64, ring));
-        transfer.set_downstream_minpulse(downstream(&self.peer, payload.len() as u64, ring));
+        transfer.set_downstream_minpulse(downstream(self.outbox.wanted, payload.len() as u64, ring));
         let mut announced = false;
         let mut patience = Patience::new(self.deadline);
         loop {
@@ -79,6 +90,19 @@ impl Link {
         Ok((Path::CutThrough, transfer.pulses()))
     }
 
+    /// A payload of so few bytes that the rule makes one pulse of it, whatever was measured: the same, without asking.
+    fn stage_at_once(&mut self, mut header: Header, payload: &[u8], base: u64, trace: &mut impl Trace) -> (Path, u32) {
+        let start = clock::now();
+        let len = payload.len() as u64;
+        self.outbox.staging.copy_in(base, payload);
+        self.outbox.staged = base + len;
+        self.own.set(Line::Staged, self.outbox.staged);
+        header.detail |= len;
+        self.producer.publish(header.to_words());
+        trace.pulse(Stage::HostToAdapter, 0, len, start, clock::now());
+        (Path::CutThrough, 1)
+    }
+
     pub(super) fn wait_for_room(&mut self, patience: &mut Patience, stat: &Stat) -> Result<(), SendError> {
         self.relieve(stat).map_err(|breach| self.broken(breach))?;
         let drained = self.outbox.drained;
@@ -96,8 +120,8 @@ pub(in crate::shm) const STAGE_ALIGN: u64 = 128;
 pub(in crate::shm) const MINPULSE_OF: u64 = 1 << 20;
 
 /// What the peer finds worth a pulse: an allegation that can do no harm, cut to sense.
-fn downstream(peer: &Peer, len: u64, ring: u64) -> Option<u64> {
-    let wanted = peer.minpulse().min(MINPULSE_OF);
+fn downstream(wanted: u64, len: u64, ring: u64) -> Option<u64> {
+    let wanted = wanted.min(MINPULSE_OF);
     let scaled = wanted * len.isqrt() / MINPULSE_OF.isqrt();
     (wanted > 0).then(|| scaled.clamp(256, longest_minpulse(len, ring)))
 }
@@ -112,8 +136,15 @@ pub(in crate::shm) fn longest_minpulse(len: u64, ring: u64) -> u64 {
     (len / 4).clamp(LEAST_SHARE, ring / 4)
 }
 
+/// Payloads for which the sender believes what the receiver last found worth a pulse. To look means to wait for a cache
+/// line that the receiver has just written.
+const WANTED_FOR: u32 = 32;
+
+/// Progress is reported in steps of four cache lines at least: finer ones cost more than the copy itself.
+const LEAST_REPORT: u64 = 256;
+
 /// Below this a pulse is dominated by the hand-over, bytes.
-const LEAST_SHARE: u64 = 2048;
+pub(in crate::shm) const LEAST_SHARE: u64 = 2048;
 
 /// The first stage of a cut-through copy: from private memory into the staging ring. This processor is the mover, so a
 /// pulse is over when `start` returns; its progress is published on the way, as often as the receiver wants to see it.
@@ -174,7 +205,7 @@ impl<S: Deref<Target = [Slot]>> Adapter for Outbound<'_, S> {
     fn start(&mut self, _now: Instant, _stage: Stage, pulse: Pulse) {
         let Ok(start) = usize::try_from(pulse.offset) else { return };
         let Ok(len) = usize::try_from(pulse.len) else { return };
-        let report = usize::try_from(pulse.report_every).unwrap_or(len).max(1);
+        let report = usize::try_from(pulse.report_every.max(LEAST_REPORT)).unwrap_or(len);
         for piece in self.payload[start..start + len].chunks(report) {
             self.staging.copy_in(self.base + self.moved, piece);
             self.moved += piece.len() as u64;

@@ -1,0 +1,376 @@
+//! The command line: every command, option and help text.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::perf::limits::Limit;
+use crate::units::Size;
+use cutthrough::Policy;
+
+/// Messages and memory pages that start arriving before they have finished leaving.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cutthrough",
+    version,
+    after_help = "Examples:\n  \
+        cutthrough demo                            see it work, in under 20 s\n  \
+        cutthrough info                            what this machine offers\n  \
+        cutthrough perf lat --size 64,8KiB,1MiB    latency of three sizes\n\n\
+        Exit codes: 0 done; 1 a check that was asked for failed; 2 could not run."
+)]
+pub struct Cli {
+    /// Print one JSON object per line on standard output; text for people goes to standard error
+    #[arg(long, global = true)]
+    pub json: bool,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Fetch every page of a file from another process, and see how
+    #[command(after_help = "Examples:\n  \
+        cutthrough demo\n  \
+        cutthrough demo --file /usr/bin/bash --svg timeline.svg")]
+    Demo(DemoArgs),
+
+    /// Show the adapters usable here, why others are not, and the limits that matter
+    #[command(after_help = "Examples:\n  \
+        cutthrough info\n  \
+        cutthrough info --json")]
+    Info,
+
+    /// Measure this machine, and messages against it
+    #[command(after_help = "Examples:\n  \
+        cutthrough perf limits                         what this machine can do at best\n  \
+        cutthrough perf lat --size 64,8KiB,1MiB\n  \
+        cutthrough perf compare lat --size 64KiB --a \"--policy adaptive\" --b \"--policy fixed:8192\"")]
+    Perf {
+        /// What to measure.
+        #[command(subcommand)]
+        test: PerfTest,
+    },
+
+    /// Show live counters and queue depths of running endpoints
+    #[command(after_help = "Examples:\n  \
+        cutthrough stat\n  \
+        cutthrough stat --watch\n  \
+        cutthrough stat --watch 0.5 --json")]
+    Stat(StatArgs),
+}
+
+/// Options of `demo`.
+#[derive(Args, Debug)]
+pub struct DemoArgs {
+    /// The file whose pages are fetched [default: this program's own executable]
+    #[arg(long, value_name = "PATH")]
+    pub file: Option<PathBuf>,
+
+    /// Draw the timeline of one large message into this file
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    /// Be the process that serves the pages.
+    #[arg(long, hide = true)]
+    pub serve: bool,
+}
+
+/// Options of `stat`.
+#[derive(Args, Debug)]
+pub struct StatArgs {
+    /// Only endpoints listening under this name, as in shm:NAME
+    #[arg(long, value_name = "ADDR")]
+    pub peer: Option<String>,
+
+    /// Only endpoints of this process
+    #[arg(long, value_name = "N")]
+    pub pid: Option<u32>,
+
+    /// Show them again every so many seconds, until interrupted [default if none are given: 1]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, num_args = 0..=1, default_missing_value = "1")]
+    pub watch: Option<f64>,
+}
+
+/// What `perf` measures.
+#[derive(Debug, Subcommand)]
+pub enum PerfTest {
+    /// What this machine can do at best, without messages: caches, memory, kernel
+    #[command(after_help = "Examples:\n  \
+        cutthrough perf limits\n  \
+        cutthrough perf limits cacheline_pingpong memcpy_1core --size 8KiB,1MiB --seconds 1")]
+    Limits(LimitsArgs),
+
+    /// Latency: half of a round trip
+    Lat(Measure),
+
+    /// Bandwidth of a stream of payloads
+    Bw(Measure),
+
+    /// Messages per second
+    Rate(Measure),
+
+    /// Demand fetch: a request for a page until the page is there
+    Fetch(Measure),
+
+    /// Waking a receiver that sleeps
+    Wake(WakeArgs),
+
+    /// What an endpoint costs that has nothing to do: processor, memory, latency with many channels, one core for two
+    Idle(IdleArgs),
+
+    /// The default policy against every fixed pulse, for every size
+    Sweep(Measure),
+
+    /// Two sets of options in turn, many short rounds, and their ratio
+    Compare(CompareArgs),
+
+    /// The other end, for `--peer` on another terminal or machine; uses no CPU while idle
+    Serve(ServeArgs),
+}
+
+/// Options of `perf limits`.
+#[derive(Args, Debug)]
+pub struct LimitsArgs {
+    /// Only these limits [default: all]
+    #[arg(value_name = "LIMIT", value_enum)]
+    pub limits: Vec<Limit>,
+
+    /// Sizes of the memory copies
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4KiB,8KiB,64KiB,1MiB,4MiB")]
+    pub size: Vec<Size>,
+
+    /// How long each figure is measured
+    #[arg(long, value_name = "N", value_parser = seconds, default_value_t = 0.3)]
+    pub seconds: f64,
+}
+
+/// The common options of everything that measures messages. What is not given is left to the test.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+pub struct Measure {
+    /// The adapter that carries the messages [default: shm]
+    #[arg(long, value_enum)]
+    pub adapter: Option<Adapter>,
+
+    /// Payload sizes, such as 64,8KiB,1MiB
+    #[arg(long, value_name = "SIZES", value_delimiter = ',')]
+    pub size: Vec<Size>,
+
+    /// Pulse policy: store-and-forward, fixed:BYTES, adaptive or adaptive:MINPULSE [default: adaptive]
+    #[arg(long)]
+    pub policy: Option<Policy>,
+
+    /// How long each figure is measured
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    pub seconds: Option<f64>,
+
+    /// How many messages are measured, instead of --seconds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "seconds")]
+    pub count: Option<u64>,
+
+    /// Wait here for the other end, such as shm:NAME
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+
+    /// Measure against the other end that listens there [default: start one on another core]
+    #[arg(long, value_name = "ADDR", conflicts_with = "listen")]
+    pub peer: Option<String>,
+
+    /// Where the payloads are kept [default: private]
+    #[arg(long, value_enum)]
+    pub memory: Option<Memory>,
+
+    /// Messages exchanged before measuring
+    #[arg(long, value_name = "N")]
+    pub warmup: Option<u64>,
+
+    /// Seed of everything random, such as the order of fetches
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+}
+
+/// Options of `perf wake`.
+#[derive(Args, Debug)]
+pub struct WakeArgs {
+    /// How many times the receiver is woken
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), default_value_t = 2000)]
+    pub count: u64,
+}
+
+/// Options of `perf idle`.
+#[derive(Args, Debug)]
+pub struct IdleArgs {
+    /// How long an idle endpoint is watched
+    #[arg(long, value_name = "N", value_parser = seconds, default_value_t = 5.0)]
+    pub seconds: f64,
+
+    /// Channels that are open and idle while one is measured
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4000), default_value_t = 1000)]
+    pub channels: u32,
+}
+
+/// Options of `perf compare`.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// What to measure.
+    #[arg(value_name = "TEST", value_enum)]
+    pub test: CompareTest,
+
+    /// Options of A, added to the common ones
+    #[arg(long, value_name = "OPTS", allow_hyphen_values = true)]
+    pub a: String,
+
+    /// Options of B, added to the common ones
+    #[arg(long, value_name = "OPTS", allow_hyphen_values = true)]
+    pub b: String,
+
+    /// Options common to both.
+    #[command(flatten)]
+    pub common: Measure,
+}
+
+/// The tests that `perf compare` can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompareTest {
+    /// Latency: half of a round trip
+    Lat,
+    /// Bandwidth of a stream of payloads
+    Bw,
+    /// Messages per second
+    Rate,
+    /// Demand fetch
+    Fetch,
+}
+
+/// Options of `perf serve`.
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    /// Wait here for the measuring end, such as shm:NAME
+    #[arg(long, value_name = "ADDR")]
+    pub listen: String,
+
+    /// End when the first measuring end has gone.
+    #[arg(long, hide = true)]
+    pub once: bool,
+
+    /// Run on this core alone.
+    #[arg(long, hide = true, value_name = "N")]
+    pub core: Option<usize>,
+}
+
+/// A NIC or its stand-in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Adapter {
+    /// Shared memory between two processes
+    Shm,
+    /// UDP sockets
+    Udp,
+    /// AF_XDP rings
+    Xdp,
+    /// AF_PACKET rings
+    Packet,
+    /// libfabric hardware
+    Fabric,
+}
+
+/// Where `perf` keeps payloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Memory {
+    /// Private memory on both sides: cut-through copy
+    Private,
+    /// A destination page that the sender can write: one copy
+    Pool,
+    /// A shared page handed over: no copy
+    Reference,
+}
+
+/// The options of one side of a comparison, alone.
+#[derive(Parser)]
+#[command(name = "options", no_binary_name = true, disable_help_flag = true)]
+struct Side {
+    #[command(flatten)]
+    measure: Measure,
+}
+
+impl CompareArgs {
+    /// The full options of A and of B: the common ones, with each side's own in their place.
+    ///
+    /// # Errors
+    /// If the options of a side cannot be read.
+    pub fn sides(&self) -> Result<(Measure, Measure), Failure> {
+        Ok((self.side("--a", &self.a)?, self.side("--b", &self.b)?))
+    }
+
+    fn side(&self, name: &str, options: &str) -> Result<Measure, Failure> {
+        let mut side = Side { measure: self.common.clone() };
+        side.try_update_from(options.split_whitespace()).map_err(|error| {
+            let (what, _) = one_line(&error);
+            Failure::new(format!("in {name} {options:?}: {what}"), "see 'cutthrough perf compare --help'")
+        })?;
+        Ok(side.measure)
+    }
+}
+
+/// A command line that was read, or what to print instead.
+#[derive(Debug)]
+pub enum Parsed {
+    /// Run this.
+    Run(Cli),
+    /// Print this text, asked for by `--help` or `--version`, and end with exit code 0.
+    Print(String),
+}
+
+/// Reads a command line, program name first.
+///
+/// # Errors
+/// Bad use, as one line that says where to read more.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
+    let error = match Cli::try_parse_from(words) {
+        Ok(cli) => return Ok(Parsed::Run(cli)),
+        Err(error) => error,
+    };
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(Parsed::Print(error.render().to_string())),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            Err(Failure::new("no command given", "try 'cutthrough demo', or 'cutthrough --help' for all commands"))
+        }
+        _ => {
+            let (what, remedy) = one_line(&error);
+            Err(Failure::new(what, remedy))
+        }
+    }
+}
+
+/// What a clap error says in its first paragraph, and its tip or where help is, each as one line.
+fn one_line(error: &clap::Error) -> (String, String) {
+    let text = error.render().to_string();
+    let mut paragraphs = text.split("\n\n");
+    let what = joined(paragraphs.next().unwrap_or_default());
+    let tip = paragraphs.find_map(|text| text.trim_start().strip_prefix("tip: "));
+    let remedy = tip.map_or_else(|| "add '--help' to see how it is used".to_string(), joined);
+    (what.trim_start_matches("error: ").to_string(), remedy)
+}
+
+fn joined(paragraph: &str) -> String {
+    paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Reads a positive number of seconds, a day at most.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
+        _ => Err("write a number of seconds above 0, such as 0.5 or 10".into()),
+    }
+}
+
+#[cfg(test)]
+#[path = "args_tests.rs"]
+mod tests;

@@ -1,0 +1,163 @@
+//! The command line as users write it, right and wrong.
+
+use clap::CommandFactory;
+
+use super::*;
+
+fn read(line: &str) -> Result<Parsed, Failure> {
+    parse(line.split_whitespace().map(OsString::from))
+}
+
+fn command(line: &str) -> Command {
+    match read(line) {
+        Ok(Parsed::Run(cli)) => cli.command,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+fn refusal(line: &str) -> String {
+    match read(line) {
+        Err(failure) => failure.to_string(),
+        Ok(other) => panic!("{line} was accepted: {other:?}"),
+    }
+}
+
+#[test]
+fn the_definition_is_consistent() {
+    Cli::command().debug_assert();
+    Side::command().debug_assert();
+}
+
+#[test]
+fn every_command_is_read() {
+    assert!(matches!(command("cutthrough info"), Command::Info));
+    let Command::Demo(demo) = command("cutthrough demo --file /etc/hosts --svg out.svg") else {
+        panic!("not demo");
+    };
+    assert_eq!(demo.file, Some("/etc/hosts".into()));
+    assert_eq!(demo.svg, Some("out.svg".into()));
+    for test in ["limits", "lat", "bw", "rate", "fetch", "sweep"] {
+        let line = format!("cutthrough perf {test} --size 64,8KiB --seconds 0.5 --json");
+        assert!(matches!(command(&line), Command::Perf { .. }), "{line}");
+    }
+    command("cutthrough perf serve --listen shm:bench");
+    for line in ["stat", "stat --watch", "stat --watch 0.5 --pid 7", "stat --peer shm:bench", "perf wake", "perf idle"] {
+        command(&format!("cutthrough {line}"));
+    }
+}
+
+#[test]
+fn the_common_options_are_read() {
+    let line = "cutthrough perf lat --adapter shm --size 64,8KiB,1MiB --policy fixed:8192 --count 10 \
+                --peer shm:other --memory pool --warmup 5 --seed 7";
+    let Command::Perf { test: PerfTest::Lat(measure) } = command(line) else {
+        panic!("not lat");
+    };
+    let expected = Measure {
+        adapter: Some(Adapter::Shm),
+        size: vec![Size(64), Size(8192), Size(1 << 20)],
+        policy: Some("fixed:8192".parse().expect("a policy")),
+        count: Some(10),
+        peer: Some("shm:other".into()),
+        memory: Some(Memory::Pool),
+        warmup: Some(5),
+        seed: Some(7),
+        ..Measure::default()
+    };
+    assert_eq!(measure, expected);
+}
+
+#[test]
+fn json_may_stand_anywhere() {
+    for line in ["cutthrough --json info", "cutthrough info --json", "cutthrough perf --json limits"] {
+        let Ok(Parsed::Run(cli)) = read(line) else {
+            panic!("{line} was refused");
+        };
+        assert!(cli.json, "{line}");
+    }
+}
+
+#[test]
+fn bad_use_is_one_line_that_says_what_to_do() {
+    for line in [
+        "cutthrough",
+        "cutthrough perf",
+        "cutthrough dmeo",
+        "cutthrough info --frobnicate",
+        "cutthrough perf lat --size 8KB",
+        "cutthrough perf lat --size 64,,8",
+        "cutthrough perf lat --size -1",
+        "cutthrough perf lat --policy eager",
+        "cutthrough perf lat --policy fixed:0",
+        "cutthrough perf lat --seconds 0",
+        "cutthrough perf lat --seconds nan",
+        "cutthrough perf lat --count 0",
+        "cutthrough perf lat --count 5 --seconds 1",
+        "cutthrough perf lat --adapter tcp",
+        "cutthrough perf lat --memory shared",
+        "cutthrough perf lat --listen shm:a --peer shm:b",
+        "cutthrough perf serve",
+        "cutthrough perf limits no_such_limit",
+        "cutthrough perf compare lat --a x",
+        "cutthrough stat --watch 0",
+        "cutthrough stat --pid me",
+        "cutthrough perf idle --channels 0",
+        "cutthrough perf wake --count 0",
+    ] {
+        let message = refusal(line);
+        assert!(!message.contains('\n'), "{line}: {message}");
+        assert!(message.contains("; "), "{line}: {message}");
+        assert!(!message.starts_with("error"), "{line}: {message}");
+    }
+}
+
+#[test]
+fn a_misspelt_command_gets_the_right_one_as_a_tip() {
+    assert_eq!(refusal("cutthrough dmeo"), "unrecognized subcommand 'dmeo'; a similar subcommand exists: 'demo'");
+}
+
+#[test]
+fn a_bad_size_says_how_sizes_are_written() {
+    let message = refusal("cutthrough perf lat --size 8KB");
+    assert!(message.contains("write bytes (64) or 8KiB, 1MiB, 1GiB"), "{message}");
+}
+
+#[test]
+fn help_and_version_are_not_errors() {
+    assert!(matches!(read("cutthrough --help"), Ok(Parsed::Print(_))));
+    let Ok(Parsed::Print(version)) = read("cutthrough --version") else {
+        panic!("--version was refused");
+    };
+    assert_eq!(version.trim(), concat!("cutthrough ", env!("CARGO_PKG_VERSION")));
+}
+
+fn compare(options: [&str; 2]) -> CompareArgs {
+    CompareArgs {
+        test: CompareTest::Lat,
+        a: options[0].into(),
+        b: options[1].into(),
+        common: Measure { size: vec![Size(64)], seed: Some(3), ..Measure::default() },
+    }
+}
+
+#[test]
+fn each_side_of_a_comparison_puts_its_options_over_the_common_ones() {
+    let (a, b) = compare(["--policy adaptive", "--size 8KiB --seed 4"]).sides().expect("good options");
+    assert_eq!(a.policy, Some("adaptive".parse().expect("a policy")));
+    assert_eq!((a.size, a.seed), (vec![Size(64)], Some(3)));
+    assert_eq!((b.policy, b.size, b.seed), (None, vec![Size(8192)], Some(4)));
+}
+
+#[test]
+fn a_bad_side_is_named() {
+    let failure = compare(["--policy adaptive", "--size huge"]).sides();
+    let message = failure.expect_err("a bad size").to_string();
+    assert!(message.starts_with("in --b \"--size huge\": "), "{message}");
+    assert!(!message.contains('\n'), "{message}");
+}
+
+#[test]
+fn compare_reads_options_that_begin_with_a_dash() {
+    let words = ["cutthrough", "perf", "compare", "bw", "--a", "--policy adaptive", "--b", ""];
+    assert!(matches!(parse(words.map(OsString::from)), Ok(Parsed::Run(_))));
+}

@@ -1,0 +1,290 @@
+//! `demo`: two processes, one of which fetches every page of a file from the other, and how long that takes.
+//!
+//! [`session`] starts the other process and meets it, [`serve`] is what that one does, [`ask`] is what they say to each
+//! other, [`source`] says where pages lie, [`fetch`] fetches and checks all of them, [`traced`] looks at one large
+//! message.
+
+pub mod ask;
+pub mod fetch;
+pub mod serve;
+pub mod session;
+pub mod source;
+pub mod traced;
+
+use std::fs;
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use cutthrough::Policy;
+use serde::Serialize;
+
+use crate::args::DemoArgs;
+use crate::failure::Failure;
+use crate::file::{self, Loaded};
+use crate::machine::Machine;
+use crate::output::{Output, PerfLine, Times};
+use crate::progress;
+use crate::stats::Quantiles;
+use crate::table::Table;
+use crate::timeline::{self, Timeline};
+use crate::units::{self, Size};
+
+use fetch::{Budget, Fetched, Places, STREAM, Way};
+use session::Server;
+use source::PAGE;
+
+/// Fixed pulses that are tried for a page; a longer one would be the whole page.
+const PAGE_PULSES: [u64; 3] = [512, 1024, 2048];
+
+/// Fixed pulses that are tried for the large message.
+const MESSAGE_PULSES: [u64; 5] = [8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10];
+
+/// The ways are measured in turn, so many times, so that a disturbance of the machine meets all of them.
+const ROUNDS: usize = 3;
+
+/// No further round is begun after this time: the demo ends within 20 s on a slow machine too.
+const ROUNDS_UNTIL: Duration = Duration::from_secs(8);
+
+/// How long each policy sends the large message.
+const TRACED: Duration = Duration::from_millis(150);
+
+/// The seed of the random order, so that every run fetches in the same one.
+const SEED: u64 = 1999;
+
+/// Columns of the timeline in the terminal.
+const COLUMNS: usize = 80;
+
+/// Shows it, or serves whoever shows it.
+///
+/// # Errors
+/// If it cannot be done, or a page does not arrive as it was.
+pub fn run(args: &DemoArgs, output: Output) -> Result<(), Failure> {
+    let path = match &args.file {
+        Some(path) => path.clone(),
+        None => own_program()?,
+    };
+    if args.serve { serve::run(&path) } else { show(&path, args.svg.as_deref(), output) }
+}
+
+fn own_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|error| Failure::new(format!("cannot find this program: {error}"), "name a file with --file"))
+}
+
+fn show(path: &Path, svg: Option<&Path>, output: Output) -> Result<(), Failure> {
+    let file = file::load(path)?;
+    if let Some(svg) = svg {
+        writable(svg)?;
+    }
+    let mut server = Server::start(path, file.bytes.len())?;
+    output.say(&introduction(path, &file))?;
+    let file = file.bytes;
+
+    let bar = progress::bar(ways().len() * ROUNDS + 1);
+    let rows = measure(&mut server, &file, &bar)?;
+    bar.set_message("one large message");
+    let timeline = traced::measure(&mut server, &file, &MESSAGE_PULSES.map(fixed), TRACED)?;
+    bar.finish_and_clear();
+    drop(server);
+
+    report(&rows, file.len(), output)?;
+    output.say(&format!("\n{}\n", timeline::text::draw(&timeline, COLUMNS)))?;
+    if let Some(svg) = svg {
+        draw(&timeline, svg)?;
+        output.say(&format!("Drawn into {}.\n", svg.display()))?;
+    }
+    output.say(&next(svg.is_some()))
+}
+
+/// What is about to happen.
+fn introduction(path: &Path, file: &Loaded) -> String {
+    let bytes = file.bytes.len();
+    let pages = source::pages(bytes);
+    let cut = if file.cut { "the first " } else { "" };
+    let mib = bytes as f64 / (1 << 20) as f64;
+    format!(
+        "Two processes. One has a file in memory, the other fetches its pages, one request each, in random order.\n\
+         {}: {cut}{mib:.2} MiB, {pages} pages of {}\n",
+        path.display(),
+        Size(PAGE as u64)
+    )
+}
+
+/// Every way that is measured, in the order of the table.
+fn ways() -> Vec<Way> {
+    let pulses = PAGE_PULSES.map(|pulse| Way::Copied(fixed(pulse)));
+    let mut ways = vec![Way::Copied(Policy::StoreAndForward)];
+    ways.extend(pulses);
+    ways.extend([Way::Copied(Policy::default()), Way::Put, Way::ByReference]);
+    ways
+}
+
+fn fixed(pulse: u64) -> Policy {
+    NonZeroU64::new(pulse).map_or(Policy::StoreAndForward, Policy::Fixed)
+}
+
+/// Measures all ways in turn.
+fn measure(server: &mut Server, file: &[u8], bar: &indicatif::ProgressBar) -> Result<Vec<Fetched>, Failure> {
+    let mut order: Vec<u32> = (0..).take(source::pages(file.len())).collect();
+    fastrand::Rng::with_seed(SEED).shuffle(&mut order);
+    let mut places = Places::new(file.len())?;
+    let mut rows: Vec<Fetched> = ways().into_iter().map(|way| Fetched::new(way, file.len())).collect();
+    let begun = Instant::now();
+    for round in 0..ROUNDS {
+        if round > 0 && begun.elapsed() > ROUNDS_UNTIL {
+            break;
+        }
+        for row in &mut rows {
+            bar.set_message(name(row.way));
+            row.measure(server, file, &mut places, &order, budget(round))?;
+            bar.inc(1);
+        }
+    }
+    Ok(rows)
+}
+
+/// The first round fetches every page; further ones need not.
+fn budget(round: usize) -> Budget {
+    let every_page = if round == 0 { 1000 } else { 50 };
+    Budget {
+        every_page: Duration::from_millis(every_page),
+        fetches: Duration::from_millis(150),
+        stream: Duration::from_millis(80),
+    }
+}
+
+fn name(way: Way) -> String {
+    match way {
+        Way::Copied(policy) => policy.to_string(),
+        Way::Put => "put".into(),
+        Way::ByReference => "by reference".into(),
+    }
+}
+
+/// A line of JSON: a `perf` line, and where the pages are kept.
+#[derive(Serialize)]
+struct Line {
+    #[serde(flatten)]
+    perf: PerfLine,
+    /// `private`, `pool` or `reference`, as `perf --memory`.
+    memory: &'static str,
+    /// Pages that were fetched and found to be as in the file.
+    checked: usize,
+}
+
+/// Prints the table, and all that was measured as JSON.
+fn report(rows: &[Fetched], bytes: usize, output: Output) -> Result<(), Failure> {
+    let machine = Machine::here();
+    for row in rows {
+        output.line(&line(row, bytes, &machine))?;
+    }
+    output.say(&table(rows))?;
+    output.say(&conclusion(rows))
+}
+
+fn line(row: &Fetched, bytes: usize, machine: &Machine) -> Line {
+    let quantiles = row.times.quantiles(1.0);
+    let (policy, memory) = match row.way {
+        Way::Copied(policy) => (Some(policy.to_string()), "private"),
+        Way::Put => (None, "pool"),
+        Way::ByReference => (None, "reference"),
+    };
+    let count = quantiles.map(|quantiles| quantiles.count);
+    let pulses = count.filter(|_| row.pulses > 0).map(|count| row.pulses as f64 / count as f64);
+    let perf = PerfLine {
+        test: "fetch",
+        adapter: Some("shm".into()),
+        policy,
+        size: Some(PAGE.min(bytes) as u64),
+        count,
+        times: quantiles.as_ref().map(Times::from).unwrap_or_default(),
+        bytes_per_s: row.bytes_per_s(),
+        copies: Some(row.copies),
+        pulses: pulses.map(|pulses| (pulses * 10.0).round() / 10.0),
+        machine: machine.clone(),
+        ..PerfLine::default()
+    };
+    Line { perf, memory, checked: checked(row) }
+}
+
+fn checked(row: &Fetched) -> usize {
+    row.checked.iter().filter(|&&page| page).count()
+}
+
+fn table(rows: &[Fetched]) -> String {
+    let best = best_fixed(rows);
+    let mut table = Table::new(&["", "fetch p50", "p99", "stream", "copies"]);
+    for (index, row) in rows.iter().enumerate() {
+        let is_fixed = matches!(row.way, Way::Copied(Policy::Fixed(_)));
+        if is_fixed && best != Some(index) {
+            continue;
+        }
+        let time = |of: fn(&Quantiles) -> f64| {
+            row.times.quantiles(1.0).map_or_else(|| "-".into(), |quantiles| units::time(of(&quantiles)))
+        };
+        table.row(vec![
+            label(row.way),
+            time(|quantiles| quantiles.p50_ns),
+            time(|quantiles| quantiles.p99_ns),
+            row.bytes_per_s().map_or_else(|| "-".into(), units::bandwidth),
+            row.copies.to_string(),
+        ]);
+    }
+    table.to_string()
+}
+
+/// The row of the fixed pulse with the least median.
+fn best_fixed(rows: &[Fetched]) -> Option<usize> {
+    let fixed = rows.iter().enumerate().filter(|(_, row)| matches!(row.way, Way::Copied(Policy::Fixed(_))));
+    let median = |row: &Fetched| row.times.quantiles(1.0).map_or(f64::INFINITY, |quantiles| quantiles.p50_ns);
+    fixed.min_by(|a, b| median(a.1).total_cmp(&median(b.1))).map(|(index, _)| index)
+}
+
+fn label(way: Way) -> String {
+    match way {
+        Way::Copied(Policy::Fixed(pulse)) => format!("best fixed pulse ({pulse} B)"),
+        Way::Copied(policy @ Policy::Adaptive { .. }) => format!("{policy} (the default)"),
+        way => name(way),
+    }
+}
+
+/// What the table says, and whether every byte was right.
+fn conclusion(rows: &[Fetched]) -> String {
+    let pages = rows.first().map_or(0, |row| row.checked.len());
+    let fewest = rows.iter().map(checked).min().unwrap_or_default();
+    let which = if fewest == pages { "All".to_string() } else { format!("At least {fewest} of") };
+    format!(
+        "\n{which} {pages} pages came in every way, and every byte of them is as in the file.\n\
+         fetch: request and page, until it is in its place. stream: the file in messages of {}.\n\
+         The first three copy from private to private memory in pulses. put: straight into the page that the request\n\
+         names. by reference: the page itself, which both processes see; nothing moves.",
+        Size(STREAM.into())
+    )
+}
+
+/// Makes sure that the picture can be written, before the measurements.
+fn writable(svg: &Path) -> Result<(), Failure> {
+    let opened = fs::File::options().append(true).create(true).open(svg);
+    opened.map(drop).map_err(|error| cannot_draw(svg, &error))
+}
+
+fn draw(timeline: &Timeline, svg: &Path) -> Result<(), Failure> {
+    fs::write(svg, timeline::svg::draw(timeline)).map_err(|error| cannot_draw(svg, &error))
+}
+
+fn cannot_draw(svg: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("cannot write {}: {error}", svg.display()), "name another file with --svg")
+}
+
+/// What to try next.
+fn next(drawn: bool) -> String {
+    let svg = "  cutthrough demo --svg demo.svg    the timeline as a picture\n";
+    format!(
+        "Try next:\n{}  \
+         cutthrough perf lat                latency by size, against this machine's limits\n  \
+         cutthrough perf sweep              the default against every fixed pulse\n  \
+         cutthrough stat                    counters of running endpoints",
+        if drawn { "" } else { svg }
+    )
+}

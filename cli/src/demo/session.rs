@@ -1,0 +1,157 @@
+//! The fetching process's side: starts the serving process, and opens a channel to it for each way of fetching.
+
+use std::fs::DirBuilder;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use cutthrough::{CONTROL_MAX, Channel, Endpoint, Event, Incoming};
+
+use super::ask::{READY, Request, Setup};
+use super::serve;
+use crate::cpu::{self, Pair};
+use crate::failure::Failure;
+
+/// How long the other process may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The serving process. It ends with this value, and with this process however that ends.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    setups: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    core: Option<usize>,
+    file_bytes: usize,
+}
+
+impl Server {
+    /// Starts a process that serves the pages of a file of `file_bytes` bytes. It and the calling thread run on two
+    /// cores from now on, if this process may use two.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start(file: &Path, file_bytes: usize) -> Result<Self, Failure> {
+        let cannot = |error| Failure::new(format!("cannot start the serving process: {error}"), "try again");
+        let program = std::env::current_exe().map_err(cannot)?;
+        let mut command = Command::new(program);
+        command.args(["demo", "--serve", "--file"]).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
+        // Ctrl-C ends this process, and with its pipe the other one, which then has time to tidy up.
+        let mut child = command.process_group(0).spawn().map_err(cannot)?;
+        let (Some(setups), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(lost(&"it has no pipes"));
+        };
+        let pair = Pair::apart().filter(|pair| cpu::pin(pair.first).is_ok());
+        let core = pair.map(|pair| pair.second);
+        Ok(Self { child, setups, answers: BufReader::new(answers), core, file_bytes })
+    }
+
+    /// Opens a channel to the serving process, both ends with this policy and so much memory.
+    ///
+    /// # Errors
+    /// If the serving process says why it cannot, or is gone.
+    pub fn open(&mut self, policy: &str, staging_bytes: u32, memory_bytes: u64) -> Result<Session, Failure> {
+        let meeting = Meeting::new()?;
+        let setup = Setup {
+            address: meeting.address(),
+            core: self.core,
+            policy: policy.to_owned(),
+            staging_bytes,
+            memory_bytes,
+            file_bytes: self.file_bytes,
+        };
+        self.tell(&setup)?;
+        let config = serve::config(&setup).map_err(|error| lost(&error))?;
+        let mut endpoint = Endpoint::open(config)
+            .map_err(|error| Failure::new(error.to_string(), "free some memory, or name a smaller file with --file"))?;
+        let channel = endpoint.connect(&setup.address, PATIENCE).map_err(|error| lost(&error))?;
+        Ok(Session { endpoint, channel })
+    }
+
+    fn tell(&mut self, setup: &Setup) -> Result<(), Failure> {
+        let line = serde_json::to_string(setup).map_err(|error| lost(&error))?;
+        writeln!(self.setups, "{line}").map_err(|error| lost(&error))?;
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).map_err(|error| lost(&error))?;
+        match answer.trim_end() {
+            READY => Ok(()),
+            "" => Err(lost(&"it has ended")),
+            why => Err(lost(&why)),
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has nothing left to tidy up: its endpoints have ended with ours.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A folder of our own for the time it takes to meet there. Afterwards nothing of it is needed, so that nothing is left
+/// whatever kills the processes.
+struct Meeting(PathBuf);
+
+impl Meeting {
+    fn new() -> Result<Self, Failure> {
+        let name = format!("cutthrough-demo-{}-{:x}", std::process::id(), fastrand::u32(..));
+        let folder = std::env::temp_dir().join(name);
+        DirBuilder::new().mode(0o700).create(&folder).map_err(|error| {
+            Failure::new(format!("cannot make the folder {}: {error}", folder.display()), "set TMPDIR to another one")
+        })?;
+        Ok(Self(folder))
+    }
+
+    fn address(&self) -> String {
+        format!("shm:{}/demo.sock", self.0.display())
+    }
+}
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Something went wrong at or with the other process.
+pub fn lost(why: &dyn std::fmt::Display) -> Failure {
+    Failure::new(format!("the serving process failed: {why}"), "run the demo again")
+}
+
+/// A channel to the serving process.
+#[derive(Debug)]
+pub struct Session {
+    /// Our endpoint.
+    pub endpoint: Endpoint,
+    /// Its one channel.
+    pub channel: Channel,
+}
+
+impl Session {
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// If the serving process is gone.
+    pub fn ask(&mut self, request: Request) -> Result<(), Failure> {
+        let mut control = [0; CONTROL_MAX];
+        self.endpoint.send(self.channel, request.write(&mut control)).map_err(|error| lost(&error))
+    }
+
+    /// The next message; spins briefly for it, then sleeps.
+    ///
+    /// # Errors
+    /// If the serving process is gone, or says nothing for five seconds.
+    pub fn hear(&mut self) -> Result<Incoming, Failure> {
+        loop {
+            match self.endpoint.wait(Some(PATIENCE)).map_err(|error| lost(&error))? {
+                Event::Message(message) => return Ok(message),
+                Event::Closed(_, reason) => return Err(lost(&reason)),
+                Event::Opened(_) | Event::Completed(_) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Why the program did not end well: one line that says what is wrong and what to do about it.
+
+use std::fmt;
+use std::io;
+
+/// The program could not do what it was asked, or a check that it was asked for failed.
+#[derive(Debug)]
+pub enum Failure {
+    /// Exit code 2: bad use, or a privilege, feature or resource is missing.
+    CannotRun {
+        /// What is wrong, in one line.
+        what: String,
+        /// What the user can do about it, in one line.
+        remedy: String,
+    },
+    /// Exit code 1: it ran, and a check failed.
+    CheckFailed {
+        /// What is wrong, in one line.
+        what: String,
+    },
+    /// Whoever read standard output has gone (`cutthrough info | head -1`). Not an error to report.
+    ReaderGone,
+}
+
+impl Failure {
+    /// A failure that says `what` is wrong and the `remedy`.
+    pub fn new(what: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::CannotRun { what: what.into(), remedy: remedy.into() }
+    }
+
+    /// A check failed; `what` says which.
+    pub fn check(what: impl Into<String>) -> Self {
+        Self::CheckFailed { what: what.into() }
+    }
+
+    /// What some error says; its text may end in a remedy after a semicolon, else this one is told.
+    pub fn from_error(error: &impl fmt::Display, remedy: &str) -> Self {
+        let text = error.to_string();
+        match text.split_once("; ") {
+            Some((what, remedy)) => Self::new(what, remedy),
+            None => Self::new(text, remedy),
+        }
+    }
+
+    /// A failure to write the program's own output.
+    #[must_use]
+    pub fn output(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::ReaderGone;
+        }
+        Self::new(format!("cannot write the output: {error}"), "check where standard output goes")
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CannotRun { what, remedy } => write!(f, "{what}; {remedy}"),
+            Self::CheckFailed { what } => f.write_str(what),
+            Self::ReaderGone => f.write_str("the reader of the output has gone"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}

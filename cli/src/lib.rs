@@ -1,0 +1,65 @@
+//! The program `cutthrough`: what it reads, measures and prints.
+//!
+//! A command line goes through these files in order: [`args`] reads it, [`main`] hands it to the command ([`demo`],
+//! [`info`], [`perf`], [`stat`]), which measures on chosen cores ([`cpu`]) with [`clock`] and [`stats`], and prints through [`output`] for
+//! scripts and [`table`] and [`timeline`] for people. A [`failure`] is one line on standard error.
+
+#![forbid(unsafe_code)]
+
+pub mod args;
+pub mod clock;
+pub mod cpu;
+pub mod demo;
+pub mod failure;
+pub mod file;
+pub mod info;
+pub mod machine;
+pub mod output;
+pub mod perf;
+pub mod progress;
+pub mod stat;
+pub mod stats;
+pub mod table;
+pub mod timeline;
+pub mod units;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use args::{Command, Parsed};
+use failure::Failure;
+use output::Output;
+
+/// Exit code of a program that ran, and a check that it was asked for failed.
+const CHECK_FAILED: u8 = 1;
+
+/// Exit code of a program that could not run.
+const CANNOT_RUN: u8 = 2;
+
+/// Runs the program with these words, its own name first, and returns its exit code: 0 done, 1 a check that was asked
+/// for failed, 2 could not run.
+pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match run(words) {
+        Ok(()) | Err(Failure::ReaderGone) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // If standard error is gone too, the exit code alone has to tell.
+            let _ = writeln!(io::stderr(), "cutthrough: {failure}");
+            ExitCode::from(if matches!(failure, Failure::CheckFailed { .. }) { CHECK_FAILED } else { CANNOT_RUN })
+        }
+    }
+}
+
+fn run(words: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
+    let cli = match args::parse(words)? {
+        Parsed::Run(cli) => cli,
+        Parsed::Print(text) => return Output::new(false).say(text.trim_end()),
+    };
+    let output = Output::new(cli.json);
+    match cli.command {
+        Command::Info => info::run(output),
+        Command::Perf { test } => perf::run(&test, output),
+        Command::Demo(args) => demo::run(&args, output),
+        Command::Stat(args) => stat::run(&args, output),
+    }
+}

@@ -1,0 +1,49 @@
+//! `perf`: measures messages, and what this machine can do at best, to hold them against.
+//!
+//! A measurement has two ends in two processes. The measuring end ([`measure`], [`sweep`], [`compare`], [`wake`],
+//! [`idle`]) starts the other end ([`peer`] starts [`serve`]), or finds one that was started by hand, and asks it
+//! ([`ask`]) for lanes ([`lane`]) and for jobs on them ([`answer`]). A [`case`] is measured by [`lat`], [`stream`] or
+//! [`fetch`] and held against its [`floor`], which comes from [`limits`].
+
+pub mod answer;
+pub mod ask;
+pub mod cargo;
+pub mod case;
+pub mod compare;
+pub mod fetch;
+pub mod floor;
+pub mod idle;
+pub mod lane;
+pub mod lat;
+pub mod limits;
+pub mod measure;
+pub mod peer;
+pub mod serve;
+pub mod stream;
+pub mod sweep;
+pub mod wake;
+
+use crate::args::PerfTest;
+use crate::failure::Failure;
+use crate::output::Output;
+
+use case::Test;
+
+/// Measures what the command line asks for, and prints it.
+///
+/// # Errors
+/// If it cannot be measured, or the output cannot be written.
+pub fn run(test: &PerfTest, output: Output) -> Result<(), Failure> {
+    match test {
+        PerfTest::Limits(args) => limits::run(args, output),
+        PerfTest::Lat(options) => measure::run(Test::Lat, options, output),
+        PerfTest::Bw(options) => measure::run(Test::Bw, options, output),
+        PerfTest::Rate(options) => measure::run(Test::Rate, options, output),
+        PerfTest::Fetch(options) => measure::run(Test::Fetch, options, output),
+        PerfTest::Wake(args) => wake::run(args, output),
+        PerfTest::Idle(args) => idle::run(args, output),
+        PerfTest::Sweep(options) => sweep::run(options, output),
+        PerfTest::Compare(args) => compare::run(args, output),
+        PerfTest::Serve(args) => serve::run(args, output),
+    }
+}

@@ -1,0 +1,181 @@
+//! What the measuring end asks of the other end, and how it is answered: one control message each.
+//!
+//! There are two kinds of channels. On the first one, the lobby, the measuring end asks for everything. What is measured
+//! goes over lanes: endpoints of their own, each opened with the settings that a test wants.
+
+use cutthrough::CONTROL_MAX;
+use serde::{Deserialize, Serialize};
+
+use crate::args::Memory;
+use crate::failure::Failure;
+
+/// First byte of a message that another one follows.
+pub const MORE: u8 = 0;
+/// First byte of the last message of a job.
+pub const LAST: u8 = 1;
+
+/// A question on the lobby.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ask {
+    /// Open a lane with these settings. Answered with [`Answer::Opened`] before the lane lets anybody in.
+    Open(Setup),
+    /// Do this on a lane. Answered with [`Answer::Ready`] on the lane itself.
+    Run {
+        /// The lane's number.
+        lane: u32,
+        /// What to do there.
+        job: Job,
+    },
+    /// Close a lane. Not answered.
+    Close {
+        /// The lane's number.
+        lane: u32,
+    },
+    /// How much processor time this process has used. Answered with [`Answer::CpuTime`].
+    CpuTime,
+}
+
+/// The settings of a lane; both ends open their endpoint with them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setup {
+    /// The pulse policy, as on the command line.
+    pub policy: String,
+    /// Bytes of the staging ring.
+    pub staging_bytes: u32,
+    /// Bytes of the pool, and of the landing memory.
+    pub memory_bytes: u64,
+    /// Landing pages that both ends post at once: bytes of each run, and how many.
+    pub landing: Option<(u32, u32)>,
+    /// Channels that the measuring end opens; the last of them is used.
+    pub channels: u32,
+}
+
+/// What the other end does on a lane until a message begins with [`LAST`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Job {
+    /// Sends every message back, of the same size and in the same way.
+    Echo(Shape),
+    /// Takes every message, and says how many there were after each `confirm_every` and after the last.
+    Sink {
+        /// What the messages look like.
+        shape: Shape,
+        /// Messages between two confirmations.
+        confirm_every: u32,
+    },
+    /// Answers each request with the page that it names.
+    Pages {
+        /// What the pages look like.
+        shape: Shape,
+        /// How many there are.
+        count: u32,
+    },
+    /// Sleeps until a message comes, and answers when it woke up.
+    Wake,
+}
+
+/// What the messages of a job look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Where payloads are kept.
+    pub memory: Memory,
+    /// Bytes of the payload; of the control message if there is none.
+    pub bytes: u32,
+}
+
+impl Shape {
+    /// Whether it is a control message without payload.
+    #[must_use]
+    pub fn is_control(self) -> bool {
+        self.memory == Memory::Private && self.bytes as usize <= CONTROL_MAX
+    }
+}
+
+/// An answer, on the lobby or on a lane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// The lane with this number is open.
+    Opened(u32),
+    /// The job can begin.
+    Ready,
+    /// So many messages were taken.
+    Taken(u64),
+    /// When something happened, on the clock that all processes of a machine share.
+    At(u64),
+    /// Processor time used so far, in nanoseconds.
+    CpuTime(u64),
+    /// It cannot be done, and why.
+    Refused(String),
+}
+
+impl Answer {
+    /// A refusal whose reason fits into a control message.
+    #[must_use]
+    pub fn refused(why: &str) -> Self {
+        let room = CONTROL_MAX - 8;
+        Self::Refused(why.char_indices().take_while(|(at, _)| *at < room - 3).map(|(_, c)| c).collect())
+    }
+}
+
+/// The bytes of a question or an answer.
+///
+/// # Errors
+/// If they do not fit into a control message.
+pub fn write(value: &impl Serialize) -> Result<Vec<u8>, Failure> {
+    match postcard::to_allocvec(value) {
+        Ok(bytes) if bytes.len() <= CONTROL_MAX => Ok(bytes),
+        _ => Err(Failure::new("a setting is too long to be sent", "use shorter values")),
+    }
+}
+
+/// The question or answer that the bytes hold; none if they hold no such thing.
+#[must_use]
+pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    postcard::from_bytes(bytes).ok()
+}
+
+/// The address of a lane of the other end that listens at `address`. It ends in an extension of its own, so that no two
+/// lanes share what lies beside a socket.
+#[must_use]
+pub fn lane_address(address: &str, lane: u32) -> String {
+    format!("{address}-{lane}.lane")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_question_fits_into_a_control_message() {
+        let setup = Setup {
+            policy: format!("adaptive:{}", u64::MAX),
+            staging_bytes: u32::MAX,
+            memory_bytes: u64::MAX,
+            landing: Some((u32::MAX, u32::MAX)),
+            channels: u32::MAX,
+        };
+        let ask = Ask::Open(setup);
+        let bytes = write(&ask).expect("it fits");
+        assert_eq!(read(&bytes), Some(ask));
+    }
+
+    #[test]
+    fn a_long_refusal_is_cut_between_characters() {
+        let answer = Answer::refused(&"é".repeat(200));
+        let bytes = write(&answer).expect("it fits");
+        assert_eq!(read(&bytes), Some(answer));
+    }
+
+    #[test]
+    fn anything_else_is_nothing() {
+        assert_eq!(read::<Ask>(&[0xff; 20]), None);
+        assert_eq!(read::<Answer>(&[]), None);
+    }
+
+    #[test]
+    fn small_private_messages_have_no_payload() {
+        let shape = |memory, bytes| Shape { memory, bytes };
+        assert!(shape(Memory::Private, 96).is_control());
+        assert!(!shape(Memory::Private, 97).is_control());
+        assert!(!shape(Memory::Pool, 8).is_control());
+    }
+}

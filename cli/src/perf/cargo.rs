@@ -1,0 +1,153 @@
+//! How one side of a test sends and takes payloads, by where they are kept.
+
+use cutthrough::{Receipt, SendError};
+
+use super::ask::Shape;
+use super::lane::{Lane, LaneError};
+use crate::args::Memory;
+use crate::output::tenths;
+use cutthrough::{Incoming, NoMemory};
+
+/// What the receipts of a test said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    copies: u8,
+    pulses_out: u64,
+    sent: u64,
+    pulses_in: u64,
+    read: u64,
+}
+
+impl Tally {
+    /// A payload was sent.
+    #[inline]
+    pub fn sent(&mut self, receipt: &Receipt) {
+        self.copies = self.copies.max(receipt.copies);
+        self.pulses_out += u64::from(receipt.pulses);
+        self.sent += 1;
+    }
+
+    /// A payload was read.
+    #[inline]
+    pub fn read(&mut self, receipt: &Receipt) {
+        self.copies = self.copies.max(receipt.copies);
+        self.pulses_in += u64::from(receipt.pulses);
+        self.read += 1;
+    }
+
+    /// Adds another tally to this one.
+    pub fn add(&mut self, other: &Self) {
+        self.copies = self.copies.max(other.copies);
+        self.pulses_out += other.pulses_out;
+        self.sent += other.sent;
+        self.pulses_in += other.pulses_in;
+        self.read += other.read;
+    }
+
+    /// How often a payload was copied at most; none if there was no payload.
+    #[must_use]
+    pub fn copies(&self) -> Option<u8> {
+        (self.sent + self.read > 0).then_some(self.copies)
+    }
+
+    /// Mean number of pulses of one payload, those of its sender and of its reader together, as far as this side saw
+    /// either; none if it was not moved in pulses.
+    #[must_use]
+    pub fn pulses(&self) -> Option<f64> {
+        let mean = |pulses: u64, payloads: u64| pulses as f64 / payloads.max(1) as f64;
+        let both = mean(self.pulses_out, self.sent) + mean(self.pulses_in, self.read);
+        (both > 0.0).then(|| tenths(both))
+    }
+}
+
+/// One side's payloads: the memory that they leave from and the memory that they arrive in.
+#[derive(Debug)]
+pub struct Cargo {
+    shape: Shape,
+    from: Vec<u8>,
+    into: Vec<u8>,
+    /// What the receipts said.
+    pub tally: Tally,
+}
+
+impl Cargo {
+    /// Payloads of this shape; their memory is there from now on.
+    #[must_use]
+    pub fn new(shape: Shape) -> Self {
+        let bytes = shape.bytes as usize;
+        let memory = |fill: u8, needed: bool| if needed { vec![fill; bytes] } else { Vec::new() };
+        let private = shape.memory == Memory::Private;
+        Self {
+            shape,
+            from: memory(0x5a, shape.memory != Memory::Reference),
+            into: memory(0xa5, private),
+            tally: Tally::default(),
+        }
+    }
+
+    /// Sends one payload with a control message that begins with `op`.
+    ///
+    /// # Errors
+    /// [`LaneError`]; [`SendError::Full`] if the other end is behind.
+    #[inline]
+    pub fn send(&mut self, lane: &mut Lane, op: u8) -> Result<(), LaneError> {
+        let control = [op, 0, 0, 0, 0, 0, 0, 0];
+        let sent = if self.shape.memory == Memory::Reference {
+            let page = lane.endpoint.page(lane.channel, self.shape.bytes as usize).map_err(full)?;
+            lane.endpoint.outgoing(lane.channel)?.write(&control).attach(page).send()
+        } else {
+            lane.endpoint.outgoing(lane.channel)?.write(&control).attach_copy(&self.from).send()
+        };
+        self.tally.sent(&sent?);
+        Ok(())
+    }
+
+    /// Takes a payload that has come: read into private memory, or left where it is and given back. Returns the first
+    /// byte of its control message.
+    ///
+    /// # Errors
+    /// [`LaneError`].
+    #[inline]
+    pub fn take(&mut self, lane: &mut Lane, mut message: Incoming) -> Result<u8, LaneError> {
+        let op = message.control().first().copied().ok_or(LaneError::Unexpected)?;
+        if self.shape.memory == Memory::Private {
+            let receipt = lane.endpoint.read(&mut message, &mut self.into)?;
+            self.tally.read(&receipt);
+        }
+        Ok(op)
+    }
+}
+
+/// All pages are on their way: the other end is behind.
+fn full(error: NoMemory) -> LaneError {
+    match error {
+        NoMemory::NoPages => LaneError::Send(SendError::Full),
+        error => LaneError::Memory(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn receipt(copies: u8, pulses: u32) -> Receipt {
+        Receipt { copies, pulses, ..Receipt::default() }
+    }
+
+    #[test]
+    fn pulses_of_both_ends_add_up() {
+        let mut tally = Tally::default();
+        assert_eq!((tally.copies(), tally.pulses()), (None, None));
+        tally.sent(&receipt(2, 1));
+        tally.sent(&receipt(2, 3));
+        tally.read(&receipt(2, 8));
+        assert_eq!((tally.copies(), tally.pulses()), (Some(2), Some(10.0)));
+    }
+
+    #[test]
+    fn a_payload_that_nobody_moved_has_no_pulses() {
+        let mut tally = Tally::default();
+        tally.sent(&receipt(0, 0));
+        assert_eq!((tally.copies(), tally.pulses()), (Some(0), None));
+    }
+}

@@ -1,0 +1,140 @@
+//! `perf compare`: two sets of options in turn, many short rounds, and their ratio. Machines drift; a ratio taken within
+//! a round drifts less.
+
+use super::case::{Case, Rig, Test};
+use super::measure::other_end;
+use super::peer::{Peer, cores};
+use crate::args::{CompareArgs, CompareTest, Measure};
+use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::output::{CompareLine, Output, thousandths};
+use crate::progress;
+use crate::stats::quantile;
+use crate::table::Table;
+
+/// How often each side is measured; its time is divided among the rounds.
+const ROUNDS: u32 = 31;
+
+/// Measures A and B in turn, size by size, and prints the ratios.
+///
+/// # Errors
+/// If an option cannot be served, or the other end cannot be started or goes away.
+pub fn run(args: &CompareArgs, output: Output) -> Result<(), Failure> {
+    let (a, b) = args.sides()?;
+    check(args, [&a, &b])?;
+    let test = test(args.test);
+    let pairs = pairs(Case::all(test, &a)?, Case::all(test, &b)?)?;
+    let core = cores().first;
+    let mut peer = other_end(&args.common)?;
+    let bar = progress::bar(pairs.len() * ROUNDS as usize);
+    let mut table = Table::new(&["size", "A / B", "10 %", "90 %"]);
+    for (a, b) in pairs {
+        let size = a.size();
+        bar.set_message(size.to_string());
+        let ratios = ratios(&mut peer, core, a, b, || bar.inc(1))?;
+        let at = |share| quantile(&ratios, share).map(thousandths).unwrap_or_default();
+        let line = CompareLine {
+            test: "compare",
+            a: args.a.clone(),
+            b: args.b.clone(),
+            size: size.0,
+            ratio_p50: at(0.5),
+            ratio_lo: at(0.1),
+            ratio_hi: at(0.9),
+            rounds: ROUNDS,
+        };
+        output.line(&line)?;
+        let ratio = |ratio: f64| format!("{ratio:.3}");
+        table.row(vec![size.to_string(), ratio(line.ratio_p50), ratio(line.ratio_lo), ratio(line.ratio_hi)]);
+    }
+    bar.finish_and_clear();
+    let what = if test.is_time() { "times: below 1, A is faster" } else { "rates: above 1, A is faster" };
+    output.say(&format!(
+        "{}\n\nA: {:?}\nB: {:?}\n\n{table}\n\n{} of {} rounds; ratio of {what}.",
+        Machine::here(),
+        args.a,
+        args.b,
+        test.name(),
+        ROUNDS
+    ))
+}
+
+fn test(test: CompareTest) -> Test {
+    match test {
+        CompareTest::Lat => Test::Lat,
+        CompareTest::Bw => Test::Bw,
+        CompareTest::Rate => Test::Rate,
+        CompareTest::Fetch => Test::Fetch,
+    }
+}
+
+/// Both sides have to have the same other end, or they cannot be measured in turn.
+fn check(args: &CompareArgs, sides: [&Measure; 2]) -> Result<(), Failure> {
+    let apart = sides.iter().any(|side| side.peer != args.common.peer || side.listen.is_some());
+    if apart {
+        return Err(Failure::new(
+            "A and B need the same other end",
+            "give --peer outside --a and --b; the other end is 'cutthrough perf serve --listen ADDR'",
+        ));
+    }
+    Ok(())
+}
+
+fn pairs(a: Vec<Case>, b: Vec<Case>) -> Result<Vec<(Case, Case)>, Failure> {
+    if a.len() == b.len() {
+        return Ok(a.into_iter().zip(b).collect());
+    }
+    Err(Failure::new(
+        format!("A has {} sizes and B has {}", a.len(), b.len()),
+        "give --size once, outside --a and --b, or as many sizes in each",
+    ))
+}
+
+/// The figure of A over that of B in each round. Who goes first changes from round to round.
+fn ratios(peer: &mut Peer, core: usize, a: Case, b: Case, done: impl Fn()) -> Result<Vec<f64>, Failure> {
+    let test = a.test;
+    let mut rig = |case: Case| Rig::open(peer, Case { length: case.length.part(ROUNDS), ..case });
+    let mut rigs = [rig(a)?, rig(b)?];
+    let mut ratios = Vec::new();
+    for round in 0..ROUNDS {
+        let mut figures = [None; 2];
+        for side in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
+            figures[side] = rigs[side].measure(peer, core)?.figure(test);
+        }
+        if let [Some(a), Some(b)] = figures {
+            ratios.push(a / b);
+        }
+        done();
+    }
+    rigs.into_iter().try_for_each(|rig| rig.close(peer))?;
+    Ok(ratios)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Size;
+
+    fn args(a: &str, b: &str) -> CompareArgs {
+        let common = Measure { size: vec![Size(64)], ..Measure::default() };
+        CompareArgs { test: CompareTest::Lat, a: a.into(), b: b.into(), common }
+    }
+
+    fn checked(args: &CompareArgs) -> Result<usize, Failure> {
+        let (a, b) = args.sides()?;
+        check(args, [&a, &b])?;
+        Ok(pairs(Case::all(Test::Lat, &a)?, Case::all(Test::Lat, &b)?)?.len())
+    }
+
+    #[test]
+    fn sizes_are_compared_in_pairs() {
+        assert_eq!(checked(&args("--size 8,64", "--size 4KiB,8KiB")).ok(), Some(2));
+        assert!(checked(&args("--size 8,64", "")).is_err());
+    }
+
+    #[test]
+    fn both_sides_have_one_other_end() {
+        assert!(checked(&args("--peer shm:a", "")).is_err());
+        assert!(checked(&args("", "--listen shm:a")).is_err());
+    }
+}

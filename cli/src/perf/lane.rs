@@ -1,0 +1,214 @@
+//! A lane: one channel of an endpoint of its own, over which a test runs. Both ends use it alike.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use cutthrough::{
+    Channel, CloseReason, Config, Endpoint, Event, Incoming, NoMemory, Policy, ReadError, SendError, WaitError,
+};
+
+use super::ask::{self, Answer, Setup};
+use crate::cpu;
+use crate::failure::Failure;
+
+/// How long one end waits for the other where it has nothing else to do.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why a test ended early.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaneError {
+    /// The channel has ended.
+    #[error("the channel to the other end has ended: {0}")]
+    Closed(CloseReason),
+    /// A message was not sent.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// A payload was not read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// There are no pages.
+    #[error(transparent)]
+    Memory(#[from] NoMemory),
+    /// The other end did not answer.
+    #[error("the other end did not answer in {PATIENCE:?}")]
+    Silent,
+    /// The other end cannot do it.
+    #[error("the other end refuses: {0}")]
+    Refused(String),
+    /// The other end said something else than it should; perhaps it is of another version.
+    #[error("the other end answered something unexpected; is it of another version?")]
+    Unexpected,
+    /// This process was asked to end.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl From<LaneError> for Failure {
+    fn from(error: LaneError) -> Self {
+        Self::new(error.to_string(), "see that the other end runs, and try again")
+    }
+}
+
+/// Runs this pinned to one core.
+///
+/// # Errors
+/// Its own error, or that this process may not use that core.
+pub fn on_core<R: Send>(core: usize, run: impl FnOnce() -> Result<R, LaneError> + Send) -> Result<R, Failure> {
+    let ran = cpu::on(core, run);
+    Ok(ran.map_err(|error| Failure::new(format!("core {core}: {error}"), "choose another with taskset"))??)
+}
+
+/// The settings of an endpoint for this setup.
+///
+/// # Errors
+/// If the policy cannot be read.
+pub fn config(setup: &Setup) -> Result<Config, Failure> {
+    let policy: Policy = setup.policy.parse().map_err(|_| {
+        Failure::new(format!("policy {:?} is not known", setup.policy), "use the same version at both ends")
+    })?;
+    let memory = setup.memory_bytes;
+    let config = Config::default();
+    Ok(Config {
+        policy,
+        staging_bytes: setup.staging_bytes,
+        pool_bytes: memory,
+        landing_bytes: memory,
+        channels: config.channels.max(setup.channels),
+        ..config
+    })
+}
+
+/// One channel of an endpoint of its own.
+#[derive(Debug)]
+pub struct Lane {
+    /// The endpoint.
+    pub endpoint: Endpoint,
+    /// The channel; the last one if there are more.
+    pub channel: Channel,
+    /// Its number, the same at both ends.
+    pub number: u32,
+    stop: Arc<AtomicBool>,
+}
+
+impl Lane {
+    /// A lane over a channel of this endpoint; posts the landing pages of the setup. Every wait ends when `stop` is set.
+    ///
+    /// # Errors
+    /// [`LaneError::Memory`].
+    pub fn new(
+        mut endpoint: Endpoint,
+        channel: Channel,
+        number: u32,
+        setup: &Setup,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self, LaneError> {
+        if let Some((bytes, runs)) = setup.landing {
+            endpoint.post(channel, bytes as usize, runs)?;
+        }
+        Ok(Self { endpoint, channel, number, stop })
+    }
+
+    /// The next message; spins for it.
+    ///
+    /// # Errors
+    /// [`LaneError::Closed`] or [`LaneError::Interrupted`].
+    #[inline]
+    pub fn hear(&mut self) -> Result<Incoming, LaneError> {
+        loop {
+            match self.endpoint.poll() {
+                Some(Event::Message(message)) => return Ok(message),
+                Some(event) => self.heed(&event)?,
+                None => self.go_on()?,
+            }
+        }
+    }
+
+    /// The first byte of the next control message, which is not looked at otherwise; spins for it.
+    ///
+    /// # Errors
+    /// As [`Lane::hear`].
+    #[inline]
+    pub fn hear_op(&mut self) -> Result<u8, LaneError> {
+        loop {
+            match self.endpoint.poll() {
+                Some(Event::Message(message)) => return message.control().first().copied().ok_or(LaneError::Unexpected),
+                Some(event) => self.heed(&event)?,
+                None => self.go_on()?,
+            }
+        }
+    }
+
+    /// The next message; sleeps for it after a short spin.
+    ///
+    /// # Errors
+    /// [`LaneError::Closed`] or [`LaneError::Silent`].
+    pub fn sleep_for(&mut self) -> Result<Incoming, LaneError> {
+        loop {
+            match self.endpoint.wait(Some(PATIENCE)) {
+                Ok(Event::Message(message)) => return Ok(message),
+                Ok(event) => self.heed(&event)?,
+                Err(WaitError::TimedOut | WaitError::System(_)) => return Err(LaneError::Silent),
+            }
+        }
+    }
+
+    /// Looks once: whether a confirmation has come, and what it says.
+    ///
+    /// # Errors
+    /// [`LaneError::Closed`], or [`LaneError::Unexpected`] if it is something else.
+    #[inline]
+    pub fn look(&mut self) -> Result<Option<u64>, LaneError> {
+        match self.endpoint.poll() {
+            None => Ok(None),
+            Some(Event::Message(message)) => match ask::read(message.control()) {
+                Some(Answer::Taken(count)) => Ok(Some(count)),
+                _ => Err(LaneError::Unexpected),
+            },
+            Some(event) => self.heed(&event).map(|()| None),
+        }
+    }
+
+    /// Sends a control message.
+    ///
+    /// # Errors
+    /// [`LaneError::Send`].
+    #[inline]
+    pub fn tell(&mut self, control: &[u8]) -> Result<(), LaneError> {
+        Ok(self.endpoint.send(self.channel, control)?)
+    }
+
+    /// Sends an answer.
+    ///
+    /// # Errors
+    /// [`LaneError::Send`].
+    pub fn answer(&mut self, answer: &Answer) -> Result<(), LaneError> {
+        let bytes = ask::write(answer).map_err(|_| LaneError::Unexpected)?;
+        self.tell(&bytes)
+    }
+
+    /// Waits until the other end says that it is ready.
+    ///
+    /// # Errors
+    /// [`LaneError`], [`LaneError::Refused`] if it is not.
+    pub fn ready(&mut self) -> Result<(), LaneError> {
+        match ask::read(self.sleep_for()?.control()) {
+            Some(Answer::Ready) => Ok(()),
+            Some(Answer::Refused(why)) => Err(LaneError::Refused(why)),
+            _ => Err(LaneError::Unexpected),
+        }
+    }
+
+    /// What is to be done about an event that is no message: nothing, unless it is the end.
+    fn heed(&self, event: &Event) -> Result<(), LaneError> {
+        match event {
+            Event::Closed(channel, reason) if *channel == self.channel => Err(LaneError::Closed(*reason)),
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn go_on(&self) -> Result<(), LaneError> {
+        if self.stop.load(Ordering::Relaxed) { Err(LaneError::Interrupted) } else { Ok(()) }
+    }
+}

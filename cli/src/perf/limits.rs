@@ -1,0 +1,343 @@
+//! `perf limits`: what this machine can do at best, without any of the messaging.
+//!
+//! Each limit is a function that other tests call too, so that a result and the limit it is held against come from the
+//! same run: machines are noisy, and a limit of last week proves nothing.
+
+mod cacheline;
+mod call;
+mod copy;
+mod socket;
+mod wake;
+
+pub use cacheline::{cacheline_pingpong, cacheline_pingpong_64, cacheline_pingpong_128, cacheline_shared};
+pub use call::{clock_read, null_syscall, sched_yield};
+pub use copy::{memcpy_1core, memcpy_2core, memcpy_cross};
+pub use socket::{udp_pingpong, unix_pingpong};
+pub use wake::{
+    eventfd_wake, eventfd_wake_same_core, futex_wake, futex_wake_rested, futex_wake_same_core, rest, sched_yield_pingpong,
+};
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::args::LimitsArgs;
+use crate::clock::{Length, round_trips};
+use crate::cpu::Pair;
+use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::output::{LimitLine, Output, Times};
+use crate::progress;
+use crate::stats::{Quantiles, Samples};
+use crate::table::Table;
+use crate::units::{self, Size};
+
+/// What `perf limits` can measure; named as in its JSON lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum Limit {
+    /// One way of an 8-byte flag between two cores, a cache line for each direction, as every queue has; both spin.
+    /// A message is held against this
+    CachelinePingpong,
+    /// The same with one cache line for both directions, which saves taking it back: faster, but no queue can do so
+    CachelineShared,
+    /// One way of a 64-byte message, flag included, between two cores
+    #[value(name = "cacheline_pingpong_64")]
+    CachelinePingpong64,
+    /// One way of a 128-byte message, flag included, between two cores
+    #[value(name = "cacheline_pingpong_128")]
+    CachelinePingpong128,
+    /// One core copies between two hot private buffers
+    #[value(name = "memcpy_1core")]
+    Memcpy1core,
+    /// One core copies what the other has just written
+    MemcpyCross,
+    /// Two cores copy at once, each between its own buffers; the sum of both
+    #[value(name = "memcpy_2core")]
+    Memcpy2core,
+    /// Waking a thread that sleeps on a futex, on the other core
+    FutexWake,
+    /// The same after a rest of 250 us, by a thread that was awake: an idle core takes longer to wake
+    FutexWakeRested,
+    /// The same, in turn again, with both threads on one core
+    FutexWakeSameCore,
+    /// Waking a thread that sleeps on an eventfd, on the other core
+    EventfdWake,
+    /// The same with both threads on one core
+    EventfdWakeSameCore,
+    /// Two spinning threads on one core that yield to each other
+    SchedYieldPingpong,
+    /// One way of 64 B over the kernel's UDP on loopback, both spinning
+    UdpPingpong,
+    /// One way of 64 B over a Unix socket, both spinning
+    UnixPingpong,
+    /// The cheapest system call
+    NullSyscall,
+    /// A yield with nobody to yield to
+    SchedYield,
+    /// Reading the clock
+    ClockRead,
+}
+
+/// What was measured of one limit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figure {
+    /// One way, or one whole operation where there is no way; absent for a sum over cores.
+    pub times: Option<Quantiles>,
+    /// Bytes per second at the median.
+    pub bytes_per_s: Option<f64>,
+}
+
+/// Why this machine cannot show a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable(String);
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+impl From<io::Error> for Unavailable {
+    fn from(error: io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// The percentiles of a limit, or why there are none.
+pub type Measured = Result<Quantiles, Unavailable>;
+
+impl Limit {
+    /// Whether it is measured for each size.
+    #[must_use]
+    pub fn has_size(self) -> bool {
+        matches!(self, Self::Memcpy1core | Self::MemcpyCross | Self::Memcpy2core)
+    }
+
+    /// The name on the command line and in JSON lines.
+    #[must_use]
+    pub fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    /// The bytes of one operation, of those limits that have a fixed number.
+    fn fixed_size(self) -> Option<Size> {
+        match self {
+            Self::CachelinePingpong | Self::CachelineShared => Some(Size(8)),
+            Self::CachelinePingpong64 | Self::UdpPingpong | Self::UnixPingpong => Some(Size(64)),
+            Self::CachelinePingpong128 => Some(Size(128)),
+            _ => None,
+        }
+    }
+
+    /// Measures it for about `duration`; `size` matters only if [`Limit::has_size`].
+    ///
+    /// # Errors
+    /// If this machine cannot show it.
+    pub fn measure(self, size: Size, duration: Duration) -> Result<Figure, Unavailable> {
+        let quantiles = match self {
+            Self::CachelinePingpong => cacheline_pingpong(duration),
+            Self::CachelineShared => cacheline_shared(duration),
+            Self::CachelinePingpong64 => cacheline_pingpong_64(duration),
+            Self::CachelinePingpong128 => cacheline_pingpong_128(duration),
+            Self::Memcpy1core => memcpy_1core(size, duration),
+            Self::MemcpyCross => memcpy_cross(size, duration),
+            Self::Memcpy2core => {
+                return Ok(Figure { times: None, bytes_per_s: Some(memcpy_2core(size, duration)?) });
+            }
+            Self::FutexWake => futex_wake(duration),
+            Self::FutexWakeRested => futex_wake_rested(duration),
+            Self::FutexWakeSameCore => futex_wake_same_core(duration),
+            Self::EventfdWake => eventfd_wake(duration),
+            Self::EventfdWakeSameCore => eventfd_wake_same_core(duration),
+            Self::SchedYieldPingpong => sched_yield_pingpong(duration),
+            Self::UdpPingpong => udp_pingpong(duration),
+            Self::UnixPingpong => unix_pingpong(duration),
+            Self::NullSyscall => null_syscall(duration),
+            Self::SchedYield => sched_yield(duration),
+            Self::ClockRead => clock_read(duration),
+        }?;
+        Ok(Figure { times: Some(quantiles), bytes_per_s: self.has_size().then(|| rate(size, quantiles.p50_ns)) })
+    }
+}
+
+/// Bytes per second of `size` bytes in `ns`.
+fn rate(size: Size, ns: f64) -> f64 {
+    size.0 as f64 / ns * 1e9
+}
+
+/// Two cores, or why there are not two.
+fn two_cores() -> Result<Pair, Unavailable> {
+    Pair::apart().ok_or_else(|| Unavailable("needs two cores, and this process may use only one".into()))
+}
+
+/// The percentiles of what was measured; `share` is how many ways or operations one sample holds.
+fn percentiles(samples: &Samples, share: f64) -> Measured {
+    samples.quantiles(share).ok_or_else(|| Unavailable("nothing was measured in the time given".into()))
+}
+
+/// Round trips of two threads: see [`round_trips`].
+fn turns(
+    duration: Duration,
+    mut send: impl FnMut() -> io::Result<()>,
+    mut receive: impl FnMut() -> io::Result<()>,
+) -> io::Result<Samples> {
+    round_trips(Length::of(duration), &mut (), |()| send(), |()| receive())
+}
+
+/// One way, from what both sides of a round-trip test returned.
+fn one_way(sides: io::Result<(io::Result<Samples>, io::Result<()>)>) -> Measured {
+    let (samples, answered) = sides?;
+    let samples = samples?;
+    answered?;
+    percentiles(&samples, 2.0)
+}
+
+/// Measures what the command line asks for, and prints it.
+///
+/// # Errors
+/// If the output cannot be written, or a size of 0 is asked for. A limit that this machine cannot show is printed as
+/// such and is no error.
+pub fn run(args: &LimitsArgs, output: Output) -> Result<(), Failure> {
+    let plan = plan(args)?;
+    let duration = Duration::from_secs_f64(args.seconds);
+    let machine = Machine::here();
+    let bar = progress::bar(plan.len());
+    let mut table = Table::new(&["limit", "size", "min", "p50", "p99", "bandwidth"]);
+    let mut missing = Vec::new();
+    for (limit, size) in plan {
+        bar.set_message(limit.name());
+        let measured = limit.measure(size.unwrap_or(Size(0)), duration);
+        output.line(&line(limit, size, measured.as_ref(), &machine))?;
+        match measured {
+            Ok(figure) => table.row(cells(limit, size, &figure)),
+            Err(why) => missing.push(format!("{}: {why}", limit.name())),
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    output.say(&format!("{machine}\n\n{table}"))?;
+    for why in missing {
+        output.say(&why)?;
+    }
+    output.say("\nOne way between two threads, or one whole operation. What each is: cutthrough perf limits --help")
+}
+
+/// What to measure, in order: each limit, and each size of those that have sizes.
+fn plan(args: &LimitsArgs) -> Result<Vec<(Limit, Option<Size>)>, Failure> {
+    if args.size.contains(&Size(0)) {
+        return Err(Failure::new("a copy of 0 bytes cannot be measured", "give --size of 1 or more"));
+    }
+    let limits = match args.limits.as_slice() {
+        [] => Limit::value_variants(),
+        some => some,
+    };
+    let sizes = |&limit: &Limit| -> Vec<(Limit, Option<Size>)> {
+        if limit.has_size() {
+            args.size.iter().map(|&size| (limit, Some(size))).collect()
+        } else {
+            vec![(limit, limit.fixed_size())]
+        }
+    };
+    Ok(limits.iter().flat_map(sizes).collect())
+}
+
+fn line(limit: Limit, size: Option<Size>, measured: Result<&Figure, &Unavailable>, machine: &Machine) -> LimitLine {
+    let times = measured.ok().and_then(|figure| figure.times);
+    LimitLine {
+        test: "limits",
+        limit: limit.name(),
+        size: size.map(|size| size.0),
+        count: times.map(|times| times.count),
+        times: times.as_ref().map(Times::from).unwrap_or_default(),
+        bytes_per_s: measured.ok().and_then(|figure| figure.bytes_per_s),
+        unavailable: measured.err().map(ToString::to_string),
+        machine: machine.clone(),
+    }
+}
+
+fn cells(limit: Limit, size: Option<Size>, figure: &Figure) -> Vec<String> {
+    let time = |pick: fn(&Quantiles) -> f64| {
+        let times = figure.times.as_ref();
+        times.map_or_else(String::new, |times| units::time(pick(times)))
+    };
+    vec![
+        limit.name(),
+        size.map_or_else(String::new, |size| size.to_string()),
+        time(|times| times.min_ns),
+        time(|times| times.p50_ns),
+        time(|times| times.p99_ns),
+        figure.bytes_per_s.map_or_else(String::new, units::bandwidth),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(10);
+
+    fn args(limits: &[Limit]) -> LimitsArgs {
+        LimitsArgs { limits: limits.to_vec(), size: vec![Size(64), Size(8192)], seconds: 0.01 }
+    }
+
+    #[test]
+    fn every_limit_is_measured_or_says_why_not() {
+        for &limit in Limit::value_variants() {
+            match limit.measure(Size(4096), SHORT) {
+                Ok(figure) => assert!(figure.times.is_some() || figure.bytes_per_s.is_some(), "{limit:?}"),
+                Err(why) => assert!(!why.to_string().is_empty(), "{limit:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_multiply_only_the_limits_that_have_sizes() {
+        let plan = plan(&args(&[Limit::FutexWake, Limit::Memcpy1core])).expect("good sizes");
+        assert_eq!(
+            plan,
+            [(Limit::FutexWake, None), (Limit::Memcpy1core, Some(Size(64))), (Limit::Memcpy1core, Some(Size(8192))),]
+        );
+    }
+
+    #[test]
+    fn all_limits_are_the_default() {
+        let all = plan(&args(&[])).expect("good sizes");
+        assert_eq!(all.len(), Limit::value_variants().len() + 3);
+    }
+
+    #[test]
+    fn a_size_of_nothing_is_refused() {
+        let mut args = args(&[]);
+        args.size.push(Size(0));
+        assert!(plan(&args).is_err());
+    }
+
+    #[test]
+    fn names_are_those_of_the_contract() {
+        let names: Vec<String> = Limit::value_variants().iter().map(|l| l.name()).collect();
+        for name in
+            ["cacheline_pingpong", "memcpy_1core", "memcpy_2core", "futex_wake", "udp_pingpong", "unix_pingpong"]
+        {
+            assert!(names.iter().any(|other| other == name), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_unavailable_limit_is_a_line_without_figures() {
+        let why = Unavailable("needs two cores".into());
+        let line = line(Limit::CachelinePingpong, Some(Size(8)), Err(&why), &Machine::default());
+        let text = serde_json::to_string(&line).expect("serializable");
+        assert!(
+            text.starts_with(
+                r#"{"test":"limits","limit":"cacheline_pingpong","size":8,"unavailable":"needs two cores","machine""#
+            ),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,174 @@
+//! `perf lat`, `bw`, `rate` and `fetch`: every case, one after the other, each held against its limit.
+
+use super::case::{Case, Rig, Slice, Test};
+use super::floor::{Floor, Held};
+use super::peer::{Peer, cores};
+use super::serve;
+use crate::args::{Measure, ServeArgs};
+use crate::clock::Span;
+use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::output::{Output, PerfLine, Times, tenths, thousandths};
+use crate::progress;
+use crate::stats::median;
+use crate::table::Table;
+use crate::units;
+
+use super::cargo::Tally;
+
+/// Streams into which a bandwidth measurement is cut; the median of them counts, because machines are noisy.
+const STREAMS: u32 = 8;
+
+/// Measures every case of these options and prints it; or, with `--listen`, is the other end once.
+///
+/// # Errors
+/// If an option cannot be served, or the other end cannot be started or goes away.
+pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure> {
+    let cases = Case::all(test, options)?;
+    if let Some(listen) = &options.listen {
+        return serve::run(&ServeArgs { listen: listen.clone(), once: true, core: None }, output);
+    }
+    let machine = Machine::here();
+    let core = cores().first;
+    let mut peer = other_end(options)?;
+    let bar = progress::bar(cases.len() + 1);
+    bar.set_message("limits");
+    let floor = Floor::measure(&mut peer, core, &cases)?;
+    bar.inc(1);
+    let mut table = Table::new(headings(test));
+    for case in cases {
+        bar.set_message(format!("{} {}", test.name(), case.size()));
+        let result = measure(&mut peer, core, case)?;
+        let held = result.figure().and_then(|figure| floor.hold(&result.case, figure));
+        output.line(&line(&result, held.as_ref(), &machine))?;
+        table.row(cells(&result, held.as_ref()));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    output.say(&format!("{machine}\n\n{table}\n\n{}", explanation(test)))
+}
+
+/// The other end that the options name, or one of our own on another core.
+///
+/// # Errors
+/// If it cannot be reached or started.
+pub fn other_end(options: &Measure) -> Result<Peer, Failure> {
+    match &options.peer {
+        Some(address) => Peer::reach(address),
+        None => Peer::start(cores().second),
+    }
+}
+
+/// A case and what was measured of it.
+struct Measured {
+    case: Case,
+    slices: Vec<Slice>,
+}
+
+/// Measures a case over a lane of its own.
+fn measure(peer: &mut Peer, core: usize, case: Case) -> Result<Measured, Failure> {
+    let parts = match case.length.measure {
+        Span::Time(_) if !case.test.is_time() => STREAMS,
+        _ => 1,
+    };
+    let length = case.length.part(parts);
+    let mut rig = Rig::open(peer, Case { length, ..case })?;
+    let slices = (0..parts).map(|_| rig.measure(peer, core)).collect::<Result<Vec<_>, _>>()?;
+    let case = rig.case.clone();
+    rig.close(peer)?;
+    Ok(Measured { case, slices })
+}
+
+impl Measured {
+    /// The one number that tells: the median of the slices.
+    fn figure(&self) -> Option<f64> {
+        let figures: Vec<f64> = self.slices.iter().filter_map(|slice| slice.figure(self.case.test)).collect();
+        median(&figures)
+    }
+
+    fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        self.slices.iter().for_each(|slice| tally.add(&slice.tally));
+        tally
+    }
+
+    fn count(&self) -> u64 {
+        self.slices.iter().map(|slice| slice.count).sum()
+    }
+}
+
+fn line(result: &Measured, held: Option<&Held>, machine: &Machine) -> PerfLine {
+    let case = &result.case;
+    let quantiles = result.slices.first().and_then(|slice| slice.quantiles(case.test));
+    let msgs_per_s = result.figure().filter(|_| !case.test.is_time());
+    let tally = result.tally();
+    PerfLine {
+        test: case.test.name(),
+        adapter: Some("shm".into()),
+        policy: Some(case.policy.to_string()),
+        memory: (!case.is_control()).then_some(case.shape.memory),
+        size: Some(case.size().0),
+        count: Some(result.count()),
+        times: quantiles.as_ref().map(Times::from).unwrap_or_default(),
+        bytes_per_s: msgs_per_s.map(|rate| (rate * case.size().0 as f64).round()),
+        msgs_per_s: msgs_per_s.map(f64::round),
+        copies: tally.copies(),
+        pulses: tally.pulses(),
+        placed_ratio: None,
+        limit: held.map(|held| held.limit.clone()),
+        limit_ns: held.map(|held| tenths(held.ns)),
+        ratio_to_limit: held.map(|held| thousandths(held.ratio)),
+        machine: machine.clone(),
+    }
+}
+
+fn headings(test: Test) -> &'static [&'static str] {
+    if test.is_time() {
+        &["size", "memory", "p50", "p99", "min", "copies", "pulses", "ratio", "limit"]
+    } else {
+        &["size", "memory", "messages/s", "bandwidth", "copies", "pulses", "ratio", "limit"]
+    }
+}
+
+fn cells(result: &Measured, held: Option<&Held>) -> Vec<String> {
+    let case = &result.case;
+    let tally = result.tally();
+    let memory = if case.is_control() { "-".into() } else { format!("{:?}", case.shape.memory).to_lowercase() };
+    let mut cells = vec![case.size().to_string(), memory];
+    let quantiles = result.slices.first().and_then(|slice| slice.quantiles(case.test));
+    match (quantiles, result.figure()) {
+        (Some(times), _) => cells.extend([times.p50_ns, times.p99_ns, times.min_ns].map(units::time)),
+        (None, Some(rate)) => {
+            cells.extend([units::rate(rate), units::bandwidth(rate * case.size().0 as f64)]);
+        }
+        (None, None) => cells.resize(headings(case.test).len() - 4, String::new()),
+    }
+    cells.push(tally.copies().map_or_else(|| "-".into(), |copies| copies.to_string()));
+    cells.push(tally.pulses().map_or_else(|| "-".into(), |pulses| pulses.to_string()));
+    cells.push(held.map_or_else(|| "-".into(), |held| format!("{:.2}", held.ratio)));
+    cells.push(held.map_or_else(|| "-".into(), |held| format!("{} {}", held.limit, units::time(held.ns))));
+    cells
+}
+
+/// What the figures are, for people.
+fn explanation(test: Test) -> &'static str {
+    match test {
+        Test::Lat => {
+            "Half a round trip; both ends spin. Ratio: p50 over the limit, measured in the same run.\n\
+             cacheline_pingpong: one way of a flag, a cache line per direction. message_64: a 64 B message.\n\
+             memcpy_1core: one plain copy of the size, private to private."
+        }
+        Test::Bw => {
+            "A stream, until the other end has confirmed the last message; the median of several. Ratio: bandwidth\n\
+             over that of one core copying the size between two private buffers, again and again."
+        }
+        Test::Rate => {
+            "A stream, until the other end has confirmed the last message; the median of several. Ratio: messages in\n\
+             the time that one flag takes one way between two cores."
+        }
+        Test::Fetch => {
+            "From the request for a page until the page is there. Ratio: p50 over the limit, measured in the same run.\n\
+             2*message_64: a 64 B message there and one back. memcpy_1core: one plain copy of the size."
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The measuring end's side of the other end: starts it, or finds the one that was started by hand; asks it for lanes
+//! and jobs; ends it.
+
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, Event};
+
+use super::ask::{self, Answer, Ask, Job, Setup};
+use super::lane::{Lane, LaneError, PATIENCE, config};
+use crate::cpu::Pair;
+use crate::failure::Failure;
+
+/// How long an other end that was asked to end may take.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// Time between two looks at a process that starts or ends.
+const NAP: Duration = Duration::from_millis(1);
+
+/// The other end of a measurement.
+#[derive(Debug)]
+pub struct Peer {
+    // Dropped in this order: the other end ends when the lobby is gone, and is then waited for.
+    lobby: Lane,
+    child: Option<Process>,
+    address: String,
+}
+
+impl Peer {
+    /// Starts an other end of our own on a core.
+    ///
+    /// # Errors
+    /// If it cannot be started or does not let us in; says what it said.
+    pub fn start(core: usize) -> Result<Self, Failure> {
+        let address = own_address();
+        let mut child = Process::start(&address, core)?;
+        let lobby = connect(&address, |error| match error {
+            // It has not come so far yet.
+            ConnectError::Address(AddressError::Nobody(_)) => child.running(),
+            error => Err(unreachable(&error)),
+        })?;
+        Ok(Self { lobby, child: Some(child), address })
+    }
+
+    /// Finds the other end that somebody has started at `address`.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn reach(address: &str) -> Result<Self, Failure> {
+        let lobby = connect(address, |error| Err(unreachable(&error)))?;
+        Ok(Self { lobby, child: None, address: address.to_owned() })
+    }
+
+    /// Opens a lane with these settings.
+    ///
+    /// # Errors
+    /// If either end has no memory for it, or the other end does not answer.
+    pub fn lane(&mut self, setup: &Setup) -> Result<Lane, Failure> {
+        let number = match self.asked(&Ask::Open(setup.clone()))? {
+            Answer::Opened(number) => number,
+            Answer::Refused(why) => return Err(LaneError::Refused(why).into()),
+            _ => return Err(LaneError::Unexpected.into()),
+        };
+        let mut endpoint = open(config(setup)?)?;
+        let address = ask::lane_address(&self.address, number);
+        let mut channel = None;
+        for _ in 0..setup.channels.max(1) {
+            channel = Some(endpoint.connect(&address, PATIENCE).map_err(|error| unreachable(&error))?);
+        }
+        let channel = channel.ok_or(LaneError::Unexpected)?;
+        let mut lane = Lane::new(endpoint, channel, number, setup, Arc::default())?;
+        lane.ready()?;
+        Ok(lane)
+    }
+
+    /// Has a job begun on a lane, and waits until the other end is ready for its first message.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub fn begin(&mut self, lane: &mut Lane, job: Job) -> Result<(), Failure> {
+        self.ask(&Ask::Run { lane: lane.number, job })?;
+        Ok(lane.ready()?)
+    }
+
+    /// Closes a lane at both ends.
+    ///
+    /// # Errors
+    /// If the other end has gone.
+    pub fn close(&mut self, lane: Lane) -> Result<(), Failure> {
+        let number = lane.number;
+        drop(lane);
+        self.ask(&Ask::Close { lane: number })
+    }
+
+    /// Nanoseconds of processor time that the other end has used so far.
+    ///
+    /// # Errors
+    /// If it does not answer.
+    pub fn cpu_time(&mut self) -> Result<u64, Failure> {
+        match self.asked(&Ask::CpuTime)? {
+            Answer::CpuTime(ns) => Ok(ns),
+            _ => Err(LaneError::Unexpected.into()),
+        }
+    }
+
+    fn ask(&mut self, ask: &Ask) -> Result<(), Failure> {
+        Ok(self.lobby.tell(&ask::write(ask)?)?)
+    }
+
+    fn asked(&mut self, ask: &Ask) -> Result<Answer, Failure> {
+        self.ask(ask)?;
+        let message = self.lobby.sleep_for()?;
+        Ok(ask::read(message.control()).ok_or(LaneError::Unexpected)?)
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        self.lobby.endpoint.close(self.lobby.channel);
+        if !child.end() {
+            sweep();
+        }
+    }
+}
+
+/// A name that no other process of this machine uses, and this one only once.
+fn own_address() -> String {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let count = STARTED.fetch_add(1, Ordering::Relaxed);
+    format!("shm:perf-{}-{count}", std::process::id())
+}
+
+fn open(config: Config) -> Result<Endpoint, Failure> {
+    Endpoint::open(config)
+        .map_err(|error| Failure::new(error.to_string(), "use smaller sizes, or free memory and open files"))
+}
+
+/// The lobby of whoever listens at `address`; `again` is asked about each error whether to try once more.
+fn connect(address: &str, mut again: impl FnMut(ConnectError) -> Result<(), Failure>) -> Result<Lane, Failure> {
+    let mut endpoint = open(Config::default())?;
+    let begun = Instant::now();
+    let channel = loop {
+        match endpoint.connect(address, PATIENCE) {
+            Ok(channel) => break channel,
+            Err(error) if begun.elapsed() < PATIENCE => again(error)?,
+            Err(error) => return Err(unreachable(&error)),
+        }
+        std::thread::sleep(NAP);
+    };
+    lobby(endpoint, channel)
+}
+
+fn lobby(endpoint: Endpoint, channel: Channel) -> Result<Lane, Failure> {
+    let setup =
+        Setup { policy: String::new(), staging_bytes: 0, memory_bytes: 0, landing: None, channels: 1 };
+    Ok(Lane::new(endpoint, channel, 0, &setup, Arc::new(AtomicBool::new(false)))?)
+}
+
+fn unreachable(error: &ConnectError) -> Failure {
+    Failure::from_error(error, "start 'cutthrough perf serve --listen shm:NAME' and give its name to --peer")
+}
+
+/// Removes what processes that were killed have left of their names: taking any name does so.
+fn sweep() {
+    if let Ok(mut endpoint) = Endpoint::open(Config::default()) {
+        let _ = endpoint.listen(&own_address());
+    }
+}
+
+/// A process that we have started, which ends with this value.
+#[derive(Debug)]
+struct Process(Child);
+
+impl Process {
+    fn start(address: &str, core: usize) -> Result<Self, Failure> {
+        let refuse = |error: std::io::Error| {
+            Failure::new(format!("the other end cannot be started: {error}"), "check the limit of processes (ulimit -u)")
+        };
+        let child = Command::new(std::env::current_exe().map_err(refuse)?)
+            .args(["perf", "serve", "--once", "--listen", address, "--core", &core.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(refuse)?;
+        Ok(Self(child))
+    }
+
+    /// Fails with what it said if it has ended.
+    fn running(&mut self) -> Result<(), Failure> {
+        if self.ended().is_none() {
+            return Ok(());
+        }
+        let mut said = String::new();
+        if let Some(mut stderr) = self.0.stderr.take() {
+            // What cannot be read cannot be told.
+            let _ = stderr.read_to_string(&mut said);
+        }
+        let said = said.lines().next().unwrap_or("it said nothing");
+        let said = said.strip_prefix("cutthrough: ").unwrap_or(said);
+        let (what, remedy) = said.split_once("; ").unwrap_or((said, "try again"));
+        Err(Failure::new(what, remedy))
+    }
+
+    fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().ok().flatten()
+    }
+
+    /// Waits until it has ended by itself, and ends it if it does not. Whether it ended in good order.
+    fn end(&mut self) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < ENDING {
+            if let Some(status) = self.ended() {
+                return status.success();
+            }
+            std::thread::sleep(NAP);
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        false
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// The two cores of a measurement: two different ones, if this process may use two.
+#[must_use]
+pub fn cores() -> Pair {
+    Pair::apart().unwrap_or_else(Pair::together)
+}
+
+/// The channel that the other end has opened to us.
+///
+/// # Errors
+/// If nobody comes in time.
+pub fn let_in(endpoint: &mut Endpoint) -> Result<Channel, LaneError> {
+    loop {
+        match endpoint.wait(Some(PATIENCE)) {
+            Ok(Event::Opened(channel)) => return Ok(channel),
+            Ok(_) => {}
+            Err(_) => return Err(LaneError::Silent),
+        }
+    }
+}

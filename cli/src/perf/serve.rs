@@ -1,0 +1,195 @@
+//! `perf serve`: the other end of a measurement. Sleeps until it is asked for something.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cutthrough::{Channel, Config, Endpoint, Event, Incoming};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, getppid};
+use rustix::time::{ClockId, clock_gettime};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::answer;
+use super::ask::{self, Answer, Ask, Setup};
+use super::lane::{Lane, LaneError, PATIENCE, config};
+use super::peer::let_in;
+use crate::args::ServeArgs;
+use crate::cpu;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// How long to look for the next question before going to sleep.
+const SPIN: Duration = Duration::from_micros(40);
+
+/// Time between two looks at whether our parent still lives, until it has come.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Serves until it is ended by a signal, or, with `--once`, until its first client has gone.
+///
+/// # Errors
+/// If the address cannot be used, the core is not ours or the file cannot be read.
+pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
+    if let Some(core) = args.core {
+        cpu::pin(core).map_err(|error| Failure::new(format!("core {core}: {error}"), "choose one of this process"))?;
+    }
+    let ending = Ending::watch().map_err(|error| Failure::new(format!("signals: {error}"), "try again"))?;
+    let mut lobby = Endpoint::open(Config::default()).map_err(refusal)?;
+    lobby.listen(&args.listen).map_err(refusal)?;
+    output.say(&format!("Waiting at {}; measure with 'cutthrough perf lat --peer {0}'", args.listen))?;
+    let mut server = Server {
+        lobby,
+        address: args.listen.clone(),
+        lanes: HashMap::new(),
+        opened: 0,
+        ending,
+        parent: getppid(),
+    };
+    server.serve(args.once)
+}
+
+fn refusal(error: impl std::fmt::Display) -> Failure {
+    Failure::from_error(&error, "see 'cutthrough info'")
+}
+
+/// Learns that this process shall end, also while it sleeps.
+struct Ending {
+    asked: Arc<AtomicBool>,
+    bell: UnixStream,
+}
+
+impl Ending {
+    fn watch() -> io::Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        let (bell, rope) = UnixStream::pair()?;
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&asked))?;
+            signal_hook::low_level::pipe::register(signal, rope.try_clone()?)?;
+        }
+        Ok(Self { asked, bell })
+    }
+
+    fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+}
+
+/// The other end, with everything that it holds for its clients.
+struct Server {
+    lobby: Endpoint,
+    address: String,
+    /// Every lane by its number, and the lobby channel of the client that it belongs to.
+    lanes: HashMap<u32, (Channel, Lane)>,
+    opened: u32,
+    ending: Ending,
+    parent: Option<Pid>,
+}
+
+impl Server {
+    fn serve(&mut self, once: bool) -> Result<(), Failure> {
+        // Whoever has started us comes at once, or has died meanwhile.
+        let mut until = once.then(|| Instant::now() + PATIENCE);
+        while let Some(event) = self.next(until) {
+            match event {
+                Event::Opened(_) => until = None,
+                Event::Message(message) => self.heed(&message)?,
+                Event::Closed(client, _) => {
+                    self.lanes.retain(|_, (owner, _)| *owner != client);
+                    if once {
+                        break;
+                    }
+                }
+                Event::Completed(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The next event; sleeps for it without using the processor. None if this process shall end, or at `until`.
+    fn next(&mut self, until: Option<Instant>) -> Option<Event> {
+        loop {
+            if self.ending.is_asked() || until.is_some_and(|until| Instant::now() >= until || self.is_orphan()) {
+                return None;
+            }
+            if let Ok(event) = self.lobby.wait(Some(SPIN)) {
+                return Some(event);
+            }
+            if self.lobby.arm() {
+                let mut watched = [
+                    PollFd::from_borrowed_fd(self.lobby.as_fd(), PollFlags::IN),
+                    PollFd::new(&self.ending.bell, PollFlags::IN),
+                ];
+                let timeout = until.and_then(|_| LOOK.try_into().ok());
+                // Whatever ends the sleep, the loop looks again.
+                let _ = poll(&mut watched, timeout.as_ref());
+            }
+        }
+    }
+
+    /// Whether the process that started this one has died.
+    fn is_orphan(&self) -> bool {
+        getppid() != self.parent
+    }
+
+    /// Does what a client asks for. What goes wrong on a lane ends that lane alone.
+    fn heed(&mut self, message: &Incoming) -> Result<(), Failure> {
+        let client = message.channel();
+        match ask::read(message.control()) {
+            Some(Ask::Open(setup)) => {
+                // The client hears of a refusal, and has gone if it does not.
+                if let Err(refused) = self.open(client, &setup) {
+                    let _ = self.say(client, &Answer::refused(&refused.to_string()));
+                }
+            }
+            Some(Ask::Run { lane, job }) => {
+                let Some((_, lane)) = self.lanes.get_mut(&lane).filter(|(owner, _)| *owner == client) else {
+                    return Ok(());
+                };
+                if answer::run(lane, job).is_err() {
+                    let number = lane.number;
+                    self.lanes.remove(&number);
+                }
+            }
+            Some(Ask::Close { lane }) => self.lanes.retain(|number, (owner, _)| *number != lane || *owner != client),
+            Some(Ask::CpuTime) => {
+                let _ = self.say(client, &Answer::CpuTime(cpu_time()));
+            }
+            None => self.lobby.close(client),
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, client: Channel, answer: &Answer) -> Result<(), Failure> {
+        let bytes = ask::write(answer)?;
+        Ok(self.lobby.send(client, &bytes).map_err(LaneError::from)?)
+    }
+
+    /// Opens a lane, tells its number, lets the client in and tells it so.
+    fn open(&mut self, client: Channel, setup: &Setup) -> Result<(), Failure> {
+        self.opened += 1;
+        let number = self.opened;
+        let mut endpoint = Endpoint::open(config(setup)?).map_err(refusal)?;
+        endpoint.listen(&ask::lane_address(&self.address, number)).map_err(refusal)?;
+        self.say(client, &Answer::Opened(number))?;
+        let mut channel = let_in(&mut endpoint)?;
+        for _ in 1..setup.channels {
+            channel = let_in(&mut endpoint)?;
+        }
+        let mut lane = Lane::new(endpoint, channel, number, setup, Arc::clone(&self.ending.asked))?;
+        lane.answer(&Answer::Ready)?;
+        self.lanes.insert(number, (client, lane));
+        Ok(())
+    }
+}
+
+/// Nanoseconds of processor time that this process has used.
+#[must_use]
+pub fn cpu_time() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let part = |part: i64| u64::try_from(part).unwrap_or_default();
+    part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
+}

@@ -1,0 +1,50 @@
+//! Aligned tables for people: names to the left, figures to the right, no lines.
+
+use std::fmt;
+
+use comfy_table::CellAlignment;
+
+/// A table that is filled row by row. The first column is a name; the others are figures.
+#[derive(Debug)]
+pub struct Table(comfy_table::Table);
+
+impl Table {
+    /// An empty table under these headings.
+    #[must_use]
+    pub fn new(headings: &[&str]) -> Self {
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::presets::NOTHING);
+        table.set_header(headings);
+        for (index, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((0, 2));
+            if index > 0 {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        Self(table)
+    }
+
+    /// Adds a row; cells that are missing at its end are empty.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.0.add_row(cells);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.trim_fmt())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stand_left_and_figures_right() {
+        let mut table = Table::new(&["limit", "p50"]);
+        table.row(vec!["a".into(), "5 ns".into()]);
+        table.row(vec!["longer".into(), "12.5 ns".into()]);
+        assert_eq!(table.to_string(), "limit       p50\na          5 ns\nlonger  12.5 ns");
+    }
+}

@@ -1,0 +1,6 @@
+//! The program and the other ends that it starts: what they print, and that nothing of them is left.
+
+mod ends;
+mod folder;
+mod perf;
+mod stat;

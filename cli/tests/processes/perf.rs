@@ -1,0 +1,144 @@
+//! Every test of `perf`, briefly: lines as the contract says. No figure is judged here.
+
+use serde_json::Value;
+
+use crate::folder::Folder;
+
+fn number(line: &Value, field: &str) -> f64 {
+    line[field].as_f64().unwrap_or_else(|| panic!("{field} of {line}"))
+}
+
+#[test]
+fn latency_has_times_and_says_how_payloads_travelled() {
+    let folder = Folder::new("lat");
+    for (memory, copies) in [("private", 2), ("pool", 1), ("reference", 0)] {
+        let lines = folder.lines(&["perf", "lat", "--size", "64,8KiB,300000", "--count", "50", "--memory", memory]);
+        assert_eq!(lines.len(), 3);
+        for (line, size) in lines.iter().zip([64, 8192, 300_000]) {
+            assert_eq!((&line["test"], &line["adapter"], &line["policy"]), (&"lat".into(), &"shm".into(), &"adaptive".into()));
+            assert_eq!((&line["size"], &line["count"]), (&size.into(), &50.into()));
+            assert!(number(line, "min_ns") <= number(line, "p50_ns") && number(line, "p50_ns") <= number(line, "p999_ns"));
+            let is_control = memory == "private" && size == 64;
+            assert_eq!(line["copies"], if is_control { Value::Null } else { copies.into() }, "{line}");
+            assert_eq!(line["memory"], if is_control { Value::Null } else { memory.into() }, "{line}");
+            assert!(line["machine"]["cores"].is_number());
+        }
+    }
+    folder.wait_until_empty();
+}
+
+#[test]
+fn every_policy_moves_payloads_of_every_length() {
+    let folder = Folder::new("policies");
+    for policy in ["store-and-forward", "fixed:1000", "fixed:524288", "adaptive:64"] {
+        let options = ["perf", "lat", "--count", "4", "--warmup", "0", "--size", "97,1000,100001,1MiB", "--policy", policy];
+        let lines = folder.lines(&options);
+        assert_eq!(lines.len(), 4, "{policy}");
+        assert!(lines.iter().all(|line| line["policy"] == policy && line["copies"] == 2), "{lines:?}");
+    }
+}
+
+#[test]
+fn streams_have_rates() {
+    let folder = Folder::new("streams");
+    for memory in ["private", "pool", "reference"] {
+        for test in ["bw", "rate"] {
+            let lines = folder.lines(&["perf", test, "--size", "64,8KiB,1MiB", "--count", "300", "--memory", memory]);
+            for line in &lines {
+                assert_eq!((&line["test"], &line["count"]), (&test.into(), &300.into()));
+                assert!(number(line, "msgs_per_s") > 0.0 && number(line, "bytes_per_s") > 0.0);
+                assert!(line["p50_ns"].is_null());
+            }
+            assert_eq!(lines.len(), 3);
+        }
+    }
+}
+
+#[test]
+fn puts_stay_puts_in_a_stream() {
+    let folder = Folder::new("puts");
+    let lines = folder.lines(&["perf", "bw", "--size", "8,8KiB,1MiB", "--count", "2000", "--memory", "pool"]);
+    assert!(lines.iter().all(|line| line["copies"] == 1), "{lines:?}");
+}
+
+#[test]
+fn fetches_are_whole_operations() {
+    let folder = Folder::new("fetch");
+    for (memory, copies) in [("private", 2), ("pool", 1), ("reference", 0)] {
+        let options = ["perf", "fetch", "--size", "64,4KiB,2MiB", "--count", "40", "--seed", "7", "--memory", memory];
+        let lines = folder.lines(&options);
+        assert_eq!(lines.len(), 3);
+        for line in &lines {
+            assert_eq!((&line["test"], &line["count"], &line["copies"]), (&"fetch".into(), &40.into(), &copies.into()));
+            assert!(number(line, "p50_ns") > 0.0);
+        }
+    }
+}
+
+#[test]
+fn a_sweep_ends_each_size_with_the_regret() {
+    let folder = Folder::new("sweep");
+    let lines = folder.lines(&["perf", "sweep", "--size", "64,2KiB", "--seconds", "0.03"]);
+    let told: Vec<(&str, u64)> =
+        lines.iter().filter_map(|line| Some((line["test"].as_str()?, line["size"].as_u64()?))).collect();
+    let of = |size, policies| vec![[("sweep", size)].repeat(policies), vec![("regret", size)]].concat();
+    assert_eq!(told, [of(64, 2), of(2048, 4)].concat());
+    assert!(number(&lines[2], "latency_ratio") > 0.0 && number(&lines[2], "bandwidth_ratio") > 0.0);
+}
+
+#[test]
+fn a_comparison_has_a_ratio_for_every_size() {
+    let folder = Folder::new("compare");
+    let sides = ["--a", "--policy adaptive", "--b", "--policy store-and-forward"];
+    let options = ["perf", "compare", "lat", "--size", "64,8KiB", "--seconds", "0.05"];
+    let lines = folder.lines(&[&options[..], &sides].concat());
+    assert_eq!(lines.len(), 2);
+    for line in &lines {
+        assert_eq!((&line["test"], &line["a"]), (&"compare".into(), &"--policy adaptive".into()));
+        assert!(number(line, "ratio_lo") <= number(line, "ratio_p50") && number(line, "ratio_p50") <= number(line, "ratio_hi"));
+    }
+}
+
+#[test]
+fn sleepers_are_woken_and_idle_endpoints_are_weighed() {
+    let folder = Folder::new("wake");
+    let lines = folder.lines(&["perf", "wake", "--count", "20"]);
+    assert_eq!((&lines[0]["test"], &lines[0]["count"]), (&"wake".into(), &20.into()));
+    let lines = folder.lines(&["perf", "idle", "--seconds", "0.1", "--channels", "40"]);
+    assert_eq!((&lines[0]["test"], &lines[0]["channels"]), (&"idle".into(), &40.into()));
+    assert!(number(&lines[0], "latency_ratio") > 0.0 && number(&lines[0], "one_core_round_trips_per_s") > 0.0);
+    folder.wait_until_empty();
+}
+
+#[test]
+fn what_cannot_be_measured_is_exit_code_2_and_one_line() {
+    let folder = Folder::new("refused");
+    for words in [
+        &["perf", "lat", "--size", "0"][..],
+        &["perf", "lat", "--adapter", "udp"],
+        &["perf", "lat", "--peer", "shm:nobody"],
+        &["perf", "lat", "--peer", "tcp:host"],
+        &["perf", "serve", "--listen", "shm:bad/name"],
+        &["perf", "serve", "--listen", "shm:x", "--core", "100000"],
+        &["perf", "sweep", "--policy", "adaptive"],
+        &["perf", "compare", "lat", "--a", "--size 8", "--b", "--size 8,64"],
+        &["stat", "--pid", "999999999"],
+    ] {
+        let output = folder.run(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(output.stdout.is_empty() && said.lines().count() == 1, "{words:?}: {said}");
+        assert!(said.starts_with("cutthrough: ") && said.contains("; "), "{words:?}: {said}");
+    }
+    folder.wait_until_empty();
+}
+
+#[test]
+fn a_folder_that_cannot_be_used_is_said_once() {
+    let folder = Folder::new("unusable");
+    let mut command = folder.program(&["perf", "lat", "--count", "1"]);
+    let output = command.env("CUTTHROUGH_DIR", "/dev/null/folder").output().expect("the program can be started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("set CUTTHROUGH_DIR"), "{said}");
+}

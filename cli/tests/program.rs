@@ -1,0 +1,81 @@
+//! The program as scripts see it: exit codes, what is on which stream, and lines of JSON.
+
+use std::process::{Command, Output, Stdio};
+
+fn program(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cutthrough"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    program(words).output().expect("the program can be started")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("output is UTF-8")
+}
+
+#[test]
+fn bad_use_is_exit_code_2_and_one_line() {
+    for words in [
+        &[][..],
+        &["perf", "lat", "--size", "8KB"],
+        &["perf", "lat", "--policy", "eager"],
+        &["perf", "limits", "--size", "0"],
+        &["no-such-command"],
+    ] {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+        let message = text(&output.stderr);
+        assert_eq!(message.lines().count(), 1, "{words:?}: {message}");
+        assert!(message.starts_with("cutthrough: ") && message.contains("; "), "{words:?}: {message}");
+    }
+}
+
+#[test]
+fn help_and_version_are_exit_code_0_on_standard_output() {
+    for words in [&["--help"][..], &["perf", "lat", "--help"], &["--version"]] {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        assert!(!output.stdout.is_empty() && output.stderr.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn info_is_one_object() {
+    let output = run(&["info", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let lines: Vec<&str> = text(&output.stdout).lines().collect();
+    assert_eq!(lines.len(), 1);
+    let info: serde_json::Value = serde_json::from_str(lines[0]).expect("JSON");
+    assert_eq!(info["adapters"][0]["name"], "shm");
+}
+
+#[test]
+fn limits_are_lines_of_json_and_text_for_people_is_elsewhere() {
+    let limits = ["null_syscall", "memcpy_1core", "futex_wake_same_core"];
+    let options = ["--size", "64,8KiB", "--seconds", "0.01", "--json"];
+    let output = run(&[&["perf", "limits"][..], &limits, &options].concat());
+    assert_eq!(output.status.code(), Some(0));
+    let lines: Vec<serde_json::Value> =
+        text(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let names: Vec<&str> = lines.iter().filter_map(|line| line["limit"].as_str()).collect();
+    assert_eq!(names, ["null_syscall", "memcpy_1core", "memcpy_1core", "futex_wake_same_core"]);
+    assert!(lines.iter().all(|line| line["test"] == "limits" && line["p50_ns"].is_number()));
+    assert!(text(&output.stderr).contains("null_syscall"));
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut child = program(&["perf", "limits", "null_syscall", "--seconds", "0.01"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program can be started");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("the program ends");
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
+}

@@ -1,0 +1,145 @@
+//! The texts keep what they promise: the README shows the examples as they are and they run, every rule of the wire
+//! names tests that exist, and no link leads nowhere.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folder of the repository.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace's folder")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Every Rust source below a folder of the repository, results of builds left out.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            if !path.ends_with("target") && !path.ends_with(".git") {
+                sources(&path, found);
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// What stands between backquotes.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn the_readme_shows_the_examples() {
+    let readme = read("README.md");
+    for example in ["page_server", "page_client"] {
+        let code = read(format!("cutthrough/examples/{example}.rs"));
+        assert!(readme.contains(&format!("```rust\n{code}```\n")), "README.md differs from {example}.rs");
+    }
+}
+
+#[test]
+fn every_rule_of_the_wire_names_tests_that_exist() {
+    let mut paths = Vec::new();
+    sources(root(), &mut paths);
+    let code: String = paths.iter().map(|path| fs::read_to_string(path).unwrap_or_default()).collect();
+    let text = read("docs/wire.md");
+    let rules: Vec<&str> = text.split("\n**").skip(1).collect();
+    assert!(rules.len() > 30, "{} rules", rules.len());
+    for rule in rules {
+        let name = rule.split('.').next().unwrap_or(rule);
+        let (_, tests) = rule.split_once("Shown by:").unwrap_or_else(|| panic!("{name} names no test"));
+        let tests = tests.split("\n\n").next().unwrap_or(tests);
+        for test in quoted(tests) {
+            let target = root().join(format!("fuzz/fuzz_targets/{test}.rs"));
+            assert!(code.contains(&format!("fn {test}(")) || target.exists(), "{name}: there is no {test}");
+        }
+    }
+}
+
+#[test]
+fn rules_that_the_code_cites_exist() {
+    let text = read("docs/wire.md");
+    let mut paths = Vec::new();
+    sources(root(), &mut paths);
+    let mut cited = 0;
+    for path in paths {
+        let code = fs::read_to_string(&path).unwrap_or_default();
+        for citation in code.split("(rule").skip(1) {
+            let citation = citation.split(')').next().unwrap_or("");
+            for rule in citation.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| is_rule(word)) {
+                assert!(text.contains(&format!("\n**{rule}. ")), "{}: there is no rule {rule}", path.display());
+                cited += 1;
+            }
+        }
+    }
+    assert!(cited > 10, "only {cited} citations found");
+}
+
+/// Whether a word looks like the number of a rule: a capital letter and digits.
+fn is_rule(word: &str) -> bool {
+    let (letter, digits) = word.split_at(word.len().min(1));
+    letter.chars().all(|c| c.is_ascii_uppercase()) && !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
+}
+
+#[test]
+fn no_link_leads_nowhere() {
+    let texts = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md", "docs/wire.md"];
+    for text in texts {
+        let folder = root().join(text).parent().map(Path::to_path_buf).expect("a folder");
+        for link in read(text).split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().unwrap_or(link);
+            assert!(file.contains("://") || file.is_empty() || folder.join(file).exists(), "{text}: {link}");
+        }
+    }
+}
+
+/// The examples that cargo has built beside this test; a run of this test alone does not build them.
+#[cfg(target_os = "linux")]
+mod examples {
+    use std::io::{BufRead, BufReader};
+    use std::path::PathBuf;
+    use std::process::{Child, Command, Stdio};
+
+    struct Running(Child);
+
+    impl Drop for Running {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    fn example(name: &str) -> Command {
+        let test = std::env::current_exe().expect("the path of this test");
+        let folder = test.ancestors().nth(2).expect("the folder of the build").join("examples");
+        let program = folder.join(name);
+        assert!(program.exists(), "{} is not built; run 'cargo test -p cutthrough'", program.display());
+        Command::new(program)
+    }
+
+    /// A folder for names that nobody else uses.
+    fn folder() -> PathBuf {
+        std::env::temp_dir().join(format!("cutthrough-readme-{}", std::process::id()))
+    }
+
+    #[test]
+    fn the_examples_of_the_readme_exchange_a_page() {
+        let file = super::root().join("LICENSE-APACHE");
+        let mut server = example("page_server");
+        server.arg(&file).env("CUTTHROUGH_DIR", folder()).stdout(Stdio::piped());
+        let mut server = Running(server.spawn().expect("the server"));
+        let mut lines = BufReader::new(server.0.stdout.take().expect("its output")).lines();
+        assert!(lines.next().expect("a line").expect("text").ends_with("shm:pages"));
+        let client = example("page_client").arg("1").env("CUTTHROUGH_DIR", folder()).output().expect("the client");
+        let bytes = std::fs::read(&file).expect("the file");
+        assert_eq!(client.stdout, bytes[4096..8192], "{}", String::from_utf8_lossy(&client.stderr));
+        assert_eq!(lines.next().expect("a line").expect("text"), "4096 bytes, path put, copies 1");
+        drop(server);
+        std::fs::remove_dir_all(folder()).expect("the folder");
+    }
+}

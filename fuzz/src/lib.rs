@@ -1,0 +1,12 @@
+//! What the fuzz targets do with their input, as plain functions, so that a finding can be a plain test.
+//!
+//! [`decode`] is for everything that is decoded without a peer: the hello, the slot, the words of the rings and
+//! tables. [`watch`] is the file of counters that `cutthrough stat` reads. [`hostile`] is a channel whose other side
+//! does as the fuzzer says, against a [`victim`] that must come out of it in good order. [`pair`] is two sides
+//! that keep the rules.
+
+pub mod decode;
+pub mod hostile;
+pub mod pair;
+pub mod victim;
+pub mod watch;

@@ -1,0 +1,112 @@
+//! Every check, in the order of how soon it tells something.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Seconds for which each fuzz target runs.
+const FUZZ_SECONDS: u32 = 20;
+
+/// One check: a command line, and what it needs in its environment.
+struct Step {
+    name: String,
+    words: Vec<String>,
+    variables: &'static [(&'static str, &'static str)],
+}
+
+/// Runs every check: whether all passed. Stops at the first that did not.
+pub(crate) fn run(root: &Path) -> bool {
+    let steps = steps(root);
+    let begun = Instant::now();
+    for (done, step) in steps.iter().enumerate() {
+        println!("\n=== {}: {}", step.name, step.words.join(" "));
+        let started = Instant::now();
+        let passed = step.run(root);
+        let verdict = if passed { "ok" } else { "FAILED" };
+        println!("=== {} ... {verdict} ({:.1} s)", step.name, started.elapsed().as_secs_f64());
+        if !passed {
+            let left = steps.len() - done - 1;
+            println!("\ntest result: FAILED. {done} passed; 1 failed; {left} ignored; finished in {}", seconds(begun));
+            return false;
+        }
+    }
+    let passed = steps.len();
+    println!("\ntest result: ok. {passed} passed; 0 failed; 0 ignored; finished in {}", seconds(begun));
+    true
+}
+
+fn seconds(begun: Instant) -> String {
+    format!("{:.2}s", begun.elapsed().as_secs_f64())
+}
+
+impl Step {
+    fn new(name: &str, command: &str) -> Self {
+        let words = command.split_whitespace().map(str::to_owned).collect();
+        Self { name: name.to_owned(), words, variables: &[] }
+    }
+
+    fn with(self, variables: &'static [(&'static str, &'static str)]) -> Self {
+        Self { variables, ..self }
+    }
+
+    fn run(&self, root: &Path) -> bool {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]).current_dir(root).stdin(Stdio::null());
+        command.envs(self.variables.iter().copied());
+        match command.status() {
+            Ok(status) => status.success(),
+            Err(error) => {
+                eprintln!("{}: {error}", self.words[0]);
+                false
+            }
+        }
+    }
+}
+
+fn steps(root: &Path) -> Vec<Step> {
+    let mut steps = vec![
+        Step::new("format", "cargo fmt --all --check"),
+        Step::new("format of the fuzz targets", "cargo fmt --manifest-path fuzz/Cargo.toml --check"),
+        Step::new("house rules", "cargo xtask tidy"),
+        Step::new("clippy", "cargo clippy --locked --workspace --all-targets --all-features -- -D warnings"),
+        Step::new("tests", "cargo test --locked --workspace"),
+        Step::new("tests with tokio", "cargo test --locked --package cutthrough --features tokio"),
+        Step::new("documents", "cargo doc --locked --workspace --no-deps --all-features")
+            .with(&[("RUSTDOCFLAGS", "-D warnings")]),
+        Step::new("loom", "cargo test --locked --package cutthrough-segment --test loom --release")
+            .with(&[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")]),
+        Step::new("findings of the fuzzer", "cargo test --locked --manifest-path fuzz/Cargo.toml"),
+    ];
+    steps.extend(targets(root).into_iter().map(|target| {
+        let limits =
+            format!("-max_total_time={FUZZ_SECONDS} -timeout=10 -max_len=2048 -verbosity=0 -print_final_stats=1");
+        Step::new(&format!("fuzz {target}"), &format!("cargo fuzz run {target} -- {limits}"))
+            .with(&[("RUSTC_BOOTSTRAP", "1")])
+    }));
+    steps.push(Step::new("demo", "cargo run --locked --release -- demo"));
+    steps
+}
+
+/// Names of the fuzz targets: their files' names.
+fn targets(root: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(root.join("fuzz/fuzz_targets")).into_iter().flatten().flatten();
+    let mut names: Vec<String> = files.filter_map(|file| Some(file.path().file_stem()?.to_str()?.to_owned())).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_fuzz_target_is_run() {
+        let manifest = std::fs::read_to_string(crate::root().join("fuzz/Cargo.toml")).unwrap();
+        let targets = targets(crate::root());
+        assert!(!targets.is_empty());
+        assert_eq!(manifest.matches("[[bin]]").count(), targets.len());
+        for target in targets {
+            assert!(manifest.contains(&format!("name = \"{target}\"")), "{target}");
+        }
+    }
+}
