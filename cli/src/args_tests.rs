@@ -41,7 +41,8 @@ fn every_command_is_read() {
         assert!(matches!(command(&line), Command::Perf { .. }), "{line}");
     }
     command("cutthrough perf serve --listen shm:bench");
-    for line in ["stat", "stat --watch", "stat --watch 0.5 --pid 7", "stat --peer shm:bench", "perf wake", "perf idle"] {
+    for line in ["stat", "stat --watch", "stat --watch 0.5 --pid 7", "stat --peer shm:bench", "perf wake", "perf idle"]
+    {
         command(&format!("cutthrough {line}"));
     }
 }

@@ -1,8 +1,9 @@
 //! The program `cutthrough`: what it reads, measures and prints.
 //!
 //! A command line goes through these files in order: [`args`] reads it, [`main`] hands it to the command ([`demo`],
-//! [`info`], [`perf`], [`stat`]), which measures on chosen cores ([`cpu`]) with [`clock`] and [`stats`], and prints through [`output`] for
-//! scripts and [`table`] and [`timeline`] for people. A [`failure`] is one line on standard error.
+//! [`info`], [`perf`], [`stat`]), which measures on chosen cores ([`cpu`]) with [`clock`] and [`stats`], and prints
+//! through [`output`] for scripts and [`table`] and [`timeline`] for people. A [`failure`] is one line on standard
+//! error.
 
 #![forbid(unsafe_code)]
 

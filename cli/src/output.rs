@@ -325,7 +325,10 @@ mod tests {
         };
         assert_eq!(
             serde_json::to_string(&compare).expect("serializable"),
-            r#"{"test":"compare","a":"--policy adaptive","b":"","size":64,"ratio_p50":1.0,"ratio_lo":0.5,"ratio_hi":2.0,"rounds":9}"#
+            concat!(
+                r#"{"test":"compare","a":"--policy adaptive","b":"","size":64,"#,
+                r#""ratio_p50":1.0,"ratio_lo":0.5,"ratio_hi":2.0,"rounds":9}"#
+            )
         );
     }
 

@@ -161,7 +161,8 @@ impl Earlier {
 
 fn text(lines: &[EndpointLine], before: &Earlier) -> String {
     if lines.is_empty() {
-        return "No endpoint runs that may be looked at. Try 'cutthrough perf serve --listen shm:try' meanwhile.".into();
+        return "No endpoint runs that may be looked at. Try 'cutthrough perf serve --listen shm:try' meanwhile."
+            .into();
     }
     lines.iter().map(|line| endpoint_text(line, before)).collect::<Vec<_>>().join("\n\n")
 }
@@ -180,7 +181,17 @@ fn endpoint_text(line: &EndpointLine, before: &Earlier) -> String {
 
 fn channel_table(line: &EndpointLine, before: &Earlier) -> String {
     let mut table = Table::new(&[
-        "channel", "peer", "sent", "queued", "received", "bytes out", "bytes in", "lent", "posted", "staged", "sent/s",
+        "channel",
+        "peer",
+        "sent",
+        "queued",
+        "received",
+        "bytes out",
+        "bytes in",
+        "lent",
+        "posted",
+        "staged",
+        "sent/s",
         "received/s",
     ]);
     for row in &line.channels {

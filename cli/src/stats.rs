@@ -17,8 +17,8 @@ pub struct Samples {
     histogram: Histogram<u64>,
 }
 
-/// A quantile of some numbers, 0.5 for the median: the mean of the two nearest if it lies between them. None if there are
-/// no numbers.
+/// A quantile of some numbers, 0.5 for the median: the mean of the two nearest if it lies between them. None if there
+/// are no numbers.
 #[must_use]
 pub fn quantile(numbers: &[f64], quantile: f64) -> Option<f64> {
     let mut sorted = numbers.to_vec();

@@ -131,10 +131,7 @@ impl<'f> Server<'f> {
     }
 
     /// Sends a message, as soon as the ring is not full.
-    fn send(
-        &mut self,
-        message: impl Fn(Outgoing<'_>) -> Result<Receipt, SendError>,
-    ) -> Option<()> {
+    fn send(&mut self, message: impl Fn(Outgoing<'_>) -> Result<Receipt, SendError>) -> Option<()> {
         loop {
             match self.endpoint.outgoing(self.channel).and_then(&message) {
                 Err(SendError::Full) => self.make_way(),

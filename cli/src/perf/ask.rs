@@ -1,7 +1,7 @@
 //! What the measuring end asks of the other end, and how it is answered: one control message each.
 //!
-//! There are two kinds of channels. On the first one, the lobby, the measuring end asks for everything. What is measured
-//! goes over lanes: endpoints of their own, each opened with the settings that a test wants.
+//! There are two kinds of channels. On the first one, the lobby, the measuring end asks for everything. What is
+//! measured goes over lanes: endpoints of their own, each opened with the settings that a test wants.
 
 use cutthrough::CONTROL_MAX;
 use serde::{Deserialize, Serialize};

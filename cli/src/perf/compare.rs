@@ -1,5 +1,5 @@
-//! `perf compare`: two sets of options in turn, many short rounds, and their ratio. Machines drift; a ratio taken within
-//! a round drifts less.
+//! `perf compare`: two sets of options in turn, many short rounds, and their ratio. Machines drift; a ratio taken
+//! within a round drifts less.
 
 use super::case::{Case, Rig, Test};
 use super::measure::other_end;

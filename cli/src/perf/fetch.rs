@@ -67,7 +67,8 @@ impl Fetcher {
 
     /// Fetches these pages one after the other, and records how long each took; fewer of them if that is enough.
     ///
-    /// The clock is read, and the sample stored, while the next request travels; only after the last page there is none.
+    /// The clock is read, and the sample stored, while the next request travels; only after the last page there is
+    /// none.
     fn fetch(&mut self, lane: &mut Lane, pages: &[u32]) -> Result<(), LaneError> {
         let mut last: Option<Instant> = None;
         for (index, &page) in pages.iter().enumerate() {

@@ -71,8 +71,7 @@ struct IdleLine {
 /// If the other end cannot be started or goes away, or this process may not open as many channels.
 pub fn run(args: &IdleArgs, output: Output) -> Result<(), Failure> {
     raise_open_files();
-    let mut line =
-        IdleLine { test: "idle", seconds: args.seconds, channels: args.channels, ..IdleLine::default() };
+    let mut line = IdleLine { test: "idle", seconds: args.seconds, channels: args.channels, ..IdleLine::default() };
     line.machine = Machine::here();
     let bar = progress::bar(4);
     let mut peer = Peer::start(cores().second)?;
@@ -175,11 +174,15 @@ fn one_core() -> Result<f64, Failure> {
     let slice = rig.measure(&mut peer, core)?;
     rig.close(&mut peer)?;
     let times = slice.quantiles(Test::Lat);
-    times.map(|times| tenths(times.mean_ns)).ok_or_else(|| Failure::new("two ends on one core made no progress", "report this"))
+    times
+        .map(|times| tenths(times.mean_ns))
+        .ok_or_else(|| Failure::new("two ends on one core made no progress", "report this"))
 }
 
 fn text(line: &IdleLine) -> String {
-    let share = |ns: u64| format!("{} of {} s, {:.3} % of a core", units::time(ns as f64), line.seconds, ns as f64 / line.seconds / 1e7);
+    let share = |ns: u64| {
+        format!("{} of {} s, {:.3} % of a core", units::time(ns as f64), line.seconds, ns as f64 / line.seconds / 1e7)
+    };
     let mut table = Table::new(&["", ""]);
     let mut row = |what: &str, value: String| table.row(vec![what.into(), value]);
     row("processor time, asleep in wait", share(line.cpu_ns));

@@ -92,7 +92,8 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane over a channel of this endpoint; posts the landing pages of the setup. Every wait ends when `stop` is set.
+    /// A lane over a channel of this endpoint; posts the landing pages of the setup. Every wait ends when `stop` is
+    /// set.
     ///
     /// # Errors
     /// [`LaneError::Memory`].
@@ -132,7 +133,9 @@ impl Lane {
     pub fn hear_op(&mut self) -> Result<u8, LaneError> {
         loop {
             match self.endpoint.poll() {
-                Some(Event::Message(message)) => return message.control().first().copied().ok_or(LaneError::Unexpected),
+                Some(Event::Message(message)) => {
+                    return message.control().first().copied().ok_or(LaneError::Unexpected);
+                }
                 Some(event) => self.heed(&event)?,
                 None => self.go_on()?,
             }

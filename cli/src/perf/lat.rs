@@ -18,8 +18,11 @@ pub fn job(shape: Shape) -> Job {
 /// # Errors
 /// [`LaneError`].
 pub fn measure(lane: &mut Lane, shape: Shape, length: Length) -> Result<Slice, LaneError> {
-    let (samples, tally) =
-        if shape.is_control() { (control(lane, shape, length)?, Tally::default()) } else { payload(lane, shape, length)? };
+    let (samples, tally) = if shape.is_control() {
+        (control(lane, shape, length)?, Tally::default())
+    } else {
+        payload(lane, shape, length)?
+    };
     let count = samples.quantiles(1.0).map_or(0, |quantiles| quantiles.count);
     Ok(Slice { samples: Some(samples), count, msgs_per_s: None, tally })
 }
@@ -39,8 +42,7 @@ fn payload(lane: &mut Lane, shape: Shape, length: Length) -> Result<(Samples, Ta
         let message = lane.hear()?;
         cargo.take(lane, message)
     };
-    let samples =
-        round_trips(length, &mut side, |(lane, cargo)| cargo.send(lane, MORE), |side| hear(side).map(drop))?;
+    let samples = round_trips(length, &mut side, |(lane, cargo)| cargo.send(lane, MORE), |side| hear(side).map(drop))?;
     side.1.send(side.0, LAST)?;
     hear(&mut side)?;
     Ok((samples, side.1.tally))

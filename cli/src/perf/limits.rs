@@ -14,7 +14,8 @@ pub use call::{clock_read, null_syscall, sched_yield};
 pub use copy::{memcpy_1core, memcpy_2core, memcpy_cross};
 pub use socket::{udp_pingpong, unix_pingpong};
 pub use wake::{
-    eventfd_wake, eventfd_wake_same_core, futex_wake, futex_wake_rested, futex_wake_same_core, rest, sched_yield_pingpong,
+    eventfd_wake, eventfd_wake_same_core, futex_wake, futex_wake_rested, futex_wake_same_core, rest,
+    sched_yield_pingpong,
 };
 
 use std::fmt;

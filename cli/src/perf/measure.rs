@@ -38,7 +38,7 @@ pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure>
     let mut table = Table::new(headings(test));
     for case in cases {
         bar.set_message(format!("{} {}", test.name(), case.size()));
-        let result = measure(&mut peer, core, case)?;
+        let result = measure(&mut peer, core, &case)?;
         let held = result.figure().and_then(|figure| floor.hold(&result.case, figure));
         output.line(&line(&result, held.as_ref(), &machine))?;
         table.row(cells(&result, held.as_ref()));
@@ -66,13 +66,13 @@ struct Measured {
 }
 
 /// Measures a case over a lane of its own.
-fn measure(peer: &mut Peer, core: usize, case: Case) -> Result<Measured, Failure> {
+fn measure(peer: &mut Peer, core: usize, case: &Case) -> Result<Measured, Failure> {
     let parts = match case.length.measure {
         Span::Time(_) if !case.test.is_time() => STREAMS,
         _ => 1,
     };
     let length = case.length.part(parts);
-    let mut rig = Rig::open(peer, Case { length, ..case })?;
+    let mut rig = Rig::open(peer, Case { length, ..case.clone() })?;
     let slices = (0..parts).map(|_| rig.measure(peer, core)).collect::<Result<Vec<_>, _>>()?;
     let case = rig.case.clone();
     rig.close(peer)?;
@@ -167,8 +167,8 @@ fn explanation(test: Test) -> &'static str {
              the time that one flag takes one way between two cores."
         }
         Test::Fetch => {
-            "From the request for a page until the page is there. Ratio: p50 over the limit, measured in the same run.\n\
-             2*message_64: a 64 B message there and one back. memcpy_1core: one plain copy of the size."
+            "From the request for a page until the page is there. Ratio: p50 over the limit, measured in the same\n\
+             run. 2*message_64: a 64 B message there and one back. memcpy_1core: one plain copy of the size."
         }
     }
 }

@@ -155,8 +155,7 @@ fn connect(address: &str, mut again: impl FnMut(ConnectError) -> Result<(), Fail
 }
 
 fn lobby(endpoint: Endpoint, channel: Channel) -> Result<Lane, Failure> {
-    let setup =
-        Setup { policy: String::new(), staging_bytes: 0, memory_bytes: 0, landing: None, channels: 1 };
+    let setup = Setup { policy: String::new(), staging_bytes: 0, memory_bytes: 0, landing: None, channels: 1 };
     Ok(Lane::new(endpoint, channel, 0, &setup, Arc::new(AtomicBool::new(false)))?)
 }
 
@@ -178,7 +177,10 @@ struct Process(Child);
 impl Process {
     fn start(address: &str, core: usize) -> Result<Self, Failure> {
         let refuse = |error: std::io::Error| {
-            Failure::new(format!("the other end cannot be started: {error}"), "check the limit of processes (ulimit -u)")
+            Failure::new(
+                format!("the other end cannot be started: {error}"),
+                "check the limit of processes (ulimit -u)",
+            )
         };
         let child = Command::new(std::env::current_exe().map_err(refuse)?)
             .args(["perf", "serve", "--once", "--listen", address, "--core", &core.to_string()])

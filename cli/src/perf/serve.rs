@@ -41,14 +41,8 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
     let mut lobby = Endpoint::open(Config::default()).map_err(refusal)?;
     lobby.listen(&args.listen).map_err(refusal)?;
     output.say(&format!("Waiting at {}; measure with 'cutthrough perf lat --peer {0}'", args.listen))?;
-    let mut server = Server {
-        lobby,
-        address: args.listen.clone(),
-        lanes: HashMap::new(),
-        opened: 0,
-        ending,
-        parent: getppid(),
-    };
+    let mut server =
+        Server { lobby, address: args.listen.clone(), lanes: HashMap::new(), opened: 0, ending, parent: getppid() };
     server.serve(args.once)
 }
 

@@ -18,16 +18,16 @@ const CONFIRM_EVERY: u32 = 1 << 14;
 const BYTES_PER_LOOK: u32 = 64 << 10;
 const MESSAGES_PER_LOOK: u32 = 256;
 
-/// What the other end does meanwhile. Where payloads land in posted pages, it confirms after half of them, so that there
-/// is always one for the next payload.
+/// What the other end does meanwhile. Where payloads land in posted pages, it confirms after half of them, so that
+/// there is always one for the next payload.
 #[must_use]
 pub fn job(shape: Shape) -> Job {
     let confirm_every = if shape.memory == Memory::Pool { window(shape) / 2 } else { CONFIRM_EVERY };
     Job::Sink { shape, confirm_every }
 }
 
-/// Sends messages over a lane on which [`job`] has begun. The time that counts ends when the other end has confirmed the
-/// last of them.
+/// Sends messages over a lane on which [`job`] has begun. The time that counts ends when the other end has confirmed
+/// the last of them.
 ///
 /// # Errors
 /// [`LaneError`].

@@ -76,15 +76,18 @@ fn checked(options: &Measure) -> Result<Measure, Failure> {
         ));
     }
     if options.listen.is_some() {
-        return Err(Failure::new("a sweep is the measuring end", "use 'cutthrough perf serve --listen ADDR' for the other"));
+        return Err(Failure::new(
+            "a sweep is the measuring end",
+            "use 'cutthrough perf serve --listen ADDR' for the other",
+        ));
     }
     let size = if options.size.is_empty() { SIZES.map(Size).into() } else { options.size.clone() };
     let seconds = options.seconds.or(options.count.is_none().then_some(SECONDS));
     Ok(Measure { size, seconds, ..options.clone() })
 }
 
-/// The default, store-and-forward, and every power of two that cuts a message of `bytes` bytes. A control message is not
-/// cut at all.
+/// The default, store-and-forward, and every power of two that cuts a message of `bytes` bytes. A control message is
+/// not cut at all.
 fn policies(case: &Case) -> Vec<Policy> {
     let mut policies = vec![Policy::default(), Policy::StoreAndForward];
     let shorter = |pulse: &u64| !case.is_control() && *pulse < case.size().0;

@@ -1,6 +1,6 @@
 //! `perf wake`: from the sending of a message until a receiver that slept in `wait` has it.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::ask::{self, Answer, Job, LAST, MORE};
 use super::case::{Case, Test};
@@ -78,6 +78,6 @@ fn print(times: &Quantiles, limit_ns: Option<f64>, machine: &Machine, output: Ou
         optional(ratio.map(|ratio| format!("{ratio:.2}"))),
     ]);
     output.say(&format!(
-        "{machine}\n\n{table}\n\nFrom the sending until the receiver, asleep in wait() on another core, has the message."
+        "{machine}\n\n{table}\n\nFrom the sending until the receiver, asleep in wait() on another core, has it."
     ))
 }

@@ -15,9 +15,14 @@ fn latency_has_times_and_says_how_payloads_travelled() {
         let lines = folder.lines(&["perf", "lat", "--size", "64,8KiB,300000", "--count", "50", "--memory", memory]);
         assert_eq!(lines.len(), 3);
         for (line, size) in lines.iter().zip([64, 8192, 300_000]) {
-            assert_eq!((&line["test"], &line["adapter"], &line["policy"]), (&"lat".into(), &"shm".into(), &"adaptive".into()));
+            assert_eq!(
+                (&line["test"], &line["adapter"], &line["policy"]),
+                (&"lat".into(), &"shm".into(), &"adaptive".into())
+            );
             assert_eq!((&line["size"], &line["count"]), (&size.into(), &50.into()));
-            assert!(number(line, "min_ns") <= number(line, "p50_ns") && number(line, "p50_ns") <= number(line, "p999_ns"));
+            assert!(
+                number(line, "min_ns") <= number(line, "p50_ns") && number(line, "p50_ns") <= number(line, "p999_ns")
+            );
             let is_control = memory == "private" && size == 64;
             assert_eq!(line["copies"], if is_control { Value::Null } else { copies.into() }, "{line}");
             assert_eq!(line["memory"], if is_control { Value::Null } else { memory.into() }, "{line}");
@@ -31,7 +36,8 @@ fn latency_has_times_and_says_how_payloads_travelled() {
 fn every_policy_moves_payloads_of_every_length() {
     let folder = Folder::new("policies");
     for policy in ["store-and-forward", "fixed:1000", "fixed:524288", "adaptive:64"] {
-        let options = ["perf", "lat", "--count", "4", "--warmup", "0", "--size", "97,1000,100001,1MiB", "--policy", policy];
+        let options =
+            ["perf", "lat", "--count", "4", "--warmup", "0", "--size", "97,1000,100001,1MiB", "--policy", policy];
         let lines = folder.lines(&options);
         assert_eq!(lines.len(), 4, "{policy}");
         assert!(lines.iter().all(|line| line["policy"] == policy && line["copies"] == 2), "{lines:?}");
@@ -95,7 +101,10 @@ fn a_comparison_has_a_ratio_for_every_size() {
     assert_eq!(lines.len(), 2);
     for line in &lines {
         assert_eq!((&line["test"], &line["a"]), (&"compare".into(), &"--policy adaptive".into()));
-        assert!(number(line, "ratio_lo") <= number(line, "ratio_p50") && number(line, "ratio_p50") <= number(line, "ratio_hi"));
+        assert!(
+            number(line, "ratio_lo") <= number(line, "ratio_p50")
+                && number(line, "ratio_p50") <= number(line, "ratio_hi")
+        );
     }
 }
 

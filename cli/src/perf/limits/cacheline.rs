@@ -59,9 +59,9 @@ pub fn cacheline_pingpong(duration: Duration) -> Measured {
 
 /// One way of an 8-byte flag between two cores that both write the same cache line, both spinning.
 ///
-/// The line moves once per message, because each side answers in the line that it has just been given. A queue cannot do
-/// so: its next message may not overwrite the last one. Where the processor takes a watched line back in two steps, this
-/// is about half of [`cacheline_pingpong`].
+/// The line moves once per message, because each side answers in the line that it has just been given. A queue cannot
+/// do so: its next message may not overwrite the last one. Where the processor takes a watched line back in two steps,
+/// this is about half of [`cacheline_pingpong`].
 ///
 /// # Errors
 /// As [`cacheline_pingpong`].

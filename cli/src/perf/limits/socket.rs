@@ -67,8 +67,7 @@ fn pingpong(
     let done = AtomicBool::new(false);
     let asking = || {
         let never = AtomicBool::new(false);
-        let samples =
-            turns(duration, || ask(&[1; MESSAGE]).map(drop), || spin(&mut get_answer, &never).map(drop));
+        let samples = turns(duration, || ask(&[1; MESSAGE]).map(drop), || spin(&mut get_answer, &never).map(drop));
         done.store(true, Ordering::Release);
         samples
     };

@@ -111,8 +111,8 @@ pub fn rest() {
     }
 }
 
-/// Waking a thread that has slept on a futex for a while, on another core, by one that was awake meanwhile: until it runs.
-/// The longer a core is idle, the longer it takes to wake.
+/// Waking a thread that has slept on a futex for a while, on another core, by one that was awake meanwhile: until it
+/// runs. The longer a core is idle, the longer it takes to wake.
 ///
 /// # Errors
 /// As [`futex_wake`].
