@@ -109,6 +109,9 @@ pub enum PerfTest {
     Limits(LimitsArgs),
 
     /// Latency: half of a round trip
+    #[command(after_help = "A private message of up to 96 B is a control message; everything else has a payload.\n\
+        Held against cacheline_pingpong (a control message), message_64 (a page by reference) or\n\
+        message_64+memcpy_1core (whatever is copied), each measured in the same run.")]
     Lat(Measure),
 
     /// Bandwidth of a stream of payloads
@@ -118,6 +121,7 @@ pub enum PerfTest {
     Rate(Measure),
 
     /// Demand fetch: a request for a page until the page is there
+    #[command(after_help = "Pages of a region of 1 MiB, in random order, one request at a time.")]
     Fetch(Measure),
 
     /// Waking a receiver that sleeps
@@ -163,7 +167,8 @@ pub struct Measure {
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub size: Vec<Size>,
 
-    /// Pulse policy: store-and-forward, fixed:BYTES, adaptive or adaptive:MINPULSE [default: adaptive]
+    /// Pulse policy: store-and-forward, fixed:BYTES, adaptive or adaptive:MINPULSE [default: adaptive]. Store-and-forward
+    /// and fixed pulses above 64 KiB get a staging ring that holds the whole message; the others keep that of 256 KiB
     #[arg(long)]
     pub policy: Option<Policy>,
 

@@ -100,15 +100,28 @@ fn show(path: &Path, svg: Option<&Path>, output: Output) -> Result<(), Failure> 
 /// What is about to happen.
 fn introduction(path: &Path, file: &Loaded) -> String {
     let bytes = file.bytes.len();
-    let pages = source::pages(bytes);
     let cut = if file.cut { "the first " } else { "" };
-    let mib = bytes as f64 / (1 << 20) as f64;
     format!(
         "Two processes. One has a file in memory, the other fetches its pages, one request each, in random order.\n\
-         {}: {cut}{mib:.2} MiB, {pages} pages of {}\n",
+         {}: {cut}{}, {} of {}\n",
         path.display(),
+        length(bytes),
+        page_count(source::pages(bytes)),
         Size(PAGE as u64)
     )
+}
+
+/// A length with three digits or so.
+fn length(bytes: usize) -> String {
+    match bytes as f64 / 1024.0 {
+        kib if kib < 1.0 => format!("{bytes} B"),
+        kib if kib < 1024.0 => format!("{kib:.1} KiB"),
+        kib => format!("{:.1} MiB", kib / 1024.0),
+    }
+}
+
+fn page_count(pages: usize) -> String {
+    if pages == 1 { "1 page".into() } else { format!("{pages} pages") }
 }
 
 /// Every way that is measured, in the order of the table.
@@ -253,9 +266,13 @@ fn label(way: Way) -> String {
 fn conclusion(rows: &[Fetched]) -> String {
     let pages = rows.first().map_or(0, |row| row.checked.len());
     let fewest = rows.iter().map(checked).min().unwrap_or_default();
-    let which = if fewest == pages { "All".to_string() } else { format!("At least {fewest} of") };
+    let which = match fewest {
+        1 if pages == 1 => "The one page".into(),
+        all if all == pages => format!("All {pages} pages"),
+        some => format!("At least {some} of {}", page_count(pages)),
+    };
     format!(
-        "\n{which} {pages} pages came in every way, and every byte of them is as in the file.\n\
+        "\n{which} came in every way, and every byte is as in the file.\n\
          fetch: request and page, until it is in its place. stream: the file in messages of {}.\n\
          The first three copy from private to private memory in pulses. put: straight into the page that the request\n\
          names. by reference: the page itself, which both processes see; nothing moves.",

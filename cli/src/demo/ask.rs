@@ -1,5 +1,7 @@
 //! What the two processes of the demo say to each other: how to meet, on a pipe; everything else in control messages.
 
+use std::path::PathBuf;
+
 use cutthrough::{CONTROL_MAX, Instant, TOKEN_BYTES};
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +13,8 @@ pub const READY: &str = "ready";
 /// How the serving process shall open its next endpoint: one line of JSON on its pipe.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Setup {
-    /// Where to listen.
-    pub address: String,
+    /// An empty folder to meet in.
+    pub folder: PathBuf,
     /// The core to run on; any if none.
     pub core: Option<usize>,
     /// The policy, as on the command line.
@@ -23,6 +25,14 @@ pub struct Setup {
     pub memory_bytes: u64,
     /// How long the file is, so that a file which has changed meanwhile is noticed.
     pub file_bytes: usize,
+}
+
+impl Setup {
+    /// Where to listen.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("shm:{}/demo.sock", self.folder.display())
+    }
 }
 
 /// A request, in one control message.

@@ -3,6 +3,7 @@
 //! Its standard input says how to open the next endpoint ([`Setup`]); it ends when that ends. So it never outlives the
 //! process that started it.
 
+use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,8 +27,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub fn run(path: &Path) -> Result<(), Failure> {
     let file = file::load(path);
     for line in io::stdin().lock().lines().map_while(Result::ok) {
+        let setup: Setup = match serde_json::from_str(&line) {
+            Ok(setup) => setup,
+            Err(error) => return say(&error.to_string()),
+        };
         let opened = match &file {
-            Ok(file) => listen(&line, file.bytes.len()).map(|endpoint| (endpoint, &file.bytes)),
+            Ok(file) => listen(&setup, file.bytes.len()).map(|endpoint| (endpoint, &file.bytes)),
             Err(failure) => Err(failure.to_string()),
         };
         match opened {
@@ -37,6 +42,8 @@ pub fn run(path: &Path) -> Result<(), Failure> {
             }
             Err(why) => say(&why)?,
         }
+        // Left only if the other process has died before it could do this.
+        let _ = fs::remove_dir(&setup.folder);
     }
     Ok(())
 }
@@ -47,16 +54,15 @@ fn say(line: &str) -> Result<(), Failure> {
 }
 
 /// Opens an endpoint as a setup says, or says in one line why not.
-fn listen(line: &str, file_bytes: usize) -> Result<Endpoint, String> {
-    let setup: Setup = serde_json::from_str(line).map_err(|error| error.to_string())?;
+fn listen(setup: &Setup, file_bytes: usize) -> Result<Endpoint, String> {
     if setup.file_bytes != file_bytes {
         return Err("the file has changed meanwhile".into());
     }
     if let Some(core) = setup.core {
         cpu::pin(core).map_err(|error| format!("cannot run on core {core}: {error}"))?;
     }
-    let mut endpoint = Endpoint::open(config(&setup)?).map_err(|error| error.to_string())?;
-    endpoint.listen(&setup.address).map_err(|error| error.to_string())?;
+    let mut endpoint = Endpoint::open(config(setup)?).map_err(|error| error.to_string())?;
+    endpoint.listen(&setup.address()).map_err(|error| error.to_string())?;
     Ok(endpoint)
 }
 

@@ -56,7 +56,7 @@ impl Server {
     pub fn open(&mut self, policy: &str, staging_bytes: u32, memory_bytes: u64) -> Result<Session, Failure> {
         let meeting = Meeting::new()?;
         let setup = Setup {
-            address: meeting.address(),
+            folder: meeting.0.clone(),
             core: self.core,
             policy: policy.to_owned(),
             staging_bytes,
@@ -67,7 +67,7 @@ impl Server {
         let config = serve::config(&setup).map_err(|error| lost(&error))?;
         let mut endpoint = Endpoint::open(config)
             .map_err(|error| Failure::new(error.to_string(), "free some memory, or name a smaller file with --file"))?;
-        let channel = endpoint.connect(&setup.address, PATIENCE).map_err(|error| lost(&error))?;
+        let channel = endpoint.connect(&setup.address(), PATIENCE).map_err(|error| lost(&error))?;
         Ok(Session { endpoint, channel })
     }
 
@@ -92,7 +92,7 @@ impl Drop for Server {
     }
 }
 
-/// A folder of our own for the time it takes to meet there. Afterwards nothing of it is needed, so that nothing is left
+/// A folder of our own for the time it takes to meet there. Afterwards it is not needed, and nothing is left of it
 /// whatever kills the processes.
 struct Meeting(PathBuf);
 
@@ -104,10 +104,6 @@ impl Meeting {
             Failure::new(format!("cannot make the folder {}: {error}", folder.display()), "set TMPDIR to another one")
         })?;
         Ok(Self(folder))
-    }
-
-    fn address(&self) -> String {
-        format!("shm:{}/demo.sock", self.0.display())
     }
 }
 

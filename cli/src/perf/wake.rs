@@ -11,12 +11,23 @@ use crate::args::{Measure, WakeArgs};
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output::{Output, PerfLine, Times, tenths, thousandths};
-use crate::stats::{Quantiles, Samples};
+use crate::progress;
+use crate::stats::{Quantiles, Samples, median};
 use crate::table::Table;
 use crate::units;
 
-/// How long the futex is measured.
-const SHORT: Duration = Duration::from_millis(300);
+/// Wake-ups and limits are measured in turn, so often, because machines drift.
+const ROUNDS: u32 = 10;
+
+/// How long each limit is measured in a round.
+const SHORT: Duration = Duration::from_millis(50);
+
+/// Medians of the limits, round by round.
+#[derive(Default)]
+struct Limits {
+    futex_wake: Vec<f64>,
+    futex_wake_rested: Vec<f64>,
+}
 
 /// Measures wake-ups and prints them with the futex's.
 ///
@@ -28,20 +39,24 @@ pub fn run(args: &WakeArgs, output: Output) -> Result<(), Failure> {
     let cases = Case::all(Test::Lat, &Measure::default())?;
     let setup = cases.first().map(Case::setup).ok_or(LaneError::Unexpected)?;
     let mut lane = peer.lane(&setup)?;
-    peer.begin(&mut lane, Job::Wake)?;
-    let samples = on_core(core, || wake_all(&mut lane, args.count))?;
-    let limit = futex_wake(SHORT).ok();
-    println!("rested {:?}", futex_wake_rested(SHORT));
-    let machine = Machine::here();
-    if let Some(times) = samples.quantiles(1.0) {
-        print(&times, limit.map(|limit| limit.p50_ns), &machine, output)?;
+    let (mut samples, mut limits) = (Samples::new(), Limits::default());
+    let bar = progress::bar(ROUNDS as usize);
+    for round in 0..u64::from(ROUNDS) {
+        let count = args.count * (round + 1) / u64::from(ROUNDS) - args.count * round / u64::from(ROUNDS);
+        if count > 0 {
+            peer.begin(&mut lane, Job::Wake)?;
+            on_core(core, || wake_all(&mut lane, count, &mut samples))?;
+        }
+        limits.futex_wake.extend(futex_wake(SHORT).map(|limit| limit.p50_ns).ok());
+        limits.futex_wake_rested.extend(futex_wake_rested(SHORT).map(|limit| limit.p50_ns).ok());
+        bar.inc(1);
     }
-    Ok(())
+    bar.finish_and_clear();
+    samples.quantiles(1.0).map_or(Ok(()), |times| print(&times, &limits, output))
 }
 
 /// Wakes the other end so often, each time after a rest. Both ends read the same clock, so each way is a sample.
-fn wake_all(lane: &mut Lane, count: u64) -> Result<Samples, LaneError> {
-    let mut samples = Samples::new();
+fn wake_all(lane: &mut Lane, count: u64, samples: &mut Samples) -> Result<(), LaneError> {
     for left in (0..count).rev() {
         rest();
         let sent = cutthrough::now().as_nanos();
@@ -51,33 +66,46 @@ fn wake_all(lane: &mut Lane, count: u64) -> Result<Samples, LaneError> {
             _ => return Err(LaneError::Unexpected),
         }
     }
-    Ok(samples)
+    Ok(())
 }
 
-fn print(times: &Quantiles, limit_ns: Option<f64>, machine: &Machine, output: Output) -> Result<(), Failure> {
-    let ratio = limit_ns.map(|limit| times.p50_ns / limit);
-    output.line(&PerfLine {
+/// A line for each limit that it is held against, or one without if this machine cannot show any.
+fn print(times: &Quantiles, limits: &Limits, output: Output) -> Result<(), Failure> {
+    let machine = Machine::here();
+    let line = PerfLine {
         test: "wake",
         adapter: Some("shm".into()),
         count: Some(times.count),
         times: Times::from(times),
-        limit: limit_ns.map(|_| "futex_wake".into()),
-        limit_ns: limit_ns.map(tenths),
-        ratio_to_limit: ratio.map(thousandths),
         machine: machine.clone(),
         ..PerfLine::default()
-    })?;
-    let mut table = Table::new(&["test", "p50", "p99", "min", "futex_wake", "ratio"]);
-    let optional = |value: Option<String>| value.unwrap_or_else(|| "-".into());
+    };
+    let mut table = Table::new(&["", "p50", "p99", "min", "ratio"]);
     table.row(vec![
-        "wake".into(),
+        "message to a sleeper".into(),
         units::time(times.p50_ns),
         units::time(times.p99_ns),
         units::time(times.min_ns),
-        optional(limit_ns.map(units::time)),
-        optional(ratio.map(|ratio| format!("{ratio:.2}"))),
     ]);
+    let named = [("futex_wake", &limits.futex_wake), ("futex_wake_rested", &limits.futex_wake_rested)];
+    let held: Vec<(&str, f64)> = named.iter().filter_map(|(name, ns)| Some((*name, median(ns)?))).collect();
+    if held.is_empty() {
+        output.line(&line)?;
+    }
+    for (limit, ns) in held {
+        let ratio = times.p50_ns / ns;
+        output.line(&PerfLine {
+            limit: Some(limit.into()),
+            limit_ns: Some(tenths(ns)),
+            ratio_to_limit: Some(thousandths(ratio)),
+            ..line.clone()
+        })?;
+        table.row(vec![limit.into(), units::time(ns), String::new(), String::new(), format!("{ratio:.2}")]);
+    }
     output.say(&format!(
-        "{machine}\n\n{table}\n\nFrom the sending until the receiver, asleep in wait() on another core, has it."
+        "{machine}\n\n{table}\n\n\
+         From the sending until the receiver, asleep in wait() on another core, has the message. Ratio: p50 over that\n\
+         of the limit, measured in turn with it. futex_wake: two threads that wake each other without a rest.\n\
+         futex_wake_rested: one that has slept as long as the receiver here, which takes longer on an idle core."
     ))
 }

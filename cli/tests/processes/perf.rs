@@ -87,7 +87,7 @@ fn a_sweep_ends_each_size_with_the_regret() {
     let lines = folder.lines(&["perf", "sweep", "--size", "64,2KiB", "--seconds", "0.03"]);
     let told: Vec<(&str, u64)> =
         lines.iter().filter_map(|line| Some((line["test"].as_str()?, line["size"].as_u64()?))).collect();
-    let of = |size, policies| vec![[("sweep", size)].repeat(policies), vec![("regret", size)]].concat();
+    let of = |size, policies| [[("sweep", size)].repeat(policies), vec![("regret", size)]].concat();
     assert_eq!(told, [of(64, 2), of(2048, 4)].concat());
     assert!(number(&lines[2], "latency_ratio") > 0.0 && number(&lines[2], "bandwidth_ratio") > 0.0);
 }
