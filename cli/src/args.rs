@@ -167,7 +167,8 @@ pub struct Measure {
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub size: Vec<Size>,
 
-    /// Pulse policy: store-and-forward, fixed:BYTES, adaptive or adaptive:MINPULSE [default: adaptive]. Store-and-forward
+    /// Pulse policy: store-and-forward, fixed:BYTES, adaptive or adaptive:MINPULSE [default: adaptive]. Store-and-
+    /// forward
     /// and fixed pulses above 64 KiB get a staging ring that holds the whole message; the others keep that of 256 KiB
     #[arg(long)]
     pub policy: Option<Policy>,
