@@ -21,7 +21,7 @@ impl Folder {
     /// A file of so many bytes, no two pages of which are alike.
     fn file(&self, bytes: usize) -> PathBuf {
         let path = self.0.join("file");
-        let content: Vec<u8> = (0..bytes).map(|n| ((n as u64 * 0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
+        let content: Vec<u8> = (0..bytes).map(|n| ((n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
         fs::write(&path, content).expect("a file can be written");
         path
     }
