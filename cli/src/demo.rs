@@ -296,7 +296,7 @@ fn cannot_draw(svg: &Path, error: &std::io::Error) -> Failure {
 
 /// What to try next.
 fn next(drawn: bool) -> String {
-    let svg = "  cutthrough demo --svg demo.svg    the timeline as a picture\n";
+    let svg = "  cutthrough demo --svg demo.svg     the timeline as a picture\n";
     format!(
         "Try next:\n{}  \
          cutthrough perf lat                latency by size, against this machine's limits\n  \

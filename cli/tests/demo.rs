@@ -18,10 +18,11 @@ impl Folder {
         Self(folder)
     }
 
-    /// A file of so many bytes, no two pages of which are alike.
+    /// A file of so many random bytes.
     fn file(&self, bytes: usize) -> PathBuf {
         let path = self.0.join("file");
-        let content: Vec<u8> = (0..bytes).map(|n| ((n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
+        let mut content = vec![0; bytes];
+        fastrand::Rng::with_seed(7).fill(&mut content);
         fs::write(&path, content).expect("a file can be written");
         path
     }
