@@ -270,6 +270,9 @@ impl Link {
             return false;
         }
         self.own.set(Line::Consumed, self.consumer.taken());
+        // Sockets are watched for edges: rings left over from waits in the middle of a message would fill the socket up
+        // in the end, and then no ring makes an edge any more.
+        patience::drain(&self.socket);
         self.own.set(Line::Armed, 1);
         self.armed = true;
         true
