@@ -5,11 +5,12 @@ use std::path::Path;
 use crate::sources::{self, Source};
 
 /// Each crate's folder and row.
-const ROWS: [(&str, u32); 8] = [
+const ROWS: [(&str, u32); 9] = [
     ("wire", 1),
     ("engine", 2),
     ("segment", 2),
     ("node", 3),
+    ("sim", 3),
     ("cutthrough", 4),
     ("cli", 6),
     ("conform", 6),
@@ -17,7 +18,7 @@ const ROWS: [(&str, u32); 8] = [
 ];
 
 /// Crates without unsafe code, as the compiler checks.
-const SAFE: [&str; 5] = ["wire", "engine", "cutthrough", "cli", "xtask"];
+const SAFE: [&str; 6] = ["wire", "engine", "sim", "cutthrough", "cli", "xtask"];
 
 /// Crates that run without an operating system.
 const PURE: [&str; 2] = ["wire", "engine"];

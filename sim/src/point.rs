@@ -1,0 +1,118 @@
+//! One operating point of one platform: any point of any curve can be asked for, not only the published ones.
+
+use std::str::FromStr;
+
+use cutthrough_engine::pulse::Policy;
+use serde::Serialize;
+
+use crate::platform::PlatformError;
+
+/// How the firmware of the simulated adapters treats a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Firmware {
+    /// The engine, with a rule for each side: Trapeze.
+    Engine {
+        /// For the stages of the sender's adapter.
+        send: Policy,
+        /// For the stages of the receiver's adapter.
+        recv: Policy,
+    },
+    /// Two coroutines that pipeline successive messages, but not one message: the LANai Active Messages prototype.
+    Coroutine,
+    /// What the maker of the adapter delivered.
+    Vendor,
+    /// The operating system's sockets.
+    Kernel,
+}
+
+/// A question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Query {
+    /// Who moves the bytes, and by which rule.
+    pub firmware: Firmware,
+    /// Bytes of payload in each message.
+    pub payload: u64,
+    /// Messages of each sender; 1 asks for the latency of a lone message.
+    pub count: u64,
+    /// Senders that send to the one receiver at the same time.
+    pub senders: u32,
+}
+
+/// When one stage was at work.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StageTime {
+    /// Which.
+    pub stage: String,
+    /// From when, in microseconds since the first message was sent.
+    pub first_us: f64,
+    /// Until when.
+    pub last_us: f64,
+    /// Time in which it moved bytes.
+    pub busy_us: f64,
+    /// Unbroken moves.
+    pub pulses: u64,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Point {
+    /// From the first message's send until its receiver has it.
+    pub one_way_us: f64,
+    /// Payload delivered in the whole run, over its time.
+    pub bytes_per_s: f64,
+    /// The stages, in the order of travel.
+    pub stages: Vec<StageTime>,
+    /// Events that the simulator handled.
+    pub events: u64,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PointError {
+    /// The platform's file is wrong.
+    #[error(transparent)]
+    Platform(#[from] PlatformError),
+    /// The platform cannot do what was asked.
+    #[error("{0}")]
+    Impossible(String),
+}
+
+impl FromStr for Firmware {
+    type Err = String;
+
+    /// Reads `store-and-forward`, `fixed:BYTES`, `fixed:SEND:RECV`, `adaptive`, `adaptive:MINPULSE`,
+    /// `adaptive:SEND:RECV`, `coroutine`, `vendor` or `kernel`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "coroutine" => return Ok(Self::Coroutine),
+            "vendor" => return Ok(Self::Vendor),
+            "kernel" => return Ok(Self::Kernel),
+            _ => {}
+        }
+        let policy = |text: &str| Policy::from_str(text).map_err(|error| error.to_string());
+        if let [kind, send, recv] = text.split(':').collect::<Vec<_>>()[..] {
+            return Ok(Self::Engine {
+                send: policy(&format!("{kind}:{send}"))?,
+                recv: policy(&format!("{kind}:{recv}"))?,
+            });
+        }
+        let both = policy(text)?;
+        Ok(Self::Engine { send: both, recv: both })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Firmware;
+    use cutthrough_engine::pulse::Policy;
+
+    #[test]
+    fn each_side_may_have_a_rule_of_its_own() {
+        let policy = |text: &str| text.parse::<Policy>().unwrap();
+        let both = |send, recv| Ok(Firmware::Engine { send: policy(send), recv: policy(recv) });
+        assert_eq!("adaptive:384:512".parse(), both("adaptive:384", "adaptive:512"));
+        assert_eq!("fixed:1280".parse(), both("fixed:1280", "fixed:1280"));
+        assert_eq!("coroutine".parse(), Ok(Firmware::Coroutine));
+        assert!("fixed:0:1".parse::<Firmware>().is_err());
+    }
+}
