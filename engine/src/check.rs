@@ -25,8 +25,8 @@ pub enum Breach {
     /// Pages that do not exist, or that were not given.
     #[error("pages that were not given")]
     Page,
-    /// A returned lend that is not lent.
-    #[error("the return of a page that is not lent")]
+    /// A returned lend that is not lent, or more lends than there are pages.
+    #[error("a lend or a return of pages that cannot be")]
     Lend,
     /// A progress counter that ran backwards, or beyond the staging ring.
     #[error("impossible progress")]

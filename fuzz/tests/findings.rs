@@ -38,6 +38,14 @@ fn an_empty_payload_behind_an_odd_one_is_no_breach() {
     ]);
 }
 
+/// A list of no pages went out as a reference to no runs.
+#[test]
+fn an_empty_list_of_pages_is_no_breach() {
+    use pair::Step::{Grant, Pages, Poll};
+    pair::run(&[Pages(true, 0, None), Poll(8)]);
+    pair::run(&[Grant(false, false, 100), Pages(true, 0, Some(0)), Poll(8)]);
+}
+
 /// A name goes to a terminal; a file is as long as its owner likes.
 #[test]
 fn the_counters_of_a_hostile_process_do_no_harm() {

@@ -40,6 +40,11 @@ impl<W: Deref<Target = [AtomicU64]>> Writer<W> {
         self.written
     }
 
+    /// How many words the reader was last known to have taken.
+    pub const fn taken(&self) -> u64 {
+        self.taken
+    }
+
     /// How many words are on their way.
     pub const fn pending(&self) -> u64 {
         self.written.wrapping_sub(self.taken)

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use cutthrough::{Config, Landing, PageSize, Path, Payload, Policy, Receipt, Token};
+use cutthrough::{Config, Landing, PageSize, Path, Payload, Policy, Receipt, SendError, Token};
 
 use super::config;
 use crate::bytes::{SIZES, check, pattern};
@@ -58,6 +58,33 @@ pub fn lists_of_many_runs(join: &impl Join) {
     for _ in 0..4 {
         refer(&mut pair, &[4096; 3000]);
     }
+}
+
+/// A list that can never be sent is refused by another name than one that has to wait, and its pages go back.
+pub fn a_list_longer_than_its_ring_is_refused(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    for runs in [4095, 4096, 5000] {
+        let page = |_| pair.a.endpoint.page(pair.a.channel, 4096).expect("a page");
+        let pages = (0..runs).map(page).collect();
+        let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
+        assert_eq!(outgoing.attach_list(pages).send().map(|_| ()), Err(SendError::ListTooLong), "{runs} runs");
+    }
+    refer(&mut pair, &[4096; 4094]);
+    let token = pair.b.endpoint.grant(pair.b.channel, Landing::Pages(4094 * 4096)).expect("a token");
+    let sent = pair.a.send_pages(b"", 1, &[4096; 4094], Some(token));
+    expect(&sent, Path::Get, 1, 4094 * 4096);
+    check(1, &landed(&pair.b.message()).to_vec());
+}
+
+/// A payload that posted pages would hold only in more runs than a list may have comes another way.
+pub fn too_many_small_pages_are_passed_over(join: &impl Join) {
+    let mut pair = join.pair(config(), config());
+    assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 4096), Ok(4096));
+    cut(&mut pair, 4095 * 4096);
+    put(&mut pair, 4094 * 4096);
 }
 
 /// Private memory into posted pages: one copy.

@@ -4,13 +4,13 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{Counter, Event, WaitError};
+use cutthrough::{Counter, Event, Incoming, WaitError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::config;
 use crate::bytes::pattern;
 use crate::join::PATIENCE;
-use crate::{Capability, Join, Side};
+use crate::{Capability, Join, Pair, Side};
 
 /// Messages of a test for lost wake-ups.
 const MESSAGES: u64 = 20_000;
@@ -158,6 +158,84 @@ pub fn returned_pages_wake_a_sleeper(join: &impl Join) {
     }
     assert_eq!(pair.a.endpoint.counter(Counter::WakesSent), rung);
     drop(held);
+}
+
+/// Messages of a page each: more than twice as many as can go back at a time.
+const LENT: u64 = 10_000;
+
+/// Lends a page with each of so many messages, the last one tracked, all held by `b`.
+fn lend(pair: &mut Pair, tracked: bool) -> Vec<Incoming> {
+    let lend = |number| {
+        let page = pair.a.endpoint.page(pair.a.channel, 4096).expect("a page");
+        let mut outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot").attach(page);
+        if tracked && number == LENT - 1 {
+            outgoing = outgoing.track(number);
+        }
+        outgoing.send().expect("sent");
+        pair.b.message()
+    };
+    (0..LENT).map(lend).collect()
+}
+
+/// Pages of thousands of messages that are dropped at once go back in parts, while both sides only wait.
+pub fn thousands_of_pages_go_back_while_both_sides_sleep(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    let held = lend(&mut pair, true);
+    pair.both(
+        |a| {
+            // Until the other side sleeps.
+            thread::sleep(Duration::from_millis(5));
+            assert_eq!(a.completed(), LENT - 1);
+            a.say(b"all came back");
+        },
+        |b| {
+            drop(held);
+            assert_eq!(b.message().control(), b"all came back");
+        },
+    );
+    // The same for an owner that is not waiting for any of them, and asks once.
+    let held = lend(&mut pair, false);
+    let rest = |side: &mut Side| {
+        let nothing = side.endpoint.wait(Some(Duration::from_millis(100)));
+        assert!(matches!(nothing, Err(WaitError::TimedOut)), "{nothing:?}");
+    };
+    pair.both(rest, |b| {
+        drop(held);
+        rest(b);
+    });
+    let pool = usize::try_from(config().pool_bytes).expect("it is mapped");
+    assert!(pair.a.endpoint.page(pair.a.channel, pool).is_ok(), "the whole pool is there again");
+}
+
+/// Who holds pages back for want of room sleeps while there is none, does not sleep while there is some, and is woken
+/// when there is.
+pub fn pages_held_back_are_not_slept_over(join: &impl Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    drop(lend(&mut pair, false));
+    let look = |side: &mut Side| (0..40).for_each(|_| assert!(side.endpoint.poll().is_none()));
+    look(&mut pair.b);
+    // The first time is for what was dropped.
+    let _ = pair.b.endpoint.arm();
+    look(&mut pair.b);
+    assert!(pair.b.endpoint.arm(), "nothing can be done for want of room");
+    pair.a.endpoint.page(pair.a.channel, 4096).expect("some have come back");
+    sleep_on(&pair.b, 0);
+    look(&mut pair.b);
+    pair.a.endpoint.page(pair.a.channel, 4096).expect("some have come back");
+    assert!(!pair.b.endpoint.arm(), "there is room for the rest");
+    look(&mut pair.b);
+    // Whoever holds nothing back is not woken for room.
+    assert!(pair.b.endpoint.arm());
+    let rung = pair.a.endpoint.counter(Counter::WakesSent);
+    let pool = usize::try_from(config().pool_bytes).expect("it is mapped");
+    assert!(pair.a.endpoint.page(pair.a.channel, pool).is_ok(), "the whole pool is there again");
+    assert_eq!(pair.a.endpoint.counter(Counter::WakesSent), rung);
 }
 
 /// A payload that another thread drops while its endpoint sleeps goes back to its sender all the same.

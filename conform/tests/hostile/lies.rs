@@ -242,6 +242,22 @@ fn lends_and_tokens_that_are_not() {
             liar.own.returns()[1].store(lent[0], Ordering::Relaxed);
             liar.own.set(Line::Returned, 2);
         }),
+        ("more lends than pages", Breach::Lend, |liar, victim| {
+            for number in 0..256 {
+                liar.say(Kind::Reference, 1, 1, run(0, 1, 0), number);
+                let message = victim.message();
+                victim.forget(message);
+            }
+            liar.say(Kind::Reference, 1, 1, run(0, 1, 0), 256);
+        }),
+        ("more lends than pages, all of them dropped and none taken back", Breach::Lend, |liar, victim| {
+            for number in 0..4096 + 256 {
+                liar.say(Kind::Reference, 1, 1, run(0, 1, 0), number);
+                drop(victim.message());
+                assert!(victim.endpoint.poll().is_none());
+            }
+            liar.say(Kind::Reference, 1, 1, run(0, 1, 0), 0);
+        }),
         ("a put to a token of private memory", Breach::Descriptor, |liar, victim| {
             let token = victim.endpoint.grant(liar.channel, Landing::Buffer(vec![0; 10])).expect("a token");
             liar.say(Kind::PutToken, 0, 1, token.index.into(), token.key);
@@ -272,6 +288,13 @@ fn tokens_that_are_not_good_drop_the_payload_alone() {
     dropped(&mut victim, Refused::Wrong);
     liar.say(Kind::Dropped, 0, 1 << 30, u64::MAX, 0);
     dropped(&mut victim, Refused::Wrong);
+    liar.say(Kind::Dropped, 0, 1 << 30, u64::from(kept.index) | 1 << 32, kept.key);
+    dropped(&mut victim, Refused::TooLong);
+    // The sender found it revoked when it looked, and it was granted again because a payload seemed to be on its way.
+    for other_bits in [0, 1 << 16, 1 << 33, !0 << 33] {
+        liar.say(Kind::Dropped, 0, 1, u64::from(kept.index) | other_bits, kept.key);
+        dropped(&mut victim, Refused::Revoked);
+    }
     liar.say(Kind::StagedToken, 0, 1 << 30, u64::from(kept.index) << 32, kept.key);
     dropped(&mut victim, Refused::TooLong);
     let untouched = victim.endpoint.revoke(liar.channel, kept);

@@ -19,7 +19,7 @@ use cutthrough_segment::record::{Reader, Writer};
 use cutthrough_segment::ring::{Consumer, Impossible, Producer};
 use cutthrough_segment::stage::Staging;
 use cutthrough_segment::sync::{AtomicU64, Slot};
-use cutthrough_wire::layout::{Line, Sizes};
+use cutthrough_wire::layout::{Line, RUNS, Sizes};
 
 use super::handshake::{Heard, Offer};
 use super::pages::Traffic;
@@ -28,6 +28,9 @@ use super::receive::Inbox;
 use crate::clock;
 use crate::incoming::Channel;
 use crate::stat::{Cell, Stat};
+
+/// Most runs of pages of one payload: with a token's two words they fill the run ring.
+pub const LIST_MAX: usize = RUNS as usize - 2;
 
 /// Looks in vain between two questions for returned pages.
 const LOOKS_PER_RECLAIM: u32 = 16;
@@ -61,9 +64,12 @@ pub enum SendError {
     /// The control message is longer than 96 bytes, or the payload longer than 1 GiB.
     #[error("too long: a control message has at most 96 bytes, a payload at most 1 GiB")]
     TooLong,
-    /// The list of pages is longer than can be on its way at a time.
+    /// The lists of pages that are on their way leave no room for this one. Poll, then try again.
     #[error("too many runs of pages: the receiver has not taken the last lists yet")]
     TooManyRuns,
+    /// The list of pages has more than [`LIST_MAX`] runs, and can never be sent.
+    #[error("a list has at most {LIST_MAX} runs of pages: take longer runs, or send several messages")]
+    ListTooLong,
     /// A page was taken from another channel.
     #[error("a page goes only through the channel that it was taken from")]
     ForeignPage,
@@ -270,6 +276,7 @@ impl Link {
             return false;
         }
         self.own.set(Line::Consumed, self.consumer.taken());
+        self.tell_drained();
         // Sockets are watched for edges: rings left over from waits in the middle of a message would fill the socket up
         // in the end, and then no ring makes an edge any more.
         patience::drain(&self.socket);
@@ -322,11 +329,12 @@ impl Link {
     /// # Errors
     /// The [`Breach`] of the peer.
     pub fn tidy(&mut self, stat: &Stat) -> Result<(), Breach> {
-        let returned = self.traffic.reclaim(&self.own, &self.peer)?;
-        if returned > 0 {
-            stat.add(Counter::PagesReturned, returned);
+        self.tell_drained();
+        let reclaimed = self.traffic.reclaim(&self.own, &self.peer)?;
+        if reclaimed.messages > 0 {
+            stat.add(Counter::PagesReturned, reclaimed.messages);
         }
-        if self.traffic.tidy(&self.own, &self.peer, &mut self.inbox.unread)? || returned > 0 {
+        if self.traffic.tidy(&self.own, &self.peer, &mut self.inbox.unread)? || reclaimed.was_full {
             self.wake_peer(stat);
         }
         self.discard_unread(stat)?;
@@ -345,16 +353,17 @@ impl Link {
     }
 
     /// Whether [`Link::tidy`] and [`Link::completed`] are due: dropped values wait to be given back, completions to be
-    /// told, or somebody waits for the return of pages and this is one of the looks at which they are asked for. Asking
-    /// at every look would take the counter's line away from the peer just when it writes there; pages whose return
-    /// nobody waits for are asked for when new ones are taken, and by housekeeping.
+    /// told, or somebody waits for the return of pages, or for room to return them, and this is one of the looks at
+    /// which they are asked for. Asking at every look would take the counter's line away from the peer just when it
+    /// writes there; pages whose return nobody waits for are asked for when new ones are taken, and by housekeeping.
     #[must_use]
     #[inline]
     pub fn untidy(&self, look: u32) -> bool {
         self.traffic.shelf.filled()
             || !self.traffic.completed.is_empty()
             || self.inbox.waits_for_reader()
-            || (self.traffic.tracked() > 0 && look.is_multiple_of(LOOKS_PER_RECLAIM))
+            || self.inbox.untold()
+            || ((self.traffic.awaits_returns() || self.traffic.holds_back()) && look.is_multiple_of(LOOKS_PER_RECLAIM))
     }
 
     /// Shows the channel's state in its row, and counts its messages: on their own path they are not counted, because
@@ -411,12 +420,13 @@ impl Link {
             || self.ending.is_some()
             || self.inbox.busy(&self.peer)
             || self.returned()
+            || self.traffic.can_return(&self.peer)
             || self.traffic.shelf.filled()
             || !self.traffic.completed.is_empty()
     }
 
-    /// Whether the peer has returned pages.
+    /// Whether the peer has returned pages that somebody waits for.
     fn returned(&self) -> bool {
-        self.traffic.tracked() > 0 && self.traffic.has_returns(&self.peer)
+        self.traffic.awaits_returns() && self.traffic.has_returns(&self.peer)
     }
 }

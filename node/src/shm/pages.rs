@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cutthrough_engine::check::{self, Breach};
 use cutthrough_engine::token::Tokens;
+use cutthrough_segment::bell;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{Array, Mapping, OwnArray};
 use cutthrough_segment::page::{Ground, Pages, Release, Runs, Shelf, Waker};
@@ -41,6 +42,15 @@ struct Posted {
     filled: bool,
 }
 
+/// What has come back.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Reclaimed {
+    /// Messages whose pages may be used again.
+    pub(crate) messages: u64,
+    /// Whether the peer may have more to give back, and have gone to sleep because its return ring was full.
+    pub(crate) was_full: bool,
+}
+
 /// All pages of one channel.
 #[derive(Debug)]
 pub(crate) struct Traffic {
@@ -67,7 +77,12 @@ pub(crate) struct Traffic {
     posts: Writer<OwnArray<AtomicU64>>,
     pub(crate) tokens: Tokens<Place>,
     returns: Writer<OwnArray<AtomicU64>>,
+    /// Lends that were dropped, for which the return ring has had no room yet.
     return_backlog: VecDeque<u64>,
+    /// Messages that the peer has lent and that were not returned yet.
+    borrowed: u32,
+    /// Pages of the peer's pool: no more messages can be lent at a time.
+    peer_pages: u32,
     // Where the peer lets us put payloads.
     places: VecDeque<Run>,
     offers: Reader<Array<AtomicU64>>,
@@ -103,6 +118,8 @@ impl Traffic {
             tokens: Tokens::new(seed),
             returns: Writer::new(own.returns()),
             return_backlog: VecDeque::new(),
+            borrowed: 0,
+            peer_pages: peer_sizes.pool_pages,
             places: VecDeque::new(),
             offers: Reader::new(peer.free()),
             released: Vec::new(),
@@ -113,14 +130,14 @@ impl Traffic {
     pub(crate) fn lend(&mut self, runs: Runs, cookie: Option<u64>) -> u64 {
         self.nonce = self.nonce.wrapping_add(1);
         self.tracked += u32::from(cookie.is_some());
-        let lend = Some(Lend { nonce: self.nonce, runs, cookie });
+        let nonce = self.nonce;
         let index = match self.free_lends.pop() {
             Some(index) => {
-                self.lends[index as usize] = lend;
+                self.lends[index as usize] = Some(Lend { nonce, runs, cookie });
                 index
             }
             None => {
-                self.lends.push(lend);
+                self.lends.push(Some(Lend { nonce, runs, cookie }));
                 u32::try_from(self.lends.len() - 1).unwrap_or(u32::MAX)
             }
         };
@@ -128,9 +145,10 @@ impl Traffic {
         u64::from(index) | u64::from(self.nonce) << 32
     }
 
-    /// Messages whose pages are lent and whose return somebody waits for.
-    pub(crate) const fn tracked(&self) -> u32 {
-        self.tracked
+    /// Whether somebody waits for what the peer returns: a message is tracked, or so many are lent that the peer may be
+    /// holding some back until others have been taken out of its return ring.
+    pub(crate) const fn awaits_returns(&self) -> bool {
+        self.tracked > 0 || self.lent_messages > RECORDS
     }
 
     /// Messages whose pages are lent.
@@ -143,13 +161,15 @@ impl Traffic {
         peer.get(Line::Returned) != self.reclaims.taken()
     }
 
-    /// Takes returned lends back: their pages may be used again. The number of messages that came back.
-    pub(crate) fn reclaim(&mut self, own: &Own, peer: &Peer) -> Result<u64, Breach> {
+    /// Takes returned lends back: their pages may be used again.
+    pub(crate) fn reclaim(&mut self, own: &Own, peer: &Peer) -> Result<Reclaimed, Breach> {
         if self.lent_messages == 0 {
-            return Ok(0);
+            return Ok(Reclaimed::default());
         }
+        let before = self.reclaims.taken();
+        let many = self.lent_messages > RECORDS;
         self.reclaims.refresh(peer.get(Line::Returned)).map_err(|Impossible| Breach::Index)?;
-        let mut returned = 0;
+        let mut messages = 0;
         while let Some(number) = self.reclaims.pop() {
             let [a, b, c, d, e, f, g, h] = number.to_le_bytes();
             let index = u32::from_le_bytes([a, b, c, d]);
@@ -163,34 +183,61 @@ impl Traffic {
                 self.pages.give(first, count);
             }
             self.completed.extend(lend.cookie);
-            returned += 1;
+            messages += 1;
         }
-        if returned > 0 {
-            own.set(Line::Reclaimed, self.reclaims.taken());
+        if messages == 0 {
+            return Ok(Reclaimed::default());
         }
-        Ok(returned)
+        own.set(Line::Reclaimed, self.reclaims.taken());
+        // Asked only now: a peer that found the ring full after it had armed has stored both words before that, and
+        // whoever armed later has seen the room.
+        bell::light_fence();
+        let was_full = many && peer.get(Line::Returned).wrapping_sub(before) >= u64::from(RECORDS);
+        Ok(Reclaimed { messages, was_full })
+    }
+
+    /// Counts a message that the peer has lent: each has a page at least, and the peer takes none back before it was
+    /// returned here, so there are never more than it has pages.
+    pub(crate) fn borrow(&mut self) -> Result<(), Breach> {
+        self.borrowed += 1;
+        if self.borrowed <= self.peer_pages { Ok(()) } else { Err(Breach::Lend) }
+    }
+
+    /// Whether lends wait for room in the return ring.
+    pub(crate) fn holds_back(&self) -> bool {
+        !self.return_backlog.is_empty()
+    }
+
+    /// Whether lends wait for room in the return ring, and there is some.
+    pub(crate) fn can_return(&self, peer: &Peer) -> bool {
+        self.holds_back() && (self.returns.room() > 0 || peer.get(Line::Reclaimed) != self.returns.taken())
     }
 
     /// Takes back what dropped values have left: whether anything of it was published for the peer. Tickets of payloads
     /// that nobody will read go to `unread`.
     pub(crate) fn tidy(&mut self, own: &Own, peer: &Peer, unread: &mut Vec<u64>) -> Result<bool, Breach> {
-        let filled = self.shelf.filled();
-        if filled {
+        let mut posted = false;
+        if self.shelf.filled() {
             let mut released = std::mem::take(&mut self.released);
             self.shelf.clear(&mut released);
             for item in released.drain(..) {
                 match item {
                     Release::Page { first, count } => self.pages.give(first, count),
                     Release::Lend { number } => self.return_backlog.push_back(number),
-                    Release::Posted { id } => self.repost(peer, id)?,
+                    Release::Posted { id } => {
+                        self.repost(peer, id)?;
+                        posted = true;
+                    }
                     Release::Landing { first, count } => self.landing.give(first, count),
                     Release::Unread { ticket } => unread.push(ticket),
                 }
             }
             self.released = released;
+        }
+        if posted {
             own.set(Line::Posted, self.posts.written());
         }
-        Ok(self.return_lends(own, peer)? || filled)
+        Ok(self.return_lends(own, peer)? || posted)
     }
 
     fn return_lends(&mut self, own: &Own, peer: &Peer) -> Result<bool, Breach> {
@@ -200,14 +247,16 @@ impl Traffic {
         if self.returns.room() < self.return_backlog.len() as u64 {
             self.returns.refresh(peer.get(Line::Reclaimed)).map_err(|Impossible| Breach::Index)?;
         }
+        let before = self.returns.written();
         while let Some(number) = self.return_backlog.front() {
             if !self.returns.push(*number) {
                 break;
             }
             self.return_backlog.pop_front();
+            self.borrowed -= 1;
         }
         own.set(Line::Returned, self.returns.written());
-        Ok(true)
+        Ok(self.returns.written() != before)
     }
 
     /// Posts `count` fresh runs of landing pages, each for `bytes` bytes: how many there was room for.
@@ -250,6 +299,17 @@ impl Traffic {
         }
         run.filled = true;
         Ok((run.first, run.count))
+    }
+
+    /// The next run of the peer's landing pages that is known, if it is long enough for `bytes` bytes.
+    #[inline]
+    pub(crate) fn claim_front(&mut self, page_bytes: u64, bytes: u64) -> Option<Run> {
+        let &Run { first, count, id } = self.places.front()?;
+        if u64::from(count) * page_bytes < bytes {
+            return None;
+        }
+        self.places.pop_front();
+        Some(Run { first, count, id })
     }
 
     /// Runs of the peer's landing pages for `bytes` bytes, as posted by it; `None` if it has not posted enough.
