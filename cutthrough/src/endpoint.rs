@@ -93,6 +93,7 @@ impl Endpoint {
     pub fn outgoing(&mut self, channel: Channel) -> Result<Outgoing<'_>, SendError> {
         let (link, stat) = self.node.link_to_wait(channel)?;
         link.check_room(stat)?;
+        link.expect_send();
         Ok(Outgoing::new(link, stat))
     }
 

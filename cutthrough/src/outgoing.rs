@@ -4,7 +4,7 @@ use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_node::shm::link::{Link, SendError};
-use cutthrough_node::shm::send::{Cargo, Load, Sheaf};
+use cutthrough_node::shm::send::{Cargo, Control, Load, Sheaf};
 use cutthrough_node::stat::Stat;
 use cutthrough_segment::page::Page;
 use cutthrough_wire::slot::CONTROL_MAX;
@@ -15,36 +15,36 @@ use cutthrough_wire::slot::CONTROL_MAX;
 pub struct Outgoing<'a> {
     link: &'a mut Link,
     stat: &'a Stat,
-    control_len: u8,
+    control: Control<'a>,
     cargo: Cargo<'a>,
 }
 
 impl<'a> Outgoing<'a> {
     #[inline]
     pub(crate) const fn new(link: &'a mut Link, stat: &'a Stat) -> Self {
-        Self { link, stat, control_len: 0, cargo: Cargo { load: Load::None, token: None, cookie: None } }
+        Self { link, stat, control: Control::InPlace(0), cargo: Cargo { load: Load::None, token: None, cookie: None } }
     }
 
-    /// Writes the control message: up to 96 bytes, longer ones are cut to that.
-    #[inline]
+    /// Sets the control message: up to 96 bytes, longer ones are cut to that. It is copied when the message is sent.
+    #[inline(always)]
     #[must_use]
-    pub fn write(mut self, control: &[u8]) -> Self {
-        let len = control.len().min(CONTROL_MAX);
-        self.control_mut(len).copy_from_slice(&control[..len]);
+    pub const fn write(mut self, control: &'a [u8]) -> Self {
+        self.control = Control::Borrowed(control);
         self
     }
 
     /// The first `len` bytes (at most 96) of the slot's control message, to be written in place. What they hold at
     /// first is left over from earlier messages.
-    #[inline]
+    #[inline(always)]
     pub fn control_mut(&mut self, len: usize) -> &mut [u8] {
         let len = len.min(CONTROL_MAX);
-        self.control_len = u8::try_from(len).unwrap_or(0);
+        self.control = Control::InPlace(u8::try_from(len).unwrap_or(0));
         &mut self.link.control_mut()[..len]
     }
 
     /// Attaches a page of this channel. It goes by reference: the receiver reads it where it is, and it comes back to
     /// the pool when the receiver releases it.
+    #[inline(always)]
     #[must_use]
     pub fn attach(mut self, page: Page) -> Self {
         self.cargo.load = Load::Pages(Sheaf::One(page));
@@ -67,6 +67,7 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Attaches borrowed private memory. It is copied before [`Self::send`] returns.
+    #[inline(always)]
     #[must_use]
     pub fn attach_copy(mut self, payload: &'a [u8]) -> Self {
         self.cargo.load = Load::Copy(payload);
@@ -74,6 +75,7 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Says where the payload shall land: a token that the receiver has granted.
+    #[inline(always)]
     #[must_use]
     pub const fn to(mut self, token: Token) -> Self {
         self.cargo.token = Some(token);
@@ -82,6 +84,7 @@ impl<'a> Outgoing<'a> {
 
     /// Asks for [`Event::Completed`](crate::Event::Completed) with this number when the payload's memory may be used
     /// again.
+    #[inline(always)]
     #[must_use]
     pub const fn track(mut self, cookie: u64) -> Self {
         self.cargo.cookie = Some(cookie);
@@ -93,7 +96,7 @@ impl<'a> Outgoing<'a> {
     ///
     /// # Errors
     /// [`SendError`]. Attached pages have gone back to their pool.
-    #[inline]
+    #[inline(always)]
     pub fn send(self) -> Result<Receipt, SendError> {
         self.send_traced(&mut ())
     }
@@ -102,8 +105,8 @@ impl<'a> Outgoing<'a> {
     ///
     /// # Errors
     /// As [`Self::send`].
-    #[inline]
+    #[inline(always)]
     pub fn send_traced(self, trace: &mut impl Trace) -> Result<Receipt, SendError> {
-        self.link.send(self.control_len, self.cargo, trace, self.stat)
+        self.link.send(self.control, self.cargo, trace, self.stat)
     }
 }

@@ -56,9 +56,10 @@ pub struct Receipt {
     pub pulses: u32,
     /// Length of the payload in bytes.
     pub bytes: u64,
-    /// When this side began to move the payload; zero if it moved none of it.
+    /// When this side began to move the payload; zero if it moved none of it, or 2 KiB or less, which is not timed:
+    /// reading the clock would take as long.
     pub started: Instant,
-    /// When this side was done with it; zero if it moved none of it.
+    /// When this side was done with it; zero as above.
     pub finished: Instant,
 }
 

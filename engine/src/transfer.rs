@@ -16,6 +16,9 @@ use crate::tune::Tuner;
 
 /// Hears of every pulse that has ended.
 pub trait Trace {
+    /// Whether anybody listens; if not, nobody need read a clock for it.
+    const LISTENS: bool = true;
+
     /// `stage` moved the `len` bytes at `offset` of the payload between `start` and `end`, which are times of polls.
     fn pulse(&mut self, stage: Stage, offset: u64, len: u64, start: Instant, end: Instant) {
         let _ = (stage, offset, len, start, end);
@@ -23,7 +26,9 @@ pub trait Trace {
 }
 
 /// Listens to nothing.
-impl Trace for () {}
+impl Trace for () {
+    const LISTENS: bool = false;
+}
 
 /// What a poll of a [`Transfer`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

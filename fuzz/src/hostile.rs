@@ -219,7 +219,7 @@ impl Peer {
             layout,
             out: own.staging().0,
             sight: peer.staging().0,
-            landing: peer.landing(),
+            landing: std::sync::Arc::clone(peer.landing()),
             landing_bytes: greeting.layout.landing_bytes,
             messages: 0,
             runs: 0,

@@ -11,7 +11,7 @@ use cutthrough_node::incoming::{Channel, Event, Incoming, Payload};
 use cutthrough_node::node::Node;
 use cutthrough_node::shm::grant::Landing;
 use cutthrough_node::shm::link::{CloseReason, SendError};
-use cutthrough_node::shm::send::{Cargo, Load, Sheaf};
+use cutthrough_node::shm::send::{Cargo, Control, Load, Sheaf};
 use cutthrough_segment::page::Page;
 
 use crate::victim;
@@ -196,7 +196,7 @@ impl Pair {
             }
         }
         let (load, bytes) = match pages.len() {
-            0 => (Load::None, None),
+            0 => (Load::Pages(Sheaf::Many(pages)), None),
             1 => (pages.pop().map_or(Load::None, |page| Load::Pages(Sheaf::One(page))), Some(at)),
             _ => (Load::Pages(Sheaf::Many(pages)), Some(at)),
         };
@@ -214,7 +214,7 @@ impl Pair {
             return;
         }
         link.control_mut()[..8].copy_from_slice(&id.to_le_bytes());
-        match link.send(8, Cargo { load, token, cookie: Some(id) }, &mut (), stat) {
+        match link.send(Control::InPlace(8), Cargo { load, token, cookie: Some(id) }, &mut (), stat) {
             Ok(_) => {
                 let here = &mut self.sides[usize::from(side)];
                 here.sent.push_back(Sent { id, bytes, token: place });

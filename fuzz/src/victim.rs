@@ -10,7 +10,7 @@ use cutthrough_node::incoming::{Channel, Event, Incoming, Payload};
 use cutthrough_node::node::Node;
 use cutthrough_node::shm::grant::Landing;
 use cutthrough_node::shm::link::CloseReason;
-use cutthrough_node::shm::send::{Cargo, Load, Sheaf};
+use cutthrough_node::shm::send::{Cargo, Control, Load, Sheaf};
 use cutthrough_segment::page::Page;
 
 /// The longest memory that the victim sends from and reads into: more than three times its staging ring.
@@ -185,7 +185,7 @@ impl Victim {
         if let Ok((link, stat)) = self.node.link_to_wait(self.channel)
             && link.check_room(stat).is_ok()
         {
-            let _ = link.send(8, Cargo { load, token, cookie }, &mut (), stat);
+            let _ = link.send(Control::InPlace(8), Cargo { load, token, cookie }, &mut (), stat);
             self.node.warm(self.channel);
         }
     }

@@ -13,3 +13,13 @@ pub fn now() -> Instant {
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
     Instant::from_nanos(seconds * 1_000_000_000 + nanos)
 }
+
+/// Longest payload, in bytes, whose moving is not timed: to read the clock twice takes as long as to move it.
+const UNTIMED: u64 = 2048;
+
+/// The time now, or zero if so few bytes are to be moved that it is not worth asking.
+#[must_use]
+#[inline]
+pub fn timed(bytes: u64) -> Instant {
+    if bytes > UNTIMED { now() } else { Instant::default() }
+}

@@ -248,6 +248,7 @@ impl Node {
         let len = usize::try_from(arrived.receipt.bytes).unwrap_or(usize::MAX);
         let into = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
         let receipt = &mut arrived.receipt;
+        let started = if receipt.started == Instant::default() { clock::timed(receipt.bytes) } else { receipt.started };
         match &mut arrived.payload {
             Payload::None | Payload::Dropped(_) => return Err(ReadError::Nothing),
             Payload::Landed(landed) => {
@@ -267,7 +268,7 @@ impl Node {
                 arrived.payload = Payload::None;
             }
         }
-        receipt.finished = clock::now();
+        (receipt.started, receipt.finished) = (started, clock::timed(receipt.bytes));
         Ok(*receipt)
     }
 
@@ -286,7 +287,7 @@ impl Node {
         let read = read.inspect_err(|_| self.warm(channel))?;
         arrived.receipt.pulses = read.pulses;
         if read.done {
-            arrived.receipt.finished = clock::now();
+            arrived.receipt.finished = clock::timed(arrived.receipt.bytes);
             arrived.payload = Payload::None;
         }
         Ok(read.valid)

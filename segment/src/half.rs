@@ -248,7 +248,7 @@ impl Peer {
 
     /// The landing memory.
     #[must_use]
-    pub fn landing(&self) -> Arc<Mapping> {
-        Arc::clone(&self.landing)
+    pub const fn landing(&self) -> &Arc<Mapping> {
+        &self.landing
     }
 }

@@ -239,6 +239,12 @@ impl Page {
         (Arc::clone(&ground.mapping), ground.offset(self.first))
     }
 
+    /// First page and number of pages.
+    #[must_use]
+    pub const fn run(&self) -> (u32, u32) {
+        (self.first, self.count)
+    }
+
     /// First page, number of pages and bytes in use; the run is the caller's to give back now.
     #[must_use]
     pub fn into_run(mut self) -> (u32, u32, usize) {

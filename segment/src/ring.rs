@@ -95,6 +95,14 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
         &self.slots[(number & self.mask) as usize]
     }
 
+    /// Asks for the lines of the next slot, which will be written before the answer is here.
+    #[inline]
+    pub fn prefetch(&self) {
+        let next = core::ptr::from_ref(self.slot(self.next)).cast::<u8>();
+        prefetch_write(next);
+        prefetch_write(next.wrapping_add(64));
+    }
+
     /// The control message of the next slot, to be written in place before [`Producer::publish`].
     #[cfg(not(loom))]
     #[inline]

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use crate::map::Mapping;
+use crate::sync::{prefetch_read, prefetch_write};
 
 /// A ring of bytes in a mapping.
 #[derive(Debug)]
@@ -37,6 +38,24 @@ impl Staging {
         let offset = position & (self.bytes - 1);
         let piece = usize::try_from(self.bytes - offset).unwrap_or(usize::MAX);
         (self.start + offset, len.min(piece))
+    }
+
+    /// Asks for `len` bytes at `position` to be read soon.
+    #[inline]
+    pub fn prefetch(&self, position: u64, len: u64) {
+        for line in (0..len).step_by(64) {
+            let offset = self.start + ((position + line) & (self.bytes - 1));
+            prefetch_read(self.mapping.address(offset, 1));
+        }
+    }
+
+    /// Asks for `len` bytes at `position` to be owned by this core soon: they will be written.
+    #[inline]
+    pub fn prefetch_write(&self, position: u64, len: u64) {
+        for line in (0..len).step_by(64) {
+            let offset = self.start + ((position + line) & (self.bytes - 1));
+            prefetch_write(self.mapping.address(offset, 1));
+        }
     }
 
     /// Copies bytes into the ring at `position`.

@@ -111,7 +111,8 @@ impl Library {
     }
 
     fn answer(&mut self, lane: &mut Lane, request: &Request) -> Result<(), LaneError> {
-        let reply = lane.endpoint.outgoing(lane.channel)?.write(&request.page.to_le_bytes());
+        let number = request.page.to_le_bytes();
+        let reply = lane.endpoint.outgoing(lane.channel)?.write(&number);
         match self.memory {
             Memory::Private => reply.attach_copy(self.page(request.page)?).send(),
             Memory::Pool => reply.attach_copy(self.page(request.page)?).to(request.token).send(),

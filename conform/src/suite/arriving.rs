@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use cutthrough::{Event, Landing, Path, Payload};
+use cutthrough::{Config, Event, Landing, Path, Payload, Policy};
 
 use super::config;
 use crate::bytes::{check, pattern};
@@ -196,4 +196,27 @@ pub fn nothing_overtakes_a_payload_on_its_way(join: &impl Join) {
             },
         );
     }
+}
+
+/// A reader that has taken a short payload and then sleeps has made room for it: a payload as long as all of the memory
+/// between the two, which has to be there before any of it is taken out, finds its place.
+pub fn a_sleeping_reader_has_told_how_far_it_is(join: &impl Join) {
+    let settings = || Config { policy: Policy::StoreAndForward, ..config() };
+    let whole = config().staging_bytes as usize;
+    let mut pair = join.pair(settings(), settings());
+    pair.both(
+        |a| {
+            for number in 0..40 {
+                a.send_copy(b"short", &pattern(2 * number, 1000), None);
+                thread::sleep(Duration::from_millis(if number % 4 == 0 { 2 } else { 0 }));
+                a.send_copy(b"whole", &pattern(2 * number + 1, whole), None);
+            }
+        },
+        |b| {
+            for number in 0..80 {
+                let Ok(Event::Message(mut message)) = b.endpoint.wait(Some(PATIENCE)) else { panic!("no message") };
+                b.read_checked(&mut message, number);
+            }
+        },
+    );
 }

@@ -26,9 +26,10 @@ macro_rules! suite {
             control { in_order_once_and_whole, too_long_is_refused, a_full_ring_says_so_and_recovers,
                 an_unsent_message_was_never_there, both_directions_at_once });
         $crate::suite!(@tests $join;
-            paths { by_reference, by_reference_in_lists, lists_of_many_runs, put_from_the_free_queue,
-                put_into_several_runs, put_by_token, copied_by_token_into_pages, fetched_by_token_into_memory,
-                cut_through, cut_through_by_token, every_page_size, every_policy });
+            paths { by_reference, by_reference_in_lists, lists_of_many_runs, a_list_longer_than_its_ring_is_refused,
+                too_many_small_pages_are_passed_over, put_from_the_free_queue, put_into_several_runs, put_by_token,
+                copied_by_token_into_pages, fetched_by_token_into_memory, cut_through, cut_through_by_token,
+                every_page_size, every_policy });
         $crate::suite!(@tests $join;
             pages { the_free_queue_refills_by_drop, a_detached_payload_keeps_its_pages, a_released_page_completes,
                 private_memory_completes_at_once, unsent_pages_go_back, foreign_pages_are_refused,
@@ -41,7 +42,8 @@ macro_rules! suite {
             arriving { a_payload_dropped_unread_is_gone, a_payload_left_unread_waits,
                 a_long_payload_left_unread_does_not_hold_its_sender,
                 control_messages_pass_an_arriving_payload, both_sides_send_at_once, early_notice_only_grows,
-                early_notice_survives_being_set_aside, nothing_overtakes_a_payload_on_its_way });
+                early_notice_survives_being_set_aside, nothing_overtakes_a_payload_on_its_way,
+                a_sleeping_reader_has_told_how_far_it_is });
         $crate::suite!(@tests $join;
             channels { closing_delivers_everything_first, closing_delivers_what_waited_behind_a_payload,
                 two_channels_between_the_same_endpoints, a_thousand_channels, counters_agree,
@@ -49,6 +51,7 @@ macro_rules! suite {
         $crate::suite!(@tests $join;
             waiting { waiting_ends_in_time, no_wake_up_is_lost_in_epoll, no_wake_up_is_lost_in_tokio,
                 no_wake_up_is_lost_by_a_wait_in_between, returned_pages_wake_a_sleeper,
+                thousands_of_pages_go_back_while_both_sides_sleep, pages_held_back_are_not_slept_over,
                 a_payload_dropped_elsewhere_goes_back });
         $crate::suite!(@tests $join; model { any_sequence_of_operations });
     };

@@ -17,7 +17,7 @@ use cutthrough_engine::token::{Refused, Token};
 use cutthrough_engine::transfer::Transfer;
 use cutthrough_segment::half::Peer;
 use cutthrough_segment::map::Array;
-use cutthrough_segment::page::{Landed, Release, Releases, Runs};
+use cutthrough_segment::page::{Landed, Release, Releases, Runs, Shelf};
 use cutthrough_segment::record::Reader;
 use cutthrough_segment::ring::{Control, Impossible, Taken};
 use cutthrough_segment::stage::Staging;
@@ -35,6 +35,10 @@ use crate::stat::Stat;
 
 /// Most messages that are taken out of the peer's way while this side waits for it.
 const QUEUE: usize = 1024;
+
+/// Payloads that may come one behind the other before pages are given back in between. A receiver that finds nothing
+/// gives them back at once.
+const TIDY_EVERY: u32 = 16;
 
 /// Bytes that may lie aside before no further payload is set aside: as much as the longest payload.
 const ASIDE_MAX: u64 = cutthrough_wire::slot::PAYLOAD_MAX;
@@ -72,11 +76,19 @@ enum Goes {
     /// To the reader, when it says where.
     Reader,
     /// To the memory that a token named; the message is delivered when all of it is there.
-    Buffer(Vec<u8>, Control, Header),
+    Buffer(Box<Expected>),
     /// Aside, from this byte on, because another message has to come past it.
     Aside(usize, Vec<u8>),
     /// Nowhere.
     Away,
+}
+
+/// A message that waits for its payload to be in the memory that its token named.
+#[derive(Debug)]
+struct Expected {
+    buffer: Vec<u8>,
+    control: Control,
+    header: Header,
 }
 
 /// The payload at the front of the staging ring.
@@ -87,15 +99,7 @@ struct Front {
     len: u64,
     moved: u64,
     started: Instant,
-    transfer: Transfer,
     goes: Goes,
-}
-
-impl Front {
-    /// Pulses made: one for a payload that was taken at once.
-    fn pulses(&self) -> u32 {
-        self.transfer.pulses().max(u32::from(self.moved == self.len && self.len > 0))
-    }
 }
 
 /// The receiving side of a channel's payloads.
@@ -104,9 +108,13 @@ pub(super) struct Inbox {
     staging: Staging,
     staged: u64,
     drained: u64,
+    /// How far the sender was told that we are.
+    told: u64,
     next_base: u64,
     runs: Reader<Array<AtomicU64>>,
     front: Option<Front>,
+    /// The front's way through the ring, once it has been asked for; not needed for a payload that is taken at once.
+    transfer: Option<Transfer>,
     /// A message with a staged payload that waits until the front is out of its way.
     held: Option<(Control, Header)>,
     queue: VecDeque<Incoming>,
@@ -114,7 +122,11 @@ pub(super) struct Inbox {
     aside: Vec<(u64, usize, Vec<u8>)>,
     pub(super) unread: Vec<u64>,
     tickets: u64,
+    /// The way back to the shelf, out of the last payload that was read: to make another takes a locked instruction.
+    spare: Option<Arc<Shelf>>,
     pub(super) payload_bytes: u64,
+    /// Payloads received since what their predecessors left on the shelf was given back.
+    untidied: u32,
     /// Whether anything must be looked at before the ring.
     stuck: bool,
 }
@@ -125,15 +137,19 @@ impl Inbox {
             staging,
             staged: 0,
             drained: 0,
+            told: 0,
             next_base: 0,
             runs,
             front: None,
+            transfer: None,
             held: None,
             queue: VecDeque::new(),
             aside: Vec::new(),
             unread: Vec::new(),
             tickets: 0,
+            spare: None,
             payload_bytes: 0,
+            untidied: 0,
             stuck: false,
         }
     }
@@ -165,9 +181,19 @@ impl Inbox {
         self.held.is_some() || self.front.as_ref().is_some_and(|front| matches!(front.goes, Goes::Buffer(..)))
     }
 
+    /// Whether the sender does not know how far its bytes have been taken out.
+    pub(super) const fn untold(&self) -> bool {
+        self.told != self.drained
+    }
+
     /// Nothing is taken out of the ring any more.
     pub(super) const fn stop(&mut self) {
         self.stuck = true;
+    }
+
+    /// Pulses made for a payload of which `moved` bytes have been moved: one if it was taken at once.
+    fn pulses(&self, moved: u64) -> u32 {
+        self.transfer.as_ref().map_or(u32::from(moved > 0), Transfer::pulses)
     }
 
     /// Whether a payload is in the ring whose reader has not said yet where it shall go.
@@ -254,8 +280,10 @@ impl Link {
     #[cold]
     fn receive_payload(&mut self, header: [u64; 3], control: Control, stat: &Stat) -> Result<Option<Incoming>, Breach> {
         let header = check::header(header)?;
-        if self.traffic.shelf.filled() {
+        self.inbox.untidied += 1;
+        if self.inbox.untidied >= TIDY_EVERY && self.traffic.shelf.filled() {
             // Not only when nothing waits: a receiver that is never idle has to give pages back, too.
+            self.inbox.untidied = 0;
             self.tidy(stat)?;
         }
         let payload = match header.kind {
@@ -294,8 +322,8 @@ impl Link {
             Path::Shared => (1, 2),
             Path::CutThrough => (2, 2),
         };
-        let now = if path == Path::CutThrough { clock::now() } else { Instant::default() };
         let bytes = if path == Path::Dropped { 0 } else { u64::from(header.payload_len) };
+        let now = if path == Path::CutThrough { clock::timed(bytes) } else { Instant::default() };
         stat.add(Counter::PayloadBytesReceived, bytes);
         self.inbox.payload_bytes += bytes;
         let receipt = Receipt { path, copies, movers, pulses: 0, bytes, started: now, finished: now };
@@ -323,13 +351,14 @@ impl Link {
         Ok(words)
     }
 
-    /// Checks runs of the peer's pool, and that they hold the payload.
-    fn pool_runs(&self, list: List, header: &Header) -> Result<Runs, Breach> {
+    /// Checks runs of the peer's pool, and that they hold the payload; they are lent until they are returned.
+    fn pool_runs(&mut self, list: List, header: &Header) -> Result<Runs, Breach> {
         let pages = list
             .as_slice()
             .iter()
             .try_fold(0, |pages, run| Ok(pages + u64::from(check::run(*run, self.peer_sizes.pool_pages)?.count)))?;
         check::covered(header.payload_len, pages, self.peer_sizes.page_bytes)?;
+        self.traffic.borrow()?;
         Ok(match list {
             List::One(run) => Runs::One(run.first, run.count),
             List::Many(runs) => Runs::Many(runs.into_iter().map(|run| (run.first, run.count)).collect()),
@@ -429,9 +458,14 @@ impl Link {
     }
 
     /// The sender dropped the payload itself, because the token was not good when it looked. Our own table knows why.
+    /// A token that is good here and was not there had been revoked for a moment ([`RevokeError::InFlight`]).
+    ///
+    /// [`RevokeError::InFlight`]: super::grant::RevokeError::InFlight
     fn dropped(&self, header: &Header) -> Payload {
+        let too_long = header.detail >> 32 & 1 == 1;
         match self.traffic.tokens.look(token(header.detail, header.name)) {
-            Ok(_) => Payload::Dropped(Refused::TooLong),
+            Ok(_) if too_long => Payload::Dropped(Refused::TooLong),
+            Ok(_) => Payload::Dropped(Refused::Revoked),
             Err(refused) => Payload::Dropped(refused),
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cutthrough_engine::adapter::{Adapter, Capability, Pulse, Stage};
 use cutthrough_engine::check::{self, Breach};
 use cutthrough_engine::count::{Count as _, Counter};
+use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token};
 use cutthrough_engine::transfer::{Step, Trace, Transfer};
@@ -15,13 +16,13 @@ use cutthrough_wire::layout::Line;
 use cutthrough_wire::slot::{Header, Kind};
 use rustix::fd::OwnedFd;
 
-use super::{ASIDE_MAX, Front, Goes, Read, ReadError, token};
+use super::{ASIDE_MAX, Expected, Front, Goes, Read, ReadError, token};
 use crate::clock;
 use crate::incoming::{Arriving, Incoming, Payload};
 use crate::shm::link::{CloseReason, Link};
 use crate::shm::pages::Place;
 use crate::shm::patience::{self, Patience};
-use crate::shm::send::{LEAST_SHARE, MINPULSE_OF, STAGE_ALIGN, longest_minpulse};
+use crate::shm::send::{LEAST_SHARE, MINPULSE_OF, STAGE_ALIGN, longest_minpulse, traced};
 use crate::stat::Stat;
 
 impl Link {
@@ -46,18 +47,19 @@ impl Link {
         self.inbox.drained = base;
         self.inbox.tickets += 1;
         let ticket = self.inbox.tickets;
-        let mut transfer = Transfer::new(len, self.policy);
-        transfer.set_minpulse_max(longest_minpulse(len, self.inbox.staging.bytes()));
-        let front = |goes| Front { ticket, base, len, moved: 0, started: clock::now(), transfer, goes };
+        self.inbox.transfer = None;
+        self.inbox.staging.prefetch(base, ready.min(EARLY));
+        let front = |goes| Front { ticket, base, len, moved: 0, started: clock::timed(len), goes };
         if header.kind == Kind::Staged {
             self.inbox.front = Some(front(Goes::Reader));
-            let shelf = Some(Arc::clone(&self.traffic.shelf));
+            let spare = self.inbox.spare.take();
+            let shelf = Some(spare.unwrap_or_else(|| Arc::clone(&self.traffic.shelf)));
             let payload = Payload::Arriving(Arriving { ticket, bytes: header.payload_len, shelf });
             return Ok(Some(self.arrival(control, &header, payload, stat)));
         }
         match self.token_buffer(token(header.detail >> 32, header.name), header.payload_len)? {
             Ok(buffer) => {
-                self.inbox.front = Some(front(Goes::Buffer(buffer, control, header)));
+                self.inbox.front = Some(front(Goes::Buffer(Box::new(Expected { buffer, control, header }))));
                 self.pump(stat)
             }
             Err(refused) => {
@@ -133,13 +135,13 @@ impl Link {
         let done = match &mut front.goes {
             Goes::Reader => false,
             Goes::Away => self.advance_away(&mut front.moved, front.base, front.len)?,
-            Goes::Buffer(buffer, ..) => {
-                let to = buffer.as_mut_slice();
-                self.advance(&mut front.transfer, &mut front.moved, front.base, (0, to), &mut ())? == Step::Done
+            Goes::Buffer(expected) => {
+                let to = (0, expected.buffer.as_mut_slice());
+                self.advance(front.len, &mut front.moved, front.base, to, &mut ())? == Step::Done
             }
             Goes::Aside(from, bytes) => {
                 let to = (*from, bytes.as_mut_slice());
-                self.advance(&mut front.transfer, &mut front.moved, front.base, to, &mut ())? == Step::Done
+                self.advance(front.len, &mut front.moved, front.base, to, &mut ())? == Step::Done
             }
         };
         if !done {
@@ -149,10 +151,11 @@ impl Link {
         let copied = front.len * u64::from(!matches!(front.goes, Goes::Away));
         stat.add(Counter::Copies, u64::from(copied > 0));
         stat.add(Counter::CopiedBytes, copied);
-        let pulses = front.pulses();
+        let pulses = self.inbox.pulses(front.moved);
         stat.add(Counter::Pulses, u64::from(pulses));
         match front.goes {
-            Goes::Buffer(buffer, control, header) => {
+            Goes::Buffer(expected) => {
+                let Expected { buffer, control, header } = *expected;
                 let mut arrival = self.arrival(control, &header, Payload::Buffer(buffer), stat);
                 if let Some(arrived) = arrival.cargo_mut() {
                     arrived.receipt.started = front.started;
@@ -171,22 +174,27 @@ impl Link {
     /// One turn of the engine over the receiving stage: into `to`, whose first byte is byte `first` of the payload.
     pub(super) fn advance(
         &mut self,
-        transfer: &mut Transfer,
+        len: u64,
         moved: &mut u64,
         base: u64,
         (first, to): (usize, &mut [u8]),
         trace: &mut impl Trace,
     ) -> Result<Step, Breach> {
-        let len = transfer.len();
-        if *moved == 0 && len <= LEAST_SHARE && self.inbox.staged >= base + len && first == 0 {
+        let here = *moved == 0 && first == 0 && self.inbox.staged >= base + len;
+        if here && len <= LEAST_SHARE && self.inbox.transfer.is_none() && !matches!(self.policy, Policy::Fixed(_)) {
             return Ok(self.take_at_once(len, moved, base, to, trace));
         }
+        let transfer = self.inbox.transfer.get_or_insert_with(|| {
+            let mut transfer = Transfer::new(len, self.policy);
+            transfer.set_minpulse_max(longest_minpulse(len, self.inbox.staging.bytes()));
+            transfer
+        });
         loop {
             let before = *moved;
             let mut mover = Inbound {
                 to: (first, &mut *to),
                 base,
-                len: transfer.len(),
+                len,
                 moved: *moved,
                 staged: self.inbox.staged,
                 staging: &self.inbox.staging,
@@ -200,6 +208,7 @@ impl Link {
             *moved = mover.moved;
             self.inbox.staged = mover.staged;
             self.inbox.drained = base + *moved;
+            self.inbox.told = if *moved > before { self.inbox.drained } else { self.inbox.told };
             if let Some(breach) = misreport {
                 return Err(breach);
             }
@@ -209,7 +218,11 @@ impl Link {
                     self.own.set_minpulse(self.tuners[Stage::AdapterToHost.index()].minpulse(MINPULSE_OF));
                     return Ok(Step::Done);
                 }
-                Step::Waiting if *moved == before => return Ok(Step::Waiting),
+                Step::Waiting if *moved == before => {
+                    // The sender may be waiting for the room of the payload before this one.
+                    self.tell_drained();
+                    return Ok(Step::Waiting);
+                }
                 Step::Waiting | Step::Moving => {}
             }
         }
@@ -217,15 +230,25 @@ impl Link {
 
     /// A payload of so few bytes that the rule makes one pulse of it, all of which are there.
     fn take_at_once(&mut self, len: u64, moved: &mut u64, base: u64, to: &mut [u8], trace: &mut impl Trace) -> Step {
-        let start = clock::now();
+        let start = traced(trace);
         let bytes = usize::try_from(len).unwrap_or(0);
         self.inbox.staging.copy_out(base, &mut to[..bytes]);
         *moved = len;
         self.inbox.drained = base + len;
-        self.own.set(Line::Drained, self.inbox.drained);
-        patience::wake(&self.peer, &self.socket);
-        trace.pulse(Stage::AdapterToHost, 0, len, start, clock::now());
+        if self.inbox.drained.wrapping_sub(self.inbox.told) >= self.inbox.staging.bytes() / TOLD_PER_RING {
+            self.tell_drained();
+        }
+        trace.pulse(Stage::AdapterToHost, 0, len, start, traced(trace));
         Step::Done
+    }
+
+    /// Tells the sender how far its bytes have been taken out, if it does not know.
+    pub(in crate::shm) fn tell_drained(&mut self) {
+        if self.inbox.told != self.inbox.drained {
+            self.inbox.told = self.inbox.drained;
+            self.own.set(Line::Drained, self.inbox.drained);
+            patience::wake(&self.peer, &self.socket);
+        }
     }
 
     /// Lets the front go by without looking at it.
@@ -234,8 +257,7 @@ impl Link {
         inbox.staged = check::staged(inbox.staged, self.peer.get(Line::Staged), inbox.drained, inbox.staging.bytes())?;
         *moved = inbox.staged.saturating_sub(base).clamp(*moved, len);
         inbox.drained = base + *moved;
-        self.own.set(Line::Drained, inbox.drained);
-        patience::wake(&self.peer, &self.socket);
+        self.tell_drained();
         Ok(*moved == len)
     }
 
@@ -270,12 +292,12 @@ impl Link {
             self.inbox.mark();
             return Ok(Read { valid, done: false, pulses: 0, extra_copies: 0 });
         }
-        let step = self.advance(&mut front.transfer, &mut front.moved, front.base, (0, into), trace);
+        let step = self.advance(front.len, &mut front.moved, front.base, (0, into), trace);
         let done = step.map_err(|breach| self.unreadable(breach))? == Step::Done;
-        let pulses = front.pulses();
+        let pulses = self.inbox.pulses(front.moved);
         let valid = usize::try_from(front.moved).unwrap_or(0);
         if done {
-            arriving.shelf = None;
+            self.inbox.spare = arriving.shelf.take();
             stat.add(Counter::Copies, 1);
             stat.add(Counter::CopiedBytes, front.len);
             stat.add(Counter::Pulses, u64::from(pulses));
@@ -323,6 +345,13 @@ impl Link {
         }
     }
 }
+
+/// Bytes of a payload that are asked for before they are copied out: the processor's own look-ahead finds the others.
+const EARLY: u64 = 1024;
+
+/// How often the sender is told about short payloads while the ring goes round once. Its look for room takes the
+/// counter's cache line away from us, so it shall find much room at each look; a poll that finds nothing tells the rest.
+const TOLD_PER_RING: u64 = 8;
 
 /// The last stage of a cut-through copy: out of the staging ring into private memory, while the sender still fills it.
 struct Inbound<'a> {

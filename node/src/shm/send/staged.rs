@@ -20,6 +20,7 @@ use rustix::fd::OwnedFd;
 use crate::clock;
 use crate::shm::link::{Link, SendError};
 use crate::shm::patience::{self, Patience};
+use crate::shm::send::Control;
 use crate::stat::Stat;
 
 impl Link {
@@ -29,20 +30,23 @@ impl Link {
     pub(super) fn stage(
         &mut self,
         mut header: Header,
+        control: Control<'_>,
         payload: &[u8],
         token: Option<Token>,
         trace: &mut impl Trace,
         stat: &Stat,
     ) -> Result<(Path, u32), SendError> {
-        let base = self.outbox.staged.next_multiple_of(STAGE_ALIGN);
+        let before = self.outbox.staged;
+        let base = before.next_multiple_of(STAGE_ALIGN);
         header.detail = u64::from(token.map_or(0, |token| token.index)) << 32;
         let ring = self.outbox.staging.bytes();
         if matches!(self.policy, Policy::Adaptive { .. })
             && payload.len() as u64 <= LEAST_SHARE
             && base + payload.len() as u64 <= self.outbox.drained + ring
         {
-            return Ok(self.stage_at_once(header, payload, base, trace));
+            return Ok(self.stage_at_once(header, control, payload, base, trace));
         }
+        header.control_len = self.place(control);
         if self.outbox.wanted_age.is_multiple_of(WANTED_FOR) {
             self.outbox.wanted = self.peer.minpulse();
         }
@@ -55,6 +59,7 @@ impl Link {
         loop {
             let mut mover = Outbound {
                 payload,
+                before,
                 base,
                 moved: self.outbox.staged.saturating_sub(base),
                 drained: self.outbox.drained,
@@ -91,15 +96,24 @@ impl Link {
     }
 
     /// A payload of so few bytes that the rule makes one pulse of it, whatever was measured: the same, without asking.
-    fn stage_at_once(&mut self, mut header: Header, payload: &[u8], base: u64, trace: &mut impl Trace) -> (Path, u32) {
-        let start = clock::now();
+    fn stage_at_once(
+        &mut self,
+        mut header: Header,
+        control: Control<'_>,
+        payload: &[u8],
+        base: u64,
+        trace: &mut impl Trace,
+    ) -> (Path, u32) {
+        let start = traced(trace);
         let len = payload.len() as u64;
         self.outbox.staging.copy_in(base, payload);
         self.outbox.staged = base + len;
         self.own.set(Line::Staged, self.outbox.staged);
         header.detail |= len;
+        header.control_len = self.place(control);
         self.producer.publish(header.to_words());
-        trace.pulse(Stage::HostToAdapter, 0, len, start, clock::now());
+        self.outbox.staging.prefetch_write(self.outbox.staged.next_multiple_of(STAGE_ALIGN), len);
+        trace.pulse(Stage::HostToAdapter, 0, len, start, traced(trace));
         (Path::CutThrough, 1)
     }
 
@@ -111,6 +125,11 @@ impl Link {
         let waited = patience.pass(&self.socket, &self.own, self.fence, ready);
         self.waited(waited).map_err(SendError::Closed)
     }
+}
+
+/// The time now, if somebody wants to know.
+pub(in crate::shm) fn traced<T: Trace>(_trace: &T) -> Instant {
+    if T::LISTENS { clock::now() } else { Instant::default() }
 }
 
 /// Payloads start at a cache line pair in the staging ring.
@@ -144,12 +163,14 @@ const WANTED_FOR: u32 = 32;
 const LEAST_REPORT: u64 = 256;
 
 /// Below this a pulse is dominated by the hand-over, bytes.
-pub(in crate::shm) const LEAST_SHARE: u64 = 2048;
+pub(in crate::shm) const LEAST_SHARE: u64 = 8192;
 
 /// The first stage of a cut-through copy: from private memory into the staging ring. This processor is the mover, so a
 /// pulse is over when `start` returns; its progress is published on the way, as often as the receiver wants to see it.
 struct Outbound<'a, S> {
     payload: &'a [u8],
+    /// Where the payload before this one ended.
+    before: u64,
     base: u64,
     moved: u64,
     drained: u64,
@@ -199,7 +220,9 @@ impl<S: Deref<Target = [Slot]>> Adapter for Outbound<'_, S> {
                 Err(breach) => self.misreport = Some(breach),
             }
         }
-        (self.drained + self.staging.bytes()).saturating_sub(position)
+        // Once the payload before is out, nothing lies in the bytes that were left between the two.
+        let free_from = if self.drained >= self.before { self.drained.max(self.base) } else { self.drained };
+        (free_from + self.staging.bytes()).saturating_sub(position)
     }
 
     fn start(&mut self, _now: Instant, _stage: Stage, pulse: Pulse) {
