@@ -1,11 +1,13 @@
-//! What does not happen: system calls and allocations on the path of a 64-byte message, work in an idle endpoint.
+//! What does not happen: system calls, locks and allocations on the path of a 64-byte message, work in an idle
+//! endpoint.
 //!
-//! Counts, never timings. Each test looks at this whole process, so they run one at a time. (A lock that is taken shows
-//! as a system call only where it is contended; that there is none on the path is a matter of reading it.)
+//! Counts, never timings. Each test looks at this whole process, so they run one at a time.
 
 mod allocations;
 #[cfg(target_arch = "x86_64")]
 mod dispatch;
+#[cfg(target_arch = "x86_64")]
+mod steps;
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -86,6 +88,30 @@ fn a_control_message_makes_no_system_call() {
         let _ = rustix::process::getppid();
     });
     assert_eq!(ours, Some(3), "the counter counts");
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_control_message_takes_no_lock() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(traced) = steps::trace() else { return eprintln!("SKIPPED: no process can be traced here") };
+    for (name, rounds) in [("sent", &traced.send), ("received", &traced.receive)] {
+        assert!(!rounds.is_empty());
+        for steps in rounds {
+            assert_eq!(steps.locked, 0, "{name} with locked instructions: {steps:?}");
+        }
+        let fewest = rounds.iter().map(|steps| steps.instructions).min().unwrap_or(0);
+        assert!(fewest > 10, "{fewest} instructions cannot be all");
+        eprintln!("a message of 64 bytes is {name} with {fewest} instructions, none of them locked");
+    }
+    assert!(traced.lock.iter().all(|steps| steps.locked >= 2), "the counter counts: {:?}", traced.lock);
+}
+
+/// Has its part in the test above, in a process of its own.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn stepped() {
+    steps::play();
 }
 
 #[test]
