@@ -52,8 +52,12 @@ const TRACED: Duration = Duration::from_millis(150);
 /// The seed of the random order, so that every run fetches in the same one.
 const SEED: u64 = 1999;
 
-/// Columns of the timeline in the terminal.
+/// Columns of the timeline where it goes to no terminal.
 const COLUMNS: usize = 80;
+
+/// Fewest and most columns of the timeline in a terminal.
+const FEWEST_COLUMNS: usize = 60;
+const MOST_COLUMNS: usize = 160;
 
 /// Shows it, or serves whoever shows it.
 ///
@@ -89,12 +93,17 @@ fn show(path: &Path, svg: Option<&Path>, output: Output) -> Result<(), Failure> 
     drop(server);
 
     report(&rows, file.len(), output)?;
-    output.say(&format!("\n{}\n", timeline::text::draw(&timeline, COLUMNS)))?;
+    output.say(&format!("\n{}\n", timeline::text::draw(&timeline, columns(output.columns()))))?;
     if let Some(svg) = svg {
         draw(&timeline, svg)?;
         output.say(&format!("Drawn into {}.\n", svg.display()))?;
     }
     output.say(&next(svg.is_some()))
+}
+
+/// Columns of the timeline, given those of the terminal.
+fn columns(terminal: Option<usize>) -> usize {
+    terminal.map_or(COLUMNS, |columns| columns.clamp(FEWEST_COLUMNS, MOST_COLUMNS))
 }
 
 /// What is about to happen.
@@ -304,4 +313,14 @@ fn next(drawn: bool) -> String {
          cutthrough stat                    counters of running endpoints",
         if drawn { "" } else { svg }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timeline_is_as_wide_as_the_terminal_within_reason() {
+        assert_eq!([None, Some(1), Some(60), Some(123), Some(400)].map(columns), [80, 60, 60, 123, 160]);
+    }
 }

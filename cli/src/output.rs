@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 
+use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 
 use crate::args::Memory;
@@ -50,6 +51,13 @@ impl Output {
     pub fn say(self, text: &str) -> Result<(), Failure> {
         let written = if self.json { writeln!(io::stderr(), "{text}") } else { writeln!(io::stdout(), "{text}") };
         written.map_err(|error| Failure::output(&error))
+    }
+
+    /// Columns of the terminal that text for people goes to; none if it goes elsewhere.
+    #[must_use]
+    pub fn columns(self) -> Option<usize> {
+        let size = if self.json { tcgetwinsize(io::stderr()) } else { tcgetwinsize(io::stdout()) };
+        size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0)
     }
 }
 

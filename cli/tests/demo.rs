@@ -2,10 +2,14 @@
 //! dies.
 
 use std::fs;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{CWD, FileType, Mode, OFlags, inotify, mknodat};
 use serde_json::Value;
 
 /// A folder of a test, which the demo uses for its own files too; gone with the test.
@@ -179,6 +183,37 @@ fn what_cannot_be_fetched_or_drawn_is_refused_in_one_line() {
     }
 }
 
+/// The file changes after the fetching process has read it and before the serving one has: what is fetched is not what
+/// it is checked against.
+#[test]
+fn a_byte_that_is_not_as_in_the_file_is_a_failed_check() {
+    let folder = Folder::new("changed");
+    let (file, svg) = (folder.file(5 * 4096), folder.0.join("pipe.svg"));
+    // Whoever opens a pipe to write waits for a reader. The demo makes sure that it can write the picture when it has
+    // read the file, before it starts the serving process.
+    mknodat(CWD, &svg, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe can be made");
+    let watch = inotify::init(inotify::CreateFlags::empty()).expect("files can be watched");
+    inotify::add_watch(&watch, &file, inotify::WatchFlags::CLOSE_NOWRITE).expect("the file can be watched");
+
+    let mut command = folder.demo(&["--file", text(&file), "--svg", text(&svg)]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program can be started");
+    let mut demo = Demo(child);
+    let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
+    let read = poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&patience));
+    assert_eq!(read, Ok(1), "the demo has not read the file within 20 s");
+    let open = fs::File::options().read(true).write(true).open(&file).expect("the file can be written");
+    let mut byte = [0];
+    open.read_exact_at(&mut byte, 3 * 4096 + 17).expect("it is that long");
+    open.write_all_at(&[!byte[0]], 3 * 4096 + 17).expect("it can be written");
+    let _reader = rustix::fs::open(&svg, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).expect("the pipe is there");
+
+    let mut message = String::new();
+    demo.0.stderr.as_mut().expect("it is piped").read_to_string(&mut message).expect("UTF-8");
+    assert_eq!(demo.0.wait().expect("it has ended").code(), Some(1), "{message}");
+    assert!(message.lines().count() == 1 && message.contains("page 3 is not as in the file"), "{message}");
+    assert!(folder.is_clean());
+}
+
 #[test]
 fn the_serving_process_ends_with_the_other_and_leaves_nothing() {
     let folder = Folder::new("parent");
@@ -197,7 +232,7 @@ fn the_demo_says_so_if_the_serving_process_dies() {
     kill(demo.server());
     let mut message = String::new();
     let stderr = demo.0.stderr.as_mut().expect("it is piped");
-    std::io::Read::read_to_string(stderr, &mut message).expect("UTF-8");
+    stderr.read_to_string(&mut message).expect("UTF-8");
     assert_eq!(demo.0.wait().expect("it has ended").code(), Some(2), "{message}");
     assert!(message.lines().count() == 1 && message.contains("the serving process failed"), "{message}");
     assert!(folder.is_clean());

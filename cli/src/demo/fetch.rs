@@ -186,7 +186,7 @@ impl Fetcher<'_> {
         self.places.clear();
         if self.way == Way::ByReference {
             self.session.ask(Request::Fill)?;
-            self.session.hear_awake()?;
+            self.session.hear()?;
         }
         let begun = Instant::now();
         for &page in order {

@@ -6,9 +6,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use cutthrough::{CONTROL_MAX, Channel, Endpoint, Event, Incoming, WaitError};
+use cutthrough::{CONTROL_MAX, Channel, Endpoint, Event, Incoming};
 
 use super::ask::{READY, Request, Setup};
 use super::serve;
@@ -143,39 +143,11 @@ impl Session {
     /// If the serving process is gone, or says nothing for five seconds.
     pub fn hear(&mut self) -> Result<Incoming, Failure> {
         loop {
-            let event = self.endpoint.wait(Some(PATIENCE)).map_err(|error| lost(&error))?;
-            if let Some(message) = message(event)? {
-                return Ok(message);
+            match self.endpoint.wait(Some(PATIENCE)).map_err(|error| lost(&error))? {
+                Event::Message(message) => return Ok(message),
+                Event::Closed(_, reason) => return Err(lost(&reason)),
+                Event::Opened(_) | Event::Completed(_) => {}
             }
         }
-    }
-
-    /// The next message, without sleeping. Thousands of pages that were dropped go back in several parts, each when the
-    /// serving process has taken the last one, and only while this process polls.
-    ///
-    /// # Errors
-    /// As [`Session::hear`].
-    pub fn hear_awake(&mut self) -> Result<Incoming, Failure> {
-        let since = Instant::now();
-        while since.elapsed() < PATIENCE {
-            match self.endpoint.poll() {
-                None => std::thread::yield_now(),
-                Some(event) => {
-                    if let Some(message) = message(event)? {
-                        return Ok(message);
-                    }
-                }
-            }
-        }
-        Err(lost(&WaitError::TimedOut))
-    }
-}
-
-/// The message of an event, if it is one.
-fn message(event: Event) -> Result<Option<Incoming>, Failure> {
-    match event {
-        Event::Message(message) => Ok(Some(message)),
-        Event::Closed(_, reason) => Err(lost(&reason)),
-        Event::Opened(_) | Event::Completed(_) => Ok(None),
     }
 }
