@@ -18,6 +18,7 @@
 //! | what is worth a pulse? | [`tune`] | the cost of a pulse, learnt from the pulses that were made |
 //! | alone or together? | [`choose`] | whether both sides copy a payload that both can see |
 //! | move it | [`transfer`] | one payload's way through the stages of an adapter |
+//! | does it lie where it belongs? | [`place`] | where the next frame lands, and how a wrong guess is mended |
 //! | what became of it? | [`receipt`] | path, copies, pulses, times of one message |
 //! | how often? | [`count`] | every event, drop and refusal has a counter |
 //!
@@ -41,6 +42,7 @@ pub mod check;
 pub mod choose;
 pub mod count;
 pub mod hello;
+pub mod place;
 pub mod pulse;
 pub mod receipt;
 pub mod time;
