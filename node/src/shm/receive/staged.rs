@@ -350,7 +350,8 @@ impl Link {
 const EARLY: u64 = 1024;
 
 /// How often the sender is told about short payloads while the ring goes round once. Its look for room takes the
-/// counter's cache line away from us, so it shall find much room at each look; a poll that finds nothing tells the rest.
+/// counter's cache line away from us, so it shall find much room at each look; a poll that finds nothing tells the
+/// rest.
 const TOLD_PER_RING: u64 = 8;
 
 /// The last stage of a cut-through copy: out of the staging ring into private memory, while the sender still fills it.
