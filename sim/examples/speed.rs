@@ -1,0 +1,40 @@
+//! How many events the simulator handles in a second: a long burst, an incast and an all-to-all of 1,024 hosts.
+//!
+//! `cargo run --release -p cutthrough-sim --example speed [ROUNDS]`; the best round counts, since machines are shared.
+
+use std::time::Instant;
+
+use cutthrough_sim::point::Firmware;
+use cutthrough_sim::staged::{Lens, Machine, Run, machine};
+
+/// A case: its name, and how to make its run.
+type Case<'a> = (&'a str, Box<dyn Fn() -> Run + 'a>);
+
+fn cases(host: &Machine, firmware: Firmware) -> Vec<Case<'_>> {
+    let stream = move |count, senders| Run::stream([host, host], firmware, Lens::Same(8192), count, senders);
+    let known = "the engine runs on every platform";
+    vec![
+        ("burst of 1,000,000 messages of 8 KiB", Box::new(move || stream(1_000_000, 1).expect(known))),
+        ("incast, 16 hosts", Box::new(move || stream(12_500, 16).expect(known))),
+        ("incast, 1,024 hosts", Box::new(move || stream(200, 1024).expect(known))),
+        ("all to all, 1,024 hosts", Box::new(move || Run::all_to_all(host, firmware, 8192, 200, 1024).expect(known))),
+    ]
+}
+
+fn main() {
+    let rounds: u32 = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(3);
+    let host = machine("pentium2-440lx").expect("a built-in platform");
+    let firmware = "adaptive:512".parse().expect("a policy");
+    for (name, make) in cases(&host, firmware) {
+        let mut best: f64 = 0.0;
+        let mut events = 0;
+        for _ in 0..rounds.max(1) {
+            let run = make();
+            let start = Instant::now();
+            let ran = run.go();
+            events = ran.events;
+            best = best.max(ran.events as f64 / start.elapsed().as_secs_f64());
+        }
+        println!("{name}: {events} events, {:.1} million/s", best / 1e6);
+    }
+}
