@@ -48,6 +48,22 @@ fn every_command_is_read() {
 }
 
 #[test]
+fn sim_takes_names_or_a_command() {
+    let Command::Sim(args) = command("cutthrough sim T1 N2 --check --out report --trace burst.json") else {
+        panic!("not sim");
+    };
+    assert_eq!((args.ids, args.results.check), (vec!["T1".to_owned(), "N2".to_owned()], true));
+    assert!(matches!(command("cutthrough sim list"), Command::Sim(SimArgs { command: Some(SimCommand::List), .. })));
+    let Command::Sim(all) = command("cutthrough sim all --out report --check") else { panic!("not sim") };
+    assert!(matches!(all.command, Some(SimCommand::All(SimResults { out: Some(_), check: true, trace: None }))));
+    let line = "cutthrough sim point --platform x.toml --policy adaptive:384:512 --payload 8KiB --senders 4";
+    let Command::Sim(SimArgs { command: Some(SimCommand::Point(point)), .. }) = command(line) else {
+        panic!("not point");
+    };
+    assert_eq!((point.payload, point.count, point.senders), (Size(8192), 1, 4));
+}
+
+#[test]
 fn the_common_options_are_read() {
     let line = "cutthrough perf lat --adapter shm --size 64,8KiB,1MiB --policy fixed:8192 --count 10 \
                 --peer shm:other --memory pool --warmup 5 --seed 7";
@@ -104,6 +120,10 @@ fn bad_use_is_one_line_that_says_what_to_do() {
         "cutthrough stat --pid me",
         "cutthrough perf idle --channels 0",
         "cutthrough perf wake --count 0",
+        "cutthrough sim point --platform x --payload 8KiB",
+        "cutthrough sim point --platform x --policy adaptive --payload 8KB",
+        "cutthrough sim point --platform x --policy adaptive --payload 8KiB --senders 0",
+        "cutthrough sim all --out",
     ] {
         let message = refusal(line);
         assert!(!message.contains('\n'), "{line}: {message}");

@@ -88,7 +88,16 @@ fn is_rule(word: &str) -> bool {
 
 #[test]
 fn no_link_leads_nowhere() {
-    let texts = ["README", "CONTRIBUTING", "CHANGELOG", "docs/architecture", "docs/wire", "docs/performance"];
+    let texts = [
+        "README",
+        "CONTRIBUTING",
+        "CHANGELOG",
+        "docs/architecture",
+        "docs/wire",
+        "docs/performance",
+        "docs/simulator",
+        "docs/today",
+    ];
     for text in texts.map(|text| format!("{text}.md")) {
         let folder = root().join(&text).parent().map(Path::to_path_buf).expect("a folder");
         for link in read(&text).split("](").skip(1).filter_map(|rest| rest.split(')').next()) {

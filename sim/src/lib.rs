@@ -11,11 +11,20 @@
 //! | [`platform`] | machines as TOML files, each number with its source or the word `fitted` |
 //! | [`point`] | one operating point, asked for by the user |
 //! | [`outcome`] | lines held against the papers', and figures to draw |
+//! | [`catalogue`] | every experiment and every platform that there is |
+//! | [`report`], [`trace`] | outcomes as pages, pictures and tables, and as timelines |
 
 #![forbid(unsafe_code)]
 
+pub mod atm;
+pub mod catalogue;
+pub mod ethernet;
 pub mod heap;
+pub mod model;
 pub mod outcome;
 pub mod platform;
 pub mod point;
+pub mod report;
+pub mod staged;
 pub mod time;
+pub mod trace;

@@ -1,0 +1,85 @@
+//! `sim`: the papers' results from the simulator, and answers about any operating point.
+//!
+//! [`list`] says what there is, [`run`](mod@experiments) runs experiments and [`show`] prints their lines, [`files`]
+//! writes reports and timelines, [`point`] asks for one operating point.
+
+pub mod experiments;
+pub mod files;
+pub mod list;
+pub mod point;
+pub mod show;
+
+use cutthrough_sim::catalogue::Catalogue;
+use cutthrough_sim::outcome::{Experiment, Outcome};
+use cutthrough_sim::platform::{Platform, PlatformError};
+use cutthrough_sim::report::Report;
+use cutthrough_sim::trace::Timeline;
+
+use crate::args::{SimArgs, SimCommand, SimResults};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Does what the command line asks for with everything that is built in.
+///
+/// # Errors
+/// If it cannot be done, a check failed, or the output cannot be written.
+pub fn run(args: &SimArgs, output: Output) -> Result<(), Failure> {
+    run_with(&Catalogue::built_in(), args, output)
+}
+
+fn run_with(catalogue: &Catalogue, args: &SimArgs, output: Output) -> Result<(), Failure> {
+    match &args.command {
+        Some(SimCommand::List) => list::run(catalogue, output),
+        Some(SimCommand::All(results)) => simulate(catalogue, &catalogue.experiments(), results, output),
+        Some(SimCommand::Point(args)) => point::run(catalogue, args, output),
+        None => simulate(catalogue, &experiments::named(catalogue, &args.ids)?, &args.results, output),
+    }
+}
+
+/// Runs the experiments, prints their lines, and writes and checks what was asked for.
+fn simulate(catalogue: &Catalogue, wanted: &[Experiment], options: &SimResults, output: Output) -> Result<(), Failure> {
+    // Before the runs, which may take a minute: what cannot be written.
+    let platforms = if options.out.is_some() { platforms(catalogue)? } else { Vec::new() };
+    if let Some(folder) = &options.out {
+        files::make_folder(folder)?;
+    }
+    if let Some(file) = &options.trace {
+        files::writable(file)?;
+    }
+    let results = experiments::run(wanted, output);
+    for (experiment, outcome) in &results {
+        show::experiment(experiment, outcome, output)?;
+    }
+    let report = Report { results: &results, platforms: &platforms };
+    show::summary(&report.summary(), output)?;
+    if let Some(folder) = &options.out {
+        files::write_report(folder, &report, output)?;
+    }
+    if let Some(file) = &options.trace {
+        files::write_trace(file, &timelines(&results)?, output)?;
+    }
+    if options.check { show::check(&report) } else { Ok(()) }
+}
+
+/// Every built-in platform, for the origins of its parameters.
+fn platforms(catalogue: &Catalogue) -> Result<Vec<Platform>, Failure> {
+    let platforms = catalogue.platforms().filter_map(|(name, _)| catalogue.platform(name));
+    platforms.collect::<Result<_, _>>().map_err(|error| wrong_platform(&error))
+}
+
+fn wrong_platform(error: &PlatformError) -> Failure {
+    Failure::from_error(error, "mend the platform's file")
+}
+
+fn timelines(results: &[(Experiment, Outcome)]) -> Result<Vec<Timeline>, Failure> {
+    let figures = results.iter().flat_map(|(_, outcome)| &outcome.figures);
+    let timelines: Vec<Timeline> = figures.filter_map(Timeline::of).collect();
+    if timelines.is_empty() {
+        let remedy = "use --trace with 'sim all', with 'sim point', or with an experiment that draws one";
+        return Err(Failure::new("none of these experiments draws a packet-flow graph", remedy));
+    }
+    Ok(timelines)
+}
+
+#[cfg(test)]
+mod tests;

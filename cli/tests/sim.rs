@@ -1,0 +1,132 @@
+//! `sim` as scripts see it: exit codes, lines of the contract, and files that do not change from run to run.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// The fields of a line that are always there, in the contract's order, and those that may be absent.
+const FIELDS: [&str; 11] =
+    ["id", "what", "conditions", "unit", "paper", "sim", "error_pct", "role", "tolerance_pct", "ok", "source"];
+const OPTIONAL: [&str; 4] = ["paper", "error_pct", "tolerance_pct", "ok"];
+
+fn run(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cutthrough"));
+    command.arg("sim").args(words).stdin(Stdio::null()).output().expect("the program can be started")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("output is UTF-8")
+}
+
+fn lines(output: &Output) -> Vec<Value> {
+    text(&output.stdout).lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+}
+
+/// A folder of a test, gone with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("sim-program-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder can be made");
+        Self(folder)
+    }
+
+    fn file(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).expect("a file can be written");
+        path.display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn listed(kind: &str) -> Vec<String> {
+    let output = run(&["list", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let lines = lines(&output);
+    lines.iter().filter_map(|line| line[kind].as_str()).map(str::to_owned).collect()
+}
+
+#[test]
+fn bad_use_is_exit_code_2_and_one_line() {
+    let folder = Folder::new("bad");
+    let wrong = folder.file("wrong.toml", "name = \"x\"\ntitle = \"x\"\nmodel = \"x\"\n[bus]\nvalue = -1\n");
+    let point = |platform| ["point", "--platform", platform, "--policy", "adaptive", "--payload", "64"];
+    for words in
+        [&[][..], &["Q1"], &["list", "T1"], &["all", "--out", "/proc/no"], &point("no-such"), &point(wrong.as_str())]
+    {
+        let output = run(words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+        let message = text(&output.stderr);
+        assert_eq!(message.lines().count(), 1, "{words:?}: {message}");
+        assert!(message.starts_with("cutthrough: ") && message.contains("; "), "{words:?}: {message}");
+    }
+    let message = run(&point(wrong.as_str())).stderr;
+    assert!(text(&message).contains("wrong.toml:5: `bus.value` must be a number"), "{}", text(&message));
+}
+
+#[test]
+fn lines_follow_the_contract_and_two_runs_are_equal() {
+    let Some(id) = listed("experiment").into_iter().next() else { return };
+    let folder = Folder::new("lines");
+    let runs = ["one", "two"].map(|name| {
+        let out = folder.0.join(name);
+        (run(&[&id, "--json", "--out", &out.display().to_string()]), out)
+    });
+    let [(one, one_out), (two, two_out)] = &runs;
+    assert_eq!(one.status.code(), Some(0), "{}", text(&one.stderr));
+    assert_eq!(one.stdout, two.stdout);
+    let names = fs::read_dir(one_out).expect("the report").map(|entry| entry.expect("a file").file_name());
+    for name in names {
+        let read = |folder: &PathBuf| fs::read(folder.join(&name)).expect("a file");
+        assert!(read(one_out) == read(two_out), "{} differs", name.display());
+    }
+    for (line, value) in text(&one.stdout).lines().zip(lines(one)) {
+        let object = value.as_object().expect("an object");
+        assert!(object.keys().all(|key| FIELDS.contains(&key.as_str())), "{line}");
+        assert!(FIELDS.iter().all(|field| OPTIONAL.contains(field) || object.contains_key(*field)), "{line}");
+        let places: Vec<_> = FIELDS.iter().filter_map(|field| line.find(&format!("\"{field}\":"))).collect();
+        assert!(places.is_sorted(), "{line}");
+    }
+}
+
+#[test]
+fn every_platform_answers_for_a_point() {
+    for platform in listed("platform") {
+        let asked = ["adaptive:512", "kernel", "vendor"]
+            .map(|policy| run(&["point", "--platform", &platform, "--policy", policy, "--payload", "1KiB", "--json"]));
+        let answered = asked.iter().find(|output| output.status.code() == Some(0));
+        let answered = answered.unwrap_or_else(|| panic!("{platform}: {}", text(&asked[0].stderr)));
+        let point = &lines(answered)[0];
+        assert!(point["one_way_us"].as_f64().is_some_and(|us| us > 0.0), "{platform}: {point}");
+        assert!(point["bytes_per_s"].is_number() && point["stages"].is_array(), "{platform}: {point}");
+    }
+}
+
+/// The pictures in the texts are those that the simulator draws now; if not, the numbers beside them are old too.
+#[test]
+fn the_texts_show_what_is_simulated() {
+    let folder = Folder::new("figures");
+    let out = folder.0.display().to_string();
+    let output = run(&["M1", "M2", "M3", "M4", "--out", &out]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let shown = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/figures"));
+    for entry in fs::read_dir(&shown).expect("the pictures of the texts") {
+        let name = entry.expect("a picture").file_name();
+        let [old, new] = [&shown, &folder.0].map(|folder| fs::read(folder.join(&name)).unwrap_or_default());
+        let name = name.display();
+        assert!(
+            old == new,
+            "docs/figures/{name} is old: copy it from 'cutthrough sim M1 M2 M3 M4 --out DIR', and see \
+            whether docs/today.md still tells the truth"
+        );
+    }
+}
