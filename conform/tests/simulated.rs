@@ -1,0 +1,73 @@
+//! One scripted workload over shared memory and in the simulator: the same messages are delivered, in the same order.
+//! The engine that cuts their payloads into pulses is the same code in both.
+
+mod shared_memory;
+
+use cutthrough::{Config, Payload, Policy};
+use cutthrough_conform::{Join, suite};
+use cutthrough_sim::platform::Platform;
+use cutthrough_sim::point::Firmware;
+use cutthrough_sim::staged;
+
+use shared_memory::SharedMemory;
+
+/// Payloads of the script, in bytes; 0 is a message without payload. Short, long, odd, and longer than any buffer
+/// between the two.
+fn script() -> Vec<u64> {
+    let lens = [0, 1, 127, 4096, 0, 0, 8192, 53, 70_000, 1408, 8191, 0, 300_000, 2048, 1, 65_536];
+    lens.into_iter().cycle().take(64).collect()
+}
+
+/// Number and length of each message, as the receiver over shared memory has them.
+fn over_shared_memory(policy: Policy) -> Vec<(u64, u64)> {
+    let settings = || Config { policy, ..suite::config() };
+    let mut pair = SharedMemory::new().pair(settings(), settings());
+    let (_, delivered) = pair.both(
+        |a| {
+            for (number, len) in (0u64..).zip(script()) {
+                let payload = vec![7; usize::try_from(len).expect("a short payload")];
+                match len {
+                    0 => a.say(&number.to_le_bytes()),
+                    _ => drop(a.send_copy(&number.to_le_bytes(), &payload, None)),
+                }
+            }
+        },
+        |b| {
+            let mut delivered = Vec::new();
+            for _ in script() {
+                let mut message = b.message();
+                let number = u64::from_le_bytes(message.control().try_into().expect("a number"));
+                let len = message.payload_len();
+                if !matches!(message.payload(), Payload::None) {
+                    let mut bytes = vec![0; len];
+                    b.endpoint.read(&mut message, &mut bytes).expect("a payload");
+                    assert!(bytes.iter().all(|&byte| byte == 7));
+                }
+                delivered.push((number, len as u64));
+            }
+            delivered
+        },
+    );
+    delivered
+}
+
+/// The same on a simulated platform.
+fn simulated(name: &str, text: &str, policy: Policy) -> Vec<(u64, u64)> {
+    let platform = Platform::parse(text, name).expect("a platform");
+    let firmware = Firmware::Engine { send: policy, recv: policy };
+    let delivered = staged::deliver(&platform, firmware, &script()).expect("deliveries");
+    delivered.into_iter().map(|taken| (taken.number, taken.len)).collect()
+}
+
+#[test]
+fn the_same_script_is_delivered_alike() {
+    for policy in ["adaptive", "adaptive:512", "fixed:1408", "store-and-forward"] {
+        let policy: Policy = policy.parse().expect("a policy");
+        let delivered = over_shared_memory(policy);
+        let expected: Vec<_> = (0..).zip(script()).collect();
+        assert_eq!(delivered, expected, "{policy} over shared memory");
+        for (name, text) in staged::PLATFORMS {
+            assert_eq!(simulated(name, text, policy), delivered, "{policy} on {name}");
+        }
+    }
+}
