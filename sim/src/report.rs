@@ -2,12 +2,12 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `index.html` | everything in one page that needs no network ([`html`]) |
-//! | `ID.svg`, `ID.csv` | each figure, drawn ([`curves`], [`bars`], [`flow`]) and as numbers ([`csv`]) |
-//! | `lines.jsonl`, `lines.csv` | every line that is held against the papers ([`record`]) |
+//! | `index.html` | everything in one page that needs no network (`html`) |
+//! | `ID.svg`, `ID.csv` | each figure, drawn (`curves`, `bars`, `flow`) and as numbers (`csv`) |
+//! | `lines.jsonl`, `lines.csv` | every line that is held against the papers (`record`) |
 //!
-//! A drawing begins with a [`scale`] for each axis, is set down on a [`canvas`], and is never wider than a phone's
-//! screen can show; [`label`] keeps texts apart. Equal results give equal files, byte for byte.
+//! A drawing begins with a `scale` for each axis, is set down on a `canvas`, and is never wider than a phone's
+//! screen can show; `label` keeps texts apart. Equal results give equal files, byte for byte.
 
 mod bars;
 mod canvas;
