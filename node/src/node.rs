@@ -440,8 +440,14 @@ impl Node {
     fn let_others_run(&mut self) {
         let before = clock::now();
         std::thread::yield_now();
-        self.idle.yielded(before, clock::now());
+        let after = clock::now();
+        self.idle.yielded(before, after);
         self.stat.add(Counter::Yields, 1);
+        // On a crowded core the next look at the clock may be seconds away, and with it the news of a death.
+        if after.saturating_since(self.housed) >= HOUSE_NS {
+            self.keep_house();
+            self.housed = after;
+        }
     }
 
     #[cold]

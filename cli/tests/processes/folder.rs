@@ -120,6 +120,19 @@ pub(crate) fn kill(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("it can be killed");
 }
 
+/// Whether programs that are started from here heed an interrupt: those of a shell's background jobs do not. Says so
+/// where the test's output goes, if they do not.
+pub(crate) fn interrupts_are_heeded() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).expect("signals that are ignored");
+    let ignored = u64::from_str_radix(ignored.trim(), 16).expect("a mask");
+    let heeded = ignored & 1 << (Signal::INT.as_raw() - 1) == 0;
+    if !heeded {
+        eprintln!("SKIPPED, no interrupts: this test was started with SIGINT ignored, as by `nohup` or `&`");
+    }
+    heeded
+}
+
 /// Waits until something holds.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();

@@ -31,7 +31,7 @@ pub(super) fn page(report: &Report<'_>) -> String {
 }
 
 fn head(summary: &Summary, report: &Report<'_>) -> String {
-    let events = report.results.iter().map(|(_, outcome)| outcome.events).sum();
+    let events: u64 = report.results.iter().map(|(_, outcome)| outcome.events).sum();
     let median = |error: Option<f64>| error.map_or_else(|| "none".to_owned(), |error| format!("{error:.1} %"));
     let tiles = [
         (median(summary.median_error_pct), "median error of the predictions"),
@@ -39,7 +39,7 @@ fn head(summary: &Summary, report: &Report<'_>) -> String {
         (format!("{} of {}", summary.predictions_ok, summary.predictions), "predictions within their tolerance"),
         (format!("{} of {}", summary.ok, summary.compared), "published figures met, fitted ones included"),
         (count((summary.lines - summary.compared) as u64), "figures without a published one to compare with"),
-        (count(events), "events simulated"),
+        (count(events.div_ceil(1000)), "thousand events simulated"),
     ];
     let tile = |(value, what): &(String, &str)| format!("<li><b>{value}</b> {what}</li>");
     let tiles: String = tiles.iter().map(tile).collect();
