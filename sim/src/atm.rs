@@ -25,7 +25,7 @@ mod run;
 mod ssam;
 #[cfg(test)]
 mod tests;
-mod unet;
+pub(crate) mod unet;
 mod world;
 
 use crate::outcome::Experiment;

@@ -6,7 +6,7 @@
 use crate::outcome::Experiment;
 use crate::platform::{Platform, PlatformError};
 use crate::point::{Point, PointError, Query};
-use crate::{atm, ethernet, staged};
+use crate::{atm, ethernet, splitc, staged};
 
 /// Machines that are simulated by the same parts.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +48,12 @@ impl Catalogue {
                 platforms: ethernet::PLATFORMS,
                 experiments: ethernet::experiments,
                 point: ethernet::point,
+            },
+            Family {
+                models: splitc::MODELS,
+                platforms: splitc::PLATFORMS,
+                experiments: splitc::experiments,
+                point: splitc::point,
             },
         ])
     }

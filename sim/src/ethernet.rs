@@ -24,7 +24,7 @@ mod cpu;
 mod frame;
 mod host;
 mod parts;
-mod random;
+pub(crate) mod random;
 mod receiver;
 mod run;
 mod stack;

@@ -25,6 +25,7 @@ pub mod outcome;
 pub mod platform;
 pub mod point;
 pub mod report;
+pub mod splitc;
 pub mod staged;
 pub mod time;
 pub mod trace;

@@ -18,7 +18,7 @@ const SEND_QUEUE: usize = 32;
 /// Double words of a descriptor without data: destination, offset and length of a buffer, flags.
 const DESCRIPTOR_STORES: u64 = 4;
 /// Double words of a descriptor that holds the 40 bytes of a single-cell message as well.
-const INLINE_STORES: u64 = 7;
+pub(crate) const INLINE_STORES: u64 = 7;
 
 /// One thing to do.
 #[derive(Debug, Clone, Copy)]

@@ -387,3 +387,35 @@ fn tcp() -> Outcome {
     ];
     Outcome { lines, figures, events: bench.events }
 }
+
+/// What an active message costs on the SBA-200, for the machine that Split-C programs run on.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct Costs {
+    /// Processor time to send one, and to take one in.
+    pub(crate) send: f64,
+    pub(crate) handle: f64,
+    /// Round trip of a request of 4 words, and of a whole chunk there and back.
+    pub(crate) round_trip: f64,
+    pub(crate) chunk_round_trip: f64,
+    /// Time for each message in a stream of messages of one cell.
+    pub(crate) each: f64,
+    /// Rate of a stream of whole chunks.
+    pub(crate) mb_per_s: f64,
+}
+
+/// Times in microseconds.
+#[cfg(test)]
+pub(crate) fn costs() -> Costs {
+    let Unet { base, uam, .. } = unet();
+    let machine = base.machine();
+    let mut bench = Bench::default();
+    Costs {
+        send: (uam.send.fixed + base.firmware.pio * super::host::INLINE_STORES).as_us(),
+        handle: uam.receive.fixed.as_us(),
+        round_trip: bench.round_trip(&machine, uam, 16),
+        chunk_round_trip: bench.round_trip(&machine, uam, uam.chunk),
+        each: SMALL as f64 / bench.rate(&machine, base.raw(1), SMALL),
+        mb_per_s: bench.rate(&machine, uam, uam.chunk),
+    }
+}
