@@ -17,6 +17,8 @@ fn cases(host: &Machine, firmware: Firmware) -> Vec<Case<'_>> {
         ("burst of 1,000,000 messages of 8 KiB", Box::new(move || stream(1_000_000, 1).expect(known))),
         ("incast, 16 hosts", Box::new(move || stream(12_500, 16).expect(known))),
         ("incast, 1,024 hosts", Box::new(move || stream(200, 1024).expect(known))),
+        ("all to all, 16 hosts", Box::new(move || Run::all_to_all(host, firmware, 8192, 12_500, 16).expect(known))),
+        ("all to all, 128 hosts", Box::new(move || Run::all_to_all(host, firmware, 8192, 1600, 128).expect(known))),
         ("all to all, 1,024 hosts", Box::new(move || Run::all_to_all(host, firmware, 8192, 200, 1024).expect(known))),
     ]
 }
@@ -27,14 +29,16 @@ fn main() {
     let firmware = "adaptive:512".parse().expect("a policy");
     for (name, make) in cases(&host, firmware) {
         let mut best: f64 = 0.0;
-        let mut events = 0;
+        let (mut events, mut queue) = (0, 0);
         for _ in 0..rounds.max(1) {
             let run = make();
             let start = Instant::now();
             let ran = run.go();
-            events = ran.events;
+            (events, queue) = (ran.events, ran.longest_queue);
             best = best.max(ran.events as f64 / start.elapsed().as_secs_f64());
         }
-        println!("{name}: {events} events, {:.1} million/s", best / 1e6);
+        let doublings = f64::log2(queue as f64);
+        let (rate, each) = (best / 1e6, 1e9 / best);
+        println!("{name}: {events} events, {rate:.1} million/s, {each:.0} ns each; at most 2^{doublings:.1} wait");
     }
 }

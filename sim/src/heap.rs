@@ -41,11 +41,12 @@ pub struct Heap<E> {
     now: Time,
     order: u64,
     taken: u64,
+    longest: usize,
 }
 
 impl<E> Default for Heap<E> {
     fn default() -> Self {
-        Self { waiting: BinaryHeap::new(), now: Time::START, order: 0, taken: 0 }
+        Self { waiting: BinaryHeap::new(), now: Time::START, order: 0, taken: 0, longest: 0 }
     }
 }
 
@@ -71,6 +72,7 @@ impl<E> Heap<E> {
     pub fn at(&mut self, at: Time, event: E) {
         self.order += 1;
         self.waiting.push(Reverse(Waiting { at: at.max(self.now), order: self.order, event }));
+        self.longest = self.longest.max(self.waiting.len());
     }
 
     /// Takes the next event and moves the time to it; `None` if nothing will ever happen again.
@@ -91,6 +93,12 @@ impl<E> Heap<E> {
     #[must_use]
     pub const fn taken(&self) -> u64 {
         self.taken
+    }
+
+    /// The most events that have waited at a time.
+    #[must_use]
+    pub const fn longest(&self) -> usize {
+        self.longest
     }
 
     /// Events that wait.
@@ -136,6 +144,6 @@ mod tests {
         heap.at(Time::START, "early");
         assert_eq!(heap.take(), Some("early"));
         assert_eq!(heap.now(), Time::START + Span::from_ns(5));
-        assert_eq!((heap.take(), heap.taken()), (None, 2));
+        assert_eq!((heap.take(), heap.taken(), heap.longest()), (None, 2, 1));
     }
 }

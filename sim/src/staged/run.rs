@@ -40,6 +40,8 @@ pub struct Ran {
     pub watch: Watch,
     /// Events that were handled.
     pub events: u64,
+    /// The most events that waited at a time.
+    pub longest_queue: usize,
     /// Whether everything arrived.
     pub complete: bool,
 }
@@ -160,12 +162,12 @@ impl Run {
         let mut world = World::new(self.machines, self.settings, self.manner, watch);
         let complete = world.run(self.goal);
         debug_assert!(complete, "everything stands still: {world:?}");
-        let events = world.events();
+        let (events, longest_queue) = (world.events(), world.longest_queue());
         let mut watch = world.watch;
         if let Some((_, _, stripes)) = &mut watch.stripes {
             stripes.sort_by(|one, other| one.start_us.total_cmp(&other.start_us).then(one.row.cmp(&other.row)));
         }
-        Ran { events, complete, watch }
+        Ran { events, longest_queue, complete, watch }
     }
 }
 

@@ -124,6 +124,11 @@ impl World {
         self.heap.taken()
     }
 
+    /// The most events that have waited at a time.
+    pub(super) fn longest_queue(&self) -> usize {
+        self.heap.longest()
+    }
+
     fn hosts(&self) -> u32 {
         u32::try_from(self.nodes.len()).unwrap_or(u32::MAX)
     }
