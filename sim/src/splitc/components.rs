@@ -14,15 +14,6 @@ const BORDER: u64 = 6;
 /// Bytes of a label that is fetched.
 const LABEL: u64 = 8;
 
-/// The program, and what it comes to.
-#[derive(Debug)]
-pub(crate) struct Components {
-    pub(crate) steps: Vec<Vec<Step>>,
-    /// Each point's label: the least number of a point of its component.
-    #[cfg_attr(not(test), allow(dead_code, reason = "what the tests look at"))]
-    pub(crate) labels: Vec<usize>,
-}
-
 /// Edges of the mesh, in the order of their first points.
 pub(crate) fn edges(sizes: &Sizes) -> Vec<[usize; 2]> {
     let mut random = Random(2);
@@ -49,8 +40,9 @@ pub(crate) fn join(parents: &mut [usize], [a, b]: [usize; 2]) {
 }
 
 /// Each node joins what is within its strip. Then, until no label changes anywhere, it fetches the labels beyond its
-/// borders, a short message each, and takes over the lesser ones.
-pub(crate) fn components(sizes: &Sizes, nodes: usize) -> Components {
+/// borders, a short message each, and takes over the lesser ones. Returns each node's steps, and what they come to: each
+/// point's label, the least number of a point of its component.
+pub(crate) fn components(sizes: &Sizes, nodes: usize) -> (Vec<Vec<Step>>, Vec<usize>) {
     let side = sizes.mesh;
     let home = |point: usize| owner(point / side, side, nodes);
     let mut roots: Vec<usize> = (0..side * side).collect();
@@ -92,5 +84,5 @@ pub(crate) fn components(sizes: &Sizes, nodes: usize) -> Components {
     for (node, steps) in steps.iter_mut().enumerate() {
         steps.extend([Step::Compute(Work::integer(POINT * points(node))), Step::Barrier]);
     }
-    Components { steps, labels: roots.iter().map(|root| labels[*root]).collect() }
+    (steps, roots.iter().map(|root| labels[*root]).collect())
 }

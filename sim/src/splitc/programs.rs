@@ -52,7 +52,7 @@ impl Program {
             Self::Matrix => each(nodes, |node| matrix(sizes, node, nodes)),
             Self::Sample { bulk } => sample_sort(sizes, nodes, bulk),
             Self::Radix { bulk } => radix_sort(sizes, nodes, bulk),
-            Self::Components => components(sizes, nodes).steps,
+            Self::Components => components(sizes, nodes).0,
             Self::Gradient => each(nodes, |node| gradient(sizes, node, nodes)),
         }
     }

@@ -151,7 +151,7 @@ fn components_are_those_of_a_serial_run() {
     edges(&SMALL).into_iter().for_each(|edge| join(&mut parents, edge));
     let serial: Vec<usize> = (0..parents.len()).map(|point| find(&mut parents, point)).collect();
     for nodes in [1, 2, 5, 8, 24] {
-        assert_eq!(components(&SMALL, nodes).labels, serial, "{nodes} nodes");
+        assert_eq!(components(&SMALL, nodes).1, serial, "{nodes} nodes");
     }
 }
 
