@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::perf::limits::Limit;
+use crate::perf::way::scheme;
 use crate::units::Size;
 use cutthrough::Policy;
 
@@ -189,7 +190,8 @@ pub enum PerfTest {
     /// What this machine can do at best, without messages: caches, memory, kernel
     #[command(after_help = "Examples:\n  \
         cutthrough perf limits\n  \
-        cutthrough perf limits cacheline_pingpong memcpy_1core --size 8KiB,1MiB --seconds 1")]
+        cutthrough perf limits cacheline_pingpong memcpy_1core --size 8KiB,1MiB --seconds 1\n  \
+        cutthrough perf limits --veth 1500             the kernel's network across a veth pair; needs root")]
     Limits(LimitsArgs),
 
     /// Latency: half of a round trip
@@ -231,21 +233,25 @@ pub struct LimitsArgs {
     #[arg(value_name = "LIMIT", value_enum)]
     pub limits: Vec<Limit>,
 
-    /// Sizes of the memory copies
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "4KiB,8KiB,64KiB,1MiB,4MiB")]
+    /// Sizes of copies and long messages [default: 4KiB to 4MiB, and 8KiB,64KiB,1MiB]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub size: Vec<Size>,
 
     /// How long each figure is measured
     #[arg(long, value_name = "N", value_parser = seconds, default_value_t = 0.3)]
     pub seconds: f64,
+
+    /// Measure the kernel's UDP and TCP across a veth pair of this MTU, between two network namespaces (needs root)
+    #[arg(long, value_name = "MTU")]
+    pub veth: Option<u32>,
 }
 
 /// The common options of everything that measures messages. What is not given is left to the test.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct Measure {
-    /// The adapter that carries the messages [default: shm]
-    #[arg(long, value_enum)]
-    pub adapter: Option<Adapter>,
+    /// What lies between the two ends.
+    #[command(flatten)]
+    pub across: Across,
 
     /// Payload sizes, such as 64,8KiB,1MiB
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
@@ -286,12 +292,65 @@ pub struct Measure {
     pub seed: Option<u64>,
 }
 
+/// Options about what lies between the two ends.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Across {
+    /// The adapter that carries the messages [default: shm; udp with --veth]
+    #[arg(long, value_enum)]
+    pub adapter: Option<Adapter>,
+
+    /// Run the two ends in two network namespaces joined by a veth pair of this MTU, and leave nothing (needs root)
+    #[arg(long, value_name = "MTU")]
+    pub veth: Option<u32>,
+
+    /// Seal messages on a wire with a random key of this run
+    #[arg(long)]
+    pub seal: bool,
+
+    /// Seal messages on a wire with the keys of this file
+    #[arg(long, value_name = "FILE", conflicts_with = "seal")]
+    pub key: Option<PathBuf>,
+
+    /// Let messages on a wire be plain text, which anybody there may read and forge
+    #[arg(long, conflicts_with_all = ["seal", "key"])]
+    pub insecure: bool,
+}
+
+impl Across {
+    /// The adapter to be used; `address` is that of an other end that somebody else starts.
+    ///
+    /// # Errors
+    /// If it is not built yet, or not the one of the address.
+    pub fn adapter(&self, address: Option<&str>) -> Result<Adapter, Failure> {
+        let named = address.and_then(scheme);
+        let default = if self.veth.is_some() { Adapter::Udp } else { Adapter::Shm };
+        let adapter = self.adapter.or(named).unwrap_or(default);
+        if adapter != Adapter::Shm {
+            return Err(Failure::new(
+                format!("the adapter {} is not built yet", adapter.name()),
+                "use --adapter shm; 'cutthrough info' lists what works here",
+            ));
+        }
+        match (address, named) {
+            (Some(address), Some(named)) if named != adapter => Err(Failure::new(
+                format!("{address} is not an address of the adapter {}", adapter.name()),
+                format!("leave --adapter away, or give {}:...", adapter.name()),
+            )),
+            _ => Ok(adapter),
+        }
+    }
+}
+
 /// Options of `perf wake`.
 #[derive(Args, Debug)]
 pub struct WakeArgs {
     /// How many times the receiver is woken
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), default_value_t = 2000)]
     pub count: u64,
+
+    /// What lies between the two ends.
+    #[command(flatten)]
+    pub across: Across,
 }
 
 /// Options of `perf idle`.
@@ -304,6 +363,10 @@ pub struct IdleArgs {
     /// Channels that are open and idle while one is measured
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4000), default_value_t = 1000)]
     pub channels: u32,
+
+    /// What lies between the two ends.
+    #[command(flatten)]
+    pub across: Across,
 }
 
 /// Options of `perf compare`.
@@ -340,7 +403,7 @@ pub enum CompareTest {
 }
 
 /// Options of `perf serve`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct ServeArgs {
     /// Wait here for the measuring end, such as shm:NAME
     #[arg(long, value_name = "ADDR")]
@@ -350,9 +413,25 @@ pub struct ServeArgs {
     #[arg(long, hide = true)]
     pub once: bool,
 
+    /// Seal messages on a wire with the keys of this file
+    #[arg(long, value_name = "FILE")]
+    pub key: Option<PathBuf>,
+
+    /// Let messages on a wire be plain text, which anybody there may read and forge
+    #[arg(long, conflicts_with = "key")]
+    pub insecure: bool,
+
     /// Run on this core alone.
     #[arg(long, hide = true, value_name = "N")]
     pub core: Option<usize>,
+
+    /// Run in this network namespace, and end with the process that has started this one.
+    #[arg(long, hide = true, value_name = "PATH")]
+    pub netns: Option<PathBuf>,
+
+    /// Read the keys from standard input.
+    #[arg(long, hide = true)]
+    pub key_from_stdin: bool,
 }
 
 /// A NIC or its stand-in.
@@ -413,7 +492,7 @@ impl CompareArgs {
 #[derive(Debug)]
 pub enum Parsed {
     /// Run this.
-    Run(Cli),
+    Run(Box<Cli>),
     /// Print this text, asked for by `--help` or `--version`, and end with exit code 0.
     Print(String),
 }
@@ -424,7 +503,7 @@ pub enum Parsed {
 /// Bad use, as one line that says where to read more.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
     let error = match Cli::try_parse_from(words) {
-        Ok(cli) => return Ok(Parsed::Run(cli)),
+        Ok(cli) => return Ok(Parsed::Run(Box::new(cli))),
         Err(error) => error,
     };
     match error.kind() {

@@ -71,7 +71,7 @@ fn the_common_options_are_read() {
         panic!("not lat");
     };
     let expected = Measure {
-        adapter: Some(Adapter::Shm),
+        across: Across { adapter: Some(Adapter::Shm), ..Across::default() },
         size: vec![Size(64), Size(8192), Size(1 << 20)],
         policy: Some("fixed:8192".parse().expect("a policy")),
         count: Some(10),

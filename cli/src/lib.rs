@@ -24,6 +24,7 @@ pub mod stats;
 pub mod table;
 pub mod timeline;
 pub mod units;
+pub mod veth;
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -118,6 +118,12 @@ pub struct PerfLine {
     /// The adapter that carried the messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
+    /// The MTU of the veth pair between the two ends; absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub veth: Option<u32>,
+    /// Whether messages were sealed; absent if they crossed no wire.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sealed: Option<bool>,
     /// The pulse policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
@@ -183,6 +189,9 @@ pub struct LimitLine {
     /// Why this machine cannot show this limit; then the figures are absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unavailable: Option<String>,
+    /// The MTU of the veth pair across which it was measured; absent if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub veth: Option<u32>,
     /// Where it was measured.
     pub machine: Machine,
 }
@@ -246,6 +255,8 @@ mod tests {
         let line = PerfLine {
             test: "lat",
             adapter: Some("shm".into()),
+            veth: Some(1500),
+            sealed: Some(true),
             policy: Some("adaptive".into()),
             memory: Some(Memory::Private),
             size: Some(64),
@@ -264,6 +275,8 @@ mod tests {
         let mut contract = vec![
             "test",
             "adapter",
+            "veth",
+            "sealed",
             "policy",
             "memory",
             "size",
@@ -308,6 +321,7 @@ mod tests {
             times: Times::default(),
             bytes_per_s: Some(5e9),
             unavailable: None,
+            veth: None,
             machine: machine(),
         };
         let printed = serde_json::to_string(&limit).expect("serializable");

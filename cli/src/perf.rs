@@ -1,9 +1,9 @@
 //! `perf`: measures messages, and what this machine can do at best, to hold them against.
 //!
-//! A measurement has two ends in two processes. The measuring end ([`measure`], [`sweep`], [`compare`], [`wake`],
-//! [`idle`]) starts the other end ([`peer`] starts [`serve`]), or finds one that was started by hand, and asks it
-//! ([`ask`]) for lanes ([`lane`]) and for jobs on them ([`answer`]). A [`case`] is measured by [`lat`], [`stream`] or
-//! [`fetch`] and held against its [`floor`], which comes from [`limits`].
+//! A measurement has two ends in two processes, and a [`way`] between them. The measuring end ([`measure`], [`sweep`],
+//! [`compare`], [`wake`], [`idle`]) starts the other end ([`peer`] starts [`serve`]), or finds one that was started by
+//! hand, and asks it ([`ask`]) for lanes ([`lane`]) and for jobs on them ([`answer`]). A [`case`] is measured by
+//! [`lat`], [`stream`] or [`fetch`] and held against its [`floor`], which comes from [`limits`].
 
 pub mod answer;
 pub mod ask;
@@ -22,6 +22,7 @@ pub mod serve;
 pub mod stream;
 pub mod sweep;
 pub mod wake;
+pub mod way;
 
 use crate::args::PerfTest;
 use crate::failure::Failure;

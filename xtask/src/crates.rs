@@ -5,9 +5,10 @@ use std::path::Path;
 use crate::sources::{self, Source};
 
 /// Each crate's folder and row.
-const ROWS: [(&str, u32); 9] = [
+const ROWS: [(&str, u32); 10] = [
     ("wire", 1),
     ("engine", 2),
+    ("seal", 2),
     ("segment", 2),
     ("node", 3),
     ("sim", 3),
@@ -18,7 +19,7 @@ const ROWS: [(&str, u32); 9] = [
 ];
 
 /// Crates without unsafe code, as the compiler checks.
-const SAFE: [&str; 6] = ["wire", "engine", "sim", "cutthrough", "cli", "xtask"];
+const SAFE: [&str; 7] = ["wire", "engine", "seal", "sim", "cutthrough", "cli", "xtask"];
 
 /// Crates that run without an operating system.
 const PURE: [&str; 2] = ["wire", "engine"];

@@ -133,11 +133,22 @@ pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     postcard::from_bytes(bytes).ok()
 }
 
-/// The address of a lane of the other end that listens at `address`. It ends in an extension of its own, so that no two
-/// lanes share what lies beside a socket.
+/// The first port that every user may take.
+const FIRST_PORT: u16 = 1024;
+
+/// The address of a lane of the other end that listens at `address`: of a port, one as many ports further; of a name,
+/// one that ends in an extension of its own, so that no two lanes share what lies beside a socket.
 #[must_use]
 pub fn lane_address(address: &str, lane: u32) -> String {
-    format!("{address}-{lane}.lane")
+    let port = address.strip_prefix("udp:").and_then(|address| address.rsplit_once(':'));
+    match port.and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?))) {
+        Some((host, port)) => {
+            // After the last port comes the first one that is for everybody.
+            let further = (u32::from(port.saturating_sub(FIRST_PORT)) + lane) % (65_536 - u32::from(FIRST_PORT));
+            format!("udp:{host}:{}", u32::from(FIRST_PORT) + further)
+        }
+        None => format!("{address}-{lane}.lane"),
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +167,13 @@ mod tests {
         let ask = Ask::Open(setup);
         let bytes = write(&ask).expect("it fits");
         assert_eq!(read(&bytes), Some(ask));
+    }
+
+    #[test]
+    fn lanes_have_addresses_beside_that_of_the_lobby() {
+        assert_eq!(lane_address("shm:bench", 3), "shm:bench-3.lane");
+        assert_eq!(lane_address("udp:10.73.0.2:7400", 3), "udp:10.73.0.2:7403");
+        assert_eq!(lane_address("udp:[::1]:65535", 2), "udp:[::1]:1025");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::ask::{Setup, Shape};
 use super::lane::{Lane, LaneError, on_core};
 use super::peer::Peer;
 use super::{fetch, lat, stream};
-use crate::args::{Adapter, Measure, Memory};
+use crate::args::{Measure, Memory};
 use crate::clock::{Length, Span};
 use crate::failure::Failure;
 use crate::stats::{Quantiles, Samples};
@@ -79,12 +79,7 @@ impl Case {
     /// # Errors
     /// If an option cannot be served.
     pub fn all(test: Test, options: &Measure) -> Result<Vec<Self>, Failure> {
-        if let Some(adapter) = options.adapter.filter(|adapter| *adapter != Adapter::Shm) {
-            return Err(Failure::new(
-                format!("the adapter {} is not built yet", adapter.name()),
-                "use --adapter shm; 'cutthrough info' lists what works here",
-            ));
-        }
+        options.across.adapter(options.peer.as_deref().or(options.listen.as_deref()))?;
         let default: Vec<Size> = test.sizes().iter().copied().map(Size).collect();
         let sizes = if options.size.is_empty() { &default } else { &options.size };
         sizes.iter().map(|&size| Self::one(test, options, size)).collect()
@@ -259,6 +254,7 @@ impl Slice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::{Across, Adapter};
 
     fn cases(test: Test, options: &Measure) -> Vec<Case> {
         Case::all(test, options).expect("good options")
@@ -282,7 +278,8 @@ mod tests {
     fn nothing_cannot_be_measured_and_other_adapters_are_not_built() {
         let nothing = Measure { size: vec![Size(0)], ..Measure::default() };
         assert!(Case::all(Test::Lat, &nothing).is_err());
-        let udp = Measure { adapter: Some(Adapter::Udp), ..Measure::default() };
+        let udp = Across { adapter: Some(Adapter::Udp), ..Across::default() };
+        let udp = Measure { across: udp, ..Measure::default() };
         assert!(Case::all(Test::Lat, &udp).is_err());
     }
 

@@ -4,6 +4,7 @@
 use super::case::{Case, Rig, Test};
 use super::measure::other_end;
 use super::peer::{Peer, cores};
+use super::way::Way;
 use crate::args::{CompareArgs, CompareTest, Measure};
 use crate::failure::Failure;
 use crate::machine::Machine;
@@ -25,7 +26,8 @@ pub fn run(args: &CompareArgs, output: Output) -> Result<(), Failure> {
     let test = test(args.test);
     let pairs = pairs(Case::all(test, &a)?, Case::all(test, &b)?)?;
     let core = cores().first;
-    let mut peer = other_end(&args.common)?;
+    let way = Way::make(&args.common.across, args.common.peer.as_deref())?;
+    let mut peer = other_end(&args.common, &way)?;
     let bar = progress::bar(pairs.len() * ROUNDS as usize);
     let mut table = Table::new(&["size", "A / B", "10 %", "90 %"]);
     for (a, b) in pairs {
@@ -70,11 +72,13 @@ fn test(test: CompareTest) -> Test {
 
 /// Both sides have to have the same other end, or they cannot be measured in turn.
 fn check(args: &CompareArgs, sides: [&Measure; 2]) -> Result<(), Failure> {
-    let apart = sides.iter().any(|side| side.peer != args.common.peer || side.listen.is_some());
+    let common = &args.common;
+    let apart =
+        sides.iter().any(|side| side.peer != common.peer || side.across != common.across || side.listen.is_some());
     if apart {
         return Err(Failure::new(
             "A and B need the same other end",
-            "give --peer outside --a and --b; the other end is 'cutthrough perf serve --listen ADDR'",
+            "give --peer, --adapter, --veth and keys outside --a and --b, and no --listen",
         ));
     }
     Ok(())

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use super::ask::Shape;
 use super::case::{Case, Rig, Test};
-use super::limits::{cacheline_pingpong, memcpy_1core};
+use super::limits::{Wire, cacheline_pingpong, memcpy_1core, udp_gso_oneway, udp_gso_stream, udp_pingpong};
 use super::peer::Peer;
-use crate::args::{Measure, Memory};
+use super::way::Way;
+use crate::args::{Adapter, Measure, Memory};
 use crate::clock::Length;
 use crate::failure::Failure;
 use crate::units::Size;
@@ -14,14 +15,20 @@ use crate::units::Size;
 /// How long each limit is measured.
 const SHORT: Duration = Duration::from_millis(150);
 
+/// Bytes of our own header in a datagram.
+const HEADER: usize = 64;
+
 /// The 64-byte message that others are held against.
 const MESSAGE: Size = Size(64);
 
 /// Limits that hold for all cases of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Floor {
+pub struct Floor<'a> {
     cacheline_ns: Option<f64>,
     message_ns: Option<f64>,
+    /// What messages cross, if they do not stay in the memory of the machine: then the kernel's own datagrams across
+    /// the same wire are the limits.
+    wire: Option<&'a Wire>,
 }
 
 /// A limit, and how far a result is from it.
@@ -35,22 +42,28 @@ pub struct Held {
     pub ratio: f64,
 }
 
-impl Floor {
-    /// Measures what these cases are held against.
+impl<'a> Floor<'a> {
+    /// Measures what these cases are held against, this way.
     ///
     /// # Errors
     /// If the other end goes away. A limit that this machine cannot show is left out.
-    pub fn measure(peer: &mut Peer, core: usize, cases: &[Case]) -> Result<Self, Failure> {
+    pub fn measure(peer: &mut Peer, core: usize, cases: &[Case], way: &'a Way) -> Result<Self, Failure> {
+        if way.adapter != Adapter::Shm {
+            return Ok(Self { cacheline_ns: None, message_ns: None, wire: Some(&way.wire) });
+        }
         let cacheline_ns = cacheline_pingpong(SHORT).ok().map(|line| line.p50_ns);
         let needs_message = cases.iter().any(|case| case.test.is_time() && !case.is_control());
         let message_ns = if needs_message { message(peer, core)? } else { None };
-        Ok(Self { cacheline_ns, message_ns })
+        Ok(Self { cacheline_ns, message_ns, wire: None })
     }
 
     /// Holds the figure of a case against its limit; measures a memory copy of its size if that is part of it. None if
     /// there is no such limit, or this machine cannot show it.
     #[must_use]
     pub fn hold(&self, case: &Case, figure: f64) -> Option<Held> {
+        if let Some(wire) = self.wire {
+            return on_wire(wire, case, figure);
+        }
         let copied = case.shape.memory != Memory::Reference;
         let copy = || memcpy_1core(case.size(), SHORT).ok().map(|copy| copy.p50_ns);
         match case.test {
@@ -65,6 +78,24 @@ impl Floor {
             Test::Fetch if copied => Some(time("2*message_64+memcpy_1core", 2.0 * self.message_ns? + copy()?, figure)),
             Test::Fetch => Some(time("2*message_64", 2.0 * self.message_ns?, figure)),
         }
+    }
+}
+
+/// Holds the figure of a case against the kernel's own UDP, measured now across the same wire: its small datagram, its
+/// long message in trains that are placed at once, and its stream of trains.
+fn on_wire(wire: &Wire, case: &Case, figure: f64) -> Option<Held> {
+    let small = || udp_pingpong(wire, SHORT).ok().map(|datagram| datagram.p50_ns);
+    let long = || udp_gso_oneway(wire, case.size(), HEADER, SHORT).ok().map(|message| message.p50_ns);
+    match case.test {
+        Test::Lat if case.is_control() => Some(time("udp_pingpong", small()?, figure)),
+        Test::Lat => Some(time("udp_gso_oneway_header64", long()?, figure)),
+        Test::Fetch => Some(time("udp_pingpong+udp_gso_oneway_header64", small()? + long()?, figure)),
+        Test::Bw => {
+            let ns = case.size().0 as f64 / udp_gso_stream(wire, SHORT).ok()? * 1e9;
+            Some(rate("udp_gso_stream", ns, figure))
+        }
+        // Many small messages share a datagram, so no datagram is their limit.
+        Test::Rate => None,
     }
 }
 
@@ -97,7 +128,7 @@ mod tests {
         Case::all(test, &options).expect("good options").remove(0)
     }
 
-    const FLOOR: Floor = Floor { cacheline_ns: Some(50.0), message_ns: Some(60.0) };
+    const FLOOR: Floor<'_> = Floor { cacheline_ns: Some(50.0), message_ns: Some(60.0), wire: None };
 
     #[test]
     fn a_message_is_held_against_the_cache_line_and_a_page_against_the_message() {
@@ -117,6 +148,27 @@ mod tests {
             assert!(held.ns > 60.0);
         }
         assert_eq!(FLOOR.hold(&case(Test::Bw, Memory::Private, 4096), 1e6).expect("a limit").limit, "memcpy_1core");
+    }
+
+    #[test]
+    fn what_crosses_a_wire_is_held_against_datagrams_across_it() {
+        let wire = Wire::loopback();
+        let floor = Floor { cacheline_ns: None, message_ns: None, wire: Some(&wire) };
+        if crate::cpu::Pair::apart().is_none() {
+            eprintln!("SKIPPED, one core cannot show these limits");
+            return;
+        }
+        for (test, size, limit) in [
+            (Test::Lat, 64, "udp_pingpong"),
+            (Test::Lat, 8192, "udp_gso_oneway_header64"),
+            (Test::Fetch, 8192, "udp_pingpong+udp_gso_oneway_header64"),
+            (Test::Bw, 8192, "udp_gso_stream"),
+        ] {
+            let held = floor.hold(&case(test, Memory::Private, size), 1e6).expect("a limit");
+            assert_eq!(held.limit, limit);
+            assert!(held.ns > 0.0 && held.ratio > 0.0);
+        }
+        assert_eq!(floor.hold(&case(Test::Rate, Memory::Private, 64), 1e6), None);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::case::{Case, Rig, Test};
 use super::limits::sched_yield_pingpong;
 use super::peer::{Peer, cores};
 use super::serve::cpu_time;
+use super::way::Way;
 use crate::args::{IdleArgs, Measure};
 use crate::clock::Length;
 use crate::cpu::Pair;
@@ -36,6 +37,11 @@ const SHARED: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug, Default, Serialize)]
 struct IdleLine {
     test: &'static str,
+    adapter: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    veth: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sealed: Option<bool>,
     /// How long both ends had nothing to do.
     seconds: f64,
     /// Processor time that this end used meanwhile, asleep in `wait`.
@@ -74,7 +80,9 @@ pub fn run(args: &IdleArgs, output: Output) -> Result<(), Failure> {
     let mut line = IdleLine { test: "idle", seconds: args.seconds, channels: args.channels, ..IdleLine::default() };
     line.machine = Machine::here();
     let bar = progress::bar(4);
-    let mut peer = Peer::start(cores().second)?;
+    let way = Way::make(&args.across, None)?;
+    (line.adapter, line.veth, line.sealed) = (way.adapter.name(), way.veth(), way.sealed());
+    let mut peer = Peer::start(cores().second, &way)?;
     bar.set_message("memory");
     line.endpoint_bytes = memory(&mut peer)?;
     bar.inc(1);
@@ -86,7 +94,7 @@ pub fn run(args: &IdleArgs, output: Output) -> Result<(), Failure> {
     bar.inc(1);
     bar.set_message("one core");
     drop(peer);
-    line.one_core_ns = one_core()?;
+    line.one_core_ns = one_core(&way)?;
     line.one_core_round_trips_per_s = tenths(5e8 / line.one_core_ns);
     if let Ok(limit) = sched_yield_pingpong(SHARED) {
         line.limit = Some("sched_yield_pingpong");
@@ -167,9 +175,9 @@ fn channels(peer: &mut Peer, channels: u32) -> Result<[f64; 3], Failure> {
 }
 
 /// Half a round trip of two ends on one core, the mean, because the scheduler's turns are all that it consists of.
-fn one_core() -> Result<f64, Failure> {
+fn one_core(way: &Way) -> Result<f64, Failure> {
     let core = Pair::together().first;
-    let mut peer = Peer::start(core)?;
+    let mut peer = Peer::start(core, way)?;
     let mut rig = Rig::open(&mut peer, Case { length: Length::of(SHARED), ..case()? })?;
     let slice = rig.measure(&mut peer, core)?;
     rig.close(&mut peer)?;

@@ -7,16 +7,22 @@ mod cacheline;
 mod call;
 mod copy;
 mod socket;
+mod stream;
+mod train;
 mod wake;
+mod wire;
 
 pub use cacheline::{cacheline_pingpong, cacheline_pingpong_64, cacheline_pingpong_128, cacheline_shared};
 pub use call::{clock_read, null_syscall, sched_yield};
 pub use copy::{memcpy_1core, memcpy_2core, memcpy_cross};
-pub use socket::{udp_pingpong, unix_pingpong};
+pub use socket::{tcp_pingpong, udp_pingpong, udp_pingpong_sleeping, unix_pingpong};
+pub use stream::{tcp_oneway, tcp_stream};
+pub use train::{udp_gso_oneway, udp_gso_stream};
 pub use wake::{
     eventfd_wake, eventfd_wake_same_core, futex_wake, futex_wake_rested, futex_wake_same_core, rest,
     sched_yield_pingpong,
 };
+pub use wire::Wire;
 
 use std::fmt;
 use std::io;
@@ -31,9 +37,12 @@ use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output::{LimitLine, Output, Times};
 use crate::progress;
-use crate::stats::{Quantiles, Samples};
+use crate::stats::{Quantiles, Samples, median};
 use crate::table::Table;
 use crate::units::{self, Size};
+
+/// Across a veth pair everything is measured in turn, so often, because what others do on the machine shows there.
+const ROUNDS: u32 = 5;
 
 /// What `perf limits` can measure; named as in its JSON lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -70,8 +79,23 @@ pub enum Limit {
     EventfdWakeSameCore,
     /// Two spinning threads on one core that yield to each other
     SchedYieldPingpong,
-    /// One way of 64 B over the kernel's UDP on loopback, both spinning
+    /// One way of 64 B over the kernel's UDP, both spinning; on loopback, or across what --veth makes
     UdpPingpong,
+    /// The same, both sleeping until a message is there
+    UdpPingpongSleeping,
+    /// One way of 64 B over the kernel's TCP, both spinning
+    TcpPingpong,
+    /// One way of a long message over the kernel's TCP, both spinning
+    TcpOneway,
+    /// Bytes per second of one stream of the kernel's TCP
+    TcpStream,
+    /// One way of a long message over UDP, many datagrams in a call, placed by scatter lists; headers of 32 B
+    UdpGsoOneway,
+    /// The same with headers of 64 B, as the adapter udp has them
+    #[value(name = "udp_gso_oneway_header64")]
+    UdpGsoOnewayHeader64,
+    /// Bytes per second of UDP, many datagrams in a call
+    UdpGsoStream,
     /// One way of 64 B over a Unix socket, both spinning
     UnixPingpong,
     /// The cheapest system call
@@ -89,6 +113,32 @@ pub struct Figure {
     pub times: Option<Quantiles>,
     /// Bytes per second at the median.
     pub bytes_per_s: Option<f64>,
+}
+
+impl Figure {
+    fn rate(bytes_per_s: f64) -> Self {
+        Self { times: None, bytes_per_s: Some(bytes_per_s) }
+    }
+
+    /// What several rounds come to: the median of them, of the shortest times the shortest. None if there are none.
+    fn of(rounds: &[Self]) -> Option<Self> {
+        let times: Vec<Quantiles> = rounds.iter().filter_map(|round| round.times).collect();
+        let middle = |pick: fn(&Quantiles) -> f64| median(&times.iter().map(pick).collect::<Vec<_>>());
+        let quantiles = || {
+            Some(Quantiles {
+                count: times.iter().map(|times| times.count).sum(),
+                min_ns: times.iter().map(|times| times.min_ns).reduce(f64::min)?,
+                p50_ns: middle(|times| times.p50_ns)?,
+                p90_ns: middle(|times| times.p90_ns)?,
+                p99_ns: middle(|times| times.p99_ns)?,
+                p999_ns: middle(|times| times.p999_ns)?,
+                mean_ns: middle(|times| times.mean_ns)?,
+            })
+        };
+        let rates: Vec<f64> = rounds.iter().filter_map(|round| round.bytes_per_s).collect();
+        let figure = Self { times: quantiles(), bytes_per_s: median(&rates) };
+        (!rounds.is_empty()).then_some(figure)
+    }
 }
 
 /// Why this machine cannot show a limit.
@@ -113,10 +163,35 @@ impl From<io::Error> for Unavailable {
 pub type Measured = Result<Quantiles, Unavailable>;
 
 impl Limit {
+    /// What is measured across a veth pair, if nothing else is asked for.
+    const ACROSS: [Self; 8] = [
+        Self::UdpPingpong,
+        Self::UdpPingpongSleeping,
+        Self::TcpPingpong,
+        Self::TcpOneway,
+        Self::TcpStream,
+        Self::UdpGsoOneway,
+        Self::UdpGsoOnewayHeader64,
+        Self::UdpGsoStream,
+    ];
+
     /// Whether it is measured for each size.
     #[must_use]
     pub fn has_size(self) -> bool {
-        matches!(self, Self::Memcpy1core | Self::MemcpyCross | Self::Memcpy2core)
+        !self.sizes().is_empty()
+    }
+
+    /// The sizes for which it is measured if none are given.
+    fn sizes(self) -> &'static [Size] {
+        match self {
+            Self::Memcpy1core | Self::MemcpyCross | Self::Memcpy2core => {
+                &[Size(4 << 10), Size(8 << 10), Size(64 << 10), Size(1 << 20), Size(4 << 20)]
+            }
+            Self::TcpOneway | Self::UdpGsoOneway | Self::UdpGsoOnewayHeader64 => {
+                &[Size(8 << 10), Size(64 << 10), Size(1 << 20)]
+            }
+            _ => &[],
+        }
     }
 
     /// The name on the command line and in JSON lines.
@@ -130,17 +205,22 @@ impl Limit {
     fn fixed_size(self) -> Option<Size> {
         match self {
             Self::CachelinePingpong | Self::CachelineShared => Some(Size(8)),
-            Self::CachelinePingpong64 | Self::UdpPingpong | Self::UnixPingpong => Some(Size(64)),
+            Self::CachelinePingpong64
+            | Self::UdpPingpong
+            | Self::UdpPingpongSleeping
+            | Self::TcpPingpong
+            | Self::UnixPingpong => Some(Size(64)),
             Self::CachelinePingpong128 => Some(Size(128)),
             _ => None,
         }
     }
 
-    /// Measures it for about `duration`; `size` matters only if [`Limit::has_size`].
+    /// Measures it for about `duration`; `size` matters only if [`Limit::has_size`], `wire` only to the kernel's
+    /// network.
     ///
     /// # Errors
     /// If this machine cannot show it.
-    pub fn measure(self, size: Size, duration: Duration) -> Result<Figure, Unavailable> {
+    pub fn measure(self, wire: &Wire, size: Size, duration: Duration) -> Result<Figure, Unavailable> {
         let quantiles = match self {
             Self::CachelinePingpong => cacheline_pingpong(duration),
             Self::CachelineShared => cacheline_shared(duration),
@@ -148,16 +228,21 @@ impl Limit {
             Self::CachelinePingpong128 => cacheline_pingpong_128(duration),
             Self::Memcpy1core => memcpy_1core(size, duration),
             Self::MemcpyCross => memcpy_cross(size, duration),
-            Self::Memcpy2core => {
-                return Ok(Figure { times: None, bytes_per_s: Some(memcpy_2core(size, duration)?) });
-            }
+            Self::Memcpy2core => return memcpy_2core(size, duration).map(Figure::rate),
             Self::FutexWake => futex_wake(duration),
             Self::FutexWakeRested => futex_wake_rested(duration),
             Self::FutexWakeSameCore => futex_wake_same_core(duration),
             Self::EventfdWake => eventfd_wake(duration),
             Self::EventfdWakeSameCore => eventfd_wake_same_core(duration),
             Self::SchedYieldPingpong => sched_yield_pingpong(duration),
-            Self::UdpPingpong => udp_pingpong(duration),
+            Self::UdpPingpong => udp_pingpong(wire, duration),
+            Self::UdpPingpongSleeping => udp_pingpong_sleeping(wire, duration),
+            Self::TcpPingpong => tcp_pingpong(wire, duration),
+            Self::TcpOneway => tcp_oneway(wire, size, duration),
+            Self::TcpStream => return tcp_stream(wire, duration).map(Figure::rate),
+            Self::UdpGsoOneway => udp_gso_oneway(wire, size, 32, duration),
+            Self::UdpGsoOnewayHeader64 => udp_gso_oneway(wire, size, 64, duration),
+            Self::UdpGsoStream => return udp_gso_stream(wire, duration).map(Figure::rate),
             Self::UnixPingpong => unix_pingpong(duration),
             Self::NullSyscall => null_syscall(duration),
             Self::SchedYield => sched_yield(duration),
@@ -206,20 +291,30 @@ fn one_way(sides: io::Result<(io::Result<Samples>, io::Result<()>)>) -> Measured
 /// such and is no error.
 pub fn run(args: &LimitsArgs, output: Output) -> Result<(), Failure> {
     let plan = plan(args)?;
-    let duration = Duration::from_secs_f64(args.seconds);
+    let wire = args.veth.map_or(Ok(Wire::loopback()), Wire::veth)?;
+    let rounds = if args.veth.is_some() { ROUNDS } else { 1 };
+    let duration = Duration::from_secs_f64(args.seconds) / rounds;
     let machine = Machine::here();
-    let bar = progress::bar(plan.len());
+    let bar = progress::bar(plan.len() * rounds as usize);
     let mut table = Table::new(&["limit", "size", "min", "p50", "p99", "bandwidth"]);
     let mut missing = Vec::new();
-    for (limit, size) in plan {
-        bar.set_message(limit.name());
-        let measured = limit.measure(size.unwrap_or(Size(0)), duration);
-        output.line(&line(limit, size, measured.as_ref(), &machine))?;
-        match measured {
-            Ok(figure) => table.row(cells(limit, size, &figure)),
-            Err(why) => missing.push(format!("{}: {why}", limit.name())),
+    let mut measured = vec![Vec::new(); plan.len()];
+    for round in 1..=rounds {
+        for (&(limit, size), results) in plan.iter().zip(&mut measured) {
+            bar.set_message(limit.name());
+            results.push(limit.measure(&wire, size.unwrap_or(Size(0)), duration));
+            bar.inc(1);
+            if round < rounds {
+                continue;
+            }
+            let measured = summed(results);
+            let line = line(limit, size, measured.as_ref(), &machine);
+            output.line(&LimitLine { veth: args.veth, ..line })?;
+            match measured {
+                Ok(figure) => table.row(cells(limit, size, &figure)),
+                Err(why) => missing.push(format!("{}: {why}", limit.name())),
+            }
         }
-        bar.inc(1);
     }
     bar.finish_and_clear();
     output.say(&format!("{machine}\n\n{table}"))?;
@@ -229,18 +324,27 @@ pub fn run(args: &LimitsArgs, output: Output) -> Result<(), Failure> {
     output.say("\nOne way between two threads, or one whole operation. What each is: cutthrough perf limits --help")
 }
 
+/// What the rounds of a limit come to; if none of them showed it, why the last one did not.
+fn summed(rounds: &[Result<Figure, Unavailable>]) -> Result<Figure, Unavailable> {
+    let shown: Vec<Figure> = rounds.iter().filter_map(|round| round.as_ref().ok().copied()).collect();
+    let why = rounds.iter().rev().find_map(|round| round.as_ref().err());
+    Figure::of(&shown).ok_or_else(|| why.cloned().unwrap_or_else(|| Unavailable("it was not measured".into())))
+}
+
 /// What to measure, in order: each limit, and each size of those that have sizes.
 fn plan(args: &LimitsArgs) -> Result<Vec<(Limit, Option<Size>)>, Failure> {
     if args.size.contains(&Size(0)) {
         return Err(Failure::new("a copy of 0 bytes cannot be measured", "give --size of 1 or more"));
     }
     let limits = match args.limits.as_slice() {
+        [] if args.veth.is_some() => Limit::ACROSS.as_slice(),
         [] => Limit::value_variants(),
         some => some,
     };
     let sizes = |&limit: &Limit| -> Vec<(Limit, Option<Size>)> {
         if limit.has_size() {
-            args.size.iter().map(|&size| (limit, Some(size))).collect()
+            let sizes = if args.size.is_empty() { limit.sizes() } else { &args.size };
+            sizes.iter().map(|&size| (limit, Some(size))).collect()
         } else {
             vec![(limit, limit.fixed_size())]
         }
@@ -258,6 +362,7 @@ fn line(limit: Limit, size: Option<Size>, measured: Result<&Figure, &Unavailable
         times: times.as_ref().map(Times::from).unwrap_or_default(),
         bytes_per_s: measured.ok().and_then(|figure| figure.bytes_per_s),
         unavailable: measured.err().map(ToString::to_string),
+        veth: None,
         machine: machine.clone(),
     }
 }
@@ -284,13 +389,13 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(10);
 
     fn args(limits: &[Limit]) -> LimitsArgs {
-        LimitsArgs { limits: limits.to_vec(), size: vec![Size(64), Size(8192)], seconds: 0.01 }
+        LimitsArgs { limits: limits.to_vec(), size: vec![Size(64), Size(8192)], seconds: 0.01, veth: None }
     }
 
     #[test]
     fn every_limit_is_measured_or_says_why_not() {
         for &limit in Limit::value_variants() {
-            match limit.measure(Size(4096), SHORT) {
+            match limit.measure(&Wire::loopback(), Size(4096), SHORT) {
                 Ok(figure) => assert!(figure.times.is_some() || figure.bytes_per_s.is_some(), "{limit:?}"),
                 Err(why) => assert!(!why.to_string().is_empty(), "{limit:?}"),
             }
@@ -309,7 +414,25 @@ mod tests {
     #[test]
     fn all_limits_are_the_default() {
         let all = plan(&args(&[])).expect("good sizes");
-        assert_eq!(all.len(), Limit::value_variants().len() + 3);
+        let with_size = Limit::value_variants().iter().filter(|limit| limit.has_size()).count();
+        assert_eq!(all.len(), Limit::value_variants().len() + with_size);
+        let across = LimitsArgs { veth: Some(1500), size: Vec::new(), ..args(&[]) };
+        assert_eq!(plan(&across).expect("good sizes").len(), 5 + 3 * 3);
+    }
+
+    #[test]
+    fn rounds_come_to_their_median() {
+        let round = |ns| {
+            let mut samples = Samples::new();
+            samples.record(ns);
+            Ok(Figure { times: samples.quantiles(1.0), bytes_per_s: Some(1e9 / ns as f64) })
+        };
+        let lost = || Err(Unavailable("a message was lost".into()));
+        let figure = summed(&[round(30), lost(), round(10), round(20)]).expect("three rounds");
+        let times = figure.times.expect("times");
+        assert_eq!((times.count, times.min_ns, times.p50_ns), (3, 10.0, 20.0));
+        assert_eq!(figure.bytes_per_s, Some(5e7));
+        assert_eq!(summed(&[lost()]), Err(Unavailable("a message was lost".into())));
     }
 
     #[test]

@@ -4,7 +4,8 @@ use super::case::{Case, Rig, Slice, Test};
 use super::floor::{Floor, Held};
 use super::peer::{Peer, cores};
 use super::serve;
-use crate::args::{Measure, ServeArgs};
+use super::way::Way;
+use crate::args::{Adapter, Measure, ServeArgs};
 use crate::clock::Span;
 use crate::failure::Failure;
 use crate::machine::Machine;
@@ -26,36 +27,40 @@ const STREAMS: u32 = 8;
 pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure> {
     let cases = Case::all(test, options)?;
     if let Some(listen) = &options.listen {
-        return serve::run(&ServeArgs { listen: listen.clone(), once: true, core: None }, output);
+        Way::make(&options.across, Some(listen))?;
+        let (key, insecure) = (options.across.key.clone(), options.across.insecure);
+        let args = ServeArgs { listen: listen.clone(), once: true, key, insecure, ..ServeArgs::default() };
+        return serve::run(&args, output);
     }
     let machine = Machine::here();
     let core = cores().first;
-    let mut peer = other_end(options)?;
+    let way = Way::make(&options.across, options.peer.as_deref())?;
+    let mut peer = other_end(options, &way)?;
     let bar = progress::bar(cases.len() + 1);
     bar.set_message("limits");
-    let floor = Floor::measure(&mut peer, core, &cases)?;
+    let floor = Floor::measure(&mut peer, core, &cases, &way)?;
     bar.inc(1);
     let mut table = Table::new(headings(test));
     for case in cases {
         bar.set_message(format!("{} {}", test.name(), case.size()));
         let result = measure(&mut peer, core, &case)?;
         let held = result.figure().and_then(|figure| floor.hold(&result.case, figure));
-        output.line(&line(&result, held.as_ref(), &machine))?;
+        output.line(&way.mark(line(&result, held.as_ref(), &machine)))?;
         table.row(cells(&result, held.as_ref()));
         bar.inc(1);
     }
     bar.finish_and_clear();
-    output.say(&format!("{machine}\n\n{table}\n\n{}", explanation(test)))
+    output.say(&format!("{machine}\n\n{table}\n\n{}", explanation(test, &way)))
 }
 
-/// The other end that the options name, or one of our own on another core.
+/// The other end that the options name, or one of our own on another core, at the end of this way.
 ///
 /// # Errors
 /// If it cannot be reached or started.
-pub fn other_end(options: &Measure) -> Result<Peer, Failure> {
+pub fn other_end(options: &Measure, way: &Way) -> Result<Peer, Failure> {
     match &options.peer {
-        Some(address) => Peer::reach(address),
-        None => Peer::start(cores().second),
+        Some(address) => Peer::reach(address, way),
+        None => Peer::start(cores().second, way),
     }
 }
 
@@ -104,7 +109,6 @@ fn line(result: &Measured, held: Option<&Held>, machine: &Machine) -> PerfLine {
     let tally = result.tally();
     PerfLine {
         test: case.test.name(),
-        adapter: Some("shm".into()),
         policy: Some(case.policy.to_string()),
         memory: (!case.is_control()).then_some(case.shape.memory),
         size: Some(case.size().0),
@@ -119,6 +123,7 @@ fn line(result: &Measured, held: Option<&Held>, machine: &Machine) -> PerfLine {
         limit_ns: held.map(|held| tenths(held.ns)),
         ratio_to_limit: held.map(|held| thousandths(held.ratio)),
         machine: machine.clone(),
+        ..PerfLine::default()
     }
 }
 
@@ -151,7 +156,13 @@ fn cells(result: &Measured, held: Option<&Held>) -> Vec<String> {
 }
 
 /// What the figures are, for people.
-fn explanation(test: Test) -> &'static str {
+fn explanation(test: Test, way: &Way) -> &'static str {
+    if way.adapter != Adapter::Shm {
+        return "Both ends spin; latency is half a round trip, a fetch a whole one. Ratio: over the limit, measured\n\
+                in the same run across the same wire. udp_pingpong: one way of 64 B. udp_gso_oneway_header64: one way\n\
+                of the size, in datagrams that scatter lists place, neither repaired nor sealed. udp_gso_stream: a\n\
+                stream of such datagrams.";
+    }
     match test {
         Test::Lat => {
             "Half a round trip; both ends spin. Ratio: p50 over the limit, measured in the same run.\n\

@@ -1,16 +1,17 @@
 //! The measuring end's side of the other end: starts it, or finds the one that was started by hand; asks it for lanes
 //! and jobs; ends it.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, Event};
+use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint};
 
 use super::ask::{self, Answer, Ask, Job, Setup};
 use super::lane::{Lane, LaneError, PATIENCE, config};
+use super::way::{Seal, Way, own_name};
 use crate::cpu::Pair;
 use crate::failure::Failure;
 
@@ -27,31 +28,35 @@ pub struct Peer {
     lobby: Lane,
     child: Option<Process>,
     address: String,
+    seal: Seal,
 }
 
 impl Peer {
-    /// Starts an other end of our own on a core.
+    /// Starts an other end of our own on a core, at the far end of this way.
     ///
     /// # Errors
     /// If it cannot be started or does not let us in; says what it said.
-    pub fn start(core: usize) -> Result<Self, Failure> {
-        let address = own_address();
-        let mut child = Process::start(&address, core)?;
-        let lobby = connect(&address, |error| match error {
+    pub fn start(core: usize, way: &Way) -> Result<Self, Failure> {
+        let no_address = |error| Failure::new(format!("no address for the other end: {error}"), "try again");
+        let address = way.own_address().map_err(no_address)?;
+        let seal = way.seal.clone();
+        let mut child = Process::start(&address, core, way)?;
+        let lobby = connect(&address, &seal, |error| match error {
             // It has not come so far yet.
             ConnectError::Address(AddressError::Nobody(_)) => child.running(),
             error => Err(unreachable(&error)),
         })?;
-        Ok(Self { lobby, child: Some(child), address })
+        Ok(Self { lobby, child: Some(child), address, seal })
     }
 
-    /// Finds the other end that somebody has started at `address`.
+    /// Finds the other end that somebody has started at `address`, this way.
     ///
     /// # Errors
     /// If there is none.
-    pub fn reach(address: &str) -> Result<Self, Failure> {
-        let lobby = connect(address, |error| Err(unreachable(&error)))?;
-        Ok(Self { lobby, child: None, address: address.to_owned() })
+    pub fn reach(address: &str, way: &Way) -> Result<Self, Failure> {
+        let seal = way.seal.clone();
+        let lobby = connect(address, &seal, |error| Err(unreachable(&error)))?;
+        Ok(Self { lobby, child: None, address: address.to_owned(), seal })
     }
 
     /// Opens a lane with these settings.
@@ -64,7 +69,7 @@ impl Peer {
             Answer::Refused(why) => return Err(LaneError::Refused(why).into()),
             _ => return Err(LaneError::Unexpected.into()),
         };
-        let mut endpoint = open(config(setup)?)?;
+        let mut endpoint = open(self.seal.apply(config(setup)?))?;
         let address = ask::lane_address(&self.address, number);
         let mut channel = None;
         for _ in 0..setup.channels.max(1) {
@@ -127,21 +132,18 @@ impl Drop for Peer {
     }
 }
 
-/// A name that no other process of this machine uses, and this one only once.
-fn own_address() -> String {
-    static STARTED: AtomicU32 = AtomicU32::new(0);
-    let count = STARTED.fetch_add(1, Ordering::Relaxed);
-    format!("shm:perf-{}-{count}", std::process::id())
-}
-
 fn open(config: Config) -> Result<Endpoint, Failure> {
     Endpoint::open(config)
         .map_err(|error| Failure::new(error.to_string(), "use smaller sizes, or free memory and open files"))
 }
 
 /// The lobby of whoever listens at `address`; `again` is asked about each error whether to try once more.
-fn connect(address: &str, mut again: impl FnMut(ConnectError) -> Result<(), Failure>) -> Result<Lane, Failure> {
-    let mut endpoint = open(Config::default())?;
+fn connect(
+    address: &str,
+    seal: &Seal,
+    mut again: impl FnMut(ConnectError) -> Result<(), Failure>,
+) -> Result<Lane, Failure> {
+    let mut endpoint = open(seal.apply(Config::default()))?;
     let begun = Instant::now();
     let channel = loop {
         match endpoint.connect(address, PATIENCE) {
@@ -166,7 +168,7 @@ fn unreachable(error: &ConnectError) -> Failure {
 /// Removes what processes that were killed have left of their names: taking any name does so.
 fn sweep() {
     if let Ok(mut endpoint) = Endpoint::open(Config::default()) {
-        let _ = endpoint.listen(&own_address());
+        let _ = endpoint.listen(&own_name());
     }
 }
 
@@ -175,20 +177,26 @@ fn sweep() {
 struct Process(Child);
 
 impl Process {
-    fn start(address: &str, core: usize) -> Result<Self, Failure> {
+    fn start(address: &str, core: usize, way: &Way) -> Result<Self, Failure> {
         let refuse = |error: std::io::Error| {
             Failure::new(
                 format!("the other end cannot be started: {error}"),
                 "check the limit of processes (ulimit -u)",
             )
         };
-        let child = Command::new(std::env::current_exe().map_err(refuse)?)
+        let (options, key) = way.child();
+        let mut child = Command::new(std::env::current_exe().map_err(refuse)?)
             .args(["perf", "serve", "--once", "--listen", address, "--core", &core.to_string()])
-            .stdin(Stdio::null())
+            .args(options)
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(refuse)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // If it does not read, it has ended, and has said why.
+            let _ = stdin.write_all(key.as_bytes());
+        }
         Ok(Self(child))
     }
 
@@ -240,18 +248,4 @@ impl Drop for Process {
 #[must_use]
 pub fn cores() -> Pair {
     Pair::apart().unwrap_or_else(Pair::together)
-}
-
-/// The channel that the other end has opened to us.
-///
-/// # Errors
-/// If nobody comes in time.
-pub fn let_in(endpoint: &mut Endpoint) -> Result<Channel, LaneError> {
-    loop {
-        match endpoint.wait(Some(PATIENCE)) {
-            Ok(Event::Opened(channel)) => return Ok(channel),
-            Ok(_) => {}
-            Err(_) => return Err(LaneError::Silent),
-        }
-    }
 }

@@ -1,6 +1,6 @@
 //! `perf serve`: the other end of a measurement. Sleeps until it is asked for something.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::answer;
 use super::ask::{self, Answer, Ask, Setup};
 use super::lane::{Lane, LaneError, PATIENCE, config};
-use super::peer::let_in;
+use super::way::{self, Seal};
 use crate::args::ServeArgs;
 use crate::cpu;
 use crate::failure::Failure;
@@ -26,8 +26,14 @@ use crate::output::Output;
 /// How long to look for the next question before going to sleep.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// Time between two looks at whether our parent still lives, until it has come.
+/// Time between two looks at what else happens, while somebody who should come has not come yet.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// Most events of the lobby that are taken at one such look.
+const EVENTS_PER_LOOK: usize = 64;
+
+/// How long such a look lasts if there is nothing.
+const GLANCE: Duration = Duration::from_millis(1);
 
 /// Serves until it is ended by a signal, or, with `--once`, until its first client has gone.
 ///
@@ -37,13 +43,15 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
     if let Some(core) = args.core {
         cpu::pin(core).map_err(|error| Failure::new(format!("core {core}: {error}"), "choose one of this process"))?;
     }
+    if let Some(space) = &args.netns {
+        way::follow(space)?;
+    }
+    let seal = Seal::of_server(args)?;
     let ending = Ending::watch().map_err(|error| Failure::new(format!("signals: {error}"), "try again"))?;
-    let mut lobby = Endpoint::open(Config::default()).map_err(refusal)?;
+    let mut lobby = Endpoint::open(seal.apply(Config::default())).map_err(refusal)?;
     lobby.listen(&args.listen).map_err(refusal)?;
     output.say(&format!("Waiting at {}; measure with 'cutthrough perf lat --peer {0}'", args.listen))?;
-    let mut server =
-        Server { lobby, address: args.listen.clone(), lanes: HashMap::new(), opened: 0, ending, parent: getppid() };
-    server.serve(args.once)
+    Server::new(lobby, args.listen.clone(), seal, ending).serve(args.once)
 }
 
 fn refusal(error: impl std::fmt::Display) -> Failure {
@@ -75,7 +83,10 @@ impl Ending {
 /// The other end, with everything that it holds for its clients.
 struct Server {
     lobby: Endpoint,
+    /// What came in the lobby while a client was let in to its lane.
+    later: VecDeque<Event>,
     address: String,
+    seal: Seal,
     /// Every lane by its number, and the lobby channel of the client that it belongs to.
     lanes: HashMap<u32, (Channel, Lane)>,
     opened: u32,
@@ -84,6 +95,19 @@ struct Server {
 }
 
 impl Server {
+    fn new(lobby: Endpoint, address: String, seal: Seal, ending: Ending) -> Self {
+        Self {
+            lobby,
+            later: VecDeque::new(),
+            address,
+            seal,
+            lanes: HashMap::new(),
+            opened: 0,
+            ending,
+            parent: getppid(),
+        }
+    }
+
     fn serve(&mut self, once: bool) -> Result<(), Failure> {
         // Whoever has started us comes at once, or has died meanwhile.
         let mut until = once.then(|| Instant::now() + PATIENCE);
@@ -109,7 +133,7 @@ impl Server {
             if self.ending.is_asked() || until.is_some_and(|until| Instant::now() >= until || self.is_orphan()) {
                 return None;
             }
-            if let Ok(event) = self.lobby.wait(Some(SPIN)) {
+            if let Some(event) = self.later.pop_front().or_else(|| self.lobby.wait(Some(SPIN)).ok()) {
                 return Some(event);
             }
             if self.lobby.arm() {
@@ -166,17 +190,47 @@ impl Server {
     fn open(&mut self, client: Channel, setup: &Setup) -> Result<(), Failure> {
         self.opened += 1;
         let number = self.opened;
-        let mut endpoint = Endpoint::open(config(setup)?).map_err(refusal)?;
+        let mut endpoint = Endpoint::open(self.seal.apply(config(setup)?)).map_err(refusal)?;
         endpoint.listen(&ask::lane_address(&self.address, number)).map_err(refusal)?;
         self.say(client, &Answer::Opened(number))?;
-        let mut channel = let_in(&mut endpoint)?;
+        let mut channel = self.let_in(client, &mut endpoint)?;
         for _ in 1..setup.channels {
-            channel = let_in(&mut endpoint)?;
+            channel = self.let_in(client, &mut endpoint)?;
         }
         let mut lane = Lane::new(endpoint, channel, number, setup, Arc::clone(&self.ending.asked))?;
         lane.answer(&Answer::Ready)?;
         self.lanes.insert(number, (client, lane));
         Ok(())
+    }
+
+    /// The channel that a client opens to its lane. The lobby still lets others in meanwhile, and hears of this
+    /// client's end there.
+    fn let_in(&mut self, client: Channel, lane: &mut Endpoint) -> Result<Channel, LaneError> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match lane.wait(Some(LOOK)) {
+                Ok(Event::Opened(channel)) => return Ok(channel),
+                Ok(_) => {}
+                Err(_) => self.look_aside(),
+            }
+            if self.ending.is_asked() {
+                return Err(LaneError::Interrupted);
+            }
+            let is_end = |event: &Event| matches!(event, Event::Closed(channel, _) if *channel == client);
+            if Instant::now() >= until || self.later.iter().any(is_end) {
+                return Err(LaneError::Silent);
+            }
+        }
+    }
+
+    /// Takes what has come in the lobby, to be heeded later.
+    fn look_aside(&mut self) {
+        for _ in 0..EVENTS_PER_LOOK {
+            match self.lobby.wait(Some(GLANCE)) {
+                Ok(event) => self.later.push_back(event),
+                Err(_) => return,
+            }
+        }
     }
 }
 
@@ -186,4 +240,61 @@ pub fn cpu_time() -> u64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let part = |part: i64| u64::try_from(part).unwrap_or_default();
     part(time.tv_sec) * 1_000_000_000 + part(time.tv_nsec)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// Ends a server when it is dropped, also by a test that fails.
+    struct End {
+        asked: Arc<AtomicBool>,
+        rope: UnixStream,
+    }
+
+    impl Drop for End {
+        fn drop(&mut self) {
+            self.asked.store(true, Ordering::Relaxed);
+            let _ = self.rope.write_all(b"x");
+        }
+    }
+
+    /// Asks and goes before it is let in: those that come after it must not wait for what it will never do.
+    #[test]
+    fn a_client_that_goes_before_it_is_let_in_holds_up_nobody() {
+        let folder = std::env::temp_dir().join(format!("cutthrough-serve-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let address = format!("shm:{}", folder.join("lobby.sock").display());
+        let asked = Arc::new(AtomicBool::new(false));
+        let (bell, rope) = UnixStream::pair().unwrap();
+        let ending = Ending { asked: Arc::clone(&asked), bell };
+        let mut lobby = Endpoint::open(Config::default()).unwrap();
+        lobby.listen(&address).unwrap();
+        let mut server = Server::new(lobby, address.clone(), Seal::None, ending);
+        std::thread::scope(|scope| {
+            scope.spawn(move || server.serve(false));
+            let _end = End { asked, rope };
+            let say = |ask: &Ask| {
+                let mut client = Endpoint::open(Config::default()).unwrap();
+                let channel = client.connect(&address, PATIENCE / 2).unwrap();
+                client.send(channel, &ask::write(ask).unwrap()).unwrap();
+                client
+            };
+            let setup = Setup {
+                policy: "adaptive".into(),
+                staging_bytes: 1 << 16,
+                memory_bytes: 1 << 20,
+                landing: None,
+                channels: 1,
+            };
+            let gone = say(&Ask::Open(setup));
+            let mut next = say(&Ask::CpuTime);
+            drop(gone);
+            let heard = next.wait(Some(PATIENCE / 2));
+            assert!(matches!(heard, Ok(Event::Message(_))), "{heard:?}");
+        });
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

@@ -7,6 +7,7 @@ use cutthrough::Policy;
 use super::case::{Case, Rig, Test};
 use super::measure::other_end;
 use super::peer::{Peer, cores};
+use super::way::Way;
 use crate::args::{Measure, Memory};
 use crate::clock::Length;
 use crate::failure::Failure;
@@ -38,7 +39,8 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
     let machine = Machine::here();
     let core = cores().first;
     let cases = Case::all(Test::Lat, &options)?;
-    let mut peer = other_end(&options)?;
+    let way = Way::make(&options.across, options.peer.as_deref())?;
+    let mut peer = other_end(&options, &way)?;
     let bar = progress::bar(cases.len() * ROUNDS as usize);
     let mut regrets = Table::new(&["size", "latency", "best fixed", "bandwidth", "best fixed"]);
     let mut figures = Table::new(&["policy", "size", "p50", "bandwidth"]);
@@ -46,7 +48,7 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
         bar.set_message(case.size().to_string());
         let swept = sweep(&mut peer, core, &case, || bar.inc(1))?;
         for one in &swept {
-            output.line(&one.line(&machine))?;
+            output.line(&way.mark(one.line(&machine)))?;
             figures.row(one.cells());
         }
         if let Some((line, [by_latency, by_bandwidth])) = regret(&swept) {
@@ -130,7 +132,6 @@ impl Swept {
         let rate = median(&self.msgs_per_s);
         PerfLine {
             test: "sweep",
-            adapter: Some("shm".into()),
             policy: Some(self.policy.to_string()),
             size: Some(self.size.0),
             times: Times { p50_ns: median(&self.latency_ns).map(tenths), ..Times::default() },

@@ -7,6 +7,7 @@ use super::case::{Case, Test};
 use super::lane::{Lane, LaneError, on_core};
 use super::limits::{futex_wake, futex_wake_rested, rest};
 use super::peer::{Peer, cores};
+use super::way::Way;
 use crate::args::{Measure, WakeArgs};
 use crate::failure::Failure;
 use crate::machine::Machine;
@@ -35,8 +36,9 @@ struct Limits {
 /// If the other end cannot be started or goes away, or the output cannot be written.
 pub fn run(args: &WakeArgs, output: Output) -> Result<(), Failure> {
     let core = cores().first;
-    let mut peer = Peer::start(cores().second)?;
-    let cases = Case::all(Test::Lat, &Measure::default())?;
+    let cases = Case::all(Test::Lat, &Measure { across: args.across.clone(), ..Measure::default() })?;
+    let way = Way::make(&args.across, None)?;
+    let mut peer = Peer::start(cores().second, &way)?;
     let setup = cases.first().map(Case::setup).ok_or(LaneError::Unexpected)?;
     let mut lane = peer.lane(&setup)?;
     let (mut samples, mut limits) = (Samples::new(), Limits::default());
@@ -52,7 +54,7 @@ pub fn run(args: &WakeArgs, output: Output) -> Result<(), Failure> {
         bar.inc(1);
     }
     bar.finish_and_clear();
-    samples.quantiles(1.0).map_or(Ok(()), |times| print(&times, &limits, output))
+    samples.quantiles(1.0).map_or(Ok(()), |times| print(&times, &limits, &way, output))
 }
 
 /// Wakes the other end so often, each time after a rest. Both ends read the same clock, so each way is a sample.
@@ -70,16 +72,15 @@ fn wake_all(lane: &mut Lane, count: u64, samples: &mut Samples) -> Result<(), La
 }
 
 /// A line for each limit that it is held against, or one without if this machine cannot show any.
-fn print(times: &Quantiles, limits: &Limits, output: Output) -> Result<(), Failure> {
+fn print(times: &Quantiles, limits: &Limits, way: &Way, output: Output) -> Result<(), Failure> {
     let machine = Machine::here();
-    let line = PerfLine {
+    let line = way.mark(PerfLine {
         test: "wake",
-        adapter: Some("shm".into()),
         count: Some(times.count),
         times: Times::from(times),
         machine: machine.clone(),
         ..PerfLine::default()
-    };
+    });
     let mut table = Table::new(&["", "p50", "p99", "min", "ratio"]);
     table.row(vec![
         "message to a sleeper".into(),

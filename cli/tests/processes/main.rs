@@ -4,3 +4,4 @@ mod ends;
 mod folder;
 mod perf;
 mod stat;
+mod veth;

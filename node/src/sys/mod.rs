@@ -1,5 +1,6 @@
-//! The one place of this crate where unsafe code may be.
+//! The one place of this crate where unsafe code may be. Public for the programs of this project alone.
 #![allow(unsafe_code, reason = "see each block")]
 
+pub mod datagram;
 #[cfg(feature = "tokio")]
 pub mod readable;

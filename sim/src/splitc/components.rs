@@ -40,8 +40,8 @@ pub(crate) fn join(parents: &mut [usize], [a, b]: [usize; 2]) {
 }
 
 /// Each node joins what is within its strip. Then, until no label changes anywhere, it fetches the labels beyond its
-/// borders, a short message each, and takes over the lesser ones. Returns each node's steps, and what they come to: each
-/// point's label, the least number of a point of its component.
+/// borders, a short message each, and takes over the lesser ones. Returns each node's steps, and what they come to:
+/// each point's label, the least number of a point of its component.
 pub(crate) fn components(sizes: &Sizes, nodes: usize) -> (Vec<Vec<Step>>, Vec<usize>) {
     let side = sizes.mesh;
     let home = |point: usize| owner(point / side, side, nodes);

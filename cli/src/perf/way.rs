@@ -1,0 +1,277 @@
+//! The way between the two ends of a measurement: which adapter carries the messages, what lies between, and whether
+//! they are sealed. It is made before anything is opened, and goes with the measuring process, however that ends.
+
+use std::fmt;
+use std::io;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cutthrough::Config;
+
+use super::limits::Wire;
+use crate::args::{Across, Adapter, ServeArgs};
+use crate::failure::Failure;
+use crate::output::PerfLine;
+
+/// What lies between the two ends.
+#[derive(Debug)]
+pub struct Way {
+    /// The adapter that carries the messages.
+    pub adapter: Adapter,
+    /// Loopback or a veth pair.
+    pub wire: Wire,
+    /// How messages are sealed.
+    pub seal: Seal,
+}
+
+impl Way {
+    /// Makes it, as the options say. If that is a veth pair, the calling thread goes to its near end, and whatever it
+    /// opens or starts from then on. `address` is that of an other end that somebody else starts.
+    ///
+    /// # Errors
+    /// If an option cannot be served, or a privilege or feature is missing for a veth pair.
+    pub fn make(across: &Across, address: Option<&str>) -> Result<Self, Failure> {
+        let adapter = across.adapter(address)?;
+        let seal = Seal::of(across, adapter, address.is_some())?;
+        if across.veth.is_some() && address.is_some() {
+            return Err(Failure::new(
+                "--veth has its own other end",
+                "leave --peer and --listen away, or --veth if the other end runs on another machine",
+            ));
+        }
+        let wire = across.veth.map_or(Ok(Wire::loopback()), Wire::veth)?;
+        if let Some(pair) = wire.pair() {
+            pair.near.enter().map_err(|error| Failure::new(format!("its namespace: {error}"), "run it as root"))?;
+        }
+        Ok(Self { adapter, wire, seal })
+    }
+
+    /// An address where nobody listens, for an other end of our own at the far end.
+    ///
+    /// # Errors
+    /// If the kernel has no port.
+    pub fn own_address(&self) -> io::Result<String> {
+        if self.adapter == Adapter::Shm {
+            return Ok(own_name());
+        }
+        let free = self.wire.far(|at| UdpSocket::bind((at, 0))?.local_addr())?;
+        Ok(format!("udp:{free}"))
+    }
+
+    /// The options by which an other end of our own goes to the far end and learns the key there, and what it has to
+    /// read from its standard input.
+    #[must_use]
+    pub fn child(&self) -> (Vec<String>, &str) {
+        let space = self.wire.pair().map(|pair| ["--netns".to_owned(), pair.far.path().display().to_string()]);
+        let mut options: Vec<String> = space.into_iter().flatten().collect();
+        let key = match &self.seal {
+            Seal::None => "",
+            Seal::Plain => {
+                options.push("--insecure".into());
+                ""
+            }
+            Seal::Keys(secret) => {
+                options.push("--key-from-stdin".into());
+                &secret.0
+            }
+        };
+        (options, key)
+    }
+
+    /// A line that says which way was measured.
+    #[must_use]
+    pub fn mark(&self, line: PerfLine) -> PerfLine {
+        PerfLine { adapter: Some(self.adapter.name()), veth: self.veth(), sealed: self.sealed(), ..line }
+    }
+
+    /// The MTU of the veth pair, if there is one.
+    #[must_use]
+    pub fn veth(&self) -> Option<u32> {
+        self.wire.pair().map(|pair| pair.mtu)
+    }
+
+    /// Whether messages are sealed, where they cross a wire.
+    #[must_use]
+    pub fn sealed(&self) -> Option<bool> {
+        match self.seal {
+            Seal::None => None,
+            Seal::Plain => Some(false),
+            Seal::Keys(_) => Some(true),
+        }
+    }
+}
+
+/// A name of shared memory that no other process of this machine uses, and this one only once.
+#[must_use]
+pub fn own_name() -> String {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let count = STARTED.fetch_add(1, Ordering::Relaxed);
+    format!("shm:perf-{}-{count}", std::process::id())
+}
+
+/// How messages are sealed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Seal {
+    /// Not at all: they do not leave the machine's memory.
+    None,
+    /// Not at all, and that was asked for.
+    Plain,
+    /// With these keys.
+    Keys(Secret),
+}
+
+/// The text of a key file.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Secret {
+    /// A random key that two ends share.
+    fn random() -> io::Result<Self> {
+        let mut key = [0; 32];
+        // The kernel gives as many as this at once.
+        rustix::rand::getrandom(&mut key[..], rustix::rand::GetRandomFlags::empty())?;
+        let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self(format!("psk:{digits}\n")))
+    }
+
+    fn load(path: &Path) -> Result<Self, Failure> {
+        let name = path.display();
+        std::fs::read_to_string(path)
+            .map(Self)
+            .map_err(|error| Failure::new(format!("{name}: {error}"), "give a key file that this user can read"))
+    }
+}
+
+impl Seal {
+    /// What the options of a measuring end ask for. `theirs` is whether somebody else starts the other end.
+    fn of(across: &Across, adapter: Adapter, theirs: bool) -> Result<Self, Failure> {
+        match (adapter, &across.key) {
+            (Adapter::Shm, None) if !across.seal && !across.insecure => Ok(Self::None),
+            (Adapter::Shm, _) => Err(unsealable()),
+            (_, Some(path)) => Secret::load(path).map(Self::Keys),
+            _ if across.seal && theirs => {
+                Err(Failure::new("--seal makes a key that the other end cannot know", "give both ends --key FILE"))
+            }
+            _ if across.seal => Secret::random()
+                .map(Self::Keys)
+                .map_err(|error| Failure::new(format!("no random key: {error}"), "give --key FILE")),
+            // Both ends are ours, and the line says that it was plain.
+            _ if across.insecure || !theirs => Ok(Self::Plain),
+            _ => Err(unsealed()),
+        }
+    }
+
+    /// What the options of an other end ask for.
+    ///
+    /// # Errors
+    /// If a wire is used without saying how, or a key cannot be read.
+    pub fn of_server(args: &ServeArgs) -> Result<Self, Failure> {
+        let wired = scheme(&args.listen) == Some(Adapter::Udp);
+        match &args.key {
+            Some(_) if !wired => Err(unsealable()),
+            Some(path) => Secret::load(path).map(Self::Keys),
+            None if args.key_from_stdin => io::read_to_string(io::stdin())
+                .map(|text| Self::Keys(Secret(text)))
+                .map_err(|error| Failure::new(format!("no key on standard input: {error}"), "give --key FILE")),
+            None if !wired => Ok(Self::None),
+            None if args.insecure => Ok(Self::Plain),
+            None => Err(unsealed()),
+        }
+    }
+
+    /// The settings of an endpoint that seals so. Shared memory, the only adapter now, has nothing to seal.
+    #[must_use]
+    pub fn apply(&self, config: Config) -> Config {
+        config
+    }
+}
+
+fn unsealable() -> Failure {
+    Failure::new("shared memory is not sealed", "leave --seal, --key and --insecure away, or use --adapter udp")
+}
+
+fn unsealed() -> Failure {
+    Failure::new(
+        "messages on a wire have to be sealed",
+        "give both ends --key FILE, or --insecure if anybody may read and forge them",
+    )
+}
+
+/// The adapter that an address names.
+#[must_use]
+pub fn scheme(address: &str) -> Option<Adapter> {
+    match address.split_once(':')?.0 {
+        "shm" => Some(Adapter::Shm),
+        "udp" => Some(Adapter::Udp),
+        _ => None,
+    }
+}
+
+/// The namespace that [`Way::child`] names, for a process that has just been started: goes there, and sees to it that
+/// this process ends with the one that has started it.
+///
+/// # Errors
+/// If that one has ended already, or this process may not go there.
+pub fn follow(space: &Path) -> Result<(), Failure> {
+    use rustix::process::{Signal, set_parent_process_death_signal};
+    let refuse = |error: io::Error| Failure::new(format!("{}: {error}", space.display()), "see that its process runs");
+    set_parent_process_death_signal(Some(Signal::TERM)).map_err(|error| refuse(error.into()))?;
+    // Opened after that: where this is found, the other one still runs, and its end will be heard of.
+    crate::veth::Space::at(space).and_then(|space| space.enter()).map_err(refuse)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn udp(across: Across) -> Across {
+        Across { adapter: Some(Adapter::Udp), ..across }
+    }
+
+    fn seal(across: &Across, theirs: bool) -> Result<Seal, String> {
+        let adapter = across.adapter.unwrap_or(Adapter::Shm);
+        Seal::of(across, adapter, theirs).map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn plain_text_between_machines_has_to_be_asked_for() {
+        let sealed = Across { seal: true, ..Across::default() };
+        let insecure = Across { insecure: true, ..Across::default() };
+        assert_eq!(seal(&Across::default(), false), Ok(Seal::None));
+        assert!(seal(&sealed, false).is_err() && seal(&insecure, false).is_err());
+        assert_eq!(seal(&udp(Across::default()), false), Ok(Seal::Plain));
+        assert!(seal(&udp(Across::default()), true).is_err_and(|why| why.contains("--insecure")));
+        assert_eq!(seal(&udp(insecure), true), Ok(Seal::Plain));
+        assert!(seal(&udp(sealed), true).is_err_and(|why| why.contains("--key")));
+    }
+
+    #[test]
+    fn a_random_key_is_another_one_each_time_and_is_never_shown() {
+        let sealed = udp(Across { seal: true, ..Across::default() });
+        let (Ok(Seal::Keys(a)), Ok(Seal::Keys(b))) = (seal(&sealed, false), seal(&sealed, false)) else {
+            panic!("no key");
+        };
+        assert_ne!(a, b);
+        assert_eq!((a.0.len(), format!("{a:?}")), ("psk:".len() + 64 + 1, "Secret".into()));
+        let way = Way { adapter: Adapter::Udp, wire: Wire::loopback(), seal: Seal::Keys(a.clone()) };
+        assert_eq!(way.child(), (vec!["--key-from-stdin".into()], a.0.as_str()));
+        assert_eq!((way.sealed(), way.veth()), (Some(true), None));
+    }
+
+    #[test]
+    fn an_other_end_of_our_own_has_an_address_of_its_own() {
+        let way = |adapter| Way { adapter, wire: Wire::loopback(), seal: Seal::Plain };
+        let shm = way(Adapter::Shm);
+        assert_ne!(shm.own_address().expect("a name"), shm.own_address().expect("a name"));
+        let udp = way(Adapter::Udp).own_address().expect("a port");
+        assert!(udp.starts_with("udp:127.0.0.1:") && !udp.ends_with(":0"), "{udp}");
+        assert_eq!((scheme(&udp), scheme("shm:x"), scheme("x")), (Some(Adapter::Udp), Some(Adapter::Shm), None));
+    }
+}

@@ -1,0 +1,66 @@
+//! What is measured across a veth pair: lines as the contract says. No figure is judged here.
+
+use super::pair;
+use crate::folder::Folder;
+
+#[test]
+fn limits_across_a_veth_pair_say_so() {
+    if pair(1500).is_none() {
+        return;
+    }
+    let folder = Folder::new("veth-limits");
+    for mtu in [1280, 1500, 9000, 65_535] {
+        let lines = folder.lines(&["perf", "limits", "--veth", &mtu.to_string(), "--seconds", "0.1"]);
+        let of = |limit: &str| lines.iter().filter(|line| line["limit"] == limit).collect::<Vec<_>>();
+        assert_eq!(lines.len(), 14, "{lines:?}");
+        for limit in ["udp_pingpong", "udp_pingpong_sleeping", "tcp_pingpong"] {
+            assert!(of(limit).iter().all(|line| line["p50_ns"].is_number() && line["size"] == 64), "{lines:?}");
+        }
+        for limit in ["tcp_oneway", "udp_gso_oneway", "udp_gso_oneway_header64"] {
+            let sizes: Vec<_> = of(limit).iter().filter_map(|line| line["size"].as_u64()).collect();
+            assert_eq!(sizes, [8 << 10, 64 << 10, 1 << 20]);
+            assert!(of(limit).iter().all(|line| line["p50_ns"].is_number()), "{lines:?}");
+        }
+        for limit in ["tcp_stream", "udp_gso_stream"] {
+            assert!(of(limit).iter().all(|line| line["bytes_per_s"].is_number()), "{lines:?}");
+        }
+        assert!(lines.iter().all(|line| line["test"] == "limits" && line["veth"] == mtu), "{lines:?}");
+    }
+}
+
+#[test]
+fn the_same_limits_can_be_asked_for_on_loopback() {
+    let folder = Folder::new("loopback-limits");
+    let limits = ["tcp_oneway", "udp_gso_oneway", "udp_gso_stream", "udp_pingpong_sleeping"];
+    let options = ["--size", "1,3000,100001", "--seconds", "0.05"];
+    let lines = folder.lines(&[&["perf", "limits"], &limits[..], &options].concat());
+    assert_eq!(lines.len(), 3 + 3 + 2);
+    let measured = |line: &serde_json::Value| line["p50_ns"].is_number() || line["bytes_per_s"].is_number();
+    // A machine with one core cannot show them, and says so.
+    assert!(lines.iter().all(|line| measured(line) || line["unavailable"].is_string()), "{lines:?}");
+    assert!(lines.iter().all(|line| line["veth"].is_null()), "{lines:?}");
+}
+
+#[test]
+fn both_ends_of_a_measurement_are_apart() {
+    if pair(1500).is_none() {
+        return;
+    }
+    let folder = Folder::new("veth-ends");
+    let across = ["--adapter", "shm", "--veth", "1500"];
+    let few = ["--size", "64,4KiB", "--count", "20"];
+    for test in ["lat", "bw", "rate", "fetch", "sweep"] {
+        let lines = folder.lines(&[&["perf", test], &across[..], &few].concat());
+        let perf = || lines.iter().filter(|line| line["test"] == test);
+        assert!(perf().count() > 0 && perf().all(|line| line["veth"] == 1500 && line["adapter"] == "shm"), "{lines:?}");
+        assert!(perf().all(|line| line["sealed"].is_null()), "{lines:?}");
+    }
+    for words in [&["perf", "wake", "--count", "10"][..], &["perf", "idle", "--seconds", "0.1", "--channels", "10"]] {
+        let lines = folder.lines(&[words, &across].concat());
+        assert_eq!((&lines[0]["veth"], &lines[0]["adapter"]), (&1500.into(), &"shm".into()));
+    }
+    let sides = ["--a", "--policy adaptive", "--b", "--policy store-and-forward", "--size", "64"];
+    let compared = folder.lines(&[&["perf", "compare", "lat"], &across[..], &sides, &["--seconds", "0.05"]].concat());
+    assert!(compared[0]["ratio_p50"].is_number());
+    folder.wait_until_empty();
+}

@@ -1,0 +1,21 @@
+//! Two namespaces and a wire between them: what crosses it, what is said where they cannot be made, and that nothing of
+//! them is left.
+
+mod left;
+mod measured;
+mod refused;
+mod space;
+
+use cutthrough_cli::veth::{Missing, Pair};
+
+/// A pair, or none, and the reason where the test's output goes.
+fn pair(mtu: u32) -> Option<Pair> {
+    match Pair::make(mtu) {
+        Ok(pair) => Some(pair),
+        Err(missing @ Missing::Mtu(_)) => panic!("{missing}"),
+        Err(missing) => {
+            eprintln!("SKIPPED, no veth pair: {missing}");
+            None
+        }
+    }
+}

@@ -1,0 +1,491 @@
+//! UDP with many segments in one call, gathered from and scattered to memory of the caller.
+//!
+//! A train is what one call sends or receives: segments of equal size, each of which is a datagram on the wire; only
+//! the last may be shorter. `UDP_SEGMENT` cuts a train on its way out and `UDP_GRO` joins it again (udp(7)); on a path
+//! inside one machine it travels uncut. The scatter lists decide where its bytes lie on both sides, so that headers go
+//! aside and payloads land where they belong.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::{size_of, zeroed};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use libc::{c_int, c_void, socklen_t};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// Most bytes of a train: an IPv4 datagram of the greatest length, without the headers of IP and UDP.
+pub const TRAIN_BYTES: usize = 65_535 - 28;
+
+/// Most parts of a scatter list in one call (`UIO_MAXIOV` of Linux).
+pub const PARTS: usize = 1024;
+
+/// Bytes of buffer that are asked for in each direction. The kernel takes memory only for what is under way.
+const BUFFER_BYTES: usize = 32 << 20;
+
+/// What the kernel calls a bound UDP socket: it never blocks and never fragments, and it takes whole trains.
+#[derive(Debug)]
+pub struct Datagrams {
+    fd: OwnedFd,
+}
+
+/// What one call has received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes that arrived in this train, including those for which there was no room.
+    pub bytes: usize,
+    /// Bytes of each segment but the last, which may be shorter; as much as `bytes` if there is only one. Never 0
+    /// unless `bytes` is.
+    pub segment: u16,
+    /// Who has sent it.
+    pub from: SocketAddr,
+    /// Whether the end of it is lost, because it did not fit into the scatter list.
+    pub truncated: bool,
+}
+
+impl Datagrams {
+    /// Binds to `address`; port 0 is any free port. IPv4 or IPv6, as the address is; never both.
+    ///
+    /// It asks for the largest buffers that it may have, and for datagrams that are never fragmented, whatever the path
+    /// is believed to carry (`IP_PMTUDISC_PROBE`, so that the caller finds out by RFC 8899).
+    ///
+    /// # Errors
+    /// As the kernel says: the address is in use, or not of this machine, or `UDP_GRO` is unknown (before Linux 5.0).
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let fd = open(address)?;
+        set(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1)?;
+        match address {
+            SocketAddr::V4(_) => set(fd.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?,
+            SocketAddr::V6(_) => {
+                sockopt::set_ipv6_v6only(&fd, true)?;
+                set(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
+            }
+        }
+        // Only who may administer the network gets more than the machine's usual limit.
+        sockopt::set_socket_recv_buffer_size_force(&fd, BUFFER_BYTES)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&fd, BUFFER_BYTES))?;
+        set(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, saturating(BUFFER_BYTES))
+            .or_else(|_| set(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, saturating(BUFFER_BYTES)))?;
+        rustix::net::bind(&fd, &address)?;
+        Ok(Self { fd })
+    }
+
+    /// The address that it is bound to, with the port that it was given.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn local(&self) -> io::Result<SocketAddr> {
+        let address = rustix::net::getsockname(&self.fd)?;
+        Ok(SocketAddr::try_from(address)?)
+    }
+
+    /// Bytes that the kernel keeps for this receiver at most, counted with all that it needs around them; what comes
+    /// while they are taken is lost. 0 if the kernel does not say.
+    #[must_use]
+    pub fn receive_bytes(&self) -> usize {
+        sockopt::socket_recv_buffer_size(&self.fd).unwrap_or_default()
+    }
+
+    /// Joins it to one peer: only that one is heard from then on, and whatever is sent without an address goes there.
+    ///
+    /// # Errors
+    /// As the kernel says: no way leads there, or the peer's address is of the other family.
+    pub fn connect(&self, to: SocketAddr) -> io::Result<()> {
+        Ok(rustix::net::connect(&self.fd, &to)?)
+    }
+
+    /// The longest IP datagram, in bytes with its headers, that the way to `to` is believed to carry now.
+    ///
+    /// # Errors
+    /// As the kernel says: no way leads there.
+    pub fn route_mtu(to: SocketAddr) -> io::Result<u32> {
+        let fd = open(to)?;
+        rustix::net::connect(&fd, &to)?;
+        let bytes = match to {
+            SocketAddr::V4(_) => get(fd.as_fd(), libc::IPPROTO_IP, libc::IP_MTU)?,
+            SocketAddr::V6(_) => get(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MTU)?,
+        };
+        Ok(u32::try_from(bytes).unwrap_or_default())
+    }
+
+    /// Sends `parts`, one after the other, in one call that never waits: as one datagram, or cut every `segment` bytes
+    /// if that is given. Goes to `to`, or to whom it is joined to.
+    ///
+    /// Returns the bytes that went: all of them.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] if there is no room now. [`Errno::MSGSIZE`] if a datagram is longer than the way out carries,
+    /// or there are more than [`TRAIN_BYTES`] or [`PARTS`]. [`Errno::INVAL`] if there are more segments than the kernel
+    /// takes (64 before Linux 6.9, then 128), or, on older kernels, if one is longer than the way out carries.
+    /// [`Errno::CONNREFUSED`] if the one that it is joined to did not listen earlier; this was not sent then. Others as
+    /// the kernel says.
+    pub fn send(&self, to: Option<SocketAddr>, parts: &[IoSlice<'_>], segment: Option<u16>) -> Result<usize, Errno> {
+        let mut name = to.map(Name::from);
+        let mut control = Control::default();
+        let mut message = empty();
+        if let Some(name) = &mut name {
+            message.msg_namelen = name.bytes();
+            message.msg_name = (&raw mut *name).cast();
+        }
+        // The kernel only reads what this list names; the type knows lists for both ways alone.
+        message.msg_iov = parts.as_ptr().cast::<libc::iovec>().cast_mut();
+        message.msg_iovlen = parts.len();
+        if let Some(segment) = segment {
+            control.put(&mut message, segment);
+        }
+        // SAFETY: `message` names the address, the list and the control message, with their true lengths; all of them
+        // are alive and nobody writes them until the call returns. An `IoSlice` is an `iovec`, as its documentation
+        // promises.
+        let sent = unsafe { libc::sendmsg(self.fd.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) };
+        usize::try_from(sent).map_err(|_| last_error())
+    }
+
+    /// Receives one train into `parts`, one after the other, in one call that never waits.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] if nothing is there. [`Errno::CONNREFUSED`] if the one that it is joined to did not listen
+    /// earlier. Others as the kernel says.
+    #[inline]
+    pub fn receive(&self, parts: &mut [IoSliceMut<'_>]) -> Result<Received, Errno> {
+        const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        let mut name = Name::default();
+        let mut control = Control::default();
+        let mut message = empty();
+        message.msg_name = (&raw mut name).cast();
+        message.msg_namelen = length_of::<Name>();
+        message.msg_iov = parts.as_mut_ptr().cast();
+        message.msg_iovlen = parts.len();
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = size_of::<Control>();
+        // SAFETY: `message` names the address, the list and the room for control messages, with their true lengths;
+        // all of them are alive and borrowed by nobody else until the call returns. An `IoSliceMut` is an `iovec`, as
+        // its documentation promises, and names memory that is borrowed for writing.
+        let received = unsafe { libc::recvmsg(self.fd.as_raw_fd(), &raw mut message, FLAGS) };
+        let bytes = usize::try_from(received).map_err(|_| last_error())?;
+        let whole = u16::try_from(bytes).unwrap_or(u16::MAX);
+        Ok(Received {
+            bytes,
+            segment: Control::segment(&message).unwrap_or(whole).min(whole),
+            from: name.address().ok_or(Errno::AFNOSUPPORT)?,
+            truncated: message.msg_flags & libc::MSG_TRUNC != 0,
+        })
+    }
+}
+
+impl AsFd for Datagrams {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A fresh file descriptor for addresses like this one.
+fn open(like: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if like.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(family, SocketType::DGRAM, flags, None)?)
+}
+
+/// Sets an option whose value is a C `int`.
+fn set(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
+    let length = length_of::<c_int>();
+    // SAFETY: the value is alive during the call, and its length is right.
+    let done = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast::<c_void>(), length) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Reads an option whose value is a C `int`.
+fn get(fd: BorrowedFd<'_>, level: c_int, option: c_int) -> io::Result<c_int> {
+    let mut value: c_int = 0;
+    let mut length = length_of::<c_int>();
+    let room = (&raw mut value).cast::<c_void>();
+    // SAFETY: the room for the value is alive during the call, and its length is right; so is that of the length.
+    let done = unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, room, &raw mut length) };
+    if done == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "nothing here has more than a few bytes")]
+const fn length_of<T>() -> socklen_t {
+    size_of::<T>() as socklen_t
+}
+
+fn saturating(bytes: usize) -> c_int {
+    c_int::try_from(bytes).unwrap_or(c_int::MAX)
+}
+
+#[cold]
+fn last_error() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// A message that names nothing yet.
+fn empty() -> libc::msghdr {
+    // SAFETY: all fields are numbers or pointers that may be null; zero is a value of each.
+    unsafe { zeroed() }
+}
+
+/// An address as the kernel writes it; both kinds begin with the family, by which they are told apart.
+#[repr(C)]
+union Name {
+    family: libc::sa_family_t,
+    v4: libc::sockaddr_in,
+    v6: libc::sockaddr_in6,
+}
+
+const V4: libc::sa_family_t = family_of(libc::AF_INET);
+const V6: libc::sa_family_t = family_of(libc::AF_INET6);
+
+#[expect(clippy::cast_possible_truncation, reason = "the kernel keeps these two small numbers in two types")]
+const fn family_of(family: c_int) -> libc::sa_family_t {
+    family as libc::sa_family_t
+}
+
+impl Default for Name {
+    fn default() -> Self {
+        // SAFETY: every field of every kind is a number or an array of numbers; zero is a value of each.
+        unsafe { zeroed() }
+    }
+}
+
+impl From<SocketAddr> for Name {
+    fn from(address: SocketAddr) -> Self {
+        let mut name = Self::default();
+        match address {
+            SocketAddr::V4(address) => {
+                name.v4 = libc::sockaddr_in {
+                    sin_family: V4,
+                    sin_port: address.port().to_be(),
+                    sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(address.ip().octets()) },
+                    sin_zero: [0; 8],
+                };
+            }
+            SocketAddr::V6(address) => {
+                name.v6 = libc::sockaddr_in6 {
+                    sin6_family: V6,
+                    sin6_port: address.port().to_be(),
+                    sin6_flowinfo: address.flowinfo(),
+                    sin6_addr: libc::in6_addr { s6_addr: address.ip().octets() },
+                    sin6_scope_id: address.scope_id(),
+                };
+            }
+        }
+        name
+    }
+}
+
+impl Name {
+    fn family(&self) -> libc::sa_family_t {
+        // SAFETY: all bytes of a name are written when it is made, and any of them are a number.
+        unsafe { self.family }
+    }
+
+    /// Bytes that the kernel has to read.
+    fn bytes(&self) -> socklen_t {
+        if self.family() == V4 { length_of::<libc::sockaddr_in>() } else { length_of::<libc::sockaddr_in6>() }
+    }
+
+    /// The address; none if it is of no kind that is known here.
+    fn address(&self) -> Option<SocketAddr> {
+        match self.family() {
+            V4 => {
+                // SAFETY: as in `family`: all bytes are written, and any of them are numbers.
+                let v4 = unsafe { self.v4 };
+                let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+                Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
+            }
+            V6 => {
+                // SAFETY: as in `family`: all bytes are written, and any of them are numbers.
+                let v6 = unsafe { self.v6 };
+                let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
+                Some(SocketAddrV6::new(ip, u16::from_be(v6.sin6_port), v6.sin6_flowinfo, v6.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Room for the control message that says how long segments are, aligned as its head asks.
+#[derive(Default)]
+#[repr(C, align(8))]
+struct Control([u64; 6]);
+
+impl Control {
+    /// Asks for segments of so many bytes in `message`.
+    fn put(&mut self, message: &mut libc::msghdr, segment: u16) {
+        const BYTES: socklen_t = length_of::<u16>();
+        message.msg_control = (&raw mut self.0).cast();
+        // SAFETY: this only computes lengths.
+        let (space, length) = unsafe { (libc::CMSG_SPACE(BYTES), libc::CMSG_LEN(BYTES)) };
+        message.msg_controllen = space as usize;
+        // SAFETY: `message` names this room, which has more than `space` bytes and is aligned for a head; the first
+        // head is at its beginning and its data lie inside of those bytes.
+        unsafe {
+            let mut head = NonNull::new_unchecked(libc::CMSG_FIRSTHDR(message));
+            head.as_mut().cmsg_level = libc::SOL_UDP;
+            head.as_mut().cmsg_type = libc::UDP_SEGMENT;
+            head.as_mut().cmsg_len = length as usize;
+            libc::CMSG_DATA(head.as_ptr()).cast::<u16>().write_unaligned(segment);
+        }
+    }
+
+    /// Bytes of each segment, where the kernel says that it has joined some.
+    fn segment(message: &libc::msghdr) -> Option<u16> {
+        // SAFETY: `message` names a room whose first `msg_controllen` bytes the kernel has filled with control
+        // messages; the steps below stay inside of them by the lengths that the kernel wrote.
+        unsafe {
+            let mut head = libc::CMSG_FIRSTHDR(message);
+            while let Some(at) = head.as_ref() {
+                if at.cmsg_level == libc::SOL_UDP && at.cmsg_type == libc::UDP_GRO {
+                    let value = libc::CMSG_DATA(head).cast::<c_int>().read_unaligned();
+                    return u16::try_from(value).ok().filter(|bytes| *bytes > 0);
+                }
+                head = libc::CMSG_NXTHDR(message, head);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn pair(at: &str) -> (Datagrams, Datagrams) {
+        let bind = || Datagrams::bind(at.parse().unwrap()).unwrap();
+        (bind(), bind())
+    }
+
+    /// Waits for what has been sent; loopback delivers at once, but on a busy machine not to a busy core.
+    fn receive(at: &Datagrams, parts: &mut [IoSliceMut<'_>]) -> Received {
+        let begun = Instant::now();
+        loop {
+            match at.receive(parts) {
+                Err(Errno::AGAIN) => assert!(begun.elapsed() < Duration::from_secs(10), "nothing came"),
+                other => return other.unwrap(),
+            }
+        }
+    }
+
+    fn low_byte(number: usize) -> u8 {
+        number.to_le_bytes()[0]
+    }
+
+    const FAMILIES: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
+
+    #[test]
+    fn a_datagram_comes_as_it_went_and_says_from_whom() {
+        for at in FAMILIES {
+            let (a, b) = pair(at);
+            let to = Some(b.local().unwrap());
+            assert_eq!(b.receive(&mut []), Err(Errno::AGAIN));
+            for bytes in [1, 64, 1400, 9000, 65_000] {
+                let sent: Vec<u8> = (0..bytes).map(low_byte).collect();
+                assert_eq!(a.send(to, &[IoSlice::new(&sent[..1]), IoSlice::new(&sent[1..])], None), Ok(sent.len()));
+                let mut room = vec![0; TRAIN_BYTES];
+                let received = receive(&b, &mut [IoSliceMut::new(&mut room)]);
+                let segment = u16::try_from(bytes).unwrap();
+                let from = a.local().unwrap();
+                assert_eq!(received, Received { bytes: sent.len(), segment, from, truncated: false });
+                assert!(room[..sent.len()] == sent);
+            }
+        }
+    }
+
+    /// Headers of a train go aside and its slices land at their places, whatever the lengths are.
+    #[test]
+    fn a_train_is_placed_by_the_scatter_list() {
+        const HEADER: usize = 32;
+        for at in FAMILIES {
+            let (a, b) = pair(at);
+            let to = Some(b.local().unwrap());
+            for (payload_bytes, slice) in [(8192, 1440), (65_000 - 46 * HEADER, 1440), (8192, 8192), (10, 3), (1, 1)] {
+                let payload: Vec<u8> = (0..payload_bytes).map(|at| low_byte(at * 7 / 8)).collect();
+                let headers: Vec<[u8; HEADER]> =
+                    (0..payload_bytes.div_ceil(slice)).map(|number| [low_byte(number + 1); HEADER]).collect();
+                let parts: Vec<IoSlice<'_>> = headers
+                    .iter()
+                    .zip(payload.chunks(slice))
+                    .flat_map(|(header, slice)| [IoSlice::new(header), IoSlice::new(slice)])
+                    .collect();
+                let segment = u16::try_from(HEADER + slice).unwrap();
+                let bytes = payload_bytes + headers.len() * HEADER;
+                assert_eq!(a.send(to, &parts, Some(segment)), Ok(bytes));
+
+                let mut aside = vec![[0; HEADER]; headers.len()];
+                let mut landed = vec![0; payload_bytes];
+                let mut places: Vec<IoSliceMut<'_>> = aside
+                    .iter_mut()
+                    .zip(landed.chunks_mut(slice))
+                    .flat_map(|(header, slice)| [IoSliceMut::new(header), IoSliceMut::new(slice)])
+                    .collect();
+                let received = receive(&b, &mut places);
+                assert_eq!((received.bytes, received.truncated), (bytes, false));
+                let whole = u16::try_from(bytes).unwrap();
+                assert_eq!(received.segment, if headers.len() == 1 { whole } else { segment });
+                assert!(aside == headers && landed == payload, "{payload_bytes} by {slice}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said() {
+        let (a, b) = pair(FAMILIES[0]);
+        a.send(Some(b.local().unwrap()), &[IoSlice::new(&[7; 100])], Some(40)).unwrap();
+        let mut room = [0; 50];
+        let received = receive(&b, &mut [IoSliceMut::new(&mut room)]);
+        assert_eq!((received.bytes, received.segment, received.truncated), (100, 40, true));
+        assert_eq!(room, [7; 50]);
+        assert_eq!(a.send(Some(b.local().unwrap()), &[IoSlice::new(&vec![0; TRAIN_BYTES + 1])], None), {
+            Err(Errno::MSGSIZE)
+        });
+    }
+
+    #[test]
+    fn one_that_is_joined_hears_only_its_peer() {
+        for at in FAMILIES {
+            let (a, b) = pair(at);
+            let stranger = Datagrams::bind(at.parse().unwrap()).unwrap();
+            a.connect(b.local().unwrap()).unwrap();
+            b.connect(a.local().unwrap()).unwrap();
+            stranger.send(Some(b.local().unwrap()), &[IoSlice::new(b"who")], None).unwrap();
+            assert_eq!(a.send(None, &[IoSlice::new(b"me")], None), Ok(2));
+            let mut room = [0; 10];
+            let received = receive(&b, &mut [IoSliceMut::new(&mut room)]);
+            assert_eq!((received.bytes, received.from), (2, a.local().unwrap()));
+            assert_eq!(b.receive(&mut [IoSliceMut::new(&mut room)]), Err(Errno::AGAIN));
+        }
+    }
+
+    #[test]
+    fn a_peer_that_is_not_there_is_refused_only_where_it_was_joined() {
+        let (a, b) = pair(FAMILIES[0]);
+        let to = b.local().unwrap();
+        drop(b);
+        assert_eq!(a.send(Some(to), &[IoSlice::new(b"x")], None), Ok(1));
+        assert_eq!(a.receive(&mut []), Err(Errno::AGAIN));
+        a.connect(to).unwrap();
+        a.send(None, &[IoSlice::new(b"x")], None).unwrap();
+        let begun = Instant::now();
+        while a.receive(&mut []) != Err(Errno::CONNREFUSED) {
+            assert!(begun.elapsed() < Duration::from_secs(10));
+        }
+    }
+
+    #[test]
+    fn the_way_to_this_machine_is_known() {
+        let loopback = Datagrams::route_mtu("127.0.0.1:9".parse().unwrap()).unwrap();
+        assert!(loopback >= 1280);
+        assert!(Datagrams::route_mtu("[::1]:9".parse().unwrap()).unwrap() >= 1280);
+        assert!(Datagrams::route_mtu("[::1]:0".parse().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn it_has_room_for_a_few_trains_and_refuses_a_taken_port() {
+        let (a, _) = pair(FAMILIES[0]);
+        assert!(a.receive_bytes() >= 2 * TRAIN_BYTES, "{}", a.receive_bytes());
+        let error = Datagrams::bind(a.local().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+}

@@ -1,0 +1,6 @@
+//! Sessions: the handshake that makes them, the frames that they seal and open.
+
+mod frames;
+mod handshake;
+mod known;
+mod sides;
