@@ -1,0 +1,200 @@
+//! How long a round trip takes: RFC 6298 and RFC 9002, section 5, on the scale of machines in one room.
+
+use crate::time::Instant;
+
+/// Round trip that is assumed before the first is measured. Neighbours need some 10 us, and a busy machine answers
+/// within a millisecond. The RFC's 333 ms would make the loss of a first frame take longer than most exchanges, and to
+/// repeat a few first frames too early on a long way costs nothing but those: each time-out doubles.
+const INITIAL: u64 = 1_000_000;
+
+/// Least time, in ns, by which later frames must be ahead before an older one is lost: two readings of a clock.
+const GRANULARITY: u64 = 1_000;
+
+/// Bounds of the probe time-out in ns.
+const PROBE_MIN: u64 = 20_000;
+const PROBE_MAX: u64 = 200_000_000;
+
+/// Longest time, in ns, that is believed to be a round trip.
+const ROUND_MAX: u64 = 60_000_000_000;
+
+/// Half of the time, in ns, over which the least round trip is kept: a route may get longer.
+const LEAST_HALF: u64 = 5_000_000_000;
+
+/// The round trip to one other side. Times are in ns.
+#[derive(Debug, Clone)]
+pub struct Rtt {
+    smoothed: u64,
+    variation: u64,
+    latest: u64,
+    /// How long acknowledgements are usually held.
+    held: u64,
+    /// Least round trip since `since`, and of the 5 s before.
+    least: u64,
+    least_before: u64,
+    since: Instant,
+    sampled: bool,
+}
+
+impl Default for Rtt {
+    fn default() -> Self {
+        Self {
+            smoothed: INITIAL,
+            variation: INITIAL / 2,
+            latest: INITIAL,
+            held: 0,
+            least: u64::MAX,
+            least_before: u64::MAX,
+            since: Instant::default(),
+            sampled: false,
+        }
+    }
+}
+
+impl Rtt {
+    /// A frame was acknowledged `round_ns` after it left. The other side says that it had it for `held_ns` before it
+    /// acknowledged. That is believed only as far as the rest is no less than the least round trip: so no claim makes
+    /// the round trip shorter than it was ever seen to be.
+    pub fn sample(&mut self, now: Instant, round_ns: u64, held_ns: u64) {
+        let round = round_ns.clamp(1, ROUND_MAX);
+        self.keep_least(now, round);
+        let held = held_ns.min(round - self.least().min(round));
+        let round = round - held;
+        self.latest = round;
+        if !self.sampled {
+            self.sampled = true;
+            (self.smoothed, self.variation, self.held) = (round, round / 2, held);
+            return;
+        }
+        self.variation = (3 * self.variation + self.smoothed.abs_diff(round)) / 4;
+        self.smoothed = (7 * self.smoothed + round) / 8;
+        self.held = if held > self.held { u64::midpoint(held, self.held) } else { (7 * self.held + held) / 8 };
+    }
+
+    fn keep_least(&mut self, now: Instant, round: u64) {
+        let age = now.saturating_since(self.since);
+        if age >= LEAST_HALF {
+            self.least_before = if age < 2 * LEAST_HALF { self.least } else { u64::MAX };
+            self.least = round;
+            self.since = now;
+        }
+        self.least = self.least.min(round);
+    }
+
+    /// The smoothed round trip, less the time that acknowledgements were held.
+    #[must_use]
+    pub const fn smoothed(&self) -> u64 {
+        self.smoothed
+    }
+
+    /// The smoothed distance of samples from [`Rtt::smoothed`].
+    #[must_use]
+    pub const fn variation(&self) -> u64 {
+        self.variation
+    }
+
+    /// The least round trip of the last 5 to 10 s in which there were samples, with whatever time acknowledgements were
+    /// held; what is assumed, if there was none yet.
+    #[must_use]
+    pub fn least(&self) -> u64 {
+        if self.sampled || self.least != u64::MAX { self.least.min(self.least_before) } else { INITIAL }
+    }
+
+    /// How old a frame must be to be lost when a later one is acknowledged: 9/8 of a round trip (RFC 9002, section
+    /// 6.1.2).
+    #[must_use]
+    pub fn loss_delay(&self) -> u64 {
+        let round = self.smoothed.max(self.latest);
+        round + (round / 8).max(GRANULARITY)
+    }
+
+    /// How long after the last frame the other side must have spoken, when `backoff` such times have passed in vain.
+    ///
+    /// RFC 9002, section 6.2.1, but never less than two round trips: one that varies little would else leave no room
+    /// for the first that does. In place of the longest time that an acknowledgement may be held stands the time that
+    /// they usually are: it follows a longer one half way at once, and forgets it slowly.
+    #[must_use]
+    pub fn probe_timeout(&self, backoff: u32) -> u64 {
+        let once = (2 * self.smoothed).max(self.smoothed + 4 * self.variation) + self.held;
+        once.saturating_mul(1_u64 << backoff.min(32)).clamp(PROBE_MIN, PROBE_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn at(nanos: u64) -> Instant {
+        Instant::from_nanos(nanos)
+    }
+
+    /// A round trip of `round` ns, sampled `count` times, 100 us apart, none of it held.
+    fn steady(round: u64, count: u64) -> Rtt {
+        let mut rtt = Rtt::default();
+        (0..count).for_each(|turn| rtt.sample(at(turn * 100_000), round, 0));
+        rtt
+    }
+
+    #[test]
+    fn a_steady_round_trip_is_learnt() {
+        let rtt = steady(30_000, 50);
+        assert_eq!((rtt.smoothed(), rtt.least()), (30_000, 30_000));
+        assert!(rtt.variation() < 100);
+        assert_eq!(rtt.loss_delay(), 33_750);
+        assert_eq!(rtt.probe_timeout(0), 60_000);
+        assert_eq!(rtt.probe_timeout(3), 480_000);
+    }
+
+    #[test]
+    fn the_first_sample_replaces_what_was_assumed() {
+        assert_eq!((Rtt::default().smoothed(), Rtt::default().least()), (INITIAL, INITIAL));
+        let rtt = steady(20_000, 1);
+        assert_eq!((rtt.smoothed(), rtt.variation(), rtt.least()), (20_000, 10_000, 20_000));
+    }
+
+    #[test]
+    fn an_acknowledgement_that_is_held_is_no_longer_way() {
+        let mut rtt = steady(30_000, 50);
+        for turn in 0..50 {
+            rtt.sample(at(5_000_000 + turn * 100_000), 130_000, 100_000);
+        }
+        assert_eq!(rtt.smoothed(), 30_000);
+        let wait = rtt.probe_timeout(0);
+        assert!((140_000..=160_000).contains(&wait), "{wait} ns: longer than round trip and holding together");
+    }
+
+    #[test]
+    fn more_than_could_have_been_held_is_not_believed() {
+        let mut rtt = steady(30_000, 50);
+        rtt.sample(at(5_000_000), 40_000, u64::MAX);
+        assert_eq!(rtt.smoothed(), 30_000);
+        assert_eq!(rtt.least(), 30_000);
+    }
+
+    #[test]
+    fn a_longer_way_is_believed_after_ten_seconds() {
+        let mut rtt = steady(30_000, 50);
+        let mut now = 0;
+        while now < 11 * SECOND {
+            now += SECOND / 10;
+            rtt.sample(at(now), 70_000, 0);
+            if now < 5 * SECOND {
+                assert_eq!(rtt.least(), 30_000);
+            }
+        }
+        assert_eq!(rtt.least(), 70_000);
+    }
+
+    #[test]
+    fn time_outs_have_bounds_whatever_is_measured() {
+        let mut rtt = steady(1, 50);
+        assert_eq!(rtt.probe_timeout(0), PROBE_MIN);
+        assert!(rtt.loss_delay() > GRANULARITY);
+        rtt.sample(at(u64::MAX), u64::MAX, 0);
+        rtt.sample(at(0), u64::MAX, u64::MAX);
+        rtt.sample(at(7), 0, u64::MAX);
+        assert_eq!(rtt.probe_timeout(u32::MAX), PROBE_MAX);
+        assert_eq!(steady(u64::MAX, 3).probe_timeout(0), PROBE_MAX);
+    }
+}

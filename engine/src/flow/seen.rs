@@ -1,0 +1,203 @@
+//! Which frame numbers have arrived: what the receiver acknowledges, and what it refuses as a replay.
+//!
+//! Numbers come in order but for the gaps that losses leave, so what is kept is one number, below which all is settled,
+//! and the ranges that arrived above it (RFC 9000, section 13.2.3). As long as nothing is lost there are none.
+
+use alloc::collections::VecDeque;
+
+/// Ranges that are kept above the first gap. With more, the lowest is forgotten.
+const RANGES_MAX: usize = 256;
+
+/// Ranges for which room is kept when none is left.
+const RANGES_KEPT: usize = 8;
+
+/// How far a number may be ahead of the largest that arrived. Far more than any window holds.
+const AHEAD_MAX: u64 = 1 << 20;
+
+/// The numbers that have arrived on a channel, and the window against replays (as that of RFC 4303, section 3.4.3).
+///
+/// Nothing is allocated until there is a gap.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// All numbers below have arrived, or their sender does not wait for them any more.
+    below: u64,
+    /// No number below this is taken any more; at least `below`.
+    floor: u64,
+    /// `[first, end)` of what arrived at or above `floor`, rising, with a gap before each.
+    ranges: VecDeque<(u64, u64)>,
+}
+
+impl Seen {
+    /// Whether `number` can be taken: it has not arrived before, is not so old that nobody knows whether it has, and is
+    /// less than 2^20 ahead of what could come next.
+    #[must_use]
+    pub fn is_new(&self, number: u64) -> bool {
+        let next = self.next();
+        if number >= next {
+            return number - next < AHEAD_MAX && number < u64::MAX;
+        }
+        number >= self.floor && self.ranges.get(self.after(number).wrapping_sub(1)).is_none_or(|last| last.1 <= number)
+    }
+
+    /// Takes `number`. False if it is not new: see [`Seen::is_new`].
+    ///
+    /// Only for numbers of frames that are known to be genuine. If more than 256 ranges would have to be kept, the
+    /// lowest is forgotten: no number below its end is taken any more, and none of them is acknowledged any more. The
+    /// sender sends what was in those frames again, so whatever takes the contents must know them when they come twice.
+    pub fn insert(&mut self, number: u64) -> bool {
+        if !self.is_new(number) {
+            return false;
+        }
+        if number == self.below {
+            self.below += 1;
+            self.settle();
+            return true;
+        }
+        let place = self.after(number);
+        let joins_last = place > 0 && self.ranges[place - 1].1 == number;
+        let joins_next = self.ranges.get(place).is_some_and(|next| next.0 == number + 1);
+        match (joins_last, joins_next) {
+            (true, true) => {
+                self.ranges[place - 1].1 = self.ranges[place].1;
+                self.ranges.remove(place);
+            }
+            (true, false) => self.ranges[place - 1].1 = number + 1,
+            (false, true) => self.ranges[place].0 = number,
+            (false, false) => {
+                self.ranges.insert(place, (number, number + 1));
+                self.bound();
+            }
+        }
+        true
+    }
+
+    /// Closes the gaps below `number`: the sender says that it waits for no acknowledgement of a lower one. Numbers
+    /// below it are refused from now on.
+    ///
+    /// At most one past the largest number that arrived is believed. That costs the honest nothing: the frame which
+    /// says it has a larger number.
+    pub fn forget_below(&mut self, number: u64) {
+        let number = number.min(self.next());
+        if number <= self.below {
+            return;
+        }
+        self.below = number;
+        while self.ranges.front().is_some_and(|first| first.1 <= number) {
+            self.ranges.pop_front();
+        }
+        self.settle();
+    }
+
+    /// All numbers below this have arrived, or their sender has said that it does not wait for them.
+    #[must_use]
+    pub const fn below(&self) -> u64 {
+        self.below
+    }
+
+    /// The largest number that arrived, if one has.
+    #[must_use]
+    pub fn largest(&self) -> Option<u64> {
+        self.next().checked_sub(1)
+    }
+
+    /// What every header carries.
+    #[must_use]
+    pub fn ack(&self) -> Ack {
+        let start = self.below.saturating_add(1);
+        let within = |number: u64| number.saturating_sub(start).min(64);
+        let bits = self
+            .ranges
+            .iter()
+            .take_while(|range| range.0 <= self.below.saturating_add(64))
+            .map(|&(first, end)| low_bits(within(end)) & !low_bits(within(first)))
+            .fold(0, |all, bits| all | bits);
+        Ack { below: self.below, bits }
+    }
+
+    /// The ranges `[first, end)` that arrived above [`Seen::below`], newest first, at most `most` of them: for an
+    /// acknowledgement of more than [`Seen::ack`] can say.
+    pub fn ranges(&self, most: usize) -> impl Iterator<Item = (u64, u64)> {
+        self.ranges.iter().rev().take(most).copied()
+    }
+
+    /// One past the largest number that arrived; 0 if none has.
+    fn next(&self) -> u64 {
+        self.ranges.back().map_or(self.below, |last| last.1)
+    }
+
+    /// How many ranges begin at or below `number`. Almost always it is all of them.
+    fn after(&self, number: u64) -> usize {
+        match self.ranges.back() {
+            Some(last) if last.0 > number => self.ranges.partition_point(|range| range.0 <= number),
+            _ => self.ranges.len(),
+        }
+    }
+
+    /// Takes the range that begins at or below `below` into it, and lets go of memory that is not needed.
+    fn settle(&mut self) {
+        if let Some(&(first, end)) = self.ranges.front()
+            && first <= self.below
+        {
+            self.below = end;
+            self.ranges.pop_front();
+        }
+        self.floor = self.floor.max(self.below);
+        if self.ranges.is_empty() && self.ranges.capacity() > RANGES_KEPT {
+            self.ranges = VecDeque::new();
+        }
+    }
+
+    fn bound(&mut self) {
+        if self.ranges.len() > RANGES_MAX
+            && let Some((_, end)) = self.ranges.pop_front()
+        {
+            self.floor = end;
+        }
+    }
+}
+
+/// The `count` lowest bits, of 64 at most.
+const fn low_bits(count: u64) -> u64 {
+    if count >= 64 { u64::MAX } else { (1 << count) - 1 }
+}
+
+/// What a header says of the numbers that have arrived at its sender.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ack {
+    /// All numbers below this have arrived, or are no longer waited for. This number has not.
+    pub below: u64,
+    /// Bit `i`: the number `below + 1 + i` has arrived.
+    pub bits: u64,
+}
+
+impl Ack {
+    /// The acknowledgement that a header brings, of which the wire carries only the low 32 bits of `below`.
+    /// `next_number` is the number that the reader will send next.
+    ///
+    /// None if it speaks of a number that was never sent, or of one more than 2^31 ago.
+    #[must_use]
+    pub fn from_wire(below_low: u32, bits: u64, next_number: u64) -> Option<Self> {
+        let near = (next_number & !u64::from(u32::MAX)) | u64::from(below_low);
+        let below = if near <= next_number { near } else { near.checked_sub(1 << 32)? };
+        let ack = Self { below, bits };
+        (next_number - below <= 1 << 31 && ack.end() <= next_number).then_some(ack)
+    }
+
+    /// Whether `number` is one of those above `below` that have arrived.
+    #[must_use]
+    pub const fn has_bit(self, number: u64) -> bool {
+        match number.checked_sub(self.below) {
+            None | Some(0) => false,
+            Some(ahead) => ahead <= 64 && self.bits >> (ahead - 1) & 1 == 1,
+        }
+    }
+
+    /// One past the largest number that it acknowledges; 0 if it acknowledges none.
+    #[must_use]
+    pub const fn end(self) -> u64 {
+        match self.bits {
+            0 => self.below,
+            bits => self.below.saturating_add(65 - bits.leading_zeros() as u64),
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Frames in flight: which are acknowledged, and which are lost.
+//!
+//! The rules are those of RFC 9002, section 6. A frame is lost when one that was sent three numbers later is
+//! acknowledged, or when any later one is and the frame is older than [`Rtt::loss_delay`]. When nothing comes back for
+//! [`Rtt::probe_timeout`] after the last frame left, the oldest are sent again to make the other side speak; unlike the
+//! RFC's probes these are taken as lost, because at the end of a transfer they nearly always are, and because a caller
+//! then has one way only to send something again.
+
+use alloc::collections::VecDeque;
+
+use super::rtt::Rtt;
+use super::seen::Ack;
+use crate::time::Instant;
+
+/// A frame is lost if one with a number greater by this is acknowledged (RFC 9002, section 6.1.1).
+const LATER: u64 = 3;
+
+/// Frames that a probe sends again (RFC 9002, section 6.2.4).
+const PROBES: usize = 2;
+
+/// Frames for which room is kept when none is in flight.
+const KEPT: usize = 32;
+
+/// Lost numbers that are remembered, to know when giving them up was wrong.
+const GIVEN_UP_MAX: usize = 32;
+
+/// What an acknowledgement has settled.
+#[derive(Default, Clone, Copy, Debug)]
+pub struct Acked {
+    /// Frames newly acknowledged.
+    pub frames: u32,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Number and time of sending of the largest of them: what gives a sample of the round trip.
+    pub newest: Option<(u64, Instant)>,
+}
+
+impl Acked {
+    fn add(&mut self, number: u64, sent: Instant, bytes: u32) {
+        self.frames += 1;
+        self.bytes += u64::from(bytes);
+        self.newest = Some((number, sent));
+    }
+}
+
+/// A frame. Without contents it is settled already, and only keeps its place.
+#[derive(Debug)]
+struct Entry<T> {
+    number: u64,
+    sent: Instant,
+    bytes: u32,
+    content: Option<T>,
+}
+
+/// A number that was given up.
+#[derive(Debug, Clone, Copy)]
+struct GivenUp {
+    number: u64,
+    /// The next number at that time: only frames from here on tell the receiver to forget `number`.
+    next: u64,
+}
+
+/// The frames that a side has sent on a channel and that are not settled. `T` is what a frame carried.
+///
+/// Each content that is pushed comes out once: acknowledged, lost, or drained. A frame that is acknowledged after it
+/// was given up as lost changes nothing but [`Sent::spurious`]. An idle channel keeps room for a few frames at most.
+///
+/// Numbers in acknowledgements must be of frames that were sent: [`Ack::from_wire`] sees to it, for ranges it is the
+/// caller who does, and who keeps the ranges of one frame apart from each other. A lie costs only the channel on which
+/// it is told: its frames are given up, and sent again, early.
+#[derive(Debug)]
+pub struct Sent<T> {
+    /// By rising number. The first one is in flight.
+    entries: VecDeque<Entry<T>>,
+    live: usize,
+    bytes: u64,
+    /// One past the largest number pushed.
+    next: u64,
+    /// One past the largest number acknowledged.
+    reached: u64,
+    last_sent: Instant,
+    given_up: VecDeque<GivenUp>,
+    spurious: u64,
+}
+
+impl<T> Default for Sent<T> {
+    fn default() -> Self {
+        Self {
+            entries: VecDeque::new(),
+            live: 0,
+            bytes: 0,
+            next: 0,
+            reached: 0,
+            last_sent: Instant::default(),
+            given_up: VecDeque::new(),
+            spurious: 0,
+        }
+    }
+}
+
+impl<T> Sent<T> {
+    /// A frame with this number leaves now. `bytes` is what it takes of the window. Numbers rise, and gaps are allowed:
+    /// a frame that asks for no acknowledgement is not pushed.
+    pub fn push(&mut self, number: u64, now: Instant, bytes: u32, content: T) {
+        debug_assert!(number >= self.next, "frame numbers rise");
+        if number < self.reached {
+            // It cannot have been acknowledged before it was sent. So that was a lie, and says nothing of losses.
+            self.reached = 0;
+        }
+        self.entries.push_back(Entry { number, sent: now, bytes, content: Some(content) });
+        self.live += 1;
+        self.bytes += u64::from(bytes);
+        self.next = number.saturating_add(1);
+        self.last_sent = now;
+    }
+
+    /// Takes out what `ack` covers, and hands each content to `each`, by rising number.
+    pub fn acked(&mut self, ack: Ack, mut each: impl FnMut(T)) -> Acked {
+        let mut acked = Acked::default();
+        self.reached = self.reached.max(ack.end());
+        while self.entries.front().is_some_and(|entry| entry.number < ack.below) {
+            if let Some(Entry { number, sent, bytes, content: Some(content) }) = self.entries.pop_front() {
+                acked.add(number, sent, bytes);
+                each(content);
+            }
+        }
+        if ack.bits != 0 {
+            for entry in self.entries.iter_mut().take_while(|entry| entry.number < ack.end()) {
+                if ack.has_bit(entry.number)
+                    && let Some(content) = entry.content.take()
+                {
+                    acked.add(entry.number, entry.sent, entry.bytes);
+                    each(content);
+                }
+            }
+        }
+        // The bits reach as far as anything was sent, so they show the largest number that arrived.
+        let shows_all = self.next <= ack.below.saturating_add(65);
+        self.look_back(|lost| {
+            if lost.number >= ack.below {
+                Fate::arrived_if(ack.has_bit(lost.number))
+            } else if shows_all && ack.end() <= lost.next {
+                Fate::Arrived
+            } else {
+                Fate::Unknown
+            }
+        });
+        self.settle(acked.frames, acked.bytes);
+        acked
+    }
+
+    /// As [`Sent::acked`], for the numbers from `first` up to, but not including, `end`.
+    pub fn acked_range(&mut self, first: u64, end: u64, mut each: impl FnMut(T)) -> Acked {
+        let mut acked = Acked::default();
+        if first >= end {
+            return acked;
+        }
+        self.reached = self.reached.max(end);
+        let place = self.entries.partition_point(|entry| entry.number < first);
+        for entry in self.entries.range_mut(place..).take_while(|entry| entry.number < end) {
+            if let Some(content) = entry.content.take() {
+                acked.add(entry.number, entry.sent, entry.bytes);
+                each(content);
+            }
+        }
+        self.look_back(|lost| Fate::arrived_if((first..end).contains(&lost.number)));
+        self.settle(acked.frames, acked.bytes);
+        acked
+    }
+
+    /// Takes out what is to be taken as lost, and hands each content to `each`, by rising number. Returns the bytes of
+    /// the lost frames.
+    pub fn lost(&mut self, now: Instant, rtt: &Rtt, mut each: impl FnMut(T)) -> u64 {
+        let (mut frames, mut bytes) = (0, 0);
+        let (reached, next, delay) = (self.reached, self.next, rtt.loss_delay());
+        for entry in self.entries.iter_mut().take_while(|entry| overtaken(entry.number, reached)) {
+            let far = reached - entry.number > LATER;
+            if (far || entry.sent.after(delay) <= now)
+                && let Some(content) = entry.content.take()
+            {
+                remember(&mut self.given_up, GivenUp { number: entry.number, next });
+                frames += 1;
+                bytes += u64::from(entry.bytes);
+                each(content);
+            }
+        }
+        self.settle(frames, bytes);
+        bytes
+    }
+
+    /// If the probe time-out has passed: takes out the oldest frames, at most two, to be sent again, hands their
+    /// contents to `each`, and returns true.
+    ///
+    /// `backoff` is how many time-outs have passed since something was acknowledged. There is no probe while
+    /// [`Sent::lost`] has still to judge a frame: call that first.
+    pub fn probe(&mut self, now: Instant, rtt: &Rtt, backoff: u32, mut each: impl FnMut(T)) -> bool {
+        let Some(first) = self.entries.front() else { return false };
+        if overtaken(first.number, self.reached) || now < self.last_sent.after(rtt.probe_timeout(backoff)) {
+            return false;
+        }
+        let (mut frames, mut bytes) = (0, 0);
+        for entry in self.entries.iter_mut().filter(|entry| entry.content.is_some()).take(PROBES) {
+            remember(&mut self.given_up, GivenUp { number: entry.number, next: self.next });
+            frames += 1;
+            bytes += u64::from(entry.bytes);
+            entry.content.take().into_iter().for_each(&mut each);
+        }
+        self.settle(frames, bytes);
+        true
+    }
+
+    /// When [`Sent::lost`] or [`Sent::probe`] has something to do next, if nothing comes before; perhaps a time that
+    /// has passed. None if nothing is in flight.
+    #[must_use]
+    pub fn timer(&self, rtt: &Rtt, backoff: u32) -> Option<Instant> {
+        let first = self.entries.front()?;
+        Some(if overtaken(first.number, self.reached) {
+            first.sent.after(rtt.loss_delay())
+        } else {
+            self.last_sent.after(rtt.probe_timeout(backoff))
+        })
+    }
+
+    /// Bytes in flight.
+    #[must_use]
+    pub const fn in_flight(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether nothing is in flight.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.live == 0
+    }
+
+    /// Frames in flight.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.live
+    }
+
+    /// The least number in flight.
+    #[must_use]
+    pub fn oldest(&self) -> Option<u64> {
+        self.entries.front().map(|entry| entry.number)
+    }
+
+    /// Frames that were given up as lost and had arrived after all, as far as is known: of the numbers given up only
+    /// the last 32 are remembered, and only until the receiver is told to forget them.
+    #[must_use]
+    pub const fn spurious(&self) -> u64 {
+        self.spurious
+    }
+
+    /// Takes out all that is in flight: the channel ends, or begins anew.
+    pub fn drain(&mut self, each: impl FnMut(T)) {
+        self.entries.drain(..).filter_map(|entry| entry.content).for_each(each);
+        self.given_up.clear();
+        self.settle(0, 0);
+        (self.live, self.bytes) = (0, 0);
+    }
+
+    /// Counts and removes those given up of which `fate` knows more now.
+    fn look_back(&mut self, fate: impl Fn(GivenUp) -> Fate) {
+        if self.given_up.is_empty() {
+            return;
+        }
+        let spurious = &mut self.spurious;
+        self.given_up.retain(|lost| {
+            let fate = fate(*lost);
+            *spurious += u64::from(fate == Fate::Arrived);
+            fate == Fate::Open
+        });
+    }
+
+    /// Frames were taken out: counts that, lets a frame in flight be the first, and lets go of memory.
+    fn settle(&mut self, frames: u32, bytes: u64) {
+        self.live -= frames as usize;
+        self.bytes -= bytes;
+        while self.entries.front().is_some_and(|entry| entry.content.is_none()) {
+            self.entries.pop_front();
+        }
+        if self.entries.is_empty() && self.entries.capacity() > KEPT {
+            self.entries = VecDeque::new();
+        }
+        if self.given_up.is_empty() && self.given_up.capacity() > 0 {
+            self.given_up = VecDeque::new();
+        }
+    }
+}
+
+/// Whether a later number than this has been acknowledged, where `reached` is one past the largest that has.
+const fn overtaken(number: u64, reached: u64) -> bool {
+    number < reached.saturating_sub(1)
+}
+
+fn remember(given_up: &mut VecDeque<GivenUp>, lost: GivenUp) {
+    if given_up.len() == GIVEN_UP_MAX {
+        given_up.pop_front();
+    }
+    given_up.push_back(lost);
+}
+
+/// What an acknowledgement says of a number that was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    /// It had arrived.
+    Arrived,
+    /// Nothing yet.
+    Open,
+    /// It is below what the receiver may have been told to forget: nothing can be known of it any more.
+    Unknown,
+}
+
+impl Fate {
+    const fn arrived_if(arrived: bool) -> Self {
+        if arrived { Self::Arrived } else { Self::Open }
+    }
+}

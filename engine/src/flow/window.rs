@@ -1,0 +1,258 @@
+//! How many bytes may be in flight: a window that follows the delay, and is safe on a network that others use too.
+//!
+//! # The rule
+//!
+//! A round is a window's worth of acknowledgements, and lasts a round trip at least. After each round the window looks
+//! at the *least* delay that it saw in it:
+//!
+//! * the delay is within its target: the window grows by a frame, if it was what held the sender back; on a long way by
+//!   a frame for each 200 us. After five such rounds with hardly a queue and without a loss it grows by a sixteenth
+//!   (TIMELY's hyperactive increase; Mittal et al., SIGCOMM 2015);
+//! * the delay is above, and more than four frames of this sender's own stand in the queue (Vegas' measure; Brakmo and
+//!   Peterson, 1995): the window shrinks to what fits the way without a queue, by half at most. For one round it holds
+//!   still lower, so that the queue drains: then every sender on the way sees the way without a queue, also one that
+//!   came when there was one and took the queue for part of the way. That is what makes late comers fair;
+//! * more than 2 % of the frames were lost: the window is halved.
+//!
+//! The target is a queue of 250 us, or of a quarter of the way's own round trip if that is longer: Swift's fixed target
+//! (Kumar et al., SIGCOMM 2020) made wide enough for machines whose clock readings are software's. The four frames are
+//! its flow scaling: the smaller a window is, the more delay it bears, and so it catches up.
+//!
+//! At the beginning, and after silence, the window doubles each round until the delay is above the target once.
+//!
+//! # What is not congestion
+//!
+//! *A machine that was busy with something else.* Then what comes in late comes in all together. A queue delays every
+//! frame of a round, and a round takes a round trip; a stop of any length delays one window's worth, which is answered
+//! within no time. So a stop cannot fill a round, and the least of the round is a frame that was not stopped.
+//!
+//! *A frame that is lost now and then.* Losses are compared with 2 % of the frames plus four, over the last few hundred
+//! frames: one frame in a hundred that is lost at random is never above that, a queue that overflows soon is.
+//!
+//! # What it does not do
+//!
+//! It gives way to senders that fill every queue until it overflows, as TCP does. And it shrinks to four frames, never
+//! below: hundreds of senders on one slow way need a window in time, which Swift has and this does not. In front of a
+//! queue that is too short for the target only losses speak; senders then fill the way, but share it less evenly.
+
+use crate::time::Instant;
+
+/// The window begins with this many frames (RFC 6928), or [`BEGIN_BYTES`] if that is more.
+const BEGIN_FRAMES: u64 = 10;
+
+/// A payload that most ways take at once: a millisecond on 0.5 Gb/s, and the smallest buffer that is usual in a switch.
+const BEGIN_BYTES: u64 = 64 << 10;
+
+/// Frames below which the window never shrinks: with fewer, three later frames would not be there to tell a loss.
+const LEAST_FRAMES: u64 = 4;
+
+/// Most bytes in flight: 10 Gb/s over 13 ms. More would keep too much memory for what is not acknowledged.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Least queue, in ns, that is above the target.
+const QUEUE: u64 = 250_000;
+
+/// Rounds with hardly a queue after which the window grows faster.
+const CALM_ROUNDS: u32 = 5;
+
+/// Frames of which losses are remembered: with this many, the older ones count half.
+const LOSS_FRAMES: u64 = 256;
+
+/// Round trip in ns below which frames go as they come. Nobody who polls can spread them so finely.
+const PACED: u64 = 64_000;
+
+/// Round trip in ns up to which the window of the beginning goes out at once.
+const LONG: u64 = 1_000_000;
+
+/// For each so many ns of the least round trip the window grows by a frame in a round: on a long way, whose windows are
+/// large and whose rounds are rare, senders would else take minutes to come to equal shares. A 64th at most.
+const STEP: u64 = 200_000;
+
+/// Longest round trip, in ns, that is reckoned with.
+const ROUND_MAX: u64 = 60_000_000_000;
+
+/// Bytes that one sender may have in flight on one way.
+#[derive(Debug, Clone)]
+pub struct Window {
+    frame: u64,
+    bytes: u64,
+    /// Doubles each round.
+    doubles: bool,
+    calm: u32,
+    round: Round,
+    /// While frames from before the window shrank are in flight: their bytes, and the window until then.
+    settling: u64,
+    hold: u64,
+    /// Bytes settled and lost of late.
+    settled: u64,
+    lost: u64,
+    /// What was said last.
+    in_flight: u64,
+    least: u64,
+}
+
+/// What has been seen since the round began.
+#[derive(Debug, Clone, Default)]
+struct Round {
+    /// When the first acknowledgement of it came, and the window then.
+    began: Option<(Instant, u64)>,
+    bytes: u64,
+    delay: Option<u64>,
+    /// Whether the window has held the sender back.
+    full: bool,
+    lossy: bool,
+}
+
+impl Window {
+    /// The window of a new channel, whose full frames have `frame_bytes`.
+    #[must_use]
+    pub fn new(frame_bytes: u32) -> Self {
+        let frame = u64::from(frame_bytes.max(1));
+        Self {
+            frame,
+            bytes: Self::begin(frame),
+            doubles: true,
+            calm: 0,
+            round: Round::default(),
+            settling: 0,
+            hold: 0,
+            settled: 0,
+            lost: 0,
+            in_flight: 0,
+            least: 1,
+        }
+    }
+
+    fn begin(frame: u64) -> u64 {
+        BEGIN_BYTES.max(BEGIN_FRAMES * frame)
+    }
+
+    /// Bytes that may be sent now, when `in_flight` are in flight.
+    #[must_use]
+    pub const fn room(&self, in_flight: u64) -> u64 {
+        self.bytes().saturating_sub(in_flight)
+    }
+
+    /// The window in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        if self.settling > 0 { self.hold } else { self.bytes }
+    }
+
+    /// An acknowledgement of `bytes` came. `delay_ns` is the round trip of its newest frame, less the time that the
+    /// other side held it; `least_ns` is [`Rtt::least`](super::rtt::Rtt::least); `in_flight` is what was in flight
+    /// until it came, `bytes` among it.
+    pub fn acked(&mut self, now: Instant, bytes: u64, delay_ns: u64, least_ns: u64, in_flight: u64) {
+        self.least = least_ns.clamp(1, ROUND_MAX);
+        self.in_flight = in_flight.saturating_sub(bytes);
+        let delay = delay_ns.clamp(self.least, ROUND_MAX);
+        let full = in_flight >= self.bytes / 4 * 3;
+        self.round.full |= full;
+        self.round.delay = Some(self.round.delay.map_or(delay, |least| least.min(delay)));
+        if self.doubles && full && self.settling == 0 && delay <= self.target() {
+            self.set(self.bytes.saturating_add(bytes));
+        }
+        self.advance(now, bytes);
+    }
+
+    /// Frames of `bytes` are lost, and are not in flight any more.
+    pub fn lost(&mut self, now: Instant, bytes: u64) {
+        self.lost = self.lost.saturating_add(bytes);
+        self.round.lossy |= bytes > 0;
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        self.advance(now, bytes);
+    }
+
+    /// Several probe time-outs have passed, and nothing came back. The window is that of a new channel again, and with
+    /// every further silence half of it: nothing is known of the way any more, and probes alone go out until it speaks.
+    /// Then it takes a few rounds to double to where it was.
+    pub fn silent(&mut self) {
+        let begin = Self::begin(self.frame);
+        self.set(if self.bytes > begin { begin } else { self.bytes / 2 });
+        self.doubles = true;
+        self.calm = 0;
+        self.settling = 0;
+        self.round = Round::default();
+    }
+
+    /// Ns for each KiB that is sent, so that a window is spread over four fifths of a round trip of `smoothed_ns` (half
+    /// of it while the window doubles). 0 if that is not worth it: for a round trip of less than 64 us, and for a
+    /// window no larger than the one of the beginning, which goes out at once then too.
+    #[must_use]
+    pub fn pace(&self, smoothed_ns: u64) -> u64 {
+        if smoothed_ns < PACED || smoothed_ns <= LONG && self.bytes <= Self::begin(self.frame) {
+            return 0;
+        }
+        let spread = smoothed_ns.min(ROUND_MAX);
+        let spread = if self.doubles { spread / 2 } else { spread / 5 * 4 };
+        (spread << 10) / self.bytes().max(1)
+    }
+
+    /// The longest delay, in ns, that is no sign of too much in flight.
+    fn target(&self) -> u64 {
+        self.least + QUEUE.max(self.least / 4)
+    }
+
+    fn set(&mut self, bytes: u64) {
+        let least = LEAST_FRAMES * self.frame;
+        self.bytes = bytes.clamp(least, MOST_BYTES.max(least));
+    }
+
+    /// `bytes` are not in flight any more.
+    fn advance(&mut self, now: Instant, bytes: u64) {
+        self.settled = self.settled.saturating_add(bytes);
+        if self.settling > 0 {
+            self.settling = self.settling.saturating_sub(bytes);
+            self.round = Round::default();
+            return;
+        }
+        let (began, window) = *self.round.began.get_or_insert((now, self.bytes));
+        self.round.bytes = self.round.bytes.saturating_add(bytes);
+        if self.round.bytes >= window && now.saturating_since(began) >= self.least {
+            let round = core::mem::take(&mut self.round);
+            self.judge(&round);
+        }
+    }
+
+    /// A round has ended.
+    fn judge(&mut self, round: &Round) {
+        let heavy = self.lost > self.settled / 50 + 4 * self.frame;
+        if heavy || self.settled > LOSS_FRAMES * self.frame {
+            self.settled /= 2;
+            self.lost /= 2;
+        }
+        let delay = round.delay.unwrap_or(self.least);
+        let queued = self.bytes - self.without_queue(delay);
+        if heavy {
+            (self.settled, self.lost) = (0, 0);
+            self.shrink(self.bytes / 2, self.bytes / 2);
+        } else if delay > self.target() && queued > LEAST_FRAMES * self.frame {
+            let fits = self.without_queue(delay);
+            self.shrink(fits.max(self.bytes / 2), fits / 4 * 3);
+        } else {
+            let calm = !round.lossy && delay < self.least + (self.target() - self.least) / 4;
+            self.calm = if calm { self.calm + 1 } else { 0 };
+            if round.full && !self.doubles {
+                let steady = (self.frame * (self.least / STEP)).min(self.bytes / 64);
+                let step = if self.calm > CALM_ROUNDS { self.bytes / 16 } else { steady };
+                self.set(self.bytes + step.max(self.frame));
+            }
+        }
+    }
+
+    /// The part of the window that fits the way itself, when all of it took `delay`.
+    fn without_queue(&self, delay: u64) -> u64 {
+        let part = u128::from(self.bytes) * u128::from(self.least) / u128::from(delay.max(self.least));
+        u64::try_from(part).unwrap_or(self.bytes)
+    }
+
+    /// The window is `bytes` from now on, but `hold` until what is in flight has left.
+    fn shrink(&mut self, bytes: u64, hold: u64) {
+        self.set(hold);
+        self.hold = self.bytes;
+        self.set(bytes);
+        self.settling = self.in_flight;
+        self.doubles = false;
+        self.calm = 0;
+    }
+}

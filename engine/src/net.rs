@@ -1,0 +1,589 @@
+//! Messages over a network that loses, repeats, reorders and forges frames.
+//!
+//! [`Net`] is the whole of it without memory, clock or socket: whoever has those brings frames in ([`Net::frame`]),
+//! fetches batches to be sent ([`Net::batch`]), looks after the time ([`Net::timer`], [`Net::tick`]) and takes what has
+//! happened ([`Net::next_event`]). The simulator runs this same code.
+//!
+//! | step | file |
+//! |---|---|
+//! | who is there, with which key? | [`greet`] |
+//! | a message, until the other side has it | [`outbox`] |
+//! | frames that go in one call | [`batch`] |
+//! | one channel: numbers, acknowledgements, times | [`channel`] |
+//! | where will the next frames land? | [`guess`] |
+//! | a message, until it can be handed over | [`inbox`], [`spans`] |
+//! | whose payload is asked for | [`grants`] |
+//! | whose memory it is | [`memory`] |
+
+pub mod batch;
+pub mod channel;
+pub mod grants;
+mod greet;
+mod guess;
+pub mod inbox;
+pub mod memory;
+mod outbox;
+mod spans;
+mod words;
+
+use alloc::boxed::Box;
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::net::SocketAddr;
+
+use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, Malformed};
+
+use self::batch::Batch;
+use self::channel::{Body, Channel, Ending};
+use self::grants::Wanting;
+use self::greet::{Call, Welcomed};
+use self::inbox::{Reading, Story};
+use self::memory::Memory;
+pub use self::outbox::Cargo;
+pub use self::words::{CallError, CargoOf, Guess, NetEvent, Refused, Settings, Tally};
+use crate::seal::Guard;
+use crate::time::Instant;
+
+/// Nanoseconds between two looks at the times of one channel, at least.
+const LOOK_NS: u64 = 1_000;
+
+/// One state of a seat.
+enum State<M: Memory> {
+    Free,
+    Calling(Box<Call>),
+    Open(Box<Channel<M>>),
+}
+
+struct Seat<M: Memory> {
+    generation: u32,
+    state: State<M>,
+}
+
+/// The network side of an endpoint.
+pub struct Net<M: Memory> {
+    /// Whoever has the memory.
+    pub memory: M,
+    guard: Box<dyn Guard + Send>,
+    settings: Settings,
+    listening: bool,
+    seats: Vec<Seat<M>>,
+    free: Vec<usize>,
+    open: usize,
+    /// Channels that were let in and have not been heard of since.
+    welcomed: Vec<Welcomed>,
+    /// Frames of handshakes, ready to be sent.
+    greetings: VecDeque<(SocketAddr, Vec<u8>)>,
+    work: VecDeque<usize>,
+    ready: VecDeque<usize>,
+    wants: Vec<usize>,
+    timers: BinaryHeap<Reverse<(Instant, usize)>>,
+    happened: VecDeque<NetEvent<M::Place>>,
+    /// When there was last nothing to receive.
+    looked: Instant,
+    /// The channel that a payload came on last.
+    last_loaded: Option<usize>,
+    tally: Tally,
+}
+
+impl<M: Memory<Load: core::fmt::Debug, Place: core::fmt::Debug>> core::fmt::Debug for Net<M> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let channels = self.seats.iter().filter_map(|seat| match &seat.state {
+            State::Open(channel) => Some(&**channel),
+            State::Free | State::Calling(_) => None,
+        });
+        f.debug_struct("Net")
+            .field("tally", &self.tally)
+            .field("channels", &channels.collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Memory> Net<M> {
+    /// The network side of an endpoint without channels.
+    #[must_use]
+    pub fn new(settings: Settings, memory: M, guard: Box<dyn Guard + Send>) -> Self {
+        Self {
+            memory,
+            guard,
+            settings,
+            listening: false,
+            seats: Vec::new(),
+            free: Vec::new(),
+            open: 0,
+            welcomed: Vec::new(),
+            greetings: VecDeque::new(),
+            work: VecDeque::new(),
+            ready: VecDeque::new(),
+            wants: Vec::new(),
+            timers: BinaryHeap::new(),
+            happened: VecDeque::new(),
+            looked: Instant::default(),
+            last_loaded: None,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Lets peers in from now on, or not.
+    pub const fn listen(&mut self, listening: bool) {
+        self.listening = listening;
+    }
+
+    /// What has been counted.
+    #[must_use]
+    pub const fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Open channels.
+    #[must_use]
+    pub const fn channels(&self) -> usize {
+        self.open
+    }
+
+    fn channel(&mut self, index: usize) -> Option<&mut Channel<M>> {
+        match self.seats.get_mut(index).map(|seat| &mut seat.state) {
+            Some(State::Open(channel)) => Some(channel),
+            _ => None,
+        }
+    }
+
+    /// Sends a message, if fewer than the settings allow are on their way: its number.
+    ///
+    /// # Errors
+    /// [`Refused`]; the payload comes back with it.
+    #[inline]
+    pub fn send(
+        &mut self,
+        index: usize,
+        control: &[u8],
+        cargo: Option<CargoOf<M>>,
+    ) -> Result<u64, (Refused, Option<CargoOf<M>>)> {
+        let slots = self.settings.slots;
+        let Some(channel) = self.channel(index).filter(|channel| channel.end == channel::End::None) else {
+            return Err((Refused::Closed, cargo));
+        };
+        if channel.outbox.waiting() as u64 >= slots {
+            return Err((Refused::Full, cargo));
+        }
+        let number = channel.outbox.push(control, cargo);
+        if !channel.listed {
+            channel.listed = true;
+            self.work.push_back(index);
+        }
+        Ok(number)
+    }
+
+    /// Messages of a channel that were sent, acknowledged, and received; payload bytes sent and received.
+    pub fn counts(&mut self, index: usize) -> Option<[u64; 5]> {
+        let channel = self.channel(index)?;
+        Some([
+            channel.outbox.next(),
+            channel.outbox.acknowledged(),
+            channel.inbox.received(),
+            channel.outbox.payload_bytes,
+            channel.inbox.payload_bytes,
+        ])
+    }
+
+    /// Process, user and life of a channel's peer, as it says; and its address.
+    pub fn peer(&mut self, index: usize) -> Option<(SocketAddr, u32, u32, u64)> {
+        let peer = self.channel(index)?.peer;
+        Some((peer.address, peer.process, peer.user, peer.life))
+    }
+
+    /// Estimated round-trip time in nanoseconds, bytes that may be in flight, bytes of the longest frame.
+    pub fn path(&mut self, index: usize) -> Option<(u64, u64, usize)> {
+        let channel = self.channel(index)?;
+        Some((channel.round_ns(), channel.window_bytes(), channel.full()))
+    }
+
+    /// Messages of a channel that have not been sent even once.
+    pub fn unsent(&mut self, index: usize) -> u64 {
+        self.channel(index).map_or(0, |channel| channel.outbox.unsent())
+    }
+
+    /// Whether a message's payload has left once, so that its memory is asked for again only if a frame is lost.
+    pub fn has_gone(&mut self, index: usize, message: u64) -> bool {
+        self.channel(index).is_none_or(|channel| channel.outbox.has_gone(message))
+    }
+
+    /// Whether the other side has all of a message.
+    pub fn is_done(&mut self, index: usize, message: u64) -> bool {
+        self.channel(index).is_none_or(|channel| channel.outbox.load(message).is_none())
+    }
+
+    /// Takes a message's payload from other memory with the same bytes from now on.
+    pub fn replace(&mut self, index: usize, message: u64, load: M::Load) {
+        if let Some(channel) = self.channel(index) {
+            channel.outbox.replace(message, load);
+        }
+    }
+
+    /// The payload of a message of a channel that is being sent.
+    #[must_use]
+    pub fn load(&self, index: usize, message: u64) -> Option<&M::Load> {
+        match self.seats.get(index).map(|seat| &seat.state) {
+            Some(State::Open(channel)) => channel.outbox.load(message),
+            _ => None,
+        }
+    }
+
+    /// Closes a channel once everything has arrived that was sent. What has come and was not taken is thrown away.
+    pub fn close(&mut self, index: usize) {
+        match self.seats.get_mut(index).map(|seat| &mut seat.state) {
+            Some(State::Open(channel)) => {
+                channel.close();
+                self.touch(index, self.looked);
+            }
+            Some(State::Calling(_)) => self.free_seat(index),
+            _ => {}
+        }
+    }
+
+    /// Whether any channel still waits for acknowledgements, or has something to send.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.seats.iter().all(|seat| match &seat.state {
+            State::Open(channel) => channel.outbox.waiting() == 0 && matches!(channel.end, channel::End::None),
+            State::Free | State::Calling(_) => true,
+        })
+    }
+
+    /// Takes in a frame that has come from `from`. `head` is its header. True unless the payload had landed in a place
+    /// that its message did not get: then those behind it in the same guess have to be brought in from aside.
+    pub fn frame(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        head: &[u8; HEADER_BYTES],
+        body: Body<'_>,
+        reading: Option<(usize, &mut Reading<'_>)>,
+    ) -> bool {
+        let header = match Header::from_bytes(head) {
+            Ok(header) => header,
+            Err(Malformed::Version(_)) => {
+                self.other_version(from, head, body);
+                return true;
+            }
+            Err(_) => {
+                self.tally.stale += 1;
+                return true;
+            }
+        };
+        let body = match fit(&header, body) {
+            Some(body) => body,
+            None => {
+                self.tally.stale += 1;
+                return true;
+            }
+        };
+        if header.kind.greets() {
+            if let Body::Aside(body) = body {
+                self.greeted(now, from, &header, head, body);
+            }
+            return true;
+        }
+        let index = header.tag as usize;
+        let known = self.seats.get(index).is_some_and(|seat| seat.generation == header.generation);
+        let Some(channel) = self.channel(index).filter(|channel| known && channel.peer.address == from) else {
+            self.tally.stale += 1;
+            return true;
+        };
+        let was_confirmed = channel.confirmed;
+        if matches!(header.kind, Kind::Open | Kind::Data) {
+            self.last_loaded = Some(index);
+        }
+        let reading = reading.filter(|(reader, _)| *reader == index).map(|(_, reading)| reading);
+        let looked = self.looked;
+        let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return true };
+        let (memory, tally) = (&mut self.memory, &mut self.tally);
+        let taken = channel.receive((&header, head), body, reading, memory, (now, looked), tally);
+        let held = !core::mem::take(&mut channel.guess_failed);
+        if !was_confirmed && channel.confirmed {
+            self.confirmed(index);
+        }
+        match taken {
+            Ok(()) => self.received(index, header.kind),
+            Err(breach) => {
+                self.end(index, Ending::Breach(breach));
+                return held;
+            }
+        }
+        self.touch(index, now);
+        held
+    }
+
+    /// What a frame has changed for others than its channel.
+    fn received(&mut self, index: usize, kind: Kind) {
+        let Some(channel) = self.channel(index) else { return };
+        let completed: Vec<u64> = channel.outbox.completed.drain(..).collect();
+        let ready = channel.inbox.has_ready() && !core::mem::replace(&mut channel.queued, true);
+        if ready {
+            self.ready.push_back(index);
+        }
+        self.happened.extend(completed.into_iter().map(|cookie| NetEvent::Completed(index, cookie)));
+        if kind == Kind::Open && !self.wants.contains(&index) {
+            self.wants.push(index);
+        }
+    }
+
+    /// After a channel has changed: whether it has something to send, when it has to be looked at, whether it is over.
+    fn touch(&mut self, index: usize, now: Instant) {
+        let settings = self.settings;
+        let Some(channel) = self.channel(index) else { return };
+        if channel.is_over().is_some() && !channel.queued {
+            return self.over(index, now);
+        }
+        // What is due already is sent by the next batch; looking again at once would find the same.
+        let timer = channel.timer(&settings).max(now.after(LOOK_NS));
+        let sooner = channel.timer_set.is_none_or(|set| timer < set);
+        if sooner {
+            channel.timer_set = Some(timer);
+        }
+        if !channel.listed && channel.has_work(now) {
+            channel.listed = true;
+            self.work.push_back(index);
+        }
+        if sooner {
+            self.timers.push(Reverse((timer, index)));
+        }
+    }
+
+    /// A channel is over in good order. The other side hears of it first.
+    fn over(&mut self, index: usize, _now: Instant) {
+        let Some(channel) = self.channel(index) else { return };
+        let Some(ending) = channel.is_over() else { return };
+        if ending == Ending::Peer && channel.has_work(Instant::from_nanos(u64::MAX)) {
+            // Its last frame is acknowledged before the seat is given up.
+            channel.hurry();
+            if !channel.listed {
+                channel.listed = true;
+                self.work.push_back(index);
+            }
+            return;
+        }
+        self.end(index, ending);
+    }
+
+    /// Gives a channel up.
+    fn end(&mut self, index: usize, ending: Ending) {
+        let Some(channel) = self.channel(index) else { return };
+        let told = channel.confirmed && !matches!(channel.end, channel::End::Here { .. });
+        self.free_seat(index);
+        if told {
+            self.happened.push_back(NetEvent::Closed(index, ending));
+        }
+    }
+
+    fn free_seat(&mut self, index: usize) {
+        let Some(seat) = self.seats.get_mut(index) else { return };
+        if matches!(seat.state, State::Open(_)) {
+            self.open -= 1;
+        }
+        seat.state = State::Free;
+        seat.generation = 0;
+        self.free.push(index);
+        self.work.retain(|other| *other != index);
+        self.ready.retain(|other| *other != index);
+        self.wants.retain(|other| *other != index);
+        self.welcomed.retain(|known| !known.is_for(index));
+    }
+
+    /// There is nothing to receive at this moment: what came is acknowledged before long, and payloads are asked for.
+    pub fn looked(&mut self, now: Instant) {
+        self.looked = now;
+        self.grant(now);
+    }
+
+    /// Asks for payloads of which more is wanted.
+    pub fn grant(&mut self, now: Instant) {
+        if self.wants.is_empty() {
+            return;
+        }
+        let mut wanting: Vec<(usize, Wanting)> = Vec::new();
+        let mut still = core::mem::take(&mut self.wants);
+        still.retain(|&index| {
+            let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else {
+                return false;
+            };
+            if channel.inbox.awaits_place() {
+                channel.inbox.ask_again(index, &mut self.memory);
+                if channel.inbox.has_ready() && !core::mem::replace(&mut channel.queued, true) {
+                    self.ready.push_back(index);
+                }
+            }
+            let before = wanting.len();
+            wanting.extend(channel.inbox.wanting().map(|wanting| (index, wanting)));
+            wanting.len() > before || channel.inbox.awaits_place()
+        });
+        self.wants = still;
+        for (index, message, upto) in grants::choose(&wanting, self.settings.granted) {
+            if let Some(channel) = self.channel(index) {
+                channel.grant(message, upto);
+            }
+            self.touch(index, now);
+        }
+    }
+
+    /// Fills `batch`, of up to `most` bytes, with frames of one channel that has something to send: the channel, and
+    /// where they go. `None` if there is nothing to send.
+    pub fn batch(&mut self, now: Instant, batch: &mut Batch, most: usize) -> Option<(usize, SocketAddr)> {
+        while let Some(index) = self.work.pop_front() {
+            let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { continue };
+            channel.listed = false;
+            batch.clear();
+            channel.fill(batch, most, now, &mut self.tally);
+            let to = channel.peer.address;
+            let filled = !batch.is_empty();
+            self.touch(index, now);
+            if filled {
+                return Some((index, to));
+            }
+        }
+        None
+    }
+
+    /// Whether any channel has something to send.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.work.is_empty() || !self.greetings.is_empty()
+    }
+
+    /// A frame of a handshake to be sent.
+    pub fn greeting(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
+        self.greetings.pop_front()
+    }
+
+    /// When [`Net::tick`] has to be called next, at the latest.
+    #[must_use]
+    pub fn timer(&self) -> Option<Instant> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Looks after what is due.
+    pub fn tick(&mut self, now: Instant) {
+        while let Some(Reverse((at, index))) = self.timers.peek().copied() {
+            if at > now {
+                return;
+            }
+            self.timers.pop();
+            self.tick_seat(index, at, now);
+        }
+    }
+
+    fn tick_seat(&mut self, index: usize, at: Instant, now: Instant) {
+        let settings = self.settings;
+        match self.seats.get_mut(index).map(|seat| &mut seat.state) {
+            Some(State::Open(channel)) => {
+                if channel.timer_set != Some(at) {
+                    return;
+                }
+                channel.timer_set = None;
+                let ended = channel.tick(now, &settings, &mut self.tally);
+                if let Some(ending) = ended {
+                    return self.end(index, ending);
+                }
+                self.touch(index, now);
+            }
+            Some(State::Calling(_)) => self.call_again(index, now),
+            _ => {}
+        }
+    }
+
+    /// Sends every acknowledgement that waits for company: this side goes to sleep.
+    pub fn hurry(&mut self, now: Instant) {
+        for index in 0..self.seats.len() {
+            if let State::Open(channel) = &mut self.seats[index].state
+                && channel.owes()
+            {
+                channel.hurry();
+                self.touch(index, now);
+            }
+        }
+    }
+
+    /// What has happened next.
+    #[inline]
+    pub fn next_event(&mut self, now: Instant) -> Option<NetEvent<M::Place>> {
+        if let Some(event) = self.happened.pop_front() {
+            return Some(event);
+        }
+        while let Some(&index) = self.ready.front() {
+            let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else {
+                self.ready.pop_front();
+                continue;
+            };
+            let taken = channel.inbox.take();
+            if channel.inbox.has_ready() {
+                // Channels take turns after as many messages as a frame brings.
+                if self.ready.len() > 1 {
+                    self.ready.rotate_left(1);
+                }
+            } else {
+                channel.queued = false;
+                self.ready.pop_front();
+                self.touch(index, now);
+            }
+            if let Some(message) = taken {
+                return Some(NetEvent::Message(index, message));
+            }
+        }
+        self.happened.pop_front()
+    }
+
+    /// Whether [`Net::next_event`] has something to tell.
+    #[must_use]
+    pub fn has_event(&self) -> bool {
+        !self.happened.is_empty() || !self.ready.is_empty()
+    }
+
+    /// Copies what has come of a payload that was handed over as [`inbox::ReadyPayload::Arriving`]: see
+    /// [`Reading`]. With `lend`, more of it is asked for and goes straight to the reader's memory, as long as that is
+    /// passed to [`Net::frame`]. Says how many bytes are valid from the first on, and whether that is all; `None` if
+    /// there is no such payload.
+    pub fn read(
+        &mut self,
+        now: Instant,
+        index: usize,
+        reading: &mut Reading<'_>,
+        valid: usize,
+        lend: bool,
+    ) -> Option<(usize, bool)> {
+        let channel = self.channel(index)?;
+        let read = channel.inbox.read(reading, valid, lend)?;
+        if !self.wants.contains(&index) {
+            self.wants.push(index);
+        }
+        self.grant(now);
+        self.touch(index, now);
+        Some(read)
+    }
+
+    /// A payload has been read, or will not be.
+    pub fn forget(&mut self, now: Instant, index: usize, message: u64) -> Option<Story> {
+        let channel = self.channel(index)?;
+        channel.inbox.unlend(message);
+        let story = channel.inbox.forget(message);
+        self.touch(index, now);
+        story
+    }
+
+    /// Asks again for places that could not be given: memory has come back.
+    pub fn memory_came_back(&mut self, now: Instant) {
+        self.grant(now);
+    }
+}
+
+/// Cuts padding off a body; `None` if bytes are missing.
+fn fit<'a>(header: &Header, body: Body<'a>) -> Option<Body<'a>> {
+    let len = usize::from(header.body);
+    match body {
+        Body::Aside(bytes) => bytes.get_mut(..len).map(Body::Aside),
+        Body::Landed { opening, len: landed } => {
+            let before = opening.as_ref().map_or(0, |opening| opening.len());
+            let payload = len.checked_sub(before)?;
+            (payload <= landed).then_some(Body::Landed { opening, len: payload })
+        }
+    }
+}

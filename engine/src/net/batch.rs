@@ -1,0 +1,200 @@
+//! What one call to the network takes: frames of equal length, the last of which may be shorter.
+//!
+//! A batch is a pulse: everything that waits when the way is free goes at once (see [`crate::pulse`]). Headers, control
+//! messages and sealed payloads lie in the batch's own memory; bare payloads are named and sent from where they lie.
+
+use alloc::vec::Vec;
+
+use cutthrough_wire::frame::{HEADER_BYTES, Header, OPENING_BYTES, SEALED_BYTES};
+use cutthrough_wire::seal::{OPENING_NUMBER, Seal};
+
+use super::memory::Load;
+
+/// A piece of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Piece {
+    /// Bytes of the batch's own memory.
+    Own {
+        /// First byte.
+        at: usize,
+        /// Number of bytes.
+        len: usize,
+    },
+    /// Bytes of a payload.
+    Payload {
+        /// Number of the message.
+        message: u64,
+        /// First byte.
+        offset: usize,
+        /// Number of bytes.
+        len: usize,
+    },
+}
+
+/// Frames to be sent in one call.
+#[derive(Debug, Default)]
+pub struct Batch {
+    own: Vec<u8>,
+    pieces: Vec<Piece>,
+    segment: usize,
+    last: usize,
+    bytes: usize,
+    frames: usize,
+}
+
+impl Batch {
+    /// Empties the batch.
+    pub fn clear(&mut self) {
+        self.own.clear();
+        self.pieces.clear();
+        (self.segment, self.last, self.bytes, self.frames) = (0, 0, 0, 0);
+    }
+
+    /// Whether it holds no frame.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.frames == 0
+    }
+
+    /// Frames.
+    #[must_use]
+    pub const fn frames(&self) -> usize {
+        self.frames
+    }
+
+    /// Bytes of all frames.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Bytes of each frame but the last.
+    #[must_use]
+    pub const fn segment(&self) -> usize {
+        self.segment
+    }
+
+    /// Its own memory, of which [`Piece::Own`] speaks.
+    #[must_use]
+    pub fn own(&self) -> &[u8] {
+        &self.own
+    }
+
+    /// The pieces, in the order of travel.
+    #[must_use]
+    pub fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// Whether a frame of up to `full` bytes can follow: there is room, and the last one is full, or nearly so and is
+    /// filled up now.
+    pub(super) fn has_room(&mut self, full: usize, most: usize) -> bool {
+        if self.frames == 0 {
+            return true;
+        }
+        if self.bytes + full + (full - self.last.min(full)) > most || self.segment > full {
+            return false;
+        }
+        if self.last < full {
+            if self.last < full - full / 4 {
+                return false;
+            }
+            if self.frames == 1 {
+                self.segment = full;
+            } else if self.segment != full {
+                return false;
+            }
+            let padding = full - self.last;
+            let at = self.own.len();
+            self.own.resize(at + padding, 0);
+            self.push_own(at, padding);
+            self.bytes += padding;
+            self.last = full;
+        }
+        true
+    }
+
+    fn push_own(&mut self, at: usize, len: usize) {
+        if let Some(Piece::Own { at: before, len: have }) = self.pieces.last_mut()
+            && *before + *have == at
+        {
+            *have += len;
+        } else {
+            self.pieces.push(Piece::Own { at, len });
+        }
+    }
+
+    fn count(&mut self, bytes: usize) {
+        if self.frames == 0 {
+            self.segment = bytes;
+        }
+        self.frames += 1;
+        self.bytes += bytes;
+        self.last = bytes;
+    }
+
+    /// Adds a frame with a body of its own.
+    pub(super) fn push(&mut self, header: &Header, body: &[&[u8]], seal: &mut dyn Seal) -> usize {
+        let at = self.own.len();
+        self.own.extend_from_slice(&header.to_bytes());
+        body.iter().for_each(|part| self.own.extend_from_slice(part));
+        let (head, sealed) = self.own[at..].split_at_mut(HEADER_BYTES);
+        let (protected, place) = head.split_at_mut(SEALED_BYTES);
+        place.copy_from_slice(&seal.seal(header.number, protected, sealed));
+        let bytes = HEADER_BYTES + sealed.len();
+        self.push_own(at, bytes);
+        self.count(bytes);
+        bytes
+    }
+
+    /// Adds a frame that carries a part of a payload, behind an opening if there is one.
+    pub(super) fn push_payload(
+        &mut self,
+        header: &Header,
+        opening: Option<&[u8; OPENING_BYTES]>,
+        (message, offset, len): (u64, usize, usize),
+        load: &impl Load,
+        seal: &mut dyn Seal,
+    ) -> usize {
+        let at = self.own.len();
+        self.own.extend_from_slice(&header.to_bytes());
+        if let Some(opening) = opening {
+            self.own.extend_from_slice(opening);
+        }
+        let before = self.own.len() - at;
+        self.push_own(at, before);
+        let piece = load.piece(offset, len);
+        let sum = if seal.is_bare() && piece.len() == len {
+            self.pieces.push(Piece::Payload { message, offset, len });
+            seal.sum(header.number, &self.own[at..at + SEALED_BYTES], piece)
+        } else {
+            let to = self.own.len();
+            self.own.resize(to + len, 0);
+            let (head, out) = self.own.split_at_mut(to);
+            let protected = &head[at..at + SEALED_BYTES];
+            let sum = if piece.len() == len && !seal.is_bare() {
+                seal.seal_into(header.number, protected, piece, out)
+            } else {
+                let mut done = 0;
+                while done < len {
+                    let piece = load.piece(offset + done, len - done);
+                    out[done..done + piece.len()].copy_from_slice(piece);
+                    done += piece.len();
+                }
+                seal.seal(header.number, protected, out)
+            };
+            self.push_own(to, len);
+            sum
+        };
+        let (protected, rest) = self.own[at..].split_at_mut(SEALED_BYTES);
+        rest[..HEADER_BYTES - SEALED_BYTES].copy_from_slice(&sum);
+        if opening.is_some() {
+            let opening = &mut rest[HEADER_BYTES - SEALED_BYTES..][..OPENING_BYTES];
+            let (plain, place) = opening.split_at_mut(OPENING_BYTES - cutthrough_wire::frame::SEAL_BYTES);
+            place.copy_from_slice(&seal.seal(header.number | OPENING_NUMBER, protected, plain));
+        }
+        let bytes = before + len;
+        self.count(bytes);
+        bytes
+    }
+}

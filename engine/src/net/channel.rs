@@ -1,0 +1,571 @@
+//! One channel over a network: its frames out, its frames in, its times.
+
+mod send;
+mod times;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use cutthrough_wire::frame::{Header, Kind, LIMITS_BYTES, Limits, Malformed, Note, Opening, Records};
+use cutthrough_wire::seal::Seal;
+
+use super::inbox::{Bytes, Inbox, Reading};
+use super::memory::{Load, Memory};
+use super::outbox::{Content, Outbox, frame_bytes, widen};
+use super::{Settings, Tally};
+use crate::check::Breach;
+use crate::flow::rtt::Rtt;
+use crate::flow::seen::{Ack, Seen};
+use crate::flow::sent::Sent;
+use crate::flow::window::Window;
+use crate::time::Instant;
+
+/// Bytes received after which an acknowledgement goes out although nothing else does: at first, and at most.
+const ACK_BYTES: (u64, u64) = (16 << 10, 256 << 10);
+/// Bounds of the time for which an acknowledgement waits for company, in nanoseconds.
+const ACK_NS: (u64, u64) = (5_000, 1_000_000);
+/// Ranges of numbers in a note.
+const RANGES: usize = 32;
+/// Probe time-outs in a row after which long frames are suspected of not coming through.
+const LONG_FRAMES_LOST: u32 = 4;
+/// Nanoseconds before a longer frame is tried again after that.
+const LONGER_AGAIN_NS: u64 = 500_000_000;
+
+/// Why a channel over a network has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// This side has closed it.
+    Here,
+    /// The peer has closed it.
+    Peer,
+    /// Nothing has been heard of the peer for as long as the settings allow.
+    Silent,
+    /// The peer broke a rule.
+    Breach(Breach),
+}
+
+/// How a channel ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// It does not.
+    None,
+    /// This side ends it, after what it has sent; the end itself has been sent or not.
+    Here { told: bool, acked: bool },
+    /// The other side ends it, after so many messages.
+    Peer { messages: u64 },
+}
+
+/// Where the body of a frame lies.
+#[derive(Debug)]
+pub enum Body<'a> {
+    /// Aside: all of it, in one piece.
+    Aside(&'a mut [u8]),
+    /// A payload that has landed where the guess said; before it the opening, if the guess was of a new message.
+    Landed {
+        /// The opening, with its seal.
+        opening: Option<&'a mut [u8]>,
+        /// Bytes of payload.
+        len: usize,
+    },
+}
+
+/// What the handshake has agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Agreed {
+    pub(super) address: SocketAddr,
+    pub(super) tag: u32,
+    pub(super) generation: u32,
+    pub(super) life: u64,
+    pub(super) process: u32,
+    pub(super) user: u32,
+    pub(super) body: u16,
+    pub(super) limits: Limits,
+}
+
+/// An open channel.
+pub(super) struct Channel<M: Memory> {
+    pub(super) index: usize,
+    pub(super) peer: Agreed,
+    pub(super) seal: Box<dyn Seal + Send>,
+    pub(super) number: u64,
+    seen: Seen,
+    sent: Sent<Content>,
+    rtt: Rtt,
+    window: Window,
+    backoff: u32,
+    pub(super) outbox: Outbox<M::Load>,
+    pub(super) inbox: Inbox<M::Place>,
+    body: u16,
+    longer_at: Option<Instant>,
+    probe: Option<u16>,
+    heard: Instant,
+    asked: Instant,
+    /// When the first frame came that waits for its acknowledgement, and bytes of all that do.
+    unacked: Option<(Instant, u64)>,
+    /// Room for what an acknowledgement covers, so that each does not need memory of its own.
+    arrived: Vec<Content>,
+    ack_after: u64,
+    /// When the newest of them may have come at the earliest.
+    newest: Instant,
+    note: bool,
+    grants: Vec<(u64, u32)>,
+    /// Whether a note was lost: all grants that are not used up are told again.
+    regrant: bool,
+    /// Whether the last frame had landed in a place that its message did not get.
+    pub(super) guess_failed: bool,
+    pub(super) end: End,
+    /// When the timer of this channel is set for, so that it is not set twice.
+    pub(super) timer_set: Option<Instant>,
+    /// Whether it is in the list of channels that have something to send.
+    pub(super) listed: bool,
+    /// Whether it is in the list of channels that have messages ready.
+    pub(super) queued: bool,
+    pub(super) confirmed: bool,
+}
+
+impl<M: Memory<Load: core::fmt::Debug, Place: core::fmt::Debug>> core::fmt::Debug for Channel<M> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Channel")
+            .field("index", &self.index)
+            .field("peer", &self.peer.address)
+            .field("end", &self.end)
+            .field("in_flight", &self.sent.in_flight())
+            .field("window", &self.window.bytes())
+            .field("backoff", &self.backoff)
+            .field("grants", &self.grants)
+            .field("outbox", &self.outbox)
+            .field("inbox", &self.inbox)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Memory> Channel<M> {
+    pub(super) fn new(
+        index: usize,
+        peer: Agreed,
+        seal: Box<dyn Seal + Send>,
+        settings: &Settings,
+        allowance: u64,
+        now: Instant,
+    ) -> Self {
+        Self {
+            index,
+            peer,
+            seal,
+            number: 0,
+            seen: Seen::default(),
+            sent: Sent::default(),
+            rtt: Rtt::default(),
+            window: Window::new(u32::from(peer.body)),
+            backoff: 0,
+            outbox: Outbox::new(peer.limits),
+            inbox: Inbox::new(settings.slots, allowance),
+            body: peer.body,
+            longer_at: None,
+            probe: None,
+            heard: now,
+            asked: now,
+            unacked: None,
+            arrived: Vec::new(),
+            ack_after: ACK_BYTES.0,
+            newest: now,
+            note: false,
+            grants: Vec::new(),
+            regrant: false,
+            guess_failed: false,
+            end: End::None,
+            timer_set: None,
+            listed: false,
+            queued: false,
+            confirmed: false,
+        }
+    }
+
+    /// Round-trip time as it is estimated, in nanoseconds.
+    pub(super) const fn round_ns(&self) -> u64 {
+        self.rtt.smoothed()
+    }
+
+    /// Bytes that may be in flight.
+    pub(super) fn window_bytes(&self) -> u64 {
+        self.window.bytes()
+    }
+
+    /// Bytes of the longest frame.
+    pub(super) const fn full(&self) -> usize {
+        frame_bytes(self.body as usize)
+    }
+
+    /// Takes a frame in that names this channel.
+    pub(super) fn receive(
+        &mut self,
+        (header, head): (&Header, &[u8]),
+        body: Body<'_>,
+        mut reading: Option<&mut Reading<'_>>,
+        memory: &mut M,
+        (now, looked): (Instant, Instant),
+        tally: &mut Tally,
+    ) -> Result<(), Breach> {
+        if !self.seen.is_new(header.number) {
+            tally.duplicates += 1;
+            // Our acknowledgement may have been lost. One note must not ask for another.
+            self.note |= header.kind != Kind::Note || note_asks(header);
+            return Ok(());
+        }
+        let (mut body, ok) = self.unseal(header, head, body, memory, reading.as_deref_mut());
+        if !ok {
+            tally.forged += 1;
+            return Ok(());
+        }
+        let bytes = match &body {
+            Body::Aside(body) => body.len(),
+            Body::Landed { len, .. } => *len,
+        };
+        let taken = self.take_in(header, &mut body, reading, memory, now, tally)?;
+        if !taken {
+            tally.unplaced += 1;
+            return Ok(());
+        }
+        self.seen.insert(header.number);
+        self.seen.forget_below(widen(header.awaited, header.number).min(header.number));
+        (self.heard, self.confirmed) = (now, true);
+        tally.frames_received += 1;
+        if !matches!(header.kind, Kind::Note) || note_asks(header) {
+            let (since, before) = self.unacked.unwrap_or((now, 0));
+            self.unacked = Some((since, before + frame_bytes(bytes) as u64));
+            self.newest = looked.min(now);
+        }
+        self.acknowledged(header, now, tally)
+    }
+
+    fn unseal<'a>(
+        &mut self,
+        header: &Header,
+        head: &[u8],
+        body: Body<'a>,
+        memory: &mut M,
+        reading: Option<&mut Reading<'_>>,
+    ) -> (Body<'a>, bool) {
+        let (protected, seal) = head.split_at(cutthrough_wire::frame::SEALED_BYTES);
+        let Some(seal) = seal.first_chunk() else { return (body, false) };
+        match body {
+            Body::Aside(all) => {
+                if header.kind != Kind::Open {
+                    let ok = self.seal.open(header.number, protected, seal, all);
+                    return (Body::Aside(all), ok);
+                }
+                let Some((opening, payload)) = all.split_at_mut_checked(cutthrough_wire::frame::OPENING_BYTES) else {
+                    return (Body::Aside(all), false);
+                };
+                let ok = open_opening(&mut *self.seal, header, protected, opening)
+                    && self.seal.open(header.number, protected, seal, payload);
+                (Body::Aside(all), ok)
+            }
+            Body::Landed { opening: Some(opening), len } => {
+                let ok = open_opening(&mut *self.seal, header, protected, opening)
+                    && memory
+                        .guess(self.index)
+                        .is_some_and(|place| opens(&mut *self.seal, header, protected, seal, place, 0, len));
+                (Body::Landed { opening: Some(opening), len }, ok)
+            }
+            Body::Landed { opening: None, len } => {
+                let (message, offset) = (self.message(header), header.words[1] as usize);
+                let ok = if let Some(reading) = reading.filter(|reading| reading.message == message) {
+                    let body = reading.into.get_mut(offset..offset + len);
+                    body.is_some_and(|body| self.seal.open(header.number, protected, seal, body))
+                } else {
+                    let place = self.inbox.landing(message);
+                    place.is_some_and(|place| opens(&mut *self.seal, header, protected, seal, place, offset, len))
+                };
+                (Body::Landed { opening: None, len }, ok)
+            }
+        }
+    }
+
+    fn message(&self, header: &Header) -> u64 {
+        widen(header.words[0], self.inbox.received())
+    }
+
+    /// What the frame says. False if there is no memory for it now.
+    fn take_in(
+        &mut self,
+        header: &Header,
+        body: &mut Body<'_>,
+        reading: Option<&mut Reading<'_>>,
+        memory: &mut M,
+        now: Instant,
+        tally: &mut Tally,
+    ) -> Result<bool, Breach> {
+        let message = self.message(header);
+        match (header.kind, body) {
+            (Kind::Records, Body::Aside(body)) => {
+                let (limits, records) = body.split_at_checked(LIMITS_BYTES).ok_or(Breach::Descriptor)?;
+                let records = Records::new(records);
+                if !records.are(header.words[1]) {
+                    return Err(Breach::Descriptor);
+                }
+                self.inbox.records(message, header.words[1], records)?;
+                self.outbox.allow(Limits::from_bytes(limits));
+            }
+            (Kind::Open, Body::Aside(body)) => {
+                let (opening, payload) = body.split_first_chunk().ok_or(Breach::Descriptor)?;
+                let opening = Opening::from_bytes(opening).map_err(|_: Malformed| Breach::Descriptor)?;
+                self.outbox.allow(opening.limits);
+                self.inbox.open(message, Box::new(opening), self.index, memory, now)?;
+                self.count_miss(message, payload.len(), tally);
+                return self.inbox.data(message, 0, &Bytes::Here(payload), reading, now);
+            }
+            (Kind::Open, Body::Landed { opening: Some(opening), len }) => {
+                let opening = opening.first_chunk().ok_or(Breach::Descriptor)?;
+                let opening = Opening::from_bytes(opening).map_err(|_: Malformed| Breach::Descriptor)?;
+                self.outbox.allow(opening.limits);
+                let guessed = self.inbox.open(message, Box::new(opening), self.index, memory, now)?;
+                let there = u32::try_from(*len).map_err(|_| Breach::Length)?;
+                if guessed {
+                    tally.hit(*len);
+                    return self.inbox.data(message, 0, &Bytes::There(there), reading, now);
+                }
+                self.guess_failed = true;
+                self.count_miss(message, *len, tally);
+                let aside = memory.guess(self.index).map(|place| place_bytes(place, *len)).unwrap_or_default();
+                if aside.len() < *len {
+                    return Ok(false);
+                }
+                return self.inbox.data(message, 0, &Bytes::Here(&aside), reading, now);
+            }
+            (Kind::Data, Body::Aside(body)) => {
+                self.count_miss(message, body.len(), tally);
+                return self.inbox.data(message, header.words[1], &Bytes::Here(body), reading, now);
+            }
+            (Kind::Data, Body::Landed { opening: None, len }) => {
+                tally.hit(*len);
+                let there = u32::try_from(*len).map_err(|_| Breach::Length)?;
+                return self.inbox.data(message, header.words[1], &Bytes::There(there), reading, now);
+            }
+            (Kind::Note, Body::Aside(body)) => {
+                let note = Note::from_bytes(body).map_err(|_: Malformed| Breach::Descriptor)?;
+                self.outbox.allow(note.limits);
+                for (first, count) in note.ranges() {
+                    let first = widen(first, self.number);
+                    if first.saturating_add(u64::from(count)) > self.number {
+                        return Err(Breach::Index);
+                    }
+                    let mut arrived = Vec::new();
+                    let acked = self.sent.acked_range(first, first + u64::from(count), |content| arrived.push(content));
+                    arrived.into_iter().for_each(|content| self.has_arrived(content));
+                    self.progress(acked.bytes, acked.newest, header.held, now);
+                }
+                for (message, upto) in note.grants() {
+                    if !self.outbox.grant(message, upto) {
+                        return Err(Breach::Index);
+                    }
+                }
+            }
+            (Kind::Probe, Body::Aside(_)) => {}
+            (Kind::Close, Body::Aside(_)) => {
+                if self.end == End::None {
+                    self.end = End::Peer { messages: message };
+                }
+                self.note = true;
+            }
+            _ => return Err(Breach::Descriptor),
+        }
+        Ok(true)
+    }
+
+    /// Counts bytes that have to be copied to the place that their message has.
+    fn count_miss(&mut self, message: u64, len: usize, tally: &mut Tally) {
+        if len > 0 && self.inbox.landing(message).is_some() {
+            tally.missed(len);
+        }
+    }
+
+    /// What the header acknowledges.
+    fn acknowledged(&mut self, header: &Header, now: Instant, tally: &mut Tally) -> Result<(), Breach> {
+        let ack = Ack::from_wire(header.below, header.bits, self.number).ok_or(Breach::Index)?;
+        let mut arrived = core::mem::take(&mut self.arrived);
+        let acked = self.sent.acked(ack, |content| arrived.push(content));
+        arrived.drain(..).for_each(|content| self.has_arrived(content));
+        self.arrived = arrived;
+        self.progress(acked.bytes, acked.newest, header.held, now);
+        self.find_lost(now, tally);
+        Ok(())
+    }
+
+    /// A frame of ours has arrived.
+    fn has_arrived(&mut self, content: Content) {
+        match content {
+            Content::Close => {
+                if let End::Here { acked, .. } = &mut self.end {
+                    *acked = true;
+                }
+            }
+            Content::Note => self.inbox.bury(),
+            content => self.outbox.acked(content),
+        }
+    }
+
+    fn progress(&mut self, bytes: u64, newest: Option<(u64, Instant)>, held: u16, now: Instant) {
+        let Some((_, sent_at)) = newest else { return };
+        let held = u64::from(held) << 8;
+        let round = now.saturating_since(sent_at);
+        self.rtt.sample(now, round, held);
+        self.backoff = 0;
+        let delay = round.saturating_sub(held).max(self.rtt.least());
+        self.window.acked(now, bytes, delay, self.rtt.least(), self.sent.in_flight() + bytes);
+    }
+
+    fn find_lost(&mut self, now: Instant, tally: &mut Tally) {
+        let (outbox, probe, end, grants) = (&mut self.outbox, &mut self.probe, &mut self.end, &mut self.regrant);
+        let lost = self.sent.lost(now, &self.rtt, |content| {
+            tally.frames_lost += 1;
+            requeue(content, outbox, probe, end, grants);
+        });
+        if lost > 0 {
+            self.window.lost(now, lost);
+        }
+    }
+
+    /// Whether there is anything to send now.
+    pub(super) fn has_work(&self, now: Instant) -> bool {
+        let room = self.window.room(self.sent.in_flight()) > 0;
+        self.note_is_due(now)
+            || self.probe.is_some()
+            || matches!(self.end, End::Here { told: false, .. }) && self.outbox.waiting() == 0
+            || room && self.outbox.has_next()
+    }
+
+    fn note_is_due(&self, now: Instant) -> bool {
+        let late =
+            |(since, bytes): (Instant, u64)| bytes >= self.ack_after || now.saturating_since(since) >= self.ack_delay();
+        self.note
+            || !self.grants.is_empty()
+            || self.regrant
+            || self.inbox.tells_unwanted()
+            || self.inbox.limits_are_old()
+            || self.unacked.is_some_and(late)
+    }
+
+    fn ack_delay(&self) -> u64 {
+        (self.rtt.smoothed() / 4).clamp(ACK_NS.0, ACK_NS.1)
+    }
+
+    /// Whether an acknowledgement waits for company.
+    pub(super) const fn owes(&self) -> bool {
+        self.unacked.is_some()
+    }
+
+    /// Sends what waits for company, before this side goes to sleep.
+    pub(super) fn hurry(&mut self) {
+        self.note |= self.unacked.is_some();
+    }
+
+    /// Grants the other side bytes of a payload.
+    pub(super) fn grant(&mut self, message: u64, upto: u32) {
+        self.inbox.granted(message, upto);
+        self.grants.push((message, upto));
+    }
+
+    /// Closes the channel, once everything has arrived that was sent.
+    pub(super) fn close(&mut self) {
+        if self.end == End::None {
+            self.end = End::Here { told: false, acked: false };
+        }
+    }
+
+    /// Whether nothing is to come or to go any more.
+    pub(super) fn is_over(&self) -> Option<Ending> {
+        match self.end {
+            End::Here { acked: true, .. } => Some(Ending::Here),
+            End::Peer { messages } if self.inbox.is_complete(messages) => Some(Ending::Peer),
+            _ => None,
+        }
+    }
+
+    /// Longest body from now on.
+    pub(super) const fn set_body(&mut self, body: u16) {
+        self.body = body;
+    }
+
+    /// Asks the other side for a sign of life.
+    pub(super) const fn probe(&mut self, body: u16) {
+        self.probe = Some(body);
+    }
+}
+
+/// Whether a note wants to be acknowledged: one with grants does.
+const fn note_asks(header: &Header) -> bool {
+    header.words[0] == 1
+}
+
+/// Puts what was lost back to where it is sent again from.
+fn requeue<L: Load>(
+    content: Content,
+    outbox: &mut Outbox<L>,
+    probe: &mut Option<u16>,
+    end: &mut End,
+    regrant: &mut bool,
+) {
+    match content {
+        Content::Note => *regrant = true,
+        Content::Probe { body } => *probe = Some(body),
+        Content::Close => {
+            if let End::Here { told, .. } = end {
+                *told = false;
+            }
+        }
+        content => outbox.lost(content),
+    }
+}
+
+fn open_opening(seal: &mut dyn Seal, header: &Header, protected: &[u8], opening: &mut [u8]) -> bool {
+    let Some((plain, sum)) = opening.split_last_chunk_mut::<{ cutthrough_wire::frame::SEAL_BYTES }>() else {
+        return false;
+    };
+    let sum = *sum;
+    seal.open(header.number | cutthrough_wire::seal::OPENING_NUMBER, protected, &sum, plain)
+}
+
+fn opens<P: super::memory::Place>(
+    seal: &mut dyn Seal,
+    header: &Header,
+    protected: &[u8],
+    sum: &[u8; cutthrough_wire::frame::SEAL_BYTES],
+    place: &mut P,
+    offset: usize,
+    len: usize,
+) -> bool {
+    if len == 0 {
+        return seal.open(header.number, protected, sum, &mut []);
+    }
+    let body = place.piece(offset, len);
+    body.len() == len && seal.open(header.number, protected, sum, body)
+}
+
+fn place_bytes<P: super::memory::Place>(place: &mut P, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let piece = place.piece(bytes.len(), len - bytes.len());
+        if piece.is_empty() {
+            break;
+        }
+        bytes.extend_from_slice(piece);
+    }
+    bytes
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "low halves travel")]
+const fn low(value: u64) -> u32 {
+    value as u32
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a body has at most 64 KiB")]
+const fn low16(len: usize) -> u16 {
+    len as u16
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a frame has at most 64 KiB")]
+const fn low32(len: usize) -> u32 {
+    len as u32
+}

@@ -1,0 +1,188 @@
+//! A channel's frames on their way out.
+
+use alloc::vec::Vec;
+
+use cutthrough_wire::frame::{
+    Header, Kind, LIMITS_BYTES, NOTE_BYTES, NOTE_ENTRY_BYTES, Note, RECORD_BYTES, WANTS_NO_MORE,
+};
+
+use super::super::Tally;
+use super::super::batch::Batch;
+use super::super::memory::{Load, Memory};
+use super::super::outbox::{Content, Next, frame_bytes};
+use super::{ACK_BYTES, Channel, End, RANGES, low, low16, low32};
+use crate::time::Instant;
+
+impl<M: Memory> Channel<M> {
+    /// Fills a batch of up to `most` bytes with what there is to send.
+    pub(in crate::net) fn fill(&mut self, batch: &mut Batch, most: usize, now: Instant, tally: &mut Tally) {
+        if let Some(body) = self.probe.take() {
+            self.ask(batch, body, now);
+            return;
+        }
+        loop {
+            let body = usize::from(self.body);
+            if self.window.room(self.sent.in_flight()) == 0 || !self.outbox.has_next() {
+                break;
+            }
+            if !batch.has_room(frame_bytes(body), most) {
+                return;
+            }
+            let Some(next) = self.outbox.next_frame(body) else { break };
+            self.push(batch, next, now);
+            tally.frames_sent += 1;
+        }
+        let full = frame_bytes(usize::from(self.body));
+        if let End::Here { told, .. } = &mut self.end
+            && !*told
+            && self.outbox.waiting() == 0
+            && batch.has_room(full, most)
+        {
+            *told = true;
+            let words = [low(self.outbox.next()), 0];
+            self.frame(batch, Kind::Close, words, &[], Some(Content::Close), now);
+        }
+        if self.note_is_due(now) && batch.has_room(full, most) {
+            self.write_note(batch, now);
+            tally.notes_sent += 1;
+        }
+    }
+
+    fn push(&mut self, batch: &mut Batch, next: Next, now: Instant) {
+        match next {
+            Next::Records { first, count } => {
+                let limits = self.inbox.limits().to_bytes();
+                let header = self.header(Kind::Records, [low(first), count], now);
+                let mut body = [0_u8; LIMITS_BYTES + RECORD_BYTES + cutthrough_wire::slot::CONTROL_MAX];
+                let bytes = if count == 1 {
+                    // The common case of a lone message goes without memory of its own.
+                    let mut at = LIMITS_BYTES;
+                    body[..at].copy_from_slice(&limits);
+                    self.outbox.write_records(first, 1, |control| {
+                        body[at] = u8::try_from(control.len()).unwrap_or(0);
+                        at += RECORD_BYTES;
+                        body[at..at + control.len()].copy_from_slice(control);
+                        at += control.len();
+                    });
+                    let header = Header { body: low16(at), ..header };
+                    batch.push(&header, &[&body[..at]], &mut *self.seal)
+                } else {
+                    let mut records = Vec::with_capacity(usize::from(self.body));
+                    records.extend_from_slice(&limits);
+                    self.outbox.write_records(first, count, |control| {
+                        records.extend_from_slice(&[u8::try_from(control.len()).unwrap_or(0), 0]);
+                        records.extend_from_slice(control);
+                    });
+                    let header = Header { body: low16(records.len()), ..header };
+                    batch.push(&header, &[&records], &mut *self.seal)
+                };
+                self.sent.push(header.number, now, low32(bytes), Content::Records { first, count });
+            }
+            Next::Open { message, mut opening, len } => {
+                opening.limits = self.inbox.limits();
+                let bytes = opening.to_bytes();
+                let header = self.header(Kind::Open, [low(message), 0], now);
+                let header = Header { body: low16(bytes.len() + len as usize), ..header };
+                let part = (message, 0, len as usize);
+                let Some(load) = self.outbox.load(message) else { return };
+                let bytes = if len > 0 {
+                    batch.push_payload(&header, Some(&bytes), part, load, &mut *self.seal)
+                } else {
+                    batch.push_payload(&header, Some(&bytes), part, &Nothing, &mut *self.seal)
+                };
+                self.sent.push(header.number, now, low32(bytes), Content::Open { message, len });
+            }
+            Next::Data { message, offset, len } => {
+                let header = self.header(Kind::Data, [low(message), offset], now);
+                let header = Header { body: low16(len as usize), ..header };
+                let part = (message, offset as usize, len as usize);
+                let Some(load) = self.outbox.load(message) else { return };
+                let bytes = batch.push_payload(&header, None, part, load, &mut *self.seal);
+                self.sent.push(header.number, now, low32(bytes), Content::Data { message, offset, len });
+            }
+        }
+    }
+
+    /// A header with the next number and what there is to acknowledge.
+    fn header(&mut self, kind: Kind, words: [u32; 2], now: Instant) -> Header {
+        let number = self.number;
+        self.number += 1;
+        let ack = self.seen.ack();
+        let held = now.saturating_since(self.newest) >> 8;
+        if self.unacked.take().is_some() {
+            self.ack_after = (self.ack_after * 2).min(ACK_BYTES.1);
+        }
+        Header {
+            kind,
+            body: 0,
+            tag: self.peer.tag,
+            generation: self.peer.generation,
+            awaited: low(self.sent.oldest().unwrap_or(number)),
+            number,
+            below: low(ack.below),
+            held: u16::try_from(held).unwrap_or(u16::MAX),
+            bits: ack.bits,
+            words,
+        }
+    }
+
+    fn frame(
+        &mut self,
+        batch: &mut Batch,
+        kind: Kind,
+        words: [u32; 2],
+        body: &[u8],
+        content: Option<Content>,
+        now: Instant,
+    ) {
+        let header = Header { body: low16(body.len()), ..self.header(kind, words, now) };
+        let bytes = batch.push(&header, &[body], &mut *self.seal);
+        if let Some(content) = content {
+            self.sent.push(header.number, now, low32(bytes), content);
+        }
+    }
+
+    fn ask(&mut self, batch: &mut Batch, body: u16, now: Instant) {
+        self.asked = now;
+        let zeros = alloc::vec![0; usize::from(body)];
+        self.frame(batch, Kind::Probe, [0, 0], &zeros, Some(Content::Probe { body }), now);
+    }
+
+    fn write_note(&mut self, batch: &mut Batch, now: Instant) {
+        self.note = false;
+        if core::mem::take(&mut self.regrant) {
+            self.grants.extend(self.inbox.outstanding());
+        }
+        for message in self.inbox.take_unwanted() {
+            self.grants.push((message, WANTS_NO_MORE));
+        }
+        let most = usize::from(self.body).saturating_sub(NOTE_BYTES + RANGES * NOTE_ENTRY_BYTES) / NOTE_ENTRY_BYTES;
+        let rest = self.grants.split_off(self.grants.len().min(most));
+        let grants = core::mem::replace(&mut self.grants, rest);
+        let limits = self.inbox.limits();
+        let bits_end = self.seen.ack().below + 64;
+        let ranges: Vec<(u64, u64)> = self.seen.ranges(RANGES).filter(|range| range.1 > bits_end).collect();
+        let mut body = Vec::with_capacity(NOTE_BYTES + (ranges.len() + grants.len()) * NOTE_ENTRY_BYTES);
+        body.extend_from_slice(&Note::head(limits, low16(ranges.len()), low16(grants.len())));
+        for (first, end) in ranges {
+            body.extend_from_slice(&Note::entry(low(first), low(end - first)));
+        }
+        for (message, upto) in &grants {
+            body.extend_from_slice(&Note::entry(low(*message), *upto));
+        }
+        let asks = !grants.is_empty();
+        let content = asks.then_some(Content::Note);
+        self.frame(batch, Kind::Note, [u32::from(asks), 0], &body, content, now);
+    }
+}
+
+struct Nothing;
+
+impl Load for Nothing {
+    fn len(&self) -> usize {
+        0
+    }
+    fn piece(&self, _offset: usize, _most: usize) -> &[u8] {
+        &[]
+    }
+}

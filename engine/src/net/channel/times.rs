@@ -1,0 +1,62 @@
+//! A channel's times: what is repeated, asked for, and given up when nothing comes.
+
+use super::super::memory::Memory;
+use super::super::{Settings, Tally};
+use super::{Channel, End, Ending, LONG_FRAMES_LOST, LONGER_AGAIN_NS, requeue};
+use crate::time::Instant;
+
+impl<M: Memory> Channel<M> {
+    /// When this channel has to be looked at next, though nothing comes.
+    pub(in crate::net) fn timer(&self, settings: &Settings) -> Instant {
+        let silent = self.heard.after(settings.silence_ns);
+        let ask = self.heard.max(self.asked).after(settings.silence_ns / 4);
+        let mut next = silent.min(ask);
+        if let Some(timer) = self.sent.timer(&self.rtt, self.backoff) {
+            next = next.min(timer);
+        }
+        if let Some((since, _)) = self.unacked {
+            next = next.min(since.after(self.ack_delay()));
+        }
+        if let Some(longer) = self.longer_at {
+            next = next.min(longer);
+        }
+        next
+    }
+
+    /// Looks at the times. Says why the channel has ended, if it has.
+    pub(in crate::net) fn tick(&mut self, now: Instant, settings: &Settings, tally: &mut Tally) -> Option<Ending> {
+        if now.saturating_since(self.heard) >= settings.silence_ns {
+            return Some(if matches!(self.end, End::Here { .. }) { Ending::Here } else { Ending::Silent });
+        }
+        self.find_lost(now, tally);
+        let (outbox, probe, end, grants) = (&mut self.outbox, &mut self.probe, &mut self.end, &mut self.regrant);
+        let timed_out = self.sent.probe(now, &self.rtt, self.backoff, |content| {
+            tally.frames_lost += 1;
+            requeue(content, outbox, probe, end, grants);
+        });
+        if timed_out {
+            tally.timeouts += 1;
+            self.backoff += 1;
+            if self.backoff == LONG_FRAMES_LOST && self.body > cutthrough_wire::frame::BODY_MIN {
+                self.body = cutthrough_wire::frame::BODY_MIN;
+                self.longer_at = Some(now.after(LONGER_AGAIN_NS));
+            }
+            if self.backoff >= LONG_FRAMES_LOST {
+                self.window.silent();
+            }
+        }
+        if self.longer_at.is_some_and(|at| now >= at) {
+            self.longer_at = None;
+            if self.backoff == 0 {
+                self.body = self.peer.body;
+            } else {
+                self.longer_at = Some(now.after(LONGER_AGAIN_NS));
+            }
+        }
+        if now.saturating_since(self.heard.max(self.asked)) >= settings.silence_ns / 4 && self.probe.is_none() {
+            self.asked = now;
+            self.probe = Some(0);
+        }
+        None
+    }
+}

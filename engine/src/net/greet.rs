@@ -1,0 +1,408 @@
+//! The handshake: who is there, with which key, and what the path carries (rules F10, F11).
+//!
+//! The caller says hello, is told a cookie, says it again with the cookie and the first message of the cipher's
+//! handshake, and is welcomed with the second. No memory is spent on a caller before it has shown, by the cookie, that
+//! it hears what is sent to its address. Hello and welcome are as long as the longest frame that their sender hopes
+//! for, so whichever arrives proves that the path carries that (compare RFC 8899); each repetition hopes for less.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use cutthrough_wire::frame::{
+    BODY_MIN, FRAME_VERSION, GREETING_BYTES, Greeting, HEADER_BYTES, Header, Kind, Limits, Refusal, SEAL_BYTES,
+    SEALED_BYTES,
+};
+
+use super::channel::{Agreed, Body, Channel};
+use super::memory::Memory;
+use super::{CallError, Net, NetEvent, Seat, State};
+use crate::seal::{Handshake, Seal};
+use crate::time::Instant;
+
+/// Nanoseconds before a hello is repeated for the first time; doubled each time.
+const AGAIN_NS: u64 = 10_000_000;
+/// Callers that were let in and may be unheard of at a time.
+const WELCOMED: usize = 64;
+/// Nanoseconds for which such a caller is waited for.
+const CONFIRM_NS: u64 = 1_000_000_000;
+/// Bodies that are tried when longer ones do not come through: Ethernet's 1,500 bytes over IPv6, and what every path
+/// carries.
+const SHORTER: [u16; 2] = [1452 - 64, BODY_MIN];
+
+/// A call of ours.
+pub(super) struct Call {
+    address: SocketAddr,
+    cookie: u64,
+    /// From the first hello with a cookie on: the cipher's handshake, its first message, and the greeting to which that
+    /// is bound.
+    handshake: Option<(Box<dyn Handshake + Send>, Vec<u8>, Greeting)>,
+    body: u16,
+    tries: u32,
+}
+
+/// A caller that was let in and not heard of since.
+#[derive(Debug)]
+pub(super) struct Welcomed {
+    address: SocketAddr,
+    tag: u32,
+    generation: u32,
+    index: usize,
+    until: Instant,
+    greeting: Greeting,
+    handshake: Vec<u8>,
+}
+
+impl Welcomed {
+    pub(super) const fn is_for(&self, index: usize) -> bool {
+        self.index == index
+    }
+}
+
+impl<M: Memory> Net<M> {
+    /// Takes a free seat: its number and generation.
+    fn seat(&mut self) -> Option<(usize, u32)> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.seats.len() < self.settings.channels => {
+                self.seats.push(Seat { generation: 0, state: State::Free });
+                self.seats.len() - 1
+            }
+            None => return None,
+        };
+        let bytes = self.guard.random().to_le_bytes();
+        let generation = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).max(1);
+        self.seats[index].generation = generation;
+        Some((index, generation))
+    }
+
+    /// Unasked bytes that a new channel may send: all channels share what the socket's buffer holds.
+    fn allowance(&self) -> u64 {
+        let share = self.settings.unasked / (self.open as u64 + 1);
+        share.max(u64::from(BODY_MIN)).max(self.settings.unasked / 64)
+    }
+
+    /// Calls whoever listens at `address`: the channel, which is open when the event says so.
+    pub fn call(&mut self, now: Instant, address: SocketAddr) -> Option<usize> {
+        let (index, _) = self.seat()?;
+        let call = Call { address, cookie: 0, handshake: None, body: self.settings.body, tries: 0 };
+        self.seats[index].state = State::Calling(Box::new(call));
+        self.call_again(index, now);
+        Some(index)
+    }
+
+    fn own_greeting(&self, index: usize, cookie: u64, body: u16) -> Greeting {
+        #[allow(clippy::cast_possible_truncation, reason = "limits travel as their low halves")]
+        let limits = Limits { messages: self.settings.slots as u32, unasked: self.allowance() as u32 };
+        Greeting {
+            tag: u32::try_from(index).unwrap_or(u32::MAX),
+            generation: self.seats[index].generation,
+            life: self.settings.life,
+            cookie,
+            body,
+            limits,
+            process: self.settings.process,
+            user: self.settings.user,
+        }
+    }
+
+    /// Says hello, again.
+    pub(super) fn call_again(&mut self, index: usize, now: Instant) {
+        let Some(State::Calling(call)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return };
+        let (tries, most) = (call.tries, self.settings.body);
+        call.tries += 1;
+        // Twice as long as hoped, then shorter.
+        let shorter = SHORTER.get(((tries / 2) as usize).wrapping_sub(1)).copied();
+        call.body = if tries < 2 { most } else { shorter.unwrap_or(BODY_MIN).min(most) };
+        let (address, cookie, body) = (call.address, call.cookie, call.body);
+        let said = call.handshake.as_ref().map(|(_, first, greeting)| (first.clone(), *greeting));
+        let (first, greeting) = match said {
+            Some(said) => said,
+            None if cookie == 0 => (Vec::new(), self.own_greeting(index, cookie, most)),
+            None => {
+                let greeting = self.own_greeting(index, cookie, most);
+                let Ok((handshake, first)) = self.guard.call(&prologue(&greeting)) else {
+                    return self.call_failed(index, CallError::Key);
+                };
+                if let State::Calling(call) = &mut self.seats[index].state {
+                    call.handshake = Some((handshake, first.clone(), greeting));
+                }
+                (first, greeting)
+            }
+        };
+        self.greet(address, Kind::Hello, [0, 0], &greeting, &first, usize::from(body));
+        self.timers.push(core::cmp::Reverse((now.after(AGAIN_NS << tries.min(3)), index)));
+    }
+
+    fn call_failed(&mut self, index: usize, error: CallError) {
+        self.free_seat(index);
+        self.happened.push_back(NetEvent::Failed(index, error));
+    }
+
+    /// Queues a frame of the handshake, padded to a body of `body` bytes.
+    fn greet(
+        &mut self,
+        to: SocketAddr,
+        kind: Kind,
+        [tag, generation]: [u32; 2],
+        greeting: &Greeting,
+        handshake: &[u8],
+        body: usize,
+    ) {
+        let mut bytes = vec![0; GREETING_BYTES];
+        bytes.copy_from_slice(&greeting.to_bytes(u16::try_from(handshake.len()).unwrap_or(0)));
+        bytes.extend_from_slice(handshake);
+        bytes.resize(bytes.len().max(body), 0);
+        self.greet_with(to, kind, [tag, generation], &bytes);
+    }
+
+    fn greet_with(&mut self, to: SocketAddr, kind: Kind, [tag, generation]: [u32; 2], body: &[u8]) {
+        let header = Header {
+            kind,
+            body: u16::try_from(body.len()).unwrap_or(u16::MAX),
+            tag,
+            generation,
+            awaited: 0,
+            number: 0,
+            below: 0,
+            held: 0,
+            bits: 0,
+            words: [0, 0],
+        };
+        let mut frame = header.to_bytes().to_vec();
+        frame.extend_from_slice(body);
+        let (head, body) = frame.split_at_mut(HEADER_BYTES);
+        let (protected, place) = head.split_at_mut(SEALED_BYTES);
+        place.copy_from_slice(&self.guard.plain().seal(0, protected, body));
+        self.greetings.push_back((to, frame));
+    }
+
+    fn refuse(&mut self, to: SocketAddr, caller: [u32; 2], why: Refusal) {
+        self.tally.refused += 1;
+        self.greet_with(to, Kind::Refuse, caller, &[why as u8, FRAME_VERSION]);
+    }
+
+    /// A frame of another version: a hello is refused by name; tag and generation lie where they do in every version.
+    pub(super) fn other_version(&mut self, from: SocketAddr, head: &[u8; HEADER_BYTES], body: Body<'_>) {
+        self.tally.stale += 1;
+        if head[1] == Kind::Hello as u8
+            && let Body::Aside(body) = body
+            && let Some((tag, rest)) = body.split_first_chunk::<4>()
+            && let Some(generation) = rest.first_chunk::<4>()
+        {
+            self.refuse(from, [u32::from_le_bytes(*tag), u32::from_le_bytes(*generation)], Refusal::Version);
+        }
+    }
+
+    /// A frame of a handshake has come.
+    pub(super) fn greeted(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        header: &Header,
+        head: &[u8; HEADER_BYTES],
+        body: &mut [u8],
+    ) {
+        let (protected, seal) = head.split_at(SEALED_BYTES);
+        let seal: [u8; SEAL_BYTES] = seal.try_into().unwrap_or_default();
+        if !self.guard.plain().open(0, protected, &seal, body) {
+            self.tally.forged += 1;
+            return;
+        }
+        if header.kind == Kind::Hello {
+            return self.hello(now, from, body);
+        }
+        // An answer: only to a call of ours, from where we have called.
+        let index = header.tag as usize;
+        let known = self.seats.get(index).is_some_and(|seat| seat.generation == header.generation);
+        let calling = |seat: &Seat<M>| matches!(&seat.state, State::Calling(call) if call.address == from);
+        if !known || !self.seats.get(index).is_some_and(calling) {
+            self.tally.stale += 1;
+            return;
+        }
+        match header.kind {
+            Kind::Retry => self.told_cookie(index, body, now),
+            Kind::Welcome => self.welcome(index, from, head, body, now),
+            Kind::Refuse => {
+                let why = body.first().and_then(|raw| Refusal::from_raw(*raw)).unwrap_or(Refusal::Version);
+                self.call_failed(index, CallError::Refused(why));
+            }
+            _ => self.tally.stale += 1,
+        }
+    }
+
+    fn told_cookie(&mut self, index: usize, body: &[u8], now: Instant) {
+        let Some(cookie) = body.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)) else { return };
+        if let State::Calling(call) = &mut self.seats[index].state
+            && call.cookie != cookie
+        {
+            // Also another one than before: whoever listens may have started anew.
+            call.cookie = cookie;
+            call.handshake = None;
+            self.call_again(index, now);
+        }
+    }
+
+    /// Somebody wants a channel.
+    fn hello(&mut self, now: Instant, from: SocketAddr, body: &[u8]) {
+        let Ok((greeting, first)) = Greeting::from_bytes(body) else {
+            self.tally.stale += 1;
+            return;
+        };
+        let caller = [greeting.tag, greeting.generation];
+        if !self.listening {
+            return self.refuse(from, caller, Refusal::Nobody);
+        }
+        let cookie = self.guard.cookie(&address_bytes(from)).max(1);
+        if greeting.cookie != cookie {
+            return self.greet_with(from, Kind::Retry, caller, &cookie.to_le_bytes());
+        }
+        let proven = u16::try_from(body.len()).unwrap_or(u16::MAX).min(greeting.body).min(self.settings.body);
+        let late: Vec<usize> =
+            self.welcomed.iter().filter(|known| known.until <= now).map(|known| known.index).collect();
+        late.into_iter().for_each(|index| self.free_seat(index));
+        let again = self.welcomed.iter().position(|known| {
+            known.address == from && known.tag == greeting.tag && known.generation == greeting.generation
+        });
+        if let Some(again) = again {
+            return self.welcome_again(again, proven);
+        }
+        let twice = self.seats.iter().any(|seat| match &seat.state {
+            State::Open(channel) => {
+                let peer = &channel.peer;
+                peer.address == from && peer.tag == greeting.tag && peer.generation == greeting.generation
+            }
+            _ => false,
+        });
+        if twice {
+            // A late repetition of a hello that has been answered and used.
+            self.tally.duplicates += 1;
+            return;
+        }
+        if self.welcomed.len() >= WELCOMED {
+            self.tally.refused += 1;
+            return;
+        }
+        let Ok((seal, second)) = self.guard.answer(&prologue(&greeting), first) else {
+            return self.refuse(from, caller, Refusal::Key);
+        };
+        let Some((index, _)) = self.seat() else { return self.refuse(from, caller, Refusal::Channels) };
+        let ours = self.own_greeting(index, 0, proven);
+        let agreed = Agreed {
+            address: from,
+            tag: greeting.tag,
+            generation: greeting.generation,
+            life: greeting.life,
+            process: greeting.process,
+            user: greeting.user,
+            body: proven,
+            limits: greeting.limits,
+        };
+        let allowance = self.allowance();
+        let channel = Channel::new(index, agreed, seal, &self.settings, allowance, now);
+        self.seats[index].state = State::Open(Box::new(channel));
+        self.open += 1;
+        let [tag, generation] = caller;
+        self.welcomed.push(Welcomed {
+            address: from,
+            tag,
+            generation,
+            index,
+            until: now.after(CONFIRM_NS),
+            greeting: ours,
+            handshake: second,
+        });
+        self.welcome_again(self.welcomed.len() - 1, proven);
+        self.touch(index, now);
+    }
+
+    /// Lets a caller in, perhaps once more: over a path that carries what has come.
+    fn welcome_again(&mut self, position: usize, proven: u16) {
+        let Some(known) = self.welcomed.get_mut(position) else { return };
+        known.greeting.body = known.greeting.body.min(proven);
+        let (to, caller, index) = (known.address, [known.tag, known.generation], known.index);
+        let (greeting, handshake) = (known.greeting, known.handshake.clone());
+        if let Some(channel) = self.channel(index) {
+            channel.narrow(greeting.body);
+            // What the answer says is bound to the key by the seal of its fixed part, which takes the first number.
+            let sum = channel.vouch(&greeting.to_bytes(u16::try_from(handshake.len()).unwrap_or(0)));
+            let mut handshake = handshake;
+            handshake.extend_from_slice(&sum);
+            self.greet(to, Kind::Welcome, caller, &greeting, &handshake, usize::from(greeting.body));
+        }
+    }
+
+    /// We are let in.
+    fn welcome(&mut self, index: usize, from: SocketAddr, _head: &[u8; HEADER_BYTES], body: &[u8], now: Instant) {
+        let Ok((greeting, second)) = Greeting::from_bytes(body) else {
+            self.tally.stale += 1;
+            return;
+        };
+        let State::Calling(call) = &mut self.seats[index].state else { return };
+        let Some((handshake, ..)) = call.handshake.take() else { return };
+        let Some((second, sum)) = second.split_last_chunk::<SEAL_BYTES>() else {
+            return self.call_failed(index, CallError::Key);
+        };
+        let Ok(mut seal) = handshake.finish(second) else { return self.call_failed(index, CallError::Key) };
+        let said = greeting.to_bytes(u16::try_from(second.len()).unwrap_or(0));
+        if !seal.open(0, &said, sum, &mut []) {
+            return self.call_failed(index, CallError::Key);
+        }
+        let agreed = Agreed {
+            address: from,
+            tag: greeting.tag,
+            generation: greeting.generation,
+            life: greeting.life,
+            process: greeting.process,
+            user: greeting.user,
+            body: greeting.body.min(self.settings.body),
+            limits: greeting.limits,
+        };
+        let allowance = self.allowance();
+        let mut channel = Channel::new(index, agreed, seal, &self.settings, allowance, now);
+        channel.confirmed = true;
+        // Shows the other side that we have heard its answer.
+        channel.probe(0);
+        self.seats[index].state = State::Open(Box::new(channel));
+        self.open += 1;
+        self.happened.push_back(NetEvent::Connected(index));
+        self.touch(index, now);
+    }
+
+    /// A caller that was let in has been heard of.
+    pub(super) fn confirmed(&mut self, index: usize) {
+        self.welcomed.retain(|known| known.index != index);
+        self.happened.push_back(NetEvent::Opened(index));
+    }
+}
+
+impl<M: Memory> Channel<M> {
+    /// The path carries no longer bodies than this.
+    fn narrow(&mut self, body: u16) {
+        self.peer.body = self.peer.body.min(body);
+        self.set_body(self.peer.body);
+    }
+
+    /// The seal of what is said in a welcome: number 0 of this side, which no frame uses.
+    fn vouch(&mut self, said: &[u8]) -> [u8; SEAL_BYTES] {
+        self.number = self.number.max(1);
+        Seal::seal(&mut *self.seal, 0, said, &mut [])
+    }
+}
+
+/// What a handshake is bound to: everything that the hello says.
+fn prologue(greeting: &Greeting) -> [u8; GREETING_BYTES] {
+    greeting.to_bytes(0)
+}
+
+fn address_bytes(address: SocketAddr) -> [u8; 18] {
+    let mut bytes = [0; 18];
+    let ip = match address {
+        SocketAddr::V4(v4) => v4.ip().to_ipv6_mapped(),
+        SocketAddr::V6(v6) => *v6.ip(),
+    };
+    bytes[..16].copy_from_slice(&ip.octets());
+    bytes[16..].copy_from_slice(&address.port().to_le_bytes());
+    bytes
+}

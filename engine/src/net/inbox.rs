@@ -1,0 +1,585 @@
+//! The receiving side of a channel: messages in their order, once, each when its payload allows it.
+//!
+//! A payload goes straight to its place as soon as its opening says which that is. Bytes that come before, and payloads
+//! that wait for a reader, lie aside: never more than this side has allowed to be sent unasked, or has granted.
+
+mod arrival;
+mod reader;
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use cutthrough_wire::frame::{Limits, Opening, WANTS_NO_MORE};
+use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
+
+use self::arrival::{Arrival, Target};
+use super::grants::Wanting;
+use super::memory::{Memory, Place, Placing, Want};
+use super::spans::Spans;
+use crate::check::Breach;
+use crate::time::Instant;
+use crate::token::Refused;
+
+/// What is known of a message's payload when it is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Story {
+    /// Bytes of the payload.
+    pub bytes: u32,
+    /// Frames that carried it so far.
+    pub frames: u32,
+    /// Bytes that were copied after they had arrived, because their place was not guessed.
+    pub copied: u32,
+    /// When its first frame came.
+    pub begun: Instant,
+}
+
+/// A message to be handed over.
+#[derive(Debug)]
+pub struct Ready<P> {
+    /// Bytes of the control message.
+    pub control_len: u8,
+    /// The control message.
+    pub control: [u8; CONTROL_MAX],
+    /// Its payload.
+    pub payload: ReadyPayload<P>,
+}
+
+/// The payload of a message that is handed over.
+#[derive(Debug)]
+pub enum ReadyPayload<P> {
+    /// There is none.
+    None,
+    /// All of it lies here.
+    Landed(P, Story),
+    /// It is on its way: ask for it by this number.
+    Arriving(u64, Story),
+    /// It was dropped.
+    Refused(Refused, Story),
+}
+
+#[derive(Debug)]
+enum Coming<P> {
+    Nothing,
+    Control(u8, [u8; CONTROL_MAX]),
+    Loaded(Box<Arrival<P>>),
+}
+
+impl<P> Coming<P> {
+    const fn loaded(&self) -> Option<&Arrival<P>> {
+        match self {
+            Self::Loaded(arrival) => Some(arrival),
+            Self::Nothing | Self::Control(..) => None,
+        }
+    }
+}
+
+/// Where the bytes of a frame lie before they are taken in.
+pub(super) enum Bytes<'a> {
+    /// Where they belong already.
+    There(u32),
+    /// Here.
+    Here(&'a [u8]),
+}
+
+impl Bytes<'_> {
+    const fn len(&self) -> u32 {
+        match self {
+            Self::There(len) => *len,
+            #[allow(clippy::cast_possible_truncation, reason = "a frame has at most 64 KiB")]
+            Self::Here(bytes) => bytes.len() as u32,
+        }
+    }
+}
+
+/// Memory lent by a reader, and the message that it is for.
+#[derive(Debug)]
+pub struct Reading<'a> {
+    /// Number of the message.
+    pub message: u64,
+    /// As long as its payload.
+    pub into: &'a mut [u8],
+}
+
+/// The receiving side of a channel.
+#[derive(Debug)]
+pub(super) struct Inbox<P> {
+    /// The next message to be handed over.
+    next: u64,
+    window: VecDeque<Coming<P>>,
+    ready: VecDeque<Ready<P>>,
+    /// Messages handed over whose payload is on its way or unread.
+    arriving: Vec<Box<Arrival<P>>>,
+    /// Messages that the user has taken, and how many more may be on their way.
+    taken: u64,
+    slots: u64,
+    /// Unasked bytes whose memory is free again, and how many may be on their way or aside.
+    released: u64,
+    allowance: u64,
+    /// Unasked bytes of all openings so far: what the sender has used up.
+    used: u64,
+    /// Bytes aside.
+    aside: u64,
+    /// Limits as they were last told.
+    told: Limits,
+    pub(super) payload_bytes: u64,
+    /// Numbers of payloads of which nothing more is wanted, to be told.
+    unwanted: Vec<u64>,
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "limits travel as their low halves")]
+const fn low(value: u64) -> u32 {
+    value as u32
+}
+
+impl<P: Place> Inbox<P> {
+    pub(super) fn new(slots: u64, allowance: u64) -> Self {
+        let limits = Limits { messages: low(slots), unasked: low(allowance) };
+        Self {
+            next: 0,
+            window: VecDeque::new(),
+            ready: VecDeque::new(),
+            arriving: Vec::new(),
+            taken: 0,
+            slots,
+            released: 0,
+            allowance,
+            used: 0,
+            aside: 0,
+            told: limits,
+            payload_bytes: 0,
+            unwanted: Vec::new(),
+        }
+    }
+
+    /// How far the other side may go now.
+    pub(super) fn limits(&mut self) -> Limits {
+        self.told = Limits { messages: low(self.taken + self.slots), unasked: low(self.released + self.allowance) };
+        self.told
+    }
+
+    /// Whether the other side should hear of new limits: half of what it knows may be used up.
+    pub(super) fn limits_are_old(&self) -> bool {
+        let messages = low(self.taken + self.slots).wrapping_sub(self.told.messages);
+        let unasked = low(self.released + self.allowance).wrapping_sub(self.told.unasked);
+        u64::from(messages) >= self.slots / 2 || u64::from(unasked) >= self.allowance / 2
+    }
+
+    /// Messages received in order so far, handed over or not.
+    pub(super) const fn received(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether everything before message `end` has been handed over to the queue of ready messages.
+    pub(super) const fn is_complete(&self, end: u64) -> bool {
+        self.next >= end
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Takes a message for the user.
+    #[inline]
+    pub(super) fn take(&mut self) -> Option<Ready<P>> {
+        let ready = self.ready.pop_front()?;
+        self.taken += 1;
+        if self.ready.is_empty() && self.ready.capacity() > 64 && self.window.is_empty() && self.taken == self.next {
+            self.ready = VecDeque::new();
+        }
+        Some(ready)
+    }
+
+    /// Whether a frame with messages from `first` on, `count` of them, may be believed.
+    fn bounds(&self, first: u64, count: u32) -> Result<(), Breach> {
+        if first + u64::from(count) > self.taken + self.slots { Err(Breach::Index) } else { Ok(()) }
+    }
+
+    fn slot(&mut self, number: u64) -> Option<&mut Coming<P>> {
+        let index = usize::try_from(number.checked_sub(self.next)?).ok()?;
+        while self.window.len() <= index {
+            self.window.push_back(Coming::Nothing);
+        }
+        self.window.get_mut(index)
+    }
+
+    /// Control messages have come.
+    #[inline]
+    pub(super) fn records<'a>(
+        &mut self,
+        first: u64,
+        count: u32,
+        records: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), Breach> {
+        self.bounds(first, count)?;
+        for (number, control) in (first..).zip(records) {
+            let mut copied = [0; CONTROL_MAX];
+            copied[..control.len()].copy_from_slice(control);
+            let control_len = u8::try_from(control.len()).unwrap_or(0);
+            if number == self.next && self.window.is_empty() {
+                self.next += 1;
+                self.ready.push_back(Ready { control_len, control: copied, payload: ReadyPayload::None });
+                continue;
+            }
+            if let Some(slot) = self.slot(number)
+                && matches!(slot, Coming::Nothing)
+            {
+                *slot = Coming::Control(control_len, copied);
+            }
+        }
+        self.advance();
+        Ok(())
+    }
+
+    /// The arrival of a message that is on its way; a new one, if nothing was heard of it.
+    fn arrival(&mut self, number: u64, now: Instant) -> Option<&mut Arrival<P>> {
+        if number < self.next {
+            return self.arriving.iter_mut().find(|arrival| arrival.number == number).map(|boxed| &mut **boxed);
+        }
+        let slot = self.slot(number)?;
+        if matches!(slot, Coming::Nothing) {
+            *slot = Coming::Loaded(Box::new(Arrival {
+                number,
+                opening: None,
+                target: Target::Aside(Vec::new()),
+                have: Spans::default(),
+                granted: 0,
+                copied: 0,
+                frames: 0,
+                begun: now,
+                refused: None,
+                later: false,
+                wants_no_more: false,
+            }));
+        }
+        match slot {
+            Coming::Loaded(arrival) => Some(arrival),
+            Coming::Nothing | Coming::Control(..) => None,
+        }
+    }
+
+    /// A message's opening has come: asks for the place. Says whether the place is the guessed one.
+    pub(super) fn open<M: Memory<Place = P>>(
+        &mut self,
+        number: u64,
+        opening: Box<Opening>,
+        channel: usize,
+        memory: &mut M,
+        now: Instant,
+    ) -> Result<bool, Breach> {
+        self.bounds(number, 1)?;
+        let (credit, unasked) = (self.released + self.allowance, u64::from(opening.unasked));
+        let used = self.used;
+        let Some(arrival) = self.arrival(number, now) else { return Ok(false) };
+        if arrival.opening.is_some() {
+            return Ok(false);
+        }
+        if used + unasked > credit || arrival.have.iter().last().is_some_and(|span| span.1 > opening.payload) {
+            return Err(Breach::Length);
+        }
+        arrival.granted = arrival.granted.max(opening.unasked);
+        arrival.opening = Some(opening);
+        self.used += unasked;
+        Ok(self.ask(number, channel, memory))
+    }
+
+    /// Asks for the place of a message whose opening is there. True if it is the guessed one.
+    fn ask<M: Memory<Place = P>>(&mut self, number: u64, channel: usize, memory: &mut M) -> bool {
+        let mut freed = 0;
+        let Some(arrival) = self.arrival(number, Instant::default()) else { return false };
+        let Some(opening) = &arrival.opening else { return false };
+        let want = Want { bytes: opening.payload, token: opening.token, pages: opening.pages };
+        arrival.later = false;
+        let (placed, guessed) = match memory.place(channel, &want) {
+            Placing::Here(place) => (Some(place), false),
+            Placing::Guessed(place) => (Some(place), true),
+            Placing::Reader => (None, false),
+            Placing::Later => {
+                arrival.later = true;
+                (None, false)
+            }
+            Placing::Refused(refused) => {
+                arrival.refused = Some(refused);
+                (None, false)
+            }
+        };
+        if let Some(mut place) = placed {
+            if let Target::Aside(aside) = &mut arrival.target {
+                for (begin, end) in arrival.have.iter() {
+                    copy_in(&mut place, begin as usize, &aside[begin as usize..end as usize]);
+                    arrival.copied += end - begin;
+                }
+                freed = aside.len();
+            }
+            arrival.target = Target::Place(place);
+        } else if arrival.refused.is_some() {
+            if let Target::Aside(aside) = &arrival.target {
+                freed = aside.len();
+            }
+            arrival.target = Target::Away;
+            let more = arrival.granted < want.bytes || arrival.have.bytes() < arrival.granted;
+            if more && !arrival.wants_no_more {
+                arrival.wants_no_more = true;
+                self.unwanted.push(number);
+            }
+        }
+        self.aside -= freed as u64;
+        guessed
+    }
+
+    /// Takes bytes of a payload in. False if there is no memory for them now: then the frame must count as lost.
+    pub(super) fn data(
+        &mut self,
+        number: u64,
+        offset: u32,
+        bytes: &Bytes<'_>,
+        reading: Option<&mut Reading<'_>>,
+        now: Instant,
+    ) -> Result<bool, Breach> {
+        self.bounds(number, 1)?;
+        let end = offset.checked_add(bytes.len()).filter(|end| u64::from(*end) <= PAYLOAD_MAX).ok_or(Breach::Length)?;
+        let (aside_now, aside_max) = (self.aside, self.allowance.saturating_mul(2));
+        let Some(arrival) = self.arrival(number, now) else { return Ok(true) };
+        match &arrival.opening {
+            Some(opening) if end > opening.payload || end > arrival.granted => return Err(Breach::Length),
+            None if u64::from(end) > aside_max => return Err(Breach::Length),
+            _ => {}
+        }
+        if arrival.have.has(offset, end) {
+            return Ok(true);
+        }
+        let mut grown = 0;
+        match (&mut arrival.target, bytes) {
+            (Target::Away, _) | (Target::Place(_) | Target::Reader, Bytes::There(_)) => {}
+            (Target::Aside(aside), Bytes::Here(here)) => {
+                if aside.len() < end as usize {
+                    grown = end as usize - aside.len();
+                    if arrival.opening.is_none() && aside_now + grown as u64 > aside_max {
+                        return Ok(false);
+                    }
+                    aside.resize(end as usize, 0);
+                }
+                aside[offset as usize..end as usize].copy_from_slice(here);
+            }
+            (Target::Place(place), Bytes::Here(here)) => {
+                copy_in(place, offset as usize, here);
+                arrival.copied += end - offset;
+            }
+            (Target::Reader, Bytes::Here(here)) => {
+                let Some(reading) = reading.filter(|reading| reading.message == number) else { return Ok(false) };
+                reading.into[offset as usize..end as usize].copy_from_slice(here);
+                arrival.copied += end - offset;
+            }
+            // The place was taken away from under a guess: the bytes are gone and have to come again.
+            (Target::Aside(_), Bytes::There(_)) => return Ok(false),
+        }
+        let kept = arrival.have.insert(offset, end);
+        arrival.frames += 1;
+        self.aside += grown as u64;
+        self.advance();
+        Ok(kept)
+    }
+
+    /// Hands over what is ready, in order.
+    fn advance(&mut self) {
+        while let Some(front) = self.window.front_mut() {
+            match front {
+                Coming::Nothing => return,
+                Coming::Control(control_len, control) => {
+                    let ready = Ready { control_len: *control_len, control: *control, payload: ReadyPayload::None };
+                    self.ready.push_back(ready);
+                }
+                Coming::Loaded(arrival) => {
+                    let Some(opening) = &arrival.opening else { return };
+                    let whole = arrival.have.front() >= opening.payload;
+                    let waits = matches!(arrival.target, Target::Place(_)) && !whole || arrival.later;
+                    if waits {
+                        return;
+                    }
+                    self.hand_over();
+                    continue;
+                }
+            }
+            self.window.pop_front();
+            self.next += 1;
+        }
+        if self.window.capacity() > 64 {
+            self.window = VecDeque::new();
+        }
+    }
+
+    fn hand_over(&mut self) {
+        let Some(Coming::Loaded(mut arrival)) = self.window.pop_front() else { return };
+        self.next += 1;
+        let story = arrival.story();
+        let Some(opening) = &arrival.opening else { return };
+        let (control_len, control) = (opening.control_len, opening.control);
+        let unasked = u64::from(opening.unasked);
+        let payload = match std_take(&mut arrival.target) {
+            Target::Place(place) => {
+                self.released += unasked;
+                self.payload_bytes += u64::from(story.bytes);
+                ReadyPayload::Landed(place, story)
+            }
+            Target::Away => {
+                self.released += unasked;
+                let refused = arrival.refused.unwrap_or(Refused::Wrong);
+                if arrival.have.front() < story.bytes {
+                    // Its frames may still come, and are thrown away.
+                    self.arriving.push(arrival);
+                }
+                ReadyPayload::Refused(refused, story)
+            }
+            target @ (Target::Aside(_) | Target::Reader) => {
+                arrival.target = target;
+                let number = arrival.number;
+                self.arriving.push(arrival);
+                ReadyPayload::Arriving(number, story)
+            }
+        };
+        self.ready.push_back(Ready { control_len, control, payload });
+    }
+
+    /// Asks again for places that could not be given.
+    pub(super) fn ask_again<M: Memory<Place = P>>(&mut self, channel: usize, memory: &mut M) {
+        let waiting: Vec<u64> = self
+            .window
+            .iter()
+            .filter_map(|coming| match coming {
+                Coming::Loaded(arrival) if arrival.later => Some(arrival.number),
+                _ => None,
+            })
+            .collect();
+        for number in waiting {
+            self.ask(number, channel, memory);
+        }
+        self.advance();
+    }
+
+    /// Whether a place could not be given.
+    pub(super) fn awaits_place(&self) -> bool {
+        self.window.iter().any(|coming| matches!(coming, Coming::Loaded(arrival) if arrival.later))
+    }
+
+    fn handed_over(&self) -> impl Iterator<Item = &Arrival<P>> {
+        self.arriving.iter().map(|arrival| &**arrival)
+    }
+
+    /// Each payload of which more is wanted than was granted.
+    pub(super) fn wanting(&self) -> impl Iterator<Item = Wanting> + '_ {
+        // Bytes that lie aside or were granted to come there.
+        let promised: u64 =
+            self.window.iter().filter_map(Coming::loaded).chain(self.handed_over()).map(Arrival::promised).sum();
+        let aside_room = u32::try_from(self.allowance.saturating_sub(promised)).unwrap_or(u32::MAX);
+        let coming = self.window.iter().filter_map(Coming::loaded);
+        self.handed_over().chain(coming).filter_map(move |arrival| {
+            let opening = arrival.opening.as_ref()?;
+            let most = match &arrival.target {
+                Target::Place(_) | Target::Reader => opening.payload,
+                Target::Aside(_) if !arrival.later => opening.payload.min(arrival.granted.saturating_add(aside_room)),
+                Target::Aside(_) | Target::Away => arrival.granted,
+            };
+            let more = arrival.granted < opening.payload && !arrival.wants_no_more;
+            more.then_some(Wanting {
+                message: arrival.number,
+                have: arrival.have.front(),
+                granted: arrival.granted,
+                most,
+                payload: opening.payload,
+            })
+        })
+    }
+
+    /// Remembers a grant.
+    pub(super) fn granted(&mut self, number: u64, upto: u32) {
+        if let Some(arrival) = self.known(number) {
+            arrival.granted = arrival.granted.max(upto);
+        }
+    }
+
+    fn known(&mut self, number: u64) -> Option<&mut Arrival<P>> {
+        if number < self.next {
+            return self.arriving.iter_mut().find(|arrival| arrival.number == number).map(|boxed| &mut **boxed);
+        }
+        let index = usize::try_from(number - self.next).ok()?;
+        match self.window.get_mut(index) {
+            Some(Coming::Loaded(arrival)) => Some(arrival),
+            _ => None,
+        }
+    }
+
+    /// Grants that are not used up, and payloads of which nothing more is wanted.
+    pub(super) fn outstanding(&self) -> Vec<(u64, u32)> {
+        let coming = self.window.iter().filter_map(Coming::loaded);
+        let told = |arrival: &Arrival<P>| {
+            let opening = arrival.opening.as_ref()?;
+            if arrival.wants_no_more {
+                return Some((arrival.number, WANTS_NO_MORE));
+            }
+            let open = arrival.granted > opening.unasked && arrival.have.front() < arrival.granted;
+            open.then_some((arrival.number, arrival.granted))
+        };
+        coming.chain(self.handed_over()).filter_map(told).collect()
+    }
+
+    /// Numbers of payloads of which nothing more is wanted.
+    pub(super) fn take_unwanted(&mut self) -> Vec<u64> {
+        core::mem::take(&mut self.unwanted)
+    }
+
+    pub(super) fn tells_unwanted(&self) -> bool {
+        !self.unwanted.is_empty()
+    }
+
+    /// The place of a message that is on its way, from the first gap on: memory, and where it begins and ends.
+    pub(super) fn gap(&mut self, number: u64) -> Option<(&mut P, u32, u32)> {
+        let arrival = self.known(number)?;
+        let (begin, end) = arrival.gap()?;
+        match &mut arrival.target {
+            Target::Place(place) => Some((place, begin, end)),
+            _ => None,
+        }
+    }
+
+    /// The first gap of a payload whose reader has lent memory.
+    pub(super) fn reader_gap(&self, number: u64) -> Option<(u32, u32)> {
+        let arrival = self.arriving.iter().find(|arrival| arrival.number == number)?;
+        if matches!(arrival.target, Target::Reader) { arrival.gap() } else { None }
+    }
+
+    /// The message whose bytes will probably come next: the first one with a place and a gap.
+    pub(super) fn expected(&self) -> Option<u64> {
+        self.window.iter().find_map(|coming| match coming {
+            Coming::Loaded(arrival) if matches!(arrival.target, Target::Place(_)) && arrival.gap().is_some() => {
+                Some(arrival.number)
+            }
+            _ => None,
+        })
+    }
+
+    /// Takes the place of a message for a look at bytes that have landed there.
+    pub(super) fn landing(&mut self, number: u64) -> Option<&mut P> {
+        match &mut self.known(number)?.target {
+            Target::Place(place) => Some(place),
+            _ => None,
+        }
+    }
+}
+
+fn std_take<P>(target: &mut Target<P>) -> Target<P> {
+    core::mem::replace(target, Target::Away)
+}
+
+/// Copies bytes to their place, piece by piece.
+pub(super) fn copy_in<P: Place>(place: &mut P, offset: usize, bytes: &[u8]) {
+    let mut done = 0;
+    while done < bytes.len() {
+        let piece = place.piece(offset + done, bytes.len() - done);
+        let len = piece.len();
+        if len == 0 {
+            return;
+        }
+        piece.copy_from_slice(&bytes[done..done + len]);
+        done += len;
+    }
+}

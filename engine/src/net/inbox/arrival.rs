@@ -1,0 +1,65 @@
+//! One message with a payload, on its way.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use cutthrough_wire::frame::Opening;
+
+use super::super::spans::Spans;
+use super::Story;
+use crate::time::Instant;
+use crate::token::Refused;
+
+/// Where a payload's bytes go.
+#[derive(Debug)]
+pub(super) enum Target<P> {
+    /// Aside.
+    Aside(Vec<u8>),
+    /// To their place.
+    Place(P),
+    /// Into memory that is lent by a reader for the time of a call.
+    Reader,
+    /// Nowhere.
+    Away,
+}
+
+/// A message with a payload, on its way.
+#[derive(Debug)]
+pub(super) struct Arrival<P> {
+    pub(super) number: u64,
+    pub(super) opening: Option<Box<Opening>>,
+    pub(super) target: Target<P>,
+    pub(super) have: Spans,
+    /// Up to where bytes were allowed: unasked, then granted.
+    pub(super) granted: u32,
+    /// Bytes that were copied after they had arrived, as opposed to received where they belong.
+    pub(super) copied: u32,
+    pub(super) frames: u32,
+    pub(super) begun: Instant,
+    pub(super) refused: Option<Refused>,
+    /// Whether the place has to be asked for again.
+    pub(super) later: bool,
+    pub(super) wants_no_more: bool,
+}
+
+impl<P> Arrival<P> {
+    pub(super) fn story(&self) -> Story {
+        let bytes = self.opening.as_ref().map_or(0, |opening| opening.payload);
+        Story { bytes, frames: self.frames, copied: self.copied, begun: self.begun }
+    }
+
+    /// Bytes that lie aside, or may come there.
+    pub(super) fn promised(&self) -> u64 {
+        match &self.target {
+            Target::Aside(aside) => u64::from(self.granted).max(aside.len() as u64),
+            Target::Place(_) | Target::Reader | Target::Away => 0,
+        }
+    }
+
+    /// The first gap among the bytes that were allowed.
+    pub(super) fn gap(&self) -> Option<(u32, u32)> {
+        let payload = self.opening.as_ref()?.payload;
+        let end = self.have.gap_end().unwrap_or(payload);
+        (self.have.front() < end && self.have.front() < self.granted).then_some((self.have.front(), end))
+    }
+}

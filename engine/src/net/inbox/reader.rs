@@ -1,0 +1,79 @@
+//! Payloads that were handed over before they were there: what their reader does with them.
+
+use super::super::memory::Place;
+use super::arrival::Target;
+use super::{Inbox, Reading, Story};
+
+impl<P: Place> Inbox<P> {
+    /// Copies what is new of a payload that is handed over into the reader's memory, which holds `valid` bytes of it by
+    /// now: how many are valid then, and whether that is all. With `lend`, what comes from now on goes there directly.
+    pub(in crate::net) fn read(
+        &mut self,
+        reading: &mut Reading<'_>,
+        valid: usize,
+        lend: bool,
+    ) -> Option<(usize, bool)> {
+        let arrival = self.arriving.iter_mut().find(|arrival| arrival.number == reading.message)?;
+        let payload = arrival.opening.as_ref()?.payload;
+        let mut freed = 0;
+        if let Target::Aside(aside) = &mut arrival.target {
+            if lend {
+                for (begin, end) in arrival.have.iter() {
+                    let span = begin as usize..end as usize;
+                    reading.into[span.clone()].copy_from_slice(&aside[span]);
+                    arrival.copied += end - begin;
+                }
+                freed = aside.len();
+                arrival.target = Target::Reader;
+            } else {
+                let front = arrival.have.front() as usize;
+                let new = valid.min(front)..front;
+                reading.into[new.clone()].copy_from_slice(&aside[new]);
+            }
+        }
+        let front = arrival.have.front();
+        self.aside -= freed as u64;
+        Some((front as usize, front >= payload))
+    }
+
+    /// The memory that a reader had lent is taken away: what is missing goes nowhere.
+    pub(in crate::net) fn unlend(&mut self, number: u64) {
+        if let Some(arrival) = self.known(number)
+            && matches!(arrival.target, Target::Reader)
+        {
+            arrival.target = Target::Away;
+        }
+    }
+
+    /// A payload has been read, or will not be: forgets it.
+    pub(in crate::net) fn forget(&mut self, number: u64) -> Option<Story> {
+        let position = self.arriving.iter().position(|arrival| arrival.number == number)?;
+        let arrival = &mut self.arriving[position];
+        let story = arrival.story();
+        if let Target::Aside(aside) = &arrival.target {
+            self.aside -= aside.len() as u64;
+        }
+        let already = matches!(arrival.target, Target::Away);
+        if !already {
+            self.released += arrival.opening.as_ref().map_or(0, |opening| u64::from(opening.unasked));
+            self.payload_bytes += u64::from(arrival.have.front());
+        }
+        if arrival.have.front() < story.bytes {
+            arrival.target = Target::Away;
+            if !arrival.wants_no_more {
+                arrival.wants_no_more = true;
+                self.unwanted.push(number);
+            }
+            // It stays known until its last allowed byte has come, or the sender stops: see `bury`.
+        }
+        if arrival.have.front() >= story.bytes || already {
+            self.arriving.remove(position);
+        }
+        Some(story)
+    }
+
+    /// Forgets payloads that were thrown away and whose sender has heard of it.
+    pub(in crate::net) fn bury(&mut self) {
+        self.arriving.retain(|arrival| !matches!(arrival.target, Target::Away));
+    }
+}

@@ -1,0 +1,93 @@
+//! What the network part of the engine asks of whoever has the memory: payloads to send, places for payloads that come.
+
+use cutthrough_wire::token::Token;
+
+use crate::token::Refused;
+
+/// A payload that is being sent: bytes that do not change until it is given back.
+pub trait Load {
+    /// Bytes of the payload.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// At least one and at most `most` bytes from `offset` on, as far as they lie in one piece. Asked only for bytes
+    /// that are there.
+    fn piece(&self, offset: usize, most: usize) -> &[u8];
+}
+
+/// Memory that a payload lands in. Nobody else sees it until it is handed over.
+pub trait Place {
+    /// Bytes that fit.
+    fn len(&self) -> usize;
+
+    /// Whether nothing fits.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// As [`Load::piece`], to be written.
+    fn piece(&mut self, offset: usize, most: usize) -> &mut [u8];
+}
+
+/// What is known of a payload when its place is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Want {
+    /// Its length in bytes.
+    pub bytes: u32,
+    /// Where the sender wants it to land.
+    pub token: Option<Token>,
+    /// Whether it comes from pages and has to land in pages.
+    pub pages: bool,
+}
+
+/// Where a payload goes.
+#[derive(Debug)]
+pub enum Placing<P> {
+    /// Into this place; the message is handed over when all of it is there.
+    Here(P),
+    /// Into the place that [`Memory::guess`] has shown last, which is this one.
+    Guessed(P),
+    /// Wherever the reader says: the message is handed over at once.
+    Reader,
+    /// Nowhere yet: there is no memory. The question is asked again later.
+    Later,
+    /// Nowhere: the token is not good.
+    Refused(Refused),
+}
+
+/// Whoever has the memory.
+pub trait Memory {
+    /// Payloads to be sent.
+    type Load: Load;
+    /// Places for payloads that come.
+    type Place: Place;
+
+    /// Where a payload of a channel goes.
+    fn place(&mut self, channel: usize, want: &Want) -> Placing<Self::Place>;
+
+    /// The place where the next payload of this channel will probably land. It stays where it is.
+    fn guess(&mut self, channel: usize) -> Option<&mut Self::Place>;
+}
+
+impl Load for alloc::vec::Vec<u8> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+    fn piece(&self, offset: usize, most: usize) -> &[u8] {
+        &self[offset..self.len().min(offset.saturating_add(most))]
+    }
+}
+
+impl Place for alloc::vec::Vec<u8> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+    fn piece(&mut self, offset: usize, most: usize) -> &mut [u8] {
+        let end = self.len().min(offset.saturating_add(most));
+        &mut self[offset..end]
+    }
+}

@@ -1,0 +1,490 @@
+//! The sending side of a channel: messages until the other side has them.
+//!
+//! Every message keeps its number until all of it is acknowledged. What was lost is sent again before anything new; of
+//! a payload only the bytes that the other side takes unasked, or has granted, are sent at all.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+
+use cutthrough_wire::frame::{HEADER_BYTES, LIMITS_BYTES, Limits, OPENING_BYTES, Opening, RECORD_BYTES, WANTS_NO_MORE};
+use cutthrough_wire::slot::CONTROL_MAX;
+use cutthrough_wire::token::Token;
+
+use super::memory::Load;
+use super::spans::Spans;
+
+/// What a frame in flight carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Content {
+    /// Control messages: the first, and how many.
+    Records { first: u64, count: u32 },
+    /// The opening of a message, and the first bytes of its payload.
+    Open { message: u64, len: u32 },
+    /// Bytes of a payload.
+    Data { message: u64, offset: u32, len: u32 },
+    /// Grants.
+    Note,
+    /// A question whether the other side is there, or whether the path carries so long a frame.
+    Probe { body: u16 },
+    /// The end.
+    Close,
+}
+
+/// A message with a payload.
+#[derive(Debug)]
+struct Going<L> {
+    control_len: u8,
+    control: [u8; CONTROL_MAX],
+    load: L,
+    bytes: u32,
+    token: Option<Token>,
+    pages: bool,
+    cookie: Option<u64>,
+    /// Bytes that go without being asked for; chosen when the message is opened.
+    unasked: u32,
+    /// Up to where bytes may go.
+    allowed: u32,
+    /// Up to where bytes have gone at least once.
+    gone: u32,
+    /// Which bytes the other side has.
+    there: Spans,
+    opened: bool,
+    open_there: bool,
+    unwanted: bool,
+}
+
+impl<L> Going<L> {
+    const fn is_done(&self) -> bool {
+        self.open_there && (self.unwanted || self.there.front() >= self.bytes)
+    }
+}
+
+#[derive(Debug)]
+enum Out<L> {
+    Control(u8, [u8; CONTROL_MAX]),
+    Loaded(Box<Going<L>>),
+    Done,
+}
+
+/// A payload to be sent, and what the sender says of it.
+#[derive(Debug)]
+pub struct Cargo<L> {
+    /// The payload; at least one byte.
+    pub load: L,
+    /// Where it shall land.
+    pub token: Option<Token>,
+    /// Whether it comes from pages.
+    pub pages: bool,
+    /// Named when the payload's memory may be used again.
+    pub cookie: Option<u64>,
+}
+
+/// What is to be sent next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// Control messages: the first, and how many.
+    Records { first: u64, count: u32 },
+    /// A message's opening, and so many bytes of its payload.
+    Open { message: u64, opening: Box<Opening>, len: u32 },
+    /// Bytes of a payload.
+    Data { message: u64, offset: u32, len: u32 },
+}
+
+/// The sending side of a channel.
+#[derive(Debug)]
+pub(super) struct Outbox<L> {
+    /// Number of the first entry.
+    base: u64,
+    entries: VecDeque<Out<L>>,
+    /// The first message that was never sent.
+    fresh: u64,
+    /// Messages with a payload of which bytes have not gone yet, in their order.
+    loaded: VecDeque<u64>,
+    /// What was lost.
+    again: VecDeque<Content>,
+    /// Limits of the other side.
+    messages: u64,
+    unasked: u64,
+    /// Bytes sent unasked so far.
+    used: u64,
+    /// Cookies of messages that are done.
+    pub(super) completed: VecDeque<u64>,
+    pub(super) payload_bytes: u64,
+}
+
+impl<L: Load> Outbox<L> {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self {
+            base: 0,
+            entries: VecDeque::new(),
+            fresh: 0,
+            loaded: VecDeque::new(),
+            again: VecDeque::new(),
+            messages: u64::from(limits.messages),
+            unasked: u64::from(limits.unasked),
+            used: 0,
+            completed: VecDeque::new(),
+            payload_bytes: 0,
+        }
+    }
+
+    /// Number of the next message.
+    pub(super) fn next(&self) -> u64 {
+        self.base + self.entries.len() as u64
+    }
+
+    /// Messages that the other side has not acknowledged.
+    pub(super) fn waiting(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Messages that all before them are acknowledged.
+    pub(super) const fn acknowledged(&self) -> u64 {
+        self.base
+    }
+
+    /// Takes a message in.
+    #[inline]
+    pub(super) fn push(&mut self, control: &[u8], cargo: Option<Cargo<L>>) -> u64 {
+        let number = self.next();
+        let len = control.len().min(CONTROL_MAX);
+        let mut copied = [0; CONTROL_MAX];
+        copied[..len].copy_from_slice(&control[..len]);
+        let control_len = u8::try_from(len).unwrap_or(0);
+        let Some(Cargo { load, token, pages, cookie }) = cargo else {
+            self.entries.push_back(Out::Control(control_len, copied));
+            return number;
+        };
+        let bytes = u32::try_from(load.len()).unwrap_or(u32::MAX);
+        self.payload_bytes += u64::from(bytes);
+        self.entries.push_back(Out::Loaded(Box::new(Going {
+            control_len,
+            control: copied,
+            load,
+            bytes,
+            token,
+            pages,
+            cookie,
+            unasked: 0,
+            allowed: 0,
+            gone: 0,
+            there: Spans::default(),
+            opened: false,
+            open_there: false,
+            unwanted: false,
+        })));
+        number
+    }
+
+    fn entry(&mut self, message: u64) -> Option<&mut Out<L>> {
+        let index = usize::try_from(message.checked_sub(self.base)?).ok()?;
+        self.entries.get_mut(index)
+    }
+
+    fn going(&mut self, message: u64) -> Option<&mut Going<L>> {
+        match self.entry(message) {
+            Some(Out::Loaded(going)) => Some(going),
+            _ => None,
+        }
+    }
+
+    /// The payload of a message.
+    pub(super) fn load(&self, message: u64) -> Option<&L> {
+        let index = usize::try_from(message.checked_sub(self.base)?).ok()?;
+        match self.entries.get(index) {
+            Some(Out::Loaded(going)) => Some(&going.load),
+            _ => None,
+        }
+    }
+
+    /// Puts another payload in the place of a message's, of the same bytes: from now on it is sent from there.
+    pub(super) fn replace(&mut self, message: u64, load: L) {
+        if let Some(going) = self.going(message) {
+            going.load = load;
+        }
+    }
+
+    /// Whether all of a message's payload has gone once, or need not go; true also if it is done.
+    pub(super) fn has_gone(&self, message: u64) -> bool {
+        let Some(index) = message.checked_sub(self.base).and_then(|index| usize::try_from(index).ok()) else {
+            return true;
+        };
+        match self.entries.get(index) {
+            Some(Out::Loaded(going)) => going.unwanted || going.gone >= going.bytes,
+            _ => true,
+        }
+    }
+
+    /// How far the other side takes messages and unasked bytes by now. False if it takes back what it has allowed.
+    pub(super) fn allow(&mut self, limits: Limits) {
+        // Frames overtake each other: an older, lower limit says nothing.
+        self.messages = self.messages.max(widen(limits.messages, self.messages));
+        self.unasked = self.unasked.max(widen(limits.unasked, self.unasked));
+    }
+
+    /// The other side takes a payload up to a byte. False if there never was such a message.
+    pub(super) fn grant(&mut self, message_low: u32, upto: u32) -> bool {
+        let message = widen(message_low, self.base);
+        if message >= self.fresh {
+            return false;
+        }
+        let Some(going) = self.going(message) else { return true };
+        if upto == WANTS_NO_MORE {
+            going.unwanted = true;
+            self.loaded.retain(|number| *number != message);
+            self.finish(message);
+            return true;
+        }
+        going.allowed = going.allowed.max(upto.min(going.bytes));
+        true
+    }
+
+    /// A frame has arrived.
+    pub(super) fn acked(&mut self, content: Content) {
+        match content {
+            Content::Records { first, count } => {
+                for message in first..first + u64::from(count) {
+                    if let Some(entry) = self.entry(message) {
+                        *entry = Out::Done;
+                    }
+                }
+                self.retire();
+            }
+            Content::Open { message, len } => {
+                if let Some(going) = self.going(message) {
+                    going.open_there = true;
+                    going.there.insert(0, len);
+                    self.finish(message);
+                }
+            }
+            Content::Data { message, offset, len } => {
+                if let Some(going) = self.going(message) {
+                    if !going.there.insert(offset, offset + len) {
+                        self.again.push_back(content);
+                        return;
+                    }
+                    self.finish(message);
+                }
+            }
+            Content::Note | Content::Probe { .. } | Content::Close => {}
+        }
+    }
+
+    /// A frame was lost.
+    pub(super) fn lost(&mut self, content: Content) {
+        self.again.push_back(content);
+    }
+
+    fn finish(&mut self, message: u64) {
+        let Some(entry) = self.entry(message) else { return };
+        let Out::Loaded(going) = entry else { return };
+        if !going.is_done() {
+            return;
+        }
+        let cookie = going.cookie;
+        *entry = Out::Done;
+        self.loaded.retain(|number| *number != message);
+        self.completed.extend(cookie);
+        self.retire();
+    }
+
+    fn retire(&mut self) {
+        while matches!(self.entries.front(), Some(Out::Done)) {
+            self.entries.pop_front();
+            self.base += 1;
+        }
+        if self.entries.is_empty() && self.entries.capacity() > 64 {
+            self.entries = VecDeque::new();
+        }
+    }
+
+    /// Whether anything could be sent now.
+    pub(super) fn has_next(&self) -> bool {
+        !self.again.is_empty()
+            || (self.fresh < self.next() && self.fresh < self.messages)
+            || self.loaded.iter().any(|message| self.sendable(*message))
+    }
+
+    /// Messages that were never sent.
+    pub(super) fn unsent(&self) -> u64 {
+        self.next() - self.fresh
+    }
+
+    fn sendable(&self, message: u64) -> bool {
+        let index = message.checked_sub(self.base).and_then(|index| usize::try_from(index).ok());
+        match index.and_then(|index| self.entries.get(index)) {
+            Some(Out::Loaded(going)) => going.gone < going.allowed,
+            _ => false,
+        }
+    }
+
+    /// What goes into the next frame with a body of at most `body` bytes; it is taken as sent.
+    pub(super) fn next_frame(&mut self, body: usize) -> Option<Next> {
+        while let Some(content) = self.again.pop_front() {
+            if let Some(next) = self.repeat(content, body) {
+                return Some(next);
+            }
+        }
+        let ready = self.loaded.iter().position(|message| self.sendable(*message));
+        if let Some(position) = ready
+            && let Some(next) = self.more_data(position, body)
+        {
+            return Some(next);
+        }
+        if self.fresh >= self.next() || self.fresh >= self.messages {
+            return None;
+        }
+        let first = self.fresh;
+        match self.entry(first)? {
+            Out::Loaded(_) => {
+                self.fresh += 1;
+                self.open(first, body)
+            }
+            Out::Control(..) | Out::Done => {
+                let count = self.records(first, self.messages.min(self.next()), body);
+                self.fresh += u64::from(count);
+                Some(Next::Records { first, count })
+            }
+        }
+    }
+
+    /// How many control messages from `first` on, and before `end`, fit into a body.
+    fn records(&self, first: u64, end: u64, body: usize) -> u32 {
+        let skip = usize::try_from(first - self.base).unwrap_or(usize::MAX);
+        let (mut count, mut room) = (0, body - LIMITS_BYTES);
+        for entry in self.entries.iter().skip(skip).take(usize::try_from(end - first).unwrap_or(usize::MAX)) {
+            let Out::Control(len, _) = entry else { break };
+            let bytes = RECORD_BYTES + usize::from(*len);
+            if bytes > room {
+                break;
+            }
+            room -= bytes;
+            count += 1;
+        }
+        count
+    }
+
+    /// The control messages of a frame.
+    pub(super) fn write_records(&self, first: u64, count: u32, mut each: impl FnMut(&[u8])) {
+        let skip = usize::try_from(first - self.base).unwrap_or(usize::MAX);
+        for entry in self.entries.iter().skip(skip).take(count as usize) {
+            if let Out::Control(len, control) = entry {
+                each(&control[..usize::from(*len)]);
+            }
+        }
+    }
+
+    fn open(&mut self, message: u64, body: usize) -> Option<Next> {
+        let credit = u32::try_from(self.unasked.saturating_sub(self.used)).unwrap_or(u32::MAX);
+        let going = self.going(message)?;
+        let first = !going.opened;
+        if first {
+            going.opened = true;
+            going.unasked = going.bytes.min(credit);
+            going.allowed = going.allowed.max(going.unasked);
+        }
+        let room = u32::try_from(body.saturating_sub(OPENING_BYTES)).unwrap_or(0);
+        let len = going.allowed.min(room);
+        going.gone = going.gone.max(len);
+        let opening = Box::new(Opening {
+            payload: going.bytes,
+            unasked: going.unasked,
+            token: going.token,
+            pages: going.pages,
+            limits: Limits::default(),
+            control_len: going.control_len,
+            control: going.control,
+        });
+        let (unasked, more) = (going.unasked, going.gone < going.bytes);
+        if first {
+            self.used += u64::from(unasked);
+            if more {
+                self.loaded.push_back(message);
+            }
+        }
+        Some(Next::Open { message, opening, len })
+    }
+
+    fn more_data(&mut self, position: usize, body: usize) -> Option<Next> {
+        let message = *self.loaded.get(position)?;
+        let going = self.going(message)?;
+        let offset = going.gone;
+        let len = (going.allowed - offset).min(u32::try_from(body).unwrap_or(u32::MAX));
+        going.gone += len;
+        if going.gone >= going.bytes {
+            self.loaded.remove(position);
+        }
+        Some(Next::Data { message, offset, len })
+    }
+
+    /// What was lost once more, if the other side still lacks it.
+    fn repeat(&mut self, content: Content, body: usize) -> Option<Next> {
+        match content {
+            Content::Records { first, count } => {
+                let end = first + u64::from(count);
+                let first = (first.max(self.base)..end).find(|number| {
+                    let index = usize::try_from(number - self.base).unwrap_or(usize::MAX);
+                    matches!(self.entries.get(index), Some(Out::Control(..)))
+                })?;
+                let count = self.records(first, end, body);
+                let rest = first + u64::from(count);
+                if rest < end {
+                    let left = u32::try_from(end - rest).unwrap_or(0);
+                    self.again.push_front(Content::Records { first: rest, count: left });
+                }
+                (count > 0).then_some(Next::Records { first, count })
+            }
+            Content::Open { message, len } => {
+                let going = self.going(message)?;
+                if going.open_there {
+                    return None;
+                }
+                let next = self.open(message, body)?;
+                // On a path that has become narrower the opening carries less than it did.
+                if let Next::Open { len: now, .. } = &next
+                    && *now < len
+                {
+                    self.again.push_front(Content::Data { message, offset: *now, len: len - *now });
+                }
+                Some(next)
+            }
+            Content::Data { message, offset, len } => {
+                let going = self.going(message)?;
+                if going.unwanted || going.there.has(offset, offset + len) {
+                    return None;
+                }
+                let most = u32::try_from(body).unwrap_or(u32::MAX);
+                if len > most {
+                    self.again.push_front(Content::Data { message, offset: offset + most, len: len - most });
+                }
+                Some(Next::Data { message, offset, len: len.min(most) })
+            }
+            Content::Note | Content::Probe { .. } | Content::Close => None,
+        }
+    }
+}
+
+/// The number near `near` whose low 32 bits these are.
+pub(super) const fn widen(low: u32, near: u64) -> u64 {
+    #[allow(clippy::cast_possible_truncation, reason = "the low half is what is meant")]
+    let distance = low.wrapping_sub(near as u32).cast_signed();
+    near.saturating_add_signed(distance as i64)
+}
+
+/// Bytes of a frame with this body.
+pub(super) const fn frame_bytes(body: usize) -> usize {
+    HEADER_BYTES + body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::widen;
+
+    #[test]
+    fn low_halves_are_widened_to_what_is_near() {
+        assert_eq!(widen(5, 3), 5);
+        assert_eq!(widen(u32::MAX, 1 << 32), (1 << 32) - 1);
+        assert_eq!(widen(2, (1 << 32) - 3), (1 << 32) + 2);
+        assert_eq!(widen(u32::MAX, 0), 0);
+    }
+}

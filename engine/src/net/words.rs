@@ -1,0 +1,135 @@
+//! What goes in and out of [`Net`](super::Net) besides frames: settings, events, counts.
+
+use cutthrough_wire::frame::Refusal;
+
+use super::channel::Ending;
+use super::inbox::Ready;
+use super::memory::Memory;
+use super::outbox::Cargo;
+
+/// Settings of the network side of an endpoint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Control messages of a channel that may be on their way, or not yet taken by the user.
+    pub slots: u64,
+    /// Payload bytes that all channels together may send unasked: what the socket's buffer holds without loss.
+    pub unasked: u64,
+    /// Payload bytes that are granted at a time.
+    pub granted: u32,
+    /// Nanoseconds without any sign of life after which a peer is taken for dead.
+    pub silence_ns: u64,
+    /// Most channels.
+    pub channels: usize,
+    /// Longest body that this side can receive.
+    pub body: u16,
+    /// Random number of this life of the endpoint.
+    pub life: u64,
+    /// Process number, for people to read.
+    pub process: u32,
+    /// User number, for people to read.
+    pub user: u32,
+}
+
+/// What has been counted since the beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tally {
+    /// Frames taken in.
+    pub frames_received: u64,
+    /// Frames sent, without notes and probes.
+    pub frames_sent: u64,
+    /// Frames sent that only acknowledge or grant.
+    pub notes_sent: u64,
+    /// Frames taken for lost, whose contents were sent again.
+    pub frames_lost: u64,
+    /// Times nothing was heard for so long that frames were sent again.
+    pub timeouts: u64,
+    /// Frames that had arrived before.
+    pub duplicates: u64,
+    /// Frames whose seal was wrong.
+    pub forged: u64,
+    /// Frames of no channel: of an earlier life, from elsewhere, or malformed.
+    pub stale: u64,
+    /// Frames for which there was no memory; they come again.
+    pub unplaced: u64,
+    /// Callers refused.
+    pub refused: u64,
+    /// Payload bytes that were received where they belong.
+    pub placed_bytes: u64,
+    /// Payload bytes that had to be copied to the place that they have.
+    pub mended_bytes: u64,
+    /// Frames whose payload was received where it belongs.
+    pub hits: u64,
+    /// Frames whose payload had to be copied.
+    pub misses: u64,
+}
+
+impl Tally {
+    pub(super) const fn hit(&mut self, bytes: usize) {
+        self.hits += 1;
+        self.placed_bytes += bytes as u64;
+    }
+
+    pub(super) const fn missed(&mut self, bytes: usize) {
+        self.misses += 1;
+        self.mended_bytes += bytes as u64;
+    }
+}
+
+/// Why a call did not come to a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallError {
+    /// The other side has refused.
+    Refused(Refusal),
+    /// Its answer proves another key than ours.
+    Key,
+}
+
+/// Something that has happened.
+#[derive(Debug)]
+pub enum NetEvent<P> {
+    /// A peer has opened a channel to us.
+    Opened(usize),
+    /// A call of ours has been answered.
+    Connected(usize),
+    /// A call of ours has failed; its channel is free again.
+    Failed(usize, CallError),
+    /// A message has arrived on a channel.
+    Message(usize, Ready<P>),
+    /// The memory of a message that was sent with this cookie may be used again.
+    Completed(usize, u64),
+    /// A channel has ended. Everything that had come before was handed over.
+    Closed(usize, Ending),
+}
+
+/// A payload to be sent, in the memory that `M` has.
+pub type CargoOf<M> = Cargo<<M as Memory>::Load>;
+
+/// Why a message was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Too many are on their way.
+    Full,
+    /// There is no such channel any more.
+    Closed,
+}
+
+/// Where the next frames will probably land.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guess {
+    /// In the place that [`Memory::guess`] shows, from its first byte on: the first frame opens a message.
+    Fresh {
+        /// The channel.
+        channel: usize,
+    },
+    /// In the place of a message of which a part is there already.
+    Rest {
+        /// The channel.
+        channel: usize,
+        /// The message.
+        message: u64,
+        /// First byte that is missing.
+        begin: u32,
+        /// End of the gap.
+        end: u32,
+    },
+}

@@ -1,0 +1,254 @@
+//! Frames in flight: against a plain list that applies the rules one frame at a time.
+
+use std::collections::BTreeSet;
+
+use cutthrough_engine::flow::rtt::Rtt;
+use cutthrough_engine::flow::seen::{Ack, Seen};
+use cutthrough_engine::flow::sent::Sent;
+use cutthrough_engine::time::Instant;
+use proptest::prelude::*;
+
+const ROUND: u64 = 100_000;
+
+fn at(nanos: u64) -> Instant {
+    Instant::from_nanos(nanos)
+}
+
+/// The half of a number that the wire carries.
+fn low(number: u64) -> u32 {
+    u32::try_from(number % (1 << 32)).unwrap()
+}
+
+/// A round trip of 100 us that hardly varies: a frame is late after 112.5 us, and a probe goes out after 200 us.
+fn steady() -> Rtt {
+    let mut rtt = Rtt::default();
+    (0..60).for_each(|turn| rtt.sample(at(turn), ROUND, 0));
+    rtt
+}
+
+/// The oracle: every frame in flight, by number, with time of sending and bytes.
+#[derive(Default)]
+struct List {
+    frames: Vec<(u64, u64, u32)>,
+    largest: Option<u64>,
+    last_sent: u64,
+}
+
+impl List {
+    /// Removes the frames that `which` names. Returns their numbers.
+    fn take(&mut self, which: impl Fn(&(u64, u64, u32)) -> bool) -> Vec<u64> {
+        let (out, stay) = self.frames.iter().partition(|frame| which(frame));
+        self.frames = stay;
+        let out: Vec<(u64, u64, u32)> = out;
+        out.iter().map(|frame| frame.0).collect()
+    }
+
+    fn acked(&mut self, numbers: impl Fn(u64) -> bool, end: u64) -> Vec<u64> {
+        self.largest = self.largest.max(end.checked_sub(1));
+        self.take(|frame| numbers(frame.0))
+    }
+
+    fn is_lost(&self, number: u64, sent: u64, now: u64, rtt: &Rtt) -> bool {
+        self.largest
+            .is_some_and(|largest| number < largest && (largest - number >= 3 || sent + rtt.loss_delay() <= now))
+    }
+
+    fn timer(&self, rtt: &Rtt, backoff: u32) -> Option<u64> {
+        let &(number, sent, _) = self.frames.first()?;
+        Some(match self.largest {
+            Some(largest) if number < largest => sent + rtt.loss_delay(),
+            _ => self.last_sent + rtt.probe_timeout(backoff),
+        })
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    /// So many ns pass.
+    Wait(u64),
+    /// A frame goes out, after so many that are not pushed.
+    Push(u64),
+    /// The header of an acknowledgement, of numbers a share of 255 of those sent, and with these bits.
+    Ack(u8, u64),
+    /// A range of it: where it begins and how long it is.
+    Range(u8, u64),
+    Lost,
+    Probe(u32),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..ROUND).prop_map(Step::Wait),
+        8 => prop_oneof![4 => Just(0), 1 => 1_u64..4].prop_map(Step::Push),
+        3 => (128_u8.., any::<u64>(), 0_u32..64).prop_map(|(share, bits, few)| Step::Ack(share, bits >> few)),
+        1 => (128_u8.., 0_u64..10).prop_map(|(share, len)| Step::Range(share, len)),
+        3 => Just(Step::Lost),
+        2 => (0_u32..3).prop_map(Step::Probe),
+    ];
+    prop::collection::vec(step, 0..200)
+}
+
+proptest! {
+    #[test]
+    fn every_content_comes_out_once_and_by_the_rules(steps in steps()) {
+        let (rtt, mut now, mut next) = (steady(), 0, 0);
+        let (mut sent, mut list) = (Sent::default(), List::default());
+        let (mut pushed, mut out) = (BTreeSet::new(), BTreeSet::new());
+        for step in steps {
+            let mut got = Vec::new();
+            let each = |number: u64| got.push(number);
+            let share = |share: u8| next * u64::from(share) / 255;
+            let want = match step {
+                Step::Wait(nanos) => {
+                    now += nanos;
+                    Vec::new()
+                }
+                Step::Push(skipped) => {
+                    let number = next + skipped;
+                    let bytes = u32::try_from(number % 1000).unwrap();
+                    sent.push(number, at(now), bytes, number);
+                    list.frames.push((number, now, bytes));
+                    list.last_sent = now;
+                    next = number + 1;
+                    pushed.insert(number);
+                    Vec::new()
+                }
+                Step::Ack(below, bits) => {
+                    let ack = Ack { below: share(below), bits };
+                    let Some(ack) = Ack::from_wire(low(ack.below), bits, next) else { continue };
+                    let was = list.frames.clone();
+                    let want = list.acked(|number| number < ack.below || ack.has_bit(number), ack.end());
+                    let acked = sent.acked(ack, each);
+                    prop_assert_eq!(acked.frames as usize, want.len());
+                    let newest = was.iter().rev().find(|frame| want.contains(&frame.0));
+                    prop_assert_eq!(acked.newest, newest.map(|frame| (frame.0, at(frame.1))));
+                    want
+                }
+                Step::Range(first, len) => {
+                    let (first, end) = (share(first), (share(first) + len).min(next));
+                    let end_if_any = if first < end { end } else { 0 };
+                    let want = list.acked(|number| (first..end).contains(&number), end_if_any);
+                    prop_assert_eq!(sent.acked_range(first, end, each).frames as usize, want.len());
+                    want
+                }
+                Step::Lost => {
+                    let verdicts: Vec<_> =
+                        list.frames.iter().filter(|f| list.is_lost(f.0, f.1, now, &rtt)).copied().collect();
+                    let want = list.take(|frame| verdicts.contains(frame));
+                    let bytes: u64 = verdicts.iter().map(|frame| u64::from(frame.2)).sum();
+                    prop_assert_eq!(sent.lost(at(now), &rtt, each), bytes);
+                    want
+                }
+                Step::Probe(backoff) => {
+                    let overtaken = list.frames.first().is_some_and(|frame| list.largest.is_some_and(|n| frame.0 < n));
+                    let due = !overtaken && list.timer(&rtt, backoff).is_some_and(|when| when <= now);
+                    let oldest: Vec<_> = list.frames.iter().take(if due { 2 } else { 0 }).copied().collect();
+                    prop_assert_eq!(sent.probe(at(now), &rtt, backoff, each), due);
+                    list.take(|frame| oldest.contains(frame))
+                }
+            };
+            prop_assert_eq!(&got, &want);
+            prop_assert!(got.into_iter().all(|number| pushed.contains(&number) && out.insert(number)));
+            prop_assert_eq!(sent.len(), list.frames.len());
+            prop_assert_eq!(sent.is_empty(), list.frames.is_empty());
+            prop_assert_eq!(sent.in_flight(), list.frames.iter().map(|frame| u64::from(frame.2)).sum::<u64>());
+            prop_assert_eq!(sent.oldest(), list.frames.first().map(|frame| frame.0));
+            prop_assert_eq!(sent.timer(&rtt, 1).map(Instant::as_nanos), list.timer(&rtt, 1));
+        }
+        sent.drain(|number| assert!(out.insert(number)));
+        prop_assert_eq!(pushed, out);
+        prop_assert!(sent.is_empty() && sent.in_flight() == 0 && sent.timer(&rtt, 0).is_none());
+    }
+
+    /// Sender and receiver over a way that loses and reorders: whatever is lost goes again, until all has arrived.
+    #[test]
+    fn everything_arrives_in_the_end(fates in prop::collection::vec((0_u8..10, 0_u64..8), 300), total in 1_u64..200) {
+        let rtt = steady();
+        let (mut sent, mut seen, mut arrived) = (Sent::default(), Seen::default(), BTreeSet::new());
+        let mut waiting: Vec<u64> = (0..total).rev().collect();
+        let mut way = Vec::new();
+        let (mut now, mut number, mut backoff, mut given_up) = (0_u64, 0_u64, 0, 0_usize);
+        for turn in 0_u64.. {
+            prop_assert!(turn < 20_000, "it never ends");
+            while sent.len() < 80 && let Some(content) = waiting.pop() {
+                sent.push(number, at(now), 1000, content);
+                let (fate, late) = fates[usize::try_from(number).unwrap() % fates.len()];
+                if fate > 1 {
+                    way.push((now + ROUND / 2 + late * 10_000, number, content, sent.oldest().unwrap()));
+                }
+                number += 1;
+                now += 1_000;
+            }
+            way.sort_unstable();
+            while let Some(&(when, frame, content, oldest)) = way.first() && when <= now {
+                way.remove(0);
+                seen.forget_below(oldest);
+                if seen.insert(frame) {
+                    arrived.insert(content);
+                }
+            }
+            let Ack { below, bits } = seen.ack();
+            let ack = Ack::from_wire(low(below), bits, number).expect("an honest receiver");
+            let mut acked = sent.acked(ack, drop).frames;
+            for (first, end) in seen.ranges(8).collect::<Vec<_>>() {
+                acked += sent.acked_range(first, end, drop).frames;
+            }
+            backoff = if acked > 0 { 0 } else { backoff };
+            let before = waiting.len();
+            sent.lost(at(now), &rtt, |content| waiting.push(content));
+            backoff += u32::from(sent.probe(at(now), &rtt, backoff, |content| waiting.push(content)));
+            given_up += waiting.len() - before;
+            if waiting.is_empty() && sent.is_empty() {
+                break;
+            }
+            now += 7_000;
+        }
+        prop_assert_eq!(arrived.len() as u64, total, "what was acknowledged has arrived");
+        prop_assert!(sent.spurious() <= given_up as u64);
+    }
+}
+
+/// Frames from 0 up to `count`, one each microsecond.
+fn sent(count: u64) -> Sent<u64> {
+    let mut sent = Sent::default();
+    (0..count).for_each(|number| sent.push(number, at(number * 1_000), 100, number));
+    sent
+}
+
+#[test]
+fn a_frame_that_was_given_up_too_early_is_counted() {
+    let rtt = steady();
+    let mut flight = sent(1);
+    let timer = flight.timer(&rtt, 0).unwrap();
+    assert!(!flight.probe(at(timer.as_nanos() - 1), &rtt, 0, drop));
+    assert!(flight.probe(timer, &rtt, 0, drop));
+    flight.push(1, timer, 100, 0);
+    assert_eq!(flight.acked(Ack { below: 1, bits: 0 }, |_| panic!("it is not in flight")).frames, 0);
+    assert_eq!(flight.spurious(), 1);
+    assert_eq!(flight.acked(Ack { below: 2, bits: 0 }, drop).frames, 1);
+    assert_eq!(flight.spurious(), 1);
+}
+
+#[test]
+fn a_gap_that_was_forgotten_is_not_counted() {
+    let rtt = steady();
+    let mut flight = sent(5);
+    flight.acked(Ack { below: 0, bits: 0b1111 }, drop);
+    let mut lost = Vec::new();
+    assert_eq!(flight.lost(at(6_000), &rtt, |number| lost.push(number)), 100);
+    assert_eq!(lost, [0]);
+    flight.push(5, at(6_000), 100, 0);
+    flight.acked(Ack { below: 6, bits: 0 }, drop);
+    assert_eq!(flight.spurious(), 0, "the receiver was told by frame 5 to forget number 0");
+}
+
+#[test]
+fn a_lie_about_the_future_does_not_last() {
+    let rtt = steady();
+    let mut flight = sent(3);
+    flight.acked_range(1_000_000, u64::MAX, drop);
+    assert_eq!(flight.lost(at(3_000), &rtt, drop), 300);
+    flight.push(3, at(4_000), 100, 3);
+    assert_eq!(flight.lost(at(5_000), &rtt, drop), 0, "frame 3 cannot have been overtaken");
+    assert_eq!(flight.acked_range(9, 2, drop).frames, 0);
+}

@@ -1,0 +1,102 @@
+//! Two endpoints over a network that loses, repeats, reorders and delays: everything arrives once, in order, whole.
+
+mod wire;
+
+use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
+use cutthrough_engine::net::{Cargo, NetEvent};
+use proptest::prelude::*;
+
+use wire::{Faults, World, pattern};
+
+#[test]
+fn a_channel_opens_and_carries_a_message() {
+    let mut world = World::new(1, Faults::NONE);
+    let (a, b) = world.join();
+    world.nodes[0].net.send(a, b"hello", None).unwrap();
+    let (index, message) = world.message(1);
+    assert_eq!(index, b);
+    assert_eq!(&message.control[..usize::from(message.control_len)], b"hello");
+    world.settle();
+}
+
+#[test]
+fn payloads_of_every_length_arrive() {
+    let mut world = World::new(2, Faults::NONE);
+    let (a, _) = world.join();
+    for (seed, len) in (0..).zip([1, 2, 991, 992, 993, 1136, 1408, 5000, 65_536, 1_000_003]) {
+        let cargo = Cargo { load: pattern(seed, len), token: None, pages: true, cookie: Some(seed) };
+        world.nodes[0].net.send(a, b"with pages", Some(cargo)).unwrap();
+        let (_, message) = world.message(1);
+        let ReadyPayload::Landed(place, story) = message.payload else { panic!("{:?}", message.payload) };
+        assert_eq!((&place[..len], story.bytes as usize), (&pattern(seed, len)[..], len));
+        assert_eq!(world.completed(0), seed);
+    }
+    world.settle();
+}
+
+#[test]
+fn a_payload_without_a_place_waits_for_its_reader() {
+    let mut world = World::new(3, Faults::NONE);
+    let (a, b) = world.join();
+    let len = 300_000;
+    let cargo = Cargo { load: pattern(9, len), token: None, pages: false, cookie: None };
+    world.nodes[0].net.send(a, b"to be read", Some(cargo)).unwrap();
+    let (_, message) = world.message(1);
+    let ReadyPayload::Arriving(number, _) = message.payload else { panic!("{:?}", message.payload) };
+    let mut into = vec![0; len];
+    let mut reading = Reading { message: number, into: &mut into };
+    world.read(1, b, &mut reading);
+    assert_eq!(into, pattern(9, len));
+    world.settle();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn everything_arrives_once_and_in_order(
+        seed in any::<u64>(),
+        loss in 0_u32..30,
+        duplicates in 0_u32..30,
+        reorder in 0_u32..50,
+        corrupt in 0_u32..10,
+        lens in prop::collection::vec(prop_oneof![Just(0_usize), 1..3000_usize, 1..200_000_usize], 1..40),
+    ) {
+        let mut world = World::new(seed, Faults { loss, duplicates, reorder, corrupt });
+        let (a, b) = world.join();
+        let mut sent = 0;
+        let mut next = 0;
+        while next < lens.len() {
+            while sent < lens.len() {
+                let len = lens[sent];
+                let cargo = (len > 0).then(|| Cargo {
+                    load: pattern(sent as u64, len),
+                    token: None,
+                    pages: sent % 2 == 0,
+                    cookie: None,
+                });
+                if world.nodes[0].net.send(a, &[u8::try_from(sent).unwrap()], cargo).is_err() {
+                    break;
+                }
+                sent += 1;
+            }
+            let (_, message) = world.message(1);
+            prop_assert_eq!(&message.control[..usize::from(message.control_len)], &[u8::try_from(next).unwrap()]);
+            match message.payload {
+                ReadyPayload::None => prop_assert_eq!(lens[next], 0),
+                ReadyPayload::Landed(place, _) => {
+                    prop_assert_eq!(&place[..lens[next]], &pattern(next as u64, lens[next])[..]);
+                }
+                ReadyPayload::Arriving(number, _) => {
+                    let mut into = vec![0; lens[next]];
+                    world.read(1, b, &mut Reading { message: number, into: &mut into });
+                    prop_assert_eq!(into, pattern(next as u64, lens[next]));
+                }
+                ReadyPayload::Refused(why, _) => prop_assert!(false, "{}", why),
+            }
+            next += 1;
+        }
+        world.settle();
+        world.nodes[0].net.close(a);
+        prop_assert!(matches!(world.event(1), NetEvent::Closed(..)));
+    }
+}

@@ -1,0 +1,292 @@
+//! A world of two endpoints and the wire between them.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use cutthrough_engine::net::batch::{Batch, Piece};
+use cutthrough_engine::net::channel::Body;
+use cutthrough_engine::net::inbox::{Reading, Ready};
+use cutthrough_engine::net::memory::{Load as _, Memory, Placing, Want};
+use cutthrough_engine::net::{Net, NetEvent, Settings};
+use cutthrough_engine::seal::{BoxedSeal, Guard, Handshake, Seal, WrongKey};
+use cutthrough_engine::time::Instant;
+
+/// How often what goes wrong, in per cent of frames.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Faults {
+    pub(crate) loss: u32,
+    pub(crate) duplicates: u32,
+    pub(crate) reorder: u32,
+    pub(crate) corrupt: u32,
+}
+
+impl Faults {
+    pub(crate) const NONE: Self = Self { loss: 0, duplicates: 0, reorder: 0, corrupt: 0 };
+}
+
+/// Places for payloads that come from pages; others wait for a reader.
+#[derive(Debug, Default)]
+pub(crate) struct Pages {
+    next: Option<Vec<u8>>,
+}
+
+impl Memory for Pages {
+    type Load = Vec<u8>;
+    type Place = Vec<u8>;
+    fn place(&mut self, _channel: usize, want: &Want) -> Placing<Vec<u8>> {
+        if !want.pages {
+            return Placing::Reader;
+        }
+        match self.next.take_if(|next| next.len() >= want.bytes as usize) {
+            Some(next) => Placing::Guessed(next),
+            None => Placing::Here(vec![0; want.bytes as usize]),
+        }
+    }
+    fn guess(&mut self, _channel: usize) -> Option<&mut Vec<u8>> {
+        self.next.as_mut()
+    }
+}
+
+#[derive(Debug)]
+struct Sum;
+
+fn sum(number: u64, parts: [&[u8]; 2]) -> [u8; 16] {
+    let mut hash = 0xcbf2_9ce4_8422_2325 ^ number;
+    for byte in parts.into_iter().flatten() {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    let mut seal = [0; 16];
+    seal[..8].copy_from_slice(&hash.to_le_bytes());
+    seal
+}
+
+impl Seal for Sum {
+    fn is_bare(&self) -> bool {
+        true
+    }
+    fn sum(&mut self, number: u64, header: &[u8], body: &[u8]) -> [u8; 16] {
+        sum(number, [header, body])
+    }
+    fn seal(&mut self, number: u64, header: &[u8], body: &mut [u8]) -> [u8; 16] {
+        sum(number, [header, body])
+    }
+    fn seal_into(&mut self, number: u64, header: &[u8], plain: &[u8], out: &mut [u8]) -> [u8; 16] {
+        out.copy_from_slice(plain);
+        sum(number, [header, plain])
+    }
+    fn open(&mut self, number: u64, header: &[u8], seal: &[u8; 16], body: &mut [u8]) -> bool {
+        sum(number, [header, body]) == *seal
+    }
+}
+
+#[derive(Debug)]
+struct Doorman {
+    secret: u64,
+    random: u64,
+    sum: Sum,
+}
+
+impl Handshake for Sum {
+    fn finish(self: Box<Self>, answer: &[u8]) -> Result<BoxedSeal, WrongKey> {
+        if answer == b"pleased" { Ok(self) } else { Err(WrongKey) }
+    }
+}
+
+impl Guard for Doorman {
+    fn call(&mut self, _prologue: &[u8]) -> Result<(Box<dyn Handshake + Send>, Vec<u8>), WrongKey> {
+        Ok((Box::new(Sum), b"how do you do".to_vec()))
+    }
+    fn answer(&mut self, _prologue: &[u8], first: &[u8]) -> Result<(BoxedSeal, Vec<u8>), WrongKey> {
+        if first == b"how do you do" { Ok((Box::new(Sum), b"pleased".to_vec())) } else { Err(WrongKey) }
+    }
+    fn plain(&mut self) -> &mut dyn Seal {
+        &mut self.sum
+    }
+    fn cookie(&self, bytes: &[u8]) -> u64 {
+        bytes.iter().fold(self.secret, |cookie, byte| cookie.wrapping_mul(31).wrapping_add(u64::from(*byte)))
+    }
+    fn random(&mut self) -> u64 {
+        self.random = mix(self.random);
+        self.random
+    }
+}
+
+pub(crate) fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    (0..len).map(|at| mix(seed ^ (at as u64 / 8)).to_le_bytes()[at % 8]).collect()
+}
+
+pub(crate) struct Node {
+    pub(crate) net: Net<Pages>,
+    address: SocketAddr,
+}
+
+/// Two endpoints and what is on its way between them.
+pub(crate) struct World {
+    pub(crate) nodes: Vec<Node>,
+    now: u64,
+    /// Frames on their way: when they arrive, and a number that tells those of one moment apart.
+    wire: BTreeMap<(u64, u64), (usize, SocketAddr, Vec<u8>)>,
+    frames: u64,
+    random: u64,
+    faults: Faults,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, faults: Faults) -> Self {
+        let node = |number: u64| {
+            let settings = Settings {
+                slots: 64,
+                unasked: 64 << 10,
+                granted: 256 << 10,
+                silence_ns: 20_000_000_000,
+                channels: 16,
+                body: 1408,
+                life: number,
+                process: 0,
+                user: 0,
+            };
+            let guard =
+                Box::new(Doorman { secret: mix(seed ^ number), random: mix(seed.wrapping_add(number)), sum: Sum });
+            let address = SocketAddr::from(([10, 0, 0, u8::try_from(number).unwrap()], 7));
+            Node { net: Net::new(settings, Pages::default(), guard), address }
+        };
+        let mut world =
+            Self { nodes: vec![node(1), node(2)], now: 1, wire: BTreeMap::new(), frames: 0, random: seed, faults };
+        world.nodes[1].net.listen(true);
+        world
+    }
+
+    fn chance(&mut self, per_cent: u32) -> bool {
+        self.random = mix(self.random);
+        self.random % 100 < u64::from(per_cent)
+    }
+
+    pub(crate) fn join(&mut self) -> (usize, usize) {
+        let to = self.nodes[1].address;
+        let a = self.nodes[0].net.call(Instant::from_nanos(self.now), to).unwrap();
+        assert!(matches!(self.event(0), NetEvent::Connected(index) if index == a));
+        let NetEvent::Opened(b) = self.event(1) else { panic!("not let in") };
+        (a, b)
+    }
+
+    fn put(&mut self, from: usize, to: SocketAddr, frame: &[u8]) {
+        let Some(target) = self.nodes.iter().position(|node| node.address == to) else { return };
+        let copies = if self.chance(self.faults.loss) { 0 } else { 1 + u32::from(self.chance(self.faults.duplicates)) };
+        for _ in 0..copies {
+            let mut frame = frame.to_vec();
+            if self.chance(self.faults.corrupt) {
+                let at = mix(self.random) as usize % frame.len();
+                frame[at] ^= 1 << (self.random % 8);
+            }
+            let mut arrives = self.now + 5_000;
+            if self.chance(self.faults.reorder) {
+                arrives += mix(self.random) % 50_000;
+            }
+            self.frames += 1;
+            let from = self.nodes[from].address;
+            self.wire.insert((arrives, self.frames), (target, from, frame));
+        }
+    }
+
+    /// Lets everybody do what there is to do, and the next frame arrive or the next timer end.
+    fn step(&mut self, mut reading: Option<(usize, usize, &mut Reading<'_>)>) {
+        let mut batch = Batch::default();
+        for index in 0..self.nodes.len() {
+            let now = Instant::from_nanos(self.now);
+            self.nodes[index].net.tick(now);
+            self.nodes[index].net.looked(now);
+            while let Some((to, frame)) = self.nodes[index].net.greeting() {
+                self.put(index, to, &frame);
+            }
+            while let Some((channel, to)) = self.nodes[index].net.batch(now, &mut batch, 65_000) {
+                let bytes = self.bytes(index, channel, &batch);
+                for frame in bytes.chunks(batch.segment()) {
+                    self.put(index, to, frame);
+                }
+            }
+        }
+        let frame = self.wire.first_key_value().map(|(key, _)| key.0);
+        let timer = self.nodes.iter().filter_map(|node| node.net.timer()).map(Instant::as_nanos).min();
+        let next = [frame, timer].into_iter().flatten().min().expect("something happens next");
+        self.now = self.now.max(next);
+        let now = Instant::from_nanos(self.now);
+        while let Some(entry) = self.wire.first_entry().filter(|entry| entry.key().0 <= self.now) {
+            let (target, from, mut frame) = entry.remove();
+            let Some((head, body)) = frame.split_first_chunk_mut() else { continue };
+            let reading = match &mut reading {
+                Some((node, channel, reading)) if *node == target => Some((*channel, &mut **reading)),
+                _ => None,
+            };
+            self.nodes[target].net.frame(now, from, head, Body::Aside(body), reading);
+        }
+    }
+
+    fn bytes(&self, index: usize, channel: usize, batch: &Batch) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for piece in batch.pieces() {
+            match *piece {
+                Piece::Own { at, len } => bytes.extend_from_slice(&batch.own()[at..at + len]),
+                Piece::Payload { message, offset, len } => {
+                    bytes.extend_from_slice(self.nodes[index].net.load(channel, message).unwrap().piece(offset, len));
+                }
+            }
+        }
+        assert_eq!(bytes.len(), batch.bytes());
+        bytes
+    }
+
+    pub(crate) fn event(&mut self, node: usize) -> NetEvent<Vec<u8>> {
+        for _ in 0..200_000 {
+            if let Some(event) = self.nodes[node].net.next_event(Instant::from_nanos(self.now)) {
+                return event;
+            }
+            self.step(None);
+        }
+        panic!("nothing happens: {:?}", self.nodes.iter().map(|node| *node.net.tally()).collect::<Vec<_>>());
+    }
+
+    pub(crate) fn message(&mut self, node: usize) -> (usize, Ready<Vec<u8>>) {
+        match self.event(node) {
+            NetEvent::Message(index, message) => (index, message),
+            other => panic!("instead of a message: {other:?}"),
+        }
+    }
+
+    pub(crate) fn completed(&mut self, node: usize) -> u64 {
+        match self.event(node) {
+            NetEvent::Completed(_, cookie) => cookie,
+            other => panic!("instead of a completion: {other:?}"),
+        }
+    }
+
+    pub(crate) fn read(&mut self, node: usize, channel: usize, reading: &mut Reading<'_>) {
+        for _ in 0..200_000 {
+            let now = Instant::from_nanos(self.now);
+            let (_, done) = self.nodes[node].net.read(now, channel, reading, 0, true).expect("a payload");
+            if done {
+                self.nodes[node].net.forget(now, channel, reading.message);
+                return;
+            }
+            self.step(Some((node, channel, reading)));
+        }
+        panic!("never read: {:?}", self.nodes.iter().map(|node| &node.net).collect::<Vec<_>>());
+    }
+
+    /// Until everything is acknowledged.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..100_000 {
+            if self.nodes.iter().all(|node| node.net.is_settled()) {
+                return;
+            }
+            self.step(None);
+        }
+        panic!("never settles");
+    }
+}
