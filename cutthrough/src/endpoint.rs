@@ -1,5 +1,6 @@
 //! The endpoint: a process's own door.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -9,13 +10,14 @@ use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_node::config::Config;
 use cutthrough_node::incoming::{Channel, Event, Incoming};
-use cutthrough_node::node::{ConnectError, Node, OpenError, WaitError};
+use cutthrough_node::node::{ConnectError, ListenError, Node, OpenError, WaitError};
 use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
 use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
 use cutthrough_node::shm::receive::ReadError;
-use cutthrough_node::shm::rendezvous::AddressError;
+use cutthrough_node::shm::send::{Cargo, Load};
 use cutthrough_segment::bell::Fence;
 use cutthrough_segment::page::Page;
+use cutthrough_wire::slot::CONTROL_MAX;
 
 use crate::outgoing::Outgoing;
 
@@ -23,6 +25,8 @@ use crate::outgoing::Outgoing;
 #[derive(Debug)]
 pub struct Endpoint {
     node: Node,
+    /// Where a control message is written that goes over a network.
+    slot: [u8; CONTROL_MAX],
 }
 
 impl Endpoint {
@@ -31,15 +35,16 @@ impl Endpoint {
     /// # Errors
     /// [`OpenError`], if a setting is out of its bounds or the system gives no memory.
     pub fn open(config: Config) -> Result<Self, OpenError> {
-        Ok(Self { node: Node::open(config)? })
+        Ok(Self { node: Node::open(config)?, slot: [0; CONTROL_MAX] })
     }
 
-    /// Takes the name of an address (`shm:NAME`, or `shm:/PATH` for a socket file of one's own) and lets peers in. They
-    /// appear as [`Event::Opened`]. The name is free again when the endpoint is dropped or its process ends in any way.
+    /// Takes an address and lets peers in: `shm:NAME` (or `shm:/PATH` for a socket file of one's own) for processes of
+    /// this machine, `udp:HOST:PORT` for others; one of each at a time. Peers appear as [`Event::Opened`]. The address is
+    /// free again when the endpoint is dropped or its process ends in any way.
     ///
     /// # Errors
-    /// [`AddressError`]; [`AddressError::InUse`] if a living process has the name.
-    pub fn listen(&mut self, address: &str) -> Result<(), AddressError> {
+    /// [`ListenError`], whose text says what to do.
+    pub fn listen(&mut self, address: &str) -> Result<(), ListenError> {
         self.node.listen(address)
     }
 
@@ -80,6 +85,10 @@ impl Endpoint {
     /// [`SendError::Full`] if the receiver is behind: poll, then try again.
     #[inline]
     pub fn send(&mut self, channel: Channel, control: &[u8]) -> Result<(), SendError> {
+        if let Some((net, index)) = self.node.wire(channel) {
+            let cargo = Cargo { load: Load::None, token: None, cookie: None };
+            return net.send(index, control, cargo).map(|_| ());
+        }
         let (link, stat) = self.node.link(channel)?;
         link.send_control(control, stat)
     }
@@ -91,6 +100,11 @@ impl Endpoint {
     /// [`SendError::Full`] or [`SendError::Closed`].
     #[inline]
     pub fn outgoing(&mut self, channel: Channel) -> Result<Outgoing<'_>, SendError> {
+        if self.node.is_wire(channel) {
+            let Some((net, index)) = self.node.wire(channel) else { return Err(SendError::Closed(CloseReason::Here)) };
+            net.check_room(index)?;
+            return Ok(Outgoing::over_net(net, index, &mut self.slot));
+        }
         let (link, stat) = self.node.link_to_wait(channel)?;
         link.check_room(stat)?;
         link.expect_send();
@@ -102,6 +116,9 @@ impl Endpoint {
     /// # Errors
     /// [`NoMemory`].
     pub fn page(&mut self, channel: Channel, bytes: usize) -> Result<Page, NoMemory> {
+        if let Some((net, index)) = self.node.wire(channel) {
+            return net.page(index, bytes);
+        }
         let (link, stat) = self.node.link(channel).map_err(closed)?;
         link.page(bytes, stat)
     }
@@ -113,6 +130,9 @@ impl Endpoint {
     /// # Errors
     /// [`NoMemory`], if not one could be posted.
     pub fn post(&mut self, channel: Channel, bytes: usize, count: u32) -> Result<u32, NoMemory> {
+        if let Some((net, index)) = self.node.wire(channel) {
+            return net.post(index, bytes, count);
+        }
         let (link, stat) = self.node.link(channel).map_err(closed)?;
         link.post(bytes, count, stat)
     }
@@ -123,6 +143,9 @@ impl Endpoint {
     /// # Errors
     /// [`NoMemory`].
     pub fn grant(&mut self, channel: Channel, landing: Landing) -> Result<Token, NoMemory> {
+        if let Some((net, index)) = self.node.wire(channel) {
+            return net.grant(index, landing);
+        }
         let (link, stat) = self.node.link(channel).map_err(closed)?;
         link.grant(landing, stat)
     }
@@ -132,6 +155,9 @@ impl Endpoint {
     /// # Errors
     /// [`RevokeError::InFlight`] if the sender has begun to write: the message is about to arrive.
     pub fn revoke(&mut self, channel: Channel, token: Token) -> Result<Landing, RevokeError> {
+        if let Some((net, index)) = self.node.wire(channel) {
+            return net.revoke(index, token);
+        }
         let (link, _) = self.node.link(channel).map_err(|error| match error {
             SendError::Closed(reason) => RevokeError::Closed(reason),
             _ => RevokeError::Closed(CloseReason::Here),
@@ -178,7 +204,23 @@ impl Endpoint {
 
     /// Who is on the other side of a channel; `None` if it has ended.
     pub fn peer(&mut self, channel: Channel) -> Option<Identity> {
+        if let Some((net, index)) = self.node.wire(channel) {
+            return net.identity(index);
+        }
         self.node.link(channel).ok().map(|(link, _)| link.identity())
+    }
+
+    /// Where peers on other machines reach this endpoint, once it listens at `udp:HOST:PORT` or has connected to such an
+    /// address. With port 0 the system has chosen one.
+    #[must_use]
+    pub fn net_address(&self) -> Option<SocketAddr> {
+        self.node.net_address()
+    }
+
+    /// Whether channels to other machines are sealed: encrypted and authenticated.
+    #[must_use]
+    pub const fn is_sealed(&self) -> bool {
+        self.node.config().keys.is_some()
     }
 
     /// Bytes of the pages that this endpoint lends and lands payloads in.

@@ -6,15 +6,24 @@ use cutthrough_engine::transfer::Trace;
 use cutthrough_node::shm::link::{Link, SendError};
 use cutthrough_node::shm::send::{Cargo, Control, Load, Sheaf};
 use cutthrough_node::stat::Stat;
+use cutthrough_node::udp::Udp;
 use cutthrough_segment::page::Page;
 use cutthrough_wire::slot::CONTROL_MAX;
+
+/// How the message leaves.
+#[derive(Debug)]
+enum Way<'a> {
+    /// Through memory that both sides share.
+    Shared(&'a mut Link, &'a Stat),
+    /// Over a network, by the channel's number there; a control message is written here before it is sent.
+    Net(&'a Udp, usize, &'a mut [u8; CONTROL_MAX]),
+}
 
 /// A borrowed send slot. Write the control message in place, attach a payload, [`send`](Self::send). Dropped unsent,
 /// the slot is free again and attached pages go back to their pool.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
-    link: &'a mut Link,
-    stat: &'a Stat,
+    way: Way<'a>,
     control: Control<'a>,
     cargo: Cargo<'a>,
 }
@@ -22,7 +31,16 @@ pub struct Outgoing<'a> {
 impl<'a> Outgoing<'a> {
     #[inline]
     pub(crate) const fn new(link: &'a mut Link, stat: &'a Stat) -> Self {
-        Self { link, stat, control: Control::InPlace(0), cargo: Cargo { load: Load::None, token: None, cookie: None } }
+        Self::by(Way::Shared(link, stat))
+    }
+
+    pub(crate) const fn over_net(net: &'a Udp, index: usize, slot: &'a mut [u8; CONTROL_MAX]) -> Self {
+        Self::by(Way::Net(net, index, slot))
+    }
+
+    #[inline]
+    const fn by(way: Way<'a>) -> Self {
+        Self { way, control: Control::InPlace(0), cargo: Cargo { load: Load::None, token: None, cookie: None } }
     }
 
     /// Sets the control message: up to 96 bytes, longer ones are cut to that. It is copied when the message is sent.
@@ -39,7 +57,10 @@ impl<'a> Outgoing<'a> {
     pub fn control_mut(&mut self, len: usize) -> &mut [u8] {
         let len = len.min(CONTROL_MAX);
         self.control = Control::InPlace(u8::try_from(len).unwrap_or(0));
-        &mut self.link.control_mut()[..len]
+        match &mut self.way {
+            Way::Shared(link, _) => &mut link.control_mut()[..len],
+            Way::Net(_, _, slot) => &mut slot[..len],
+        }
     }
 
     /// Attaches a page of this channel. It goes by reference: the receiver reads it where it is, and it comes back to
@@ -107,6 +128,15 @@ impl<'a> Outgoing<'a> {
     /// As [`Self::send`].
     #[inline(always)]
     pub fn send_traced(self, trace: &mut impl Trace) -> Result<Receipt, SendError> {
-        self.link.send(self.control, self.cargo, trace, self.stat)
+        match self.way {
+            Way::Shared(link, stat) => link.send(self.control, self.cargo, trace, stat),
+            Way::Net(net, index, slot) => {
+                let control = match self.control {
+                    Control::InPlace(len) => &slot[..usize::from(len).min(CONTROL_MAX)],
+                    Control::Borrowed(control) => &control[..control.len().min(CONTROL_MAX)],
+                };
+                net.send(index, control, self.cargo)
+            }
+        }
     }
 }

@@ -105,6 +105,34 @@ counters! {
     BreachProgress = "breach_progress",
     /// Channels closed because the peer broke the handshake.
     BreachHello = "breach_hello",
+    /// Payloads that crossed a network.
+    Wire = "wire",
+    /// Frames sent over a network, without those that only acknowledge or grant.
+    FramesSent = "frames_sent",
+    /// Frames that only acknowledge or grant, sent over a network.
+    NotesSent = "notes_sent",
+    /// Frames received over a network and taken in.
+    FramesReceived = "frames_received",
+    /// Frames taken for lost, whose contents were sent again.
+    FramesLost = "frames_lost",
+    /// Times nothing was heard for so long that frames were sent again.
+    Timeouts = "timeouts",
+    /// Frames that had arrived before.
+    FramesRepeated = "frames_repeated",
+    /// Frames refused because their seal was wrong.
+    FramesForged = "frames_forged",
+    /// Frames refused because they belong to no channel: malformed, from elsewhere, or of an earlier life.
+    FramesStale = "frames_stale",
+    /// Frames for which there was no memory, so that they had to come again.
+    FramesUnplaced = "frames_unplaced",
+    /// Frames whose payload was received where it belongs.
+    PlacedFrames = "placed_frames",
+    /// Frames whose payload had to be copied to where it belongs.
+    MendedFrames = "mended_frames",
+    /// Payload bytes received where they belong.
+    PlacedBytes = "placed_bytes",
+    /// Payload bytes copied to where they belong after they had been received elsewhere.
+    MendedBytes = "mended_bytes",
 }
 
 impl Counter {

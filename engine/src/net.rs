@@ -41,7 +41,7 @@ use self::greet::{Call, Welcomed};
 use self::inbox::{Reading, Story};
 use self::memory::Memory;
 pub use self::outbox::Cargo;
-pub use self::words::{CallError, CargoOf, Guess, NetEvent, Refused, Settings, Tally};
+pub use self::words::{CallError, CargoOf, Guess, NetEvent, Planted, Refused, Settings, Tally};
 use crate::seal::Guard;
 use crate::time::Instant;
 
@@ -57,6 +57,8 @@ enum State<M: Memory> {
 
 struct Seat<M: Memory> {
     generation: u32,
+    /// Why the last channel of this seat has ended.
+    ended: Option<Ending>,
     state: State<M>,
 }
 
@@ -83,6 +85,10 @@ pub struct Net<M: Memory> {
     looked: Instant,
     /// The channel that a payload came on last.
     last_loaded: Option<usize>,
+    /// First numbers of every channel.
+    begin: u64,
+    #[cfg(feature = "planted")]
+    planted: Option<Planted>,
     tally: Tally,
 }
 
@@ -120,8 +126,24 @@ impl<M: Memory> Net<M> {
             happened: VecDeque::new(),
             looked: Instant::default(),
             last_loaded: None,
+            begin: 0,
+            #[cfg(feature = "planted")]
+            planted: None,
             tally: Tally::default(),
         }
+    }
+
+    /// Lets every channel number its frames and messages from `begin` on, and count unasked bytes from there. All
+    /// endpoints have to agree on it. It is there to see what happens when low halves of numbers wrap, long before a
+    /// channel could have sent so much; the keys of the crate `seal` go with 0 only.
+    pub const fn begin_at(&mut self, begin: u64) {
+        self.begin = begin;
+    }
+
+    /// Plants a bug.
+    #[cfg(feature = "planted")]
+    pub const fn plant(&mut self, bug: Option<Planted>) {
+        self.planted = bug;
     }
 
     /// Lets peers in from now on, or not.
@@ -186,6 +208,17 @@ impl<M: Memory> Net<M> {
         ])
     }
 
+    /// Each channel: bytes of payloads that lie aside, and how many may at most.
+    pub fn aside(&self) -> impl Iterator<Item = (usize, u64, u64)> + '_ {
+        self.seats.iter().enumerate().filter_map(|(index, seat)| match &seat.state {
+            State::Open(channel) => {
+                let (aside, most) = channel.inbox.aside();
+                Some((index, aside, most))
+            }
+            State::Free | State::Calling(_) => None,
+        })
+    }
+
     /// Process, user and life of a channel's peer, as it says; and its address.
     pub fn peer(&mut self, index: usize) -> Option<(SocketAddr, u32, u32, u64)> {
         let peer = self.channel(index)?.peer;
@@ -211,6 +244,25 @@ impl<M: Memory> Net<M> {
     /// Whether the other side has all of a message.
     pub fn is_done(&mut self, index: usize, message: u64) -> bool {
         self.channel(index).is_none_or(|channel| channel.outbox.load(message).is_none())
+    }
+
+    /// How many more messages of a channel may be on their way; `None` if it has ended.
+    pub fn room(&mut self, index: usize) -> Option<u64> {
+        let slots = self.settings.slots;
+        let channel = self.channel(index).filter(|channel| channel.end == channel::End::None)?;
+        Some(slots.saturating_sub(channel.outbox.waiting() as u64))
+    }
+
+    /// Bytes of a message's payload that the other side has, from the first one on.
+    pub fn acknowledged(&mut self, index: usize, message: u64) -> usize {
+        self.channel(index).map_or(0, |channel| channel.outbox.front(message))
+    }
+
+    /// Gives a channel up at once, without sending what has not gone: its memory is no longer there.
+    pub fn abandon(&mut self, index: usize) {
+        if self.channel(index).is_some() {
+            self.end(index, Ending::Here);
+        }
     }
 
     /// Takes a message's payload from other memory with the same bytes from now on.
@@ -239,6 +291,17 @@ impl<M: Memory> Net<M> {
             Some(State::Calling(_)) => self.free_seat(index),
             _ => {}
         }
+    }
+
+    /// Closes every channel, as [`Net::close`] does.
+    pub fn close_all(&mut self) {
+        (0..self.seats.len()).for_each(|index| self.close(index));
+    }
+
+    /// Why the last channel of this number has ended.
+    #[must_use]
+    pub fn ended(&self, index: usize) -> Option<Ending> {
+        self.seats.get(index).and_then(|seat| seat.ended)
     }
 
     /// Whether any channel still waits for acknowledgements, or has something to send.
@@ -286,6 +349,8 @@ impl<M: Memory> Net<M> {
         }
         let index = header.tag as usize;
         let known = self.seats.get(index).is_some_and(|seat| seat.generation == header.generation);
+        #[cfg(feature = "planted")]
+        let known = known || self.planted == Some(Planted::Stale);
         let Some(channel) = self.channel(index).filter(|channel| known && channel.peer.address == from) else {
             self.tally.stale += 1;
             return true;
@@ -298,6 +363,8 @@ impl<M: Memory> Net<M> {
         let looked = self.looked;
         let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return true };
         let (memory, tally) = (&mut self.memory, &mut self.tally);
+        #[cfg(feature = "planted")]
+        channel.inbox.plant(self.planted);
         let taken = channel.receive((&header, head), body, reading, memory, (now, looked), tally);
         let held = !core::mem::take(&mut channel.guess_failed);
         if !was_confirmed && channel.confirmed {
@@ -371,6 +438,7 @@ impl<M: Memory> Net<M> {
         let Some(channel) = self.channel(index) else { return };
         let told = channel.confirmed && !matches!(channel.end, channel::End::Here { .. });
         self.free_seat(index);
+        self.seats[index].ended = Some(ending);
         if told {
             self.happened.push_back(NetEvent::Closed(index, ending));
         }
@@ -419,6 +487,11 @@ impl<M: Memory> Net<M> {
         });
         self.wants = still;
         for (index, message, upto) in grants::choose(&wanting, self.settings.granted) {
+            #[cfg(feature = "planted")]
+            if self.planted == Some(Planted::Ungranted) && message % 4 == 3 {
+                self.channel(index).into_iter().for_each(|channel| channel.inbox.granted(message, upto));
+                continue;
+            }
             if let Some(channel) = self.channel(index) {
                 channel.grant(message, upto);
             }

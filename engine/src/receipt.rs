@@ -25,6 +25,8 @@ pub enum Path {
     Shared,
     /// Private memory to private memory in overlapping pulses through a shared buffer. Two copies.
     CutThrough,
+    /// Over a network: received where it belongs, or copied there from where it had landed. No copy, or one.
+    Wire,
     /// The payload was not delivered; the control message says why.
     Dropped,
 }
@@ -38,6 +40,7 @@ impl fmt::Display for Path {
             Self::Get => "get",
             Self::Shared => "shared",
             Self::CutThrough => "cut-through",
+            Self::Wire => "wire",
             Self::Dropped => "dropped",
         })
     }
@@ -56,6 +59,10 @@ pub struct Receipt {
     pub pulses: u32,
     /// Length of the payload in bytes.
     pub bytes: u64,
+    /// How many of them came over a network straight to where they belong, without a copy in this process.
+    pub placed: u64,
+    /// Whether it crossed a network sealed: encrypted and authenticated.
+    pub sealed: bool,
     /// When this side began to move the payload; zero if it moved none of it, or 2 KiB or less, which is not timed:
     /// reading the clock would take as long.
     pub started: Instant,
@@ -87,9 +94,9 @@ mod tests {
 
     #[test]
     fn paths_read_as_lower_case_words() {
-        let words = [Path::None, Path::Reference, Path::Put, Path::Get, Path::Shared, Path::CutThrough, Path::Dropped]
+        let words = [Path::None, Path::Reference, Path::Put, Path::Get, Path::Shared, Path::CutThrough, Path::Wire, Path::Dropped]
             .map(|path| path.to_string());
-        assert_eq!(words, ["none", "reference", "put", "get", "shared", "cut-through", "dropped"]);
+        assert_eq!(words, ["none", "reference", "put", "get", "shared", "cut-through", "wire", "dropped"]);
     }
 
     #[test]

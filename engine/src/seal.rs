@@ -18,11 +18,12 @@ pub type BoxedSeal = Box<dyn Seal + Send>;
 
 /// A handshake that has been begun by the caller of a channel.
 pub trait Handshake {
-    /// The seal of the channel, once the other side has answered.
+    /// The seal of the channel, once the other side has answered. After an error the handshake waits as before: what
+    /// came may have been forged, or have been the answer to an earlier call.
     ///
     /// # Errors
     /// [`WrongKey`].
-    fn finish(self: Box<Self>, answer: &[u8]) -> Result<BoxedSeal, WrongKey>;
+    fn finish(&mut self, answer: &[u8]) -> Result<BoxedSeal, WrongKey>;
 }
 
 /// Holds the keys of an endpoint, and its randomness.

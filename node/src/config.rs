@@ -1,8 +1,10 @@
 //! What an endpoint may choose. Every default is automatic; each setting says what it costs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use cutthrough_engine::pulse::Policy;
+use cutthrough_seal::Keys;
 use cutthrough_wire::layout::{SizeError, Sizes};
 
 /// Bytes of a page: the unit in which payloads are lent, landed and returned.
@@ -33,7 +35,7 @@ impl PageSize {
 }
 
 /// The settings of an endpoint. All memory is reserved address space until it is touched.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Config {
     /// Page size of the endpoint's pool and landing memory.
     pub page_size: PageSize,
@@ -52,6 +54,12 @@ pub struct Config {
     /// How long an operation that needs the peer (a send that waits for room, a read that waits for bytes) may go
     /// without any progress before it ends in an error.
     pub deadline: Duration,
+    /// How long nothing may be heard of a peer on another machine before it is taken for dead.
+    pub silence: Duration,
+    /// Keys for channels to other machines: what the endpoint proves itself with, and whom it believes.
+    pub keys: Option<Arc<Keys>>,
+    /// Whether channels to other machines may be plain text where no key is configured.
+    pub insecure: bool,
     /// Most channels of the endpoint; further peers are refused by name.
     pub channels: u32,
 }
@@ -66,6 +74,9 @@ impl Default for Config {
             staging_bytes: 256 << 10,
             policy: Policy::default(),
             deadline: Duration::from_secs(10),
+            silence: Duration::from_millis(900),
+            keys: None,
+            insecure: false,
             channels: 4096,
         }
     }

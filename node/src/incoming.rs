@@ -151,6 +151,8 @@ impl Incoming {
 pub struct Arriving {
     pub(crate) ticket: u64,
     pub(crate) bytes: u32,
+    /// Bytes that were copied out so far, where reading does not keep count itself.
+    pub(crate) valid: usize,
     /// Taken out once the payload has been read.
     pub(crate) shelf: Option<Arc<Shelf>>,
 }

@@ -16,3 +16,4 @@ pub mod node;
 pub mod shm;
 pub mod stat;
 pub mod sys;
+pub mod udp;

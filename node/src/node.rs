@@ -2,6 +2,7 @@
 
 mod doors;
 mod sleep;
+mod wires;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -30,6 +31,11 @@ use crate::shm::link::{CloseReason, Link, SendError};
 use crate::shm::receive::ReadError;
 use crate::shm::rendezvous::{AddressError, Listener};
 use crate::stat::{Cell, Stat};
+use crate::udp::Udp;
+use crate::udp::address::UdpAddressError;
+use crate::udp::line::{Names, UdpCallError};
+
+use self::wires::Came;
 
 /// Polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 1 << 10;
@@ -52,8 +58,12 @@ const HEARD: usize = 64;
 const LISTENER: u64 = 1 << 32;
 /// Number of the waker.
 const WAKER: u64 = LISTENER + 1;
+/// Number of the network's socket.
+const NET: u64 = LISTENER + 2;
 /// First number of a hello in progress.
-const HELLO: u64 = LISTENER + 2;
+const HELLO: u64 = LISTENER + 3;
+/// Polls between two looks at the network while other channels are busy.
+const POLLS_PER_NET: u32 = 16;
 
 /// Why a node could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +87,17 @@ pub enum OpenError {
     },
 }
 
+/// Why an endpoint does not listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The address, on this machine.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The address, over a network.
+    #[error(transparent)]
+    Net(#[from] UdpAddressError),
+}
+
 /// Why there is no channel to a peer.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -86,6 +107,12 @@ pub enum ConnectError {
     /// The handshake.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
+    /// The address, over a network.
+    #[error(transparent)]
+    NetAddress(#[from] UdpAddressError),
+    /// The call, over a network.
+    #[error(transparent)]
+    Net(#[from] UdpCallError),
     /// The peer did not answer in time.
     #[error("no answer within {0:?}; the listening side has to poll or wait")]
     Timeout(Duration),
@@ -121,6 +148,8 @@ struct Caller {
 struct Seat {
     life: u32,
     link: Option<Box<Link>>,
+    /// The channel's number on the network side, if it is one to another machine.
+    net: Option<usize>,
     /// Why the last channel of this seat ended.
     ended: Option<CloseReason>,
 }
@@ -152,6 +181,12 @@ pub struct Node {
     reached: Vec<(Channel, PathBuf)>,
     /// Names of peers that have ended, and since when.
     orphans: Vec<(PathBuf, Instant)>,
+    /// The network side, once it was asked for.
+    net: Option<Box<Udp>>,
+    /// When the network side has to be looked at next, while this node sleeps.
+    net_timer: Option<Instant>,
+    names: Names,
+    happened: Vec<Came>,
 }
 
 impl Node {
@@ -189,6 +224,10 @@ impl Node {
             callers_seen: 0,
             reached: Vec::new(),
             orphans: Vec::new(),
+            net: None,
+            net_timer: None,
+            names: Names::default(),
+            happened: Vec::new(),
         })
     }
 
@@ -215,8 +254,15 @@ impl Node {
         self.seats
             .iter()
             .zip(0..)
-            .filter(|(seat, _)| seat.link.is_some())
+            .filter(|(seat, _)| seat.link.is_some() || seat.net.is_some())
             .map(|(seat, index)| Channel { index, life: seat.life })
+    }
+
+    /// Whether a channel's seat is one of the network side.
+    #[must_use]
+    #[inline]
+    pub fn is_wire(&self, channel: Channel) -> bool {
+        self.seats.get(channel.index as usize).is_some_and(|seat| seat.net.is_some())
     }
 
     /// The channel's link and the counters.
@@ -244,6 +290,7 @@ impl Node {
         trace: &mut impl Trace,
     ) -> Result<Receipt, ReadError> {
         let channel = message.channel();
+        let wired = self.is_wire(channel);
         let arrived = message.cargo_mut().ok_or(ReadError::Nothing)?;
         let len = usize::try_from(arrived.receipt.bytes).unwrap_or(usize::MAX);
         let into = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
@@ -259,6 +306,7 @@ impl Node {
                 into.copy_from_slice(buffer);
                 receipt.copies += 1;
             }
+            Payload::Arriving(_) if wired => return self.read_net(message, into),
             Payload::Arriving(arriving) => {
                 let (link, stat) = self.link_to_wait(channel).map_err(unreadable)?;
                 let read = link.read(arriving, into, trace, stat);
@@ -282,6 +330,9 @@ impl Node {
         let Payload::Arriving(arriving) = &mut arrived.payload else {
             return self.read(message, into, &mut ()).map(|_| message.payload_len());
         };
+        if self.is_wire(channel) {
+            return self.read_some_net(message, into);
+        }
         let (link, stat) = self.link(channel).map_err(unreadable)?;
         let read = link.read_some(arriving, into, &mut (), stat);
         let read = read.inspect_err(|_| self.warm(channel))?;
@@ -320,7 +371,10 @@ impl Node {
 
     /// Closes a channel. What has arrived and was not polled for is thrown away.
     pub fn close(&mut self, channel: Channel) {
-        if self.link(channel).is_ok() {
+        if let Some((net, index)) = self.wire(channel) {
+            net.close(index);
+            self.remove_net(channel.index, CloseReason::Here);
+        } else if self.link(channel).is_ok() {
             self.remove(channel.index, CloseReason::Here);
         }
     }
@@ -378,6 +432,13 @@ impl Node {
         if !self.events.is_empty() {
             return self.events.pop_front();
         }
+        if self.net.is_some()
+            && self.polls.is_multiple_of(POLLS_PER_NET)
+            && let Some(event) = self.turn_net()
+        {
+            self.idle.found();
+            return Some(event);
+        }
         for _ in 0..self.turn.looks_per_turn() {
             let Some(index) = self.turn.current() else { break };
             let Some(link) = self.seats[index].link.as_mut() else { break };
@@ -402,6 +463,12 @@ impl Node {
                     return self.look_closer(index);
                 }
             }
+        }
+        if self.net.is_some()
+            && let Some(event) = self.turn_net()
+        {
+            self.idle.found();
+            return Some(event);
         }
         self.nothing();
         None
@@ -471,6 +538,7 @@ impl Node {
                 link.show(&self.stat);
             }
         }
+        self.show_net();
         let now = clock::now();
         self.callers.retain(|caller| now.saturating_since(caller.since) < HELLO_NS);
         self.sweep();
@@ -498,7 +566,7 @@ fn unreadable(error: SendError) -> ReadError {
 }
 
 /// A random number from the kernel.
-fn random() -> Result<u64, Errno> {
+pub(crate) fn random() -> Result<u64, Errno> {
     let mut bytes = [0; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(u64::from_ne_bytes(bytes))

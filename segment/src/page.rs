@@ -90,7 +90,8 @@ impl Waker {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    fn filled(&self) {
+    /// Says that there is something to look at, and wakes the endpoint if it sleeps.
+    pub fn wake(&self) {
         // SYNC POINT shelf: see `Waker::sleep`.
         self.filled.store(true, Ordering::SeqCst);
         if self.asleep.load(Ordering::SeqCst) {
@@ -119,7 +120,7 @@ impl Shelf {
         self.items.lock().unwrap_or_else(PoisonError::into_inner).push(item);
         self.filled.store(true, Ordering::Release);
         if let Some(waker) = &self.waker {
-            waker.filled();
+            waker.wake();
         }
     }
 
@@ -151,6 +152,12 @@ impl Ground {
     #[must_use]
     pub fn new((mapping, start): (Arc<Mapping>, u64), page_bytes: u32, shelf: Arc<Shelf>) -> Arc<Self> {
         Arc::new(Self { mapping, start, page_bytes, shelf })
+    }
+
+    /// The same pages, of which what is dropped goes to another shelf.
+    #[must_use]
+    pub fn share(&self, shelf: Arc<Shelf>) -> Arc<Self> {
+        Self::new((Arc::clone(&self.mapping), self.start), self.page_bytes, shelf)
     }
 
     /// Bytes of a page.

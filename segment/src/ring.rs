@@ -178,6 +178,13 @@ pub trait Slots {
 pub struct Control([u64; SLOT_WORDS - CONTROL_WORD]);
 
 impl Control {
+    /// A control message that has come another way than through a ring.
+    #[must_use]
+    pub const fn from_bytes(bytes: &[u8; CONTROL_MAX]) -> Self {
+        // SAFETY: 96 bytes are 12 words, any bytes are valid words, and what is read need not be aligned.
+        unsafe { core::ptr::read_unaligned(bytes.as_ptr().cast::<Self>()) }
+    }
+
     /// The first `len` bytes, at most 96.
     #[must_use]
     #[inline]

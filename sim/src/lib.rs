@@ -12,6 +12,7 @@
 //! | [`point`] | one operating point, asked for by the user |
 //! | [`outcome`] | lines held against the papers', and figures to draw |
 //! | [`catalogue`] | every experiment and every platform that there is |
+//! | [`fault`] | the engine's network side, and everything that can go wrong around it |
 //! | [`report`], [`trace`] | outcomes as pages, pictures and tables, and as timelines |
 
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@
 pub mod atm;
 pub mod catalogue;
 pub mod ethernet;
+pub mod fault;
 pub mod heap;
 pub mod model;
 pub mod outcome;

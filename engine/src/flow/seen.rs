@@ -28,6 +28,12 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// The numbers of a channel whose first is `number`.
+    #[must_use]
+    pub fn starting_at(number: u64) -> Self {
+        Self { below: number, floor: number, ranges: VecDeque::new() }
+    }
+
     /// Whether `number` can be taken: it has not arrived before, is not so old that nobody knows whether it has, and is
     /// less than 2^20 ahead of what could come next.
     #[must_use]

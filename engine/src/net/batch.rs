@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use cutthrough_wire::frame::{HEADER_BYTES, Header, OPENING_BYTES, SEALED_BYTES};
+use cutthrough_wire::frame::{HEADER_BYTES, Header, OPENING_BYTES, SEAL_BYTES, SEALED_BYTES};
 use cutthrough_wire::seal::{OPENING_NUMBER, Seal};
 
 use super::memory::Load;
@@ -178,10 +178,14 @@ impl Batch {
                 let mut done = 0;
                 while done < len {
                     let piece = load.piece(offset + done, len - done);
+                    if piece.is_empty() {
+                        break;
+                    }
                     out[done..done + piece.len()].copy_from_slice(piece);
                     done += piece.len();
                 }
-                seal.seal(header.number, protected, out)
+                // A payload that has lost its memory is never shown to the other side.
+                if done < len { [0xff; SEAL_BYTES] } else { seal.seal(header.number, protected, out) }
             };
             self.push_own(to, len);
             sum
@@ -190,7 +194,7 @@ impl Batch {
         rest[..HEADER_BYTES - SEALED_BYTES].copy_from_slice(&sum);
         if opening.is_some() {
             let opening = &mut rest[HEADER_BYTES - SEALED_BYTES..][..OPENING_BYTES];
-            let (plain, place) = opening.split_at_mut(OPENING_BYTES - cutthrough_wire::frame::SEAL_BYTES);
+            let (plain, place) = opening.split_at_mut(OPENING_BYTES - SEAL_BYTES);
             place.copy_from_slice(&seal.seal(header.number | OPENING_NUMBER, protected, plain));
         }
         let bytes = before + len;

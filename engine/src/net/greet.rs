@@ -39,6 +39,7 @@ pub(super) struct Call {
     /// is bound.
     handshake: Option<(Box<dyn Handshake + Send>, Vec<u8>, Greeting)>,
     body: u16,
+    most: u16,
     tries: u32,
 }
 
@@ -66,7 +67,7 @@ impl<M: Memory> Net<M> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.seats.len() < self.settings.channels => {
-                self.seats.push(Seat { generation: 0, state: State::Free });
+                self.seats.push(Seat { generation: 0, ended: None, state: State::Free });
                 self.seats.len() - 1
             }
             None => return None,
@@ -83,10 +84,12 @@ impl<M: Memory> Net<M> {
         share.max(u64::from(BODY_MIN)).max(self.settings.unasked / 64)
     }
 
-    /// Calls whoever listens at `address`: the channel, which is open when the event says so.
-    pub fn call(&mut self, now: Instant, address: SocketAddr) -> Option<usize> {
+    /// Calls whoever listens at `address`, over a path that is believed to carry bodies of `body` bytes: the channel,
+    /// which is open when the event says so. `None` if there are as many as the settings allow.
+    pub fn call(&mut self, now: Instant, address: SocketAddr, body: u16) -> Option<usize> {
         let (index, _) = self.seat()?;
-        let call = Call { address, cookie: 0, handshake: None, body: self.settings.body, tries: 0 };
+        let most = body.clamp(BODY_MIN, self.settings.body.max(BODY_MIN));
+        let call = Call { address, cookie: 0, handshake: None, body: most, most, tries: 0 };
         self.seats[index].state = State::Calling(Box::new(call));
         self.call_again(index, now);
         Some(index)
@@ -94,7 +97,10 @@ impl<M: Memory> Net<M> {
 
     fn own_greeting(&self, index: usize, cookie: u64, body: u16) -> Greeting {
         #[allow(clippy::cast_possible_truncation, reason = "limits travel as their low halves")]
-        let limits = Limits { messages: self.settings.slots as u32, unasked: self.allowance() as u32 };
+        let limits = Limits {
+            messages: (self.begin + self.settings.slots) as u32,
+            unasked: (self.begin + self.allowance()) as u32,
+        };
         Greeting {
             tag: u32::try_from(index).unwrap_or(u32::MAX),
             generation: self.seats[index].generation,
@@ -110,7 +116,7 @@ impl<M: Memory> Net<M> {
     /// Says hello, again.
     pub(super) fn call_again(&mut self, index: usize, now: Instant) {
         let Some(State::Calling(call)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return };
-        let (tries, most) = (call.tries, self.settings.body);
+        let (tries, most) = (call.tries, call.most);
         call.tries += 1;
         // Twice as long as hoped, then shorter.
         let shorter = SHORTER.get(((tries / 2) as usize).wrapping_sub(1)).copied();
@@ -119,9 +125,9 @@ impl<M: Memory> Net<M> {
         let said = call.handshake.as_ref().map(|(_, first, greeting)| (first.clone(), *greeting));
         let (first, greeting) = match said {
             Some(said) => said,
-            None if cookie == 0 => (Vec::new(), self.own_greeting(index, cookie, most)),
+            None if cookie == 0 => (Vec::new(), self.own_greeting(index, cookie, self.settings.body)),
             None => {
-                let greeting = self.own_greeting(index, cookie, most);
+                let greeting = self.own_greeting(index, cookie, self.settings.body);
                 let Ok((handshake, first)) = self.guard.call(&prologue(&greeting)) else {
                     return self.call_failed(index, CallError::Key);
                 };
@@ -300,7 +306,9 @@ impl<M: Memory> Net<M> {
             limits: greeting.limits,
         };
         let allowance = self.allowance();
-        let channel = Channel::new(index, agreed, seal, &self.settings, allowance, now);
+        let mut channel = Channel::new(index, agreed, seal, (&self.settings, self.begin), allowance, now);
+        let mut second = second;
+        second.extend_from_slice(&channel.vouch(&vouched(&ours)));
         self.seats[index].state = State::Open(Box::new(channel));
         self.open += 1;
         let [tag, generation] = caller;
@@ -325,10 +333,6 @@ impl<M: Memory> Net<M> {
         let (greeting, handshake) = (known.greeting, known.handshake.clone());
         if let Some(channel) = self.channel(index) {
             channel.narrow(greeting.body);
-            // What the answer says is bound to the key by the seal of its fixed part, which takes the first number.
-            let sum = channel.vouch(&greeting.to_bytes(u16::try_from(handshake.len()).unwrap_or(0)));
-            let mut handshake = handshake;
-            handshake.extend_from_slice(&sum);
             self.greet(to, Kind::Welcome, caller, &greeting, &handshake, usize::from(greeting.body));
         }
     }
@@ -340,13 +344,13 @@ impl<M: Memory> Net<M> {
             return;
         };
         let State::Calling(call) = &mut self.seats[index].state else { return };
-        let Some((handshake, ..)) = call.handshake.take() else { return };
+        let most = call.most;
+        let Some((mut handshake, ..)) = call.handshake.take() else { return };
         let Some((second, sum)) = second.split_last_chunk::<SEAL_BYTES>() else {
             return self.call_failed(index, CallError::Key);
         };
         let Ok(mut seal) = handshake.finish(second) else { return self.call_failed(index, CallError::Key) };
-        let said = greeting.to_bytes(u16::try_from(second.len()).unwrap_or(0));
-        if !seal.open(0, &said, sum, &mut []) {
+        if !seal.open(0, &vouched(&greeting), sum, &mut []) {
             return self.call_failed(index, CallError::Key);
         }
         let agreed = Agreed {
@@ -356,11 +360,11 @@ impl<M: Memory> Net<M> {
             life: greeting.life,
             process: greeting.process,
             user: greeting.user,
-            body: greeting.body.min(self.settings.body),
+            body: greeting.body.min(most),
             limits: greeting.limits,
         };
         let allowance = self.allowance();
-        let mut channel = Channel::new(index, agreed, seal, &self.settings, allowance, now);
+        let mut channel = Channel::new(index, agreed, seal, (&self.settings, self.begin), allowance, now);
         channel.confirmed = true;
         // Shows the other side that we have heard its answer.
         channel.probe(0);
@@ -384,11 +388,16 @@ impl<M: Memory> Channel<M> {
         self.set_body(self.peer.body);
     }
 
-    /// The seal of what is said in a welcome: number 0 of this side, which no frame uses.
+    /// The seal of what is said in a welcome: number 0 of this side, which no frame uses. Once only.
     fn vouch(&mut self, said: &[u8]) -> [u8; SEAL_BYTES] {
         self.number = self.number.max(1);
         Seal::seal(&mut *self.seal, 0, said, &mut [])
     }
+}
+
+/// What of a welcome is bound to the key: all but how long frames may be, which depends on how often it is repeated.
+fn vouched(greeting: &Greeting) -> [u8; GREETING_BYTES] {
+    Greeting { body: BODY_MIN, ..*greeting }.to_bytes(0)
 }
 
 /// What a handshake is bound to: everything that the hello says.

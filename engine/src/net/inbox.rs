@@ -125,6 +125,9 @@ pub(super) struct Inbox<P> {
     pub(super) payload_bytes: u64,
     /// Numbers of payloads of which nothing more is wanted, to be told.
     unwanted: Vec<u64>,
+    /// Whether payloads are handed over with bytes missing.
+    #[cfg(feature = "planted")]
+    hasty: bool,
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "limits travel as their low halves")]
@@ -133,23 +136,31 @@ const fn low(value: u64) -> u32 {
 }
 
 impl<P: Place> Inbox<P> {
-    pub(super) fn new(slots: u64, allowance: u64) -> Self {
-        let limits = Limits { messages: low(slots), unasked: low(allowance) };
+    /// Messages are numbered from `begin` on, and unasked bytes counted from there.
+    pub(super) fn new(slots: u64, allowance: u64, begin: u64) -> Self {
+        let limits = Limits { messages: low(begin + slots), unasked: low(begin + allowance) };
         Self {
-            next: 0,
+            next: begin,
             window: VecDeque::new(),
             ready: VecDeque::new(),
             arriving: Vec::new(),
-            taken: 0,
+            taken: begin,
             slots,
-            released: 0,
+            released: begin,
             allowance,
-            used: 0,
+            used: begin,
             aside: 0,
             told: limits,
             payload_bytes: 0,
             unwanted: Vec::new(),
+            #[cfg(feature = "planted")]
+            hasty: false,
         }
+    }
+
+    #[cfg(feature = "planted")]
+    pub(super) fn plant(&mut self, bug: Option<super::Planted>) {
+        self.hasty = bug == Some(super::Planted::Unwritten);
     }
 
     /// How far the other side may go now.
@@ -168,6 +179,12 @@ impl<P: Place> Inbox<P> {
     /// Messages received in order so far, handed over or not.
     pub(super) const fn received(&self) -> u64 {
         self.next
+    }
+
+    /// Bytes that lie aside, and how many may at most: those that may be sent unasked, twice over for what came before
+    /// its opening, and once more for what was granted of payloads without a place.
+    pub(super) const fn aside(&self) -> (u64, u64) {
+        (self.aside, 3 * self.allowance)
     }
 
     /// Whether everything before message `end` has been handed over to the queue of ready messages.
@@ -392,6 +409,8 @@ impl<P: Place> Inbox<P> {
                 Coming::Loaded(arrival) => {
                     let Some(opening) = &arrival.opening else { return };
                     let whole = arrival.have.front() >= opening.payload;
+                    #[cfg(feature = "planted")]
+                    let whole = whole || self.hasty && arrival.have.iter().last().is_some_and(|s| s.1 >= opening.payload);
                     let waits = matches!(arrival.target, Target::Place(_)) && !whole || arrival.later;
                     if waits {
                         return;

@@ -113,16 +113,17 @@ pub(super) struct Outbox<L> {
 }
 
 impl<L: Load> Outbox<L> {
-    pub(super) fn new(limits: Limits) -> Self {
+    /// Messages are numbered from `begin` on, and unasked bytes counted from there.
+    pub(super) fn new(limits: Limits, begin: u64) -> Self {
         Self {
-            base: 0,
+            base: begin,
             entries: VecDeque::new(),
-            fresh: 0,
+            fresh: begin,
             loaded: VecDeque::new(),
             again: VecDeque::new(),
-            messages: u64::from(limits.messages),
-            unasked: u64::from(limits.unasked),
-            used: 0,
+            messages: widen(limits.messages, begin),
+            unasked: widen(limits.unasked, begin),
+            used: begin,
             completed: VecDeque::new(),
             payload_bytes: 0,
         }
@@ -195,6 +196,11 @@ impl<L: Load> Outbox<L> {
             Some(Out::Loaded(going)) => Some(&going.load),
             _ => None,
         }
+    }
+
+    /// Bytes of a message's payload that the other side has, from the first one on.
+    pub(super) fn front(&mut self, message: u64) -> usize {
+        self.going(message).map_or(0, |going| going.there.front() as usize)
     }
 
     /// Puts another payload in the place of a message's, of the same bytes: from now on it is sent from there.

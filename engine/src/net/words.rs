@@ -75,6 +75,17 @@ impl Tally {
     }
 }
 
+/// A bug that a test puts in, to see that it is found. It does nothing but in a build with the feature `planted`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Planted {
+    /// A payload is handed over although bytes in it are missing.
+    Unwritten,
+    /// The generation of frames is not looked at.
+    Stale,
+    /// Some grants are noted here and not told.
+    Ungranted,
+}
+
 /// Why a call did not come to a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallError {

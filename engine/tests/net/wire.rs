@@ -87,8 +87,8 @@ struct Doorman {
 }
 
 impl Handshake for Sum {
-    fn finish(self: Box<Self>, answer: &[u8]) -> Result<BoxedSeal, WrongKey> {
-        if answer == b"pleased" { Ok(self) } else { Err(WrongKey) }
+    fn finish(&mut self, answer: &[u8]) -> Result<BoxedSeal, WrongKey> {
+        if answer == b"pleased" { Ok(Box::new(Self)) } else { Err(WrongKey) }
     }
 }
 
@@ -170,7 +170,7 @@ impl World {
 
     pub(crate) fn join(&mut self) -> (usize, usize) {
         let to = self.nodes[1].address;
-        let a = self.nodes[0].net.call(Instant::from_nanos(self.now), to).unwrap();
+        let a = self.nodes[0].net.call(Instant::from_nanos(self.now), to, 1408).unwrap();
         assert!(matches!(self.event(0), NetEvent::Connected(index) if index == a));
         let NetEvent::Opened(b) = self.event(1) else { panic!("not let in") };
         (a, b)

@@ -11,19 +11,23 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
-use super::{Caller, ConnectError, HELLO, HELLOS, LISTENER, Node, ORPHAN_NS, Seat, random};
+use super::{Caller, ConnectError, HELLO, HELLOS, LISTENER, ListenError, Node, ORPHAN_NS, Seat, random};
 use crate::clock;
 use crate::incoming::{Channel, Event};
 use crate::shm::handshake::{self, HandshakeError, Heard, Offer};
 use crate::shm::link::{Identity, Link, Terms};
 use crate::shm::rendezvous::{self, AddressError, Listener};
+use crate::udp::address;
 
 impl Node {
     /// Takes a name and listens under it, instead of any name before.
     ///
     /// # Errors
-    /// [`AddressError`].
-    pub fn listen(&mut self, address: &str) -> Result<(), AddressError> {
+    /// [`ListenError`].
+    pub fn listen(&mut self, address: &str) -> Result<(), ListenError> {
+        if address::is_udp(address) {
+            return Ok(self.listen_net(address)?);
+        }
         let listener = Listener::open(address)?;
         let flags = epoll::EventFlags::IN;
         epoll::add(&self.sleepers, listener.socket(), epoll::EventData::new_u64(LISTENER), flags)
@@ -39,6 +43,9 @@ impl Node {
     /// # Errors
     /// [`ConnectError`].
     pub fn connect(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
+        if address::is_udp(address) {
+            return self.connect_net(address, timeout);
+        }
         let path = rendezvous::socket_path(address)?;
         let socket = self.reach(&path, timeout)?;
         let seat = self.take_seat().ok_or(ConnectError::Channels(self.config.channels))?;

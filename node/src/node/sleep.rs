@@ -8,18 +8,23 @@ use cutthrough_segment::bell::{self, Fence, NAP_MS};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
-use super::{HEARD, HELLO, LISTENER, Node, SPIN_NS, WAKER, WaitError};
+use super::{HEARD, HELLO, LISTENER, NET, Node, SPIN_NS, WAKER, WaitError};
 use crate::clock;
 use crate::incoming::Event;
 
 impl Node {
     /// Takes in what the kernel has to say: rings, deaths, callers. Waits up to `timeout_ms` (-1: for ever) for it.
     pub(super) fn hear(&mut self, timeout_ms: i32) -> Result<(), Errno> {
+        let whole = u64::try_from(timeout_ms).ok().map(|ms| ms * 1_000_000);
+        self.hear_for(whole)
+    }
+
+    /// As [`Node::hear`], for so many nanoseconds; `None` for ever.
+    fn hear_for(&mut self, timeout_ns: Option<u64>) -> Result<(), Errno> {
         let mut space = [MaybeUninit::<epoll::Event>::uninit(); HEARD];
-        let timeout = (timeout_ms >= 0).then(|| Timespec {
-            tv_sec: i64::from(timeout_ms / 1000),
-            tv_nsec: i64::from(timeout_ms % 1000) * 1_000_000,
-        });
+        let part = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
+        let timeout =
+            timeout_ns.map(|ns| Timespec { tv_sec: part(ns / 1_000_000_000), tv_nsec: part(ns % 1_000_000_000) });
         let events = match epoll::wait(&self.sleepers, &mut space, timeout.as_ref()) {
             Ok((events, _)) => events,
             Err(Errno::INTR) => return Ok(()),
@@ -31,6 +36,7 @@ impl Node {
             match data.u64() {
                 LISTENER => self.let_in(),
                 WAKER => self.look_at_shelves(),
+                NET => {}
                 number if number >= HELLO => self.answer(number),
                 index => self.rung(index, gone),
             }
@@ -87,7 +93,7 @@ impl Node {
             if now.saturating_since(looking_since) < SPIN_NS {
                 continue;
             }
-            if self.arm() {
+            if self.arm_for(false) {
                 self.sleep(left)?;
             }
             looking_since = clock::now();
@@ -100,13 +106,27 @@ impl Node {
         let longest = if self.fence == Fence::None && !self.seats.is_empty() { NAP_MS } else { whole };
         let longest = if self.callers.is_empty() { longest } else { at_most(longest, 1000) };
         let longest = if self.orphans.is_empty() { longest } else { at_most(longest, 20) };
-        self.hear(longest).map_err(WaitError::System)
+        let whole = u64::try_from(longest).ok().map(|ms| ms * 1_000_000);
+        let Some(timer) = self.net_timer else { return self.hear_for(whole).map_err(WaitError::System) };
+        let until_timer = timer.saturating_since(clock::now());
+        self.hear_for(Some(whole.map_or(until_timer, |whole| whole.min(until_timer)))).map_err(WaitError::System)
     }
 
     /// Arms every channel, so that peers ring when they publish, and looks once more: true if there was nothing, so
     /// that the caller may sleep on the node's file descriptor; false if there is something to poll for.
     pub fn arm(&mut self) -> bool {
+        self.arm_for(true)
+    }
+
+    /// As [`Node::arm`]; says whether the caller sleeps outside of a call of ours.
+    fn arm_for(&mut self, outside: bool) -> bool {
         self.armed = true;
+        if let Some(net) = &self.net {
+            self.net_timer = net.before_sleep(outside);
+            if self.net_timer.is_none() {
+                return false;
+            }
+        }
         let fresh = std::mem::take(&mut self.awake);
         for index in &fresh {
             if let Some(link) = self.seats[*index].link.as_mut() {

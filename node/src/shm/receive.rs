@@ -317,7 +317,7 @@ impl Link {
             _ => Path::CutThrough,
         };
         let (copies, movers) = match path {
-            Path::None | Path::Reference | Path::Dropped => (0, 0),
+            Path::None | Path::Reference | Path::Wire | Path::Dropped => (0, 0),
             Path::Put | Path::Get => (1, 1),
             Path::Shared => (1, 2),
             Path::CutThrough => (2, 2),
@@ -326,7 +326,7 @@ impl Link {
         let now = if path == Path::CutThrough { clock::timed(bytes) } else { Instant::default() };
         stat.add(Counter::PayloadBytesReceived, bytes);
         self.inbox.payload_bytes += bytes;
-        let receipt = Receipt { path, copies, movers, pulses: 0, bytes, started: now, finished: now };
+        let receipt = Receipt { path, copies, movers, bytes, started: now, finished: now, ..Receipt::default() };
         Incoming::loaded(self.channel, header.control_len, control, Arrived { payload, receipt })
     }
 

@@ -543,20 +543,20 @@ fn payload_len(payload: &[u8]) -> Result<u32, SendError> {
 /// What a send came to.
 fn receipt(path: Path, pulses: u32, bytes: u64, started: Instant) -> Receipt {
     let (copies, movers) = match path {
-        Path::None | Path::Reference | Path::Dropped => (0, 0),
+        Path::None | Path::Reference | Path::Wire | Path::Dropped => (0, 0),
         Path::Get | Path::Put => (1, 1),
         Path::Shared => (1, 2),
         Path::CutThrough => (2, 2),
     };
     let finished = if started == Instant::default() { started } else { clock::now() };
-    Receipt { path, copies, movers, pulses, bytes, started, finished }
+    Receipt { path, copies, movers, pulses, bytes, started, finished, ..Receipt::default() }
 }
 
 /// Counts what a send came to.
 fn count(receipt: &Receipt, stat: &Stat) {
     let Receipt { path, bytes, pulses, .. } = *receipt;
     let (counter, copies) = match path {
-        Path::None | Path::Dropped => return,
+        Path::None | Path::Wire | Path::Dropped => return,
         Path::Reference => (Counter::ByReference, 0),
         Path::Put => (Counter::Put, 1),
         Path::Shared => (Counter::Shared, 1),

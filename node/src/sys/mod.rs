@@ -2,5 +2,6 @@
 #![allow(unsafe_code, reason = "see each block")]
 
 pub mod datagram;
+pub(crate) mod lent;
 #[cfg(feature = "tokio")]
 pub mod readable;

@@ -54,7 +54,7 @@ impl Link {
             self.inbox.front = Some(front(Goes::Reader));
             let spare = self.inbox.spare.take();
             let shelf = Some(spare.unwrap_or_else(|| Arc::clone(&self.traffic.shelf)));
-            let payload = Payload::Arriving(Arriving { ticket, bytes: header.payload_len, shelf });
+            let payload = Payload::Arriving(Arriving { ticket, bytes: header.payload_len, valid: 0, shelf });
             return Ok(Some(self.arrival(control, &header, payload, stat)));
         }
         match self.token_buffer(token(header.detail >> 32, header.name), header.payload_len)? {

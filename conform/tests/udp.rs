@@ -1,0 +1,7 @@
+//! The behaviour suite over UDP, on loopback.
+
+mod loopback;
+
+use loopback::Loopback;
+
+cutthrough_conform::suite!(Loopback);

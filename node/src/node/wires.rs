@@ -1,0 +1,264 @@
+//! Channels to other machines, as the node knows them.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use cutthrough_engine::count::{Count as _, Counter};
+use cutthrough_engine::net::Tally;
+use cutthrough_engine::net::inbox::ReadyPayload;
+use cutthrough_engine::receipt::{Path, Receipt};
+use cutthrough_segment::ring::Control;
+use rustix::event::epoll;
+
+use super::{ConnectError, NET, Node, Seat};
+use crate::incoming::{Arrived, Channel, Completion, Event, Incoming, Payload};
+use crate::shm::link::CloseReason;
+use crate::shm::receive::ReadError;
+use crate::stat::Cell;
+use crate::udp::address::{self, UdpAddressError};
+use crate::udp::line::{reason, receipt};
+use crate::udp::{Happened, Udp};
+
+/// Events that are taken from the network side at a time.
+const EVENTS: usize = 64;
+
+impl Node {
+    /// The network side, bound to `address`.
+    fn open_net(&mut self, address: SocketAddr) -> Result<(), UdpAddressError> {
+        if self.config.keys.is_none() && !self.config.insecure {
+            return Err(UdpAddressError::NoKey);
+        }
+        let refused = |source| UdpAddressError::Socket { address, source };
+        let udp = Udp::open(address, &self.config, self.generation, &self.waker).map_err(refused)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&self.sleepers, udp.watched(), epoll::EventData::new_u64(NET), flags)
+            .map_err(|errno| refused(errno.into()))?;
+        self.net = Some(Box::new(udp));
+        Ok(())
+    }
+
+    /// Lets peers in at `udp:HOST:PORT`.
+    pub(super) fn listen_net(&mut self, address: &str) -> Result<(), UdpAddressError> {
+        let socket = address::parse(address)?;
+        if self.net.as_ref().is_none_or(|net| net.local() != socket) {
+            self.open_net(socket)?;
+        }
+        if let Some(net) = &self.net {
+            net.listen();
+        }
+        self.stat.set_name(address);
+        Ok(())
+    }
+
+    /// Where this node can be reached over a network, once it listens there or has connected.
+    #[must_use]
+    pub fn net_address(&self) -> Option<SocketAddr> {
+        self.net.as_ref().map(|net| net.local())
+    }
+
+    pub(super) fn connect_net(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
+        let socket = address::parse(address)?;
+        if self.net.is_none() {
+            let any: SocketAddr = match socket {
+                SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+                SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+            };
+            self.open_net(any)?;
+        }
+        let Some(net) = &self.net else { return Err(ConnectError::Channels(self.config.channels)) };
+        let index = net.call(socket, timeout)?;
+        self.seat_net(index).ok_or(ConnectError::Channels(self.config.channels))
+    }
+
+    /// A seat for a channel of the network side.
+    fn seat_net(&mut self, index: usize) -> Option<Channel> {
+        let Some(seat) = self.take_seat() else {
+            if let Some(net) = &self.net {
+                net.close(index);
+            }
+            return None;
+        };
+        let place = &mut self.seats[seat as usize];
+        place.life = place.life.wrapping_add(1);
+        (place.net, place.ended) = (Some(index), None);
+        let channel = Channel { index: seat, life: place.life };
+        self.names.set(index, Some(channel));
+        let row = seat as usize;
+        if let Some(identity) = self.net.as_ref().and_then(|net| net.identity(index)) {
+            self.stat.set(row, Cell::Peer, u64::from(identity.process));
+            self.stat.set(row, Cell::User, u64::from(identity.user));
+        }
+        self.stat.set(row, Cell::Opened, crate::clock::now().as_nanos() / 1_000_000);
+        self.stat.set(row, Cell::Open, 1);
+        self.stat.add(Counter::ChannelsOpened, 1);
+        Some(channel)
+    }
+
+    /// The network side and a channel's number there, if it is one of those.
+    #[inline]
+    pub fn wire(&self, channel: Channel) -> Option<(&Udp, usize)> {
+        let seat = self.seats.get(channel.index as usize)?;
+        match (seat.net, &self.net) {
+            (Some(index), Some(net)) if seat.life == channel.life => Some((net, index)),
+            _ => None,
+        }
+    }
+
+    /// Forgets the channel of a seat.
+    pub(super) fn remove_net(&mut self, seat: u32, reason: CloseReason) {
+        let Some(place) = self.seats.get_mut(seat as usize) else { return };
+        let Some(index) = place.net.take() else { return };
+        place.ended = Some(reason);
+        self.names.set(index, None);
+        self.stat.set(seat as usize, Cell::Open, 0);
+        self.stat.add(Counter::ChannelsClosed, 1);
+        self.free_seats.push(seat);
+    }
+
+    /// Looks at the network: what has happened there is put where [`Node::poll`] takes events from.
+    pub(super) fn turn_net(&mut self) -> Option<Event> {
+        let net = self.net.take()?;
+        let mut happened = std::mem::take(&mut self.happened);
+        net.turn(EVENTS, |stores, event| {
+            let event = match event {
+                Happened::Message(index, mut message) => {
+                    let payload = std::mem::replace(&mut message.payload, ReadyPayload::None);
+                    let arrived = stores.hand_over(index, payload, net.is_sealed());
+                    Came::Message(index, message.control_len, message.control, arrived)
+                }
+                other => Came::Other(other),
+            };
+            happened.push(event);
+        });
+        self.net = Some(net);
+        for event in happened.drain(..) {
+            let event = self.came(event);
+            self.events.extend(event);
+        }
+        self.happened = happened;
+        self.events.pop_front()
+    }
+
+    fn came(&mut self, event: Came) -> Option<Event> {
+        match event {
+            Came::Message(index, control_len, control, arrived) => {
+                let channel = self.names.get(index)?;
+                let control = Control::from_bytes(&control);
+                Some(Event::Message(match arrived {
+                    None => Incoming::new(channel, control_len, control),
+                    Some(arrived) => {
+                        self.stat.add(Counter::PayloadBytesReceived, arrived.receipt.bytes);
+                        if let Payload::Dropped(refused) = &arrived.payload {
+                            self.stat.add(refused.counter(), 1);
+                            self.stat.add(Counter::PayloadDropped, 1);
+                        }
+                        Incoming::loaded(channel, control_len, control, arrived)
+                    }
+                }))
+            }
+            Came::Other(Happened::Opened(index)) => self.seat_net(index).map(Event::Opened),
+            Came::Other(Happened::Completed(index, cookie)) => {
+                let channel = self.names.get(index)?;
+                Some(Event::Completed(Completion { channel, cookie }))
+            }
+            Came::Other(Happened::Closed(index, ending)) => {
+                let (channel, why) = (self.names.get(index)?, reason(ending));
+                match why {
+                    CloseReason::Breach(breach) => self.stat.add(breach.counter(), 1),
+                    CloseReason::Died => self.stat.add(Counter::PeersDied, 1),
+                    CloseReason::Here | CloseReason::Peer | CloseReason::Stalled => {}
+                }
+                self.remove_net(channel.index, why);
+                Some(Event::Closed(channel, why))
+            }
+            Came::Other(Happened::Message(..)) => None,
+        }
+    }
+
+    /// [`Node::read`] of a payload that comes over a network.
+    pub(super) fn read_net(&self, message: &mut Incoming, into: &mut [u8]) -> Result<Receipt, ReadError> {
+        let channel = message.channel();
+        let Some((net, index)) = self.wire(channel) else { return Err(ReadError::Closed(self.ending_of(channel))) };
+        let sealed = net.is_sealed();
+        let Some(arrived) = message.cargo_mut() else { return Err(ReadError::Nothing) };
+        let Payload::Arriving(arriving) = &mut arrived.payload else { return Err(ReadError::Nothing) };
+        let story = net.read(index, arriving.ticket, into)?;
+        arriving.shelf = None;
+        arrived.payload = Payload::None;
+        arrived.receipt = receipt(&story, Path::Wire, sealed);
+        Ok(arrived.receipt)
+    }
+
+    /// [`Node::read_some`] of a payload that comes over a network.
+    pub(super) fn read_some_net(&self, message: &mut Incoming, into: &mut [u8]) -> Result<usize, ReadError> {
+        let channel = message.channel();
+        let Some((net, index)) = self.wire(channel) else { return Err(ReadError::Closed(self.ending_of(channel))) };
+        let sealed = net.is_sealed();
+        let Some(arrived) = message.cargo_mut() else { return Err(ReadError::Nothing) };
+        let Payload::Arriving(arriving) = &mut arrived.payload else { return Err(ReadError::Nothing) };
+        let bytes = arriving.bytes as usize;
+        let into = into.get_mut(..bytes).ok_or(ReadError::TooSmall(bytes))?;
+        let (valid, story) = net.read_some(index, arriving.ticket, into, arriving.valid)?;
+        arriving.valid = valid;
+        if let Some(story) = story {
+            arriving.shelf = None;
+            arrived.payload = Payload::None;
+            arrived.receipt = receipt(&story, Path::Wire, sealed);
+        }
+        Ok(valid)
+    }
+
+    fn ending_of(&self, channel: Channel) -> CloseReason {
+        let seat = self.seats.get(channel.index as usize).filter(|seat| seat.life == channel.life);
+        seat.and_then(|seat| seat.ended).unwrap_or(CloseReason::Here)
+    }
+
+    /// Shows channels and counters of the network side.
+    pub(super) fn show_net(&mut self) {
+        let Some(net) = &self.net else { return };
+        net.tidy();
+        for (row, Seat { net: index, .. }) in self.seats.iter().enumerate() {
+            let Some(counts) = index.and_then(|index| net.counts(index)) else { continue };
+            let cells = [
+                Cell::Sent,
+                Cell::Acknowledged,
+                Cell::Received,
+                Cell::PayloadSent,
+                Cell::PayloadReceived,
+                Cell::Posted,
+            ];
+            for (cell, value) in cells.into_iter().zip(counts) {
+                self.stat.set(row, cell, value);
+            }
+        }
+        let now = net.tally();
+        for (counter, value) in shown(&now) {
+            self.stat.set_counter(counter, value);
+        }
+    }
+}
+
+/// Something that has come, with its payload as the user gets it.
+#[derive(Debug)]
+pub(super) enum Came {
+    Message(usize, u8, [u8; cutthrough_wire::slot::CONTROL_MAX], Option<Arrived>),
+    Other(Happened),
+}
+
+const fn shown(tally: &Tally) -> [(Counter, u64); 13] {
+    [
+        (Counter::FramesSent, tally.frames_sent),
+        (Counter::NotesSent, tally.notes_sent),
+        (Counter::FramesReceived, tally.frames_received),
+        (Counter::FramesLost, tally.frames_lost),
+        (Counter::Timeouts, tally.timeouts),
+        (Counter::FramesRepeated, tally.duplicates),
+        (Counter::FramesForged, tally.forged),
+        (Counter::FramesStale, tally.stale),
+        (Counter::FramesUnplaced, tally.unplaced),
+        (Counter::PlacedFrames, tally.hits),
+        (Counter::MendedFrames, tally.misses),
+        (Counter::PlacedBytes, tally.placed_bytes),
+        (Counter::MendedBytes, tally.mended_bytes),
+    ]
+}

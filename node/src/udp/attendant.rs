@@ -1,0 +1,91 @@
+//! While the application looks away: a thread that answers, repeats and grants, so that nobody takes us for dead and
+//! no peer waits for an application that computes.
+//!
+//! It does nothing while the application polls or sleeps in a call of ours; it looks every few milliseconds whether
+//! that is so.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::door::Shared;
+use crate::clock;
+
+/// Nanoseconds between two looks at whether the application has looked.
+const LOOK_NS: u64 = 5_000_000;
+/// Nanoseconds between two looks while the application sleeps.
+const SLEEP_NS: u64 = 50_000_000;
+/// Shortest nap.
+const NAP_NS: u64 = 50_000;
+/// Nanoseconds for which an endpoint that is dropped waits until what it has sent has arrived.
+const LINGER_NS: u64 = 1_000_000_000;
+
+pub(super) fn start(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("cutthrough-net".into()).stack_size(256 << 10).spawn(move || attend(&shared))
+}
+
+fn attend(shared: &Shared) {
+    let mut seen = 0;
+    let mut nap = LOOK_NS;
+    let mut serving = false;
+    while !shared.stop.load(Ordering::Acquire) {
+        sleep(shared, nap, serving);
+        let turns = shared.turns.load(Ordering::Relaxed);
+        if turns != seen {
+            (seen, serving, nap) = (turns, false, LOOK_NS);
+            continue;
+        }
+        let asleep = shared.asleep.load(Ordering::Relaxed);
+        let mut core = shared.lock();
+        let now = clock::now();
+        let due = core.net.timer().is_some_and(|timer| timer <= now);
+        if !asleep || due {
+            core.turn(None);
+        }
+        if asleep && core.net.has_event() {
+            shared.waker.wake();
+        }
+        serving = !asleep;
+        let timer = core.net.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
+        let most = if asleep { SLEEP_NS } else { LOOK_NS };
+        nap = timer.clamp(NAP_NS, most);
+    }
+    linger(shared);
+}
+
+/// Naps until the application kicks, or, if it is away, until something comes.
+fn sleep(shared: &Shared, nap: u64, serving: bool) {
+    shared.wakes_at.store(clock::now().after(nap).as_nanos(), Ordering::Relaxed);
+    let mut watched =
+        [PollFd::new(&shared.kick, PollFlags::IN), PollFd::from_borrowed_fd(shared.watched.as_fd(), PollFlags::IN)];
+    let watched = if serving { &mut watched[..] } else { &mut watched[..1] };
+    let seconds = i64::try_from(nap / 1_000_000_000).unwrap_or(i64::MAX);
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: i64::try_from(nap % 1_000_000_000).unwrap_or(0) };
+    let _ = poll(watched, Some(&timeout));
+    if watched[0].revents().contains(PollFlags::IN) {
+        let _ = rustix::io::read(&shared.kick, &mut [0; 8]);
+    }
+}
+
+/// The endpoint is gone: closes its channels once everything has arrived that they have sent.
+fn linger(shared: &Shared) {
+    let begun = clock::now();
+    let mut core = shared.lock();
+    core.net.listen(false);
+    core.net.close_all();
+    loop {
+        core.turn(None);
+        while core.next_event().is_some() {}
+        if core.net.channels() == 0 || clock::now().saturating_since(begun) > LINGER_NS {
+            return;
+        }
+        let timer = core.net.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
+        drop(core);
+        sleep(shared, timer.clamp(NAP_NS, LOOK_NS), true);
+        core = shared.lock();
+    }
+}

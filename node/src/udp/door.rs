@@ -1,0 +1,605 @@
+//! Batches out and trains in: one socket for all channels of an endpoint, under one lock.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cutthrough_engine::net::batch::{Batch, Piece};
+use cutthrough_engine::net::channel::{Body, Ending};
+use cutthrough_engine::net::inbox::{Reading, Ready};
+use cutthrough_engine::net::memory::{Load as _, Place as _};
+use cutthrough_engine::net::{CallError, Guess, Net, NetEvent, Settings};
+use cutthrough_engine::pulse::Policy;
+use cutthrough_engine::time::Instant;
+use cutthrough_segment::page::Waker;
+use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use super::attendant;
+use super::guard::Doorkeeper;
+use super::memory::{Outgoing, Spare, Spot, Store, Stores};
+use crate::clock;
+use crate::config::Config;
+use crate::sys::datagram::{Datagrams, TRAIN_BYTES};
+
+/// Longest body of a frame: what one datagram carries.
+pub(super) const BODY_MAX: usize = TRAIN_BYTES - HEADER_BYTES;
+/// Trains that are taken in before anything else is looked at.
+const TRAINS: u32 = 16;
+/// Sends one behind the other, with nothing received in between, after which messages wait for each other.
+const BURST: u32 = 4;
+/// Looks between two at what dropped values have left.
+const LOOKS_PER_TIDY: u32 = 32;
+/// Nanoseconds after which sends are no longer one behind the other.
+const BURST_NS: u64 = 50_000;
+/// Messages that wait for each other at most.
+const HELD: u64 = 512;
+
+/// Something that has happened, by the number of its channel.
+#[derive(Debug)]
+pub(crate) enum Happened {
+    /// A peer has been let in.
+    Opened(usize),
+    /// A message has come.
+    Message(usize, Ready<Spot>),
+    /// The memory of a message may be used again.
+    Completed(usize, u64),
+    /// A channel has ended.
+    Closed(usize, Ending),
+}
+
+/// Everything behind the lock.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) net: Net<Stores>,
+    socket: Datagrams,
+    heads: Box<[u8]>,
+    aside: Box<[u8]>,
+    gathered: Vec<u8>,
+    plan: Vec<Planned>,
+    batch: Batch,
+    /// The channel of a batch that the socket has not taken.
+    stuck: Option<(usize, SocketAddr)>,
+    most: usize,
+    /// Until when the sink is busy with what was sent last, by estimate.
+    busy_until: Instant,
+    sent_at: Instant,
+    burst: u32,
+    looks: u32,
+    pub(super) spare: Spare,
+    /// How calls have ended, until somebody asks.
+    pub(super) answers: Vec<(usize, Result<(), CallError>)>,
+    /// Events that were taken out while somebody waited for something else.
+    pub(super) events: std::collections::VecDeque<Happened>,
+    waker: Arc<Waker>,
+    config: Config,
+}
+
+/// A frame as it should land: where its header lies, and its part of the place.
+#[derive(Debug, Clone, Copy)]
+struct Planned {
+    head: usize,
+    head_len: usize,
+    offset: usize,
+    len: usize,
+}
+
+/// What the application and its attendant share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    core: Mutex<Core>,
+    /// How often the application has looked.
+    pub(super) turns: AtomicU64,
+    /// Whether the application sleeps, and is woken by the socket.
+    pub(super) asleep: AtomicBool,
+    pub(super) stop: AtomicBool,
+    /// When the attendant wakes next, in nanoseconds.
+    pub(super) wakes_at: AtomicU64,
+    pub(super) kick: OwnedFd,
+    pub(super) waker: Arc<Waker>,
+    /// The socket, for waiting on it without the lock.
+    pub(super) watched: OwnedFd,
+}
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the attendant's nap.
+    pub(super) fn kick(&self) {
+        let _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
+    }
+}
+
+/// The network side of a node.
+#[derive(Debug)]
+pub struct Udp {
+    pub(super) shared: Arc<Shared>,
+    attendant: Option<JoinHandle<()>>,
+    local: SocketAddr,
+    pub(super) deadline: Duration,
+    pub(super) sealed: bool,
+    pub(super) staging: usize,
+}
+
+impl Udp {
+    /// Binds a socket.
+    pub(crate) fn open(
+        address: SocketAddr,
+        config: &Config,
+        life: u64,
+        waker: &Arc<Waker>,
+    ) -> io::Result<Self> {
+        let socket = Datagrams::bind(address)?;
+        let local = socket.local()?;
+        let buffer = socket.receive_bytes() as u64;
+        let settings = Settings {
+            slots: u64::from(config.slots),
+            // What is unasked and what is granted have to fit into the buffer together, with the kernel's own share.
+            unasked: buffer / 4,
+            granted: u32::try_from(buffer / 4).unwrap_or(u32::MAX).min(4 << 20),
+            silence_ns: u64::try_from(config.silence.as_nanos()).unwrap_or(u64::MAX),
+            channels: config.channels as usize,
+            body: u16::try_from(BODY_MAX).unwrap_or(u16::MAX),
+            life,
+            process: std::process::id(),
+            user: rustix::process::getuid().as_raw(),
+        };
+        let net = Net::new(settings, Stores::default(), Box::new(Doorkeeper::new(config.keys.clone())));
+        let watched = socket.as_fd().try_clone_to_owned()?;
+        let most = match config.policy {
+            Policy::Fixed(bytes) => usize::try_from(bytes.get()).unwrap_or(TRAIN_BYTES).min(TRAIN_BYTES),
+            Policy::StoreAndForward | Policy::Adaptive { .. } => TRAIN_BYTES,
+        };
+        let core = Core {
+            net,
+            socket,
+            heads: vec![0; 64 * (HEADER_BYTES + OPENING_BYTES)].into(),
+            aside: vec![0; 1 << 16].into(),
+            gathered: Vec::new(),
+            plan: Vec::new(),
+            batch: Batch::default(),
+            stuck: None,
+            most,
+            busy_until: Instant::default(),
+            sent_at: Instant::default(),
+            burst: 0,
+            looks: 0,
+            spare: Spare::default(),
+            answers: Vec::new(),
+            events: std::collections::VecDeque::new(),
+            waker: Arc::clone(waker),
+            config: config.clone(),
+        };
+        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Arc::new(Shared {
+            core: Mutex::new(core),
+            turns: AtomicU64::new(0),
+            asleep: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            wakes_at: AtomicU64::new(0),
+            kick,
+            waker: Arc::clone(waker),
+            watched,
+        });
+        let attendant = attendant::start(Arc::clone(&shared))?;
+        let staging = config.staging_bytes as usize;
+        Ok(Self { shared, attendant: Some(attendant), local, deadline: config.deadline, staging, sealed: config.keys.is_some() })
+    }
+
+    /// Where the socket is bound.
+    pub(crate) const fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The socket, to be watched.
+    pub(crate) fn watched(&self) -> BorrowedFd<'_> {
+        self.shared.watched.as_fd()
+    }
+
+    /// Lets peers in from now on.
+    pub(crate) fn listen(&self) {
+        self.shared.lock().net.listen(true);
+    }
+
+    /// Looks once at everything, and moves what has happened to `each`, at most `most` times.
+    pub(crate) fn turn(&self, most: usize, mut each: impl FnMut(&mut Stores, Happened)) {
+        self.here();
+        let mut core = self.shared.lock();
+        if !core.net.has_event() && core.events.is_empty() {
+            core.turn(None);
+        }
+        for _ in 0..most {
+            let Some(event) = core.next_event() else { break };
+            each(&mut core.net.memory, event);
+        }
+    }
+
+    /// Says that the application looks after itself again.
+    pub(super) fn here(&self) {
+        self.shared.turns.fetch_add(1, Ordering::Relaxed);
+        if self.shared.asleep.load(Ordering::Relaxed) {
+            self.shared.asleep.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends what waits for company and says when to look again, because the application goes to sleep. `None` if there is
+    /// something to look at now.
+    pub(crate) fn before_sleep(&self, outside: bool) -> Option<Instant> {
+        let mut core = self.shared.lock();
+        if core.net.has_event() || !core.events.is_empty() {
+            return None;
+        }
+        let now = clock::now();
+        core.tidy();
+        core.net.hurry(now);
+        core.transmit(now, true);
+        let next = core.net.timer().unwrap_or(Instant::from_nanos(u64::MAX));
+        self.shared.asleep.store(true, Ordering::Relaxed);
+        // Who sleeps in a call of ours looks after its times; for others the attendant does.
+        if outside && next.as_nanos() < self.shared.wakes_at.load(Ordering::Relaxed) {
+            self.shared.kick();
+        }
+        Some(next)
+    }
+}
+
+impl Drop for Udp {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.shared.kick();
+        if let Some(attendant) = self.attendant.take() {
+            let _ = attendant.join();
+        }
+    }
+}
+
+impl Core {
+    /// Takes in what has come, does what is due, sends what there is to send. True if anything came.
+    pub(super) fn turn(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+        let mut any = false;
+        for _ in 0..TRAINS {
+            let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+            if !self.receive(reading) {
+                break;
+            }
+            any = true;
+        }
+        let now = clock::now();
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(LOOKS_PER_TIDY) {
+            self.tidy();
+        }
+        if !any {
+            self.net.looked(now);
+        } else {
+            self.net.grant(now);
+            // The other side has shown that it is there for more.
+            (self.busy_until, self.burst) = (Instant::default(), 0);
+        }
+        if self.net.timer().is_some_and(|timer| timer <= now) {
+            self.net.tick(now);
+        }
+        self.transmit(now, false);
+        any
+    }
+
+    /// The next thing that has happened, but for answers to calls, which are put aside.
+    pub(super) fn next_event(&mut self) -> Option<Happened> {
+        let event = self.events.pop_front();
+        if event.is_some() { event } else { self.next_fresh() }
+    }
+
+    /// As [`Core::next_event`], without those that were taken out before.
+    pub(super) fn next_fresh(&mut self) -> Option<Happened> {
+        loop {
+            let event = self.net.next_event(clock::now())?;
+            return Some(match event {
+                NetEvent::Opened(channel) => {
+                    self.furnish(channel);
+                    Happened::Opened(channel)
+                }
+                NetEvent::Connected(channel) => {
+                    self.furnish(channel);
+                    self.answers.push((channel, Ok(())));
+                    continue;
+                }
+                NetEvent::Failed(channel, why) => {
+                    self.answers.push((channel, Err(why)));
+                    continue;
+                }
+                NetEvent::Message(channel, message) => Happened::Message(channel, message),
+                NetEvent::Completed(channel, cookie) => Happened::Completed(channel, cookie),
+                NetEvent::Closed(channel, ending) => Happened::Closed(channel, ending),
+            });
+        }
+    }
+
+    /// Gives a channel its memory.
+    fn furnish(&mut self, channel: usize) {
+        let stores = &mut self.net.memory.0;
+        if stores.len() <= channel {
+            stores.resize_with(channel + 1, || None);
+        }
+        let seed = crate::node::random().unwrap_or(0x9e37_79b9_7f4a_7c15);
+        stores[channel] = Some(Store::new(&self.config, &self.waker, seed));
+    }
+
+    /// Takes back what dropped values have left: pages, and the right to payloads that nobody will read.
+    pub(super) fn tidy(&mut self) {
+        let (mut came, now) = (false, clock::now());
+        let mut unread = Vec::new();
+        for (channel, store) in self.net.memory.0.iter_mut().enumerate() {
+            let Some(store) = store else { continue };
+            came |= store.tidy();
+            unread.extend(store.unread.drain(..).map(|number| (channel, number)));
+        }
+        for (channel, number) in unread {
+            self.net.forget(now, channel, number);
+        }
+        if came {
+            self.net.memory_came_back(now);
+        }
+    }
+
+    /// Takes one train in. False if there was none.
+    fn receive(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+        let guess = self.net.guess(reading.as_ref().map(|(channel, reading)| (*channel, reading.message)));
+        self.plan.clear();
+        let mut parts: Vec<IoSliceMut<'_>> = Vec::new();
+        if let Some((guess, full)) = guess {
+            let (first, run): (usize, &mut [u8]) = match (&mut reading, guess) {
+                (Some((_, reading)), Guess::Rest { begin, end, .. }) => {
+                    (begin as usize, &mut reading.into[begin as usize..end as usize])
+                }
+                (_, Guess::Fresh { .. }) => match self.net.guessed(guess) {
+                    Some((place, _)) => (0, place.piece(0, usize::MAX)),
+                    None => (0, &mut []),
+                },
+                (None, Guess::Rest { begin, end, .. }) => match self.net.guessed(guess) {
+                    Some((place, _)) => (begin as usize, place.piece(begin as usize, (end - begin) as usize)),
+                    None => (0, &mut []),
+                },
+            };
+            let opening = if matches!(guess, Guess::Fresh { .. }) { OPENING_BYTES } else { 0 };
+            plan(&mut self.plan, first, run.len(), full, opening);
+            parts.reserve(self.plan.len() * 2 + 1);
+            let (mut heads, mut run) = (&mut *self.heads, run);
+            for planned in &self.plan {
+                let (head, rest) = heads.split_at_mut(planned.head_len);
+                let (body, later) = run.split_at_mut(planned.len);
+                parts.push(IoSliceMut::new(head));
+                parts.push(IoSliceMut::new(body));
+                (heads, run) = (rest, later);
+            }
+        }
+        parts.push(IoSliceMut::new(&mut self.aside));
+        let received = match self.socket.receive(&mut parts) {
+            Ok(received) => received,
+            Err(_) => return false,
+        };
+        drop(parts);
+        let now = clock::now();
+        if received.truncated || received.bytes == 0 {
+            return true;
+        }
+        let segment = usize::from(received.segment).max(1);
+        if self.plan.is_empty() {
+            let bytes = received.bytes.min(self.aside.len());
+            for frame in self.aside[..bytes].chunks_mut(segment) {
+                if let Some((head, body)) = frame.split_first_chunk_mut::<HEADER_BYTES>() {
+                    let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+                    self.net.frame(now, received.from, head, Body::Aside(body), reading);
+                }
+            }
+            return true;
+        }
+        self.take_in(now, (received.from, received.bytes, segment), guess.map(|(guess, full)| (guess, full)), reading);
+        true
+    }
+
+    /// Brings the frames of a train in that was scattered by a guess.
+    fn take_in(
+        &mut self,
+        now: Instant,
+        (from, bytes, segment): (SocketAddr, usize, usize),
+        guess: Option<(Guess, usize)>,
+        mut reading: Option<(usize, &mut Reading<'_>)>,
+    ) {
+        let Some((guess, full)) = guess else { return };
+        let count = bytes.div_ceil(segment);
+        let aligned = segment == full || count == 1;
+        let mut aside: Vec<Option<(usize, usize)>> = Vec::with_capacity(count);
+        self.gathered.clear();
+        let mut message = match guess {
+            Guess::Fresh { .. } => None,
+            Guess::Rest { message, .. } => Some(low(message)),
+        };
+        let mut lost = false;
+        for k in 0..count {
+            let (begin, end) = (k * segment, bytes.min((k + 1) * segment));
+            let good = aligned && !lost && self.is_as_guessed(k, end - begin, guess, &mut message);
+            // Behind a first frame that opens nothing there is nothing as guessed.
+            lost |= k == 0 && !good && matches!(guess, Guess::Fresh { .. });
+            aside.push((!good).then(|| {
+                let at = self.gathered.len();
+                self.gather(begin, end, guess, reading.as_ref().map(|(_, reading)| &*reading.into));
+                (at, end - begin)
+            }));
+        }
+        let mut failed = false;
+        for k in 0..count {
+            let len = bytes.min((k + 1) * segment) - k * segment;
+            if failed && aside[k].is_none() {
+                let at = self.gathered.len();
+                self.gather(k * segment, k * segment + len, guess, None);
+                aside[k] = Some((at, len));
+            }
+            let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+            match aside[k] {
+                Some((at, len)) => {
+                    if let Some((head, body)) = self.gathered[at..at + len].split_first_chunk_mut::<HEADER_BYTES>() {
+                        self.net.frame(now, from, head, Body::Aside(body), reading);
+                    }
+                }
+                None => {
+                    let planned = self.plan[k];
+                    let head = &mut self.heads[planned.head..planned.head + planned.head_len];
+                    let Some((head, opening)) = head.split_first_chunk_mut::<HEADER_BYTES>() else { continue };
+                    let opening = (!opening.is_empty()).then_some(opening);
+                    let body = Body::Landed { opening, len: len - planned.head_len };
+                    failed |= !self.net.frame(now, from, head, body, reading);
+                }
+            }
+        }
+    }
+
+    /// Whether the frame that has landed as the `k`-th of the plan is what the plan was made for. Its header is only an
+    /// allegation: whether it is true is seen when it is brought in.
+    fn is_as_guessed(&self, k: usize, len: usize, guess: Guess, message: &mut Option<u32>) -> bool {
+        let Some(planned) = self.plan.get(k) else { return false };
+        if len < planned.head_len || len > planned.head_len + planned.len {
+            return false;
+        }
+        let Some(head) = self.heads[planned.head..].first_chunk::<HEADER_BYTES>() else { return false };
+        let Ok(header) = Header::from_bytes(head) else { return false };
+        let (Guess::Fresh { channel } | Guess::Rest { channel, .. }) = guess;
+        if header.tag as usize != channel || usize::from(header.body) + HEADER_BYTES > len {
+            return false;
+        }
+        if planned.head_len > HEADER_BYTES {
+            *message = Some(header.words[0]);
+            return header.kind == Kind::Open && usize::from(header.body) >= OPENING_BYTES;
+        }
+        header.kind == Kind::Data && Some(header.words[0]) == *message && header.words[1] as usize == planned.offset
+    }
+
+    /// Copies bytes of a train together that have been scattered by the plan.
+    fn gather(&mut self, begin: usize, end: usize, guess: Guess, reader: Option<&[u8]>) {
+        let whole = self.gathered.len() + end - begin;
+        let mut at = 0;
+        let (mut from, to) = (begin, end);
+        for planned in &self.plan {
+            for (is_head, len) in [(true, planned.head_len), (false, planned.len)] {
+                if from < at + len && from < to && from >= at {
+                    let (skip, take) = (from - at, to.min(at + len) - from);
+                    if is_head {
+                        let start = planned.head + skip;
+                        self.gathered.extend_from_slice(&self.heads[start..start + take]);
+                    } else if let Some(reader) = reader {
+                        let start = planned.offset + skip;
+                        self.gathered.extend_from_slice(&reader[start..start + take]);
+                    } else {
+                        let start = planned.offset + skip;
+                        let bytes = self.net.guessed(guess).map(|(place, _)| place.piece(start, take));
+                        self.gathered.extend_from_slice(bytes.unwrap_or(&mut []));
+                    }
+                    from += take;
+                }
+                at += len;
+            }
+        }
+        if from < to {
+            let start = from - at;
+            self.gathered.extend_from_slice(&self.aside[start..start + to - from]);
+        }
+        // A place that was taken away meanwhile leaves a gap; the frame's seal will not fit.
+        self.gathered.resize(whole, 0);
+    }
+
+    /// Sends what there is to send; unless `all`, not what waits for a sink that is busy.
+    pub(super) fn transmit(&mut self, now: Instant, all: bool) {
+        if !all && now < self.busy_until {
+            return;
+        }
+        while let Some((to, frame)) = self.net.greeting() {
+            let _ = self.socket.send(Some(to), &[IoSlice::new(&frame)], None);
+        }
+        let mut moment = now;
+        loop {
+            if let Some((channel, to)) = self.stuck.take() {
+                if !self.put(channel, to) {
+                    self.stuck = Some((channel, to));
+                    return;
+                }
+                moment = clock::now();
+            }
+            let mut batch = std::mem::take(&mut self.batch);
+            let next = self.net.batch(moment, &mut batch, self.most);
+            self.batch = batch;
+            let Some((channel, to)) = next else { break };
+            let before = moment;
+            if !self.put(channel, to) {
+                self.stuck = Some((channel, to));
+                return;
+            }
+            moment = clock::now();
+            self.burst = if before.saturating_since(self.sent_at) < BURST_NS { self.burst + 1 } else { 0 };
+            self.sent_at = moment;
+            if self.burst >= BURST {
+                // A stream: while the sink works on this, others may join what goes next.
+                self.busy_until = moment.after(moment.saturating_since(before));
+            }
+        }
+    }
+
+    /// After a message was queued: sends, unless it may wait for others.
+    pub(super) fn queued(&mut self, channel: usize) {
+        if self.busy_until != Instant::default() && self.net.unsent(channel) < HELD {
+            let now = clock::now();
+            if now < self.busy_until {
+                return;
+            }
+            return self.transmit(now, true);
+        }
+        self.transmit(clock::now(), true);
+    }
+
+    /// Hands the batch to the socket. False if it takes nothing now.
+    fn put(&mut self, channel: usize, to: SocketAddr) -> bool {
+        let mut parts = Vec::with_capacity(self.batch.pieces().len());
+        for piece in self.batch.pieces() {
+            match *piece {
+                Piece::Own { at, len } => parts.push(IoSlice::new(&self.batch.own()[at..at + len])),
+                Piece::Payload { message, offset, len } => {
+                    let load = self.net.load(channel, message).map(|load: &Outgoing| load.piece(offset, len));
+                    match load {
+                        Some(bytes) if bytes.len() == len => parts.push(IoSlice::new(bytes)),
+                        // It has been acknowledged since, by a frame that was sent before: nobody needs this one.
+                        _ => return true,
+                    }
+                }
+            }
+        }
+        let segment = (self.batch.frames() > 1).then(|| u16::try_from(self.batch.segment()).unwrap_or(u16::MAX));
+        match self.socket.send(Some(to), &parts, segment) {
+            Err(Errno::AGAIN | Errno::NOBUFS) => false,
+            // Whatever else the system says: the frames are lost, and sent again if anybody is there.
+            _ => true,
+        }
+    }
+}
+
+/// Plans frames of `full` bytes into `len` bytes of a place from `first` on.
+fn plan(plan: &mut Vec<Planned>, first: usize, len: usize, full: usize, opening: usize) {
+    let (mut done, mut head, mut total) = (0, 0, 0);
+    while done < len && total + full <= TRAIN_BYTES {
+        let head_len = HEADER_BYTES + if head == 0 { opening } else { 0 };
+        let body = (full - head_len).min(len - done);
+        plan.push(Planned { head, head_len, offset: first + done, len: body });
+        done += body;
+        head += head_len;
+        total += full;
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "numbers travel as their low halves")]
+const fn low(number: u64) -> u32 {
+    number as u32
+}

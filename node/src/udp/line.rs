@@ -1,0 +1,539 @@
+//! One channel over a network, as its endpoint uses it.
+
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use cutthrough_engine::net::channel::Ending;
+use cutthrough_engine::net::inbox::{Reading, Story};
+use cutthrough_engine::net::{CallError, Cargo as NetCargo, Refused as NetRefused};
+use cutthrough_engine::receipt::{Path, Receipt};
+use cutthrough_engine::time::Instant;
+use cutthrough_engine::token::Token;
+use cutthrough_segment::page::Page;
+use cutthrough_wire::frame::{HEADER_BYTES, Refusal};
+use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::door::{BODY_MAX, Core, Udp};
+use super::memory::{Outgoing, Spot};
+use crate::clock;
+use crate::incoming::Channel;
+use crate::shm::grant::{Landing, NoMemory, RevokeError};
+use crate::shm::link::{CloseReason, Identity, SendError};
+use crate::shm::receive::ReadError;
+use crate::shm::send::{Cargo, Load, Sheaf};
+use crate::sys::datagram::Datagrams;
+use crate::sys::lent::lend;
+
+/// Nanoseconds of looking before a call that waits goes to sleep.
+const SPIN_NS: u64 = 50_000;
+/// Longest sleep of a call that waits, in nanoseconds.
+const NAP_NS: u64 = 5_000_000;
+
+/// Why a call over UDP has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UdpCallError {
+    /// Other versions of the frames.
+    #[error("the listening side speaks another version of the wire; use the same release on both")]
+    Version,
+    /// It has as many channels as it may have.
+    #[error("the listening side has all channels that its settings allow")]
+    Channels,
+    /// The keys do not fit.
+    #[error("the keys do not fit: both sides need the same key, or both plain text (--insecure)")]
+    Key,
+    /// The other endpoint is there, but does not listen.
+    #[error("the endpoint at that address does not listen")]
+    Nobody,
+    /// This endpoint has all its channels.
+    #[error("this endpoint has all channels that its settings allow")]
+    Full,
+    /// Nobody has answered.
+    #[error("no answer within {0:?}: is anybody listening there, and does a firewall let UDP through?")]
+    Silence(Duration),
+}
+
+impl From<CallError> for UdpCallError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Key | CallError::Refused(Refusal::Key) => Self::Key,
+            CallError::Refused(Refusal::Version) => Self::Version,
+            CallError::Refused(Refusal::Channels) => Self::Channels,
+            CallError::Refused(Refusal::Nobody) => Self::Nobody,
+        }
+    }
+}
+
+/// What the ending of a channel is to its user.
+pub(crate) const fn reason(ending: Ending) -> CloseReason {
+    match ending {
+        Ending::Here => CloseReason::Here,
+        Ending::Peer => CloseReason::Peer,
+        Ending::Silent => CloseReason::Died,
+        Ending::Breach(breach) => CloseReason::Breach(breach),
+    }
+}
+
+/// What a receipt says of a payload that has come.
+pub(crate) fn receipt(story: &Story, path: Path, sealed: bool) -> Receipt {
+    let bytes = u64::from(story.bytes);
+    Receipt {
+        path,
+        copies: u8::from(story.copied > 0),
+        movers: 1,
+        pulses: story.frames,
+        bytes,
+        placed: bytes - u64::from(story.copied).min(bytes),
+        sealed,
+        started: story.begun,
+        finished: clock::now(),
+    }
+}
+
+/// Sleeps until the socket has something, or `until`, or a nap has passed.
+fn nap(udp: &Udp, until: Option<Instant>) {
+    let now = clock::now();
+    let nap = until.map_or(NAP_NS, |until| until.saturating_since(now).min(NAP_NS));
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(nap).unwrap_or(0) };
+    let _ = poll(&mut [PollFd::from_borrowed_fd(udp.watched().as_fd(), PollFlags::IN)], Some(&timeout));
+}
+
+impl Udp {
+    /// Opens a channel to whoever listens at `address`: its number.
+    pub(crate) fn call(&self, address: std::net::SocketAddr, timeout: Duration) -> Result<usize, UdpCallError> {
+        let body = Datagrams::route_mtu(address).map_or(1500, |mtu| mtu as usize);
+        let headers = if address.is_ipv4() { 28 } else { 48 } + HEADER_BYTES;
+        let body = u16::try_from(body.saturating_sub(headers).min(BODY_MAX)).unwrap_or(u16::MAX);
+        self.here();
+        let begun = clock::now();
+        let mut core = self.shared.lock();
+        let index = core.net.call(begun, address, body).ok_or(UdpCallError::Full)?;
+        let mut heard = begun;
+        loop {
+            let any = core.turn(None);
+            while let Some(event) = core.next_fresh() {
+                core.events.push_back(event);
+            }
+            if let Some(position) = core.answers.iter().position(|(channel, _)| *channel == index) {
+                let (_, answer) = core.answers.swap_remove(position);
+                return answer.map(|()| index).map_err(UdpCallError::from);
+            }
+            let now = clock::now();
+            if Duration::from_nanos(now.saturating_since(begun)) > timeout {
+                core.net.close(index);
+                return Err(UdpCallError::Silence(timeout));
+            }
+            heard = if any { now } else { heard };
+            if now.saturating_since(heard) > SPIN_NS {
+                let timer = core.net.timer();
+                // Others that share this endpoint's thread of life may want the lock.
+                drop(core);
+                nap(self, timer);
+                core = self.shared.lock();
+            }
+        }
+    }
+
+    /// Whether channels are sealed.
+    pub(crate) const fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+
+    /// Who is on the other side of a channel.
+    pub fn identity(&self, index: usize) -> Option<Identity> {
+        let (_, process, user, generation) = self.shared.lock().net.peer(index)?;
+        Some(Identity { process, user, generation })
+    }
+
+    /// Closes a channel, once everything has arrived that it has sent.
+    pub(crate) fn close(&self, index: usize) {
+        let mut core = self.shared.lock();
+        core.net.close(index);
+        core.transmit(clock::now(), true);
+    }
+
+    fn closed(core: &Core, index: usize) -> CloseReason {
+        core.net.ended(index).map_or(CloseReason::Here, reason)
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    pub fn send(&self, index: usize, control: &[u8], cargo: Cargo<'_>) -> Result<Receipt, SendError> {
+        if control.len() > CONTROL_MAX {
+            return Err(SendError::TooLong);
+        }
+        let Cargo { load, token, cookie } = cargo;
+        match load {
+            Load::None => self.send_control(index, control),
+            Load::Copy([]) => {
+                let receipt = self.send_control(index, control)?;
+                self.complete(index, cookie);
+                Ok(receipt)
+            }
+            Load::Copy(bytes) if bytes.len() as u64 > PAYLOAD_MAX => Err(SendError::TooLong),
+            Load::Copy(bytes) => self.send_copy(index, control, bytes, token, cookie),
+            Load::Pages(sheaf) => self.send_pages(index, control, sheaf, token, cookie),
+        }
+    }
+
+    /// Whether a message can be sent now; looks at the network if it seems not.
+    ///
+    /// # Errors
+    /// [`SendError::Full`] or [`SendError::Closed`].
+    pub fn check_room(&self, index: usize) -> Result<(), SendError> {
+        let mut core = self.shared.lock();
+        if core.net.room(index) == Some(0) {
+            core.transmit(clock::now(), true);
+            core.turn(None);
+        }
+        match core.net.room(index) {
+            Some(0) => Err(SendError::Full),
+            Some(_) => Ok(()),
+            None => Err(SendError::Closed(Self::closed(&core, index))),
+        }
+    }
+
+    fn complete(&self, index: usize, cookie: Option<u64>) {
+        if let Some(cookie) = cookie {
+            self.shared.lock().events.push_back(super::Happened::Completed(index, cookie));
+        }
+    }
+
+    fn queue(
+        core: &mut Core,
+        index: usize,
+        control: &[u8],
+        cargo: Option<NetCargo<Outgoing>>,
+    ) -> Result<u64, SendError> {
+        let refused = match core.net.send(index, control, cargo) {
+            Ok(number) => return Ok(number),
+            Err((NetRefused::Closed, _)) => return Err(SendError::Closed(Self::closed(core, index))),
+            Err((NetRefused::Full, cargo)) => cargo,
+        };
+        // Who sends without polling would never see that there is room.
+        core.transmit(clock::now(), true);
+        core.turn(None);
+        match core.net.send(index, control, refused) {
+            Ok(number) => Ok(number),
+            Err((NetRefused::Full, _)) => Err(SendError::Full),
+            Err((NetRefused::Closed, _)) => Err(SendError::Closed(Self::closed(core, index))),
+        }
+    }
+
+    #[inline]
+    fn send_control(&self, index: usize, control: &[u8]) -> Result<Receipt, SendError> {
+        self.here();
+        let mut core = self.shared.lock();
+        Self::queue(&mut core, index, control, None)?;
+        core.queued(index);
+        Ok(Receipt::default())
+    }
+
+    fn send_pages(
+        &self,
+        index: usize,
+        control: &[u8],
+        sheaf: Sheaf,
+        token: Option<Token>,
+        cookie: Option<u64>,
+    ) -> Result<Receipt, SendError> {
+        let pages: Vec<Page> = match sheaf {
+            Sheaf::One(page) => vec![page],
+            Sheaf::Many(pages) => pages,
+        };
+        self.here();
+        let mut core = self.shared.lock();
+        let Some(store) = core.net.memory.get(index) else {
+            return Err(SendError::Closed(Self::closed(&core, index)));
+        };
+        if !pages.iter().all(|page| store.owns(page)) {
+            return Err(SendError::ForeignPage);
+        }
+        let all_but_last = pages.split_last().map_or(&[][..], |(_, rest)| rest);
+        if !all_but_last.iter().all(Page::is_full) {
+            return Err(SendError::PartialPage);
+        }
+        let bytes: usize = pages.iter().map(|page| page.len()).sum();
+        if bytes as u64 > PAYLOAD_MAX {
+            return Err(SendError::TooLong);
+        }
+        if bytes == 0 {
+            Self::queue(&mut core, index, control, None)?;
+            core.queued(index);
+            drop(core);
+            self.complete(index, cookie);
+            return Ok(Receipt::default());
+        }
+        let mut begin = 0;
+        let pages = pages
+            .into_iter()
+            .map(|page| {
+                let at = begin;
+                begin += page.len();
+                (at, page)
+            })
+            .collect();
+        let started = clock::timed(bytes as u64);
+        let cargo = NetCargo { load: Outgoing::Pages(pages), token, pages: true, cookie };
+        Self::queue(&mut core, index, control, Some(cargo))?;
+        core.transmit(clock::now(), true);
+        Ok(self.sent(bytes, 0, started))
+    }
+
+    fn sent(&self, bytes: usize, copies: u8, started: Instant) -> Receipt {
+        let bytes = bytes as u64;
+        let finished = clock::timed(bytes);
+        Receipt { path: Path::Wire, copies, movers: 1, bytes, started, finished, sealed: self.sealed, ..Receipt::default() }
+    }
+
+    /// Sends private memory: straight from where it lies, for as long as this call lasts; what is not acknowledged then
+    /// is copied, so that it can be sent again.
+    fn send_copy(
+        &self,
+        index: usize,
+        control: &[u8],
+        bytes: &[u8],
+        token: Option<Token>,
+        cookie: Option<u64>,
+    ) -> Result<Receipt, SendError> {
+        self.here();
+        let started = clock::timed(bytes.len() as u64);
+        let copied = lend(bytes, |lent| {
+            let mut core = self.shared.lock();
+            let mut loan = Loan { core: &mut core, index, message: None };
+            let cargo = NetCargo { load: Outgoing::Lent(lent), token, pages: false, cookie: None };
+            loan.message = Some(Self::queue(loan.core, index, control, Some(cargo))?);
+            self.see_off(&mut loan, bytes)
+        });
+        let copied = copied?;
+        self.complete(index, cookie);
+        Ok(self.sent(bytes.len(), u8::from(copied), started))
+    }
+
+    /// Sends until what is not acknowledged may be copied. True if anything was.
+    fn see_off(&self, loan: &mut Loan<'_>, bytes: &[u8]) -> Result<bool, SendError> {
+        let (index, Some(message)) = (loan.index, loan.message) else { return Ok(false) };
+        let mut moved = clock::now();
+        let (mut before, mut looked) = (0, moved);
+        loan.core.transmit(moved, true);
+        loop {
+            if loan.core.net.is_done(index, message) {
+                return match loan.core.net.ended(index) {
+                    Some(ending) if loan.core.net.peer(index).is_none() => Err(SendError::Closed(reason(ending))),
+                    _ => Ok(false),
+                };
+            }
+            let front = loan.core.net.acknowledged(index, message);
+            let rest = bytes.get(front..).unwrap_or(&[]);
+            if rest.len() <= self.staging {
+                let copy = loan.core.spare.copy(front, rest, bytes.len());
+                loan.core.net.replace(index, message, copy);
+                return Ok(!rest.is_empty());
+            }
+            let now = clock::now();
+            if front > before {
+                (before, moved) = (front, now);
+            }
+            if Duration::from_nanos(now.saturating_since(moved)) > self.deadline {
+                loan.core.net.close(index);
+                return Err(SendError::Closed(CloseReason::Stalled));
+            }
+            if loan.core.turn(None) {
+                looked = now;
+            } else if now.saturating_since(looked) > SPIN_NS {
+                nap(self, loan.core.net.timer());
+                looked = clock::now();
+            }
+        }
+    }
+
+    /// Pages of a channel's pool.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn page(&self, index: usize, bytes: usize) -> Result<Page, NoMemory> {
+        if bytes as u64 > PAYLOAD_MAX {
+            return Err(NoMemory::TooLong);
+        }
+        let mut core = self.shared.lock();
+        let Some(store) = core.net.memory.get(index) else {
+            return Err(NoMemory::Closed(Self::closed(&core, index)));
+        };
+        if let Some(page) = store.page(bytes) {
+            return Ok(page);
+        }
+        // Acknowledgements give pages back.
+        core.turn(None);
+        core.net.memory.get(index).and_then(|store| store.page(bytes)).ok_or(NoMemory::NoPages)
+    }
+
+    /// Posts runs of landing pages: how many.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn post(&self, index: usize, bytes: usize, count: u32) -> Result<u32, NoMemory> {
+        if bytes as u64 > PAYLOAD_MAX {
+            return Err(NoMemory::TooLong);
+        }
+        let mut core = self.shared.lock();
+        let Some(store) = core.net.memory.get(index) else {
+            return Err(NoMemory::Closed(Self::closed(&core, index)));
+        };
+        let posted = (0..count).take_while(|_| store.post(bytes)).count();
+        core.net.expect(index);
+        match u32::try_from(posted).unwrap_or(0) {
+            0 if count > 0 => Err(NoMemory::NoPages),
+            posted => Ok(posted),
+        }
+    }
+
+    /// Grants a place for one payload.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn grant(&self, index: usize, landing: Landing) -> Result<Token, NoMemory> {
+        let mut core = self.shared.lock();
+        let Some(store) = core.net.memory.get(index) else {
+            return Err(NoMemory::Closed(Self::closed(&core, index)));
+        };
+        let page_bytes = store.page_bytes();
+        let spot = match landing {
+            Landing::Buffer(buffer) if buffer.len() as u64 > PAYLOAD_MAX => return Err(NoMemory::TooLong),
+            Landing::Buffer(buffer) => Spot::Buffer(buffer),
+            Landing::Pages(bytes) if bytes as u64 > PAYLOAD_MAX => return Err(NoMemory::TooLong),
+            Landing::Pages(bytes) => {
+                let whole = bytes.max(1).next_multiple_of(page_bytes);
+                Spot::Pages(store.landing(whole).ok_or(NoMemory::NoPages)?)
+            }
+        };
+        let token = store.tokens.give(spot).map_err(|_| NoMemory::NoTokens)?;
+        store.expect(token);
+        core.net.expect(index);
+        Ok(token)
+    }
+
+    /// Takes a token back.
+    ///
+    /// # Errors
+    /// [`RevokeError`].
+    pub fn revoke(&self, index: usize, token: Token) -> Result<Landing, RevokeError> {
+        let mut core = self.shared.lock();
+        let Some(store) = core.net.memory.get(index) else {
+            return Err(RevokeError::Closed(Self::closed(&core, index)));
+        };
+        Ok(match store.tokens.revoke(token)? {
+            Spot::Buffer(buffer) => Landing::Buffer(buffer),
+            Spot::Pages(page) => Landing::Pages(page.len()),
+            Spot::Posted(_) => Landing::Pages(0),
+        })
+    }
+
+    /// Reads a payload that was handed over before it was there, and waits for it.
+    pub(crate) fn read(&self, index: usize, message: u64, into: &mut [u8]) -> Result<Story, ReadError> {
+        self.here();
+        let mut core = self.shared.lock();
+        let mut reading = Reading { message, into };
+        let mut moved = clock::now();
+        let (mut before, mut looked) = (0, moved);
+        loop {
+            let now = clock::now();
+            let Some((valid, done)) = core.net.read(now, index, &mut reading, 0, true) else {
+                return Err(ReadError::Closed(Self::closed(&core, index)));
+            };
+            if done {
+                let story = core.net.forget(now, index, message).unwrap_or_default();
+                core.transmit(now, false);
+                return Ok(story);
+            }
+            if valid > before {
+                (before, moved) = (valid, now);
+            }
+            if Duration::from_nanos(now.saturating_since(moved)) > self.deadline {
+                core.net.close(index);
+                return Err(ReadError::Closed(CloseReason::Stalled));
+            }
+            core.transmit(now, true);
+            if core.turn(Some((index, &mut reading))) {
+                looked = now;
+            } else if now.saturating_since(looked) > SPIN_NS {
+                nap(self, core.net.timer());
+                looked = clock::now();
+            }
+        }
+    }
+
+    /// Copies what has come of a payload, without waiting: how many bytes are valid, and the story once that is all.
+    pub(crate) fn read_some(
+        &self,
+        index: usize,
+        message: u64,
+        into: &mut [u8],
+        valid: usize,
+    ) -> Result<(usize, Option<Story>), ReadError> {
+        self.here();
+        let mut core = self.shared.lock();
+        core.turn(None);
+        let now = clock::now();
+        let mut reading = Reading { message, into };
+        let Some((valid, done)) = core.net.read(now, index, &mut reading, valid, false) else {
+            return Err(ReadError::Closed(Self::closed(&core, index)));
+        };
+        let story = if done { core.net.forget(now, index, message) } else { None };
+        core.transmit(now, true);
+        Ok((valid, story))
+    }
+
+    /// Takes back what dropped values have left.
+    pub(crate) fn tidy(&self) {
+        self.shared.lock().tidy();
+    }
+
+    /// Counts of a channel: see [`cutthrough_engine::net::Net::counts`]; and runs posted, pages lent.
+    pub(crate) fn counts(&self, index: usize) -> Option<[u64; 6]> {
+        let mut core = self.shared.lock();
+        let [a, b, c, d, e] = core.net.counts(index)?;
+        let posted = core.net.memory.get(index).map_or(0, |store| store.waiting());
+        Some([a, b, c, d, e, posted])
+    }
+
+    /// What the engine has counted since the beginning.
+    pub(crate) fn tally(&self) -> cutthrough_engine::net::Tally {
+        *self.shared.lock().net.tally()
+    }
+}
+
+/// Memory that is lent to a message for the time of a call: taken back when this is dropped, whatever happens.
+struct Loan<'a> {
+    core: &'a mut Core,
+    index: usize,
+    message: Option<u64>,
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        if let Some(message) = self.message
+            && matches!(self.core.net.load(self.index, message), Some(Outgoing::Lent(_)))
+        {
+            self.core.net.abandon(self.index);
+        }
+    }
+}
+
+/// The name of a channel that its user knows, by number of the network side.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Vec<Option<Channel>>);
+
+impl Names {
+    pub(crate) fn set(&mut self, index: usize, channel: Option<Channel>) {
+        if self.0.len() <= index {
+            self.0.resize(index + 1, None);
+        }
+        self.0[index] = channel;
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<Channel> {
+        self.0.get(index).copied().flatten()
+    }
+}

@@ -1,0 +1,418 @@
+//! Where payloads lie before they go, and where they land when they come.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cutthrough_engine::net::inbox::{ReadyPayload, Story};
+use cutthrough_engine::net::memory::{Load, Memory, Place, Placing, Want};
+use cutthrough_engine::receipt::Path;
+use cutthrough_engine::token::{Refused, Token, Tokens};
+use cutthrough_segment::map::{MapError, Mapping, Writers};
+use cutthrough_segment::page::{Ground, Landed, Page, Pages, Release, Releases, Runs, Shelf, Waker};
+
+use crate::config::Config;
+use crate::incoming::{Arrived, Arriving, Payload};
+use super::line::receipt;
+use crate::sys::lent::Lent;
+
+
+/// Most runs that may be posted on a channel.
+const POSTED: usize = 4096;
+/// Buffers for copies that are kept for the next one.
+const SPARE: usize = 8;
+
+/// Buffers of copies that have been acknowledged: the next copy needs no new memory.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Spare {
+    /// A copy of `bytes`, which are those of a payload from `base` on.
+    pub(super) fn copy(&self, base: usize, bytes: &[u8], len: usize) -> Outgoing {
+        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        buffer.clear();
+        buffer.extend_from_slice(bytes);
+        Outgoing::Copy(Kept { bytes: buffer, base, len, home: self.clone() })
+    }
+}
+
+/// A copy of what is not acknowledged yet of a payload.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    bytes: Vec<u8>,
+    base: usize,
+    len: usize,
+    home: Spare,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let mut spare = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < SPARE {
+            spare.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+/// A payload that goes.
+#[derive(Debug)]
+pub(crate) enum Outgoing {
+    /// Pages of the channel's pool, and where each begins in the payload.
+    Pages(Vec<(usize, Page)>),
+    /// A copy.
+    Copy(Kept),
+    /// Memory that the caller lends until its call ends.
+    Lent(Lent),
+}
+
+impl Load for Outgoing {
+    fn len(&self) -> usize {
+        match self {
+            Self::Pages(pages) => pages.last().map_or(0, |(begin, page)| begin + page.len()),
+            Self::Copy(kept) => kept.len,
+            Self::Lent(lent) => lent.bytes().len(),
+        }
+    }
+
+    fn piece(&self, offset: usize, most: usize) -> &[u8] {
+        let bytes = match self {
+            Self::Pages(pages) => {
+                let index = pages.partition_point(|(begin, _)| *begin <= offset).saturating_sub(1);
+                let Some((begin, page)) = pages.get(index) else { return &[] };
+                page.get(offset - begin..).unwrap_or(&[])
+            }
+            Self::Copy(kept) => kept.bytes.get(offset.wrapping_sub(kept.base)..).unwrap_or(&[]),
+            Self::Lent(lent) => lent.bytes().get(offset..).unwrap_or(&[]),
+        };
+        &bytes[..bytes.len().min(most)]
+    }
+}
+
+/// Memory that a payload lands in.
+#[derive(Debug)]
+pub(crate) enum Spot {
+    /// Runs that were posted, and their numbers, and where each begins in the payload.
+    Posted(Vec<(usize, u16, Page)>),
+    /// Landing pages that a token named, or that were taken for a payload from pages.
+    Pages(Page),
+    /// Memory that a token named.
+    Buffer(Vec<u8>),
+}
+
+impl Place for Spot {
+    fn len(&self) -> usize {
+        match self {
+            Self::Posted(runs) => runs.last().map_or(0, |(begin, _, run)| begin + run.len()),
+            Self::Pages(page) => page.len(),
+            Self::Buffer(buffer) => buffer.len(),
+        }
+    }
+
+    fn piece(&mut self, offset: usize, most: usize) -> &mut [u8] {
+        let bytes = match self {
+            Self::Posted(runs) => {
+                let index = runs.partition_point(|(begin, ..)| *begin <= offset).saturating_sub(1);
+                let Some((begin, _, run)) = runs.get_mut(index) else { return &mut [] };
+                let from = offset - *begin;
+                run.get_mut(from..).unwrap_or(&mut [])
+            }
+            Self::Pages(page) => page.get_mut(offset..).unwrap_or(&mut []),
+            Self::Buffer(buffer) => buffer.get_mut(offset..).unwrap_or(&mut []),
+        };
+        let len = bytes.len().min(most);
+        &mut bytes[..len]
+    }
+}
+
+/// The memory of one channel. Its mappings are made when they are needed first.
+#[derive(Debug)]
+pub(crate) struct Store {
+    page_bytes: u32,
+    pool_pages: u32,
+    landing_pages: u32,
+    pub(super) shelf: Arc<Shelf>,
+    back: Arc<Shelf>,
+    pool: Option<Pages>,
+    landing: Option<(Pages, Arc<Ground>)>,
+    /// Posted runs that wait, in order.
+    free: VecDeque<Spot>,
+    posted: Vec<(u32, u32)>,
+    pub(super) tokens: Tokens<Spot>,
+    /// Tokens granted and not used, in order: the next payload will probably carry the first.
+    granted: VecDeque<Token>,
+    /// What came back.
+    items: Vec<Release>,
+    /// Numbers of payloads that were dropped unread.
+    pub(super) unread: Vec<u64>,
+}
+
+impl Store {
+    pub(super) fn new(config: &Config, waker: &Arc<Waker>, seed: u64) -> Self {
+        let page_bytes = config.page_size.bytes();
+        let pages = |bytes: u64| u32::try_from(bytes.div_ceil(u64::from(page_bytes))).unwrap_or(u32::MAX);
+        Self {
+            page_bytes,
+            pool_pages: pages(config.pool_bytes),
+            landing_pages: pages(config.landing_bytes),
+            shelf: Arc::new(Shelf::new(Arc::clone(waker))),
+            back: Arc::new(Shelf::default()),
+            pool: None,
+            landing: None,
+            free: VecDeque::new(),
+            posted: Vec::new(),
+            tokens: Tokens::new(seed),
+            granted: VecDeque::new(),
+            items: Vec::new(),
+            unread: Vec::new(),
+        }
+    }
+
+    fn map(&self, pages: u32, shelf: &Arc<Shelf>) -> Result<Arc<Ground>, MapError> {
+        let bytes = u64::from(pages.max(1)) * u64::from(self.page_bytes);
+        let (mapping, _file) = Mapping::create("cutthrough-pages", bytes, u64::from(self.page_bytes), Writers::Both)?;
+        Ok(Ground::new((mapping, 0), self.page_bytes, Arc::clone(shelf)))
+    }
+
+    /// Pages of the pool, to be filled and sent.
+    pub(super) fn page(&mut self, bytes: usize) -> Option<Page> {
+        if self.pool.is_none() {
+            let ground = self.map(self.pool_pages, &self.shelf).ok()?;
+            self.pool = Some(Pages::new(ground, self.pool_pages));
+        }
+        self.tidy();
+        self.pool.as_mut()?.take(bytes)
+    }
+
+    /// Bytes of a page.
+    pub(super) const fn page_bytes(&self) -> usize {
+        self.page_bytes as usize
+    }
+
+    pub(super) fn owns(&self, page: &Page) -> bool {
+        page.belongs_to(&self.shelf)
+    }
+
+    /// Landing pages that nobody else has.
+    pub(super) fn landing(&mut self, bytes: usize) -> Option<Page> {
+        if self.landing.is_none() {
+            // Pages that land are given back by what is handed to the user; dropped on the way, by the other shelf.
+            let ground = self.map(self.landing_pages, &self.back).ok()?;
+            let handed = Ground::share(&ground, Arc::clone(&self.shelf));
+            self.landing = Some((Pages::new(ground, self.landing_pages), handed));
+        }
+        self.tidy();
+        self.landing.as_mut()?.0.take(bytes)
+    }
+
+    /// Posts a run of landing pages of so many bytes, rounded up to whole pages.
+    pub(super) fn post(&mut self, bytes: usize) -> bool {
+        let whole = bytes.max(1).next_multiple_of(self.page_bytes as usize);
+        let Some(id) = u16::try_from(self.posted.len()).ok().filter(|id| usize::from(*id) < POSTED) else {
+            return false;
+        };
+        let Some(run) = self.landing(whole) else { return false };
+        self.posted.push(run.run());
+        self.free.push_back(Spot::Posted(vec![(0, id, run)]));
+        true
+    }
+
+    /// Runs posted and not filled.
+    pub(super) fn waiting(&self) -> u64 {
+        self.free.len() as u64
+    }
+
+    /// Remembers that a token was granted: the next payload will probably carry it.
+    pub(super) fn expect(&mut self, token: Token) {
+        self.granted.push_back(token);
+    }
+
+    /// Takes back what dropped values have left. True if landing pages came back.
+    pub(super) fn tidy(&mut self) -> bool {
+        if !self.shelf.filled() && !self.back.filled() {
+            return false;
+        }
+        let mut came = false;
+        let mut items = std::mem::take(&mut self.items);
+        self.back.clear(&mut items);
+        for item in items.drain(..) {
+            if let (Release::Page { first, count }, Some((landing, _))) = (item, &mut self.landing) {
+                landing.give(first, count);
+                came = true;
+            }
+        }
+        self.shelf.clear(&mut items);
+        for item in items.drain(..) {
+            match item {
+                Release::Page { first, count } => {
+                    if let Some(pool) = &mut self.pool {
+                        pool.give(first, count);
+                    }
+                }
+                Release::Landing { first, count } => {
+                    if let Some((landing, _)) = &mut self.landing {
+                        landing.give(first, count);
+                        came = true;
+                    }
+                }
+                Release::Posted { id } => came |= self.repost(id),
+                Release::Unread { ticket } => self.unread.push(ticket),
+                Release::Lend { .. } => {}
+            }
+        }
+        self.items = items;
+        came
+    }
+
+    fn repost(&mut self, id: u16) -> bool {
+        let (Some(run), Some((landing, _))) = (self.posted.get_mut(usize::from(id)), &mut self.landing) else {
+            return false;
+        };
+        let (first, count) = *run;
+        landing.give(first, count);
+        // As a rule the same pages: those given back last are taken first.
+        let Some(page) = landing.take(count as usize * self.page_bytes as usize) else { return false };
+        *run = page.run();
+        self.free.push_back(Spot::Posted(vec![(0, id, page)]));
+        true
+    }
+
+    fn take_posted(&mut self, bytes: usize) -> Option<Spot> {
+        if self.free.front().is_some_and(|run| run.len() >= bytes) {
+            return self.free.pop_front();
+        }
+        if self.free.iter().map(Place::len).sum::<usize>() < bytes {
+            return None;
+        }
+        let (mut runs, mut have) = (Vec::new(), 0);
+        while have < bytes {
+            let Some(Spot::Posted(next)) = self.free.pop_front() else { break };
+            for (_, id, run) in next {
+                let begin = have;
+                have += run.len();
+                runs.push((begin, id, run));
+            }
+        }
+        Some(Spot::Posted(runs))
+    }
+
+    /// The place that a spot becomes for the user when all of the payload is there.
+    pub(super) fn hand_over(&self, spot: Spot, bytes: usize) -> Payload {
+        let ground = || self.landing.as_ref().map(|(_, handed)| Arc::clone(handed));
+        match spot {
+            Spot::Buffer(mut buffer) => {
+                buffer.truncate(bytes);
+                Payload::Buffer(buffer)
+            }
+            Spot::Pages(page) => {
+                let (first, count, _) = page.into_run();
+                let release = Releases::One(Release::Landing { first, count });
+                let landed = |ground| Landed::new(ground, Runs::One(first, count), bytes, release);
+                ground().map_or(Payload::None, |ground| Payload::Landed(landed(ground)))
+            }
+            Spot::Posted(runs) => {
+                let ids: Vec<u16> = runs.iter().map(|(_, id, _)| *id).collect();
+                let runs: Vec<(u32, u32)> = runs
+                    .into_iter()
+                    .map(|(_, _, run)| {
+                        let (first, count, _) = run.into_run();
+                        (first, count)
+                    })
+                    .collect();
+                let (runs, release) = match (runs.as_slice(), ids.as_slice()) {
+                    ([(first, count)], [id]) => {
+                        (Runs::One(*first, *count), Releases::One(Release::Posted { id: *id }))
+                    }
+                    _ => {
+                        let releases = ids.into_iter().map(|id| Release::Posted { id }).collect();
+                        (Runs::Many(runs), Releases::Many(releases))
+                    }
+                };
+                ground().map_or(Payload::None, |ground| Payload::Landed(Landed::new(ground, runs, bytes, release)))
+            }
+        }
+    }
+}
+
+/// The memory of all channels of an endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Stores(pub(super) Vec<Option<Store>>);
+
+impl Stores {
+    pub(super) fn get(&mut self, channel: usize) -> Option<&mut Store> {
+        self.0.get_mut(channel).and_then(Option::as_mut)
+    }
+}
+
+impl Stores {
+    /// The payload of a message that is handed over, as its user gets it; `None` if there is none.
+    pub(crate) fn hand_over(&mut self, channel: usize, payload: ReadyPayload<Spot>, sealed: bool) -> Option<Arrived> {
+        let store = self.get(channel)?;
+        let (payload, story, path) = match payload {
+            ReadyPayload::None => return None,
+            ReadyPayload::Landed(spot, story) => {
+                (store.hand_over(spot, story.bytes as usize), story, Path::Wire)
+            }
+            ReadyPayload::Arriving(ticket, story) => {
+                let shelf = Some(Arc::clone(&store.shelf));
+                let arriving = Arriving { ticket, bytes: story.bytes, valid: 0, shelf };
+                (Payload::Arriving(arriving), story, Path::Wire)
+            }
+            ReadyPayload::Refused(refused, story) => {
+                (Payload::Dropped(refused), Story { bytes: 0, ..story }, Path::Dropped)
+            }
+        };
+        Some(Arrived { payload, receipt: receipt(&story, path, sealed) })
+    }
+}
+
+impl Memory for Stores {
+    type Load = Outgoing;
+    type Place = Spot;
+
+    fn place(&mut self, channel: usize, want: &Want) -> Placing<Spot> {
+        let Some(store) = self.get(channel) else { return Placing::Reader };
+        store.tidy();
+        let bytes = want.bytes as usize;
+        if let Some(token) = want.token {
+            let guessed = store.granted.front() == Some(&token);
+            store.granted.retain(|other| *other != token);
+            return match store.tokens.look(token) {
+                Err(refused) => Placing::Refused(refused),
+                Ok(spot) if spot.len() < bytes => {
+                    let _ = store.tokens.redeem(token);
+                    Placing::Refused(Refused::TooLong)
+                }
+                Ok(_) => match store.tokens.redeem(token) {
+                    Ok(spot) if guessed => Placing::Guessed(spot),
+                    Ok(spot) => Placing::Here(spot),
+                    Err(refused) => Placing::Refused(refused),
+                },
+            };
+        }
+        if want.pages && store.free.is_empty() {
+            return store.landing(bytes).map_or(Placing::Later, |page| Placing::Here(Spot::Pages(page)));
+        }
+        let first = store.granted.is_empty() && store.free.front().is_some_and(|run| run.len() >= bytes);
+        match store.take_posted(bytes) {
+            Some(spot) if first => Placing::Guessed(spot),
+            Some(spot) => Placing::Here(spot),
+            None if want.pages => {
+                store.landing(bytes).map_or(Placing::Later, |page| Placing::Here(Spot::Pages(page)))
+            }
+            None => Placing::Reader,
+        }
+    }
+
+    fn guess(&mut self, channel: usize) -> Option<&mut Spot> {
+        let store = self.get(channel)?;
+        while let Some(token) = store.granted.front() {
+            if store.tokens.look(*token).is_ok() {
+                break;
+            }
+            store.granted.pop_front();
+        }
+        match store.granted.front().copied() {
+            Some(token) => store.tokens.look_mut(token).ok(),
+            None => store.free.front_mut(),
+        }
+    }
+}

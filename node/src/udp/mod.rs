@@ -1,0 +1,23 @@
+//! The adapter for processes on different machines: UDP, which every Linux has and nobody needs a privilege for.
+//!
+//! | step | file |
+//! |---|---|
+//! | where to | [`address`] |
+//! | with which key | [`guard`] |
+//! | a message goes out | [`line`] |
+//! | batches out, trains in, scattered to where they belong | `door` |
+//! | where payloads land | `memory` |
+//! | while the application looks away | `attendant` |
+//!
+//! What is sent again, acknowledged, granted and guessed is decided by [`cutthrough_engine::net`]; here is the memory,
+//! the socket, the clock and the lock.
+
+pub mod address;
+mod attendant;
+mod door;
+pub mod guard;
+pub mod line;
+mod memory;
+
+pub use door::Udp;
+pub(crate) use door::Happened;

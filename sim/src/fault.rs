@@ -1,0 +1,215 @@
+//! Everything that can go wrong between machines, from a seed: a world of endpoints which run the engine's network side
+//! unchanged, over wires that lose, repeat, change and hold back frames, on machines that stop, jump, fill up and die.
+//!
+//! [`run`] is one thread in virtual time, and draws every chance from its seed: the same seed is the same world, byte
+//! for byte. After every step what was handed over is held against what was sent (*safety*); at last nothing goes
+//! wrong any more, and then everything has to come to its end within a time (*liveness*).
+//!
+//! | file | what |
+//! |---|---|
+//! | `options` | what a seed decides |
+//! | `world` | time, troubles, and the machines |
+//! | `user` | who calls, sends, takes and reads |
+//! | `receive` | frames that came together, scattered over a guess |
+//! | `memory`, `guard` | pages, tokens, readers; keys and check sums |
+//! | `network` | the wire |
+//! | `watch` | what has to be true |
+
+mod guard;
+mod memory;
+mod network;
+mod options;
+mod random;
+mod receive;
+mod user;
+mod watch;
+mod world;
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+pub use cutthrough_engine::net::Planted as Bug;
+use serde::Serialize;
+
+use self::options::Options;
+use self::random::Random;
+use self::world::World;
+
+/// Whether bugs can be planted in this build: with the feature `planted` only.
+pub const PLANTS: bool = cfg!(feature = "planted");
+
+/// What was done to a world, by kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Injected {
+    /// Frames lost by chance.
+    pub lost: u64,
+    /// Frames that arrived once more.
+    pub repeated: u64,
+    /// Frames that came later than their neighbours.
+    pub reordered: u64,
+    /// Frames of which a bit was changed.
+    pub corrupted: u64,
+    /// Frames that were cut short.
+    pub truncated: u64,
+    /// Frames for which the receiver's queue had no room.
+    pub overflowed: u64,
+    /// Frames on a path that was cut.
+    pub cut_off: u64,
+    /// Old frames that were sent again by nobody.
+    pub replayed: u64,
+    /// Frames that nobody has sent.
+    pub forged: u64,
+    /// Endpoints that died.
+    pub crashes: u64,
+    /// Machines that did nothing for a time.
+    pub pauses: u64,
+    /// Clocks that were set ahead.
+    pub jumps: u64,
+    /// Paths that let nothing through for a time, and then all of it.
+    pub clogs: u64,
+    /// Paths that were cut in one direction for a time.
+    pub cuts: u64,
+    /// Users that took nothing for a time.
+    pub slow: u64,
+    /// Channels that were closed in good order.
+    pub closed: u64,
+}
+
+/// What has happened in the worlds of some seeds.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Seeds.
+    pub seeds: u64,
+    /// Frames sent.
+    pub frames: u64,
+    /// Messages handed over.
+    pub messages: u64,
+    /// Payload bytes that were compared with what was sent.
+    pub payload_bytes: u64,
+    /// Channels, counted at both ends.
+    pub channels: u64,
+    /// Channels that ended without this side's asking.
+    pub endings: u64,
+    /// Lives of endpoints.
+    pub lives: u64,
+    /// Moments at which something happened.
+    pub steps: u64,
+    /// Virtual nanoseconds.
+    pub virtual_ns: u64,
+    /// What was done to them.
+    pub injected: Injected,
+    /// A hash of every frame that arrived and when: of two runs of one seed it is the same.
+    pub hash: u64,
+}
+
+impl Summary {
+    /// Adds what has happened elsewhere.
+    pub fn add(&mut self, other: &Self) {
+        let Injected {
+            lost,
+            repeated,
+            reordered,
+            corrupted,
+            truncated,
+            overflowed,
+            cut_off,
+            replayed,
+            forged,
+            crashes,
+            pauses,
+            jumps,
+            clogs,
+            cuts,
+            slow,
+            closed,
+        } = &mut self.injected;
+        let theirs = &other.injected;
+        let pairs = [
+            (&mut self.seeds, other.seeds),
+            (&mut self.frames, other.frames),
+            (&mut self.messages, other.messages),
+            (&mut self.payload_bytes, other.payload_bytes),
+            (&mut self.channels, other.channels),
+            (&mut self.endings, other.endings),
+            (&mut self.lives, other.lives),
+            (&mut self.steps, other.steps),
+            (&mut self.virtual_ns, other.virtual_ns),
+            (lost, theirs.lost),
+            (repeated, theirs.repeated),
+            (reordered, theirs.reordered),
+            (corrupted, theirs.corrupted),
+            (truncated, theirs.truncated),
+            (overflowed, theirs.overflowed),
+            (cut_off, theirs.cut_off),
+            (replayed, theirs.replayed),
+            (forged, theirs.forged),
+            (crashes, theirs.crashes),
+            (pauses, theirs.pauses),
+            (jumps, theirs.jumps),
+            (clogs, theirs.clogs),
+            (cuts, theirs.cuts),
+            (slow, theirs.slow),
+            (closed, theirs.closed),
+        ];
+        pairs.into_iter().for_each(|(ours, theirs)| *ours += theirs);
+        self.hash = self.hash.rotate_left(1) ^ other.hash;
+    }
+}
+
+/// A world in which something was not as it has to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// Its options, as one line.
+    pub options: String,
+    /// When, in virtual nanoseconds.
+    pub at_ns: u64,
+    /// What.
+    pub what: String,
+    /// Counters of every endpoint.
+    pub story: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {} at {} ns: {}\n  {}", self.seed, self.at_ns, self.what, self.options)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The options of a seed, as one line.
+#[must_use]
+pub fn options(seed: u64) -> String {
+    Options::draw(&mut Random::new(seed)).to_string()
+}
+
+/// Runs the world of a seed to its end. A bug is planted in builds that can ([`PLANTS`]), and does nothing in others.
+///
+/// # Errors
+/// [`Failure`]: a rule was broken, or something did not come to its end.
+pub fn run(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
+    let mut random = Random::new(seed);
+    let options = Options::draw(&mut random);
+    let text = options.to_string();
+    let mut world = World::new(options, bug, random);
+    match world.run() {
+        Ok(()) => Ok(world.into_summary()),
+        Err(what) => Err(Failure { seed, options: text, at_ns: world.now(), what, story: world.story() }),
+    }
+}
+
+/// Where an endpoint listens.
+fn address(node: usize) -> SocketAddr {
+    let [high, low] = u16::try_from(node).unwrap_or(0).to_be_bytes();
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, high, low)), 7)
+}
+
+/// Which endpoint listens there.
+fn node_of(address: SocketAddr) -> usize {
+    match address.ip() {
+        IpAddr::V4(ip) => usize::from(u16::from_be_bytes([ip.octets()[2], ip.octets()[3]])),
+        IpAddr::V6(_) => 0,
+    }
+}

@@ -1,0 +1,146 @@
+//! The memory of a simulated endpoint: pages that payloads land in, posted or named by tokens, and payloads to be sent.
+
+use std::collections::BTreeMap;
+
+use cutthrough_engine::net::memory::{Load, Memory, Place, Placing, Want};
+use cutthrough_engine::token::{Token, Tokens};
+
+use super::random::mix;
+
+/// Byte of a page that nothing was written to.
+pub(super) const EMPTY: u8 = 0xa5;
+
+/// The bytes of a payload, from a seed.
+pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len + 8);
+    let mut at = 0;
+    while bytes.len() < len {
+        bytes.extend_from_slice(&mix(seed.wrapping_add(at)).to_le_bytes());
+        at += 1;
+    }
+    bytes.truncate(len);
+    bytes
+}
+
+/// A payload that is sent out of pages that do not lie side by side.
+#[derive(Debug)]
+pub(super) struct Cargo {
+    pub(super) bytes: Vec<u8>,
+    pub(super) page: usize,
+}
+
+impl Load for Cargo {
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+    fn piece(&self, offset: usize, most: usize) -> &[u8] {
+        let end = (offset / self.page + 1) * self.page;
+        &self.bytes[offset..self.bytes.len().min(end).min(offset.saturating_add(most))]
+    }
+}
+
+/// Pages that a payload lands in.
+#[derive(Debug)]
+pub(super) struct Pages {
+    /// No two places have the same.
+    pub(super) id: u64,
+    pub(super) bytes: Vec<u8>,
+    /// Whether it was shown as a guess: then anything may have landed there.
+    pub(super) shown: bool,
+    page: usize,
+}
+
+impl Place for Pages {
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+    fn piece(&mut self, offset: usize, most: usize) -> &mut [u8] {
+        let end = ((offset / self.page + 1) * self.page).min(self.bytes.len()).min(offset.saturating_add(most));
+        &mut self.bytes[offset.min(end)..end]
+    }
+}
+
+/// The memory of one life of an endpoint.
+#[derive(Debug)]
+pub(super) struct Host {
+    page: usize,
+    guesses: bool,
+    places: u64,
+    tokens: BTreeMap<usize, Tokens<Pages>>,
+    posted: Option<Pages>,
+    /// Bytes that the user keeps, and how many it may keep before places have to wait.
+    pub(super) kept: usize,
+    most: usize,
+}
+
+impl Host {
+    pub(super) const fn new(page: usize, guesses: bool, most: usize) -> Self {
+        Self { page, guesses, places: 0, tokens: BTreeMap::new(), posted: None, kept: 0, most }
+    }
+
+    fn pages(&mut self, bytes: usize) -> Pages {
+        self.places += 1;
+        let whole = bytes.max(1).next_multiple_of(self.page.min(4096));
+        Pages { id: self.places, bytes: vec![EMPTY; whole], shown: false, page: self.page }
+    }
+
+    /// Posts pages, if none are.
+    pub(super) fn post(&mut self, bytes: usize) -> bool {
+        let posts = self.guesses && self.posted.is_none();
+        if posts {
+            self.posted = Some(self.pages(bytes));
+        }
+        posts
+    }
+
+    /// Grants pages of a channel, and says which.
+    pub(super) fn grant(&mut self, channel: usize, bytes: usize) -> Option<(Token, u64)> {
+        let pages = self.pages(bytes);
+        let (id, seed) = (pages.id, self.places);
+        let tokens = self.tokens.entry(channel).or_insert_with(|| Tokens::new(mix(seed)));
+        tokens.give(pages).ok().map(|token| (token, id))
+    }
+
+    /// The channel has ended.
+    pub(super) fn clear(&mut self, channel: usize) {
+        self.tokens.remove(&channel);
+    }
+}
+
+impl Memory for Host {
+    type Load = Cargo;
+    type Place = Pages;
+
+    fn place(&mut self, channel: usize, want: &Want) -> Placing<Pages> {
+        let bytes = want.bytes as usize;
+        if let Some(token) = want.token {
+            let Some(tokens) = self.tokens.get_mut(&channel) else {
+                return Placing::Refused(cutthrough_engine::token::Refused::Wrong);
+            };
+            return match tokens.look(token) {
+                Ok(pages) if pages.bytes.len() < bytes => {
+                    Placing::Refused(cutthrough_engine::token::Refused::TooLong)
+                }
+                Ok(_) => tokens.redeem(token).map_or_else(Placing::Refused, Placing::Here),
+                Err(refused) => Placing::Refused(refused),
+            };
+        }
+        if !want.pages {
+            return Placing::Reader;
+        }
+        if self.kept > self.most {
+            return Placing::Later;
+        }
+        match self.posted.take_if(|posted| posted.bytes.len() >= bytes) {
+            Some(posted) => Placing::Guessed(posted),
+            None => Placing::Here(self.pages(bytes)),
+        }
+    }
+
+    fn guess(&mut self, _channel: usize) -> Option<&mut Pages> {
+        self.posted.as_mut().map(|posted| {
+            posted.shown = true;
+            posted
+        })
+    }
+}

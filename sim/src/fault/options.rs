@@ -1,0 +1,138 @@
+//! What a seed decides before anything happens: how large the world is, and what goes wrong in it.
+
+use std::fmt;
+
+use super::random::Random;
+
+/// How long frames take, beside what the path itself takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Delay {
+    /// All the same.
+    Even,
+    /// Anything up to so many nanoseconds.
+    Spread(u64),
+    /// Mostly nothing, now and then up to so many nanoseconds.
+    Rare(u64),
+}
+
+/// The options of one seed. Chances are in per mille: of frames, or of the faults that happen at a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Options {
+    pub(super) nodes: usize,
+    pub(super) sealed: bool,
+    /// First numbers of frames, messages and unasked bytes.
+    pub(super) begin: u64,
+    pub(super) loss: u64,
+    pub(super) duplicates: u64,
+    pub(super) reorder: u64,
+    pub(super) corrupt: u64,
+    pub(super) truncate: u64,
+    pub(super) way_ns: u64,
+    pub(super) delay: Delay,
+    /// Faults at a time, in each millisecond of virtual time.
+    pub(super) faults: u64,
+    /// Their kinds, by weight: see `Trouble`.
+    pub(super) weights: [u64; 9],
+    pub(super) calm_ns: u64,
+    pub(super) queue: usize,
+    pub(super) body: u16,
+    pub(super) slots: u64,
+    pub(super) unasked: u64,
+    pub(super) granted: u32,
+    pub(super) silence_ns: u64,
+    pub(super) channels: usize,
+    pub(super) page: usize,
+    pub(super) messages: u64,
+    pub(super) longest: u64,
+    /// Payload bytes that a user may keep before new places have to wait.
+    pub(super) kept: usize,
+    pub(super) guesses: bool,
+}
+
+impl Options {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        let nodes = match random.below(200) {
+            0 => random.between(17, 64),
+            1..=5 => random.between(6, 16),
+            6..=50 => random.between(3, 5),
+            _ => 2,
+        };
+        let sealed = random.chance(333);
+        let begin = if !sealed && random.chance(250) { (1 << 32) - random.below(200) } else { 0 };
+        let rate = |random: &mut Random, most: u64| if random.chance(400) { 0 } else { random.below(most + 1) };
+        let way_ns = random.pick(&[2_000, 10_000, 30_000, 200_000, 2_000_000]);
+        let far = way_ns * random.between(1, 8);
+        let silence_ns = random.pick(&[200_000_000, 500_000_000, 1_000_000_000, 4_000_000_000]);
+        let calm_ns = random.pick(&[5_000_000, 20_000_000, 100_000_000, silence_ns, silence_ns * 3]);
+        let mut weights = [0; 9];
+        weights.iter_mut().for_each(|weight| *weight = if random.chance(500) { random.below(10) } else { 0 });
+        // About twenty at most.
+        let faults = if random.chance(300) { 0 } else { random.below(20) };
+        Self {
+            nodes: usize::try_from(nodes).unwrap_or(2),
+            sealed,
+            begin,
+            loss: rate(random, 300),
+            duplicates: rate(random, 200),
+            reorder: rate(random, 300),
+            corrupt: rate(random, 50),
+            truncate: rate(random, 20),
+            way_ns,
+            delay: match random.below(3) {
+                0 => Delay::Even,
+                1 => Delay::Spread(far),
+                _ => Delay::Rare(far * 10),
+            },
+            faults,
+            weights,
+            calm_ns,
+            queue: usize::try_from(random.pick(&[4, 16, 64, 256, 4096])).unwrap_or(4),
+            body: u16::try_from(random.pick(&[1136, 1388, 1408, 4000, 8900])).unwrap_or(1136),
+            slots: random.pick(&[1, 2, 8, 64]),
+            unasked: random.pick(&[1136, 8_000, 64_000, 300_000]),
+            granted: u32::try_from(random.pick(&[2_000, 16_000, 256_000])).unwrap_or(2000),
+            silence_ns,
+            channels: 16 + usize::try_from(nodes).unwrap_or(2) * 2,
+            page: usize::try_from(random.pick(&[512, 4096, 16_384, 1 << 20])).unwrap_or(512),
+            messages: random.between(4, 60) * if nodes > 5 { 1 } else { 4 },
+            longest: random.pick(&[500, 3_000, 20_000, 100_000]),
+            kept: usize::try_from(random.pick(&[10_000, 100_000, 10_000_000])).unwrap_or(10_000),
+            guesses: random.chance(800),
+        }
+    }
+}
+
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "nodes {} sealed {} begin {} loss {} duplicates {} reorder {} corrupt {} truncate {} way_ns {} delay {:?} \
+             faults {} weights {:?} calm_ns {} queue {} body {} slots {} unasked {} granted {} silence_ns {} page {} \
+             messages {} longest {} kept {} guesses {}",
+            self.nodes,
+            self.sealed,
+            self.begin,
+            self.loss,
+            self.duplicates,
+            self.reorder,
+            self.corrupt,
+            self.truncate,
+            self.way_ns,
+            self.delay,
+            self.faults,
+            self.weights,
+            self.calm_ns,
+            self.queue,
+            self.body,
+            self.slots,
+            self.unasked,
+            self.granted,
+            self.silence_ns,
+            self.page,
+            self.messages,
+            self.longest,
+            self.kept,
+            self.guesses,
+        )
+    }
+}

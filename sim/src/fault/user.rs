@@ -1,0 +1,416 @@
+//! The user of a simulated endpoint: calls, sends, takes, reads, keeps, closes; and tells the watch of all of it.
+
+use std::collections::VecDeque;
+
+use cutthrough_engine::net::channel::Ending;
+use cutthrough_engine::net::inbox::{Reading, Ready, ReadyPayload};
+use cutthrough_engine::net::{CallError, Cargo as Load, Net, NetEvent};
+use cutthrough_engine::time::Instant;
+use cutthrough_engine::token::Token;
+use cutthrough_wire::frame::Refusal;
+
+use super::memory::{Cargo, Host, Pages};
+use super::options::Options;
+use super::random::Random;
+use super::watch::{Life, Watch};
+use super::{Summary, address, node_of};
+
+/// Events that a user takes at a time.
+const EVENTS: usize = 64;
+
+/// What a user does depends on.
+pub(super) struct Around<'a> {
+    pub(super) watch: &'a mut Watch,
+    pub(super) random: &'a mut Random,
+    pub(super) options: &'a Options,
+    pub(super) summary: &'a mut Summary,
+    /// Nothing goes wrong any more: for so long.
+    pub(super) calm: Option<u64>,
+    /// The present life of each endpoint; 0 of one that is down.
+    pub(super) lives: &'a [u64],
+}
+
+/// A channel, as its user sees it.
+#[derive(Debug)]
+pub(super) struct Talk {
+    pub(super) index: usize,
+    pub(super) peer: Life,
+    /// The line that goes out.
+    pub(super) line: usize,
+    /// The line that comes in, once something has.
+    pub(super) incoming: Option<usize>,
+    left: u64,
+    tokens: Vec<Token>,
+}
+
+#[derive(Debug)]
+struct Call {
+    index: usize,
+    to: usize,
+    until: Instant,
+    messages: u64,
+}
+
+#[derive(Debug)]
+struct Read {
+    index: usize,
+    message: u64,
+    line: usize,
+    number: usize,
+    into: Vec<u8>,
+    valid: usize,
+    lent: bool,
+    /// Reads no further than this.
+    most: usize,
+}
+
+/// The user of one life.
+#[derive(Debug)]
+pub(super) struct User {
+    me: Life,
+    pub(super) talks: Vec<Talk>,
+    calls: Vec<Call>,
+    reads: VecDeque<Read>,
+    /// Whom to call when, and how much to say.
+    plans: Vec<(Instant, usize, u64)>,
+    kept: Vec<Pages>,
+}
+
+impl User {
+    pub(super) const fn new(me: Life) -> Self {
+        Self {
+            me,
+            talks: Vec::new(),
+            calls: Vec::new(),
+            reads: VecDeque::new(),
+            plans: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// Calls another endpoint then, and sends it so many messages.
+    pub(super) fn plan(&mut self, at: Instant, to: usize, messages: u64) {
+        self.plans.push((at, to, messages));
+    }
+
+    /// Nothing goes wrong from now on: what was planned is done with one message for everybody.
+    pub(super) fn calm(&mut self) {
+        self.plans.clear();
+        self.talks.iter_mut().for_each(|talk| talk.left = 1);
+    }
+
+    /// Whether there is something to do without anything coming.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.plans.is_empty()
+            || !self.calls.is_empty()
+            || !self.reads.is_empty()
+            || !self.kept.is_empty()
+            || self.talks.iter().any(|talk| talk.left > 0)
+    }
+
+    /// The reader whose memory is lent, if there is one.
+    pub(super) fn lends(&mut self) -> Option<super::receive::Lent<'_>> {
+        let read = self.reads.front_mut().filter(|read| read.lent)?;
+        Some(super::receive::Lent { channel: read.index, message: read.message, into: &mut read.into })
+    }
+
+    /// Closes a channel in good order, or a call.
+    pub(super) fn close(&mut self, net: &mut Net<Host>, around: &mut Around<'_>) {
+        if self.talks.is_empty() {
+            return;
+        }
+        let talk = self.talks.swap_remove(around.random.index(self.talks.len()));
+        net.close(talk.index);
+        self.gone(net, talk.index);
+    }
+
+    /// A channel is not ours any more.
+    fn gone(&mut self, net: &mut Net<Host>, index: usize) {
+        self.reads.retain(|read| read.index != index);
+        net.memory.clear(index);
+    }
+
+    /// Does what there is to do.
+    pub(super) fn act(
+        &mut self,
+        net: &mut Net<Host>,
+        now: Instant,
+        slow: bool,
+        around: &mut Around<'_>,
+    ) -> Result<(), String> {
+        if !slow {
+            for _ in 0..EVENTS {
+                let Some(event) = net.next_event(now) else { break };
+                self.event(net, now, event, around)?;
+            }
+            self.read(net, now, around)?;
+            if around.random.chance(700) && !self.kept.is_empty() {
+                let pages = self.kept.swap_remove(around.random.index(self.kept.len()));
+                net.memory.kept -= pages.bytes.len();
+                net.memory_came_back(now);
+            }
+        }
+        self.call(net, now, around);
+        if around.random.chance(300) {
+            let bytes = around.random.between(1, around.options.longest + 100);
+            if net.memory.post(usize::try_from(bytes).unwrap_or(1)) && !self.talks.is_empty() {
+                net.expect(self.talks[around.random.index(self.talks.len())].index);
+            }
+        }
+        self.send(net, around)
+    }
+
+    fn call(&mut self, net: &mut Net<Host>, now: Instant, around: &mut Around<'_>) {
+        let due = |plan: &(Instant, usize, u64)| plan.0 <= now;
+        while let Some(at) = self.plans.iter().position(due) {
+            let (_, to, messages) = self.plans.swap_remove(at);
+            if let Some(index) = net.call(now, address(to), around.options.body) {
+                let until = now.after(around.random.between(1_000_000, around.options.silence_ns));
+                self.calls.push(Call { index, to, until, messages });
+            }
+        }
+        if around.calm.is_none() {
+            while let Some(at) = self.calls.iter().position(|call| call.until <= now) {
+                let call = self.calls.swap_remove(at);
+                net.close(call.index);
+                self.again(now, call.to, call.messages, around);
+            }
+        }
+    }
+
+    fn send(&mut self, net: &mut Net<Host>, around: &mut Around<'_>) -> Result<(), String> {
+        for talk in &mut self.talks {
+            let burst = if around.calm.is_some() { 1 } else { around.random.below(12) };
+            for _ in 0..burst.min(talk.left) {
+                if !send(net, talk, self.me, around)? {
+                    break;
+                }
+                talk.left -= 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn event(
+        &mut self,
+        net: &mut Net<Host>,
+        now: Instant,
+        event: NetEvent<Pages>,
+        around: &mut Around<'_>,
+    ) -> Result<(), String> {
+        match event {
+            NetEvent::Opened(index) => self.opened(net, index, around),
+            NetEvent::Connected(index) => {
+                let Some(at) = self.calls.iter().position(|call| call.index == index) else {
+                    return Err(format!("channel {index} is open, and nobody has called"));
+                };
+                let to = self.calls.swap_remove(at).to;
+                self.opened(net, index, around)?;
+                let peer = self.talks.last().map(|talk| talk.peer.0);
+                if peer == Some(to) { Ok(()) } else { Err(format!("{peer:?} answered instead of {to}")) }
+            }
+            NetEvent::Failed(index, error) => {
+                let call = self.calls.iter().position(|call| call.index == index);
+                let call = call.map(|at| self.calls.swap_remove(at));
+                if let Some(call) = call {
+                    let messages = if around.calm.is_some() { 2 } else { call.messages };
+                    self.again(now, call.to, messages, around);
+                }
+                match error {
+                    CallError::Refused(Refusal::Channels | Refusal::Nobody) => Ok(()),
+                    // Who can see a hello can refuse it.
+                    CallError::Refused(_) if around.summary.injected.forged > 0 => Ok(()),
+                    other => Err(format!("a call failed: {other:?}")),
+                }
+            }
+            NetEvent::Message(index, ready) => self.message(net, index, ready, around),
+            NetEvent::Completed(index, cookie) => match self.talks.iter().find(|talk| talk.index == index) {
+                Some(talk) => around.watch.completed(talk.line, cookie),
+                None => Ok(()),
+            },
+            NetEvent::Closed(index, ending) => self.closed(net, now, index, ending, around),
+        }
+    }
+
+    fn opened(&mut self, net: &mut Net<Host>, index: usize, around: &mut Around<'_>) -> Result<(), String> {
+        if self.talks.iter().any(|talk| talk.index == index) {
+            return Err(format!("channel {index} is opened twice"));
+        }
+        let Some((at, _, _, life)) = net.peer(index) else { return Err(format!("channel {index} is not there")) };
+        let peer = (node_of(at), life);
+        let line = around.watch.open(self.me, peer);
+        around.summary.channels += 1;
+        let left = if around.calm.is_some() { 1 } else { around.random.below(around.options.messages) };
+        self.talks.push(Talk { index, peer, line, incoming: None, left, tokens: Vec::new() });
+        Ok(())
+    }
+
+    fn closed(
+        &mut self,
+        net: &mut Net<Host>,
+        now: Instant,
+        index: usize,
+        ending: Ending,
+        around: &mut Around<'_>,
+    ) -> Result<(), String> {
+        let Some(at) = self.talks.iter().position(|talk| talk.index == index) else { return Ok(()) };
+        let talk = self.talks.swap_remove(at);
+        let unread = self.reads.iter().filter(|read| read.index == index).count();
+        self.gone(net, index);
+        if let Some(line) = talk.incoming {
+            around.watch.ended(line, ending == Ending::Peer)?;
+        }
+        around.summary.endings += 1;
+        match ending {
+            Ending::Peer if unread > 0 => return Err(format!("{unread} payloads were taken away before they were read")),
+            Ending::Breach(breach) => return Err(format!("{:?} broke a rule: {breach:?}", talk.peer)),
+            Ending::Here => return Err("an end that this side has asked for is told".into()),
+            Ending::Silent if around.calm.is_some_and(|calm| calm > around.options.silence_ns * 3 / 2 + 1_000_000_000) => {
+                if around.lives[talk.peer.0] == talk.peer.1 {
+                    return Err(format!("{:?} is taken for dead by {:?}", talk.peer, self.me));
+                }
+            }
+            Ending::Peer | Ending::Silent => {}
+        }
+        if around.calm.is_none() {
+            self.again(now, talk.peer.0, talk.left, around);
+        }
+        Ok(())
+    }
+
+    /// Calls again later, with half of what there was to say.
+    fn again(&mut self, now: Instant, to: usize, messages: u64, around: &mut Around<'_>) {
+        if messages > 1 {
+            let at = now.after(around.random.below(around.options.silence_ns));
+            self.plan(at, to, messages / 2);
+        }
+    }
+
+    fn message(
+        &mut self,
+        net: &mut Net<Host>,
+        index: usize,
+        ready: Ready<Pages>,
+        around: &mut Around<'_>,
+    ) -> Result<(), String> {
+        // Of a channel that this side has closed.
+        let Some(talk) = self.talks.iter_mut().find(|talk| talk.index == index) else { return Ok(()) };
+        let (line, number, token) = around.watch.delivered(self.me, talk.line, talk.incoming, &ready)?;
+        talk.incoming = Some(line);
+        talk.tokens.extend(token);
+        let wanted = around.watch.line(line).sent[number].payload.map(|(_, len)| len);
+        match ready.payload {
+            ReadyPayload::None if wanted.is_none() => Ok(()),
+            ReadyPayload::None => Err(format!("line {line}: message {number} has lost its payload")),
+            ReadyPayload::Landed(place, story) => {
+                around.watch.landed(line, number, &place, story.bytes as usize)?;
+                if around.random.chance(300) {
+                    net.memory.kept += place.bytes.len();
+                    self.kept.push(place);
+                }
+                Ok(())
+            }
+            ReadyPayload::Refused(why, _) => around.watch.refused(line, number, why),
+            ReadyPayload::Arriving(message, story) => {
+                let len = story.bytes as usize;
+                if wanted != Some(len) {
+                    return Err(format!("line {line}: message {number} has {len} bytes, not {wanted:?}"));
+                }
+                let most = if around.random.chance(100) { around.random.index(len) } else { len };
+                let read =
+                    Read { index, message, line, number, into: vec![0; len], valid: 0, lent: false, most };
+                self.reads.push_back(read);
+                Ok(())
+            }
+        }
+    }
+
+    fn read(&mut self, net: &mut Net<Host>, now: Instant, around: &mut Around<'_>) -> Result<(), String> {
+        for _ in 0..4 {
+            let Some(read) = self.reads.front_mut() else { return Ok(()) };
+            let lend = read.lent || around.random.chance(700);
+            let mut reading = Reading { message: read.message, into: &mut read.into };
+            let Some((valid, whole)) = net.read(now, read.index, &mut reading, read.valid, lend) else {
+                let (line, number) = (read.line, read.number);
+                return Err(format!("line {line}: the payload of message {number} is gone"));
+            };
+            if valid < read.valid || whole != (valid == read.into.len()) {
+                return Err(format!("line {}: {valid} bytes are valid after {}", read.line, read.valid));
+            }
+            read.lent |= lend;
+            read.valid = valid;
+            if !whole && valid <= read.most {
+                return Ok(());
+            }
+            if !whole && read.most == read.into.len() {
+                return Ok(());
+            }
+            around.watch.payload(read.line, read.number, &read.into[..valid])?;
+            net.forget(now, read.index, read.message);
+            self.reads.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Whether all is said and done; what is not, as a sentence.
+    pub(super) fn is_settled(&self, watch: &mut Watch) -> Result<(), String> {
+        if let Some(call) = self.calls.first() {
+            return Err(format!("a call of {:?} to {} is not answered", self.me, call.to));
+        }
+        if let Some(read) = self.reads.front() {
+            return Err(format!("line {}: {} of {} bytes are read", read.line, read.valid, read.into.len()));
+        }
+        if !self.plans.is_empty() || !self.kept.is_empty() || self.talks.iter().any(|talk| talk.left > 0) {
+            return Err(format!("{:?} has something to do", self.me));
+        }
+        match self.talks.iter().find(|talk| !watch.is_settled(talk.line)) {
+            Some(talk) => Err(watch.story(talk.line)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Sends one message, if there is room for it.
+fn send(net: &mut Net<Host>, talk: &mut Talk, me: Life, around: &mut Around<'_>) -> Result<bool, String> {
+    let (random, watch) = (&mut *around.random, &mut *around.watch);
+    let longest = around.options.longest;
+    let most = match random.below(8) {
+        0..=3 => 0,
+        4 | 5 => longest.min(1500),
+        6 => longest / 4,
+        _ => longest,
+    };
+    let len = usize::try_from(random.below(most + 1)).unwrap_or(0);
+    let payload = (len > 0).then_some(len);
+    let token = payload.and_then(|_| talk.tokens.last().copied()).filter(|_| random.chance(700));
+    if token.is_some() && random.chance(900) {
+        talk.tokens.pop();
+    }
+    let tells = random.chance(100).then(|| {
+        let bytes = usize::try_from(random.between(1, longest)).unwrap_or(1);
+        net.memory.grant(talk.index, bytes).map(|(token, place)| (token, place, bytes))
+    });
+    if let Some((token, place, bytes)) = tells.flatten() {
+        watch.granted(me, token, place, bytes);
+    }
+    let tells = tells.flatten().map(|(token, ..)| token);
+    let number = watch.line(talk.line).sent.len() as u64;
+    let pages = random.chance(600);
+    let control = watch.compose(talk.line, tells, payload, token, random);
+    let cargo = watch.line(talk.line).sent.last().and_then(|sent| sent.payload).map(|(seed, len)| Load {
+        load: Cargo { bytes: super::memory::pattern(seed, len), page: around.options.page },
+        token,
+        pages,
+        cookie: Some((talk.line as u64) << 32 | number),
+    });
+    match net.send(talk.index, &control, cargo) {
+        Ok(_) => {
+            watch.posted(talk.line);
+            Ok(true)
+        }
+        Err(_) => {
+            watch.withdraw(talk.line);
+            Ok(false)
+        }
+    }
+}

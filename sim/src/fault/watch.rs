@@ -1,0 +1,264 @@
+//! What has to be true, whatever goes wrong: everything that was sent is written down here, and held against
+//! everything that is handed over.
+//!
+//! A **line** is one direction of a channel, of one life of its sender. Every control message says which line it is of,
+//! and which message of that; so it shows by itself when it comes to somebody else, twice, or in another order.
+
+use std::collections::BTreeMap;
+
+use cutthrough_engine::net::inbox::Ready;
+use cutthrough_engine::token::{Refused, Token};
+
+use super::memory::{EMPTY, Pages, pattern};
+use super::random::Random;
+
+/// Bytes of a control message without what fills it up: line, message, flags, token.
+const FIXED: usize = 19;
+
+/// One life of an endpoint.
+pub(super) type Life = (usize, u64);
+
+/// What a user sends.
+#[derive(Debug)]
+pub(super) struct Sent {
+    control: Vec<u8>,
+    pub(super) payload: Option<(u64, usize)>,
+    pub(super) token: Option<Token>,
+    pub(super) completed: bool,
+}
+
+/// One direction of a channel.
+#[derive(Debug)]
+pub(super) struct Line {
+    from: Life,
+    to: Life,
+    pub(super) sent: Vec<Sent>,
+    pub(super) delivered: usize,
+    /// Messages before this one are completed.
+    completed: usize,
+    /// The line that the receiver answers on.
+    back: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Grant {
+    place: u64,
+    bytes: usize,
+    uses: u32,
+    landed: bool,
+}
+
+/// Everything that was sent.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    lines: Vec<Line>,
+    grants: BTreeMap<(Life, u64), Grant>,
+    pub(super) messages: u64,
+    pub(super) payload_bytes: u64,
+}
+
+impl Watch {
+    pub(super) fn open(&mut self, from: Life, to: Life) -> usize {
+        self.lines.push(Line { from, to, sent: Vec::new(), delivered: 0, completed: 0, back: None });
+        self.lines.len() - 1
+    }
+
+    pub(super) fn line(&self, line: usize) -> &Line {
+        &self.lines[line]
+    }
+
+    /// A token was granted by a life: for pages of this name and length.
+    pub(super) fn granted(&mut self, by: Life, token: Token, place: u64, bytes: usize) {
+        self.grants.insert((by, token.key), Grant { place, bytes, uses: 0, landed: false });
+    }
+
+    /// Composes the next message of a line.
+    pub(super) fn compose(
+        &mut self,
+        line: usize,
+        tells: Option<Token>,
+        payload: Option<usize>,
+        uses: Option<Token>,
+        random: &mut Random,
+    ) -> Vec<u8> {
+        let number = self.lines[line].sent.len();
+        let mut control = Vec::with_capacity(96);
+        control.extend_from_slice(&u32::try_from(line).unwrap_or(0).to_le_bytes());
+        control.extend_from_slice(&u32::try_from(number).unwrap_or(0).to_le_bytes());
+        control.push(u8::from(tells.is_some()));
+        let token = tells.unwrap_or(Token { index: 0, key: 0 });
+        control.extend_from_slice(&token.index.to_le_bytes());
+        control.extend_from_slice(&token.key.to_le_bytes());
+        let fill = random.index(96 - FIXED + 1);
+        control.extend((0..fill).map(|_| random.next().to_le_bytes()[0]));
+        let payload = payload.map(|len| (random.next(), len));
+        self.lines[line].sent.push(Sent { control: control.clone(), payload, token: uses, completed: false });
+        control
+    }
+
+    /// A composed message was not taken.
+    pub(super) fn withdraw(&mut self, line: usize) {
+        self.lines[line].sent.pop();
+    }
+
+    /// A composed message was taken.
+    pub(super) fn posted(&mut self, line: usize) {
+        let Some(line) = self.lines.get_mut(line) else { return };
+        let Some(Sent { token: Some(token), .. }) = line.sent.last() else { return };
+        if let Some(grant) = self.grants.get_mut(&(line.to, token.key)) {
+            grant.uses += 1;
+        }
+    }
+
+    /// A message was handed over to `at`, on a channel whose own line is `ours` and on which `incoming` came so far:
+    /// the line, the number of the message, and the token in it.
+    pub(super) fn delivered(
+        &mut self,
+        at: Life,
+        ours: usize,
+        incoming: Option<usize>,
+        ready: &Ready<Pages>,
+    ) -> Result<(usize, usize, Option<Token>), String> {
+        let control = &ready.control[..usize::from(ready.control_len)];
+        let number = |range: std::ops::Range<usize>| {
+            let bytes = control.get(range).and_then(|bytes| bytes.first_chunk());
+            bytes.map(|bytes| u32::from_le_bytes(*bytes) as usize)
+        };
+        let (Some(index), Some(number)) = (number(0..4), number(4..8)) else {
+            return Err(format!("a control message of {} bytes", control.len()));
+        };
+        let Some(line) = self.lines.get_mut(index) else { return Err("a message of no line".into()) };
+        if incoming.is_some_and(|before| before != index) {
+            return Err(format!("a message of line {index} after one of line {incoming:?} on one channel"));
+        }
+        if line.to != at {
+            return Err(format!("line {index} from {:?} to {:?} has come to {at:?}", line.from, line.to));
+        }
+        if line.back.is_some_and(|back| back != ours) {
+            return Err(format!("line {index} comes on two channels"));
+        }
+        line.back = Some(ours);
+        if number != line.delivered {
+            return Err(format!("line {index}: message {number} instead of {}", line.delivered));
+        }
+        let Some(sent) = line.sent.get(number) else { return Err("a message that was never sent".into()) };
+        if sent.control != control {
+            return Err(format!("line {index}: control message {number} is not what was sent"));
+        }
+        line.delivered += 1;
+        self.messages += 1;
+        let from = line.from;
+        if let Some(back) = self.lines[ours].back
+            && back != index
+        {
+            return Err(format!("line {ours} goes to line {back}, and {index} comes back from {from:?}"));
+        }
+        let token = || {
+            let index = control.get(9..11)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))?;
+            let key = control.get(11..19)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;
+            Some(Token { index, key })
+        };
+        Ok((index, number, if control.get(8) == Some(&1) { token() } else { None }))
+    }
+
+    /// Whether the bytes of a payload from the first on are what was sent.
+    pub(super) fn payload(&mut self, line: usize, number: usize, bytes: &[u8]) -> Result<(), String> {
+        let Some((seed, _)) = self.lines[line].sent[number].payload else {
+            return Err(format!("line {line}: message {number} has no payload"));
+        };
+        self.payload_bytes += bytes.len() as u64;
+        let wanted = pattern(seed, bytes.len());
+        let wrong = wanted.iter().zip(bytes).position(|(wanted, byte)| wanted != byte);
+        wrong.map_or(Ok(()), |at| {
+            let len = bytes.len();
+            Err(format!("line {line}: byte {at} of {len} of the payload of message {number} is not what was sent"))
+        })
+    }
+
+    /// A payload has landed.
+    pub(super) fn landed(&mut self, line: usize, number: usize, place: &Pages, bytes: usize) -> Result<(), String> {
+        let sent = &self.lines[line].sent[number];
+        if sent.payload.is_none_or(|(_, len)| len != bytes) || place.bytes.len() < bytes {
+            return Err(format!("line {line}: payload of message {number} has {bytes} bytes"));
+        }
+        if let Some(token) = sent.token {
+            let to = self.lines[line].to;
+            let Some(grant) = self.grants.get_mut(&(to, token.key)) else { return Err("a token of nobody".into()) };
+            if grant.landed || grant.place != place.id {
+                return Err(format!("line {line}: message {number} landed by a token that was used, or elsewhere"));
+            }
+            grant.landed = true;
+        }
+        self.payload(line, number, &place.bytes[..bytes])?;
+        if !place.shown && place.bytes[bytes..].iter().any(|byte| *byte != EMPTY) {
+            return Err(format!("line {line}: message {number} wrote behind its payload"));
+        }
+        Ok(())
+    }
+
+    /// A payload was dropped for its token.
+    pub(super) fn refused(&self, line: usize, number: usize, why: Refused) -> Result<(), String> {
+        let line = &self.lines[line];
+        let sent = &line.sent[number];
+        let grant = sent.token.and_then(|token| self.grants.get(&(line.to, token.key)));
+        match grant {
+            Some(grant) if grant.uses < 2 && sent.payload.is_some_and(|(_, len)| len <= grant.bytes) => {
+                Err(format!("message {number}: a good token was refused: {why}"))
+            }
+            Some(_) => Ok(()),
+            None => Err(format!("message {number} without a token was refused: {why}")),
+        }
+    }
+
+    /// A message that was sent is completed.
+    pub(super) fn completed(&mut self, line: usize, cookie: u64) -> Result<(), String> {
+        let number = usize::try_from(cookie & u64::from(u32::MAX)).unwrap_or(usize::MAX);
+        if cookie >> 32 != line as u64 {
+            return Err(format!("a completion of line {} on the channel of line {line}", cookie >> 32));
+        }
+        match self.lines[line].sent.get_mut(number) {
+            Some(sent) if !sent.completed && sent.payload.is_some() => {
+                sent.completed = true;
+                Ok(())
+            }
+            _ => Err(format!("line {line}: message {number} is completed twice, or was never sent")),
+        }
+    }
+
+    /// A channel on which this line came has ended. With `all`, because the sender has closed it in good order.
+    pub(super) fn ended(&self, line: usize, all: bool) -> Result<(), String> {
+        let line = &self.lines[line];
+        let left = &line.sent[line.delivered..];
+        if all && !left.is_empty() {
+            return Err(format!("{} messages were not handed over before the end", left.len()));
+        }
+        let kept = left.iter().filter(|sent| sent.completed).count();
+        if kept > 0 {
+            return Err(format!("{kept} messages were completed, and not handed over before the end"));
+        }
+        Ok(())
+    }
+
+    /// Whether everything on a line has been delivered and completed.
+    pub(super) fn is_settled(&mut self, line: usize) -> bool {
+        let line = &mut self.lines[line];
+        while line.sent.get(line.completed).is_some_and(|sent| sent.payload.is_none() || sent.completed) {
+            line.completed += 1;
+        }
+        line.delivered == line.sent.len() && line.completed == line.sent.len()
+    }
+
+    /// What is not settled of a line, for people.
+    pub(super) fn story(&self, line: usize) -> String {
+        let line = &self.lines[line];
+        let open = line.sent.iter().position(|sent| sent.payload.is_some() && !sent.completed);
+        format!(
+            "{:?} to {:?}: {} sent, {} delivered, first not completed {open:?} {:?}",
+            line.from,
+            line.to,
+            line.sent.len(),
+            line.delivered,
+            open.map(|at| (line.sent[at].payload, line.sent[at].token))
+        )
+    }
+}
