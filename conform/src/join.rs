@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::Duration;
 
-use cutthrough::{Channel, CloseReason, Config, Endpoint, Event, Incoming, Landed, Payload, Receipt, SendError, Token};
+use cutthrough::{
+    Channel, CloseReason, Config, Endpoint, Event, Incoming, Landed, Path, Payload, Receipt, SendError, Token,
+};
 
 /// Nothing in the suite may take longer than this: whoever waits so long has lost something.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,6 +27,11 @@ pub trait Join {
     /// Why a capability is missing here, if it is.
     fn lacks(&self, capability: Capability) -> Option<String>;
 
+    /// Whether payloads cross a network: then receipts say so, and tell of no copies but the receiver's.
+    fn crosses_wire(&self) -> bool {
+        false
+    }
+
     /// Two endpoints with one channel between them.
     ///
     /// # Panics
@@ -35,7 +42,12 @@ pub trait Join {
         let address = self.address();
         b.listen(&address).expect("a free name");
         let (at_a, at_b) = connect(&mut a, &mut b, &address);
-        Pair { a: Side { endpoint: a, channel: at_a }, b: Side { endpoint: b, channel: at_b }, address }
+        Pair {
+            a: Side { endpoint: a, channel: at_a },
+            b: Side { endpoint: b, channel: at_b },
+            address,
+            wire: self.crosses_wire(),
+        }
     }
 
     /// Whether to skip a behaviour that needs this; says so where the test's output goes.
@@ -72,9 +84,17 @@ pub struct Pair {
     pub b: Side,
     /// Where `b` listens.
     pub address: String,
+    /// Whether payloads cross a network.
+    pub wire: bool,
 }
 
 impl Pair {
+    /// What a receipt says here of a payload that takes this path over shared memory.
+    #[must_use]
+    pub fn path(&self, path: Path) -> Path {
+        if self.wire && !matches!(path, Path::None | Path::Dropped) { Path::Wire } else { path }
+    }
+
     /// Runs both sides at the same time, each in a thread: what each came to.
     ///
     /// # Panics

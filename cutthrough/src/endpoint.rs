@@ -87,7 +87,8 @@ impl Endpoint {
     pub fn send(&mut self, channel: Channel, control: &[u8]) -> Result<(), SendError> {
         if let Some((net, index)) = self.node.wire(channel) {
             let cargo = Cargo { load: Load::None, token: None, cookie: None };
-            return net.send(index, control, cargo).map(|_| ());
+            let sent = net.send(index, control, cargo).map(|_| ());
+            return sent.inspect_err(|error| self.node.refused(*error));
         }
         let (link, stat) = self.node.link(channel)?;
         link.send_control(control, stat)
@@ -102,7 +103,7 @@ impl Endpoint {
     pub fn outgoing(&mut self, channel: Channel) -> Result<Outgoing<'_>, SendError> {
         if self.node.is_wire(channel) {
             let Some((net, index)) = self.node.wire(channel) else { return Err(SendError::Closed(CloseReason::Here)) };
-            net.check_room(index)?;
+            net.check_room(index).inspect_err(|error| self.node.refused(*error))?;
             return Ok(Outgoing::over_net(net, index, &mut self.slot));
         }
         let (link, stat) = self.node.link_to_wait(channel)?;

@@ -79,6 +79,8 @@ pub struct Net<M: Memory> {
     work: VecDeque<usize>,
     ready: VecDeque<usize>,
     wants: Vec<usize>,
+    /// Channels that are over, but for payloads that their user may still read.
+    through: Vec<usize>,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
     happened: VecDeque<NetEvent<M::Place>>,
     /// When there was last nothing to receive.
@@ -122,6 +124,7 @@ impl<M: Memory> Net<M> {
             work: VecDeque::new(),
             ready: VecDeque::new(),
             wants: Vec::new(),
+            through: Vec::new(),
             timers: BinaryHeap::new(),
             happened: VecDeque::new(),
             looked: Instant::default(),
@@ -185,14 +188,18 @@ impl<M: Memory> Net<M> {
         let Some(channel) = self.channel(index).filter(|channel| channel.end == channel::End::None) else {
             return Err((Refused::Closed, cargo));
         };
-        if channel.outbox.waiting() as u64 >= slots {
+        if channel.outbox.waiting() as u64 >= slots || channel.outbox.room() == 0 {
             return Err((Refused::Full, cargo));
         }
+        let before = channel.outbox.payload_bytes;
         let number = channel.outbox.push(control, cargo);
+        let bytes = channel.outbox.payload_bytes - before;
         if !channel.listed {
             channel.listed = true;
             self.work.push_back(index);
         }
+        self.tally.messages_sent += 1;
+        self.tally.payload_sent += bytes;
         Ok(number)
     }
 
@@ -250,7 +257,7 @@ impl<M: Memory> Net<M> {
     pub fn room(&mut self, index: usize) -> Option<u64> {
         let slots = self.settings.slots;
         let channel = self.channel(index).filter(|channel| channel.end == channel::End::None)?;
-        Some(slots.saturating_sub(channel.outbox.waiting() as u64))
+        Some(slots.saturating_sub(channel.outbox.waiting() as u64).min(channel.outbox.room()))
     }
 
     /// Bytes of a message's payload that the other side has, from the first one on.
@@ -288,7 +295,7 @@ impl<M: Memory> Net<M> {
                 channel.close();
                 self.touch(index, self.looked);
             }
-            Some(State::Calling(_)) => self.free_seat(index),
+            Some(State::Calling(_)) => self.free_seat(index, false),
             _ => {}
         }
     }
@@ -302,6 +309,17 @@ impl<M: Memory> Net<M> {
     #[must_use]
     pub fn ended(&self, index: usize) -> Option<Ending> {
         self.seats.get(index).and_then(|seat| seat.ended)
+    }
+
+    /// Says that the user has seen all messages so far and had the time to read their payloads: those that are left
+    /// unread do not keep a channel any more that the other side has closed.
+    pub fn let_go(&mut self, now: Instant) {
+        for index in core::mem::take(&mut self.through) {
+            if let Some(channel) = self.channel(index) {
+                channel.let_go = true;
+                self.touch(index, now);
+            }
+        }
     }
 
     /// Whether any channel still waits for acknowledgements, or has something to send.
@@ -402,6 +420,10 @@ impl<M: Memory> Net<M> {
         if channel.is_over().is_some() && !channel.queued {
             return self.over(index, now);
         }
+        if channel.waits_for_reader() && !channel.queued && !self.through.contains(&index) {
+            self.through.push(index);
+        }
+        let Some(channel) = self.channel(index) else { return };
         // What is due already is sent by the next batch; looking again at once would find the same.
         let timer = channel.timer(&settings).max(now.after(LOOK_NS));
         let sooner = channel.timer_set.is_none_or(|set| timer < set);
@@ -437,24 +459,32 @@ impl<M: Memory> Net<M> {
     fn end(&mut self, index: usize, ending: Ending) {
         let Some(channel) = self.channel(index) else { return };
         let told = channel.confirmed && !matches!(channel.end, channel::End::Here { .. });
-        self.free_seat(index);
+        while told && let Some(message) = self.channel(index).and_then(|channel| channel.inbox.take()) {
+            self.happened.push_back(NetEvent::Message(index, message));
+        }
+        self.free_seat(index, told);
         self.seats[index].ended = Some(ending);
         if told {
             self.happened.push_back(NetEvent::Closed(index, ending));
         }
     }
 
-    fn free_seat(&mut self, index: usize) {
+    /// Gives a seat up. If the user will be `told`, nobody gets the seat before: what the user still sends there must not
+    /// go to somebody else.
+    fn free_seat(&mut self, index: usize, told: bool) {
         let Some(seat) = self.seats.get_mut(index) else { return };
         if matches!(seat.state, State::Open(_)) {
             self.open -= 1;
         }
         seat.state = State::Free;
         seat.generation = 0;
-        self.free.push(index);
+        if !told {
+            self.free.push(index);
+        }
         self.work.retain(|other| *other != index);
         self.ready.retain(|other| *other != index);
         self.wants.retain(|other| *other != index);
+        self.through.retain(|other| *other != index);
         self.welcomed.retain(|known| !known.is_for(index));
     }
 
@@ -559,7 +589,7 @@ impl<M: Memory> Net<M> {
                 }
                 self.touch(index, now);
             }
-            Some(State::Calling(_)) => self.call_again(index, now),
+            Some(State::Calling(_)) => self.call_is_due(index, at, now),
             _ => {}
         }
     }
@@ -579,7 +609,7 @@ impl<M: Memory> Net<M> {
     /// What has happened next.
     #[inline]
     pub fn next_event(&mut self, now: Instant) -> Option<NetEvent<M::Place>> {
-        if let Some(event) = self.happened.pop_front() {
+        if let Some(event) = self.next_happened() {
             return Some(event);
         }
         while let Some(&index) = self.ready.front() {
@@ -599,10 +629,19 @@ impl<M: Memory> Net<M> {
                 self.touch(index, now);
             }
             if let Some(message) = taken {
+                self.tally.messages_received += 1;
                 return Some(NetEvent::Message(index, message));
             }
         }
-        self.happened.pop_front()
+        self.next_happened()
+    }
+
+    fn next_happened(&mut self) -> Option<NetEvent<M::Place>> {
+        let event = self.happened.pop_front()?;
+        if let NetEvent::Closed(index, _) | NetEvent::Failed(index, _) = &event {
+            self.free.push(*index);
+        }
+        Some(event)
     }
 
     /// Whether [`Net::next_event`] has something to tell.
@@ -636,7 +675,6 @@ impl<M: Memory> Net<M> {
     /// A payload has been read, or will not be.
     pub fn forget(&mut self, now: Instant, index: usize, message: u64) -> Option<Story> {
         let channel = self.channel(index)?;
-        channel.inbox.unlend(message);
         let story = channel.inbox.forget(message);
         self.touch(index, now);
         story

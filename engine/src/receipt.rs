@@ -94,8 +94,17 @@ mod tests {
 
     #[test]
     fn paths_read_as_lower_case_words() {
-        let words = [Path::None, Path::Reference, Path::Put, Path::Get, Path::Shared, Path::CutThrough, Path::Wire, Path::Dropped]
-            .map(|path| path.to_string());
+        let words = [
+            Path::None,
+            Path::Reference,
+            Path::Put,
+            Path::Get,
+            Path::Shared,
+            Path::CutThrough,
+            Path::Wire,
+            Path::Dropped,
+        ]
+        .map(|path| path.to_string());
         assert_eq!(words, ["none", "reference", "put", "get", "shared", "cut-through", "wire", "dropped"]);
     }
 

@@ -107,18 +107,6 @@ impl<P> Tokens<P> {
         }
     }
 
-    /// As [`Tokens::look`], to be changed.
-    ///
-    /// # Errors
-    /// [`Refused`], by reason.
-    pub fn look_mut(&mut self, token: Token) -> Result<&mut P, Refused> {
-        self.look(token)?;
-        match self.entries.get_mut(usize::from(token.index)).map(|entry| &mut entry.state) {
-            Some(State::Given(place)) => Ok(place),
-            _ => Err(Refused::Wrong),
-        }
-    }
-
     /// Uses the token: takes its place out of the table.
     ///
     /// # Errors

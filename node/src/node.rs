@@ -35,7 +35,7 @@ use crate::udp::Udp;
 use crate::udp::address::UdpAddressError;
 use crate::udp::line::{Names, UdpCallError};
 
-use self::wires::Came;
+use self::wires::{Came, SHOWN};
 
 /// Polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 1 << 10;
@@ -185,6 +185,8 @@ pub struct Node {
     net: Option<Box<Udp>>,
     /// When the network side has to be looked at next, while this node sleeps.
     net_timer: Option<Instant>,
+    /// What the network side had counted when it was last shown.
+    net_shown: [u64; SHOWN],
     names: Names,
     happened: Vec<Came>,
 }
@@ -226,6 +228,7 @@ impl Node {
             orphans: Vec::new(),
             net: None,
             net_timer: None,
+            net_shown: [0; SHOWN],
             names: Names::default(),
             happened: Vec::new(),
         })

@@ -112,11 +112,6 @@ impl Stat {
         self.words[HEAD + COUNTERS + row * ROW + cell as usize].store(value, Ordering::Relaxed);
     }
 
-    /// Sets a counter that somebody else counts.
-    pub fn set_counter(&self, counter: Counter, value: u64) {
-        self.words[HEAD + counter.index()].store(value, Ordering::Relaxed);
-    }
-
     /// A counter's value.
     #[must_use]
     pub fn value(&self, counter: Counter) -> u64 {

@@ -276,7 +276,6 @@ impl Opening {
         let (payload, unasked) = (u32_at(bytes, 0), u32_at(bytes, 16));
         let (control_len, flags) = (bytes[4], bytes[5]);
         let good = u64::from(payload) <= PAYLOAD_MAX
-            && payload > 0
             && unasked <= payload
             && usize::from(control_len) <= CONTROL_MAX
             && flags < 4
@@ -532,7 +531,7 @@ mod tests {
         let none = Opening { token: None, pages: false, ..opening };
         assert_eq!(Opening::from_bytes(&none.to_bytes()), Ok(none));
         let empty = Opening { payload: 0, unasked: 0, ..opening };
-        assert_eq!(Opening::from_bytes(&empty.to_bytes()), Err(Malformed::Field));
+        assert_eq!(Opening::from_bytes(&empty.to_bytes()), Ok(empty));
         let too_long = Opening { payload: (1 << 30) + 1, ..opening };
         assert_eq!(Opening::from_bytes(&too_long.to_bytes()), Err(Malformed::Field));
         let beyond = Opening { payload: 5, unasked: 6, ..opening };

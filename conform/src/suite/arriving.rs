@@ -35,6 +35,7 @@ pub fn a_payload_dropped_unread_is_gone(join: &impl Join) {
 /// Payloads that are left unread while others come are set aside, and are whole when they are read, in any order.
 pub fn a_payload_left_unread_waits(join: &impl Join) {
     let mut pair = join.pair(config(), config());
+    let (wire, path) = (pair.wire, pair.path(Path::CutThrough));
     pair.both(
         |a| {
             for (number, len) in (0..8u32).zip((40_000..).step_by(1000)) {
@@ -50,8 +51,8 @@ pub fn a_payload_left_unread_waits(join: &impl Join) {
             for (number, mut message) in (0..7u32).zip(messages).rev() {
                 assert_eq!(message.control(), number.to_le_bytes());
                 let receipt = b.read_checked(&mut message, number.into());
-                assert_eq!(receipt.path, Path::CutThrough);
-                assert!(receipt.copies >= 2, "set aside is one copy more: {}", receipt.copies);
+                assert_eq!(receipt.path, path);
+                assert!(wire || receipt.copies >= 2, "set aside is one copy more: {}", receipt.copies);
             }
         },
     );

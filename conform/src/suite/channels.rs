@@ -71,7 +71,7 @@ pub fn two_channels_between_the_same_endpoints(join: &impl Join) {
             outgoing.attach_copy(b"payload").send().expect("sent").path
         })
         .into();
-    assert_eq!(paths, [Path::Put, Path::CutThrough]);
+    assert_eq!(paths, [pair.path(Path::Put), pair.path(Path::CutThrough)]);
     for _ in 0..2 {
         drop(pair.b.message());
     }
@@ -154,6 +154,9 @@ pub fn counters_agree(join: &impl Join) {
     assert_eq!(b.counter(Counter::MessagesReceived), 3 + by_reference);
     assert_eq!(a.counter(Counter::PayloadBytesSent), 7000 + 2000 * by_reference);
     assert_eq!(b.counter(Counter::PayloadBytesReceived), 7000 + 2000 * by_reference);
+    if pair.wire {
+        return;
+    }
     assert_eq!((a.counter(Counter::Put), a.counter(Counter::CutThrough)), (1, 1));
     assert_eq!(a.counter(Counter::ByReference), by_reference);
     assert_eq!((a.counter(Counter::Copies), a.counter(Counter::CopiedBytes)), (2, 7000));

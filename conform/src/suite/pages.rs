@@ -13,7 +13,7 @@ pub fn the_free_queue_refills_by_drop(join: &impl Join) {
     assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 2), Ok(2));
     for number in 0..10_000u64 {
         let receipt = pair.a.send_copy(b"", &pattern(number, 4096), None);
-        assert_eq!(receipt.path, Path::Put, "message {number}");
+        assert_eq!(receipt.path, pair.path(Path::Put), "message {number}");
         let message = pair.b.message();
         check(number, &landed(&message).to_vec());
         drop(message);
@@ -27,13 +27,15 @@ pub fn a_detached_payload_keeps_its_pages(join: &impl Join) {
     assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 4), Ok(4));
     let mut kept = Vec::new();
     for number in 0..4 {
-        assert_eq!(pair.a.send_copy(b"", &pattern(number, 4096), None).path, Path::Put);
+        assert_eq!(pair.a.send_copy(b"", &pattern(number, 4096), None).path, pair.path(Path::Put));
         let mut message = pair.b.message();
         kept.push(message.take_payload());
         assert!(matches!(message.payload(), Payload::None));
     }
-    assert_eq!(pair.a.send_copy(b"", &pattern(9, 4096), None).path, Path::CutThrough, "no page was free");
+    let sent = pair.a.send_copy(b"", &pattern(9, 4096), None);
+    assert_eq!(sent.path, pair.path(Path::CutThrough), "no page was free");
     let mut message = pair.b.message();
+    assert!(matches!(message.payload(), Payload::Arriving(_)), "no page was free: {message:?}");
     pair.b.read_checked(&mut message, 9);
     for (number, payload) in (0..).zip(&kept) {
         match payload {
@@ -43,7 +45,7 @@ pub fn a_detached_payload_keeps_its_pages(join: &impl Join) {
     }
     drop(kept);
     assert!(pair.b.endpoint.poll().is_none());
-    assert_eq!(pair.a.send_copy(b"", &pattern(10, 4096), None).path, Path::Put);
+    assert_eq!(pair.a.send_copy(b"", &pattern(10, 4096), None).path, pair.path(Path::Put));
     check(10, &landed(&pair.b.message()).to_vec());
 }
 

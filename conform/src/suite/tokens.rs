@@ -111,6 +111,10 @@ fn page_is_marked(pair: &mut Pair, token: Token) {
     pair.a.send_copy(b"look", &pattern(77, 1), Some(token));
     let message = pair.b.message();
     let (address, _) = landed(&message).pieces().next().expect("a byte");
+    if pair.wire {
+        // Which pages a token names is not seen from outside: others may take their place.
+        return;
+    }
     let mut seen = [0; 4096];
     let own = std::fs::File::open("/proc/self/mem").expect("our own memory");
     std::os::unix::fs::FileExt::read_exact_at(&own, &mut seen, address.addr() as u64).expect("the page");
@@ -149,7 +153,7 @@ pub fn the_table_of_tokens_is_bounded(join: &impl Join) {
 pub fn pages_round_up(join: &impl Join) {
     let mut pair = join.pair(config(), config());
     let token = pair.b.endpoint.grant(pair.b.channel, Landing::Pages(5000)).expect("a token");
-    assert_eq!(pair.a.send_copy(b"", &pattern(1, 8192), Some(token)).path, Path::Put);
+    assert_eq!(pair.a.send_copy(b"", &pattern(1, 8192), Some(token)).path, pair.path(Path::Put));
     check(1, &landed(&pair.b.message()).to_vec());
     if join.skips(Capability::SharedPages) {
         return;

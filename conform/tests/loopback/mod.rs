@@ -15,6 +15,10 @@ impl Join for Loopback {
         format!("udp:{}", socket.local_addr().expect("its address"))
     }
 
+    fn crosses_wire(&self) -> bool {
+        true
+    }
+
     fn lacks(&self, capability: Capability) -> Option<String> {
         match capability {
             Capability::SharedPages => Some("two machines share no memory".into()),

@@ -112,6 +112,10 @@ pub(super) struct Channel<M: Memory> {
     grants: Vec<(u64, u32)>,
     /// Whether a note was lost: all grants that are not used up are told again.
     regrant: bool,
+    /// Whether a frame with limits was lost, and none was sent since.
+    unlimited: bool,
+    /// Whether payloads that are not read do not keep the channel any more.
+    pub(super) let_go: bool,
     /// Whether the last frame had landed in a place that its message did not get.
     pub(super) guess_failed: bool,
     pub(super) end: End,
@@ -173,6 +177,8 @@ impl<M: Memory> Channel<M> {
             note: false,
             grants: Vec::new(),
             regrant: false,
+            unlimited: false,
+            let_go: false,
             guess_failed: false,
             end: End::None,
             timer_set: None,
@@ -207,6 +213,8 @@ impl<M: Memory> Channel<M> {
         (now, looked): (Instant, Instant),
         tally: &mut Tally,
     ) -> Result<(), Breach> {
+        // Whatever becomes of an opening that has landed: unless its message gets the place, those behind it lie elsewhere.
+        self.guess_failed = matches!(&body, Body::Landed { opening: Some(_), .. });
         if !self.seen.is_new(header.number) {
             tally.duplicates += 1;
             // Our acknowledgement may have been lost. One note must not ask for another.
@@ -271,6 +279,10 @@ impl<M: Memory> Channel<M> {
             }
             Body::Landed { opening: None, len } => {
                 let (message, offset) = (self.message(header), header.words[1] as usize);
+                if self.inbox.has_some(message, header.words[1], len) {
+                    // A frame that was brought in before has the same bytes, and has written them over these.
+                    return (Body::Landed { opening: None, len }, false);
+                }
                 let ok = if let Some(reading) = reading.filter(|reading| reading.message == message) {
                     let body = reading.into.get_mut(offset..offset + len);
                     body.is_some_and(|body| self.seal.open(header.number, protected, seal, body))
@@ -323,10 +335,10 @@ impl<M: Memory> Channel<M> {
                 let guessed = self.inbox.open(message, Box::new(opening), self.index, memory, now)?;
                 let there = u32::try_from(*len).map_err(|_| Breach::Length)?;
                 if guessed {
+                    self.guess_failed = false;
                     tally.hit(*len);
                     return self.inbox.data(message, 0, &Bytes::There(there), reading, now);
                 }
-                self.guess_failed = true;
                 self.count_miss(message, *len, tally);
                 let aside = memory.guess(self.index).map(|place| place_bytes(place, *len)).unwrap_or_default();
                 if aside.len() < *len {
@@ -401,7 +413,7 @@ impl<M: Memory> Channel<M> {
                     *acked = true;
                 }
             }
-            Content::Note => self.inbox.bury(),
+            Content::Note { number } => self.inbox.bury(number),
             content => self.outbox.acked(content),
         }
     }
@@ -417,10 +429,11 @@ impl<M: Memory> Channel<M> {
     }
 
     fn find_lost(&mut self, now: Instant, tally: &mut Tally) {
-        let (outbox, probe, end, grants) = (&mut self.outbox, &mut self.probe, &mut self.end, &mut self.regrant);
+        let (outbox, probe, end) = (&mut self.outbox, &mut self.probe, &mut self.end);
+        let again = (&mut self.regrant, &mut self.unlimited);
         let lost = self.sent.lost(now, &self.rtt, |content| {
             tally.frames_lost += 1;
-            requeue(content, outbox, probe, end, grants);
+            requeue(content, outbox, probe, end, (again.0, again.1));
         });
         if lost > 0 {
             self.window.lost(now, lost);
@@ -442,6 +455,7 @@ impl<M: Memory> Channel<M> {
         self.note
             || !self.grants.is_empty()
             || self.regrant
+            || self.unlimited
             || self.inbox.tells_unwanted()
             || self.inbox.limits_are_old()
             || self.unacked.is_some_and(late)
@@ -478,9 +492,19 @@ impl<M: Memory> Channel<M> {
     pub(super) fn is_over(&self) -> Option<Ending> {
         match self.end {
             End::Here { acked: true, .. } => Some(Ending::Here),
-            End::Peer { messages } if self.inbox.is_complete(messages) => Some(Ending::Peer),
+            End::Peer { .. } if self.peer_is_through() && (self.let_go || !self.inbox.is_read()) => Some(Ending::Peer),
             _ => None,
         }
+    }
+
+    /// Whether it would be over, but for payloads that its user may still read.
+    pub(super) fn waits_for_reader(&self) -> bool {
+        self.peer_is_through() && !self.let_go && self.inbox.is_read()
+    }
+
+    /// Whether the other side has closed the channel, and everything that it has sent is here: it says nothing more.
+    fn peer_is_through(&self) -> bool {
+        matches!(self.end, End::Peer { messages } if self.inbox.is_complete(messages))
     }
 
     /// Longest body from now on.
@@ -505,17 +529,20 @@ fn requeue<L: Load>(
     outbox: &mut Outbox<L>,
     probe: &mut Option<u16>,
     end: &mut End,
-    regrant: &mut bool,
+    (regrant, unlimited): (&mut bool, &mut bool),
 ) {
     match content {
-        Content::Note => *regrant = true,
+        Content::Note { .. } => *regrant = true,
         Content::Probe { body } => *probe = Some(body),
         Content::Close => {
             if let End::Here { told, .. } = end {
                 *told = false;
             }
         }
-        content => outbox.lost(content),
+        content => {
+            *unlimited |= matches!(content, Content::Records { .. } | Content::Open { .. });
+            outbox.lost(content);
+        }
     }
 }
 

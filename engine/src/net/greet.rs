@@ -41,6 +41,8 @@ pub(super) struct Call {
     body: u16,
     most: u16,
     tries: u32,
+    /// When the hello is said again.
+    again: Instant,
 }
 
 /// A caller that was let in and not heard of since.
@@ -89,7 +91,7 @@ impl<M: Memory> Net<M> {
     pub fn call(&mut self, now: Instant, address: SocketAddr, body: u16) -> Option<usize> {
         let (index, _) = self.seat()?;
         let most = body.clamp(BODY_MIN, self.settings.body.max(BODY_MIN));
-        let call = Call { address, cookie: 0, handshake: None, body: most, most, tries: 0 };
+        let call = Call { address, cookie: 0, handshake: None, body: most, most, tries: 0, again: now };
         self.seats[index].state = State::Calling(Box::new(call));
         self.call_again(index, now);
         Some(index)
@@ -113,11 +115,20 @@ impl<M: Memory> Net<M> {
         }
     }
 
+    /// Says hello again, if it is time for that: a hello that was repeated for another reason has a later one.
+    pub(super) fn call_is_due(&mut self, index: usize, at: Instant, now: Instant) {
+        if matches!(&self.seats[index].state, State::Calling(call) if call.again == at) {
+            self.call_again(index, now);
+        }
+    }
+
     /// Says hello, again.
     pub(super) fn call_again(&mut self, index: usize, now: Instant) {
         let Some(State::Calling(call)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return };
         let (tries, most) = (call.tries, call.most);
         call.tries += 1;
+        call.again = now.after(AGAIN_NS << tries.min(3));
+        self.timers.push(core::cmp::Reverse((call.again, index)));
         // Twice as long as hoped, then shorter.
         let shorter = SHORTER.get(((tries / 2) as usize).wrapping_sub(1)).copied();
         call.body = if tries < 2 { most } else { shorter.unwrap_or(BODY_MIN).min(most) };
@@ -138,11 +149,10 @@ impl<M: Memory> Net<M> {
             }
         };
         self.greet(address, Kind::Hello, [0, 0], &greeting, &first, usize::from(body));
-        self.timers.push(core::cmp::Reverse((now.after(AGAIN_NS << tries.min(3)), index)));
     }
 
     fn call_failed(&mut self, index: usize, error: CallError) {
-        self.free_seat(index);
+        self.free_seat(index, true);
         self.happened.push_back(NetEvent::Failed(index, error));
     }
 
@@ -267,7 +277,7 @@ impl<M: Memory> Net<M> {
         let proven = u16::try_from(body.len()).unwrap_or(u16::MAX).min(greeting.body).min(self.settings.body);
         let late: Vec<usize> =
             self.welcomed.iter().filter(|known| known.until <= now).map(|known| known.index).collect();
-        late.into_iter().for_each(|index| self.free_seat(index));
+        late.into_iter().for_each(|index| self.free_seat(index, false));
         let again = self.welcomed.iter().position(|known| {
             known.address == from && known.tag == greeting.tag && known.generation == greeting.generation
         });
@@ -345,11 +355,17 @@ impl<M: Memory> Net<M> {
         };
         let State::Calling(call) = &mut self.seats[index].state else { return };
         let most = call.most;
-        let Some((mut handshake, ..)) = call.handshake.take() else { return };
-        let Some((second, sum)) = second.split_last_chunk::<SEAL_BYTES>() else {
-            return self.call_failed(index, CallError::Key);
+        let Some((handshake, _, said)) = &mut call.handshake else { return };
+        // As much as was told with the hello: by now it might be less.
+        #[allow(clippy::cast_possible_truncation, reason = "limits travel as their low halves")]
+        let allowance = u64::from(said.limits.unasked.wrapping_sub(self.begin as u32));
+        let answer = second.split_last_chunk::<SEAL_BYTES>();
+        let finished = answer.and_then(|(second, sum)| Some((handshake.finish(second).ok()?, sum)));
+        let Some((mut seal, sum)) = finished else {
+            // The answer to an earlier hello, or a forger's: the true one may still come.
+            self.tally.forged += 1;
+            return;
         };
-        let Ok(mut seal) = handshake.finish(second) else { return self.call_failed(index, CallError::Key) };
         if !seal.open(0, &vouched(&greeting), sum, &mut []) {
             return self.call_failed(index, CallError::Key);
         }
@@ -363,7 +379,6 @@ impl<M: Memory> Net<M> {
             body: greeting.body.min(most),
             limits: greeting.limits,
         };
-        let allowance = self.allowance();
         let mut channel = Channel::new(index, agreed, seal, (&self.settings, self.begin), allowance, now);
         channel.confirmed = true;
         // Shows the other side that we have heard its answer.

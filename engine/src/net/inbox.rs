@@ -173,7 +173,7 @@ impl<P: Place> Inbox<P> {
     pub(super) fn limits_are_old(&self) -> bool {
         let messages = low(self.taken + self.slots).wrapping_sub(self.told.messages);
         let unasked = low(self.released + self.allowance).wrapping_sub(self.told.unasked);
-        u64::from(messages) >= self.slots / 2 || u64::from(unasked) >= self.allowance / 2
+        u64::from(messages) >= (self.slots / 2).max(1) || u64::from(unasked) >= (self.allowance / 2).max(1)
     }
 
     /// Messages received in order so far, handed over or not.
@@ -267,6 +267,7 @@ impl<P: Place> Inbox<P> {
                 refused: None,
                 later: false,
                 wants_no_more: false,
+                told: None,
             }));
         }
         match slot {
@@ -363,6 +364,8 @@ impl<P: Place> Inbox<P> {
             _ => {}
         }
         if arrival.have.has(offset, end) {
+            // An empty payload is there with its opening.
+            self.advance();
             return Ok(true);
         }
         let mut grown = 0;
@@ -410,7 +413,8 @@ impl<P: Place> Inbox<P> {
                     let Some(opening) = &arrival.opening else { return };
                     let whole = arrival.have.front() >= opening.payload;
                     #[cfg(feature = "planted")]
-                    let whole = whole || self.hasty && arrival.have.iter().last().is_some_and(|s| s.1 >= opening.payload);
+                    let whole =
+                        whole || self.hasty && arrival.have.iter().last().is_some_and(|s| s.1 >= opening.payload);
                     let waits = matches!(arrival.target, Target::Place(_)) && !whole || arrival.later;
                     if waits {
                         return;
@@ -546,6 +550,13 @@ impl<P: Place> Inbox<P> {
         core::mem::take(&mut self.unwanted)
     }
 
+    /// The sender is told in frame `note` that nothing more is wanted of a payload.
+    pub(super) fn tells(&mut self, message: u64, note: u64) {
+        if let Some(arrival) = self.known(message) {
+            arrival.told = Some(note);
+        }
+    }
+
     pub(super) fn tells_unwanted(&self) -> bool {
         !self.unwanted.is_empty()
     }
@@ -574,6 +585,12 @@ impl<P: Place> Inbox<P> {
             }
             _ => None,
         })
+    }
+
+    /// Whether any of `len` bytes of a payload from `offset` on are there already.
+    pub(super) fn has_some(&mut self, number: u64, offset: u32, len: usize) -> bool {
+        let end = offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
+        self.known(number).is_some_and(|arrival| arrival.have.has_some(offset, end))
     }
 
     /// Takes the place of a message for a look at bytes that have landed there.

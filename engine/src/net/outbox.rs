@@ -22,8 +22,8 @@ pub(super) enum Content {
     Open { message: u64, len: u32 },
     /// Bytes of a payload.
     Data { message: u64, offset: u32, len: u32 },
-    /// Grants.
-    Note,
+    /// Grants and limits, in the frame of this number.
+    Note { number: u64 },
     /// A question whether the other side is there, or whether the path carries so long a frame.
     Probe { body: u16 },
     /// The end.
@@ -69,7 +69,7 @@ enum Out<L> {
 /// A payload to be sent, and what the sender says of it.
 #[derive(Debug)]
 pub struct Cargo<L> {
-    /// The payload; at least one byte.
+    /// The payload; it may be empty.
     pub load: L,
     /// Where it shall land.
     pub token: Option<Token>,
@@ -132,6 +132,11 @@ impl<L: Load> Outbox<L> {
     /// Number of the next message.
     pub(super) fn next(&self) -> u64 {
         self.base + self.entries.len() as u64
+    }
+
+    /// How many more messages the other side takes.
+    pub(super) fn room(&self) -> u64 {
+        self.messages.saturating_sub(self.next())
     }
 
     /// Messages that the other side has not acknowledged.
@@ -272,7 +277,7 @@ impl<L: Load> Outbox<L> {
                     self.finish(message);
                 }
             }
-            Content::Note | Content::Probe { .. } | Content::Close => {}
+            Content::Note { .. } | Content::Probe { .. } | Content::Close => {}
         }
     }
 
@@ -465,7 +470,7 @@ impl<L: Load> Outbox<L> {
                 }
                 Some(Next::Data { message, offset, len: len.min(most) })
             }
-            Content::Note | Content::Probe { .. } | Content::Close => None,
+            Content::Note { .. } | Content::Probe { .. } | Content::Close => None,
         }
     }
 }

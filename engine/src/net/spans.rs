@@ -40,6 +40,12 @@ impl Spans {
         end <= self.front || self.beyond.iter().any(|span| span.0 <= begin && end <= span.1)
     }
 
+    /// Whether any of the bytes from `begin` to `end` is there.
+    #[must_use]
+    pub(super) fn has_some(&self, begin: u32, end: u32) -> bool {
+        begin < end && (begin < self.front || self.beyond.iter().any(|span| span.0 < end && begin < span.1))
+    }
+
     /// Remembers that the bytes from `begin` to `end` are there. False if that would take more than [`SPANS_MAX`]
     /// spans: then nothing has changed.
     pub(super) fn insert(&mut self, begin: u32, end: u32) -> bool {

@@ -61,6 +61,12 @@ pub struct Tally {
     pub hits: u64,
     /// Frames whose payload had to be copied.
     pub misses: u64,
+    /// Messages taken for sending.
+    pub messages_sent: u64,
+    /// Messages handed over.
+    pub messages_received: u64,
+    /// Payload bytes of messages taken for sending.
+    pub payload_sent: u64,
 }
 
 impl Tally {

@@ -12,7 +12,7 @@ use rustix::event::epoll;
 
 use super::{ConnectError, NET, Node, Seat};
 use crate::incoming::{Arrived, Channel, Completion, Event, Incoming, Payload};
-use crate::shm::link::CloseReason;
+use crate::shm::link::{CloseReason, Link, SendError};
 use crate::shm::receive::ReadError;
 use crate::stat::Cell;
 use crate::udp::address::{self, UdpAddressError};
@@ -104,6 +104,13 @@ impl Node {
         }
     }
 
+    /// Counts a send that was refused.
+    pub fn refused(&self, error: SendError) {
+        if error == SendError::Full {
+            self.stat.add(Counter::Full, 1);
+        }
+    }
+
     /// Forgets the channel of a seat.
     pub(super) fn remove_net(&mut self, seat: u32, reason: CloseReason) {
         let Some(place) = self.seats.get_mut(seat as usize) else { return };
@@ -149,8 +156,7 @@ impl Node {
                     Some(arrived) => {
                         self.stat.add(Counter::PayloadBytesReceived, arrived.receipt.bytes);
                         if let Payload::Dropped(refused) = &arrived.payload {
-                            self.stat.add(refused.counter(), 1);
-                            self.stat.add(Counter::PayloadDropped, 1);
+                            Link::count_refused(&self.stat, *refused);
                         }
                         Incoming::loaded(channel, control_len, control, arrived)
                     }
@@ -231,9 +237,10 @@ impl Node {
                 self.stat.set(row, cell, value);
             }
         }
-        let now = net.tally();
-        for (counter, value) in shown(&now) {
-            self.stat.set_counter(counter, value);
+        let now = shown(&net.tally());
+        for ((counter, value), before) in now.iter().zip(&mut self.net_shown) {
+            self.stat.add(*counter, value - *before);
+            *before = *value;
         }
     }
 }
@@ -245,7 +252,10 @@ pub(super) enum Came {
     Other(Happened),
 }
 
-const fn shown(tally: &Tally) -> [(Counter, u64); 13] {
+/// How many counters of the network side are shown.
+pub(super) const SHOWN: usize = 16;
+
+const fn shown(tally: &Tally) -> [(Counter, u64); SHOWN] {
     [
         (Counter::FramesSent, tally.frames_sent),
         (Counter::NotesSent, tally.notes_sent),
@@ -260,5 +270,8 @@ const fn shown(tally: &Tally) -> [(Counter, u64); 13] {
         (Counter::MendedFrames, tally.misses),
         (Counter::PlacedBytes, tally.placed_bytes),
         (Counter::MendedBytes, tally.mended_bytes),
+        (Counter::MessagesSent, tally.messages_sent),
+        (Counter::MessagesReceived, tally.messages_received),
+        (Counter::PayloadBytesSent, tally.payload_sent),
     ]
 }

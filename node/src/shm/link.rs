@@ -406,7 +406,7 @@ impl Link {
     }
 
     /// Says what was refused, by counter.
-    pub(super) fn count_refused(stat: &Stat, refused: Refused) {
+    pub(crate) fn count_refused(stat: &Stat, refused: Refused) {
         stat.add(refused.counter(), 1);
         if refused.counter() != Counter::PayloadDropped {
             stat.add(Counter::PayloadDropped, 1);

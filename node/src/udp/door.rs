@@ -130,12 +130,7 @@ pub struct Udp {
 
 impl Udp {
     /// Binds a socket.
-    pub(crate) fn open(
-        address: SocketAddr,
-        config: &Config,
-        life: u64,
-        waker: &Arc<Waker>,
-    ) -> io::Result<Self> {
+    pub(crate) fn open(address: SocketAddr, config: &Config, life: u64, waker: &Arc<Waker>) -> io::Result<Self> {
         let socket = Datagrams::bind(address)?;
         let local = socket.local()?;
         let buffer = socket.receive_bytes() as u64;
@@ -190,7 +185,14 @@ impl Udp {
         });
         let attendant = attendant::start(Arc::clone(&shared))?;
         let staging = config.staging_bytes as usize;
-        Ok(Self { shared, attendant: Some(attendant), local, deadline: config.deadline, staging, sealed: config.keys.is_some() })
+        Ok(Self {
+            shared,
+            attendant: Some(attendant),
+            local,
+            deadline: config.deadline,
+            staging,
+            sealed: config.keys.is_some(),
+        })
     }
 
     /// Where the socket is bound.
@@ -213,11 +215,16 @@ impl Udp {
         self.here();
         let mut core = self.shared.lock();
         if !core.net.has_event() && core.events.is_empty() {
+            core.net.let_go(clock::now());
             core.turn(None);
         }
         for _ in 0..most {
             let Some(event) = core.next_event() else { break };
             each(&mut core.net.memory, event);
+        }
+        // Who takes messages makes room for others, and says so.
+        if core.net.has_work() {
+            core.transmit(clock::now(), false);
         }
     }
 

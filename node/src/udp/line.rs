@@ -166,8 +166,7 @@ impl Udp {
         }
         let Cargo { load, token, cookie } = cargo;
         match load {
-            Load::None => self.send_control(index, control),
-            Load::Copy([]) => {
+            Load::None => {
                 let receipt = self.send_control(index, control)?;
                 self.complete(index, cookie);
                 Ok(receipt)
@@ -259,13 +258,6 @@ impl Udp {
         if bytes as u64 > PAYLOAD_MAX {
             return Err(SendError::TooLong);
         }
-        if bytes == 0 {
-            Self::queue(&mut core, index, control, None)?;
-            core.queued(index);
-            drop(core);
-            self.complete(index, cookie);
-            return Ok(Receipt::default());
-        }
         let mut begin = 0;
         let pages = pages
             .into_iter()
@@ -285,7 +277,16 @@ impl Udp {
     fn sent(&self, bytes: usize, copies: u8, started: Instant) -> Receipt {
         let bytes = bytes as u64;
         let finished = clock::timed(bytes);
-        Receipt { path: Path::Wire, copies, movers: 1, bytes, started, finished, sealed: self.sealed, ..Receipt::default() }
+        Receipt {
+            path: Path::Wire,
+            copies,
+            movers: 1,
+            bytes,
+            started,
+            finished,
+            sealed: self.sealed,
+            ..Receipt::default()
+        }
     }
 
     /// Sends private memory: straight from where it lies, for as long as this call lasts; what is not acknowledged then
@@ -405,7 +406,7 @@ impl Udp {
             Landing::Pages(bytes) if bytes as u64 > PAYLOAD_MAX => return Err(NoMemory::TooLong),
             Landing::Pages(bytes) => {
                 let whole = bytes.max(1).next_multiple_of(page_bytes);
-                Spot::Pages(store.landing(whole).ok_or(NoMemory::NoPages)?)
+                Spot::Pages(store.landing(whole).ok_or(NoMemory::NoPages)?, bytes)
             }
         };
         let token = store.tokens.give(spot).map_err(|_| NoMemory::NoTokens)?;
@@ -425,7 +426,7 @@ impl Udp {
         };
         Ok(match store.tokens.revoke(token)? {
             Spot::Buffer(buffer) => Landing::Buffer(buffer),
-            Spot::Pages(page) => Landing::Pages(page.len()),
+            Spot::Pages(_, bytes) => Landing::Pages(bytes),
             Spot::Posted(_) => Landing::Pages(0),
         })
     }

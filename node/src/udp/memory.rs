@@ -10,11 +10,10 @@ use cutthrough_engine::token::{Refused, Token, Tokens};
 use cutthrough_segment::map::{MapError, Mapping, Writers};
 use cutthrough_segment::page::{Ground, Landed, Page, Pages, Release, Releases, Runs, Shelf, Waker};
 
+use super::line::receipt;
 use crate::config::Config;
 use crate::incoming::{Arrived, Arriving, Payload};
-use super::line::receipt;
 use crate::sys::lent::Lent;
-
 
 /// Most runs that may be posted on a channel.
 const POSTED: usize = 4096;
@@ -92,8 +91,8 @@ impl Load for Outgoing {
 pub(crate) enum Spot {
     /// Runs that were posted, and their numbers, and where each begins in the payload.
     Posted(Vec<(usize, u16, Page)>),
-    /// Landing pages that a token named, or that were taken for a payload from pages.
-    Pages(Page),
+    /// Landing pages that a token named, for so many bytes, or that were taken for a payload from pages.
+    Pages(Page, usize),
     /// Memory that a token named.
     Buffer(Vec<u8>),
 }
@@ -102,7 +101,7 @@ impl Place for Spot {
     fn len(&self) -> usize {
         match self {
             Self::Posted(runs) => runs.last().map_or(0, |(begin, _, run)| begin + run.len()),
-            Self::Pages(page) => page.len(),
+            Self::Pages(page, _) => page.len(),
             Self::Buffer(buffer) => buffer.len(),
         }
     }
@@ -115,7 +114,7 @@ impl Place for Spot {
                 let from = offset - *begin;
                 run.get_mut(from..).unwrap_or(&mut [])
             }
-            Self::Pages(page) => page.get_mut(offset..).unwrap_or(&mut []),
+            Self::Pages(page, _) => page.get_mut(offset..).unwrap_or(&mut []),
             Self::Buffer(buffer) => buffer.get_mut(offset..).unwrap_or(&mut []),
         };
         let len = bytes.len().min(most);
@@ -139,6 +138,9 @@ pub(crate) struct Store {
     pub(super) tokens: Tokens<Spot>,
     /// Tokens granted and not used, in order: the next payload will probably carry the first.
     granted: VecDeque<Token>,
+    /// Pages in which a payload lands that will probably carry a token. What a token names is not touched before the
+    /// token is checked: if it is good, these pages take the place of those that were set aside for it.
+    guess: Option<Spot>,
     /// What came back.
     items: Vec<Release>,
     /// Numbers of payloads that were dropped unread.
@@ -161,6 +163,7 @@ impl Store {
             posted: Vec::new(),
             tokens: Tokens::new(seed),
             granted: VecDeque::new(),
+            guess: None,
             items: Vec::new(),
             unread: Vec::new(),
         }
@@ -200,7 +203,27 @@ impl Store {
             self.landing = Some((Pages::new(ground, self.landing_pages), handed));
         }
         self.tidy();
+        let landing = &mut self.landing.as_mut()?.0;
+        if let Some(page) = landing.take(bytes) {
+            return Some(page);
+        }
+        // Memory for guesses is the first to go.
+        self.guess.take()?;
+        self.tidy();
         self.landing.as_mut()?.0.take(bytes)
+    }
+
+    /// Pages of the size that the next token names, if there are any to spare.
+    fn guess_for(&mut self, token: Token) -> Option<&mut Spot> {
+        let Ok(Spot::Pages(named, _)) = self.tokens.look(token) else { return None };
+        let bytes = named.len();
+        if self.guess.as_ref().is_none_or(|guess| guess.len() != bytes) {
+            self.guess = None;
+            self.tidy();
+            self.guess =
+                self.landing.as_mut().and_then(|(landing, _)| landing.take(bytes)).map(|page| Spot::Pages(page, bytes));
+        }
+        self.guess.as_mut()
     }
 
     /// Posts a run of landing pages of so many bytes, rounded up to whole pages.
@@ -279,7 +302,7 @@ impl Store {
         if self.free.front().is_some_and(|run| run.len() >= bytes) {
             return self.free.pop_front();
         }
-        if self.free.iter().map(Place::len).sum::<usize>() < bytes {
+        if self.free.is_empty() || self.free.iter().map(Place::len).sum::<usize>() < bytes {
             return None;
         }
         let (mut runs, mut have) = (Vec::new(), 0);
@@ -302,7 +325,7 @@ impl Store {
                 buffer.truncate(bytes);
                 Payload::Buffer(buffer)
             }
-            Spot::Pages(page) => {
+            Spot::Pages(page, _) => {
                 let (first, count, _) = page.into_run();
                 let release = Releases::One(Release::Landing { first, count });
                 let landed = |ground| Landed::new(ground, Runs::One(first, count), bytes, release);
@@ -318,9 +341,7 @@ impl Store {
                     })
                     .collect();
                 let (runs, release) = match (runs.as_slice(), ids.as_slice()) {
-                    ([(first, count)], [id]) => {
-                        (Runs::One(*first, *count), Releases::One(Release::Posted { id: *id }))
-                    }
+                    ([(first, count)], [id]) => (Runs::One(*first, *count), Releases::One(Release::Posted { id: *id })),
                     _ => {
                         let releases = ids.into_iter().map(|id| Release::Posted { id }).collect();
                         (Runs::Many(runs), Releases::Many(releases))
@@ -348,9 +369,7 @@ impl Stores {
         let store = self.get(channel)?;
         let (payload, story, path) = match payload {
             ReadyPayload::None => return None,
-            ReadyPayload::Landed(spot, story) => {
-                (store.hand_over(spot, story.bytes as usize), story, Path::Wire)
-            }
+            ReadyPayload::Landed(spot, story) => (store.hand_over(spot, story.bytes as usize), story, Path::Wire),
             ReadyPayload::Arriving(ticket, story) => {
                 let shelf = Some(Arc::clone(&store.shelf));
                 let arriving = Arriving { ticket, bytes: story.bytes, valid: 0, shelf };
@@ -373,30 +392,35 @@ impl Memory for Stores {
         store.tidy();
         let bytes = want.bytes as usize;
         if let Some(token) = want.token {
-            let guessed = store.granted.front() == Some(&token);
+            match store.tokens.look(token) {
+                Err(refused) => return Placing::Refused(refused),
+                Ok(spot) if spot.len() < bytes => return Placing::Refused(Refused::TooLong),
+                Ok(_) => {}
+            }
             store.granted.retain(|other| *other != token);
-            return match store.tokens.look(token) {
-                Err(refused) => Placing::Refused(refused),
-                Ok(spot) if spot.len() < bytes => {
-                    let _ = store.tokens.redeem(token);
-                    Placing::Refused(Refused::TooLong)
+            return match (store.tokens.redeem(token), store.guess.take()) {
+                // Dropped, the pages that the token named are free again.
+                (Ok(Spot::Pages(named, _)), Some(guess)) if guess.len() == named.len() => Placing::Guessed(guess),
+                (Ok(spot), guess) => {
+                    store.guess = guess;
+                    Placing::Here(spot)
                 }
-                Ok(_) => match store.tokens.redeem(token) {
-                    Ok(spot) if guessed => Placing::Guessed(spot),
-                    Ok(spot) => Placing::Here(spot),
-                    Err(refused) => Placing::Refused(refused),
-                },
+                (Err(refused), guess) => {
+                    store.guess = guess;
+                    Placing::Refused(refused)
+                }
             };
         }
         if want.pages && store.free.is_empty() {
-            return store.landing(bytes).map_or(Placing::Later, |page| Placing::Here(Spot::Pages(page)));
+            return store.landing(bytes).map_or(Placing::Later, |page| Placing::Here(Spot::Pages(page, bytes)));
         }
-        let first = store.granted.is_empty() && store.free.front().is_some_and(|run| run.len() >= bytes);
+        // A guess is of the first run, which is the first of several, too.
+        let first = store.granted.is_empty() && !store.free.is_empty();
         match store.take_posted(bytes) {
             Some(spot) if first => Placing::Guessed(spot),
             Some(spot) => Placing::Here(spot),
             None if want.pages => {
-                store.landing(bytes).map_or(Placing::Later, |page| Placing::Here(Spot::Pages(page)))
+                store.landing(bytes).map_or(Placing::Later, |page| Placing::Here(Spot::Pages(page, bytes)))
             }
             None => Placing::Reader,
         }
@@ -411,7 +435,7 @@ impl Memory for Stores {
             store.granted.pop_front();
         }
         match store.granted.front().copied() {
-            Some(token) => store.tokens.look_mut(token).ok(),
+            Some(token) => store.guess_for(token),
             None => store.free.front_mut(),
         }
     }

@@ -19,5 +19,5 @@ pub mod guard;
 pub mod line;
 mod memory;
 
-pub use door::Udp;
 pub(crate) use door::Happened;
+pub use door::Udp;

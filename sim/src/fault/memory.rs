@@ -1,6 +1,7 @@
 //! The memory of a simulated endpoint: pages that payloads land in, posted or named by tokens, and payloads to be sent.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use cutthrough_engine::net::memory::{Load, Memory, Place, Placing, Want};
 use cutthrough_engine::token::{Token, Tokens};
@@ -23,10 +24,15 @@ pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
 }
 
 /// A payload that is sent out of pages that do not lie side by side.
-#[derive(Debug)]
 pub(super) struct Cargo {
     pub(super) bytes: Vec<u8>,
     pub(super) page: usize,
+}
+
+impl fmt::Debug for Cargo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.bytes.len())
+    }
 }
 
 impl Load for Cargo {
@@ -40,7 +46,6 @@ impl Load for Cargo {
 }
 
 /// Pages that a payload lands in.
-#[derive(Debug)]
 pub(super) struct Pages {
     /// No two places have the same.
     pub(super) id: u64,
@@ -48,6 +53,12 @@ pub(super) struct Pages {
     /// Whether it was shown as a guess: then anything may have landed there.
     pub(super) shown: bool,
     page: usize,
+}
+
+impl fmt::Debug for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "place {} of {} bytes", self.id, self.bytes.len())
+    }
 }
 
 impl Place for Pages {

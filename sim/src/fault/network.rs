@@ -58,7 +58,7 @@ impl Network {
 
     /// Every path is open from now on.
     pub(super) fn heal(&mut self) {
-        self.paths.iter_mut().for_each(|path| (path.clogged, path.cut) = (0, 0));
+        self.paths.fill(Path::default());
     }
 
     /// Lets a frame leave.

@@ -94,8 +94,8 @@ impl Options {
             silence_ns,
             channels: 16 + usize::try_from(nodes).unwrap_or(2) * 2,
             page: usize::try_from(random.pick(&[512, 4096, 16_384, 1 << 20])).unwrap_or(512),
-            messages: random.between(4, 60) * if nodes > 5 { 1 } else { 4 },
-            longest: random.pick(&[500, 3_000, 20_000, 100_000]),
+            messages: random.between(4, 50) * if nodes > 5 { 1 } else { 3 },
+            longest: random.pick(&[500, 3_000, 3_000, 20_000, 20_000, 100_000]),
             kept: usize::try_from(random.pick(&[10_000, 100_000, 10_000_000])).unwrap_or(10_000),
             guesses: random.chance(800),
         }

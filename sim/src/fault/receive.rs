@@ -65,7 +65,9 @@ pub(super) fn together(
         Some((guess, full, runs, before))
     });
     let Some((guess, full, runs, aside)) = landed else {
-        frames.iter_mut().for_each(|frame| drop(bring(net, now, from, frame, &mut lent)));
+        for frame in &mut frames {
+            bring(net, now, from, frame, &mut lent);
+        }
         return;
     };
     let Some(place) = land(net, guess, in_lent, &mut lent) else { return };

@@ -74,6 +74,12 @@ pub(super) struct User {
     /// Whom to call when, and how much to say.
     plans: Vec<(Instant, usize, u64)>,
     kept: Vec<Pages>,
+    /// Channels whose payloads could not be read.
+    gone: Vec<usize>,
+    /// Calls that were given up.
+    dropped: Vec<usize>,
+    /// How much it has done.
+    pub(super) did: u64,
 }
 
 impl User {
@@ -85,6 +91,9 @@ impl User {
             reads: VecDeque::new(),
             plans: Vec::new(),
             kept: Vec::new(),
+            gone: Vec::new(),
+            dropped: Vec::new(),
+            did: 0,
         }
     }
 
@@ -127,6 +136,7 @@ impl User {
     /// A channel is not ours any more.
     fn gone(&mut self, net: &mut Net<Host>, index: usize) {
         self.reads.retain(|read| read.index != index);
+        self.gone.retain(|gone| *gone != index);
         net.memory.clear(index);
     }
 
@@ -141,6 +151,7 @@ impl User {
         if !slow {
             for _ in 0..EVENTS {
                 let Some(event) = net.next_event(now) else { break };
+                self.did += 1;
                 self.event(net, now, event, around)?;
             }
             self.read(net, now, around)?;
@@ -173,6 +184,7 @@ impl User {
             while let Some(at) = self.calls.iter().position(|call| call.until <= now) {
                 let call = self.calls.swap_remove(at);
                 net.close(call.index);
+                self.dropped.push(call.index);
                 self.again(now, call.to, call.messages, around);
             }
         }
@@ -181,11 +193,10 @@ impl User {
     fn send(&mut self, net: &mut Net<Host>, around: &mut Around<'_>) -> Result<(), String> {
         for talk in &mut self.talks {
             let burst = if around.calm.is_some() { 1 } else { around.random.below(12) };
-            for _ in 0..burst.min(talk.left) {
-                if !send(net, talk, self.me, around)? {
-                    break;
-                }
+            for _ in 0..burst.min(talk.left).min(net.room(talk.index).unwrap_or(0)) {
+                send(net, talk, self.me, around)?;
                 talk.left -= 1;
+                self.did += 1;
             }
         }
         Ok(())
@@ -202,12 +213,17 @@ impl User {
             NetEvent::Opened(index) => self.opened(net, index, around),
             NetEvent::Connected(index) => {
                 let Some(at) = self.calls.iter().position(|call| call.index == index) else {
-                    return Err(format!("channel {index} is open, and nobody has called"));
+                    // Closed in the same moment.
+                    let known = self.dropped.iter().position(|dropped| *dropped == index);
+                    let known = known.map(|at| self.dropped.swap_remove(at));
+                    return known.map(drop).ok_or_else(|| format!("channel {index} is open, and nobody has called"));
                 };
                 let to = self.calls.swap_remove(at).to;
                 self.opened(net, index, around)?;
-                let peer = self.talks.last().map(|talk| talk.peer.0);
-                if peer == Some(to) { Ok(()) } else { Err(format!("{peer:?} answered instead of {to}")) }
+                match self.talks.iter().find(|talk| talk.index == index && talk.peer.0 != to) {
+                    Some(talk) => Err(format!("{:?} answered instead of {to}", talk.peer)),
+                    None => Ok(()),
+                }
             }
             NetEvent::Failed(index, error) => {
                 let call = self.calls.iter().position(|call| call.index == index);
@@ -236,7 +252,8 @@ impl User {
         if self.talks.iter().any(|talk| talk.index == index) {
             return Err(format!("channel {index} is opened twice"));
         }
-        let Some((at, _, _, life)) = net.peer(index) else { return Err(format!("channel {index} is not there")) };
+        // It may have ended since: then the next events say so.
+        let Some((at, _, _, life)) = net.peer(index) else { return Ok(()) };
         let peer = (node_of(at), life);
         let line = around.watch.open(self.me, peer);
         around.summary.channels += 1;
@@ -255,7 +272,8 @@ impl User {
     ) -> Result<(), String> {
         let Some(at) = self.talks.iter().position(|talk| talk.index == index) else { return Ok(()) };
         let talk = self.talks.swap_remove(at);
-        let unread = self.reads.iter().filter(|read| read.index == index).count();
+        let gone = self.gone.iter().filter(|gone| **gone == index).count();
+        let unread = gone + self.reads.iter().filter(|read| read.index == index).count();
         self.gone(net, index);
         if let Some(line) = talk.incoming {
             around.watch.ended(line, ending == Ending::Peer)?;
@@ -331,8 +349,9 @@ impl User {
             let lend = read.lent || around.random.chance(700);
             let mut reading = Reading { message: read.message, into: &mut read.into };
             let Some((valid, whole)) = net.read(now, read.index, &mut reading, read.valid, lend) else {
-                let (line, number) = (read.line, read.number);
-                return Err(format!("line {line}: the payload of message {number} is gone"));
+                self.gone.push(read.index);
+                self.reads.pop_front();
+                continue;
             };
             if valid < read.valid || whole != (valid == read.into.len()) {
                 return Err(format!("line {}: {valid} bytes are valid after {}", read.line, read.valid));
@@ -360,7 +379,10 @@ impl User {
         if let Some(read) = self.reads.front() {
             return Err(format!("line {}: {} of {} bytes are read", read.line, read.valid, read.into.len()));
         }
-        if !self.plans.is_empty() || !self.kept.is_empty() || self.talks.iter().any(|talk| talk.left > 0) {
+        if let Some(talk) = self.talks.iter().find(|talk| talk.left > 0) {
+            return Err(format!("there is no room for a message: {}", watch.story(talk.line)));
+        }
+        if !self.plans.is_empty() || !self.kept.is_empty() {
             return Err(format!("{:?} has something to do", self.me));
         }
         match self.talks.iter().find(|talk| !watch.is_settled(talk.line)) {
@@ -370,8 +392,8 @@ impl User {
     }
 }
 
-/// Sends one message, if there is room for it.
-fn send(net: &mut Net<Host>, talk: &mut Talk, me: Life, around: &mut Around<'_>) -> Result<bool, String> {
+/// Sends one message; there is room for it.
+fn send(net: &mut Net<Host>, talk: &mut Talk, me: Life, around: &mut Around<'_>) -> Result<(), String> {
     let (random, watch) = (&mut *around.random, &mut *around.watch);
     let longest = around.options.longest;
     let most = match random.below(8) {
@@ -396,7 +418,7 @@ fn send(net: &mut Net<Host>, talk: &mut Talk, me: Life, around: &mut Around<'_>)
     let tells = tells.flatten().map(|(token, ..)| token);
     let number = watch.line(talk.line).sent.len() as u64;
     let pages = random.chance(600);
-    let control = watch.compose(talk.line, tells, payload, token, random);
+    let control = watch.compose(talk.line, tells, (payload, pages), token, random);
     let cargo = watch.line(talk.line).sent.last().and_then(|sent| sent.payload).map(|(seed, len)| Load {
         load: Cargo { bytes: super::memory::pattern(seed, len), page: around.options.page },
         token,
@@ -406,11 +428,8 @@ fn send(net: &mut Net<Host>, talk: &mut Talk, me: Life, around: &mut Around<'_>)
     match net.send(talk.index, &control, cargo) {
         Ok(_) => {
             watch.posted(talk.line);
-            Ok(true)
+            Ok(())
         }
-        Err(_) => {
-            watch.withdraw(talk.line);
-            Ok(false)
-        }
+        Err((why, _)) => Err(format!("there was room for a message, and it was not taken: {why:?}")),
     }
 }

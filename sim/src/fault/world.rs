@@ -55,6 +55,8 @@ struct Node {
     slow: u64,
     starts: Option<u64>,
     wakes: u64,
+    /// How often its user has found nothing to do.
+    idle: u32,
 }
 
 /// Everything.
@@ -85,6 +87,7 @@ impl World {
             slow: 0,
             starts: Some(0),
             wakes: u64::MAX,
+            idle: 0,
         };
         let mut world = Self {
             network: Network::new(nodes),
@@ -286,7 +289,9 @@ impl World {
             calm: self.calm.map(|calm| self.now - calm),
             lives: &self.lives,
         };
+        let before = user.did;
         user.act(net, now, slow, &mut around)?;
+        node.idle = if user.did > before { 0 } else { (node.idle + 1).min(10) };
         if self.random.chance(300) {
             net.hurry(now);
         }
@@ -308,7 +313,7 @@ impl World {
         let more = !node.queue.is_empty() || net.has_event() && !slow;
         let soon = if more { Some(self.now + 1_000) } else { None };
         let busy = user.is_busy() || slow;
-        let later = busy.then(|| self.now + 20_000 + self.random.below(self.options.way_ns * 2 + 50_000));
+        let later = busy.then(|| self.now + (20_000 << node.idle) + self.random.below(self.options.way_ns * 2 + 50_000));
         if let Some(at) = [timer, soon, later].into_iter().flatten().min() {
             self.wake(index, at);
         }
@@ -463,7 +468,7 @@ impl World {
     /// Counters of every endpoint, for people.
     pub(super) fn story(&self) -> String {
         let living = self.nodes.iter().filter_map(|node| node.living.as_ref());
-        living.map(|living| format!("\n{:?}", living.net.tally())).collect()
+        living.map(|living| format!("\n{:?}", living.net)).collect()
     }
 }
 

@@ -52,6 +52,7 @@ impl<M: Memory> Channel<M> {
         match next {
             Next::Records { first, count } => {
                 let limits = self.inbox.limits().to_bytes();
+                self.unlimited = false;
                 let header = self.header(Kind::Records, [low(first), count], now);
                 let mut body = [0_u8; LIMITS_BYTES + RECORD_BYTES + cutthrough_wire::slot::CONTROL_MAX];
                 let bytes = if count == 1 {
@@ -80,6 +81,7 @@ impl<M: Memory> Channel<M> {
             }
             Next::Open { message, mut opening, len } => {
                 opening.limits = self.inbox.limits();
+                self.unlimited = false;
                 let bytes = opening.to_bytes();
                 let header = self.header(Kind::Open, [low(message), 0], now);
                 let header = Header { body: low16(bytes.len() + len as usize), ..header };
@@ -150,15 +152,17 @@ impl<M: Memory> Channel<M> {
 
     fn write_note(&mut self, batch: &mut Batch, now: Instant) {
         self.note = false;
-        if core::mem::take(&mut self.regrant) {
-            self.grants.extend(self.inbox.outstanding());
+        let again = core::mem::take(&mut self.regrant);
+        if again {
+            self.grants = self.inbox.outstanding();
         }
-        for message in self.inbox.take_unwanted() {
-            self.grants.push((message, WANTS_NO_MORE));
-        }
+        self.grants.extend(self.inbox.take_unwanted().into_iter().map(|message| (message, WANTS_NO_MORE)));
         let most = usize::from(self.body).saturating_sub(NOTE_BYTES + RANGES * NOTE_ENTRY_BYTES) / NOTE_ENTRY_BYTES;
         let rest = self.grants.split_off(self.grants.len().min(most));
         let grants = core::mem::replace(&mut self.grants, rest);
+        // A sender that has come to its limits sends nothing that would show the loss of new ones.
+        let asks = !grants.is_empty() || again || self.unlimited || self.inbox.limits_are_old();
+        self.unlimited = false;
         let limits = self.inbox.limits();
         let bits_end = self.seen.ack().below + 64;
         let ranges: Vec<(u64, u64)> = self.seen.ranges(RANGES).filter(|range| range.1 > bits_end).collect();
@@ -168,10 +172,12 @@ impl<M: Memory> Channel<M> {
             body.extend_from_slice(&Note::entry(low(first), low(end - first)));
         }
         for (message, upto) in &grants {
+            if *upto == WANTS_NO_MORE {
+                self.inbox.tells(*message, self.number);
+            }
             body.extend_from_slice(&Note::entry(low(*message), *upto));
         }
-        let asks = !grants.is_empty();
-        let content = asks.then_some(Content::Note);
+        let content = asks.then_some(Content::Note { number: self.number });
         self.frame(batch, Kind::Note, [u32::from(asks), 0], &body, content, now);
     }
 }

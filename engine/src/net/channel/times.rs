@@ -8,6 +8,10 @@ use crate::time::Instant;
 impl<M: Memory> Channel<M> {
     /// When this channel has to be looked at next, though nothing comes.
     pub(in crate::net) fn timer(&self, settings: &Settings) -> Instant {
+        if self.peer_is_through() {
+            let later = self.unacked.map(|(since, _)| since.after(self.ack_delay()));
+            return later.unwrap_or(Instant::from_nanos(u64::MAX));
+        }
         let silent = self.heard.after(settings.silence_ns);
         let ask = self.heard.max(self.asked).after(settings.silence_ns / 4);
         let mut next = silent.min(ask);
@@ -25,14 +29,19 @@ impl<M: Memory> Channel<M> {
 
     /// Looks at the times. Says why the channel has ended, if it has.
     pub(in crate::net) fn tick(&mut self, now: Instant, settings: &Settings, tally: &mut Tally) -> Option<Ending> {
+        if self.peer_is_through() {
+            // It is kept for what is still being read.
+            return None;
+        }
         if now.saturating_since(self.heard) >= settings.silence_ns {
             return Some(if matches!(self.end, End::Here { .. }) { Ending::Here } else { Ending::Silent });
         }
         self.find_lost(now, tally);
-        let (outbox, probe, end, grants) = (&mut self.outbox, &mut self.probe, &mut self.end, &mut self.regrant);
+        let (outbox, probe, end) = (&mut self.outbox, &mut self.probe, &mut self.end);
+        let again = (&mut self.regrant, &mut self.unlimited);
         let timed_out = self.sent.probe(now, &self.rtt, self.backoff, |content| {
             tally.frames_lost += 1;
-            requeue(content, outbox, probe, end, grants);
+            requeue(content, outbox, probe, end, (again.0, again.1));
         });
         if timed_out {
             tally.timeouts += 1;

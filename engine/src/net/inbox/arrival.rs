@@ -40,6 +40,8 @@ pub(super) struct Arrival<P> {
     /// Whether the place has to be asked for again.
     pub(super) later: bool,
     pub(super) wants_no_more: bool,
+    /// The frame in which the sender was last told so.
+    pub(super) told: Option<u64>,
 }
 
 impl<P> Arrival<P> {

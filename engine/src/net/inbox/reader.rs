@@ -36,13 +36,9 @@ impl<P: Place> Inbox<P> {
         Some((front as usize, front >= payload))
     }
 
-    /// The memory that a reader had lent is taken away: what is missing goes nowhere.
-    pub(in crate::net) fn unlend(&mut self, number: u64) {
-        if let Some(arrival) = self.known(number)
-            && matches!(arrival.target, Target::Reader)
-        {
-            arrival.target = Target::Away;
-        }
+    /// Whether a payload that was handed over may still be read.
+    pub(in crate::net) fn is_read(&self) -> bool {
+        self.arriving.iter().any(|arrival| !matches!(arrival.target, Target::Away))
     }
 
     /// A payload has been read, or will not be: forgets it.
@@ -64,16 +60,16 @@ impl<P: Place> Inbox<P> {
                 arrival.wants_no_more = true;
                 self.unwanted.push(number);
             }
-            // It stays known until its last allowed byte has come, or the sender stops: see `bury`.
+            // It stays known until the sender has heard of it: see `bury`.
         }
-        if arrival.have.front() >= story.bytes || already {
+        if arrival.have.front() >= story.bytes {
             self.arriving.remove(position);
         }
         Some(story)
     }
 
-    /// Forgets payloads that were thrown away and whose sender has heard of it.
-    pub(in crate::net) fn bury(&mut self) {
-        self.arriving.retain(|arrival| !matches!(arrival.target, Target::Away));
+    /// The sender has heard what was told in frame `note`: forgets payloads that were thrown away and told there.
+    pub(in crate::net) fn bury(&mut self, note: u64) {
+        self.arriving.retain(|arrival| !matches!(arrival.target, Target::Away) || arrival.told != Some(note));
     }
 }

@@ -1,0 +1,80 @@
+//! Worlds in which everything goes wrong: fixed seeds, fresh ones, and those that once failed.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cutthrough_sim::fault::{self, Summary};
+
+/// Runs seeds, and shows every failure.
+fn all(seeds: impl Iterator<Item = u64>) -> Summary {
+    let mut all = Summary::default();
+    let mut failed = 0;
+    for seed in seeds {
+        match fault::run(seed, None) {
+            Ok(summary) => all.add(&summary),
+            Err(failure) => {
+                println!("{failure}");
+                failed += 1;
+            }
+        }
+    }
+    assert_eq!(failed, 0, "failing seeds, beside {all:?}");
+    all
+}
+
+#[test]
+fn fixed_seeds_keep_every_rule() {
+    let all = all(0..1000);
+    let injected = &all.injected;
+    let kinds = [injected.lost, injected.repeated, injected.reordered, injected.corrupted, injected.truncated];
+    assert!(kinds.iter().all(|kind| *kind > 1000), "{all:?}");
+    let rare = [injected.overflowed, injected.cut_off, injected.replayed, injected.forged, injected.crashes];
+    assert!(rare.iter().all(|kind| *kind > 100), "{all:?}");
+    assert!(all.messages > 50_000 && all.endings > 100, "{all:?}");
+}
+
+#[test]
+fn fresh_seeds_keep_every_rule() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let first = (now.as_secs() << 32) | u64::from(now.subsec_nanos());
+    println!("seeds {first} and the 199 after it");
+    all((0..200).map(|seed| first.wrapping_add(seed)));
+}
+
+#[test]
+fn a_seed_is_the_same_world_each_time() {
+    for seed in [3, 8, 37, 11_111] {
+        assert_eq!(fault::options(seed), fault::options(seed));
+        let first = fault::run(seed, None).unwrap();
+        assert_eq!(first, fault::run(seed, None).unwrap());
+        assert_ne!(first.hash, fault::run(seed + 1, None).unwrap().hash);
+    }
+}
+
+/// The worlds that planted bugs are found in.
+#[cfg(feature = "planted")]
+mod planted {
+    use cutthrough_sim::fault::{self, Bug};
+
+    /// Seeds until a bug is found: far less than a minute.
+    fn found(bug: Bug) -> u64 {
+        let first = (0..2000).find_map(|seed| fault::run(seed, Some(bug)).err());
+        let failure = first.expect("a planted bug is found");
+        println!("{bug:?} after {} seeds: {failure}", failure.seed + 1);
+        failure.seed + 1
+    }
+
+    #[test]
+    fn a_payload_with_bytes_missing_is_found() {
+        assert!(found(Bug::Unwritten) <= 500);
+    }
+
+    #[test]
+    fn a_frame_of_an_earlier_life_is_found() {
+        assert!(found(Bug::Stale) <= 2000);
+    }
+
+    #[test]
+    fn a_grant_that_is_not_told_is_found() {
+        assert!(found(Bug::Ungranted) <= 500);
+    }
+}
