@@ -105,6 +105,12 @@ pub enum SimCommand {
 
     /// Ask for one operating point of one platform
     Point(PointArgs),
+
+    /// Run the network side under everything that can go wrong, from seeds
+    #[command(after_help = "Examples:\n  \
+        cutthrough sim fault --seeds 1000\n  \
+        cutthrough sim fault --seed 7                  one seed again, byte for byte")]
+    Fault(FaultArgs),
 }
 
 /// Where the results of experiments go, beside standard output.
@@ -121,6 +127,33 @@ pub struct SimResults {
     /// Write the packet-flow graphs as a timeline for ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+}
+
+/// Options of `sim fault`.
+#[derive(Args, Debug)]
+pub struct FaultArgs {
+    /// How many seeds are run [default: 1000, or 1 with --seed]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub seeds: Option<u64>,
+
+    /// The first seed [default: 0]
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+
+    /// Plant a bug, to see that it is found; in builds with the feature `planted` only.
+    #[arg(long, value_enum, hide = true)]
+    pub plant: Option<Plant>,
+}
+
+/// A bug that can be planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Plant {
+    /// Hand a payload over although bytes are missing
+    Unwritten,
+    /// Take frames of an earlier life
+    Stale,
+    /// Forget grants
+    Ungranted,
 }
 
 /// Options of `sim point`.
@@ -325,10 +358,10 @@ impl Across {
         let named = address.and_then(scheme);
         let default = if self.veth.is_some() { Adapter::Udp } else { Adapter::Shm };
         let adapter = self.adapter.or(named).unwrap_or(default);
-        if adapter != Adapter::Shm {
+        if !matches!(adapter, Adapter::Shm | Adapter::Udp) {
             return Err(Failure::new(
                 format!("the adapter {} is not built yet", adapter.name()),
-                "use --adapter shm; 'cutthrough info' lists what works here",
+                "use --adapter shm or udp; 'cutthrough info' lists what works here",
             ));
         }
         match (address, named) {

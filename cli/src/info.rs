@@ -2,6 +2,7 @@
 
 pub mod shm;
 pub mod system;
+pub mod udp;
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -78,10 +79,11 @@ impl Info {
 fn adapter_info(adapter: Adapter) -> AdapterInfo {
     let checks = match adapter {
         Adapter::Shm => shm::checks(),
-        Adapter::Udp | Adapter::Xdp | Adapter::Packet | Adapter::Fabric => Vec::new(),
+        Adapter::Udp => udp::checks(),
+        Adapter::Xdp | Adapter::Packet | Adapter::Fabric => Vec::new(),
     };
     let why_not = match adapter {
-        Adapter::Shm => failed(&checks),
+        Adapter::Shm | Adapter::Udp => failed(&checks),
         _ => Some("not built yet".to_string()),
     };
     AdapterInfo { name: adapter.name(), usable: why_not.is_none(), why_not, checks }
@@ -180,7 +182,7 @@ mod tests {
         let info = Info::gather();
         let json = serde_json::to_string(&info).expect("serializable");
         assert!(!json.contains('\n') && json.contains(r#""adapters":[{"name":"shm","usable":"#), "{json}");
-        assert!(text(&info).contains("\n  udp      no: not built yet\n"));
+        assert!(text(&info).contains("\n  xdp      no: not built yet\n"));
     }
 
     #[test]

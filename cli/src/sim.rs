@@ -1,9 +1,11 @@
 //! `sim`: the papers' results from the simulator, and answers about any operating point.
 //!
 //! [`list`] says what there is, [`run`](mod@experiments) runs experiments and [`show`] prints their lines, [`files`]
-//! writes reports and timelines, [`point`] asks for one operating point.
+//! writes reports and timelines, [`point`] asks for one operating point. [`fault`] is
+//! apart: it runs the network side of the engine, as it is today, in worlds in which everything goes wrong.
 
 pub mod experiments;
+pub mod fault;
 pub mod files;
 pub mod list;
 pub mod point;
@@ -32,6 +34,7 @@ fn run_with(catalogue: &Catalogue, args: &SimArgs, output: Output) -> Result<(),
         Some(SimCommand::List) => list::run(catalogue, output),
         Some(SimCommand::All(results)) => simulate(catalogue, &catalogue.experiments(), results, output),
         Some(SimCommand::Point(args)) => point::run(catalogue, args, output),
+        Some(SimCommand::Fault(args)) => fault::run(args, output),
         None => simulate(catalogue, &experiments::named(catalogue, &args.ids)?, &args.results, output),
     }
 }

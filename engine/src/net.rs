@@ -13,17 +13,23 @@
 //! | where will the next frames land? | [`guess`] |
 //! | a message, until it can be handed over | [`inbox`], [`spans`] |
 //! | whose payload is asked for | [`grants`] |
+//! | a payload that is read while it comes | [`reading`] |
+//! | the end of a channel | [`ending`] |
+//! | when which channel is looked at | [`timers`] |
 //! | whose memory it is | [`memory`] |
 
 pub mod batch;
 pub mod channel;
+mod ending;
 pub mod grants;
 mod greet;
 mod guess;
 pub mod inbox;
 pub mod memory;
 mod outbox;
+mod reading;
 mod spans;
+mod timers;
 mod words;
 
 use alloc::boxed::Box;
@@ -38,7 +44,7 @@ use self::batch::Batch;
 use self::channel::{Body, Channel, Ending};
 use self::grants::Wanting;
 use self::greet::{Call, Welcomed};
-use self::inbox::{Reading, Story};
+use self::inbox::Reading;
 use self::memory::Memory;
 pub use self::outbox::Cargo;
 pub use self::words::{CallError, CargoOf, Guess, NetEvent, Planted, Refused, Settings, Tally};
@@ -265,13 +271,6 @@ impl<M: Memory> Net<M> {
         self.channel(index).map_or(0, |channel| channel.outbox.front(message))
     }
 
-    /// Gives a channel up at once, without sending what has not gone: its memory is no longer there.
-    pub fn abandon(&mut self, index: usize) {
-        if self.channel(index).is_some() {
-            self.end(index, Ending::Here);
-        }
-    }
-
     /// Takes a message's payload from other memory with the same bytes from now on.
     pub fn replace(&mut self, index: usize, message: u64, load: M::Load) {
         if let Some(channel) = self.channel(index) {
@@ -286,23 +285,6 @@ impl<M: Memory> Net<M> {
             Some(State::Open(channel)) => channel.outbox.load(message),
             _ => None,
         }
-    }
-
-    /// Closes a channel once everything has arrived that was sent. What has come and was not taken is thrown away.
-    pub fn close(&mut self, index: usize) {
-        match self.seats.get_mut(index).map(|seat| &mut seat.state) {
-            Some(State::Open(channel)) => {
-                channel.close();
-                self.touch(index, self.looked);
-            }
-            Some(State::Calling(_)) => self.free_seat(index, false),
-            _ => {}
-        }
-    }
-
-    /// Closes every channel, as [`Net::close`] does.
-    pub fn close_all(&mut self) {
-        (0..self.seats.len()).for_each(|index| self.close(index));
     }
 
     /// Why the last channel of this number has ended.
@@ -435,57 +417,8 @@ impl<M: Memory> Net<M> {
             self.work.push_back(index);
         }
         if sooner {
-            self.timers.push(Reverse((timer, index)));
+            self.set_timer(timer, index);
         }
-    }
-
-    /// A channel is over in good order. The other side hears of it first.
-    fn over(&mut self, index: usize, _now: Instant) {
-        let Some(channel) = self.channel(index) else { return };
-        let Some(ending) = channel.is_over() else { return };
-        if ending == Ending::Peer && channel.has_work(Instant::from_nanos(u64::MAX)) {
-            // Its last frame is acknowledged before the seat is given up.
-            channel.hurry();
-            if !channel.listed {
-                channel.listed = true;
-                self.work.push_back(index);
-            }
-            return;
-        }
-        self.end(index, ending);
-    }
-
-    /// Gives a channel up.
-    fn end(&mut self, index: usize, ending: Ending) {
-        let Some(channel) = self.channel(index) else { return };
-        let told = channel.confirmed && !matches!(channel.end, channel::End::Here { .. });
-        while told && let Some(message) = self.channel(index).and_then(|channel| channel.inbox.take()) {
-            self.happened.push_back(NetEvent::Message(index, message));
-        }
-        self.free_seat(index, told);
-        self.seats[index].ended = Some(ending);
-        if told {
-            self.happened.push_back(NetEvent::Closed(index, ending));
-        }
-    }
-
-    /// Gives a seat up. If the user will be `told`, nobody gets the seat before: what the user still sends there must not
-    /// go to somebody else.
-    fn free_seat(&mut self, index: usize, told: bool) {
-        let Some(seat) = self.seats.get_mut(index) else { return };
-        if matches!(seat.state, State::Open(_)) {
-            self.open -= 1;
-        }
-        seat.state = State::Free;
-        seat.generation = 0;
-        if !told {
-            self.free.push(index);
-        }
-        self.work.retain(|other| *other != index);
-        self.ready.retain(|other| *other != index);
-        self.wants.retain(|other| *other != index);
-        self.through.retain(|other| *other != index);
-        self.welcomed.retain(|known| !known.is_for(index));
     }
 
     /// There is nothing to receive at this moment: what came is acknowledged before long, and payloads are asked for.
@@ -648,41 +581,6 @@ impl<M: Memory> Net<M> {
     #[must_use]
     pub fn has_event(&self) -> bool {
         !self.happened.is_empty() || !self.ready.is_empty()
-    }
-
-    /// Copies what has come of a payload that was handed over as [`inbox::ReadyPayload::Arriving`]: see
-    /// [`Reading`]. With `lend`, more of it is asked for and goes straight to the reader's memory, as long as that is
-    /// passed to [`Net::frame`]. Says how many bytes are valid from the first on, and whether that is all; `None` if
-    /// there is no such payload.
-    pub fn read(
-        &mut self,
-        now: Instant,
-        index: usize,
-        reading: &mut Reading<'_>,
-        valid: usize,
-        lend: bool,
-    ) -> Option<(usize, bool)> {
-        let channel = self.channel(index)?;
-        let read = channel.inbox.read(reading, valid, lend)?;
-        if !self.wants.contains(&index) {
-            self.wants.push(index);
-        }
-        self.grant(now);
-        self.touch(index, now);
-        Some(read)
-    }
-
-    /// A payload has been read, or will not be.
-    pub fn forget(&mut self, now: Instant, index: usize, message: u64) -> Option<Story> {
-        let channel = self.channel(index)?;
-        let story = channel.inbox.forget(message);
-        self.touch(index, now);
-        story
-    }
-
-    /// Asks again for places that could not be given: memory has come back.
-    pub fn memory_came_back(&mut self, now: Instant) {
-        self.grant(now);
     }
 }
 

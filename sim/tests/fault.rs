@@ -50,6 +50,26 @@ fn a_seed_is_the_same_world_each_time() {
     }
 }
 
+/// Each of these worlds once broke a rule.
+#[test]
+fn seeds_that_once_failed_keep_every_rule() {
+    let seeds = [
+        (9848, "two sides that had closed waited for each other to read, and kept others from being granted anything"),
+        (20_486, "a bit of the version was changed on the way, and the caller was refused for it"),
+        (23_827, "a call that was given up was told to be open when its number had another owner"),
+        (31_942, "the version again"),
+        (36_805, "the version again, with keys"),
+        (37_235, "the version again, on a path that repeats"),
+        (37_314, "a channel that only one side knew lived for twice the silence"),
+        (44_870, "the same with clocks that jump"),
+    ];
+    for (seed, story) in seeds {
+        if let Err(failure) = fault::run(seed, None) {
+            panic!("{story}, again: {failure}");
+        }
+    }
+}
+
 /// The worlds that planted bugs are found in.
 #[cfg(feature = "planted")]
 mod planted {

@@ -73,6 +73,10 @@ fn steps(root: &Path) -> Vec<Step> {
         Step::new("clippy", "cargo clippy --locked --workspace --all-targets --all-features -- -D warnings"),
         Step::new("tests", "cargo test --locked --workspace"),
         Step::new("tests with tokio", "cargo test --locked --package cutthrough --features tokio"),
+        Step::new(
+            "planted bugs",
+            "cargo test --locked --package cutthrough-sim --features planted --test fault planted",
+        ),
         Step::new("documents", "cargo doc --locked --workspace --no-deps --all-features")
             .with(&[("RUSTDOCFLAGS", "-D warnings")]),
         Step::new("loom", "cargo test --locked --package cutthrough-segment --test loom --release")
@@ -81,6 +85,7 @@ fn steps(root: &Path) -> Vec<Step> {
     ];
     steps.extend(targets(root).iter().map(|target| fuzz(target)));
     steps.push(Step::new("demo", "cargo run --locked --release -- demo"));
+    steps.push(Step::new("faults", "cargo run --locked --release -- sim fault --seeds 2000"));
     steps.push(Step::new("the papers' results", "cargo run --locked --release -- sim all"));
     steps
 }

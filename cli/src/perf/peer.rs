@@ -7,16 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint};
+use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, UdpCallError};
 
 use super::ask::{self, Answer, Ask, Job, Setup};
 use super::lane::{Lane, LaneError, PATIENCE, config};
-use super::way::{Seal, Way, own_name};
+use super::way::{Seal, Way, own_name, scheme};
+use crate::args::Adapter;
 use crate::cpu::Pair;
 use crate::failure::Failure;
 
 /// How long an other end that was asked to end may take.
 const ENDING: Duration = Duration::from_secs(2);
+
+/// How long an other end on a wire may take to answer before it is asked anew.
+const ANSWER: Duration = Duration::from_millis(500);
 
 /// Time between two looks at a process that starts or ends.
 const NAP: Duration = Duration::from_millis(1);
@@ -43,7 +47,8 @@ impl Peer {
         let mut child = Process::start(&address, core, way)?;
         let lobby = connect(&address, &seal, |error| match error {
             // It has not come so far yet.
-            ConnectError::Address(AddressError::Nobody(_)) => child.running(),
+            ConnectError::Address(AddressError::Nobody(_))
+            | ConnectError::Net(UdpCallError::Silence(_) | UdpCallError::Nobody) => child.running(),
             error => Err(unreachable(&error)),
         })?;
         Ok(Self { lobby, child: Some(child), address, seal })
@@ -69,7 +74,7 @@ impl Peer {
             Answer::Refused(why) => return Err(LaneError::Refused(why).into()),
             _ => return Err(LaneError::Unexpected.into()),
         };
-        let mut endpoint = open(self.seal.apply(config(setup)?))?;
+        let mut endpoint = open(self.seal.apply(config(setup)?)?)?;
         let address = ask::lane_address(&self.address, number);
         let mut channel = None;
         for _ in 0..setup.channels.max(1) {
@@ -143,10 +148,12 @@ fn connect(
     seal: &Seal,
     mut again: impl FnMut(ConnectError) -> Result<(), Failure>,
 ) -> Result<Lane, Failure> {
-    let mut endpoint = open(seal.apply(Config::default()))?;
+    let mut endpoint = open(seal.apply(Config::default())?)?;
     let begun = Instant::now();
+    // Nobody says that nobody is there yet, on a wire: asked again and again, it is heard of when a child has died.
+    let patience = if scheme(address) == Some(Adapter::Udp) { ANSWER } else { PATIENCE };
     let channel = loop {
-        match endpoint.connect(address, PATIENCE) {
+        match endpoint.connect(address, patience) {
             Ok(channel) => break channel,
             Err(error) if begun.elapsed() < PATIENCE => again(error)?,
             Err(error) => return Err(unreachable(&error)),
@@ -162,7 +169,7 @@ fn lobby(endpoint: Endpoint, channel: Channel) -> Result<Lane, Failure> {
 }
 
 fn unreachable(error: &ConnectError) -> Failure {
-    Failure::from_error(error, "start 'cutthrough perf serve --listen shm:NAME' and give its name to --peer")
+    Failure::from_error(error, "start 'cutthrough perf serve --listen ADDRESS' and give that address to --peer")
 }
 
 /// Removes what processes that were killed have left of their names: taking any name does so.

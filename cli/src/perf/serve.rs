@@ -48,7 +48,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
     }
     let seal = Seal::of_server(args)?;
     let ending = Ending::watch().map_err(|error| Failure::new(format!("signals: {error}"), "try again"))?;
-    let mut lobby = Endpoint::open(seal.apply(Config::default())).map_err(refusal)?;
+    let mut lobby = Endpoint::open(seal.apply(Config::default())?).map_err(refusal)?;
     lobby.listen(&args.listen).map_err(refusal)?;
     output.say(&format!("Waiting at {}; measure with 'cutthrough perf lat --peer {0}'", args.listen))?;
     Server::new(lobby, args.listen.clone(), seal, ending).serve(args.once)
@@ -190,7 +190,7 @@ impl Server {
     fn open(&mut self, client: Channel, setup: &Setup) -> Result<(), Failure> {
         self.opened += 1;
         let number = self.opened;
-        let mut endpoint = Endpoint::open(self.seal.apply(config(setup)?)).map_err(refusal)?;
+        let mut endpoint = Endpoint::open(self.seal.apply(config(setup)?)?).map_err(refusal)?;
         endpoint.listen(&ask::lane_address(&self.address, number)).map_err(refusal)?;
         self.say(client, &Answer::Opened(number))?;
         let mut channel = self.let_in(client, &mut endpoint)?;

@@ -5,9 +5,10 @@ use std::fmt;
 use std::io;
 use std::net::UdpSocket;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cutthrough::Config;
+use cutthrough::{Config, Keys};
 
 use super::limits::Wire;
 use crate::args::{Across, Adapter, ServeArgs};
@@ -186,10 +187,20 @@ impl Seal {
         }
     }
 
-    /// The settings of an endpoint that seals so. Shared memory, the only adapter now, has nothing to seal.
-    #[must_use]
-    pub fn apply(&self, config: Config) -> Config {
-        config
+    /// The settings of an endpoint that seals so.
+    ///
+    /// # Errors
+    /// If the key file's text is no key.
+    pub fn apply(&self, config: Config) -> Result<Config, Failure> {
+        match self {
+            Self::None => Ok(config),
+            Self::Plain => Ok(Config { insecure: true, ..config }),
+            Self::Keys(secret) => {
+                let keys = Keys::from_text(&secret.0)
+                    .map_err(|error| Failure::new(format!("key file: {error}"), "write a line psk:HEX, 64 digits"))?;
+                Ok(Config { keys: Some(Arc::new(keys)), ..config })
+            }
+        }
     }
 }
 

@@ -29,6 +29,9 @@ const ACK_NS: (u64, u64) = (5_000, 1_000_000);
 const RANGES: usize = 32;
 /// Probe time-outs in a row after which long frames are suspected of not coming through.
 const LONG_FRAMES_LOST: u32 = 4;
+/// Nanoseconds without any acknowledgement before anything is concluded from time-outs: an application, or a machine,
+/// that does not look for some milliseconds is no network that loses frames.
+const LONG_SILENCE_NS: u64 = 50_000_000;
 /// Nanoseconds before a longer frame is tried again after that.
 const LONGER_AGAIN_NS: u64 = 500_000_000;
 
@@ -101,6 +104,10 @@ pub(super) struct Channel<M: Memory> {
     probe: Option<u16>,
     heard: Instant,
     asked: Instant,
+    /// When something that was sent was last acknowledged.
+    progressed: Instant,
+    /// For how long the frame that is taken in may have lain here.
+    lag: u64,
     /// When the first frame came that waits for its acknowledgement, and bytes of all that do.
     unacked: Option<(Instant, u64)>,
     /// Room for what an acknowledgement covers, so that each does not need memory of its own.
@@ -170,6 +177,8 @@ impl<M: Memory> Channel<M> {
             probe: None,
             heard: now,
             asked: now,
+            progressed: now,
+            lag: 0,
             unacked: None,
             arrived: Vec::new(),
             ack_after: ACK_BYTES.0,
@@ -213,7 +222,7 @@ impl<M: Memory> Channel<M> {
         (now, looked): (Instant, Instant),
         tally: &mut Tally,
     ) -> Result<(), Breach> {
-        // Whatever becomes of an opening that has landed: unless its message gets the place, those behind it lie elsewhere.
+        // Unless the message of an opening that has landed gets the place, the frames behind it lie elsewhere.
         self.guess_failed = matches!(&body, Body::Landed { opening: Some(_), .. });
         if !self.seen.is_new(header.number) {
             tally.duplicates += 1;
@@ -235,6 +244,7 @@ impl<M: Memory> Channel<M> {
             tally.unplaced += 1;
             return Ok(());
         }
+        self.lag = now.saturating_since(looked);
         self.seen.insert(header.number);
         self.seen.forget_below(widen(header.awaited, header.number).min(header.number));
         (self.heard, self.confirmed) = (now, true);
@@ -423,8 +433,9 @@ impl<M: Memory> Channel<M> {
         let held = u64::from(held) << 8;
         let round = now.saturating_since(sent_at);
         self.rtt.sample(now, round, held);
-        self.backoff = 0;
-        let delay = round.saturating_sub(held).max(self.rtt.least());
+        (self.backoff, self.progressed) = (0, now);
+        // Nor is it the way's fault how long the acknowledgement has lain here before it was looked at.
+        let delay = round.saturating_sub(held).saturating_sub(self.lag).max(self.rtt.least());
         self.window.acked(now, bytes, delay, self.rtt.least(), self.sent.in_flight() + bytes);
     }
 
@@ -479,32 +490,6 @@ impl<M: Memory> Channel<M> {
     pub(super) fn grant(&mut self, message: u64, upto: u32) {
         self.inbox.granted(message, upto);
         self.grants.push((message, upto));
-    }
-
-    /// Closes the channel, once everything has arrived that was sent.
-    pub(super) fn close(&mut self) {
-        if self.end == End::None {
-            self.end = End::Here { told: false, acked: false };
-        }
-    }
-
-    /// Whether nothing is to come or to go any more.
-    pub(super) fn is_over(&self) -> Option<Ending> {
-        match self.end {
-            End::Here { acked: true, .. } => Some(Ending::Here),
-            End::Peer { .. } if self.peer_is_through() && (self.let_go || !self.inbox.is_read()) => Some(Ending::Peer),
-            _ => None,
-        }
-    }
-
-    /// Whether it would be over, but for payloads that its user may still read.
-    pub(super) fn waits_for_reader(&self) -> bool {
-        self.peer_is_through() && !self.let_go && self.inbox.is_read()
-    }
-
-    /// Whether the other side has closed the channel, and everything that it has sent is here: it says nothing more.
-    fn peer_is_through(&self) -> bool {
-        matches!(self.end, End::Peer { messages } if self.inbox.is_complete(messages))
     }
 
     /// Longest body from now on.
@@ -565,6 +550,10 @@ fn opens<P: super::memory::Place>(
 ) -> bool {
     if len == 0 {
         return seal.open(header.number, protected, sum, &mut []);
+    }
+    // What the header says has not been proved yet.
+    if offset.checked_add(len).is_none_or(|end| end > place.len()) {
+        return false;
     }
     let body = place.piece(offset, len);
     body.len() == len && seal.open(header.number, protected, sum, body)

@@ -43,6 +43,15 @@ pub(super) struct Call {
     tries: u32,
     /// When the hello is said again.
     again: Instant,
+    /// Whether a cookie was followed at once since the hello was last said because it was time for that.
+    followed: bool,
+}
+
+impl Call {
+    /// Whether it is looked after at this time.
+    pub(super) fn is_due_at(&self, at: Instant) -> bool {
+        self.again == at
+    }
 }
 
 /// A caller that was let in and not heard of since.
@@ -91,7 +100,8 @@ impl<M: Memory> Net<M> {
     pub fn call(&mut self, now: Instant, address: SocketAddr, body: u16) -> Option<usize> {
         let (index, _) = self.seat()?;
         let most = body.clamp(BODY_MIN, self.settings.body.max(BODY_MIN));
-        let call = Call { address, cookie: 0, handshake: None, body: most, most, tries: 0, again: now };
+        let call =
+            Call { address, cookie: 0, handshake: None, body: most, most, tries: 0, again: now, followed: false };
         self.seats[index].state = State::Calling(Box::new(call));
         self.call_again(index, now);
         Some(index)
@@ -117,7 +127,10 @@ impl<M: Memory> Net<M> {
 
     /// Says hello again, if it is time for that: a hello that was repeated for another reason has a later one.
     pub(super) fn call_is_due(&mut self, index: usize, at: Instant, now: Instant) {
-        if matches!(&self.seats[index].state, State::Calling(call) if call.again == at) {
+        if let State::Calling(call) = &mut self.seats[index].state
+            && call.is_due_at(at)
+        {
+            call.followed = false;
             self.call_again(index, now);
         }
     }
@@ -128,12 +141,13 @@ impl<M: Memory> Net<M> {
         let (tries, most) = (call.tries, call.most);
         call.tries += 1;
         call.again = now.after(AGAIN_NS << tries.min(3));
-        self.timers.push(core::cmp::Reverse((call.again, index)));
         // Twice as long as hoped, then shorter.
         let shorter = SHORTER.get(((tries / 2) as usize).wrapping_sub(1)).copied();
         call.body = if tries < 2 { most } else { shorter.unwrap_or(BODY_MIN).min(most) };
         let (address, cookie, body) = (call.address, call.cookie, call.body);
         let said = call.handshake.as_ref().map(|(_, first, greeting)| (first.clone(), *greeting));
+        let again = call.again;
+        self.set_timer(again, index);
         let (first, greeting) = match said {
             Some(said) => said,
             None if cookie == 0 => (Vec::new(), self.own_greeting(index, cookie, self.settings.body)),
@@ -202,8 +216,14 @@ impl<M: Memory> Net<M> {
     /// A frame of another version: a hello is refused by name; tag and generation lie where they do in every version.
     pub(super) fn other_version(&mut self, from: SocketAddr, head: &[u8; HEADER_BYTES], body: Body<'_>) {
         self.tally.stale += 1;
+        // With ours in its place its seal fits: the wire has changed the version, and nobody speaks another.
+        let mut ours = *head;
+        ours[0] = FRAME_VERSION;
+        let (protected, seal) = ours.split_at(SEALED_BYTES);
+        let seal: [u8; SEAL_BYTES] = seal.try_into().unwrap_or_default();
         if head[1] == Kind::Hello as u8
             && let Body::Aside(body) = body
+            && !self.guard.plain().open(0, protected, &seal, body)
             && let Some((tag, rest)) = body.split_first_chunk::<4>()
             && let Some(generation) = rest.first_chunk::<4>()
         {
@@ -256,13 +276,18 @@ impl<M: Memory> Net<M> {
             // Also another one than before: whoever listens may have started anew.
             call.cookie = cookie;
             call.handshake = None;
-            self.call_again(index, now);
+            // Once at a time: what is forged on the way must not make us say more than it does.
+            if !core::mem::replace(&mut call.followed, true) {
+                self.call_again(index, now);
+            }
         }
     }
 
     /// Somebody wants a channel.
     fn hello(&mut self, now: Instant, from: SocketAddr, body: &[u8]) {
-        let Ok((greeting, first)) = Greeting::from_bytes(body) else {
+        // It is as long as the least frame of a channel at least, so that no answer is longer.
+        let long = body.len() >= usize::from(BODY_MIN);
+        let Some((greeting, first)) = Greeting::from_bytes(body).ok().filter(|_| long) else {
             self.tally.stale += 1;
             return;
         };

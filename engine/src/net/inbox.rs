@@ -4,17 +4,17 @@
 //! that wait for a reader, lie aside: never more than this side has allowed to be sent unasked, or has granted.
 
 mod arrival;
+mod asked;
 mod reader;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use cutthrough_wire::frame::{Limits, Opening, WANTS_NO_MORE};
+use cutthrough_wire::frame::{Limits, Opening};
 use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 
 use self::arrival::{Arrival, Target};
-use super::grants::Wanting;
 use super::memory::{Memory, Place, Placing, Want};
 use super::spans::Spans;
 use crate::check::Breach;
@@ -66,6 +66,13 @@ enum Coming<P> {
 }
 
 impl<P> Coming<P> {
+    const fn loaded_mut(&mut self) -> Option<&mut Box<Arrival<P>>> {
+        match self {
+            Self::Loaded(arrival) => Some(arrival),
+            Self::Nothing | Self::Control(..) => None,
+        }
+    }
+
     const fn loaded(&self) -> Option<&Arrival<P>> {
         match self {
             Self::Loaded(arrival) => Some(arrival),
@@ -113,6 +120,10 @@ pub(super) struct Inbox<P> {
     /// Messages that the user has taken, and how many more may be on their way.
     taken: u64,
     slots: u64,
+    /// Messages below this number may come: it has been told, and is never taken back.
+    upto: u64,
+    /// Messages whose payload is thrown away while its sender has not heard of that yet.
+    away: u64,
     /// Unasked bytes whose memory is free again, and how many may be on their way or aside.
     released: u64,
     allowance: u64,
@@ -125,6 +136,8 @@ pub(super) struct Inbox<P> {
     pub(super) payload_bytes: u64,
     /// Numbers of payloads of which nothing more is wanted, to be told.
     unwanted: Vec<u64>,
+    /// Whether nobody takes anything any more.
+    closed: bool,
     /// Whether payloads are handed over with bytes missing.
     #[cfg(feature = "planted")]
     hasty: bool,
@@ -146,6 +159,8 @@ impl<P: Place> Inbox<P> {
             arriving: Vec::new(),
             taken: begin,
             slots,
+            upto: begin + slots,
+            away: 0,
             released: begin,
             allowance,
             used: begin,
@@ -153,6 +168,7 @@ impl<P: Place> Inbox<P> {
             told: limits,
             payload_bytes: 0,
             unwanted: Vec::new(),
+            closed: false,
             #[cfg(feature = "planted")]
             hasty: false,
         }
@@ -165,13 +181,20 @@ impl<P: Place> Inbox<P> {
 
     /// How far the other side may go now.
     pub(super) fn limits(&mut self) -> Limits {
-        self.told = Limits { messages: low(self.taken + self.slots), unasked: low(self.released + self.allowance) };
+        self.upto = self.messages();
+        self.told = Limits { messages: low(self.upto), unasked: low(self.released + self.allowance) };
         self.told
+    }
+
+    /// Up to which number messages may come. What is kept of payloads that were thrown away counts as messages that
+    /// were not taken: who never hears of it cannot make this side keep more and more.
+    fn messages(&self) -> u64 {
+        self.upto.max((self.taken + self.slots).saturating_sub(self.away))
     }
 
     /// Whether the other side should hear of new limits: half of what it knows may be used up.
     pub(super) fn limits_are_old(&self) -> bool {
-        let messages = low(self.taken + self.slots).wrapping_sub(self.told.messages);
+        let messages = low(self.messages()).wrapping_sub(self.told.messages);
         let unasked = low(self.released + self.allowance).wrapping_sub(self.told.unasked);
         u64::from(messages) >= (self.slots / 2).max(1) || u64::from(unasked) >= (self.allowance / 2).max(1)
     }
@@ -209,7 +232,7 @@ impl<P: Place> Inbox<P> {
 
     /// Whether a frame with messages from `first` on, `count` of them, may be believed.
     fn bounds(&self, first: u64, count: u32) -> Result<(), Breach> {
-        if first + u64::from(count) > self.taken + self.slots { Err(Breach::Index) } else { Ok(()) }
+        if first + u64::from(count) > self.upto { Err(Breach::Index) } else { Ok(()) }
     }
 
     fn slot(&mut self, number: u64) -> Option<&mut Coming<P>> {
@@ -303,12 +326,13 @@ impl<P: Place> Inbox<P> {
 
     /// Asks for the place of a message whose opening is there. True if it is the guessed one.
     fn ask<M: Memory<Place = P>>(&mut self, number: u64, channel: usize, memory: &mut M) -> bool {
-        let mut freed = 0;
+        let (mut freed, closed) = (0, self.closed);
         let Some(arrival) = self.arrival(number, Instant::default()) else { return false };
         let Some(opening) = &arrival.opening else { return false };
         let want = Want { bytes: opening.payload, token: opening.token, pages: opening.pages };
         arrival.later = false;
-        let (placed, guessed) = match memory.place(channel, &want) {
+        let placing = if closed { Placing::Refused(Refused::Wrong) } else { memory.place(channel, &want) };
+        let (placed, guessed) = match placing {
             Placing::Here(place) => (Some(place), false),
             Placing::Guessed(place) => (Some(place), true),
             Placing::Reader => (None, false),
@@ -400,8 +424,13 @@ impl<P: Place> Inbox<P> {
         Ok(kept)
     }
 
-    /// Hands over what is ready, in order.
+    /// Hands over what is ready, in order; to nobody, if nobody takes it.
     fn advance(&mut self) {
+        self.hand_over_all();
+        while self.closed && self.take().is_some() {}
+    }
+
+    fn hand_over_all(&mut self) {
         while let Some(front) = self.window.front_mut() {
             match front {
                 Coming::Nothing => return,
@@ -450,6 +479,7 @@ impl<P: Place> Inbox<P> {
                 if arrival.have.front() < story.bytes {
                     // Its frames may still come, and are thrown away.
                     self.arriving.push(arrival);
+                    self.away += 1;
                 }
                 ReadyPayload::Refused(refused, story)
             }
@@ -488,38 +518,6 @@ impl<P: Place> Inbox<P> {
         self.arriving.iter().map(|arrival| &**arrival)
     }
 
-    /// Each payload of which more is wanted than was granted.
-    pub(super) fn wanting(&self) -> impl Iterator<Item = Wanting> + '_ {
-        // Bytes that lie aside or were granted to come there.
-        let promised: u64 =
-            self.window.iter().filter_map(Coming::loaded).chain(self.handed_over()).map(Arrival::promised).sum();
-        let aside_room = u32::try_from(self.allowance.saturating_sub(promised)).unwrap_or(u32::MAX);
-        let coming = self.window.iter().filter_map(Coming::loaded);
-        self.handed_over().chain(coming).filter_map(move |arrival| {
-            let opening = arrival.opening.as_ref()?;
-            let most = match &arrival.target {
-                Target::Place(_) | Target::Reader => opening.payload,
-                Target::Aside(_) if !arrival.later => opening.payload.min(arrival.granted.saturating_add(aside_room)),
-                Target::Aside(_) | Target::Away => arrival.granted,
-            };
-            let more = arrival.granted < opening.payload && !arrival.wants_no_more;
-            more.then_some(Wanting {
-                message: arrival.number,
-                have: arrival.have.front(),
-                granted: arrival.granted,
-                most,
-                payload: opening.payload,
-            })
-        })
-    }
-
-    /// Remembers a grant.
-    pub(super) fn granted(&mut self, number: u64, upto: u32) {
-        if let Some(arrival) = self.known(number) {
-            arrival.granted = arrival.granted.max(upto);
-        }
-    }
-
     fn known(&mut self, number: u64) -> Option<&mut Arrival<P>> {
         if number < self.next {
             return self.arriving.iter_mut().find(|arrival| arrival.number == number).map(|boxed| &mut **boxed);
@@ -529,36 +527,6 @@ impl<P: Place> Inbox<P> {
             Some(Coming::Loaded(arrival)) => Some(arrival),
             _ => None,
         }
-    }
-
-    /// Grants that are not used up, and payloads of which nothing more is wanted.
-    pub(super) fn outstanding(&self) -> Vec<(u64, u32)> {
-        let coming = self.window.iter().filter_map(Coming::loaded);
-        let told = |arrival: &Arrival<P>| {
-            let opening = arrival.opening.as_ref()?;
-            if arrival.wants_no_more {
-                return Some((arrival.number, WANTS_NO_MORE));
-            }
-            let open = arrival.granted > opening.unasked && arrival.have.front() < arrival.granted;
-            open.then_some((arrival.number, arrival.granted))
-        };
-        coming.chain(self.handed_over()).filter_map(told).collect()
-    }
-
-    /// Numbers of payloads of which nothing more is wanted.
-    pub(super) fn take_unwanted(&mut self) -> Vec<u64> {
-        core::mem::take(&mut self.unwanted)
-    }
-
-    /// The sender is told in frame `note` that nothing more is wanted of a payload.
-    pub(super) fn tells(&mut self, message: u64, note: u64) {
-        if let Some(arrival) = self.known(message) {
-            arrival.told = Some(note);
-        }
-    }
-
-    pub(super) fn tells_unwanted(&self) -> bool {
-        !self.unwanted.is_empty()
     }
 
     /// The place of a message that is on its way, from the first gap on: memory, and where it begins and ends.

@@ -1,5 +1,8 @@
 //! Two endpoints over a network that loses, repeats, reorders and delays: everything arrives once, in order, whole.
 
+mod flood;
+mod mended;
+mod rules;
 mod wire;
 
 use cutthrough_engine::net::inbox::{Reading, ReadyPayload};

@@ -50,7 +50,7 @@ impl Memory for Pages {
 #[derive(Debug)]
 struct Sum;
 
-fn sum(number: u64, parts: [&[u8]; 2]) -> [u8; 16] {
+pub(crate) fn sum(number: u64, parts: [&[u8]; 2]) -> [u8; 16] {
     let mut hash = 0xcbf2_9ce4_8422_2325 ^ number;
     for byte in parts.into_iter().flatten() {
         hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
@@ -136,13 +136,20 @@ pub(crate) struct World {
     frames: u64,
     random: u64,
     faults: Faults,
+    /// Generation that the last frame for node 1 names.
+    pub(crate) generation: u32,
 }
 
 impl World {
     pub(crate) fn new(seed: u64, faults: Faults) -> Self {
+        Self::with_slots(seed, faults, 64)
+    }
+
+    /// A world whose channels take so many messages at a time.
+    pub(crate) fn with_slots(seed: u64, faults: Faults, slots: u64) -> Self {
         let node = |number: u64| {
             let settings = Settings {
-                slots: 64,
+                slots,
                 unasked: 64 << 10,
                 granted: 256 << 10,
                 silence_ns: 20_000_000_000,
@@ -157,8 +164,9 @@ impl World {
             let address = SocketAddr::from(([10, 0, 0, u8::try_from(number).unwrap()], 7));
             Node { net: Net::new(settings, Pages::default(), guard), address }
         };
-        let mut world =
-            Self { nodes: vec![node(1), node(2)], now: 1, wire: BTreeMap::new(), frames: 0, random: seed, faults };
+        let nodes = vec![node(1), node(2)];
+        let wire = BTreeMap::new();
+        let mut world = Self { nodes, now: 1, wire, frames: 0, random: seed, faults, generation: 0 };
         world.nodes[1].net.listen(true);
         world
     }
@@ -178,6 +186,9 @@ impl World {
 
     fn put(&mut self, from: usize, to: SocketAddr, frame: &[u8]) {
         let Some(target) = self.nodes.iter().position(|node| node.address == to) else { return };
+        if target == 1 {
+            self.generation = u32::from_le_bytes(*frame[8..].first_chunk().unwrap());
+        }
         let copies = if self.chance(self.faults.loss) { 0 } else { 1 + u32::from(self.chance(self.faults.duplicates)) };
         for _ in 0..copies {
             let mut frame = frame.to_vec();
@@ -277,6 +288,47 @@ impl World {
             self.step(Some((node, channel, reading)));
         }
         panic!("never read: {:?}", self.nodes.iter().map(|node| &node.net).collect::<Vec<_>>());
+    }
+
+    /// Lets time pass without a look.
+    pub(crate) const fn pass(&mut self, nanos: u64) {
+        self.now += nanos;
+    }
+
+    pub(crate) const fn now(&self) -> Instant {
+        Instant::from_nanos(self.now)
+    }
+
+    pub(crate) fn address(&self, node: usize) -> SocketAddr {
+        self.nodes[node].address
+    }
+
+    /// Until a node has no channel left.
+    pub(crate) fn settle_side(&mut self, node: usize) {
+        for _ in 0..100_000 {
+            if self.nodes[node].net.channels() == 0 {
+                return;
+            }
+            self.step(None);
+        }
+        panic!("never ends");
+    }
+
+    /// Until no channel is left.
+    pub(crate) fn empties(&mut self) {
+        for _ in 0..100_000 {
+            if self.nodes.iter().all(|node| node.net.channels() == 0) {
+                return;
+            }
+            self.step(None);
+        }
+        panic!("channels are left: {:?}", self.nodes.iter().map(|node| &node.net).collect::<Vec<_>>());
+    }
+
+    /// Changes the version of every frame that is on its way.
+    pub(crate) fn change_versions(&mut self) {
+        self.step(None);
+        self.wire.values_mut().for_each(|frame| frame.2[0] ^= 2);
     }
 
     /// Until everything is acknowledged.

@@ -71,6 +71,8 @@ pub(super) struct Core {
     sent_at: Instant,
     burst: u32,
     looks: u32,
+    /// The time as it was last looked at.
+    now: Instant,
     pub(super) spare: Spare,
     /// How calls have ended, until somebody asks.
     pub(super) answers: Vec<(usize, Result<(), CallError>)>,
@@ -166,6 +168,7 @@ impl Udp {
             sent_at: Instant::default(),
             burst: 0,
             looks: 0,
+            now: clock::now(),
             spare: Spare::default(),
             answers: Vec::new(),
             events: std::collections::VecDeque::new(),
@@ -215,7 +218,8 @@ impl Udp {
         self.here();
         let mut core = self.shared.lock();
         if !core.net.has_event() && core.events.is_empty() {
-            core.net.let_go(clock::now());
+            let now = core.now;
+            core.net.let_go(now);
             core.turn(None);
         }
         for _ in 0..most {
@@ -279,6 +283,7 @@ impl Core {
             any = true;
         }
         let now = clock::now();
+        self.now = now;
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_TIDY) {
             self.tidy();
@@ -306,7 +311,7 @@ impl Core {
     /// As [`Core::next_event`], without those that were taken out before.
     pub(super) fn next_fresh(&mut self) -> Option<Happened> {
         loop {
-            let event = self.net.next_event(clock::now())?;
+            let event = self.net.next_event(self.now)?;
             return Some(match event {
                 NetEvent::Opened(channel) => {
                     self.furnish(channel);

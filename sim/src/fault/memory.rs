@@ -1,5 +1,6 @@
 //! The memory of a simulated endpoint: pages that payloads land in, posted or named by tokens, and payloads to be sent.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -51,7 +52,7 @@ pub(super) struct Pages {
     pub(super) id: u64,
     pub(super) bytes: Vec<u8>,
     /// Whether it was shown as a guess: then anything may have landed there.
-    pub(super) shown: bool,
+    pub(super) shown: Cell<bool>,
     page: usize,
 }
 
@@ -92,7 +93,7 @@ impl Host {
     fn pages(&mut self, bytes: usize) -> Pages {
         self.places += 1;
         let whole = bytes.max(1).next_multiple_of(self.page.min(4096));
-        Pages { id: self.places, bytes: vec![EMPTY; whole], shown: false, page: self.page }
+        Pages { id: self.places, bytes: vec![EMPTY; whole], shown: Cell::new(false), page: self.page }
     }
 
     /// Posts pages, if none are.
@@ -129,9 +130,7 @@ impl Memory for Host {
                 return Placing::Refused(cutthrough_engine::token::Refused::Wrong);
             };
             return match tokens.look(token) {
-                Ok(pages) if pages.bytes.len() < bytes => {
-                    Placing::Refused(cutthrough_engine::token::Refused::TooLong)
-                }
+                Ok(pages) if pages.bytes.len() < bytes => Placing::Refused(cutthrough_engine::token::Refused::TooLong),
                 Ok(_) => tokens.redeem(token).map_or_else(Placing::Refused, Placing::Here),
                 Err(refused) => Placing::Refused(refused),
             };
@@ -149,9 +148,6 @@ impl Memory for Host {
     }
 
     fn guess(&mut self, _channel: usize) -> Option<&mut Pages> {
-        self.posted.as_mut().map(|posted| {
-            posted.shown = true;
-            posted
-        })
+        self.posted.as_mut().inspect(|posted| posted.shown.set(true))
     }
 }

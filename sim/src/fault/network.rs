@@ -39,13 +39,7 @@ pub(super) struct Network {
 
 impl Network {
     pub(super) fn new(nodes: usize) -> Self {
-        Self {
-            nodes,
-            paths: vec![Path::default(); nodes * nodes],
-            flying: BTreeMap::new(),
-            number: 0,
-            old: Vec::new(),
-        }
+        Self { nodes, paths: vec![Path::default(); nodes * nodes], flying: BTreeMap::new(), number: 0, old: Vec::new() }
     }
 
     pub(super) fn clog(&mut self, from: usize, to: usize, until: u64) {
@@ -65,7 +59,7 @@ impl Network {
     pub(super) fn send(
         &mut self,
         now: u64,
-        frame: Frame,
+        frame: &Frame,
         options: &Options,
         random: &mut Random,
         summary: &mut Summary,
@@ -137,6 +131,9 @@ impl Network {
 
     /// The next frame that has arrived.
     pub(super) fn take(&mut self, now: u64) -> Option<Frame> {
-        self.flying.first_entry().filter(|entry| entry.key().0 <= now).map(std::collections::btree_map::OccupiedEntry::remove)
+        self.flying
+            .first_entry()
+            .filter(|entry| entry.key().0 <= now)
+            .map(std::collections::btree_map::OccupiedEntry::remove)
     }
 }

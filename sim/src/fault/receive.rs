@@ -1,8 +1,8 @@
 //! What a receive call brings: frames that came together, scattered over headers aside and a guessed place.
 //!
 //! As the adapter over sockets does it: the guess is asked for before the call, so the bytes land by their position
-//! alone. Then headers are looked at, what did not land as guessed is gathered aside, and frames are brought in in their
-//! order.
+//! alone. Then headers are looked at, what did not land as guessed is gathered aside, and frames are brought in, in
+//! their order.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

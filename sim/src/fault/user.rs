@@ -280,10 +280,12 @@ impl User {
         }
         around.summary.endings += 1;
         match ending {
-            Ending::Peer if unread > 0 => return Err(format!("{unread} payloads were taken away before they were read")),
+            Ending::Peer if unread > 0 => {
+                return Err(format!("{unread} payloads were taken away before they were read"));
+            }
             Ending::Breach(breach) => return Err(format!("{:?} broke a rule: {breach:?}", talk.peer)),
             Ending::Here => return Err("an end that this side has asked for is told".into()),
-            Ending::Silent if around.calm.is_some_and(|calm| calm > around.options.silence_ns * 3 / 2 + 1_000_000_000) => {
+            Ending::Silent if around.calm.is_some_and(|calm| calm > around.options.silence_ns * 2 + 1_000_000_000) => {
                 if around.lives[talk.peer.0] == talk.peer.1 {
                     return Err(format!("{:?} is taken for dead by {:?}", talk.peer, self.me));
                 }
@@ -335,8 +337,7 @@ impl User {
                     return Err(format!("line {line}: message {number} has {len} bytes, not {wanted:?}"));
                 }
                 let most = if around.random.chance(100) { around.random.index(len) } else { len };
-                let read =
-                    Read { index, message, line, number, into: vec![0; len], valid: 0, lent: false, most };
+                let read = Read { index, message, line, number, into: vec![0; len], valid: 0, lent: false, most };
                 self.reads.push_back(read);
                 Ok(())
             }

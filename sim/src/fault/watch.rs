@@ -188,7 +188,7 @@ impl Watch {
             grant.landed = true;
         }
         self.payload(line, number, &place.bytes[..bytes])?;
-        if !place.shown && place.bytes[bytes..].iter().any(|byte| *byte != EMPTY) {
+        if !place.shown.get() && place.bytes[bytes..].iter().any(|byte| *byte != EMPTY) {
             return Err(format!("line {line}: message {number} wrote behind its payload"));
         }
         Ok(())

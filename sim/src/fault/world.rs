@@ -112,7 +112,8 @@ impl World {
 
     /// Runs to the end.
     pub(super) fn run(&mut self) -> Result<(), String> {
-        let mut troubles: Vec<u64> = (0..self.options.faults).map(|_| self.random.below(self.options.calm_ns)).collect();
+        let mut troubles: Vec<u64> =
+            (0..self.options.faults).map(|_| self.random.below(self.options.calm_ns)).collect();
         troubles.sort_unstable();
         for at in troubles {
             self.until(at, false)?;
@@ -128,7 +129,8 @@ impl World {
         }
         self.until(self.options.calm_ns, false)?;
         self.heal();
-        let patience = self.options.silence_ns * 3 + 10_000_000_000;
+        // Small grants over a long way take their time.
+        let patience = self.options.silence_ns * 3 + 120_000_000_000;
         self.until(self.now + patience, true)?;
         self.settled().map_err(|what| format!("nothing goes wrong any more, and still {what}"))?;
         // Everybody can call anybody.
@@ -186,8 +188,7 @@ impl World {
         let mut net = Net::new(settings, host, Box::new(guard));
         net.begin_at(options.begin);
         net.listen(true);
-        #[cfg(feature = "planted")]
-        net.plant(self.bug);
+        plant(&mut net, self.bug);
         let mut user = User::new((index, life));
         let calls = self.random.between(u64::from(index > 0), 2);
         let now = self.now + self.nodes[index].ahead;
@@ -297,13 +298,13 @@ impl World {
         }
         while let Some((to, bytes)) = net.greeting() {
             let frame = Frame { from: index, to: super::node_of(to), bytes };
-            self.network.send(self.now, frame, &self.options, &mut self.random, &mut self.summary);
+            self.network.send(self.now, &frame, &self.options, &mut self.random, &mut self.summary);
         }
         let most = self.random.pick(&[1, 9_000, MOST, MOST]);
         while let Some((channel, to)) = net.batch(now, &mut self.batch, most) {
             for bytes in receive::frames(net, channel, &self.batch) {
                 let frame = Frame { from: index, to: super::node_of(to), bytes };
-                self.network.send(self.now, frame, &self.options, &mut self.random, &mut self.summary);
+                self.network.send(self.now, &frame, &self.options, &mut self.random, &mut self.summary);
             }
         }
         if let Some((channel, aside, most)) = net.aside().find(|(_, aside, most)| aside > most) {
@@ -313,7 +314,8 @@ impl World {
         let more = !node.queue.is_empty() || net.has_event() && !slow;
         let soon = if more { Some(self.now + 1_000) } else { None };
         let busy = user.is_busy() || slow;
-        let later = busy.then(|| self.now + (20_000 << node.idle) + self.random.below(self.options.way_ns * 2 + 50_000));
+        let later =
+            busy.then(|| self.now + (20_000 << node.idle) + self.random.below(self.options.way_ns * 2 + 50_000));
         if let Some(at) = [timer, soon, later].into_iter().flatten().min() {
             self.wake(index, at);
         }
@@ -471,6 +473,14 @@ impl World {
         living.map(|living| format!("\n{:?}", living.net)).collect()
     }
 }
+
+#[cfg(feature = "planted")]
+fn plant(net: &mut Net<Host>, bug: Option<Bug>) {
+    net.plant(bug);
+}
+
+#[cfg(not(feature = "planted"))]
+const fn plant(_: &mut Net<Host>, _: Option<Bug>) {}
 
 /// Makes a hello look right: something in it is changed, and its check sum is good.
 fn forge_hello(bytes: &mut [u8], sealed: bool, random: &mut Random) {

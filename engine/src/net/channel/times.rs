@@ -1,8 +1,8 @@
-//! A channel's times: what is repeated, asked for, and given up when nothing comes.
+//! A channel's times: what is repeated, asked for, and given up when nothing comes; and its end.
 
 use super::super::memory::Memory;
 use super::super::{Settings, Tally};
-use super::{Channel, End, Ending, LONG_FRAMES_LOST, LONGER_AGAIN_NS, requeue};
+use super::{Channel, End, Ending, LONG_FRAMES_LOST, LONG_SILENCE_NS, LONGER_AGAIN_NS, requeue};
 use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {
@@ -46,11 +46,12 @@ impl<M: Memory> Channel<M> {
         if timed_out {
             tally.timeouts += 1;
             self.backoff += 1;
-            if self.backoff == LONG_FRAMES_LOST && self.body > cutthrough_wire::frame::BODY_MIN {
+            let long = now.saturating_since(self.progressed) >= LONG_SILENCE_NS && self.backoff >= LONG_FRAMES_LOST;
+            if long && self.body > cutthrough_wire::frame::BODY_MIN {
                 self.body = cutthrough_wire::frame::BODY_MIN;
                 self.longer_at = Some(now.after(LONGER_AGAIN_NS));
             }
-            if self.backoff >= LONG_FRAMES_LOST {
+            if long {
                 self.window.silent();
             }
         }
@@ -67,5 +68,31 @@ impl<M: Memory> Channel<M> {
             self.probe = Some(0);
         }
         None
+    }
+
+    /// Closes the channel, once everything has arrived that was sent.
+    pub(in crate::net) fn close(&mut self) {
+        if self.end == End::None {
+            self.end = End::Here { told: false, acked: false };
+        }
+    }
+
+    /// Whether nothing is to come or to go any more.
+    pub(in crate::net) fn is_over(&self) -> Option<Ending> {
+        match self.end {
+            End::Here { acked: true, .. } => Some(Ending::Here),
+            End::Peer { .. } if self.peer_is_through() && (self.let_go || !self.inbox.is_read()) => Some(Ending::Peer),
+            _ => None,
+        }
+    }
+
+    /// Whether it would be over, but for payloads that its user may still read.
+    pub(in crate::net) fn waits_for_reader(&self) -> bool {
+        self.peer_is_through() && !self.let_go && self.inbox.is_read()
+    }
+
+    /// Whether the other side has closed the channel, and everything that it has sent is here: it says nothing more.
+    fn peer_is_through(&self) -> bool {
+        matches!(self.end, End::Peer { messages } if self.inbox.is_complete(messages))
     }
 }

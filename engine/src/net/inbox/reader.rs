@@ -1,8 +1,10 @@
 //! Payloads that were handed over before they were there: what their reader does with them.
 
+use alloc::vec::Vec;
+
 use super::super::memory::Place;
 use super::arrival::Target;
-use super::{Inbox, Reading, Story};
+use super::{Coming, Inbox, Reading, Story};
 
 impl<P: Place> Inbox<P> {
     /// Copies what is new of a payload that is handed over into the reader's memory, which holds `valid` bytes of it by
@@ -65,11 +67,40 @@ impl<P: Place> Inbox<P> {
         if arrival.have.front() >= story.bytes {
             self.arriving.remove(position);
         }
+        self.count_away();
         Some(story)
+    }
+
+    /// Nobody takes anything any more: throws away what has come, and lets the sender know of payloads that were asked
+    /// for or wait to be. It could never end the channel else, and would hold a place among those that are admitted.
+    pub(in crate::net) fn throw_away(&mut self) {
+        self.closed = true;
+        let unread: Vec<u64> = self.handed_over().map(|arrival| arrival.number).collect();
+        for number in unread {
+            self.forget(number);
+        }
+        let coming = self.window.iter_mut().filter_map(Coming::loaded_mut);
+        for arrival in coming.filter(|arrival| !matches!(arrival.target, Target::Away)) {
+            let Some(opening) = &arrival.opening else { continue };
+            if let Target::Aside(aside) = &arrival.target {
+                self.aside -= aside.len() as u64;
+            }
+            (arrival.target, arrival.later) = (Target::Away, false);
+            if arrival.have.front() < opening.payload && !arrival.wants_no_more {
+                arrival.wants_no_more = true;
+                self.unwanted.push(arrival.number);
+            }
+        }
+        self.advance();
     }
 
     /// The sender has heard what was told in frame `note`: forgets payloads that were thrown away and told there.
     pub(in crate::net) fn bury(&mut self, note: u64) {
         self.arriving.retain(|arrival| !matches!(arrival.target, Target::Away) || arrival.told != Some(note));
+        self.count_away();
+    }
+
+    fn count_away(&mut self) {
+        self.away = self.handed_over().filter(|arrival| matches!(arrival.target, Target::Away)).count() as u64;
     }
 }

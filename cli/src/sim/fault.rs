@@ -1,0 +1,134 @@
+//! `sim fault`: the whole stack under faults, from seeds.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use cutthrough_sim::fault::{self, Bug, Summary};
+use cutthrough_sim::report::number::count;
+use serde::Serialize;
+
+use crate::args::{FaultArgs, Plant};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Threads that run seeds.
+const THREADS: usize = 2;
+
+/// A seed in whose world a rule was broken.
+#[derive(Debug, Serialize)]
+struct FailedLine {
+    failed_seed: u64,
+    at_ns: u64,
+    what: String,
+    options: String,
+}
+
+/// All seeds together.
+#[derive(Debug, Serialize)]
+struct SummaryLine<'a> {
+    failed: u64,
+    first_seed: u64,
+    #[serde(flatten)]
+    summary: &'a Summary,
+}
+
+/// Runs the worlds of the seeds, and prints each that fails, and what has happened in all of them.
+///
+/// # Errors
+/// If a rule was broken in one of them, a bug cannot be planted in this build, or the output cannot be written.
+pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
+    if args.plant.is_some() && !fault::PLANTS {
+        let remedy = "build it with 'cargo build --package cutthrough-cli --features planted'";
+        return Err(Failure::new("this build cannot plant bugs", remedy));
+    }
+    let bug = args.plant.map(|plant| match plant {
+        Plant::Unwritten => Bug::Unwritten,
+        Plant::Stale => Bug::Stale,
+        Plant::Ungranted => Bug::Ungranted,
+    });
+    let (first, seeds) = match args.seed {
+        Some(seed) => (seed, args.seeds.unwrap_or(1)),
+        None => (0, args.seeds.unwrap_or(1000)),
+    };
+    if seeds == 1 {
+        output.say(&format!("seed {first}: {}", fault::options(first)))?;
+    }
+    let next = AtomicU64::new(0);
+    let results = Mutex::new((Summary::default(), 0_u64, Ok(())));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                loop {
+                    let done = next.fetch_add(1, Ordering::Relaxed);
+                    if done >= seeds {
+                        return;
+                    }
+                    let ran = fault::run(first.wrapping_add(done), bug);
+                    let Ok(mut results) = results.lock() else { return };
+                    match ran {
+                        Ok(summary) => results.0.add(&summary),
+                        Err(failure) => {
+                            results.1 += 1;
+                            let shown = show(&failure, output);
+                            results.2 = std::mem::replace(&mut results.2, Ok(())).and(shown);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (summary, failed, shown) = results.into_inner().map_err(|_| Failure::check("a thread has panicked"))?;
+    shown?;
+    output.line(&SummaryLine { failed, first_seed: first, summary: &summary })?;
+    output.say(&text(&summary, failed))?;
+    if failed > 0 { Err(Failure::check(format!("{failed} of {seeds} seeds failed"))) } else { Ok(()) }
+}
+
+fn show(failure: &fault::Failure, output: Output) -> Result<(), Failure> {
+    output.line(&FailedLine {
+        failed_seed: failure.seed,
+        at_ns: failure.at_ns,
+        what: failure.what.clone(),
+        options: failure.options.clone(),
+    })?;
+    output.say(&failure.to_string())
+}
+
+fn text(summary: &Summary, failed: u64) -> String {
+    let injected = &summary.injected;
+    let kinds = [
+        ("frames lost", injected.lost),
+        ("repeated", injected.repeated),
+        ("reordered", injected.reordered),
+        ("corrupted", injected.corrupted),
+        ("truncated", injected.truncated),
+        ("without room", injected.overflowed),
+        ("on a path that was cut", injected.cut_off),
+        ("replayed", injected.replayed),
+        ("forged", injected.forged),
+        ("crashes", injected.crashes),
+        ("pauses", injected.pauses),
+        ("clock jumps", injected.jumps),
+        ("clogs", injected.clogs),
+        ("cuts", injected.cuts),
+        ("slow users", injected.slow),
+        ("channels closed", injected.closed),
+    ];
+    let kinds: Vec<String> = kinds.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
+    #[allow(clippy::cast_precision_loss, reason = "for people")]
+    let seconds = summary.virtual_ns as f64 / 1e9;
+    format!(
+        "{} seeds kept every rule, {failed} failed\n\
+         {} frames, {} messages, {} payload bytes, {} lives, {} channel ends, {seconds:.1} s of virtual time\n\
+         {}\nhash {:016x}",
+        count(summary.seeds),
+        count(summary.frames),
+        count(summary.messages),
+        count(summary.payload_bytes),
+        count(summary.lives),
+        count(summary.channels),
+        kinds.join(", "),
+        summary.hash,
+    )
+}

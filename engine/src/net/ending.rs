@@ -1,0 +1,87 @@
+//! How channels end: in good order, given up, or because the other side is gone.
+
+use super::channel::{self, Ending};
+use super::memory::Memory;
+use super::{Net, NetEvent, State};
+use crate::time::Instant;
+
+impl<M: Memory> Net<M> {
+    /// Closes a channel once everything has arrived that was sent. What has come and was not taken is thrown away.
+    pub fn close(&mut self, index: usize) {
+        match self.seats.get_mut(index).map(|seat| &mut seat.state) {
+            Some(State::Open(channel)) => {
+                channel.close();
+                channel.inbox.throw_away();
+                // Whoever gets the number next must not be taken for this one.
+                self.happened.retain(|event| match event {
+                    NetEvent::Opened(of) | NetEvent::Connected(of) | NetEvent::Message(of, _) => *of != index,
+                    NetEvent::Completed(..) | NetEvent::Closed(..) | NetEvent::Failed(..) => true,
+                });
+                self.touch(index, self.looked);
+            }
+            Some(State::Calling(_)) => self.free_seat(index, false),
+            _ => {}
+        }
+    }
+
+    /// Closes every channel, as [`Net::close`] does.
+    pub fn close_all(&mut self) {
+        (0..self.seats.len()).for_each(|index| self.close(index));
+    }
+
+    /// Gives a channel up at once, without sending what has not gone: its memory is no longer there.
+    pub fn abandon(&mut self, index: usize) {
+        if self.channel(index).is_some() {
+            self.end(index, Ending::Here);
+        }
+    }
+
+    /// A channel is over in good order. The other side hears of it first.
+    pub(super) fn over(&mut self, index: usize, _now: Instant) {
+        let Some(channel) = self.channel(index) else { return };
+        let Some(ending) = channel.is_over() else { return };
+        if ending == Ending::Peer && channel.has_work(Instant::from_nanos(u64::MAX)) {
+            // Its last frame is acknowledged before the seat is given up.
+            channel.hurry();
+            if !channel.listed {
+                channel.listed = true;
+                self.work.push_back(index);
+            }
+            return;
+        }
+        self.end(index, ending);
+    }
+
+    /// Gives a channel up.
+    pub(super) fn end(&mut self, index: usize, ending: Ending) {
+        let Some(channel) = self.channel(index) else { return };
+        let told = channel.confirmed && !matches!(channel.end, channel::End::Here { .. });
+        while told && let Some(message) = self.channel(index).and_then(|channel| channel.inbox.take()) {
+            self.happened.push_back(NetEvent::Message(index, message));
+        }
+        self.free_seat(index, told);
+        self.seats[index].ended = Some(ending);
+        if told {
+            self.happened.push_back(NetEvent::Closed(index, ending));
+        }
+    }
+
+    /// Gives a seat up. If the user will be `told`, nobody gets the seat before: what the user still sends there must
+    /// not go to somebody else.
+    pub(super) fn free_seat(&mut self, index: usize, told: bool) {
+        let Some(seat) = self.seats.get_mut(index) else { return };
+        if matches!(seat.state, State::Open(_)) {
+            self.open -= 1;
+        }
+        seat.state = State::Free;
+        seat.generation = 0;
+        if !told {
+            self.free.push(index);
+        }
+        self.work.retain(|other| *other != index);
+        self.ready.retain(|other| *other != index);
+        self.wants.retain(|other| *other != index);
+        self.through.retain(|other| *other != index);
+        self.welcomed.retain(|known| !known.is_for(index));
+    }
+}

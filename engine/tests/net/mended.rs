@@ -1,0 +1,92 @@
+//! What the simulator of faults has found: each as the smallest world that shows it.
+
+use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
+use cutthrough_engine::net::{Cargo, NetEvent};
+use cutthrough_engine::time::Instant;
+
+use super::wire::{Faults, World, pattern};
+
+fn to_be_read(seed: u64, len: usize) -> Cargo<Vec<u8>> {
+    Cargo { load: pattern(seed, len), token: None, pages: false, cookie: None }
+}
+
+#[test]
+fn a_channel_that_takes_one_message_at_a_time_comes_to_rest() {
+    let mut world = World::with_slots(11, Faults::NONE, 1);
+    let (a, _) = world.join();
+    for _ in 0..5 {
+        world.nodes[0].net.send(a, b"one", None).unwrap();
+        world.message(1);
+        world.settle();
+    }
+}
+
+#[test]
+fn a_payload_can_be_read_after_its_sender_has_closed() {
+    let mut world = World::new(12, Faults::NONE);
+    let (a, b) = world.join();
+    world.nodes[0].net.send(a, b"last words", Some(to_be_read(5, 3000))).unwrap();
+    let (_, message) = world.message(1);
+    let ReadyPayload::Arriving(number, _) = message.payload else { panic!("{:?}", message.payload) };
+    world.nodes[0].net.close(a);
+    world.settle_side(0);
+    let mut into = vec![0; 3000];
+    world.read(1, b, &mut Reading { message: number, into: &mut into });
+    assert_eq!(into, pattern(5, 3000));
+    assert!(matches!(world.event(1), NetEvent::Closed(..)));
+}
+
+#[test]
+fn two_sides_that_close_do_not_wait_for_each_other_to_read() {
+    let mut world = World::new(13, Faults::NONE);
+    let (a, b) = world.join();
+    for _ in 0..4 {
+        world.nodes[0].net.send(a, b"unread", Some(to_be_read(6, 500_000))).unwrap();
+        world.nodes[1].net.send(b, b"unread", Some(to_be_read(7, 500_000))).unwrap();
+    }
+    world.message(0);
+    world.message(1);
+    world.nodes[0].net.close(a);
+    world.nodes[1].net.close(b);
+    world.empties();
+}
+
+#[test]
+fn a_payload_that_was_read_gives_its_unasked_bytes_back() {
+    let mut world = World::new(14, Faults::NONE);
+    let (a, b) = world.join();
+    // Ten times what may be sent unasked: the last ones are sent at once as the first ones were.
+    for seed in 0..40 {
+        world.nodes[0].net.send(a, b"to be read", Some(to_be_read(seed, 16 << 10))).unwrap();
+        let (_, message) = world.message(1);
+        let ReadyPayload::Arriving(number, _) = message.payload else { panic!("{:?}", message.payload) };
+        let mut into = vec![0; 16 << 10];
+        world.read(1, b, &mut Reading { message: number, into: &mut into });
+        world.settle();
+    }
+    let [_, _, _, sent, received] = world.nodes[1].net.counts(b).unwrap();
+    assert_eq!((sent, received), (0, 40 * (16 << 10)));
+}
+
+#[test]
+fn a_changed_version_is_no_other_version() {
+    let mut world = World::new(15, Faults::NONE);
+    let to = world.address(1);
+    world.nodes[0].net.call(Instant::from_nanos(1), to, 1408).unwrap();
+    world.change_versions();
+    assert!(matches!(world.event(0), NetEvent::Connected(_)));
+}
+
+#[test]
+fn the_number_of_an_ended_channel_is_not_given_away_before_its_user_knows() {
+    let mut world = World::new(16, Faults::NONE);
+    let (a, b) = world.join();
+    world.nodes[0].net.close(a);
+    world.empties();
+    let to = world.address(0);
+    world.nodes[0].net.listen(true);
+    let next = world.nodes[1].net.call(Instant::from_nanos(2), to, 1408).unwrap();
+    assert_ne!(next, b);
+    assert!(matches!(world.event(1), NetEvent::Closed(index, _) if index == b));
+    assert_eq!(world.nodes[1].net.call(Instant::from_nanos(3), to, 1408), Some(b));
+}
