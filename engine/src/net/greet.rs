@@ -1,4 +1,4 @@
-//! The handshake: who is there, with which key, and what the path carries (rules F10, F11).
+//! The handshake: who is there, with which key, and what the path carries (rules N10, N11).
 //!
 //! The caller says hello, is told a cookie, says it again with the cookie and the first message of the cipher's
 //! handshake, and is welcomed with the second. No memory is spent on a caller before it has shown, by the cookie, that
@@ -221,13 +221,22 @@ impl<M: Memory> Net<M> {
         ours[0] = FRAME_VERSION;
         let (protected, seal) = ours.split_at(SEALED_BYTES);
         let seal: [u8; SEAL_BYTES] = seal.try_into().unwrap_or_default();
+        let Body::Aside(body) = body else { return };
         if head[1] == Kind::Hello as u8
-            && let Body::Aside(body) = body
             && !self.guard.plain().open(0, protected, &seal, body)
             && let Some((tag, rest)) = body.split_first_chunk::<4>()
             && let Some(generation) = rest.first_chunk::<4>()
         {
-            self.refuse(from, [u32::from_le_bytes(*tag), u32::from_le_bytes(*generation)], Refusal::Version);
+            return self.refuse(from, [u32::from_le_bytes(*tag), u32::from_le_bytes(*generation)], Refusal::Version);
+        }
+        // A refusal by name lies where it does in every version, too. Another one that the wire has changed comes again.
+        let [tag, generation] =
+            [4, 8].map(|at| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
+        if head[1] == Kind::Refuse as u8
+            && body.first() == Some(&(Refusal::Version as u8))
+            && self.is_called(tag as usize, generation, from)
+        {
+            self.call_failed(tag as usize, CallError::Refused(Refusal::Version));
         }
     }
 
@@ -251,9 +260,7 @@ impl<M: Memory> Net<M> {
         }
         // An answer: only to a call of ours, from where we have called.
         let index = header.tag as usize;
-        let known = self.seats.get(index).is_some_and(|seat| seat.generation == header.generation);
-        let calling = |seat: &Seat<M>| matches!(&seat.state, State::Calling(call) if call.address == from);
-        if !known || !self.seats.get(index).is_some_and(calling) {
+        if !self.is_called(index, header.generation, from) {
             self.tally.stale += 1;
             return;
         }
@@ -266,6 +273,12 @@ impl<M: Memory> Net<M> {
             }
             _ => self.tally.stale += 1,
         }
+    }
+
+    /// Whether a call of ours with this tag and generation waits for an answer from there.
+    fn is_called(&self, index: usize, generation: u32, from: SocketAddr) -> bool {
+        let calling = |seat: &Seat<M>| matches!(&seat.state, State::Calling(call) if call.address == from);
+        self.seats.get(index).is_some_and(|seat| seat.generation == generation && calling(seat))
     }
 
     fn told_cookie(&mut self, index: usize, body: &[u8], now: Instant) {

@@ -192,11 +192,12 @@ impl<P: Place> Inbox<P> {
         self.upto.max((self.taken + self.slots).saturating_sub(self.away))
     }
 
-    /// Whether the other side should hear of new limits: half of what it knows may be used up.
+    /// Whether the other side should hear of new limits: an eighth of the messages that it knows of has been taken, as
+    /// over shared memory, or half of the bytes are free again.
     pub(super) fn limits_are_old(&self) -> bool {
         let messages = low(self.messages()).wrapping_sub(self.told.messages);
         let unasked = low(self.released + self.allowance).wrapping_sub(self.told.unasked);
-        u64::from(messages) >= (self.slots / 2).max(1) || u64::from(unasked) >= (self.allowance / 2).max(1)
+        u64::from(messages) >= (self.slots / 8).max(1) || u64::from(unasked) >= (self.allowance / 2).max(1)
     }
 
     /// Messages received in order so far, handed over or not.

@@ -1,4 +1,4 @@
-//! What the rules of the wire say of frames (`docs/wire.md`, N1 to N14), by frames that a hostile side makes by hand.
+//! What the rules of the wire say of frames (`docs/wire.md`, N1 to N15), by frames that a hostile side makes by hand.
 
 use std::net::SocketAddr;
 
@@ -230,6 +230,30 @@ fn a_hello_of_another_version_is_refused_by_name() {
     let header = Header::from_bytes(refusal.first_chunk().unwrap()).unwrap();
     assert_eq!((header.kind, header.tag, header.generation), (Kind::Refuse, 3, 5));
     assert_eq!(refusal[HEADER_BYTES..], [Refusal::Version as u8, 1]);
+}
+
+#[test]
+fn a_refusal_of_another_version_is_heard() {
+    let mut world = World::new(29, Faults::NONE);
+    let mut forger = Forger::stranger(9);
+    let now = world.now();
+    let index = world.nodes[VICTIM].net.call(now, forger.address, 1408).unwrap();
+    let (_, hello) = world.nodes[VICTIM].net.greeting().unwrap();
+    let (said, _) = Greeting::from_bytes(&hello[HEADER_BYTES..]).unwrap();
+    let refusal = |forger: &Forger, world: &mut World| {
+        let mut head = forger.header(Kind::Refuse, [0, 0], &[0; 2]).to_bytes();
+        head[0] = 2;
+        let mut body = [Refusal::Version as u8, 2];
+        world.nodes[VICTIM].net.frame(now, forger.address, &head, Body::Aside(&mut body), None);
+    };
+    (forger.tag, forger.generation) = (said.tag, said.generation ^ 1);
+    refusal(&forger, &mut world);
+    assert!(forger.events(&mut world).is_empty());
+    forger.generation = said.generation;
+    refusal(&forger, &mut world);
+    let events = forger.events(&mut world);
+    let [NetEvent::Failed(failed, CallError::Refused(Refusal::Version))] = events[..] else { panic!("{events:?}") };
+    assert_eq!(failed, index);
 }
 
 #[test]

@@ -281,6 +281,10 @@ impl Core {
                 break;
             }
             any = true;
+            // Another look costs as much as a system call; what has come is told first.
+            if self.net.has_event() {
+                break;
+            }
         }
         let now = clock::now();
         self.now = now;
