@@ -39,8 +39,8 @@ impl Endpoint {
     }
 
     /// Takes an address and lets peers in: `shm:NAME` (or `shm:/PATH` for a socket file of one's own) for processes of
-    /// this machine, `udp:HOST:PORT` for others; one of each at a time. Peers appear as [`Event::Opened`]. The address is
-    /// free again when the endpoint is dropped or its process ends in any way.
+    /// this machine, `udp:HOST:PORT` for others; one of each at a time. Peers appear as [`Event::Opened`]. The address
+    /// is free again when the endpoint is dropped or its process ends in any way.
     ///
     /// # Errors
     /// [`ListenError`], whose text says what to do.
@@ -211,8 +211,8 @@ impl Endpoint {
         self.node.link(channel).ok().map(|(link, _)| link.identity())
     }
 
-    /// Where peers on other machines reach this endpoint, once it listens at `udp:HOST:PORT` or has connected to such an
-    /// address. With port 0 the system has chosen one.
+    /// Where peers on other machines reach this endpoint, once it listens at `udp:HOST:PORT` or has connected to such
+    /// an address. With port 0 the system has chosen one.
     #[must_use]
     pub fn net_address(&self) -> Option<SocketAddr> {
         self.node.net_address()

@@ -229,7 +229,7 @@ impl<M: Memory> Net<M> {
         {
             return self.refuse(from, [u32::from_le_bytes(*tag), u32::from_le_bytes(*generation)], Refusal::Version);
         }
-        // A refusal by name lies where it does in every version, too. Another one that the wire has changed comes again.
+        // A refusal by name lies where it does in every version, too. One that the wire has changed comes again.
         let [tag, generation] =
             [4, 8].map(|at| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]));
         if head[1] == Kind::Refuse as u8

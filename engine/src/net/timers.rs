@@ -10,8 +10,8 @@ use crate::time::Instant;
 const KEPT: usize = 64;
 
 impl<M: Memory> Net<M> {
-    /// A seat has to be looked at by then. The time that was set before stays and means nothing, so before there is more
-    /// memory for times, those of that kind are taken out: one for each seat is left at most.
+    /// A seat has to be looked at by then. The time that was set before stays and means nothing, so before there is
+    /// more memory for times, those of that kind are taken out: one for each seat is left at most.
     pub(super) fn set_timer(&mut self, at: Instant, index: usize) {
         if self.timers.len() >= KEPT && self.timers.len() == self.timers.capacity() {
             let seats = &self.seats;

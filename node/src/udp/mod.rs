@@ -5,7 +5,8 @@
 //! | where to | [`address`] |
 //! | with which key | [`guard`] |
 //! | a message goes out | [`line`] |
-//! | batches out, trains in, scattered to where they belong | `door` |
+//! | batches out, under one lock | `door` |
+//! | trains in, scattered to where they belong | `trains` |
 //! | where payloads land | `memory` |
 //! | while the application looks away | `attendant` |
 //!
@@ -18,6 +19,7 @@ mod door;
 pub mod guard;
 pub mod line;
 mod memory;
+mod trains;
 
 pub(crate) use door::Happened;
 pub use door::Udp;

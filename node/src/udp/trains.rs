@@ -1,0 +1,209 @@
+//! Trains in: scattered by the guess of where their frames belong, and brought in frame by frame.
+
+use std::io::IoSliceMut;
+use std::net::SocketAddr;
+
+use cutthrough_engine::net::Guess;
+use cutthrough_engine::net::channel::Body;
+use cutthrough_engine::net::inbox::Reading;
+use cutthrough_engine::net::memory::Place as _;
+use cutthrough_engine::time::Instant;
+use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES};
+
+use super::door::Core;
+use crate::clock;
+use crate::sys::datagram::TRAIN_BYTES;
+
+/// A frame as it should land: where its header lies, and its part of the place.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Planned {
+    head: usize,
+    head_len: usize,
+    offset: usize,
+    len: usize,
+}
+
+impl Core {
+    /// Takes one train in. False if there was none.
+    pub(super) fn receive(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+        let guess = self.net.guess(reading.as_ref().map(|(channel, reading)| (*channel, reading.message)));
+        self.plan.clear();
+        let mut parts: Vec<IoSliceMut<'_>> = Vec::new();
+        if let Some((guess, full)) = guess {
+            let (first, run): (usize, &mut [u8]) = match (&mut reading, guess) {
+                (Some((_, reading)), Guess::Rest { begin, end, .. }) => {
+                    (begin as usize, &mut reading.into[begin as usize..end as usize])
+                }
+                (_, Guess::Fresh { .. }) => match self.net.guessed(guess) {
+                    Some((place, _)) => (0, place.piece(0, usize::MAX)),
+                    None => (0, &mut []),
+                },
+                (None, Guess::Rest { begin, end, .. }) => match self.net.guessed(guess) {
+                    Some((place, _)) => (begin as usize, place.piece(begin as usize, (end - begin) as usize)),
+                    None => (0, &mut []),
+                },
+            };
+            let opening = if matches!(guess, Guess::Fresh { .. }) { OPENING_BYTES } else { 0 };
+            plan(&mut self.plan, first, run.len(), full, opening);
+            parts.reserve(self.plan.len() * 2 + 1);
+            let (mut heads, mut run) = (&mut *self.heads, run);
+            for planned in &self.plan {
+                let (head, rest) = heads.split_at_mut(planned.head_len);
+                let (body, later) = run.split_at_mut(planned.len);
+                parts.push(IoSliceMut::new(head));
+                parts.push(IoSliceMut::new(body));
+                (heads, run) = (rest, later);
+            }
+        }
+        parts.push(IoSliceMut::new(&mut self.aside));
+        let received = match self.socket.receive(&mut parts) {
+            Ok(received) => received,
+            Err(_) => return false,
+        };
+        drop(parts);
+        let now = clock::now();
+        if received.truncated || received.bytes == 0 {
+            return true;
+        }
+        let segment = usize::from(received.segment).max(1);
+        if self.plan.is_empty() {
+            let bytes = received.bytes.min(self.aside.len());
+            for frame in self.aside[..bytes].chunks_mut(segment) {
+                if let Some((head, body)) = frame.split_first_chunk_mut::<HEADER_BYTES>() {
+                    let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+                    self.net.frame(now, received.from, head, Body::Aside(body), reading);
+                }
+            }
+            return true;
+        }
+        self.take_in(now, (received.from, received.bytes, segment), guess, reading);
+        true
+    }
+
+    /// Brings the frames of a train in that was scattered by a guess.
+    fn take_in(
+        &mut self,
+        now: Instant,
+        (from, bytes, segment): (SocketAddr, usize, usize),
+        guess: Option<(Guess, usize)>,
+        mut reading: Option<(usize, &mut Reading<'_>)>,
+    ) {
+        let Some((guess, full)) = guess else { return };
+        let count = bytes.div_ceil(segment);
+        let aligned = segment == full || count == 1;
+        let mut aside: Vec<Option<(usize, usize)>> = Vec::with_capacity(count);
+        self.gathered.clear();
+        let mut message = match guess {
+            Guess::Fresh { .. } => None,
+            Guess::Rest { message, .. } => Some(low(message)),
+        };
+        let mut lost = false;
+        for k in 0..count {
+            let (begin, end) = (k * segment, bytes.min((k + 1) * segment));
+            let good = aligned && !lost && self.is_as_guessed(k, end - begin, guess, &mut message);
+            // Behind a first frame that opens nothing there is nothing as guessed.
+            lost |= k == 0 && !good && matches!(guess, Guess::Fresh { .. });
+            aside.push((!good).then(|| {
+                let at = self.gathered.len();
+                self.gather(begin, end, guess, reading.as_ref().map(|(_, reading)| &*reading.into));
+                (at, end - begin)
+            }));
+        }
+        let mut failed = false;
+        for (k, mut aside) in aside.into_iter().enumerate() {
+            let len = bytes.min((k + 1) * segment) - k * segment;
+            if failed && aside.is_none() {
+                let at = self.gathered.len();
+                self.gather(k * segment, k * segment + len, guess, None);
+                aside = Some((at, len));
+            }
+            let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+            match aside {
+                Some((at, len)) => {
+                    if let Some((head, body)) = self.gathered[at..at + len].split_first_chunk_mut::<HEADER_BYTES>() {
+                        self.net.frame(now, from, head, Body::Aside(body), reading);
+                    }
+                }
+                None => {
+                    let planned = self.plan[k];
+                    let head = &mut self.heads[planned.head..planned.head + planned.head_len];
+                    let Some((head, opening)) = head.split_first_chunk_mut::<HEADER_BYTES>() else { continue };
+                    let opening = (!opening.is_empty()).then_some(opening);
+                    let body = Body::Landed { opening, len: len - planned.head_len };
+                    failed |= !self.net.frame(now, from, head, body, reading);
+                }
+            }
+        }
+    }
+
+    /// Whether the frame that has landed as the `k`-th of the plan is what the plan was made for. Its header is only an
+    /// allegation: whether it is true is seen when it is brought in.
+    fn is_as_guessed(&self, k: usize, len: usize, guess: Guess, message: &mut Option<u32>) -> bool {
+        let Some(planned) = self.plan.get(k) else { return false };
+        if len < planned.head_len || len > planned.head_len + planned.len {
+            return false;
+        }
+        let Some(head) = self.heads[planned.head..].first_chunk::<HEADER_BYTES>() else { return false };
+        let Ok(header) = Header::from_bytes(head) else { return false };
+        let (Guess::Fresh { channel } | Guess::Rest { channel, .. }) = guess;
+        if header.tag as usize != channel || usize::from(header.body) + HEADER_BYTES > len {
+            return false;
+        }
+        if planned.head_len > HEADER_BYTES {
+            *message = Some(header.words[0]);
+            return header.kind == Kind::Open && usize::from(header.body) >= OPENING_BYTES;
+        }
+        header.kind == Kind::Data && Some(header.words[0]) == *message && header.words[1] as usize == planned.offset
+    }
+
+    /// Copies bytes of a train together that have been scattered by the plan.
+    fn gather(&mut self, begin: usize, end: usize, guess: Guess, reader: Option<&[u8]>) {
+        let whole = self.gathered.len() + end - begin;
+        let mut at = 0;
+        let (mut from, to) = (begin, end);
+        for planned in &self.plan {
+            for (is_head, len) in [(true, planned.head_len), (false, planned.len)] {
+                if from < at + len && from < to && from >= at {
+                    let (skip, take) = (from - at, to.min(at + len) - from);
+                    if is_head {
+                        let start = planned.head + skip;
+                        self.gathered.extend_from_slice(&self.heads[start..start + take]);
+                    } else if let Some(reader) = reader {
+                        let start = planned.offset + skip;
+                        self.gathered.extend_from_slice(&reader[start..start + take]);
+                    } else {
+                        let start = planned.offset + skip;
+                        let bytes = self.net.guessed(guess).map(|(place, _)| place.piece(start, take));
+                        self.gathered.extend_from_slice(bytes.unwrap_or(&mut []));
+                    }
+                    from += take;
+                }
+                at += len;
+            }
+        }
+        if from < to {
+            let start = from - at;
+            self.gathered.extend_from_slice(&self.aside[start..start + to - from]);
+        }
+        // A place that was taken away meanwhile leaves a gap; the frame's seal will not fit.
+        self.gathered.resize(whole, 0);
+    }
+}
+
+/// Plans frames of `full` bytes into `len` bytes of a place from `first` on.
+fn plan(plan: &mut Vec<Planned>, first: usize, len: usize, full: usize, opening: usize) {
+    let (mut done, mut head, mut total) = (0, 0, 0);
+    while done < len && total + full <= TRAIN_BYTES {
+        let head_len = HEADER_BYTES + if head == 0 { opening } else { 0 };
+        let body = (full - head_len).min(len - done);
+        plan.push(Planned { head, head_len, offset: first + done, len: body });
+        done += body;
+        head += head_len;
+        total += full;
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "numbers travel as their low halves")]
+const fn low(number: u64) -> u32 {
+    number as u32
+}
