@@ -32,22 +32,67 @@ pub trait Join {
         false
     }
 
+    /// Why nothing can be joined here at all, on this machine or by this user, if it is so.
+    fn missing(&self) -> Option<String> {
+        None
+    }
+
+    /// Settings of a behaviour, with what this way of joining needs beside them.
+    fn config(&self, config: Config) -> Config {
+        config
+    }
+
+    /// Runs this where the side that connects lives: what makes or takes an address has to happen there.
+    fn near<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
+        run()
+    }
+
+    /// Runs this where the side that listens lives.
+    fn far<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
+        run()
+    }
+
+    /// The address by which the side that connects reaches whoever listens at this one.
+    fn way(&self, address: &str) -> String {
+        address.to_owned()
+    }
+
+    /// An endpoint of the side that listens, listening at this address.
+    ///
+    /// # Panics
+    /// If it is not free.
+    fn listening(&self, config: Config, address: &str) -> Endpoint {
+        let mut endpoint = Endpoint::open(self.config(config)).expect("an endpoint");
+        self.far(|| endpoint.listen(address)).expect("a free name");
+        endpoint
+    }
+
     /// Two endpoints with one channel between them.
     ///
     /// # Panics
     /// If they cannot be joined.
     fn pair(&self, a: Config, b: Config) -> Pair {
-        let mut a = Endpoint::open(a).expect("an endpoint");
-        let mut b = Endpoint::open(b).expect("an endpoint");
         let address = self.address();
-        b.listen(&address).expect("a free name");
-        let (at_a, at_b) = connect(&mut a, &mut b, &address);
+        let mut b = self.listening(b, &address);
+        let mut a = Endpoint::open(self.config(a)).expect("an endpoint");
+        let way = self.way(&address);
+        let (at_a, at_b) = self.near(|| connect(&mut a, &mut b, &way));
         Pair {
             a: Side { endpoint: a, channel: at_a },
             b: Side { endpoint: b, channel: at_b },
             address,
+            way,
             wire: self.crosses_wire(),
         }
+    }
+
+    /// Whether to skip all behaviours; says so where the test's output goes.
+    fn skips_all(&self) -> bool {
+        let missing = self.missing();
+        if let Some(why) = &missing {
+            eprintln!("SKIPPED: {why}");
+        }
+        missing.is_some()
     }
 
     /// Whether to skip a behaviour that needs this; says so where the test's output goes.
@@ -84,6 +129,8 @@ pub struct Pair {
     pub b: Side,
     /// Where `b` listens.
     pub address: String,
+    /// How `a` reaches it.
+    pub way: String,
     /// Whether payloads cross a network.
     pub wire: bool,
 }
@@ -178,11 +225,19 @@ impl Side {
         }
     }
 
-    /// Sends a payload of private memory.
+    /// Waits until there is room for a message. Over a network the other side may be a while behind.
+    fn room(&mut self) {
+        while matches!(self.endpoint.outgoing(self.channel), Err(SendError::Full)) {
+            thread::yield_now();
+        }
+    }
+
+    /// Sends a payload of private memory, as soon as there is room for the message.
     ///
     /// # Panics
     /// If it is not sent.
     pub fn send_copy(&mut self, control: &[u8], payload: &[u8], token: Option<Token>) -> Receipt {
+        self.room();
         let mut outgoing = self.endpoint.outgoing(self.channel).expect("a slot").write(control).attach_copy(payload);
         if let Some(token) = token {
             outgoing = outgoing.to(token);

@@ -1,7 +1,9 @@
-//! One scripted workload over shared memory and in the simulator: the same messages are delivered, in the same order.
-//! The engine that cuts their payloads into pulses is the same code in both.
+//! One scripted workload over every way of joining endpoints and in the simulator: the same messages are delivered, in
+//! the same order. Over shared memory the engine that cuts their payloads into pulses is the same code as there.
 
+mod loopback;
 mod shared_memory;
+mod veth;
 
 use cutthrough::{Config, Payload, Policy};
 use cutthrough_conform::{Join, suite};
@@ -9,7 +11,9 @@ use cutthrough_sim::platform::Platform;
 use cutthrough_sim::point::Firmware;
 use cutthrough_sim::staged;
 
+use loopback::Loopback;
 use shared_memory::SharedMemory;
+use veth::Veth;
 
 /// Payloads of the script, in bytes; 0 is a message without payload. Short, long, odd, and longer than any buffer
 /// between the two.
@@ -18,10 +22,10 @@ fn script() -> Vec<u64> {
     lens.into_iter().cycle().take(64).collect()
 }
 
-/// Number and length of each message, as the receiver over shared memory has them.
-fn over_shared_memory(policy: Policy) -> Vec<(u64, u64)> {
+/// Number and length of each message, as the receiver has them.
+fn delivered(join: &impl Join, policy: Policy) -> Vec<(u64, u64)> {
     let settings = || Config { policy, ..suite::config() };
-    let mut pair = SharedMemory::new().pair(settings(), settings());
+    let mut pair = join.pair(settings(), settings());
     let (_, delivered) = pair.both(
         |a| {
             for (number, len) in (0u64..).zip(script()) {
@@ -59,15 +63,31 @@ fn simulated(name: &str, text: &str, policy: Policy) -> Vec<(u64, u64)> {
     delivered.into_iter().map(|taken| (taken.number, taken.len)).collect()
 }
 
+/// Policies that cut payloads in every way.
+fn policies() -> impl Iterator<Item = Policy> {
+    ["adaptive", "adaptive:512", "fixed:1408", "store-and-forward"]
+        .map(|text| text.parse().expect("a policy"))
+        .into_iter()
+}
+
 #[test]
 fn the_same_script_is_delivered_alike() {
-    for policy in ["adaptive", "adaptive:512", "fixed:1408", "store-and-forward"] {
-        let policy: Policy = policy.parse().expect("a policy");
-        let delivered = over_shared_memory(policy);
-        let expected: Vec<_> = (0..).zip(script()).collect();
-        assert_eq!(delivered, expected, "{policy} over shared memory");
+    let expected: Vec<_> = (0..).zip(script()).collect();
+    for policy in policies() {
+        assert_eq!(delivered(&SharedMemory::new(), policy), expected, "{policy} over shared memory");
+        assert_eq!(delivered(&Loopback(None), policy), expected, "{policy} over UDP");
         for (name, text) in staged::PLATFORMS {
-            assert_eq!(simulated(name, text, policy), delivered, "{policy} on {name}");
+            assert_eq!(simulated(name, text, policy), expected, "{policy} on {name}");
+        }
+    }
+}
+
+#[test]
+fn the_same_script_is_delivered_alike_across_a_wire() {
+    let expected: Vec<_> = (0..).zip(script()).collect();
+    for join in [Veth(1500), Veth(9000)].into_iter().filter(|join| !join.skips_all()) {
+        for policy in policies() {
+            assert_eq!(delivered(&join, policy), expected, "{policy} across {join:?}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The behaviour suite over UDP, on loopback.
+//! The behaviour suite over UDP, on loopback, in plain text.
 
 mod loopback;
 
 use loopback::Loopback;
 
-cutthrough_conform::suite!(Loopback);
+cutthrough_conform::suite!(Loopback(None));

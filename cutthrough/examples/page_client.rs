@@ -1,18 +1,23 @@
-//! Fetches one page from the server, and writes it to standard output: `page_client NUMBER`.
+//! Fetches one page from the server, and writes it to standard output: `page_client NUMBER [ADDRESS [KEYS]]`.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::Duration;
 
-use cutthrough::{Config, Endpoint, Event, Landing, Payload};
+use cutthrough::{Config, Endpoint, Event, Keys, Landing, Payload};
 
 const PAGE: usize = 4096;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let number: u32 = std::env::args().nth(1).ok_or("usage: page_client NUMBER")?.parse()?;
-    let mut endpoint = Endpoint::open(Config::default())?;
-    let server = endpoint.connect("shm:pages", TIMEOUT)?;
-    // Grants one page of this process's memory to one payload. The server writes straight into it.
+    let mut args = std::env::args().skip(1);
+    let number: u32 = args.next().ok_or("usage: page_client NUMBER [ADDRESS [KEYS]]")?.parse()?;
+    let address = args.next().unwrap_or_else(|| "shm:pages".into());
+    let keys = args.next().map(std::fs::read_to_string).transpose()?;
+    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
+    let mut endpoint = Endpoint::open(Config { keys, ..Config::default() })?;
+    let server = endpoint.connect(&address, TIMEOUT)?;
+    // Grants one page of this process's memory to one payload. It lands straight in it.
     let token = endpoint.grant(server, Landing::Pages(PAGE))?;
     endpoint.send(server, &[&number.to_le_bytes()[..], &token.to_bytes()].concat())?;
     loop {

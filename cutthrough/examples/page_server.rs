@@ -1,14 +1,21 @@
-//! Serves the pages of a file: `page_server FILE`.
+//! Serves the pages of a file: `page_server FILE [ADDRESS [KEYS]]`, for example at `udp:127.0.0.1:7000`.
 
-use cutthrough::{Config, Endpoint, Event, Token};
+use std::sync::Arc;
+
+use cutthrough::{Config, Endpoint, Event, Keys, Token};
 
 const PAGE: usize = 4096;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let file = std::fs::read(std::env::args().nth(1).ok_or("usage: page_server FILE")?)?;
-    let mut endpoint = Endpoint::open(Config::default())?;
-    endpoint.listen("shm:pages")?;
-    println!("serving {} bytes as shm:pages", file.len());
+    let mut args = std::env::args().skip(1);
+    let file = std::fs::read(args.next().ok_or("usage: page_server FILE [ADDRESS [KEYS]]")?)?;
+    let address = args.next().unwrap_or_else(|| "shm:pages".into());
+    // The file of a key, for an address of another machine.
+    let keys = args.next().map(std::fs::read_to_string).transpose()?;
+    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
+    let mut endpoint = Endpoint::open(Config { keys, ..Config::default() })?;
+    endpoint.listen(&address)?;
+    println!("serving {} bytes as {address}", file.len());
     loop {
         let Event::Message(request) = endpoint.wait(None)? else { continue };
         // A request is the number of a page, and the token of the place where the page shall land.

@@ -111,7 +111,7 @@ fn no_link_leads_nowhere() {
 #[cfg(target_os = "linux")]
 mod examples {
     use std::io::{BufRead, BufReader};
-    use std::path::PathBuf;
+    use std::path::Path;
     use std::process::{Child, Command, Stdio};
 
     struct Running(Child);
@@ -131,24 +131,33 @@ mod examples {
         Command::new(program)
     }
 
-    /// A folder for names that nobody else uses.
-    fn folder() -> PathBuf {
-        std::env::temp_dir().join(format!("cutthrough-readme-{}", std::process::id()))
+    /// Runs both examples with these arguments: the page that the client gets, and what the server says of it.
+    fn exchange(folder: &Path, address: Option<&str>, keys: Option<&Path>) -> String {
+        let file = super::root().join("LICENSE-APACHE");
+        let mut server = example("page_server");
+        server.arg(&file).args(address).args(keys).env("CUTTHROUGH_DIR", folder).stdout(Stdio::piped());
+        let mut server = Running(server.spawn().expect("the server"));
+        let mut lines = BufReader::new(server.0.stdout.take().expect("its output")).lines();
+        assert!(lines.next().expect("a line").expect("text").ends_with(address.unwrap_or("shm:pages")));
+        let mut client = example("page_client");
+        client.arg("1").args(address).args(keys).env("CUTTHROUGH_DIR", folder);
+        let client = client.output().expect("the client");
+        let bytes = std::fs::read(&file).expect("the file");
+        assert_eq!(client.stdout, bytes[4096..8192], "{}", String::from_utf8_lossy(&client.stderr));
+        lines.next().expect("a line").expect("text")
     }
 
     #[test]
     fn the_examples_of_the_readme_exchange_a_page() {
-        let file = super::root().join("LICENSE-APACHE");
-        let mut server = example("page_server");
-        server.arg(&file).env("CUTTHROUGH_DIR", folder()).stdout(Stdio::piped());
-        let mut server = Running(server.spawn().expect("the server"));
-        let mut lines = BufReader::new(server.0.stdout.take().expect("its output")).lines();
-        assert!(lines.next().expect("a line").expect("text").ends_with("shm:pages"));
-        let client = example("page_client").arg("1").env("CUTTHROUGH_DIR", folder()).output().expect("the client");
-        let bytes = std::fs::read(&file).expect("the file");
-        assert_eq!(client.stdout, bytes[4096..8192], "{}", String::from_utf8_lossy(&client.stderr));
-        assert_eq!(lines.next().expect("a line").expect("text"), "4096 bytes, path put, copies 1");
-        drop(server);
-        std::fs::remove_dir_all(folder()).expect("the folder");
+        let folder = std::env::temp_dir().join(format!("cutthrough-readme-{}", std::process::id()));
+        assert_eq!(exchange(&folder, None, None), "4096 bytes, path put, copies 1");
+        let keys = folder.join("pages.key");
+        std::fs::write(&keys, format!("psk: {}\n", "5a".repeat(32))).expect("the key file");
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let address = format!("udp:{}", socket.local_addr().expect("its address"));
+        drop(socket);
+        let said = exchange(&folder, Some(&address), Some(&keys));
+        assert!(said.starts_with("4096 bytes, path wire"), "{said}");
+        std::fs::remove_dir_all(folder).expect("the folder");
     }
 }

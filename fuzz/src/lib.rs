@@ -4,9 +4,16 @@
 //! tables. [`watch`] is the file of counters that `cutthrough stat` reads. [`hostile`] is a channel whose other side
 //! does as the fuzzer says, against a [`victim`] that must come out of it in good order. [`pair`] is two sides
 //! that keep the rules.
+//!
+//! [`frame`] is for everything that is decoded of a datagram, [`handshake`] a stranger without keys, and [`net`] an
+//! endpoint with channels over a [`ground`] of memory, at which anybody throws frames with a right check sum.
 
 pub mod decode;
+pub mod frame;
+pub mod ground;
+pub mod handshake;
 pub mod hostile;
+pub mod net;
 pub mod pair;
 pub mod victim;
 pub mod watch;

@@ -1,6 +1,7 @@
 //! What the fuzz targets have found, and runs that show that they reach what they are meant to reach.
 
 use cutthrough_fuzz::hostile::{self, Length, Message, Name, Place, Ring, Value};
+use cutthrough_fuzz::net::{self, Allows, Frame, From, Heard, Message as Of, Number, Shape};
 use cutthrough_fuzz::pair;
 use cutthrough_fuzz::watch::{self, Counters};
 use cutthrough_wire::layout::Line;
@@ -77,5 +78,76 @@ fn every_way_in_is_walked() {
     ];
     for way in ways {
         hostile::run(way);
+    }
+}
+
+/// A frame of the hostile side's channel that keeps the rules, but for its body.
+fn frame(body: Shape) -> Frame {
+    Frame {
+        from: From::Hostile,
+        kind: None,
+        tag: None,
+        number: Number::Next,
+        heard: Heard::All,
+        awaited: None,
+        held: 0,
+        message: Of::Near(0),
+        second: None,
+        body,
+        broken: false,
+        landed: None,
+        padding: 0,
+    }
+}
+
+fn opening(payload: u32, unasked: u32, len: u16) -> Shape {
+    let (payload, unasked) = ((payload, 31), Some(unasked));
+    Shape::Open { payload, unasked, token: None, pages: true, allows: Allows::Enough, control: 9, len }
+}
+
+/// A hello that was shorter than any frame of a channel needs was answered with more, and made a channel on which no
+/// frame had room for a grant: notes without any went out for ever.
+#[test]
+fn a_short_hello_is_not_answered() {
+    use net::Step;
+    for len in [0, 1, 1079] {
+        net::run(&[Step::Frame(frame(Shape::Greeting(None, 1136, Vec::new(), len)))]);
+    }
+}
+
+/// Each kind of frame, in and out of order, before and behind the seal, landed and aside.
+#[test]
+fn every_frame_is_walked() {
+    use net::Step;
+    let sent = |shape| Step::Frame(frame(shape));
+    let data = |offset| Step::Frame(Frame { message: Of::Near(-1), ..frame(Shape::Data(offset, 500)) });
+    let landed = |shape, loose| Step::Frame(Frame { landed: Some(loose), ..frame(shape) });
+    let ways: [Vec<Step>; 8] = [
+        vec![sent(Shape::Records(Allows::Enough, vec![0, 9, 96], None)), sent(Shape::Zeroes(1200)), Step::Hurry],
+        vec![sent(opening(3000, 1000, 500)), data(500), Step::Pass(100, 0), data(2500), data(1000), data(2000)],
+        vec![Step::Post(4000), landed(opening(2000, 2000, 900), false), landed(Shape::Data(900, 600), false)],
+        vec![Step::Post(4000), landed(opening(2000, 2000, 900), true), landed(Shape::Data(u32::MAX, 600), true)],
+        vec![Step::Send(Some(9000), true), sent(Shape::Note(Allows::Enough, vec![(-1, 1)], vec![(0, 9000)], true))],
+        vec![Step::Friend(Some(30_000), false), Step::Frame(Frame { from: From::Friend, ..frame(Shape::Zeroes(9)) })],
+        vec![Step::Call, Step::Frame(Frame { from: From::Called, ..frame(Shape::Cookie(8)) }), Step::Pass(9000, 4)],
+        vec![Step::Close, Step::Join, Step::Frame(Frame { kind: Some(13), ..frame(Shape::Zeroes(0)) }), Step::Hurry],
+    ];
+    for way in ways {
+        net::run(&way);
+    }
+}
+
+/// Forged messages of a handshake, and frames of any number.
+#[test]
+fn forged_handshakes_change_nothing() {
+    use cutthrough_fuzz::handshake::{self, Attack, Forgery};
+    let forgeries = || {
+        let long = (0..96).map(|at| Forgery::Bits(at, 0x80));
+        long.chain([Forgery::Any(Vec::new()), Forgery::Cut(48), Forgery::Long(3, vec![9; 60])]).collect::<Vec<_>>()
+    };
+    for own in [false, true] {
+        let frames = [0, 1, 1 << 22, 1 << 23, 1 << 63, u64::MAX].map(|number| (number, Forgery::Bits(2, 1)));
+        let (first, second) = (forgeries(), forgeries());
+        handshake::run(&Attack { own, aes: [true, own], prologue: vec![1], first, second, frames: frames.into() });
     }
 }

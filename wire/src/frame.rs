@@ -1,4 +1,4 @@
-//! What crosses a network: frames of a 64-byte header and a body (rules F1 to F12).
+//! What crosses a network: frames of a 64-byte header and a body (rules N1 to N15).
 //!
 //! ```text
 //!  bytes     holds
@@ -46,7 +46,7 @@ pub const GREETING_BYTES: usize = 56;
 pub const HANDSHAKE_MAX: usize = 512;
 /// Least body that every path carries: an opening and some payload, or a greeting, within 1,200 bytes of datagram.
 pub const BODY_MIN: u16 = 1200 - 64;
-/// Version of the frames (rule F1).
+/// Version of the frames (rule N1).
 pub const FRAME_VERSION: u8 = 1;
 
 /// What a frame is for.
@@ -127,7 +127,7 @@ pub struct Header {
     pub words: [u32; 2],
 }
 
-/// Why bytes are no frame (rule F2).
+/// Why bytes are no frame (rule N2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
     /// Fewer bytes than a header, or than its body.
@@ -205,7 +205,7 @@ impl Header {
     }
 }
 
-/// How far the receiver of a frame may go: counters that only grow, their low 32 bits (rule F7).
+/// How far the receiver of a frame may go: counters that only grow, their low 32 bits (rule N7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limits {
     /// Messages: numbers below this one may be sent.
@@ -231,7 +231,7 @@ impl Limits {
     }
 }
 
-/// The beginning of a message with a payload (rule F6).
+/// The beginning of a message with a payload (rule N6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Opening {
     /// Bytes of the payload.
@@ -291,7 +291,7 @@ impl Opening {
     }
 }
 
-/// The control messages in a body of records, without the limits before them (rule F5).
+/// The control messages in a body of records, without the limits before them (rule N5).
 #[derive(Debug, Clone)]
 pub struct Records<'a>(&'a [u8]);
 
@@ -328,7 +328,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Ranges of numbers that have arrived, and grants (rules F8, F9).
+/// Ranges of numbers that have arrived, and grants (rules N8, N9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Note<'a> {
     /// How far the other side may go.
@@ -390,7 +390,7 @@ fn pairs(bytes: &[u8]) -> impl Iterator<Item = (u32, u32)> + '_ {
     bytes.as_chunks::<NOTE_ENTRY_BYTES>().0.iter().map(|entry| (u32_at(entry, 0), u32_at(entry, 4)))
 }
 
-/// What two endpoints tell each other of themselves and of the channel to be (rule F10).
+/// What two endpoints tell each other of themselves and of the channel to be (rule N10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Greeting {
     /// Which channel frames for the one who greets shall name.
@@ -454,7 +454,7 @@ impl Greeting {
     }
 }
 
-/// Why a caller is not let in (rule F11).
+/// Why a caller is not let in (rule N11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {

@@ -1,4 +1,4 @@
-//! The trait of whatever protects frames: a check sum, or a cipher with a key (rule F12).
+//! The trait of whatever protects frames: a check sum, or a cipher with a key (rule N12).
 
 use crate::frame::SEAL_BYTES;
 

@@ -54,7 +54,7 @@ pub fn closing_delivers_what_waited_behind_a_payload(join: &impl Join) {
 /// Two channels between the same endpoints keep their messages, pages and ends apart.
 pub fn two_channels_between_the_same_endpoints(join: &impl Join) {
     let mut pair = join.pair(config(), config());
-    let (second_a, second_b) = connect(&mut pair.a.endpoint, &mut pair.b.endpoint, &pair.address);
+    let (second_a, second_b) = connect(&mut pair.a.endpoint, &mut pair.b.endpoint, &pair.way);
     assert_ne!(second_a, pair.a.channel);
     for number in 0..1000u64 {
         for channel in [pair.a.channel, second_a] {
@@ -95,7 +95,7 @@ pub fn a_thousand_channels(join: &impl Join) {
     let mut pair = join.pair(small.clone(), small);
     let mut channels = vec![(pair.a.channel, pair.b.channel)];
     while channels.len() < CHANNELS {
-        channels.push(connect(&mut pair.a.endpoint, &mut pair.b.endpoint, &pair.address));
+        channels.push(connect(&mut pair.a.endpoint, &mut pair.b.endpoint, &pair.way));
     }
     let all: Vec<Channel> = channels.iter().map(|channel| channel.0).collect();
     pair.both(
@@ -135,13 +135,13 @@ pub fn counters_agree(join: &impl Join) {
     assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 1), Ok(1));
     pair.a.say(b"control");
     pair.a.send_copy(b"put", &pattern(1, 4000), None);
+    drop(pair.b.message());
+    check(1, &landed(&pair.b.message()).to_vec());
     pair.a.send_copy(b"cut through", &pattern(2, 3000), None);
     let pages = !join.skips(Capability::SharedPages);
     if pages {
         pair.a.send_pages(b"reference", 3, &[2000], None);
     }
-    drop(pair.b.message());
-    check(1, &landed(&pair.b.message()).to_vec());
     let mut message = pair.b.message();
     pair.b.read_checked(&mut message, 2);
     if pages {
@@ -189,7 +189,7 @@ pub fn a_closed_channel_says_so(join: &impl Join) {
     assert!(a.poll().is_none());
     assert_eq!(pair.b.closed(), CloseReason::Peer);
     assert!(pair.b.endpoint.send(pair.b.channel, b"").is_err());
-    let (again_a, again_b) = connect(&mut pair.a.endpoint, &mut pair.b.endpoint, &pair.address);
+    let (again_a, again_b) = connect(&mut pair.a.endpoint, &mut pair.b.endpoint, &pair.way);
     assert!(again_a != channel && again_b != pair.b.channel, "an old name means a new channel");
     assert!(pair.a.endpoint.send(channel, b"").is_err(), "the old name still works");
     pair.a.endpoint.send(again_a, b"again").expect("sent");
@@ -204,5 +204,5 @@ pub fn a_dropped_endpoint_closes_its_channels(join: &impl Join) {
     std::thread::sleep(Duration::from_millis(20));
     drop(b);
     assert_eq!(waiting.join().expect("the waiting side"), CloseReason::Peer);
-    Endpoint::open(config()).expect("an endpoint").listen(&pair.address).expect("the name is free");
+    drop(join.listening(config(), &pair.address));
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cutthrough::{Channel, Config, Endpoint, Event, Incoming};
 
@@ -17,7 +17,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Settings of both sides.
 pub(crate) fn config() -> Config {
-    Config { staging_bytes: 64 << 10, deadline: Duration::from_secs(5), ..Config::default() }
+    Config { staging_bytes: 64 << 10, deadline: Duration::from_secs(5), insecure: true, ..Config::default() }
 }
 
 /// A process that plays a part; killed when dropped.
@@ -130,7 +130,7 @@ pub(crate) fn run() {
             };
             play(&mut endpoint, channel, part.trim_start_matches("listen"));
         }
-        "connect" | "connect-send" | "connect-hold" => {
+        "connect" | "connect-send" | "connect-hold" | "connect-compute" => {
             let mut endpoint = Endpoint::open(config()).expect("an endpoint");
             let channel = endpoint.connect(&address, PATIENCE).expect("a channel");
             say("ready");
@@ -150,8 +150,18 @@ pub(crate) fn run() {
     }
 }
 
-/// Plays until it is killed: takes what comes and reads it, sends without end, or holds what it gets.
+/// Plays until it is killed: takes what comes and reads it, sends without end, computes for a while, or holds what it
+/// gets.
 fn play(endpoint: &mut Endpoint, channel: Channel, how: &str) {
+    if how == "-compute" {
+        let first = endpoint.outgoing(channel).expect("room").write(b"computing");
+        first.attach_copy(&vec![4; 1 << 20]).send().expect("sent");
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(3) {
+            std::hint::spin_loop();
+        }
+        endpoint.send(channel, b"computed").expect("sent");
+    }
     let payload = vec![5; 8 << 20];
     let mut bytes = vec![0; 8 << 20];
     let mut held: Vec<Incoming> = Vec::new();

@@ -1,4 +1,4 @@
-//! One side is killed or stopped at any instant: the other hears of it, and nothing stays behind.
+//! Over shared memory, one side is killed or stopped at any instant: the other hears of it, and nothing stays behind.
 
 use std::sync::Mutex;
 use std::thread;
@@ -13,10 +13,10 @@ use crate::child::{Folder, Other, PATIENCE, config};
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// What the survivor does until it hears of the end: why it ended.
-type Doing = fn(&mut Endpoint, Channel) -> CloseReason;
+pub(crate) type Doing = fn(&mut Endpoint, Channel) -> CloseReason;
 
 /// Everything that can be under way, and the part of the one that dies.
-const DOINGS: [(&str, &str, Doing); 6] = [
+pub(crate) const DOINGS: [(&str, &str, Doing); 6] = [
     ("waiting", "", |endpoint, _| {
         loop {
             if let Event::Closed(_, reason) = endpoint.wait(Some(PATIENCE)).expect("the end") {

@@ -1,4 +1,4 @@
-//! Processes that die, stop, are in each other's way, or have too little of everything. Shared memory only.
+//! Processes that die, stop, are in each other's way, or have too little of everything.
 //!
 //! Each test starts this program again as its other side: the test `other_side` does nothing unless it is told to.
 
@@ -6,6 +6,7 @@ mod child;
 mod deaths;
 mod limits;
 mod names;
+mod network;
 
 #[test]
 fn other_side() {

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 
-use cutthrough::{AddressError, Endpoint};
+use cutthrough::{AddressError, Endpoint, ListenError};
 
 use crate::child::{Folder, Other, config};
 
@@ -23,7 +23,7 @@ fn a_name_in_use_is_refused() {
     let _other = Other::ready("listen", &folder.address());
     let mut endpoint = Endpoint::open(config()).expect("an endpoint");
     let error = endpoint.listen(&folder.address()).expect_err("it is in use");
-    assert!(matches!(error, AddressError::InUse(_)), "{error}");
+    assert!(matches!(error, ListenError::Address(AddressError::InUse(_))), "{error}");
     assert!(error.to_string().contains("in use"));
 }
 

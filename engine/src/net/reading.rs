@@ -7,8 +7,8 @@ use crate::time::Instant;
 
 impl<M: Memory> Net<M> {
     /// Copies what has come of a payload that was handed over as `Arriving`: see [`Reading`]. With `lend`, more of it
-    /// is asked for and goes straight to the reader's memory, as long as that is passed to [`Net::frame`]. Says how many
-    /// bytes are valid from the first on, and whether that is all; `None` if there is no such payload.
+    /// is asked for and goes straight to the reader's memory, as long as that is passed to [`Net::frame`]. Says how
+    /// many bytes are valid from the first on, and whether that is all; `None` if there is no such payload.
     pub fn read(
         &mut self,
         now: Instant,

@@ -90,7 +90,10 @@ fn flood(lie: Lie) {
             header.tag = u32::try_from(b).unwrap();
             header.generation = generation;
             let from = match lie {
-                Lie::Address => SocketAddr::from(([10, 0, (number >> 8) as u8, number as u8], 9)),
+                Lie::Address => {
+                    let [low, high, ..] = number.to_le_bytes();
+                    SocketAddr::from(([10, 1, high, low], 9))
+                }
                 Lie::Generation => {
                     header.generation = header.generation.wrapping_add(1 + u32::try_from(number).unwrap());
                     honest

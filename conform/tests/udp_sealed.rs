@@ -1,0 +1,54 @@
+//! The behaviour suite over UDP, on loopback, sealed.
+
+mod loopback;
+
+use std::sync::Arc;
+
+use cutthrough::{Keys, PrivateKey, SharedKey};
+use cutthrough_conform::bytes::pattern;
+use cutthrough_conform::{Join, Pair, Side, join, suite};
+
+use loopback::Loopback;
+
+/// Sealed by a key that both sides share.
+fn shared() -> Loopback {
+    Loopback(Some(Arc::new(Keys::Shared(SharedKey::from_bytes([42; 32])))))
+}
+
+suite!(shared());
+
+/// Messages and payloads in both directions, whose receipts say that they were sealed.
+fn talk(pair: &mut Pair) {
+    assert!(pair.a.endpoint.is_sealed() && pair.b.endpoint.is_sealed());
+    for from_a in [true, false] {
+        let (from, to): (&mut Side, &mut Side) =
+            if from_a { (&mut pair.a, &mut pair.b) } else { (&mut pair.b, &mut pair.a) };
+        for (number, len) in (0..).zip([1, 100, 5000, 300_000]) {
+            from.say(b"first");
+            from.send_copy(b"payload", &pattern(number, len), None);
+            assert_eq!(to.message().control(), b"first");
+            let mut message = to.message();
+            let receipt = to.read_checked(&mut message, number);
+            assert!(receipt.sealed, "{receipt:?}");
+        }
+    }
+}
+
+#[test]
+fn a_shared_key_seals_both_ways() {
+    talk(&mut shared().pair(suite::config(), suite::config()));
+}
+
+#[test]
+fn static_keys_seal_both_ways() {
+    let [ours, theirs] = [1, 2].map(|number| PrivateKey::from_bytes([number; 32]));
+    let public = [ours.public(), theirs.public()];
+    let [near, far] = [(ours, public[1]), (theirs, public[0])]
+        .map(|(own, peer)| Loopback(Some(Arc::new(Keys::Static { own, peers: vec![peer] }))));
+    let address = near.address();
+    let mut b = far.listening(suite::config(), &address);
+    let mut a = near.listening(suite::config(), &near.address());
+    let (at_a, at_b) = join::connect(&mut a, &mut b, &address);
+    let (a, b) = (Side { endpoint: a, channel: at_a }, Side { endpoint: b, channel: at_b });
+    talk(&mut Pair { a, b, way: address.clone(), address, wire: true });
+}
