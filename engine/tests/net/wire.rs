@@ -193,7 +193,7 @@ impl World {
         for _ in 0..copies {
             let mut frame = frame.to_vec();
             if self.chance(self.faults.corrupt) {
-                let at = mix(self.random) as usize % frame.len();
+                let at = usize::try_from(mix(self.random) % frame.len() as u64).unwrap();
                 frame[at] ^= 1 << (self.random % 8);
             }
             let mut arrives = self.now + 5_000;
