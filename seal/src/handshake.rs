@@ -9,7 +9,7 @@
 //!
 //! Its length is checked before anything else. If the key is shared, a stranger's message then costs some hashes. With
 //! static keys it costs two multiplications on the curve, and a third one if the stranger knows our public key; he
-//! pays two for it. Nothing is kept of it. `examples/speed.rs` measures them all. A limit for first messages is up to
+//! pays two for it. Nothing is kept of it. `examples/ciphers.rs` measures them all. A limit for first messages is up to
 //! the caller.
 //!
 //! # What is wiped

@@ -278,9 +278,9 @@ mod tests {
     fn nothing_cannot_be_measured_and_other_adapters_are_not_built() {
         let nothing = Measure { size: vec![Size(0)], ..Measure::default() };
         assert!(Case::all(Test::Lat, &nothing).is_err());
-        let udp = Across { adapter: Some(Adapter::Udp), ..Across::default() };
-        let udp = Measure { across: udp, ..Measure::default() };
-        assert!(Case::all(Test::Lat, &udp).is_err());
+        let xdp = Across { adapter: Some(Adapter::Xdp), ..Across::default() };
+        let xdp = Measure { across: xdp, ..Measure::default() };
+        assert!(Case::all(Test::Lat, &xdp).is_err());
     }
 
     #[test]

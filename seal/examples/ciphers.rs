@@ -1,7 +1,7 @@
 //! How fast frames are sealed and opened, and what handshakes and forged frames cost.
 //!
 //! ```text
-//! cargo run --release -p cutthrough-seal --example speed
+//! cargo run --release -p cutthrough-seal --example ciphers
 //! ```
 //!
 //! Each figure is the best of several rounds on one thread, with data that lies in the cache.
