@@ -124,7 +124,8 @@ fn what_cannot_be_measured_is_exit_code_2_and_one_line() {
     let folder = Folder::new("refused");
     for words in [
         &["perf", "lat", "--size", "0"][..],
-        &["perf", "lat", "--adapter", "udp"],
+        &["perf", "lat", "--adapter", "xdp"],
+        &["perf", "lat", "--adapter", "udp", "--peer", "udp:127.0.0.1:9"],
         &["perf", "lat", "--peer", "shm:nobody"],
         &["perf", "lat", "--peer", "tcp:host"],
         &["perf", "serve", "--listen", "shm:bad/name"],
