@@ -6,16 +6,16 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | who is there, with which key? | [`greet`] |
-//! | a message, until the other side has it | [`outbox`] |
+//! | who is there, with which key? | `greet` |
+//! | a message, until the other side has it | `outbox` |
 //! | frames that go in one call | [`batch`] |
 //! | one channel: numbers, acknowledgements, times | [`channel`] |
-//! | where will the next frames land? | [`guess`] |
-//! | a message, until it can be handed over | [`inbox`], [`spans`] |
+//! | where will the next frames land? | `guess` |
+//! | a message, until it can be handed over | [`inbox`], `spans` |
 //! | whose payload is asked for | [`grants`] |
-//! | a payload that is read while it comes | [`reading`] |
-//! | the end of a channel | [`ending`] |
-//! | when which channel is looked at | [`timers`] |
+//! | a payload that is read while it comes | `reading` |
+//! | the end of a channel | `ending` |
+//! | when which channel is looked at | `timers` |
 //! | whose memory it is | [`memory`] |
 
 pub mod batch;

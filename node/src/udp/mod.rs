@@ -4,7 +4,7 @@
 //! |---|---|
 //! | where to | [`address`] |
 //! | with which key | [`guard`] |
-//! | a message goes out | [`line`] |
+//! | a message goes out | [`mod@line`] |
 //! | batches out, under one lock | `door` |
 //! | trains in, scattered to where they belong | `trains` |
 //! | where payloads land | `memory` |
