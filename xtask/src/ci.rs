@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// Seconds for which a fuzz target runs.
-const FUZZ_SECONDS: u32 = 10;
+const FUZZ_SECONDS: u32 = 6;
 /// The same for `pair`, which joins two sides for each input: less than a hundred inputs a second.
-const PAIR_SECONDS: u32 = 40;
+const PAIR_SECONDS: u32 = 25;
 
 /// One check: a command line, and what it needs in its environment.
 struct Step {
