@@ -92,7 +92,6 @@ fn frames_are_lost_and_late() {
 
 /// What is posted is filled in the order of the messages, though the opening of one is overtaken by the next.
 #[test]
-#[ignore = "a defect: the run goes to whichever opening comes first"]
 fn posted_runs_are_filled_in_the_order_of_the_messages() {
     for seed in 0..50 {
         let mut join = Lossy::new(1472);

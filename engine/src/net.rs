@@ -238,20 +238,9 @@ impl<M: Memory> Net<M> {
         Some((peer.address, peer.process, peer.user, peer.life))
     }
 
-    /// Estimated round-trip time in nanoseconds, bytes that may be in flight, bytes of the longest frame.
-    pub fn path(&mut self, index: usize) -> Option<(u64, u64, usize)> {
-        let channel = self.channel(index)?;
-        Some((channel.round_ns(), channel.window_bytes(), channel.full()))
-    }
-
     /// Messages of a channel that have not been sent even once.
     pub fn unsent(&mut self, index: usize) -> u64 {
         self.channel(index).map_or(0, |channel| channel.outbox.unsent())
-    }
-
-    /// Whether a message's payload has left once, so that its memory is asked for again only if a frame is lost.
-    pub fn has_gone(&mut self, index: usize, message: u64) -> bool {
-        self.channel(index).is_none_or(|channel| channel.outbox.has_gone(message))
     }
 
     /// Whether the other side has all of a message.

@@ -140,6 +140,13 @@ pub enum Malformed {
     Field,
 }
 
+/// The half of a number that travels. Who receives it knows the other half: see rule N3.
+#[must_use]
+#[allow(clippy::cast_possible_truncation, reason = "that is what it is for")]
+pub const fn low(number: u64) -> u32 {
+    number as u32
+}
+
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]))
 }

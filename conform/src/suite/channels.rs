@@ -135,9 +135,9 @@ pub fn counters_agree(join: &impl Join) {
     assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 1), Ok(1));
     pair.a.say(b"control");
     pair.a.send_copy(b"put", &pattern(1, 4000), None);
+    pair.a.send_copy(b"cut through", &pattern(2, 3000), None);
     drop(pair.b.message());
     check(1, &landed(&pair.b.message()).to_vec());
-    pair.a.send_copy(b"cut through", &pattern(2, 3000), None);
     let pages = !join.skips(Capability::SharedPages);
     if pages {
         pair.a.send_pages(b"reference", 3, &[2000], None);

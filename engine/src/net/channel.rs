@@ -197,16 +197,6 @@ impl<M: Memory> Channel<M> {
         }
     }
 
-    /// Round-trip time as it is estimated, in nanoseconds.
-    pub(super) const fn round_ns(&self) -> u64 {
-        self.rtt.smoothed()
-    }
-
-    /// Bytes that may be in flight.
-    pub(super) fn window_bytes(&self) -> u64 {
-        self.window.bytes()
-    }
-
     /// Bytes of the longest frame.
     pub(super) const fn full(&self) -> usize {
         frame_bytes(self.body as usize)
@@ -569,11 +559,6 @@ fn place_bytes<P: super::memory::Place>(place: &mut P, len: usize) -> Vec<u8> {
         bytes.extend_from_slice(piece);
     }
     bytes
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "low halves travel")]
-const fn low(value: u64) -> u32 {
-    value as u32
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a body has at most 64 KiB")]

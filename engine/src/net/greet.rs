@@ -12,7 +12,7 @@ use core::net::SocketAddr;
 
 use cutthrough_wire::frame::{
     BODY_MIN, FRAME_VERSION, GREETING_BYTES, Greeting, HEADER_BYTES, Header, Kind, Limits, Refusal, SEAL_BYTES,
-    SEALED_BYTES,
+    SEALED_BYTES, low,
 };
 
 use super::channel::{Agreed, Body, Channel};
@@ -108,11 +108,8 @@ impl<M: Memory> Net<M> {
     }
 
     fn own_greeting(&self, index: usize, cookie: u64, body: u16) -> Greeting {
-        #[allow(clippy::cast_possible_truncation, reason = "limits travel as their low halves")]
-        let limits = Limits {
-            messages: (self.begin + self.settings.slots) as u32,
-            unasked: (self.begin + self.allowance()) as u32,
-        };
+        let limits =
+            Limits { messages: low(self.begin + self.settings.slots), unasked: low(self.begin + self.allowance()) };
         Greeting {
             tag: u32::try_from(index).unwrap_or(u32::MAX),
             generation: self.seats[index].generation,
@@ -395,8 +392,7 @@ impl<M: Memory> Net<M> {
         let most = call.most;
         let Some((handshake, _, said)) = &mut call.handshake else { return };
         // As much as was told with the hello: by now it might be less.
-        #[allow(clippy::cast_possible_truncation, reason = "limits travel as their low halves")]
-        let allowance = u64::from(said.limits.unasked.wrapping_sub(self.begin as u32));
+        let allowance = u64::from(said.limits.unasked.wrapping_sub(low(self.begin)));
         let answer = second.split_last_chunk::<SEAL_BYTES>();
         let finished = answer.and_then(|(second, sum)| Some((handshake.finish(second).ok()?, sum)));
         let Some((mut seal, sum)) = finished else {

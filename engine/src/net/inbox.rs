@@ -11,10 +11,10 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use cutthrough_wire::frame::{Limits, Opening};
+use cutthrough_wire::frame::{Limits, Opening, low};
 use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 
-use self::arrival::{Arrival, Target};
+use self::arrival::{Arrival, Coming, Target};
 use super::memory::{Memory, Place, Placing, Want};
 use super::spans::Spans;
 use crate::check::Breach;
@@ -56,29 +56,6 @@ pub enum ReadyPayload<P> {
     Arriving(u64, Story),
     /// It was dropped.
     Refused(Refused, Story),
-}
-
-#[derive(Debug)]
-enum Coming<P> {
-    Nothing,
-    Control(u8, [u8; CONTROL_MAX]),
-    Loaded(Box<Arrival<P>>),
-}
-
-impl<P> Coming<P> {
-    const fn loaded_mut(&mut self) -> Option<&mut Box<Arrival<P>>> {
-        match self {
-            Self::Loaded(arrival) => Some(arrival),
-            Self::Nothing | Self::Control(..) => None,
-        }
-    }
-
-    const fn loaded(&self) -> Option<&Arrival<P>> {
-        match self {
-            Self::Loaded(arrival) => Some(arrival),
-            Self::Nothing | Self::Control(..) => None,
-        }
-    }
 }
 
 /// Where the bytes of a frame lie before they are taken in.
@@ -141,11 +118,6 @@ pub(super) struct Inbox<P> {
     /// Whether payloads are handed over with bytes missing.
     #[cfg(feature = "planted")]
     hasty: bool,
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "limits travel as their low halves")]
-const fn low(value: u64) -> u32 {
-    value as u32
 }
 
 impl<P: Place> Inbox<P> {
@@ -320,9 +292,23 @@ impl<P: Place> Inbox<P> {
             return Err(Breach::Length);
         }
         arrival.granted = arrival.granted.max(opening.unasked);
+        let named = opening.token.is_some();
         arrival.opening = Some(opening);
         self.used += unasked;
+        // What is posted goes to the messages in their order: one whose opening was overtaken comes first.
+        if !named && self.is_preceded(number) {
+            if let Some(arrival) = self.arrival(number, now) {
+                arrival.later = true;
+            }
+            return Ok(false);
+        }
         Ok(self.ask(number, channel, memory))
+    }
+
+    /// Whether a message before this one may still ask for a place that nobody has named.
+    fn is_preceded(&self, number: u64) -> bool {
+        let before = usize::try_from(number.saturating_sub(self.next)).unwrap_or(usize::MAX);
+        self.window.iter().take(before).any(Coming::may_ask)
     }
 
     /// Asks for the place of a message whose opening is there. True if it is the guessed one.
@@ -494,18 +480,24 @@ impl<P: Place> Inbox<P> {
         self.ready.push_back(Ready { control_len, control, payload });
     }
 
-    /// Asks again for places that could not be given.
+    /// Asks again for places that could not be given, in the order of the messages: where nobody has named a place, the
+    /// first that gets none, or whose opening has not come, keeps those behind it waiting.
     pub(super) fn ask_again<M: Memory<Place = P>>(&mut self, channel: usize, memory: &mut M) {
-        let waiting: Vec<u64> = self
-            .window
-            .iter()
-            .filter_map(|coming| match coming {
-                Coming::Loaded(arrival) if arrival.later => Some(arrival.number),
+        let mut preceded = false;
+        for at in 0..self.window.len() {
+            let Some(coming) = self.window.get(at) else { break };
+            let waits = match coming {
+                Coming::Loaded(arrival) if arrival.later => arrival
+                    .opening
+                    .as_ref()
+                    .filter(|opening| !preceded || opening.token.is_some())
+                    .map(|_| arrival.number),
                 _ => None,
-            })
-            .collect();
-        for number in waiting {
-            self.ask(number, channel, memory);
+            };
+            if let Some(number) = waits {
+                self.ask(number, channel, memory);
+            }
+            preceded |= self.window.get(at).is_some_and(Coming::may_ask);
         }
         self.advance();
     }

@@ -6,7 +6,9 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use cutthrough_wire::frame::{HEADER_BYTES, LIMITS_BYTES, Limits, OPENING_BYTES, Opening, RECORD_BYTES, WANTS_NO_MORE};
+use cutthrough_wire::frame::{
+    HEADER_BYTES, LIMITS_BYTES, Limits, OPENING_BYTES, Opening, RECORD_BYTES, WANTS_NO_MORE, low,
+};
 use cutthrough_wire::slot::CONTROL_MAX;
 use cutthrough_wire::token::Token;
 
@@ -212,17 +214,6 @@ impl<L: Load> Outbox<L> {
     pub(super) fn replace(&mut self, message: u64, load: L) {
         if let Some(going) = self.going(message) {
             going.load = load;
-        }
-    }
-
-    /// Whether all of a message's payload has gone once, or need not go; true also if it is done.
-    pub(super) fn has_gone(&self, message: u64) -> bool {
-        let Some(index) = message.checked_sub(self.base).and_then(|index| usize::try_from(index).ok()) else {
-            return true;
-        };
-        match self.entries.get(index) {
-            Some(Out::Loaded(going)) => going.unwanted || going.gone >= going.bytes,
-            _ => true,
         }
     }
 
@@ -476,9 +467,8 @@ impl<L: Load> Outbox<L> {
 }
 
 /// The number near `near` whose low 32 bits these are.
-pub(super) const fn widen(low: u32, near: u64) -> u64 {
-    #[allow(clippy::cast_possible_truncation, reason = "the low half is what is meant")]
-    let distance = low.wrapping_sub(near as u32).cast_signed();
+pub(super) const fn widen(half: u32, near: u64) -> u64 {
+    let distance = half.wrapping_sub(low(near)).cast_signed();
     near.saturating_add_signed(distance as i64)
 }
 

@@ -8,7 +8,7 @@ use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::net::memory::Place as _;
 use cutthrough_engine::time::Instant;
-use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES};
+use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES, low};
 
 use super::door::Core;
 use crate::clock;
@@ -201,9 +201,4 @@ fn plan(plan: &mut Vec<Planned>, first: usize, len: usize, full: usize, opening:
         head += head_len;
         total += full;
     }
-}
-
-#[allow(clippy::cast_possible_truncation, reason = "numbers travel as their low halves")]
-const fn low(number: u64) -> u32 {
-    number as u32
 }

@@ -3,14 +3,14 @@
 use alloc::vec::Vec;
 
 use cutthrough_wire::frame::{
-    Header, Kind, LIMITS_BYTES, NOTE_BYTES, NOTE_ENTRY_BYTES, Note, RECORD_BYTES, WANTS_NO_MORE,
+    Header, Kind, LIMITS_BYTES, NOTE_BYTES, NOTE_ENTRY_BYTES, Note, RECORD_BYTES, WANTS_NO_MORE, low,
 };
 
 use super::super::Tally;
 use super::super::batch::Batch;
 use super::super::memory::{Load, Memory};
 use super::super::outbox::{Content, Next, frame_bytes};
-use super::{ACK_BYTES, Channel, End, RANGES, low, low16, low32};
+use super::{ACK_BYTES, Channel, End, RANGES, low16, low32};
 use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use cutthrough_wire::frame::Opening;
+use cutthrough_wire::slot::CONTROL_MAX;
 
 use super::super::spans::Spans;
 use super::Story;
@@ -21,6 +22,42 @@ pub(super) enum Target<P> {
     Reader,
     /// Nowhere.
     Away,
+}
+
+/// What is known of a message that has not been handed over.
+#[derive(Debug)]
+pub(super) enum Coming<P> {
+    Nothing,
+    Control(u8, [u8; CONTROL_MAX]),
+    Loaded(Box<Arrival<P>>),
+}
+
+impl<P> Coming<P> {
+    /// Whether it may still ask for a place that nobody has named.
+    pub(super) fn may_ask(&self) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Control(..) => false,
+            Self::Loaded(arrival) => match &arrival.opening {
+                None => true,
+                Some(opening) => arrival.later && opening.token.is_none(),
+            },
+        }
+    }
+
+    pub(super) const fn loaded_mut(&mut self) -> Option<&mut Box<Arrival<P>>> {
+        match self {
+            Self::Loaded(arrival) => Some(arrival),
+            Self::Nothing | Self::Control(..) => None,
+        }
+    }
+
+    pub(super) const fn loaded(&self) -> Option<&Arrival<P>> {
+        match self {
+            Self::Loaded(arrival) => Some(arrival),
+            Self::Nothing | Self::Control(..) => None,
+        }
+    }
 }
 
 /// A message with a payload, on its way.
