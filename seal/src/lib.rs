@@ -11,6 +11,7 @@
 //! | a key file is read | [`keys`] | text becomes a shared key, or an own private key and the public keys of peers |
 //! | two messages go to and fro | [`handshake`] | both sides prove what they know; a cipher is agreed |
 //! | every frame is sealed and opened | [`frames`] | header authenticated, body encrypted; keys move on by themselves |
+//! | or only summed | `seals` | [`CheckSum`]: finds what the wire has changed, where plain text was asked for |
 //!
 //! [`cipher`] holds the two ciphers of frames. The arithmetic is that of AWS-LC and of the crate `blake2`; the order of
 //! the handshake is that of the crate `snow`.
@@ -32,8 +33,10 @@ pub mod frames;
 pub mod handshake;
 pub mod keys;
 mod primitives;
+mod seals;
 
 pub use cipher::Cipher;
 pub use frames::{BESIDE, EPOCH, Forged, Opener, Sealer, Session, TAG};
 pub use handshake::{FIRST_SHARED, FIRST_STATIC, Initiator, SECOND, SealError, Terms, respond, respond_on};
 pub use keys::{KEY, KeyError, KeyFault, Keys, PrivateKey, PublicKey, SharedKey};
+pub use seals::CheckSum;

@@ -1,7 +1,7 @@
 //! Keys, check sums and randomness of a simulated endpoint: all from a seed.
 
 use cutthrough_engine::seal::{BoxedSeal, Guard, Handshake, Seal, WrongKey};
-use cutthrough_seal::{Cipher, Initiator, Keys, Session, SharedKey, Terms, respond_on};
+use cutthrough_seal::{Cipher, Initiator, Keys, SharedKey, Terms, respond_on};
 
 use super::random::{Random, hash, mix};
 
@@ -40,27 +40,6 @@ impl Seal for Sum {
     }
 }
 
-/// A session of the crate `seal`.
-struct Sealed(Session);
-
-impl Seal for Sealed {
-    fn is_bare(&self) -> bool {
-        false
-    }
-    fn sum(&mut self, number: u64, header: &[u8], body: &[u8]) -> [u8; SEAL] {
-        self.0.sealer.seal_in_place(number, header, &mut body.to_vec())
-    }
-    fn seal(&mut self, number: u64, header: &[u8], body: &mut [u8]) -> [u8; SEAL] {
-        self.0.sealer.seal_in_place(number, header, body)
-    }
-    fn seal_into(&mut self, number: u64, header: &[u8], plain: &[u8], out: &mut [u8]) -> [u8; SEAL] {
-        self.0.sealer.seal(number, header, plain, out)
-    }
-    fn open(&mut self, number: u64, header: &[u8], seal: &[u8; SEAL], body: &mut [u8]) -> bool {
-        self.0.opener.open(number, header, seal, body).is_ok()
-    }
-}
-
 impl Handshake for Sum {
     fn finish(&mut self, answer: &[u8]) -> Result<BoxedSeal, WrongKey> {
         if answer.is_empty() { Ok(Box::new(Self)) } else { Err(WrongKey) }
@@ -72,7 +51,7 @@ struct Begun(Initiator);
 impl Handshake for Begun {
     fn finish(&mut self, answer: &[u8]) -> Result<BoxedSeal, WrongKey> {
         let session = self.0.hear(answer).map_err(|_| WrongKey)?;
-        Ok(Box::new(Sealed(session)))
+        Ok(Box::new(session))
     }
 }
 
@@ -108,7 +87,7 @@ impl Guard for Doorkeeper {
             Some(keys) => {
                 let answer = respond_on(keys, Cipher::Aes256Gcm, prologue, self.random.bytes(), first);
                 let (session, second) = answer.map_err(|_| WrongKey)?;
-                Ok((Box::new(Sealed(session)), second))
+                Ok((Box::new(session), second))
             }
         }
     }
