@@ -125,6 +125,10 @@ counters! {
     FramesStale = "frames_stale",
     /// Frames for which there was no memory, so that they had to come again.
     FramesUnplaced = "frames_unplaced",
+    /// Calls to send frames that the system refused for good; what was in them is sent again.
+    CallsRefused = "calls_refused",
+    /// Trains of frames that were longer than the memory for them; they come again.
+    TrainsCut = "trains_cut",
     /// Frames whose payload was received where it belongs.
     PlacedFrames = "placed_frames",
     /// Frames whose payload had to be copied to where it belongs.

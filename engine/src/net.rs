@@ -85,6 +85,8 @@ pub struct Net<M: Memory> {
     work: VecDeque<usize>,
     ready: VecDeque<usize>,
     wants: Vec<usize>,
+    /// Channels that have changed since they were last looked at as a whole.
+    changed: Vec<usize>,
     /// Channels that are over, but for payloads that their user may still read.
     through: Vec<usize>,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -130,6 +132,7 @@ impl<M: Memory> Net<M> {
             work: VecDeque::new(),
             ready: VecDeque::new(),
             wants: Vec::new(),
+            changed: Vec::new(),
             through: Vec::new(),
             timers: BinaryHeap::new(),
             happened: VecDeque::new(),
@@ -284,11 +287,11 @@ impl<M: Memory> Net<M> {
 
     /// Says that the user has seen all messages so far and had the time to read their payloads: those that are left
     /// unread do not keep a channel any more that the other side has closed.
-    pub fn let_go(&mut self, now: Instant) {
+    pub fn let_go(&mut self) {
         for index in core::mem::take(&mut self.through) {
             if let Some(channel) = self.channel(index) {
                 channel.let_go = true;
-                self.touch(index, now);
+                self.touch(index);
             }
         }
     }
@@ -366,7 +369,7 @@ impl<M: Memory> Net<M> {
                 return held;
             }
         }
-        self.touch(index, now);
+        self.touch(index);
         held
     }
 
@@ -384,9 +387,30 @@ impl<M: Memory> Net<M> {
         }
     }
 
+    /// A channel has changed. What follows from that is seen once for everything that changes at the same time.
+    fn touch(&mut self, index: usize) {
+        if let Some(channel) = self.channel(index)
+            && !core::mem::replace(&mut channel.changed, true)
+        {
+            self.changed.push(index);
+        }
+    }
+
+    fn settle(&mut self, now: Instant) {
+        while !self.changed.is_empty() {
+            let mut changed = core::mem::take(&mut self.changed);
+            changed.drain(..).for_each(|index| self.settle_channel(index, now));
+            if self.changed.is_empty() {
+                self.changed = changed;
+            }
+        }
+    }
+
     /// After a channel has changed: whether it has something to send, when it has to be looked at, whether it is over.
-    fn touch(&mut self, index: usize, now: Instant) {
+    fn settle_channel(&mut self, index: usize, now: Instant) {
         let settings = self.settings;
+        let Some(channel) = self.channel(index) else { return };
+        channel.changed = false;
         let Some(channel) = self.channel(index) else { return };
         if channel.is_over().is_some() && !channel.queued {
             return self.over(index, now);
@@ -396,7 +420,7 @@ impl<M: Memory> Net<M> {
         }
         let Some(channel) = self.channel(index) else { return };
         // What is due already is sent by the next batch; looking again at once would find the same.
-        let timer = channel.timer(&settings).max(now.after(LOOK_NS));
+        let timer = channel.timer(&settings, now).max(now.after(LOOK_NS));
         let sooner = channel.timer_set.is_none_or(|set| timer < set);
         if sooner {
             channel.timer_set = Some(timer);
@@ -418,6 +442,7 @@ impl<M: Memory> Net<M> {
 
     /// Asks for payloads of which more is wanted.
     pub fn grant(&mut self, now: Instant) {
+        self.settle(now);
         if self.wants.is_empty() {
             return;
         }
@@ -447,32 +472,38 @@ impl<M: Memory> Net<M> {
             if let Some(channel) = self.channel(index) {
                 channel.grant(message, upto);
             }
-            self.touch(index, now);
+            self.touch(index);
         }
     }
 
     /// Fills `batch`, of up to `most` bytes, with frames of one channel that has something to send: the channel, and
     /// where they go. `None` if there is nothing to send.
     pub fn batch(&mut self, now: Instant, batch: &mut Batch, most: usize) -> Option<(usize, SocketAddr)> {
-        while let Some(index) = self.work.pop_front() {
-            let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { continue };
-            channel.listed = false;
-            batch.clear();
-            channel.fill(batch, most, now, &mut self.tally);
-            let to = channel.peer.address;
-            let filled = !batch.is_empty();
-            self.touch(index, now);
-            if filled {
-                return Some((index, to));
+        loop {
+            while let Some(index) = self.work.pop_front() {
+                let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else {
+                    continue;
+                };
+                channel.listed = false;
+                batch.clear();
+                channel.fill(batch, most, now, &mut self.tally);
+                let to = channel.peer.address;
+                self.touch(index);
+                if !batch.is_empty() {
+                    return Some((index, to));
+                }
             }
+            if self.changed.is_empty() {
+                return None;
+            }
+            self.settle(now);
         }
-        None
     }
 
-    /// Whether any channel has something to send.
+    /// Whether any channel has something to send, or may have.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.work.is_empty() || !self.greetings.is_empty()
+        !self.work.is_empty() || !self.changed.is_empty() || !self.greetings.is_empty()
     }
 
     /// A frame of a handshake to be sent.
@@ -483,11 +514,13 @@ impl<M: Memory> Net<M> {
     /// When [`Net::tick`] has to be called next, at the latest.
     #[must_use]
     pub fn timer(&self) -> Option<Instant> {
-        self.timers.peek().map(|Reverse((at, _))| *at)
+        // Of what has changed nothing is known yet.
+        if self.changed.is_empty() { self.timers.peek().map(|Reverse((at, _))| *at) } else { Some(self.looked) }
     }
 
     /// Looks after what is due.
     pub fn tick(&mut self, now: Instant) {
+        self.settle(now);
         while let Some(Reverse((at, index))) = self.timers.peek().copied() {
             if at > now {
                 return;
@@ -509,7 +542,7 @@ impl<M: Memory> Net<M> {
                 if let Some(ending) = ended {
                     return self.end(index, ending);
                 }
-                self.touch(index, now);
+                self.touch(index);
             }
             Some(State::Calling(_)) => self.call_is_due(index, at, now),
             _ => {}
@@ -517,20 +550,20 @@ impl<M: Memory> Net<M> {
     }
 
     /// Sends every acknowledgement that waits for company: this side goes to sleep.
-    pub fn hurry(&mut self, now: Instant) {
+    pub fn hurry(&mut self) {
         for index in 0..self.seats.len() {
             if let State::Open(channel) = &mut self.seats[index].state
                 && channel.owes()
             {
                 channel.hurry();
-                self.touch(index, now);
+                self.touch(index);
             }
         }
     }
 
     /// What has happened next.
     #[inline]
-    pub fn next_event(&mut self, now: Instant) -> Option<NetEvent<M::Place>> {
+    pub fn next_event(&mut self) -> Option<NetEvent<M::Place>> {
         if let Some(event) = self.next_happened() {
             return Some(event);
         }
@@ -548,7 +581,7 @@ impl<M: Memory> Net<M> {
             } else {
                 channel.queued = false;
                 self.ready.pop_front();
-                self.touch(index, now);
+                self.touch(index);
             }
             if let Some(message) = taken {
                 self.tally.messages_received += 1;

@@ -113,6 +113,8 @@ pub(super) struct Channel<M: Memory> {
     /// Room for what an acknowledgement covers, so that each does not need memory of its own.
     arrived: Vec<Content>,
     ack_after: u64,
+    /// Before this time nothing new is sent, so that a window does not go out all at once.
+    paced: Instant,
     /// When the newest of them may have come at the earliest.
     newest: Instant,
     note: bool,
@@ -128,6 +130,8 @@ pub(super) struct Channel<M: Memory> {
     pub(super) end: End,
     /// When the timer of this channel is set for, so that it is not set twice.
     pub(super) timer_set: Option<Instant>,
+    /// Whether it is in the list of channels that have changed.
+    pub(super) changed: bool,
     /// Whether it is in the list of channels that have something to send.
     pub(super) listed: bool,
     /// Whether it is in the list of channels that have messages ready.
@@ -182,6 +186,7 @@ impl<M: Memory> Channel<M> {
             unacked: None,
             arrived: Vec::new(),
             ack_after: ACK_BYTES.0,
+            paced: now,
             newest: now,
             note: false,
             grants: Vec::new(),
@@ -191,6 +196,7 @@ impl<M: Memory> Channel<M> {
             guess_failed: false,
             end: End::None,
             timer_set: None,
+            changed: false,
             listed: false,
             queued: false,
             confirmed: false,
@@ -447,7 +453,7 @@ impl<M: Memory> Channel<M> {
         self.note_is_due(now)
             || self.probe.is_some()
             || matches!(self.end, End::Here { told: false, .. }) && self.outbox.waiting() == 0
-            || room && self.outbox.has_next()
+            || room && now >= self.paced && self.outbox.has_next()
     }
 
     fn note_is_due(&self, now: Instant) -> bool {

@@ -17,7 +17,7 @@ impl<M: Memory> Net<M> {
                     NetEvent::Opened(of) | NetEvent::Connected(of) | NetEvent::Message(of, _) => *of != index,
                     NetEvent::Completed(..) | NetEvent::Closed(..) | NetEvent::Failed(..) => true,
                 });
-                self.touch(index, self.looked);
+                self.touch(index);
             }
             Some(State::Calling(_)) => self.free_seat(index, false),
             _ => {}

@@ -367,7 +367,7 @@ impl<M: Memory> Net<M> {
             handshake: second,
         });
         self.welcome_again(self.welcomed.len() - 1, proven);
-        self.touch(index, now);
+        self.touch(index);
     }
 
     /// Lets a caller in, perhaps once more: over a path that carries what has come.
@@ -420,7 +420,7 @@ impl<M: Memory> Net<M> {
         self.seats[index].state = State::Open(Box::new(channel));
         self.open += 1;
         self.happened.push_back(NetEvent::Connected(index));
-        self.touch(index, now);
+        self.touch(index);
     }
 
     /// A caller that was let in has been heard of.

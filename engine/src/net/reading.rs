@@ -23,15 +23,15 @@ impl<M: Memory> Net<M> {
             self.wants.push(index);
         }
         self.grant(now);
-        self.touch(index, now);
+        self.touch(index);
         Some(read)
     }
 
     /// A payload has been read, or will not be.
-    pub fn forget(&mut self, now: Instant, index: usize, message: u64) -> Option<Story> {
+    pub fn forget(&mut self, index: usize, message: u64) -> Option<Story> {
         let channel = self.channel(index)?;
         let story = channel.inbox.forget(message);
-        self.touch(index, now);
+        self.touch(index);
         story
     }
 

@@ -124,8 +124,7 @@ impl Forger {
     }
 
     fn events(&self, world: &mut World) -> Vec<NetEvent<Vec<u8>>> {
-        let now = world.now();
-        std::iter::from_fn(|| world.nodes[VICTIM].net.next_event(now)).collect()
+        std::iter::from_fn(|| world.nodes[VICTIM].net.next_event()).collect()
     }
 
     /// The rule that this side has broken, if its channel has ended by that.
@@ -140,7 +139,7 @@ impl Forger {
     fn hears(&self, world: &mut World) -> Vec<(Header, Vec<u8>)> {
         let now = world.now();
         let (net, mut batch, mut heard) = (&mut world.nodes[VICTIM].net, Batch::default(), Vec::new());
-        net.hurry(now);
+        net.hurry();
         while let Some((index, to)) = net.batch(now, &mut batch, 65_000) {
             if index != self.tag as usize {
                 continue;
@@ -446,8 +445,7 @@ fn a_payload_that_is_not_wanted_ends_at_its_sender() {
     world.nodes[0].net.send(a, b"long", Some(cargo)).unwrap();
     let (_, message) = world.message(VICTIM);
     let ReadyPayload::Arriving(number, _) = message.payload else { panic!("{message:?}") };
-    let now = world.now();
-    world.nodes[VICTIM].net.forget(now, b, number);
+    world.nodes[VICTIM].net.forget(b, number);
     assert_eq!(world.completed(0), 4);
     world.settle();
 }
@@ -462,11 +460,10 @@ fn who_never_hears_what_is_unwanted_is_told_no_new_limits() {
         let open = Opening { pages: false, ..Opening::from_bytes(opening(9000, 0).first_chunk().unwrap()).unwrap() };
         forger.send(&mut world, Kind::Open, [message, 0], &open.to_bytes());
         message += 1;
-        let now = world.now();
         for event in forger.events(&mut world) {
             match event {
                 NetEvent::Message(_, Ready { payload: ReadyPayload::Arriving(number, _), .. }) => {
-                    world.nodes[VICTIM].net.forget(now, index, number);
+                    world.nodes[VICTIM].net.forget(index, number);
                 }
                 NetEvent::Closed(_, ending) => assert_eq!(ending, Ending::Breach(Breach::Index)),
                 event => panic!("{event:?}"),
@@ -488,9 +485,9 @@ fn a_close_counts_the_messages_before_it() {
     forger.send(&mut world, Kind::Records, [1, 1], &records(1));
     assert!(forger.events(&mut world).is_empty());
     forger.send(&mut world, Kind::Records, [0, 1], &records(1));
-    let (mut events, now) = (forger.events(&mut world), world.now());
+    let mut events = forger.events(&mut world);
     assert_eq!(forger.hears(&mut world).last().map(|(header, _)| header.below), Some(4));
-    events.extend(std::iter::from_fn(|| world.nodes[VICTIM].net.next_event(now)));
+    events.extend(std::iter::from_fn(|| world.nodes[VICTIM].net.next_event()));
     assert_eq!(events.iter().filter(|event| matches!(event, NetEvent::Message(..))).count(), 2);
     assert!(matches!(events.last(), Some(NetEvent::Closed(_, Ending::Peer))), "{events:?}");
     still_works(&mut world, a);
@@ -533,7 +530,7 @@ fn a_caller_follows_one_forged_cookie_at_a_time() {
     assert_eq!(Greeting::from_bytes(&hello[HEADER_BYTES..]).unwrap().0.cookie, 999);
     let refusal = [Refusal::Channels as u8, 1];
     forger.send(&mut world, Kind::Refuse, [0, 0], &refusal);
-    let event = world.nodes[VICTIM].net.next_event(now);
+    let event = world.nodes[VICTIM].net.next_event();
     assert!(matches!(event, Some(NetEvent::Failed(at, CallError::Refused(Refusal::Channels))) if at == index));
 }
 
@@ -556,7 +553,7 @@ fn a_welcome_is_vouched_for() {
         let handshake = [&b"pleased"[..], &proof].concat();
         let told = Greeting { limits, body: 1200, ..truth }.to_bytes(u16::try_from(handshake.len()).unwrap());
         forger.send(&mut world, Kind::Welcome, [0, 0], &[&told[..], &handshake].concat());
-        match world.nodes[VICTIM].net.next_event(now) {
+        match world.nodes[VICTIM].net.next_event() {
             Some(NetEvent::Connected(at)) => assert!(at == index && !lie),
             Some(NetEvent::Failed(at, CallError::Key)) => assert!(at == index && lie),
             event => panic!("{event:?}"),

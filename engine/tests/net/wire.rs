@@ -255,7 +255,7 @@ impl World {
 
     pub(crate) fn event(&mut self, node: usize) -> NetEvent<Vec<u8>> {
         for _ in 0..200_000 {
-            if let Some(event) = self.nodes[node].net.next_event(Instant::from_nanos(self.now)) {
+            if let Some(event) = self.nodes[node].net.next_event() {
                 return event;
             }
             self.step(None);
@@ -282,7 +282,7 @@ impl World {
             let now = Instant::from_nanos(self.now);
             let (_, done) = self.nodes[node].net.read(now, channel, reading, 0, true).expect("a payload");
             if done {
-                self.nodes[node].net.forget(now, channel, reading.message);
+                self.nodes[node].net.forget(channel, reading.message);
                 return;
             }
             self.step(Some((node, channel, reading)));

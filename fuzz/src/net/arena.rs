@@ -111,10 +111,10 @@ impl Arena {
         arena.victim.listen(true);
         arena.at_friend = arena.friend.call(arena.time(), address(VICTIM), 1408).expect("a seat");
         arena.pump(None);
-        let opened = arena.victim.next_event(arena.time());
+        let opened = arena.victim.next_event();
         let Some(NetEvent::Opened(index)) = opened else { panic!("{opened:?}") };
         arena.at_victim = index;
-        assert!(matches!(arena.friend.next_event(arena.time()), Some(NetEvent::Connected(_))));
+        assert!(matches!(arena.friend.next_event(), Some(NetEvent::Connected(_))));
         arena.join();
         arena
     }
@@ -155,7 +155,7 @@ impl Arena {
             Step::Forget(which) => {
                 if !self.unread.is_empty() {
                     let (index, message, _) = self.unread.swap_remove(usize::from(*which) % self.unread.len());
-                    self.victim.forget(self.time(), index, message);
+                    self.victim.forget(index, message);
                 }
             }
             Step::Close => {
@@ -167,7 +167,7 @@ impl Arena {
                 let _ = self.victim.call(self.time(), address(CALLED), 1408);
             }
             Step::Friend(len, pages) => self.befriend(len.map(usize::from), *pages),
-            Step::Hurry => self.victim.hurry(self.time()),
+            Step::Hurry => self.victim.hurry(),
         }
         self.pump(None);
         self.events();
@@ -431,13 +431,13 @@ impl Arena {
         let read = self.victim.read(self.time(), index, &mut reading, 0, lend);
         if read.is_none_or(|(_, whole)| whole) {
             self.unread.swap_remove(which);
-            self.victim.forget(self.time(), index, message);
+            self.victim.forget(index, message);
         }
     }
 
     /// Takes what has happened.
     fn events(&mut self) {
-        while let Some(event) = self.victim.next_event(self.time()) {
+        while let Some(event) = self.victim.next_event() {
             match event {
                 NetEvent::Message(index, message) if index == self.at_victim => self.of_friend(message),
                 NetEvent::Message(index, message) => {
@@ -459,8 +459,8 @@ impl Arena {
         assert!(
             unread.iter().all(|one| unread.iter().filter(|other| one.0 == other.0 && one.1 == other.1).count() == 1)
         );
-        self.victim.let_go(self.time());
-        while let Some(event) = self.friend.next_event(self.time()) {
+        self.victim.let_go();
+        while let Some(event) = self.friend.next_event() {
             assert!(!matches!(event, NetEvent::Closed(..)), "{event:?}");
         }
     }
@@ -485,7 +485,7 @@ impl Arena {
                     self.pump(Some(&mut reading));
                     self.now += 1_000_000;
                 }
-                self.victim.forget(self.time(), self.at_victim, message);
+                self.victim.forget(self.at_victim, message);
                 Some(into)
             }
             ReadyPayload::Refused(why, _) => panic!("refused: {why}"),

@@ -237,7 +237,8 @@ impl Node {
                 self.stat.set(row, cell, value);
             }
         }
-        let now = shown(&net.tally());
+        let (tally, troubles) = net.tally();
+        let now = shown(&tally, troubles);
         for ((counter, value), before) in now.iter().zip(&mut self.net_shown) {
             self.stat.add(*counter, value - *before);
             *before = *value;
@@ -253,10 +254,12 @@ pub(super) enum Came {
 }
 
 /// How many counters of the network side are shown.
-pub(super) const SHOWN: usize = 16;
+pub(super) const SHOWN: usize = 18;
 
-const fn shown(tally: &Tally) -> [(Counter, u64); SHOWN] {
+const fn shown(tally: &Tally, (refused, cut): (u64, u64)) -> [(Counter, u64); SHOWN] {
     [
+        (Counter::CallsRefused, refused),
+        (Counter::TrainsCut, cut),
         (Counter::FramesSent, tally.frames_sent),
         (Counter::NotesSent, tally.notes_sent),
         (Counter::FramesReceived, tally.frames_received),

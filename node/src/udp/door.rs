@@ -72,8 +72,11 @@ pub(super) struct Core {
     sent_at: Instant,
     burst: u32,
     looks: u32,
-    /// The time as it was last looked at.
-    now: Instant,
+    /// Whether something has come of which only the application has been told so far.
+    owed: bool,
+    /// Calls that the system refused, and trains that were longer than the memory for them.
+    pub(super) refused_calls: u64,
+    pub(super) cut_trains: u64,
     pub(super) spare: Spare,
     /// How calls have ended, until somebody asks.
     pub(super) answers: Vec<(usize, Result<(), CallError>)>,
@@ -160,7 +163,9 @@ impl Udp {
             sent_at: Instant::default(),
             burst: 0,
             looks: 0,
-            now: clock::now(),
+            owed: false,
+            refused_calls: 0,
+            cut_trains: 0,
             spare: Spare::default(),
             answers: Vec::new(),
             events: std::collections::VecDeque::new(),
@@ -210,18 +215,15 @@ impl Udp {
         self.here();
         let mut core = self.shared.lock();
         if !core.net.has_event() && core.events.is_empty() {
-            let now = core.now;
-            core.net.let_go(now);
-            core.turn(None);
+            core.net.let_go();
+            core.glance();
         }
         for _ in 0..most {
             let Some(event) = core.next_event() else { break };
             each(&mut core.net.memory, event);
         }
-        // Who takes messages makes room for others, and says so.
-        if core.net.has_work() {
-            core.transmit(clock::now(), false);
-        }
+        // Who takes messages makes room for others, and says so; but not before it has them.
+        core.owed |= core.net.has_work();
     }
 
     /// Says that the application looks after itself again.
@@ -241,7 +243,9 @@ impl Udp {
         }
         let now = clock::now();
         core.tidy();
-        core.net.hurry(now);
+        core.net.grant(now);
+        core.owed = false;
+        core.net.hurry();
         core.transmit(now, true);
         let next = core.net.timer().unwrap_or(Instant::from_nanos(u64::MAX));
         self.shared.asleep.store(true, Ordering::Relaxed);
@@ -265,7 +269,27 @@ impl Drop for Udp {
 
 impl Core {
     /// Takes in what has come, does what is due, sends what there is to send. True if anything came.
-    pub(super) fn turn(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+    pub(super) fn turn(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+        let any = self.take_in_all(reading);
+        self.follow(any);
+        any
+    }
+
+    /// As [`Core::turn`]; but if something has come for the application, the rest has time until it has been told.
+    fn glance(&mut self) {
+        if self.owed {
+            self.follow(true);
+        }
+        let any = self.take_in_all(None);
+        if any && self.net.has_event() {
+            self.owed = true;
+        } else {
+            self.follow(any);
+        }
+    }
+
+    /// Takes in what has come. True if anything has.
+    fn take_in_all(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         let mut any = false;
         for _ in 0..TRAINS {
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
@@ -278,8 +302,13 @@ impl Core {
                 break;
             }
         }
+        any
+    }
+
+    /// What follows from what has come, or from the time: asks, repeats, acknowledges, sends.
+    fn follow(&mut self, any: bool) {
         let now = clock::now();
-        self.now = now;
+        self.owed = false;
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_TIDY) {
             self.tidy();
@@ -295,7 +324,6 @@ impl Core {
             self.net.tick(now);
         }
         self.transmit(now, false);
-        any
     }
 
     /// The next thing that has happened, but for answers to calls, which are put aside.
@@ -307,7 +335,7 @@ impl Core {
     /// As [`Core::next_event`], without those that were taken out before.
     pub(super) fn next_fresh(&mut self) -> Option<Happened> {
         loop {
-            let event = self.net.next_event(self.now)?;
+            let event = self.net.next_event()?;
             return Some(match event {
                 NetEvent::Opened(channel) => {
                     self.furnish(channel);
@@ -349,7 +377,7 @@ impl Core {
             unread.extend(store.unread.drain(..).map(|number| (channel, number)));
         }
         for (channel, number) in unread {
-            self.net.forget(now, channel, number);
+            self.net.forget(channel, number);
         }
         if came {
             self.net.memory_came_back(now);
@@ -422,9 +450,13 @@ impl Core {
         }
         let segment = (self.batch.frames() > 1).then(|| u16::try_from(self.batch.segment()).unwrap_or(u16::MAX));
         match self.socket.send(Some(to), &parts, segment) {
+            Ok(_) => true,
             Err(Errno::AGAIN | Errno::NOBUFS) => false,
             // Whatever else the system says: the frames are lost, and sent again if anybody is there.
-            _ => true,
+            Err(_) => {
+                self.refused_calls += 1;
+                true
+            }
         }
     }
 }

@@ -444,7 +444,7 @@ impl Udp {
                 return Err(ReadError::Closed(Self::closed(&core, index)));
             };
             if done {
-                let story = core.net.forget(now, index, message).unwrap_or_default();
+                let story = core.net.forget(index, message).unwrap_or_default();
                 core.transmit(now, false);
                 return Ok(story);
             }
@@ -481,7 +481,7 @@ impl Udp {
         let Some((valid, done)) = core.net.read(now, index, &mut reading, valid, false) else {
             return Err(ReadError::Closed(Self::closed(&core, index)));
         };
-        let story = if done { core.net.forget(now, index, message) } else { None };
+        let story = if done { core.net.forget(index, message) } else { None };
         core.transmit(now, true);
         Ok((valid, story))
     }
@@ -499,9 +499,10 @@ impl Udp {
         Some([a, b, c, d, e, posted])
     }
 
-    /// What the engine has counted since the beginning.
-    pub(crate) fn tally(&self) -> cutthrough_engine::net::Tally {
-        *self.shared.lock().net.tally()
+    /// What the engine has counted since the beginning; calls that the system refused, and trains that were cut.
+    pub(crate) fn tally(&self) -> (cutthrough_engine::net::Tally, (u64, u64)) {
+        let core = self.shared.lock();
+        (*core.net.tally(), (core.refused_calls, core.cut_trains))
     }
 }
 

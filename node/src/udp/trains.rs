@@ -63,6 +63,7 @@ impl Core {
         drop(parts);
         let now = clock::now();
         if received.truncated || received.bytes == 0 {
+            self.cut_trains += u64::from(received.truncated);
             return true;
         }
         let segment = usize::from(received.segment).max(1);

@@ -150,7 +150,7 @@ impl User {
     ) -> Result<(), String> {
         if !slow {
             for _ in 0..EVENTS {
-                let Some(event) = net.next_event(now) else { break };
+                let Some(event) = net.next_event() else { break };
                 self.did += 1;
                 self.event(net, now, event, around)?;
             }
@@ -366,7 +366,7 @@ impl User {
                 return Ok(());
             }
             around.watch.payload(read.line, read.number, &read.into[..valid])?;
-            net.forget(now, read.index, read.message);
+            net.forget(read.index, read.message);
             self.reads.pop_front();
         }
         Ok(())

@@ -294,7 +294,7 @@ impl World {
         user.act(net, now, slow, &mut around)?;
         node.idle = if user.did > before { 0 } else { (node.idle + 1).min(10) };
         if self.random.chance(300) {
-            net.hurry(now);
+            net.hurry();
         }
         while let Some((to, bytes)) = net.greeting() {
             let frame = Frame { from: index, to: super::node_of(to), bytes };

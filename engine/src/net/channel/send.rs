@@ -20,17 +20,8 @@ impl<M: Memory> Channel<M> {
             self.ask(batch, body, now);
             return;
         }
-        loop {
-            let body = usize::from(self.body);
-            if self.window.room(self.sent.in_flight()) == 0 || !self.outbox.has_next() {
-                break;
-            }
-            if !batch.has_room(frame_bytes(body), most) {
-                return;
-            }
-            let Some(next) = self.outbox.next_frame(body) else { break };
-            self.push(batch, next, now);
-            tally.frames_sent += 1;
+        if now >= self.paced && !self.fill_up(batch, most, now, tally) {
+            return;
         }
         let full = frame_bytes(usize::from(self.body));
         if let End::Here { told, .. } = &mut self.end
@@ -46,6 +37,27 @@ impl<M: Memory> Channel<M> {
             self.write_note(batch, now);
             tally.notes_sent += 1;
         }
+    }
+
+    /// As much of the messages as may go now. False if the batch is full.
+    fn fill_up(&mut self, batch: &mut Batch, most: usize, now: Instant, tally: &mut Tally) -> bool {
+        let body = usize::from(self.body);
+        let fits = loop {
+            if self.window.room(self.sent.in_flight()) == 0 || !self.outbox.has_next() {
+                break true;
+            }
+            if !batch.has_room(frame_bytes(body), most) {
+                break false;
+            }
+            let Some(next) = self.outbox.next_frame(body) else { break true };
+            self.push(batch, next, now);
+            tally.frames_sent += 1;
+        };
+        let pace = self.window.pace(self.rtt.smoothed());
+        if pace > 0 {
+            self.paced = self.paced.max(now).after((batch.bytes() as u64).saturating_mul(pace) >> 10);
+        }
+        fits
     }
 
     fn push(&mut self, batch: &mut Batch, next: Next, now: Instant) {

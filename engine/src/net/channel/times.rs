@@ -7,7 +7,7 @@ use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {
     /// When this channel has to be looked at next, though nothing comes.
-    pub(in crate::net) fn timer(&self, settings: &Settings) -> Instant {
+    pub(in crate::net) fn timer(&self, settings: &Settings, now: Instant) -> Instant {
         if self.peer_is_through() {
             let later = self.unacked.map(|(since, _)| since.after(self.ack_delay()));
             return later.unwrap_or(Instant::from_nanos(u64::MAX));
@@ -23,6 +23,9 @@ impl<M: Memory> Channel<M> {
         }
         if let Some(longer) = self.longer_at {
             next = next.min(longer);
+        }
+        if self.paced > now && self.outbox.has_next() {
+            next = next.min(self.paced);
         }
         next
     }
