@@ -16,6 +16,8 @@
 //! | a payload that is read while it comes | `reading` |
 //! | the end of a channel | `ending` |
 //! | when which channel is looked at | `timers` |
+//! | by which adapter, where there are several | [`ways`] |
+//! | what a caller may know of a channel, and change | `views` |
 //! | whose memory it is | [`memory`] |
 
 pub mod batch;
@@ -30,6 +32,8 @@ mod outbox;
 mod reading;
 mod spans;
 mod timers;
+mod views;
+pub mod ways;
 mod words;
 
 use alloc::boxed::Box;
@@ -47,6 +51,7 @@ use self::greet::{Call, Welcomed};
 use self::inbox::Reading;
 use self::memory::Memory;
 pub use self::outbox::Cargo;
+use self::ways::{Most, WAYS};
 pub use self::words::{CallError, CargoOf, Guess, NetEvent, Planted, Refused, Settings, Tally};
 use crate::seal::Guard;
 use crate::time::Instant;
@@ -95,6 +100,8 @@ pub struct Net<M: Memory> {
     looked: Instant,
     /// The channel that a payload came on last.
     last_loaded: Option<usize>,
+    /// Bytes of a batch at most, for each way.
+    most: Most,
     /// First numbers of every channel.
     begin: u64,
     #[cfg(feature = "planted")]
@@ -138,6 +145,7 @@ impl<M: Memory> Net<M> {
             happened: VecDeque::new(),
             looked: Instant::default(),
             last_loaded: None,
+            most: [usize::MAX; WAYS],
             begin: 0,
             #[cfg(feature = "planted")]
             planted: None,
@@ -210,79 +218,6 @@ impl<M: Memory> Net<M> {
         self.tally.messages_sent += 1;
         self.tally.payload_sent += bytes;
         Ok(number)
-    }
-
-    /// Messages of a channel that were sent, acknowledged, and received; payload bytes sent and received.
-    pub fn counts(&mut self, index: usize) -> Option<[u64; 5]> {
-        let channel = self.channel(index)?;
-        Some([
-            channel.outbox.next(),
-            channel.outbox.acknowledged(),
-            channel.inbox.received(),
-            channel.outbox.payload_bytes,
-            channel.inbox.payload_bytes,
-        ])
-    }
-
-    /// Each channel: bytes of payloads that lie aside, and how many may at most.
-    pub fn aside(&self) -> impl Iterator<Item = (usize, u64, u64)> + '_ {
-        self.seats.iter().enumerate().filter_map(|(index, seat)| match &seat.state {
-            State::Open(channel) => {
-                let (aside, most) = channel.inbox.aside();
-                Some((index, aside, most))
-            }
-            State::Free | State::Calling(_) => None,
-        })
-    }
-
-    /// Process, user and life of a channel's peer, as it says; and its address.
-    pub fn peer(&mut self, index: usize) -> Option<(SocketAddr, u32, u32, u64)> {
-        let peer = self.channel(index)?.peer;
-        Some((peer.address, peer.process, peer.user, peer.life))
-    }
-
-    /// Messages of a channel that have not been sent even once.
-    pub fn unsent(&mut self, index: usize) -> u64 {
-        self.channel(index).map_or(0, |channel| channel.outbox.unsent())
-    }
-
-    /// Whether the other side has all of a message.
-    pub fn is_done(&mut self, index: usize, message: u64) -> bool {
-        self.channel(index).is_none_or(|channel| channel.outbox.load(message).is_none())
-    }
-
-    /// How many more messages of a channel may be on their way; `None` if it has ended.
-    pub fn room(&mut self, index: usize) -> Option<u64> {
-        let slots = self.settings.slots;
-        let channel = self.channel(index).filter(|channel| channel.end == channel::End::None)?;
-        Some(slots.saturating_sub(channel.outbox.waiting() as u64).min(channel.outbox.room()))
-    }
-
-    /// Bytes of a message's payload that the other side has, from the first one on.
-    pub fn acknowledged(&mut self, index: usize, message: u64) -> usize {
-        self.channel(index).map_or(0, |channel| channel.outbox.front(message))
-    }
-
-    /// Takes a message's payload from other memory with the same bytes from now on.
-    pub fn replace(&mut self, index: usize, message: u64, load: M::Load) {
-        if let Some(channel) = self.channel(index) {
-            channel.outbox.replace(message, load);
-        }
-    }
-
-    /// The payload of a message of a channel that is being sent.
-    #[must_use]
-    pub fn load(&self, index: usize, message: u64) -> Option<&M::Load> {
-        match self.seats.get(index).map(|seat| &seat.state) {
-            Some(State::Open(channel)) => channel.outbox.load(message),
-            _ => None,
-        }
-    }
-
-    /// Why the last channel of this number has ended.
-    #[must_use]
-    pub fn ended(&self, index: usize) -> Option<Ending> {
-        self.seats.get(index).and_then(|seat| seat.ended)
     }
 
     /// Says that the user has seen all messages so far and had the time to read their payloads: those that are left
@@ -413,7 +348,7 @@ impl<M: Memory> Net<M> {
         channel.changed = false;
         let Some(channel) = self.channel(index) else { return };
         if channel.is_over().is_some() && !channel.queued {
-            return self.over(index, now);
+            return self.over(index);
         }
         if channel.waits_for_reader() && !channel.queued && !self.through.contains(&index) {
             self.through.push(index);
@@ -486,7 +421,7 @@ impl<M: Memory> Net<M> {
                 };
                 channel.listed = false;
                 batch.clear();
-                channel.fill(batch, most, now, &mut self.tally);
+                channel.fill(batch, &self.most.map(|way| way.min(most)), now, &mut self.tally);
                 let to = channel.peer.address;
                 self.touch(index);
                 if !batch.is_empty() {

@@ -54,6 +54,7 @@ fn a_seed_is_the_same_world_each_time() {
 #[test]
 fn seeds_that_once_failed_keep_every_rule() {
     let seeds = [
+        (1214, "a channel at its end looked for ever for what its pace did not let it send"),
         (9848, "two sides that had closed waited for each other to read, and kept others from being granted anything"),
         (20_486, "a bit of the version was changed on the way, and the caller was refused for it"),
         (23_827, "a call that was given up was told to be open when its number had another owner"),

@@ -9,6 +9,7 @@ use cutthrough_wire::frame::{HEADER_BYTES, Header, OPENING_BYTES, SEAL_BYTES, SE
 use cutthrough_wire::seal::{OPENING_NUMBER, Seal};
 
 use super::memory::Load;
+use super::ways::Way;
 
 /// A piece of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +41,7 @@ pub struct Batch {
     last: usize,
     bytes: usize,
     frames: usize,
+    way: Way,
 }
 
 impl Batch {
@@ -54,6 +56,16 @@ impl Batch {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.frames == 0
+    }
+
+    /// The way that it goes.
+    #[must_use]
+    pub const fn way(&self) -> Way {
+        self.way
+    }
+
+    pub(super) const fn go(&mut self, way: Way) {
+        self.way = way;
     }
 
     /// Frames.

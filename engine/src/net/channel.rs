@@ -13,6 +13,7 @@ use cutthrough_wire::seal::Seal;
 use super::inbox::{Bytes, Inbox, Reading};
 use super::memory::{Load, Memory};
 use super::outbox::{Content, Outbox, frame_bytes, widen};
+use super::ways::Ways;
 use super::{Settings, Tally};
 use crate::check::Breach;
 use crate::flow::rtt::Rtt;
@@ -29,6 +30,8 @@ const ACK_NS: (u64, u64) = (5_000, 1_000_000);
 const RANGES: usize = 32;
 /// Probe time-outs in a row after which long frames are suspected of not coming through.
 const LONG_FRAMES_LOST: u32 = 4;
+/// Probe time-outs in a row after which the way is suspected.
+const WAY_FAILS: u32 = 2;
 /// Nanoseconds without any acknowledgement before anything is concluded from time-outs: an application, or a machine,
 /// that does not look for some milliseconds is no network that loses frames.
 const LONG_SILENCE_NS: u64 = 50_000_000;
@@ -115,6 +118,10 @@ pub(super) struct Channel<M: Memory> {
     ack_after: u64,
     /// Before this time nothing new is sent, so that a window does not go out all at once.
     paced: Instant,
+    /// The ways that its frames may go, if there are several.
+    pub(super) ways: Option<Box<Ways>>,
+    /// Whether what is to be sent waits until nothing is in flight any more, for another way.
+    resting: bool,
     /// When the newest of them may have come at the earliest.
     newest: Instant,
     note: bool,
@@ -187,6 +194,8 @@ impl<M: Memory> Channel<M> {
             arrived: Vec::new(),
             ack_after: ACK_BYTES.0,
             paced: now,
+            ways: None,
+            resting: false,
             newest: now,
             note: false,
             grants: Vec::new(),
@@ -425,8 +434,11 @@ impl<M: Memory> Channel<M> {
     }
 
     fn progress(&mut self, bytes: u64, newest: Option<(u64, Instant)>, held: u16, now: Instant) {
-        let Some((_, sent_at)) = newest else { return };
+        let Some((number, sent_at)) = newest else { return };
         let held = u64::from(held) << 8;
+        if let Some(ways) = &mut self.ways {
+            ways.acked(now, number, held + self.lag);
+        }
         let round = now.saturating_since(sent_at);
         self.rtt.sample(now, round, held);
         (self.backoff, self.progressed) = (0, now);
@@ -443,6 +455,7 @@ impl<M: Memory> Channel<M> {
             requeue(content, outbox, probe, end, (again.0, again.1));
         });
         if lost > 0 {
+            self.ways.iter_mut().for_each(|ways| ways.lost());
             self.window.lost(now, lost);
         }
     }
@@ -453,7 +466,16 @@ impl<M: Memory> Channel<M> {
         self.note_is_due(now)
             || self.probe.is_some()
             || matches!(self.end, End::Here { told: false, .. }) && self.outbox.waiting() == 0
-            || room && now >= self.paced && self.outbox.has_next()
+            || room && now >= self.paced && !self.rests() && self.outbox.has_next()
+    }
+
+    fn rests(&self) -> bool {
+        self.resting && self.sent.in_flight() > 0
+    }
+
+    /// Whether the other side waits for an acknowledgement, or should hear anything else of what it has sent.
+    pub(super) fn owes_a_note(&self) -> bool {
+        self.note_is_due(Instant::from_nanos(u64::MAX))
     }
 
     fn note_is_due(&self, now: Instant) -> bool {

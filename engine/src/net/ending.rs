@@ -3,7 +3,6 @@
 use super::channel::{self, Ending};
 use super::memory::Memory;
 use super::{Net, NetEvent, State};
-use crate::time::Instant;
 
 impl<M: Memory> Net<M> {
     /// Closes a channel once everything has arrived that was sent. What has come and was not taken is thrown away.
@@ -37,10 +36,10 @@ impl<M: Memory> Net<M> {
     }
 
     /// A channel is over in good order. The other side hears of it first.
-    pub(super) fn over(&mut self, index: usize, _now: Instant) {
+    pub(super) fn over(&mut self, index: usize) {
         let Some(channel) = self.channel(index) else { return };
         let Some(ending) = channel.is_over() else { return };
-        if ending == Ending::Peer && channel.has_work(Instant::from_nanos(u64::MAX)) {
+        if ending == Ending::Peer && channel.owes_a_note() {
             // Its last frame is acknowledged before the seat is given up.
             channel.hurry();
             if !channel.listed {

@@ -307,6 +307,29 @@ impl<L: Load> Outbox<L> {
             || self.loaded.iter().any(|message| self.sendable(*message))
     }
 
+    /// About how many bytes could go next, in one piece.
+    pub(super) fn ahead(&self) -> u64 {
+        let again = self.again.iter().map(|content| match content {
+            Content::Open { len, .. } | Content::Data { len, .. } => u64::from(*len),
+            _ => CONTROL_MAX as u64,
+        });
+        let loaded = self.loaded.iter().filter_map(|message| match self.peek(*message) {
+            Some(Out::Loaded(going)) => Some(u64::from(going.allowed.saturating_sub(going.gone))),
+            _ => None,
+        });
+        let fresh = self.next().min(self.messages).saturating_sub(self.fresh);
+        let first = match self.peek(self.fresh) {
+            Some(Out::Loaded(going)) => u64::from(going.bytes).min(self.unasked.saturating_sub(self.used)),
+            _ => 0,
+        };
+        again.sum::<u64>() + loaded.sum::<u64>() + first + fresh * CONTROL_MAX as u64
+    }
+
+    fn peek(&self, message: u64) -> Option<&Out<L>> {
+        let index = usize::try_from(message.checked_sub(self.base)?).ok()?;
+        self.entries.get(index)
+    }
+
     /// Messages that were never sent.
     pub(super) fn unsent(&self) -> u64 {
         self.next() - self.fresh

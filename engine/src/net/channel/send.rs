@@ -10,18 +10,29 @@ use super::super::Tally;
 use super::super::batch::Batch;
 use super::super::memory::{Load, Memory};
 use super::super::outbox::{Content, Next, frame_bytes};
+use super::super::ways::{Most, Way};
 use super::{ACK_BYTES, Channel, End, RANGES, low16, low32};
 use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {
     /// Fills a batch of up to `most` bytes with what there is to send.
-    pub(in crate::net) fn fill(&mut self, batch: &mut Batch, most: usize, now: Instant, tally: &mut Tally) {
+    pub(in crate::net) fn fill(&mut self, batch: &mut Batch, most: &Most, now: Instant, tally: &mut Tally) {
+        let chosen = self.choose(now);
+        let way = self.ways.as_ref().map_or(Way::default(), |ways| ways.now());
+        batch.go(way);
+        let most = most[usize::from(way.number)];
         if let Some(body) = self.probe.take() {
             self.ask(batch, body, now);
             return;
         }
-        if now >= self.paced && !self.fill_up(batch, most, now, tally) {
-            return;
+        if chosen && now >= self.paced {
+            let fits = self.fill_up(batch, most, now, tally);
+            if let Some(ways) = self.ways.as_mut().filter(|_| !batch.is_empty()) {
+                ways.sent(now, self.number - 1, batch.bytes() as u64);
+            }
+            if !fits {
+                return;
+            }
         }
         let full = frame_bytes(usize::from(self.body));
         if let End::Here { told, .. } = &mut self.end
@@ -37,6 +48,17 @@ impl<M: Memory> Channel<M> {
             self.write_note(batch, now);
             tally.notes_sent += 1;
         }
+    }
+
+    /// Chooses the way of what comes next. False if that has to wait until nothing is in flight.
+    fn choose(&mut self, now: Instant) -> bool {
+        let Some(ways) = &mut self.ways else { return true };
+        let in_flight = self.sent.in_flight();
+        if self.outbox.has_next() {
+            let ahead = self.outbox.ahead().min(self.window.room(in_flight)).max(1);
+            self.resting = ways.choose(now, ahead, in_flight).is_none();
+        }
+        !self.resting
     }
 
     /// As much of the messages as may go now. False if the batch is full.

@@ -2,7 +2,7 @@
 
 use super::super::memory::Memory;
 use super::super::{Settings, Tally};
-use super::{Channel, End, Ending, LONG_FRAMES_LOST, LONG_SILENCE_NS, LONGER_AGAIN_NS, requeue};
+use super::{Channel, End, Ending, LONG_FRAMES_LOST, LONG_SILENCE_NS, LONGER_AGAIN_NS, WAY_FAILS, requeue};
 use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {
@@ -49,6 +49,9 @@ impl<M: Memory> Channel<M> {
         if timed_out {
             tally.timeouts += 1;
             self.backoff += 1;
+            if self.backoff >= WAY_FAILS {
+                self.ways.iter_mut().for_each(|ways| ways.fails(now));
+            }
             let long = now.saturating_since(self.progressed) >= LONG_SILENCE_NS && self.backoff >= LONG_FRAMES_LOST;
             if long && self.body > cutthrough_wire::frame::BODY_MIN {
                 self.body = cutthrough_wire::frame::BODY_MIN;

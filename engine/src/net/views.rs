@@ -1,0 +1,103 @@
+//! What a caller may know of a channel, and change while it lives.
+
+use core::net::SocketAddr;
+
+use super::channel::{self, Ending};
+use super::memory::Memory;
+use super::ways::{WAYS, Way};
+use super::{Net, State};
+
+impl<M: Memory> Net<M> {
+    /// Messages of a channel that were sent, acknowledged, and received; payload bytes sent and received.
+    pub fn counts(&mut self, index: usize) -> Option<[u64; 5]> {
+        let channel = self.channel(index)?;
+        Some([
+            channel.outbox.next(),
+            channel.outbox.acknowledged(),
+            channel.inbox.received(),
+            channel.outbox.payload_bytes,
+            channel.inbox.payload_bytes,
+        ])
+    }
+
+    /// Each channel: bytes of payloads that lie aside, and how many may at most.
+    pub fn aside(&self) -> impl Iterator<Item = (usize, u64, u64)> + '_ {
+        self.seats.iter().enumerate().filter_map(|(index, seat)| match &seat.state {
+            State::Open(channel) => {
+                let (aside, most) = channel.inbox.aside();
+                Some((index, aside, most))
+            }
+            State::Free | State::Calling(_) => None,
+        })
+    }
+
+    /// Process, user and life of a channel's peer, as it says; and its address.
+    pub fn peer(&mut self, index: usize) -> Option<(SocketAddr, u32, u32, u64)> {
+        let peer = self.channel(index)?.peer;
+        Some((peer.address, peer.process, peer.user, peer.life))
+    }
+
+    /// Messages of a channel that have not been sent even once.
+    pub fn unsent(&mut self, index: usize) -> u64 {
+        self.channel(index).map_or(0, |channel| channel.outbox.unsent())
+    }
+
+    /// Whether the other side has all of a message.
+    pub fn is_done(&mut self, index: usize, message: u64) -> bool {
+        self.channel(index).is_none_or(|channel| channel.outbox.load(message).is_none())
+    }
+
+    /// How many more messages of a channel may be on their way; `None` if it has ended.
+    pub fn room(&mut self, index: usize) -> Option<u64> {
+        let slots = self.settings.slots;
+        let channel = self.channel(index).filter(|channel| channel.end == channel::End::None)?;
+        Some(slots.saturating_sub(channel.outbox.waiting() as u64).min(channel.outbox.room()))
+    }
+
+    /// Bytes of a message's payload that the other side has, from the first one on.
+    pub fn acknowledged(&mut self, index: usize, message: u64) -> usize {
+        self.channel(index).map_or(0, |channel| channel.outbox.front(message))
+    }
+
+    /// Takes a message's payload from other memory with the same bytes from now on.
+    pub fn replace(&mut self, index: usize, message: u64, load: M::Load) {
+        if let Some(channel) = self.channel(index) {
+            channel.outbox.replace(message, load);
+        }
+    }
+
+    /// The payload of a message of a channel that is being sent.
+    #[must_use]
+    pub fn load(&self, index: usize, message: u64) -> Option<&M::Load> {
+        match self.seats.get(index).map(|seat| &seat.state) {
+            Some(State::Open(channel)) => channel.outbox.load(message),
+            _ => None,
+        }
+    }
+
+    /// Why the last channel of this number has ended.
+    #[must_use]
+    pub fn ended(&self, index: usize) -> Option<Ending> {
+        self.seats.get(index).and_then(|seat| seat.ended)
+    }
+
+    /// Bytes of a batch at most on way `way`, whatever the caller of [`Net::batch`] says.
+    pub const fn limit_way(&mut self, way: usize, most: usize) {
+        if way < WAYS {
+            self.most[way] = most;
+        }
+    }
+
+    /// Says which ways lead to the peer of a channel, a bit for each. From the beginning it is the first one alone.
+    pub fn set_ways(&mut self, index: usize, usable: u8) {
+        let Some(channel) = self.channel(index) else { return };
+        if usable > 1 || channel.ways.is_some() {
+            channel.ways.get_or_insert_default().set_usable(usable);
+        }
+    }
+
+    /// The way that a channel's last batch went, and why.
+    pub fn way(&mut self, index: usize) -> Way {
+        self.channel(index).and_then(|channel| channel.ways.as_ref()).map_or(Way::default(), |ways| ways.now())
+    }
+}

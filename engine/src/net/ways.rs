@@ -1,0 +1,346 @@
+//! Which way a channel's frames go, where more than one adapter leads to the same peer.
+//!
+//! No way is the best for everything: a ring shared with the kernel has the shortest way for one frame, a socket call
+//! that takes a whole train the least work for many. So nothing is assumed. What a batch has cost is measured by its
+//! acknowledgement, for each way and each size by itself, and the next batch of that size goes the way that was the
+//! cheapest. A way that was not tried for a while is tried again: machines and networks change.
+//!
+//! A channel changes its way only when nothing of it is in flight. So frames of one way never overtake those of
+//! another, and a later frame that has arrived still proves an earlier one lost ([`Sent`](crate::flow::sent::Sent)).
+
+use alloc::collections::VecDeque;
+
+use crate::time::Instant;
+
+/// Most ways of a channel.
+pub const WAYS: usize = 3;
+/// Bytes of a batch at most, for each way.
+pub type Most = [usize; WAYS];
+/// Sizes that are told apart: each twice the one before, from 64 B on.
+const SIZES: usize = 12;
+/// Batches of a size that a way is tried with before it is judged.
+const TRIALS: u32 = 8;
+/// Nanoseconds after which a way that is not taken is tried again, with [`AGAIN`] batches.
+const STALE_NS: u64 = 1_000_000_000;
+const AGAIN: u32 = 4;
+/// Batches in a row for which another way would be better, before a stream comes to rest for it.
+const PRESSURE: u32 = 8;
+/// Nanoseconds for which a way is left alone on which nothing came through.
+const BARRED_NS: u64 = 10_000_000_000;
+/// A way is left for one that costs less than 15 parts in 16 of it.
+const BETTER: (u64, u64) = (15, 16);
+/// Batches whose acknowledgement is waited for at most.
+const TRIES: usize = 32;
+
+/// Why a way was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Why {
+    /// There is no other.
+    #[default]
+    Only,
+    /// It costs the least, as measured for this size.
+    Cheapest,
+    /// What it costs is being measured.
+    Trial,
+    /// Frames are in flight on it, which others must not overtake.
+    InFlight,
+}
+
+/// The way of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Way {
+    /// Its number, as the caller numbers ways.
+    pub number: u8,
+    /// Why it was taken.
+    pub why: Why,
+}
+
+/// What one way costs for one size.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cost {
+    /// Nanoseconds until a batch is acknowledged, smoothed.
+    ns: u64,
+    /// Batches measured since the way was last judged.
+    trials: u32,
+    /// When the last of them was measured.
+    at: Instant,
+}
+
+/// A batch that is not acknowledged yet.
+#[derive(Debug, Clone, Copy)]
+struct Try {
+    /// Number of its last frame.
+    last: u64,
+    way: u8,
+    size: u8,
+    sent: Instant,
+}
+
+/// The ways of one channel.
+#[derive(Debug, Clone)]
+pub(super) struct Ways {
+    /// Which may be taken, a bit for each.
+    usable: u8,
+    now: Way,
+    costs: [[Cost; SIZES]; WAYS],
+    tries: VecDeque<Try>,
+    pressure: u32,
+    /// Ways on which nothing came through, until when.
+    barred: [Instant; WAYS],
+}
+
+impl Default for Ways {
+    /// The first way only.
+    fn default() -> Self {
+        Self {
+            usable: 1,
+            now: Way::default(),
+            costs: [[Cost::default(); SIZES]; WAYS],
+            tries: VecDeque::new(),
+            pressure: 0,
+            barred: [Instant::default(); WAYS],
+        }
+    }
+}
+
+/// Which of the sizes `bytes` is.
+fn size_of(bytes: u64) -> usize {
+    let doublings = (bytes.max(64) >> 6).ilog2() as usize;
+    doublings.min(SIZES - 1)
+}
+
+impl Ways {
+    /// Says which ways may be taken, a bit for each; the first if none.
+    pub(super) fn set_usable(&mut self, usable: u8) {
+        self.usable = if usable == 0 { 1 } else { usable & ((1 << WAYS) - 1) };
+        if self.usable & (1 << self.now.number) == 0 {
+            let number = u8::try_from(self.usable.trailing_zeros()).unwrap_or(0);
+            self.now = Way { number, why: Why::Only };
+            self.tries.clear();
+        }
+    }
+
+    /// The way that was taken last.
+    pub(super) const fn now(&self) -> Way {
+        self.now
+    }
+
+    /// The way of the next batch, of `bytes`. `None` if it has to wait until nothing is in flight any more, because it
+    /// goes another way than what is.
+    pub(super) fn choose(&mut self, now: Instant, bytes: u64, in_flight: u64) -> Option<Way> {
+        if self.usable.is_power_of_two() {
+            return Some(self.now);
+        }
+        let best = self.best(now, size_of(bytes));
+        if in_flight == 0 || best.number == self.now.number {
+            self.pressure = 0;
+            self.now = best;
+            return Some(best);
+        }
+        // A stream never comes to rest by itself. If all of it would be better off elsewhere, it has to.
+        self.pressure += 1;
+        if self.pressure > PRESSURE {
+            return None;
+        }
+        self.now.why = Why::InFlight;
+        Some(self.now)
+    }
+
+    fn best(&self, now: Instant, size: usize) -> Way {
+        let way = |number: usize, why| Way { number: u8::try_from(number).unwrap_or(0), why };
+        let here = usize::from(self.now.number);
+        let usable = (0..WAYS).filter(|way| self.usable & (1 << way) != 0 && self.barred[*way] <= now);
+        let cost = |way: usize| &self.costs[way][size];
+        // What is begun to be tried is tried to the end, so that the way is not changed each time.
+        let tried = |way: usize| cost(way).trials >= TRIALS;
+        if !tried(here) {
+            return way(here, Why::Trial);
+        }
+        let mut best = here;
+        for other in usable.filter(|other| *other != here) {
+            let stale = now.saturating_since(cost(other).at) > STALE_NS;
+            if !tried(other) || stale {
+                return way(other, Why::Trial);
+            }
+            if cost(other).ns * BETTER.1 < cost(best).ns * BETTER.0 {
+                best = other;
+            }
+        }
+        way(best, Why::Cheapest)
+    }
+
+    /// A batch of `bytes` has been sent, whose last frame has the number `last`.
+    pub(super) fn sent(&mut self, now: Instant, last: u64, bytes: u64) {
+        if self.usable.is_power_of_two() || self.tries.len() >= TRIES {
+            return;
+        }
+        let size = u8::try_from(size_of(bytes)).unwrap_or(0);
+        self.tries.push_back(Try { last, way: self.now.number, size, sent: now });
+    }
+
+    /// Frames up to `number` have been acknowledged; for `held` nanoseconds their acknowledgement did not travel.
+    pub(super) fn acked(&mut self, now: Instant, number: u64, held: u64) {
+        while let Some(tried) = self.tries.front().filter(|tried| tried.last <= number).copied() {
+            self.tries.pop_front();
+            // Only the batch that this acknowledgement was made for shows what its way costs.
+            if tried.last == number {
+                let ns = now.saturating_since(tried.sent).saturating_sub(held).max(1);
+                self.costs[usize::from(tried.way)][usize::from(tried.size)].learn(now, ns);
+            }
+        }
+    }
+
+    /// Nothing comes through, again and again: the first way is taken, and this one left alone for some time.
+    pub(super) fn fails(&mut self, now: Instant) {
+        let here = usize::from(self.now.number);
+        if here != 0 && self.usable & 1 != 0 {
+            self.barred[here] = now.after(BARRED_NS);
+            self.now = Way { number: 0, why: Why::Only };
+        }
+        self.tries.clear();
+    }
+
+    /// Frames were lost: what is in flight shows nothing.
+    pub(super) fn lost(&mut self) {
+        self.tries.clear();
+    }
+}
+
+impl Cost {
+    fn learn(&mut self, now: Instant, ns: u64) {
+        if now.saturating_since(self.at) > STALE_NS && self.trials >= TRIALS {
+            // What was known is of old. A few batches show what is now, not as many as of a stranger.
+            (self.ns, self.trials) = (0, TRIALS - AGAIN);
+        }
+        // A machine that stood still shows nothing of the way.
+        let ns = if self.ns == 0 { ns } else { ns.min(self.ns * 4) };
+        let share = if self.trials >= TRIALS { 8 } else { 2 };
+        self.ns = if self.ns == 0 { ns } else { self.ns - self.ns / share + ns / share };
+        self.trials = (self.trials + 1).min(TRIALS);
+        self.at = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A world in which way `n` takes `costs[n]` ns for a byte and `starts[n]` for a batch.
+    struct World {
+        ways: Ways,
+        now: u64,
+        number: u64,
+    }
+
+    impl World {
+        fn new(usable: u8) -> Self {
+            let mut ways = Ways::default();
+            ways.set_usable(usable);
+            Self { ways, now: 1_000_000_000, number: 0 }
+        }
+
+        fn round(&mut self, bytes: u64, cost: impl Fn(u8) -> u64) -> Way {
+            let at = Instant::from_nanos(self.now);
+            let way = self.ways.choose(at, bytes, 0).unwrap();
+            self.number += 1;
+            self.ways.sent(at, self.number, bytes);
+            self.now += cost(way.number);
+            self.ways.acked(Instant::from_nanos(self.now), self.number, 0);
+            way
+        }
+    }
+
+    #[test]
+    fn each_size_goes_the_way_that_is_cheapest_for_it() {
+        let mut world = World::new(0b11);
+        let cost = |bytes: u64| move |way: u8| if way == 0 { 4_000 + bytes / 8 } else { 1_500 + bytes };
+        for _ in 0..100 {
+            for bytes in [64, 65_000] {
+                world.round(bytes, cost(bytes));
+            }
+        }
+        for _ in 0..100 {
+            assert_eq!(world.round(64, cost(64)), Way { number: 1, why: Why::Cheapest });
+            assert_eq!(world.round(65_000, cost(65_000)), Way { number: 0, why: Why::Cheapest });
+        }
+    }
+
+    #[test]
+    fn a_way_that_has_become_better_is_found() {
+        let mut world = World::new(0b11);
+        for _ in 0..50 {
+            world.round(64, |way| if way == 0 { 2_000 } else { 9_000 });
+        }
+        assert_eq!(world.round(64, |_| 2_000).number, 0);
+        world.now += 2 * STALE_NS;
+        for _ in 0..100 {
+            world.round(64, |way| if way == 0 { 2_000 } else { 500 });
+        }
+        assert_eq!(world.round(64, |_| 500), Way { number: 1, why: Why::Cheapest });
+    }
+
+    #[test]
+    fn trials_are_rare() {
+        let mut world = World::new(0b111);
+        let cost = |way: u8| 3_000 + 1_000 * u64::from(way);
+        for _ in 0..100 {
+            world.round(64, cost);
+        }
+        let tried = (0..1_000_000).filter(|_| world.round(64, cost).number != 0).count();
+        // Three seconds of three microseconds each, two other ways, a few batches a second.
+        assert!((8..60).contains(&tried), "{tried}");
+    }
+
+    #[test]
+    fn frames_never_overtake_those_of_another_way() {
+        let mut world = World::new(0b11);
+        let at = Instant::from_nanos(world.now);
+        for _ in 0..TRIALS {
+            world.round(64, |_| 1_000);
+        }
+        // The other way is a stranger now: it is tried, but only when nothing is in flight.
+        for _ in 0..PRESSURE {
+            assert_eq!(world.ways.choose(at, 64, 100), Some(Way { number: 0, why: Why::InFlight }));
+        }
+        assert_eq!(world.ways.choose(at, 64, 100), None);
+        assert_eq!(world.ways.choose(at, 64, 0), Some(Way { number: 1, why: Why::Trial }));
+    }
+
+    #[test]
+    fn sizes_that_take_turns_do_not_wait_for_each_other() {
+        let mut world = World::new(0b11);
+        let cost = |bytes: u64| move |way: u8| if way == 0 { 4_000 + bytes / 8 } else { 1_500 + bytes };
+        for bytes in [64, 65_000].into_iter().cycle().take(200) {
+            world.round(bytes, cost(bytes));
+        }
+        let at = Instant::from_nanos(world.now);
+        for bytes in [64, 65_000].into_iter().cycle().take(1000) {
+            assert!(world.ways.choose(at, bytes, 1).is_some());
+        }
+    }
+
+    #[test]
+    fn a_way_on_which_nothing_comes_through_is_left_alone() {
+        let mut world = World::new(0b11);
+        for _ in 0..50 {
+            world.round(64, |way| if way == 0 { 9_000 } else { 1_000 });
+        }
+        assert_eq!(world.round(64, |_| 1_000).number, 1);
+        world.ways.fails(Instant::from_nanos(world.now));
+        for _ in 0..1000 {
+            assert_eq!(world.round(64, |_| 9_000).number, 0);
+        }
+        world.now += 2 * BARRED_NS;
+        assert!((0..50).any(|_| world.round(64, |_| 1_000).number == 1));
+    }
+
+    #[test]
+    fn a_way_that_is_gone_is_not_taken() {
+        let mut world = World::new(0b10);
+        assert_eq!(world.round(64, |_| 1).number, 1);
+        world.ways.set_usable(0b01);
+        assert_eq!(world.round(64, |_| 1), Way { number: 0, why: Why::Only });
+        world.ways.set_usable(0);
+        assert_eq!(world.round(64, |_| 1).number, 0);
+    }
+}
