@@ -3,5 +3,8 @@
 
 pub mod datagram;
 pub(crate) mod lent;
+pub(crate) mod netlink;
+pub(crate) mod packet;
 #[cfg(feature = "tokio")]
 pub mod readable;
+pub mod xdp;

@@ -1,0 +1,121 @@
+//! Raw frames: rings beside the UDP socket of an endpoint, which carry the very same datagrams.
+//!
+//! | step | file |
+//! |---|---|
+//! | where to: interface, next hop, hardware addresses | `route` |
+//! | Ethernet, IPv4 and UDP around a frame, and off again | `envelope` |
+//! | which frames the ring takes, and which stay with the socket | `filter` |
+//! | the ring of an ordinary adapter, shared with the kernel | `packet` |
+//!
+//! A ring sends and receives Ethernet frames with IPv4 and UDP in them, with the addresses and ports of the endpoint's
+//! own socket. So a peer without rings understands them, and so do routers; nothing is negotiated. The receiver alone
+//! decides what it takes from its ring; the rest stays with the socket.
+//!
+//! A ring takes frames before the machine's own packet filter (`nft`) sees them. Rules there that drop a peer's frames
+//! do not hold for them, and rules that rewrite the addresses of arriving frames (DNAT), or IPsec between the adapter
+//! and the socket, lose frames: such endpoints stay with the adapter `udp`.
+
+use std::io::{self, IoSlice};
+use std::net::{SocketAddr, SocketAddrV4};
+use std::os::fd::BorrowedFd;
+
+use cutthrough_engine::time::Instant;
+
+use self::envelope::Envelope;
+
+pub(crate) mod envelope;
+mod filter;
+pub(crate) mod packet;
+pub(crate) mod route;
+#[cfg(test)]
+mod veth;
+pub mod xdp;
+
+/// Address of an Ethernet adapter.
+pub(crate) type Mac = [u8; 6];
+
+/// Frames that a ring has refused or lost, counted.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RingCounts {
+    /// Frames that came and are no datagram for this endpoint.
+    pub(crate) strays: u64,
+    /// Frames that were lost because the ring was full.
+    pub(crate) overflows: u64,
+    /// Frames that could not be sent, and are lost.
+    pub(crate) refused: u64,
+}
+
+/// A pair of rings shared with the kernel: frames in, frames out.
+pub(crate) trait Ring: std::fmt::Debug + Send {
+    /// Bytes of the longest UDP body that one frame of this ring carries.
+    fn body_max(&self) -> usize;
+
+    /// Takes frames in that have come, at most `most`; each is the UDP body, to be changed in place if need be
+    /// (unsealing). How many.
+    fn receive(&mut self, most: usize, each: &mut dyn FnMut(SocketAddr, &mut [u8])) -> usize;
+
+    /// Whether anything has come: a look at shared memory, no call.
+    fn has_frames(&self) -> bool;
+
+    /// Sends `parts`, in the order of travel, cut into frames of `segment` bytes, the last of which may be shorter: all
+    /// of them, or `false` and none, if there is no room now.
+    ///
+    /// # Errors
+    /// If a frame is longer than [`Ring::body_max`], there are more of them than the ring has slots, or `hop` leaves by
+    /// another interface: nothing was sent. Others as the kernel says, if the ring is of no use any more (its interface
+    /// is gone or down): the frames are lost.
+    fn send(&mut self, hop: &Hop, parts: &[IoSlice<'_>], segment: usize) -> io::Result<bool>;
+
+    /// Most frames of one send.
+    fn room(&mut self) -> usize;
+
+    /// Readable when frames have come.
+    fn watched(&self) -> BorrowedFd<'_>;
+
+    /// What was refused or lost so far.
+    fn counts(&mut self) -> RingCounts;
+}
+
+/// Where frames of this endpoint leave, and how they are addressed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Hop {
+    local: SocketAddrV4,
+    remote: SocketAddrV4,
+    interface: u32,
+    resolved: Instant,
+    envelope: Envelope,
+}
+
+impl Hop {
+    /// From `local` to `remote`, by the interface of this index, whose hardware address is `from`, to the neighbour
+    /// whose hardware address is `to`, as was found out at `resolved`.
+    pub(crate) const fn new(
+        (local, from): (SocketAddrV4, Mac),
+        (remote, to): (SocketAddrV4, Mac),
+        interface: u32,
+        resolved: Instant,
+    ) -> Self {
+        Self { local, remote, interface, resolved, envelope: Envelope::new((local, from), (remote, to)) }
+    }
+
+    /// Who sends.
+    pub(crate) const fn local(&self) -> SocketAddrV4 {
+        self.local
+    }
+
+    /// Who shall receive.
+    pub(crate) const fn remote(&self) -> SocketAddrV4 {
+        self.remote
+    }
+
+    /// Index of the interface.
+    pub(crate) const fn interface(&self) -> u32 {
+        self.interface
+    }
+
+    /// When the way was asked for. Neighbours change their hardware addresses; who keeps this asks again after some
+    /// seconds.
+    pub(crate) const fn resolved(&self) -> Instant {
+        self.resolved
+    }
+}

@@ -1,0 +1,267 @@
+//! The ring of any Ethernet adapter: frames that the kernel copies from and to memory that it shares with us.
+//!
+//! It needs the right `CAP_NET_RAW`, and Linux 6.2 or newer, the first whose taps say how a train of datagrams is cut.
+//! Frames that the ring takes still climb up to the UDP socket, where a filter drops them.
+
+use std::io::{self, IoSlice};
+use std::net::{SocketAddr, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+
+use super::envelope::{ENVELOPE_BYTES, ETHERNET_BYTES, Envelope, IP_BYTES, UDP_BYTES, parse};
+use super::filter::{self, Rule};
+use super::route::Interface;
+use super::{Hop, Ring, RingCounts};
+use crate::sys::packet::{Packets, attach, detach};
+
+/// Bytes of memory for frames that come, and for those that go.
+const MEMORY: (usize, usize) = (4 << 20, 1 << 20);
+/// Both together, in KiB.
+const KIB: usize = (MEMORY.0 + MEMORY.1) >> 10;
+
+/// Why there is no ring.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PacketError {
+    /// The process may not.
+    #[error(
+        "raw frames need the right CAP_NET_RAW in this network namespace: run as root, give the program the right by \
+         'setcap cap_net_raw+ep', or try 'unshare -Urn'; plain UDP (adapter udp) needs none"
+    )]
+    Right,
+    /// The kernel cannot.
+    #[error("raw frames need Linux 6.2 or newer with CONFIG_PACKET, and this is {0}; use plain UDP (adapter udp)")]
+    Kernel(String),
+    /// The endpoint's own address is not known.
+    #[error("raw frames need the endpoint's own address and port, not {0}; bind it to an address of one interface")]
+    Anywhere(SocketAddrV4),
+    /// It is not switched on, or has gone.
+    #[error("the interface {0} is down or gone; 'ip link set {0} up' switches it on")]
+    Interface(String),
+    /// The kernel has no memory for the rings.
+    #[error("the kernel has no memory for the rings ({} KiB); use plain UDP (adapter udp)", KIB)]
+    Memory,
+    /// Anything else that the kernel says.
+    #[error("no raw frames on {interface}: {source}; use plain UDP (adapter udp)")]
+    System {
+        /// The name of the interface.
+        interface: String,
+        /// What it says.
+        source: Errno,
+    },
+}
+
+/// Rings on one interface, beside the UDP socket of an endpoint.
+#[derive(Debug)]
+pub(crate) struct PacketRing {
+    packets: Packets,
+    socket: OwnedFd,
+    local: SocketAddrV4,
+    interface: u32,
+    body_max: usize,
+    /// Datagrams of the train that came first that were shown already.
+    shown: usize,
+    ident: u16,
+    /// Frames in the ring that the kernel has not been told of with success.
+    unkicked: usize,
+    counts: RingCounts,
+}
+
+impl PacketRing {
+    /// Opens rings on `interface` beside `socket`, which is bound to `local` or to its port. From then on the short
+    /// frames for `local` that come by this interface come to the ring alone, and after this value's end to the socket
+    /// again. A frame that comes while this is done may come twice.
+    ///
+    /// # Errors
+    /// [`PacketError`]; then nothing has changed.
+    pub(crate) fn open(socket: OwnedFd, local: SocketAddrV4, interface: &Interface) -> Result<Self, PacketError> {
+        if local.ip().is_unspecified() || local.port() == 0 {
+            return Err(PacketError::Anywhere(local));
+        }
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        if version(&release).is_some_and(|version| version < (6, 2)) {
+            return Err(PacketError::Kernel(release));
+        }
+        let total_max = u16::try_from(interface.mtu).unwrap_or(u16::MAX);
+        let rule = Rule { to: local, interface: interface.index, total_max };
+        let longest = ETHERNET_BYTES + usize::from(total_max);
+        let name = || interface.name.clone();
+        let refused = |error| match error {
+            Errno::PERM | Errno::ACCESS => PacketError::Right,
+            Errno::AFNOSUPPORT | Errno::NOPROTOOPT => PacketError::Kernel(release.clone()),
+            Errno::NODEV | Errno::NXIO | Errno::NETDOWN => PacketError::Interface(name()),
+            Errno::NOMEM | Errno::NOBUFS => PacketError::Memory,
+            source => PacketError::System { interface: name(), source },
+        };
+        let packets = Packets::open(interface.index, &filter::tap(&rule), longest, MEMORY).map_err(refused)?;
+        attach(socket.as_fd(), &filter::socket(&rule)).map_err(refused)?;
+        Ok(Self {
+            packets,
+            socket,
+            local,
+            interface: interface.index,
+            body_max: usize::from(total_max).saturating_sub(IP_BYTES + UDP_BYTES),
+            shown: 0,
+            ident: 0,
+            unkicked: 0,
+            counts: RingCounts::default(),
+        })
+    }
+
+    /// Tells the kernel of the frames in the ring. What it does not take now stays there.
+    fn kick(&mut self) -> io::Result<()> {
+        match self.packets.kick() {
+            Ok(()) => self.unkicked = 0,
+            Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
+            Err(error) => {
+                self.counts.refused += std::mem::take(&mut self.unkicked) as u64;
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Slots that are free, and if there are few, those that a further call frees.
+    fn free(&mut self, wanted: usize) -> usize {
+        let free = self.packets.free();
+        if free >= wanted || self.unkicked == 0 {
+            return free;
+        }
+        // Who sends sees the error.
+        let _ = self.kick();
+        self.packets.free()
+    }
+}
+
+impl Ring for PacketRing {
+    fn body_max(&self) -> usize {
+        self.body_max
+    }
+
+    fn receive(&mut self, most: usize, each: &mut dyn FnMut(SocketAddr, &mut [u8])) -> usize {
+        if self.unkicked > 0 {
+            let _ = self.kick();
+        }
+        let mut received = 0;
+        while received < most {
+            let (local, skip, room) = (self.local, &mut self.shown, most - received);
+            let strays = &mut self.counts.strays;
+            let came = self.packets.take(|train, frame| {
+                let Some((from, _, body)) = parse(frame).filter(|(_, to, _)| *to == local) else {
+                    *strays += 1;
+                    return true;
+                };
+                if train == 0 {
+                    each(from.into(), body);
+                    received += 1;
+                    return true;
+                }
+                let mut rest = body.chunks_mut(usize::from(train)).skip(*skip);
+                let shown = rest.by_ref().take(room).map(|body| each(from.into(), body)).count();
+                received += shown;
+                let done = rest.next().is_none();
+                *skip = if done { 0 } else { *skip + shown };
+                done
+            });
+            if !came {
+                break;
+            }
+        }
+        received
+    }
+
+    #[inline]
+    fn has_frames(&self) -> bool {
+        self.packets.has_frame()
+    }
+
+    fn send(&mut self, hop: &Hop, parts: &[IoSlice<'_>], segment: usize) -> io::Result<bool> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let longest = segment.min(bytes);
+        if segment == 0 || hop.interface() != self.interface {
+            return Err(Errno::INVAL.into());
+        }
+        // An empty datagram is a datagram too.
+        let frames = bytes.div_ceil(segment).max(1);
+        if longest > self.body_max || frames > self.packets.slots() {
+            return Err(Errno::MSGSIZE.into());
+        }
+        if self.free(frames) < frames {
+            return Ok(false);
+        }
+        let mut gather = Gather { parts, at: 0 };
+        let mut left = bytes;
+        for _ in 0..frames {
+            let body = left.min(segment);
+            let head = Envelope::write(hop, body, self.ident);
+            self.ident = self.ident.wrapping_add(1);
+            self.packets.put(ENVELOPE_BYTES + body, |frame| {
+                let (envelope, room) = frame.split_at_mut(ENVELOPE_BYTES);
+                envelope.copy_from_slice(&head);
+                gather.fill(room);
+            });
+            left -= body;
+        }
+        self.unkicked += frames;
+        self.kick()?;
+        Ok(true)
+    }
+
+    fn room(&mut self) -> usize {
+        let all = self.packets.slots();
+        self.free(all)
+    }
+
+    fn watched(&self) -> BorrowedFd<'_> {
+        self.packets.as_fd()
+    }
+
+    fn counts(&mut self) -> RingCounts {
+        self.counts.overflows += self.packets.lost();
+        self.counts
+    }
+}
+
+impl Drop for PacketRing {
+    fn drop(&mut self) {
+        // First the socket takes everything again, then the tap ends: rather twice than never.
+        let _ = detach(self.socket.as_fd());
+    }
+}
+
+/// The bytes of a gather list, one after the other.
+struct Gather<'a> {
+    parts: &'a [IoSlice<'a>],
+    /// Bytes of the first part that were taken.
+    at: usize,
+}
+
+impl Gather<'_> {
+    /// Copies the next bytes to all of `room`; there must be as many.
+    #[inline]
+    fn fill(&mut self, mut room: &mut [u8]) {
+        while !room.is_empty() {
+            let Some((part, rest)) = self.parts.split_first() else { return };
+            let bytes = &part[self.at..];
+            let taken = bytes.len().min(room.len());
+            let (now, later) = room.split_at_mut(taken);
+            now.copy_from_slice(&bytes[..taken]);
+            room = later;
+            self.at += taken;
+            if self.at == part.len() {
+                (self.parts, self.at) = (rest, 0);
+            }
+        }
+    }
+}
+
+/// The first two numbers of a kernel's release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|digit: char| !digit.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod figures;
+#[cfg(test)]
+mod tests;

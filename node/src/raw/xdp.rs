@@ -1,0 +1,487 @@
+//! The ring of AF_XDP: the kernel's stack is left out, and frames lie in memory of our own.
+//!
+//! A strip of buffers takes frames in, in order, and goes back to the kernel in the same order; so the parts of a frame
+//! that is longer than a buffer lie one behind the other, and it is handed up where it lies. Another strip takes what
+//! is sent. All this is placement by copy: whoever gets a frame takes what it wants out of it.
+
+use std::io::{self, IoSlice};
+use std::net::{SocketAddr, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use cutthrough_segment::map::Writers;
+
+use super::envelope::{self, ENVELOPE_BYTES, Envelope};
+use super::{Hop, Ring, RingCounts};
+use crate::sys::xdp::bpf::{Attached, Program, Rings};
+use crate::sys::xdp::program::{LINK_BYTES, Ours, redirect};
+use crate::sys::xdp::socket::HEADROOM;
+use crate::sys::xdp::{Descriptor, Interface, Memory, Mode, Settings, XdpError, Xsk};
+
+pub mod place;
+pub mod raw;
+pub mod stream;
+
+/// Entries of each ring, and buffers that wait for frames: enough for what a peer sends in a millisecond or two.
+const ENTRIES: u32 = 1024;
+/// The two sizes of buffers that every kernel takes.
+const SMALL: u32 = 2048;
+const LARGE: u32 = 4096;
+/// Most parts of a frame: what a frame of 65,535 bytes needs, and the kernel sends.
+const PARTS_MAX: u32 = 17;
+
+/// How the memory of a ring is divided, in bytes from its beginning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Plan {
+    /// Bytes of the kernel's buffers.
+    buffer: u32,
+    /// Whether a frame may need more than one.
+    scattered: bool,
+    /// From one place that is offered to the next.
+    stride: u64,
+    /// Where the places to send from begin, and how far apart they are.
+    send_base: u64,
+    send_stride: u64,
+    /// How many places there are to send from.
+    send_slots: u32,
+    /// Where memory begins that is the user's, and where it ends.
+    pages: u64,
+    end: u64,
+}
+
+impl Plan {
+    /// For an interface with frames of at most `frame_max` bytes, and `pages` bytes for the user.
+    fn of(frame_max: u32, pages: u64) -> Self {
+        let room = |buffer: u32| buffer - u32::try_from(HEADROOM).unwrap_or(0);
+        let buffer = if frame_max <= room(SMALL) { SMALL } else { LARGE };
+        let scattered = frame_max > room(buffer);
+        let parts = frame_max.div_ceil(buffer);
+        // Scattered buffers overlap by their headroom, which the kernel does not write: what it writes is one run.
+        let stride = u64::from(if scattered { room(buffer) } else { buffer });
+        let send_base = (u64::from(ENTRIES) * stride + HEADROOM).next_multiple_of(u64::from(LARGE));
+        let send_stride = u64::from(parts * buffer);
+        let send_slots = ENTRIES / parts;
+        let pages_base = (send_base + u64::from(send_slots) * send_stride).next_multiple_of(u64::from(LARGE));
+        let end = pages_base + pages.next_multiple_of(u64::from(LARGE));
+        Self { buffer, scattered, stride, send_base, send_stride, send_slots, pages: pages_base, end }
+    }
+
+    /// Which place a part lies in.
+    fn slot_of(&self, at: u64) -> Option<u32> {
+        let slot = at.checked_sub(HEADROOM)? / self.stride;
+        u32::try_from(slot).ok().filter(|slot| *slot < ENTRIES)
+    }
+
+    fn place_of(&self, slot: u32) -> u64 {
+        u64::from(slot) * self.stride
+    }
+
+    /// Which place to send from this is, if it is one.
+    fn send_slot_of(&self, at: u64) -> Option<u32> {
+        let slot = at.checked_sub(self.send_base)? / self.send_stride;
+        u32::try_from(slot).ok().filter(|slot| *slot < self.send_slots)
+    }
+}
+
+/// The ring of one queue.
+#[derive(Debug)]
+pub(crate) struct XdpRing {
+    xsk: Xsk,
+    memory: Memory,
+    plan: Plan,
+    /// The program and its map stay as long as these live.
+    _attached: Attached,
+    _rings: Rings,
+    interface: Interface,
+    mode: Mode,
+    declined: Vec<(Mode, XdpError)>,
+    local: SocketAddrV4,
+    /// Which places the kernel has.
+    offered: Vec<bool>,
+    /// Places to send from that are free, and how many parts of the others the kernel still has.
+    free: Vec<u32>,
+    under_way: Vec<u32>,
+    /// Parts of payloads sent in place that the kernel still has.
+    in_place: u64,
+    /// Room for a frame whose parts do not lie one behind the other.
+    aside: Vec<u8>,
+    ident: u16,
+    strays: u64,
+    refused: u64,
+    broken: Option<XdpError>,
+}
+
+impl XdpRing {
+    /// Takes the datagrams for `local` that come on `queue` of an interface, in this mode, or in the best one that the
+    /// interface has: zero-copy, native, generic; generic only on interfaces that are software. `pages` bytes of its
+    /// memory are for payloads that are sent in place.
+    ///
+    /// # Errors
+    /// [`XdpError`], of the last mode that was tried.
+    pub(crate) fn open(
+        interface: &Interface,
+        local: SocketAddrV4,
+        queue: u32,
+        mode: Option<Mode>,
+        pages: u64,
+    ) -> Result<Self, XdpError> {
+        let modes: &[Mode] = match mode {
+            Some(Mode::ZeroCopy) => &[Mode::ZeroCopy],
+            Some(Mode::Native) => &[Mode::Native],
+            Some(Mode::Generic) => &[Mode::Generic],
+            None if interface.is_virtual => &[Mode::Generic],
+            None => &[Mode::ZeroCopy, Mode::Native, Mode::Generic],
+        };
+        let mut declined = Vec::new();
+        for (at, mode) in modes.iter().enumerate() {
+            match Self::try_open(interface, local, queue, *mode, pages) {
+                Ok(ring) => return Ok(Self { declined, ..ring }),
+                Err(error @ (XdpError::Unsupported { .. } | XdpError::Mtu { .. } | XdpError::Refused { .. }))
+                    if at + 1 < modes.len() =>
+                {
+                    declined.push((*mode, error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        unreachable!("there is a last mode");
+    }
+
+    fn try_open(
+        interface: &Interface,
+        local: SocketAddrV4,
+        queue: u32,
+        mode: Mode,
+        pages: u64,
+    ) -> Result<Self, XdpError> {
+        if queue >= interface.queues {
+            return Err(XdpError::NoQueue { interface: interface.name.clone(), queue, queues: interface.queues });
+        }
+        let frame_max = interface.mtu + LINK_BYTES;
+        let plan = Plan::of(frame_max, pages);
+        // Header and payload in two parts need scatter lists too; without them (before Linux 6.6) they are copied.
+        let settings = Settings {
+            queue,
+            mode,
+            buffer_bytes: plan.buffer,
+            unaligned: plan.scattered,
+            scatter: true,
+            entries: ENTRIES,
+        };
+        let memory = Memory::new(plan.end, Writers::Maker)?;
+        let rings = Rings::new(interface.queues)?;
+        let ours = Ours { local, frame_max };
+        // The socket first: it cannot receive before the map knows it, and a program that is there alone passes all on.
+        let mut xsk = match Xsk::open(interface, &memory, settings) {
+            Err(XdpError::Refused { .. } | XdpError::Unsupported { .. }) if !plan.scattered => {
+                Xsk::open(interface, &memory, Settings { scatter: false, ..settings })?
+            }
+            opened => opened?,
+        };
+        let attached = Program::load(&redirect(&ours, rings.number()))?.attach(interface.index, mode)?;
+        for slot in 0..ENTRIES {
+            xsk.offer(plan.place_of(slot))?;
+        }
+        xsk.post();
+        rings.set(queue, xsk.as_fd())?;
+        let slots = plan.send_slots as usize;
+        Ok(Self {
+            xsk,
+            memory,
+            plan,
+            _attached: attached,
+            _rings: rings,
+            interface: interface.clone(),
+            mode,
+            declined: Vec::new(),
+            local,
+            offered: vec![true; ENTRIES as usize],
+            free: (0..plan.send_slots).rev().collect(),
+            under_way: vec![0; slots],
+            in_place: 0,
+            aside: Vec::new(),
+            ident: 0,
+            strays: 0,
+            refused: 0,
+            broken: None,
+        })
+    }
+
+    /// Where the program runs.
+    pub(crate) const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Which better modes were tried, and why they are not used.
+    pub(crate) fn declined(&self) -> &[(Mode, XdpError)] {
+        &self.declined
+    }
+
+    /// The memory of the ring, and where in it the user's pages begin.
+    pub(crate) fn pages(&mut self) -> (&mut Memory, u64) {
+        (&mut self.memory, self.plan.pages)
+    }
+
+    /// Sends one frame of `header` and of `bytes` bytes of payload that lie at `at` of the memory, among the user's
+    /// pages: the payload is not copied on its way to the kernel. It must not be changed while
+    /// [`XdpRing::in_place`] says that the kernel has any. `false` if there is no room now.
+    ///
+    /// # Errors
+    /// As [`Ring::send`]; unsupported if the kernel has no scatter lists.
+    pub(crate) fn send_in_place(&mut self, hop: &Hop, header: &[u8], at: u64, bytes: usize) -> io::Result<bool> {
+        let body = header.len() + bytes;
+        self.check(hop, body)?;
+        if !self.xsk.settings().scatter {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let inside = at >= self.plan.pages && self.memory.holds(at, bytes as u64);
+        if !inside || bytes == 0 || ENVELOPE_BYTES + header.len() > self.plan.buffer as usize {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        self.reclaim()?;
+        // One part for the headers, and one for each buffer of the payload, which may begin and end within one.
+        let needed = u32::try_from(bytes.div_ceil(self.plan.buffer as usize) + 2).unwrap_or(u32::MAX);
+        if needed > PARTS_MAX || self.xsk.room()? < needed {
+            return Ok(false);
+        }
+        let Some(slot) = self.free.pop() else { return Ok(false) };
+        self.ident = self.ident.wrapping_add(1);
+        let place = self.plan.send_base + u64::from(slot) * self.plan.send_stride;
+        let head = self.memory.frame(place, ENVELOPE_BYTES + header.len());
+        let (envelope, rest) = head.split_at_mut(ENVELOPE_BYTES);
+        envelope.copy_from_slice(&Envelope::write(hop, body, self.ident));
+        rest.copy_from_slice(header);
+        let head_bytes = u32::try_from(ENVELOPE_BYTES + header.len()).unwrap_or(u32::MAX);
+        self.under_way[slot as usize] = 1;
+        self.xsk.put(Descriptor { at: place, bytes: head_bytes, more: true })?;
+        let (mut begin, end) = (at, at + bytes as u64);
+        let buffer = u64::from(self.plan.buffer);
+        while begin < end {
+            // A part may lie across buffers only where buffers may lie anywhere.
+            let next = if self.plan.scattered { begin + buffer } else { (begin + 1).next_multiple_of(buffer) };
+            let stop = next.min(end);
+            let bytes = u32::try_from(stop - begin).unwrap_or(u32::MAX);
+            self.xsk.put(Descriptor { at: begin, bytes, more: stop < end })?;
+            self.in_place += 1;
+            begin = stop;
+        }
+        self.xsk.kick()?;
+        Ok(true)
+    }
+
+    /// How many parts of payloads sent in place the kernel still has.
+    ///
+    /// # Errors
+    /// If the ring is broken.
+    pub(crate) fn in_place(&mut self) -> io::Result<u64> {
+        self.reclaim()?;
+        Ok(self.in_place)
+    }
+
+    fn check(&self, hop: &Hop, body: usize) -> io::Result<()> {
+        if let Some(error) = &self.broken {
+            return Err(io::Error::other(error.to_string()));
+        }
+        if hop.interface() != self.interface.index || body > self.body_max() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(())
+    }
+
+    /// Takes back what the kernel has sent.
+    fn reclaim(&mut self) -> Result<(), XdpError> {
+        while let Some(at) = self.xsk.completed()? {
+            let Some(slot) = self.plan.send_slot_of(at) else {
+                self.in_place = self.in_place.saturating_sub(1);
+                continue;
+            };
+            // More than was sent is nothing that the kernel would say.
+            let left = &mut self.under_way[slot as usize];
+            if *left > 0 {
+                *left -= 1;
+                if *left == 0 {
+                    self.free.push(slot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts one frame into the ring. There is room for it.
+    fn put(&mut self, hop: &Hop, slot: u32, cursor: &mut Cursor<'_, '_>, body: usize) -> Result<(), XdpError> {
+        self.ident = self.ident.wrapping_add(1);
+        let bytes = ENVELOPE_BYTES + body;
+        let place = self.plan.send_base + u64::from(slot) * self.plan.send_stride;
+        let frame = self.memory.frame(place, bytes);
+        let (envelope, rest) = frame.split_at_mut(ENVELOPE_BYTES);
+        envelope.copy_from_slice(&Envelope::write(hop, body, self.ident));
+        cursor.copy_to(rest);
+        let mut sent = 0;
+        while sent < bytes {
+            let part = (bytes - sent).min(self.plan.buffer as usize);
+            let at = place + sent as u64;
+            sent += part;
+            self.under_way[slot as usize] += 1;
+            self.xsk.put(Descriptor { at, bytes: u32::try_from(part).unwrap_or(u32::MAX), more: sent < bytes })?;
+        }
+        Ok(())
+    }
+
+    fn try_receive(&mut self, most: usize, each: &mut dyn FnMut(SocketAddr, &mut [u8])) -> Result<usize, XdpError> {
+        let arrived = self.xsk.arrived()?;
+        let (mut seen, mut frames) = (0, 0);
+        while frames < most {
+            // How many parts the next frame has, if all of it is there.
+            let left = arrived - seen;
+            let parts = match (0..left).find(|at| self.xsk.peek(*at).is_none_or(|part| !part.more)) {
+                Some(last) => last + 1,
+                // The kernel shows a frame with all of its parts. More parts than that are none.
+                None if left > PARTS_MAX => left,
+                None => break,
+            };
+            seen += parts;
+            frames += 1;
+            self.hand_up(parts, each)?;
+        }
+        if frames > 0 {
+            self.xsk.release();
+            self.xsk.post();
+        }
+        Ok(frames)
+    }
+
+    /// Takes one frame of so many parts out of the ring, hands it up if it is for us, and gives its buffers back.
+    fn hand_up(&mut self, parts: u32, each: &mut dyn FnMut(SocketAddr, &mut [u8])) -> Result<(), XdpError> {
+        let mut run: Option<(u64, usize)> = None;
+        let (mut trusted, mut scattered) = (true, false);
+        let mut slots = [0; PARTS_MAX as usize + 1];
+        let mut taken = 0;
+        self.aside.clear();
+        for _ in 0..parts {
+            let Some(part) = self.xsk.take() else { break };
+            let (at, bytes) = (part.at, part.bytes as usize);
+            let slot = self.plan.slot_of(at).filter(|slot| self.offered[*slot as usize]);
+            // A buffer that the kernel does not have, or one too many: nothing of that frame is believed.
+            let (Some(slot), Some(place)) = (slot, slots.get_mut(taken)) else {
+                trusted = false;
+                continue;
+            };
+            self.offered[slot as usize] = false;
+            *place = slot;
+            taken += 1;
+            run = match run {
+                None => Some((at, bytes)),
+                Some((first, length)) if !scattered && first + length as u64 == at => Some((first, length + bytes)),
+                Some((first, length)) => {
+                    // The strip has an end: a frame that lies across it is joined aside.
+                    if !scattered {
+                        self.aside.extend_from_slice(self.memory.frame(first, length));
+                        scattered = true;
+                    }
+                    self.aside.extend_from_slice(self.memory.frame(at, bytes));
+                    Some((first, length))
+                }
+            };
+        }
+        if let Some((at, bytes)) = run.filter(|_| trusted) {
+            let frame = if scattered { &mut self.aside[..] } else { self.memory.frame(at, bytes) };
+            match envelope::parse(frame) {
+                Some((from, to, body)) if to == self.local => each(from.into(), body),
+                _ => self.strays += 1,
+            }
+        } else {
+            self.strays += 1;
+        }
+        for slot in &slots[..taken] {
+            self.offered[*slot as usize] = self.xsk.offer(self.plan.place_of(*slot))?;
+        }
+        Ok(())
+    }
+}
+
+impl Ring for XdpRing {
+    fn body_max(&self) -> usize {
+        (self.interface.mtu as usize + LINK_BYTES as usize - ENVELOPE_BYTES).min(envelope::BODY_MAX)
+    }
+
+    fn receive(&mut self, most: usize, each: &mut dyn FnMut(SocketAddr, &mut [u8])) -> usize {
+        if self.broken.is_some() {
+            return 0;
+        }
+        self.try_receive(most, each).unwrap_or_else(|error| {
+            self.broken = Some(error);
+            0
+        })
+    }
+
+    fn has_frames(&self) -> bool {
+        self.broken.is_none() && self.xsk.has_frames()
+    }
+
+    fn send(&mut self, hop: &Hop, parts: &[IoSlice<'_>], segment: usize) -> io::Result<bool> {
+        let total: usize = parts.iter().map(|part| part.len()).sum();
+        let segment = segment.clamp(1, total.max(1));
+        self.check(hop, segment)?;
+        self.reclaim()?;
+        let frames = total.div_ceil(segment).max(1);
+        let each = (ENVELOPE_BYTES + segment).div_ceil(self.plan.buffer as usize);
+        if self.free.len() < frames || (self.xsk.room()? as usize) < frames * each {
+            // What the kernel has left in the ring goes first.
+            self.xsk.kick()?;
+            return Ok(false);
+        }
+        let mut cursor = Cursor { parts, at: 0 };
+        for number in 0..frames {
+            let Some(slot) = self.free.pop() else { break };
+            self.put(hop, slot, &mut cursor, segment.min(total - number * segment))?;
+        }
+        self.xsk.kick().map(|()| true).map_err(|error| {
+            self.refused += frames as u64;
+            error.into()
+        })
+    }
+
+    fn room(&mut self) -> usize {
+        let parts = usize::try_from(self.plan.send_stride / u64::from(self.plan.buffer)).unwrap_or(1);
+        match self.reclaim().and_then(|()| self.xsk.room()) {
+            Ok(room) => self.free.len().min(room as usize / parts),
+            Err(_) => 0,
+        }
+    }
+
+    fn watched(&self) -> BorrowedFd<'_> {
+        self.xsk.as_fd()
+    }
+
+    fn counts(&mut self) -> RingCounts {
+        let lost = self.xsk.losses();
+        RingCounts { strays: self.strays, overflows: lost.overflows, refused: self.refused + lost.invalid }
+    }
+}
+
+/// How far a list of parts has been copied.
+struct Cursor<'a, 'b> {
+    parts: &'a [IoSlice<'b>],
+    at: usize,
+}
+
+impl Cursor<'_, '_> {
+    /// Fills `to` with what comes next.
+    fn copy_to(&mut self, mut to: &mut [u8]) {
+        while let Some((part, others)) = self.parts.split_first().filter(|_| !to.is_empty()) {
+            let from = &part[self.at..];
+            let bytes = from.len().min(to.len());
+            let (now, later) = to.split_at_mut(bytes);
+            now.copy_from_slice(&from[..bytes]);
+            to = later;
+            self.at += bytes;
+            if self.at == part.len() {
+                (self.parts, self.at) = (others, 0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod figures;
+#[cfg(test)]
+mod tests;

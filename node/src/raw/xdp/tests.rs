@@ -1,0 +1,208 @@
+//! Rings across a veth pair; and what no kernel would write into them.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant as Clock};
+
+use cutthrough_engine::time::Instant;
+
+use super::*;
+use crate::sys::xdp::wire::{FAR, FAR_MAC, NEAR, NEAR_MAC, PORT, Wire};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const NEAR_END: SocketAddrV4 = SocketAddrV4::new(NEAR, PORT);
+pub(super) const FAR_END: SocketAddrV4 = SocketAddrV4::new(FAR, PORT);
+const PAGES: u64 = 64 << 10;
+
+/// Rings at both ends of a wire, and the ways between them.
+pub(super) struct Ends {
+    pub(super) near: XdpRing,
+    pub(super) far: XdpRing,
+    pub(super) to_near: Hop,
+    pub(super) to_far: Hop,
+}
+
+pub(super) fn ends(wire: &Wire, mode: Mode) -> Ends {
+    let open = |name: &str, local| {
+        let interface = Interface::named(name).unwrap();
+        let ring = XdpRing::open(&interface, local, 0, Some(mode), PAGES).unwrap();
+        (ring, interface.index)
+    };
+    let (near, near_index) = wire.near(|| open("near", NEAR_END));
+    let (far, far_index) = wire.far(|| open("far", FAR_END));
+    let (here, there) = ((NEAR_END, NEAR_MAC), (FAR_END, FAR_MAC));
+    let now = Instant::default();
+    let to_near = Hop::new(there, here, far_index, now);
+    Ends { near, far, to_near, to_far: Hop::new(here, there, near_index, now) }
+}
+
+fn body(bytes: usize, seed: usize) -> Vec<u8> {
+    (0..bytes).map(|at| ((at + seed) * 7 / 8).to_le_bytes()[0]).collect()
+}
+
+/// Takes `count` frames in.
+fn take(ring: &mut XdpRing, count: usize, from: SocketAddrV4) -> Vec<Vec<u8>> {
+    let begun = Clock::now();
+    let mut frames: Vec<Vec<u8>> = Vec::new();
+    while frames.len() < count {
+        ring.receive(count - frames.len(), &mut |who, body| {
+            assert_eq!(who, from.into());
+            frames.push(body.to_vec());
+        });
+        assert!(begun.elapsed() < PATIENCE, "{} of {count} frames came", frames.len());
+    }
+    frames
+}
+
+/// Trains of all lengths, several thousand frames, so that both strips are gone through more than once, and frames of
+/// several parts lie across their ends.
+#[test]
+fn trains_come_whole_in_order_and_once() {
+    for (mtu, mode) in [(1500, Mode::Generic), (9000, Mode::Generic), (1500, Mode::Native), (9000, Mode::Native)] {
+        let Some(wire) = Wire::make(mtu) else { return };
+        let Ends { mut near, mut far, to_near, to_far } = ends(&wire, mode);
+        assert_eq!(near.body_max(), mtu as usize - 28);
+        assert!(!near.has_frames());
+        let mut seed = 0;
+        for round in 0..150 {
+            let segment = [near.body_max(), 64, 1, 1000, near.body_max() - 1][round % 5];
+            let bytes = segment * (1 + round % 20) - round % segment.min(7);
+            seed += 1;
+            let train = body(bytes, seed);
+            let (one, two) = train.split_at(bytes / 3);
+            let parts = [IoSlice::new(one), IoSlice::new(&[]), IoSlice::new(two)];
+            assert!(far.send(&to_near, &parts, segment).unwrap());
+            let frames = take(&mut near, bytes.div_ceil(segment), FAR_END);
+            assert!(frames.iter().all(|frame| frame.len() <= segment) && frames.concat() == train, "{mode:?} {mtu}");
+            // And back.
+            assert!(near.send(&to_far, &[IoSlice::new(&train[..segment.min(bytes)])], segment).unwrap());
+            assert!(take(&mut far, 1, NEAR_END)[0] == train[..segment.min(bytes)]);
+        }
+        assert_eq!(near.counts(), RingCounts::default());
+        assert_eq!(far.counts(), RingCounts::default());
+    }
+}
+
+#[test]
+fn header_and_payload_go_from_where_they_lie() {
+    for mtu in [1500, 9000] {
+        let Some(wire) = Wire::make(mtu) else { return };
+        let Ends { mut near, mut far, to_near, .. } = ends(&wire, Mode::Generic);
+        let bytes = mtu as usize - 28 - 64;
+        let pages = far.pages().1;
+        // Anywhere in the pages: at the beginning of a buffer, not aligned, and across the end of a buffer, where the
+        // kernel drops a part that is not cut there.
+        for begin in [0, 100, 1408, 2047, 4095, 5000] {
+            let payload = body(bytes, begin);
+            let at = pages + begin as u64;
+            far.pages().0.frame(at, bytes).copy_from_slice(&payload);
+            assert!(far.send_in_place(&to_near, &[0xaa; 64], at, bytes).unwrap());
+            let frame = take(&mut near, 1, FAR_END).remove(0);
+            assert!(frame[..64] == [0xaa; 64] && frame[64..] == payload[..], "MTU {mtu}, at {begin}");
+            let begun = Clock::now();
+            while far.in_place().unwrap() > 0 {
+                assert!(begun.elapsed() < PATIENCE);
+            }
+        }
+        assert_eq!(far.counts(), RingCounts::default());
+        // Memory that is the ring's own, or nobody's, is not sent.
+        for (at, bytes) in [(0, 100), (pages + PAGES - 10, 11), (u64::MAX - 3, 4), (pages, 0), (pages, bytes + 1)] {
+            let refused = far.send_in_place(&to_near, &[0; 64], at, bytes).expect_err("no pages there");
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+}
+
+/// More than the ring holds: `send` says when there is no room, and what it has taken arrives.
+#[test]
+fn a_full_ring_says_so_and_loses_nothing_that_it_took() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let Ends { mut near, mut far, to_near, .. } = ends(&wire, Mode::Generic);
+    let room = far.room();
+    assert_eq!(room, ENTRIES as usize);
+    let frame = [7; 64];
+    let many = vec![IoSlice::new(&frame); room + 1];
+    assert!(!far.send(&to_near, &many, 64).unwrap());
+    assert!(far.send(&to_near, &many[..room / 2], 64).unwrap());
+    assert_eq!(take(&mut near, room / 2, FAR_END).len(), room / 2);
+    let other = Hop::new((FAR_END, FAR_MAC), (NEAR_END, NEAR_MAC), 77, Instant::default());
+    assert_eq!(far.send(&other, &many[..1], 64).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    let long = vec![0; far.body_max() + 1];
+    assert_eq!(far.send(&to_near, &[IoSlice::new(&long)], 9000).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}
+
+/// What comes while nobody looks, more than there are buffers for, is lost and counted; the ring goes on.
+#[test]
+fn an_overflow_is_counted_and_over_with() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let Ends { mut near, mut far, to_near, .. } = ends(&wire, Mode::Generic);
+    let frame = [7; 64];
+    let mut sent = 0;
+    while sent < 3 * ENTRIES as usize {
+        if far.send(&to_near, &[IoSlice::new(&frame); 16], 64).unwrap() {
+            sent += 16;
+        }
+    }
+    assert_eq!(take(&mut near, ENTRIES as usize, FAR_END).len(), ENTRIES as usize);
+    assert_eq!(near.counts().overflows, 2 * u64::from(ENTRIES));
+    assert!(far.send(&to_near, &[IoSlice::new(b"again")], 64).unwrap());
+    assert_eq!(take(&mut near, 1, FAR_END), [b"again"]);
+}
+
+/// A peer without rings: its kernel takes what the ring sends, and the ring takes what its kernel sends.
+#[test]
+fn a_kernel_socket_is_as_good_a_peer() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let Ends { mut near, far, to_far, .. } = ends(&wire, Mode::Generic);
+    drop(far);
+    let peer = wire.far(|| UdpSocket::bind(FAR_END).unwrap());
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+
+    assert!(near.send(&to_far, &[IoSlice::new(&body(2000, 0))], 1000).unwrap());
+    let mut room = [0; 2000];
+    for half in body(2000, 0).chunks(1000) {
+        assert_eq!(peer.recv(&mut room).unwrap(), 1000);
+        assert!(room[..1000] == *half);
+    }
+    // The pair puts a kernel's frames into the queue of the sending processor: every queue has a ring, or it passes.
+    let begun = Clock::now();
+    let mut came = Vec::new();
+    while came.is_empty() {
+        peer.send_to(b"hello", NEAR_END).unwrap();
+        near.receive(10, &mut |_, body| came.push(body.to_vec()));
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    assert_eq!(came[0], b"hello");
+}
+
+/// Somebody else who holds the socket writes what it likes into the receive ring: places outside of the memory, places
+/// that the kernel does not have, frames without an end. Nothing panics, nothing is handed up, and the ring goes on.
+#[test]
+fn a_liar_in_the_receive_ring_is_not_believed() {
+    use crate::sys::xdp::ring::Producer;
+    let Some(wire) = Wire::make(9000) else { return };
+    let Ends { mut near, .. } = ends(&wire, Mode::Generic);
+    let at = rustix::net::sockopt::xdp_mmap_offsets(near.watched()).unwrap();
+    let mut liar = Producer::<2>::map("receive", near.watched(), 0, at.rx, ENTRIES).unwrap();
+    let words = [0, 1, 256, 3840, 4096, near.plan.send_base, near.plan.end, u64::MAX, 1 << 48, 1 << 63, 0xdead_beef];
+    let mut seed = 7_u64;
+    for round in 0..2000 {
+        for _ in 0..round % 40 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let pick = |shift: u32| words[usize::try_from(seed >> shift).unwrap() % words.len()];
+            let place = if seed >> 60 & 1 == 0 { pick(20).wrapping_add(pick(30)) } else { seed >> 40 };
+            // The upper half are the options, of which the lowest bit says that more parts follow.
+            let rest = pick(40) & 0xffff | (seed >> 50 & 1) << 32;
+            if !liar.put([place, rest]).unwrap() {
+                break;
+            }
+        }
+        liar.publish();
+        near.receive(usize::MAX, &mut |from, body| panic!("{} bytes from {from}", body.len()));
+    }
+    assert!(near.broken.is_none() && near.counts().strays > 0);
+    // Full to the brim is still a ring; more than that is tested where the indexes are.
+    while liar.put([0, 0]).unwrap() {}
+    liar.publish();
+    near.receive(usize::MAX, &mut |_, _| panic!("a frame"));
+    assert!(near.broken.is_none() && !near.has_frames());
+}

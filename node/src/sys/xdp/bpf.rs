@@ -1,0 +1,299 @@
+//! The system call `bpf(2)`: maps, programs, and the link by which a program stays at an interface.
+//!
+//! Nothing is pinned: all three are file descriptors, and gone with the last process that has them, however it ended.
+
+use std::ffi::{c_long, c_void};
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::{Mode, XdpError};
+
+const MAP_CREATE: u32 = 0;
+const MAP_UPDATE: u32 = 2;
+const MAP_DELETE: u32 = 3;
+const PROG_LOAD: u32 = 5;
+const LINK_CREATE: u32 = 28;
+
+const MAP_ARRAY: u32 = 2;
+const MAP_XSK: u32 = 17;
+const MAPPABLE: u32 = 1 << 10;
+const PROGRAM_XDP: u32 = 6;
+const HAS_FRAGS: u32 = 1 << 5;
+const ATTACH_XDP: u32 = 37;
+
+const FLAG_GENERIC: u32 = 1 << 1;
+const FLAG_NATIVE: u32 = 1 << 2;
+
+/// How long a program of an endpoint that has just ended is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[repr(C)]
+#[derive(Default)]
+struct MapCreate {
+    kind: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct MapChange {
+    map: u32,
+    _unused: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Load {
+    kind: u32,
+    count: u32,
+    code: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+    kernel: u32,
+    flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    attach: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Link {
+    program: u32,
+    interface: u32,
+    attach: u32,
+    flags: u32,
+}
+
+/// Calls `bpf(2)`.
+///
+/// # Safety
+/// `T` must be the beginning of the kernel's `union bpf_attr` for `command`, as far as that uses it, and every address
+/// in it must name memory that is alive, as long as the command reads or writes.
+unsafe fn bpf<T>(command: u32, attributes: &mut T) -> Result<c_long, Errno> {
+    // SAFETY: the attributes are alive and borrowed by nobody else; their length is told; the rest is the caller's.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, command, (&raw mut *attributes).cast::<c_void>(), size_of::<T>()) };
+    if result >= 0 {
+        return Ok(result);
+    }
+    Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+/// A descriptor that a command has just made.
+fn made(result: c_long) -> Result<OwnedFd, Errno> {
+    let fd = RawFd::try_from(result).map_err(|_| Errno::BADF)?;
+    // SAFETY: the kernel has made this descriptor for us alone; nobody else closes it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn number(fd: BorrowedFd<'_>) -> u32 {
+    u32::try_from(fd.as_raw_fd()).unwrap_or(u32::MAX)
+}
+
+fn pointer<T>(to: &[T]) -> u64 {
+    to.as_ptr().expose_provenance() as u64
+}
+
+/// The map of rings: which socket takes the frames of which queue.
+#[derive(Debug)]
+pub struct Rings(OwnedFd);
+
+impl Rings {
+    /// A map for the queues below `queues`.
+    ///
+    /// # Errors
+    /// [`XdpError`]: no privilege, no support.
+    pub fn new(queues: u32) -> Result<Self, XdpError> {
+        let mut create = MapCreate { kind: MAP_XSK, key_bytes: 4, value_bytes: 4, entries: queues, flags: 0 };
+        // SAFETY: the command reads no more than these five numbers.
+        let result = unsafe { bpf(MAP_CREATE, &mut create) };
+        result.and_then(made).map(Self).map_err(|errno| XdpError::of_bpf("a map of rings (XSKMAP)", errno))
+    }
+
+    /// Frames of `queue` go to this socket from now on; they are the kernel's again when it is closed.
+    ///
+    /// # Errors
+    /// [`XdpError::Refused`], as the kernel says.
+    pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), XdpError> {
+        let (key, value) = ([queue], [number(socket)]);
+        let mut change = MapChange {
+            map: number(self.0.as_fd()),
+            key: pointer(&key),
+            value: pointer(&value),
+            ..MapChange::default()
+        };
+        // SAFETY: key and value are alive during the call and have the 4 bytes each that the map was made with.
+        let result = unsafe { bpf(MAP_UPDATE, &mut change) };
+        result.map(drop).map_err(|errno| XdpError::Refused { what: "the socket in the map of rings", errno })
+    }
+
+    /// Frames of `queue` go to the kernel from now on.
+    ///
+    /// # Errors
+    /// [`XdpError::Refused`], as the kernel says.
+    pub fn clear(&self, queue: u32) -> Result<(), XdpError> {
+        let key = [queue];
+        let mut change = MapChange { map: number(self.0.as_fd()), key: pointer(&key), ..MapChange::default() };
+        // SAFETY: the key is alive during the call and has the 4 bytes that the map was made with.
+        let result = unsafe { bpf(MAP_DELETE, &mut change) };
+        result.map(drop).map_err(|errno| XdpError::Refused { what: "an empty place in the map of rings", errno })
+    }
+
+    /// Its descriptor, as programs name it.
+    #[must_use]
+    pub fn number(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Memory that a program shares with this process.
+#[derive(Debug)]
+pub struct SharedMemory {
+    file: OwnedFd,
+    base: NonNull<AtomicU64>,
+    bytes: usize,
+}
+
+// SAFETY: plain memory that is reached through atomics only.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl SharedMemory {
+    /// `bytes` zero bytes, a multiple of 8.
+    ///
+    /// # Errors
+    /// [`XdpError`]: no privilege, no support, no memory.
+    pub fn new(bytes: usize) -> Result<Self, XdpError> {
+        let refused = |errno| XdpError::of_bpf("memory shared with a program (ARRAY, mappable)", errno);
+        let value_bytes = u32::try_from(bytes.next_multiple_of(8)).map_err(|_| refused(Errno::NOMEM))?;
+        let mut create = MapCreate { kind: MAP_ARRAY, key_bytes: 4, value_bytes, entries: 1, flags: MAPPABLE };
+        // SAFETY: the command reads no more than these five numbers.
+        let file = unsafe { bpf(MAP_CREATE, &mut create) }.and_then(made).map_err(refused)?;
+        let bytes = bytes.next_multiple_of(4096);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice; a map of this size has whole pages.
+        let base = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, &file, 0) };
+        let base = NonNull::new(base.map_err(refused)?.cast()).ok_or(refused(Errno::NOMEM))?;
+        Ok(Self { file, base, bytes })
+    }
+
+    /// The 64 bits at `offset`.
+    ///
+    /// # Panics
+    /// If they are not aligned, or not inside.
+    #[must_use]
+    pub fn double(&self, offset: u64) -> &AtomicU64 {
+        let index = self.index(offset, 8);
+        // SAFETY: inside of the mapping, which lives as long as we do, and aligned; reached by atomics only.
+        unsafe { self.base.add(index).as_ref() }
+    }
+
+    /// The 32 bits at `offset`.
+    ///
+    /// # Panics
+    /// If they are not aligned, or not inside.
+    #[must_use]
+    pub fn word(&self, offset: u64) -> &AtomicU32 {
+        let index = self.index(offset, 4);
+        // SAFETY: as in `double`. No place is reached by both widths: counters and announcements are words, headers are
+        // doubles (see `program::shared`).
+        unsafe { self.base.cast::<AtomicU32>().add(index).as_ref() }
+    }
+
+    fn index(&self, offset: u64, width: usize) -> usize {
+        let index = usize::try_from(offset).ok().filter(|at| at.is_multiple_of(width) && at + width <= self.bytes);
+        index.expect("an aligned offset inside of the memory") / width
+    }
+
+    /// Its descriptor, as programs name it.
+    #[must_use]
+    pub fn number(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with these bytes; no reference outlives us.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+/// A program that the kernel has checked.
+#[derive(Debug)]
+pub struct Program(OwnedFd);
+
+impl Program {
+    /// Has the kernel check this program, which [`Code::finish`](super::code::Code::finish) has made.
+    ///
+    /// # Errors
+    /// [`XdpError`]: no privilege, no support.
+    pub fn load(code: &[u8]) -> Result<Self, XdpError> {
+        let mut log = vec![0_u8; if cfg!(test) { 1 << 20 } else { 0 }];
+        let mut load = Load {
+            kind: PROGRAM_XDP,
+            count: u32::try_from(code.len() / 8).unwrap_or(u32::MAX),
+            code: pointer(code),
+            license: c"MIT OR Apache-2.0".as_ptr().expose_provenance() as u64,
+            log_level: u32::from(!log.is_empty()),
+            log_bytes: u32::try_from(log.len()).unwrap_or(0),
+            log: if log.is_empty() { 0 } else { log.as_mut_ptr().expose_provenance() as u64 },
+            flags: HAS_FRAGS,
+            name: *b"cutthrough\0\0\0\0\0\0",
+            attach: ATTACH_XDP,
+            ..Load::default()
+        };
+        // SAFETY: code, license, and the room for the log are alive during the call, with the lengths that are told.
+        let result = unsafe { bpf(PROG_LOAD, &mut load) };
+        if cfg!(test) && result.is_err() {
+            eprintln!("{}", String::from_utf8_lossy(&log).trim_end_matches('\0'));
+        }
+        result.and_then(made).map(Self).map_err(|errno| XdpError::of_bpf("an XDP program", errno))
+    }
+
+    /// Puts it at the interface of this index, for as long as the value that this returns lives. A program of an
+    /// endpoint that has just ended is waited for, up to 2 s.
+    ///
+    /// # Errors
+    /// [`XdpError`]: no privilege or support, another program is there, the MTU is too long for this mode.
+    pub fn attach(&self, interface: u32, mode: Mode) -> Result<Attached, XdpError> {
+        let flags = if mode == Mode::Generic { FLAG_GENERIC } else { FLAG_NATIVE };
+        let begun = Instant::now();
+        let mut pause = Duration::from_micros(500);
+        loop {
+            let mut link = Link { program: number(self.0.as_fd()), interface, attach: ATTACH_XDP, flags };
+            // SAFETY: the command reads no more than these four numbers.
+            match unsafe { bpf(LINK_CREATE, &mut link) }.and_then(made) {
+                Ok(fd) => return Ok(Attached(fd)),
+                Err(Errno::BUSY | Errno::EXIST) if begun.elapsed() < PATIENCE => {
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(Duration::from_millis(20));
+                }
+                Err(errno) => return Err(XdpError::of_attach(interface, mode, errno)),
+            }
+        }
+    }
+}
+
+/// A program at an interface. It goes with this value, or with the process, however that ends.
+#[derive(Debug)]
+pub struct Attached(#[expect(dead_code, reason = "closing it takes the program away")] OwnedFd);
+
+/// The order that what a program has written is read in.
+pub const READ: Ordering = Ordering::Acquire;

@@ -1,0 +1,150 @@
+//! What is to be known of a network interface before a ring is opened at it.
+
+use std::ffi::{c_char, c_ulong, c_void};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
+
+use super::XdpError;
+
+const GET_DRIVER: u32 = 0x03;
+const GET_CHANNELS: u32 = 0x3c;
+
+/// A network interface of the namespace that the calling thread is in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interface {
+    /// Its number.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// The longest IP datagram that it carries in one frame, in bytes.
+    pub mtu: u32,
+    /// How many queues it has to receive.
+    pub queues: u32,
+    /// Whether its driver is software: pairs, bridges and the like, to which native mode only adds a copy.
+    pub is_virtual: bool,
+}
+
+/// What the kernel calls `struct ethtool_channels`.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    command: u32,
+    most: [u32; 4],
+    receive: u32,
+    send: u32,
+    other: u32,
+    both: u32,
+}
+
+/// What the kernel calls `struct ethtool_drvinfo`.
+#[repr(C)]
+struct Driver {
+    command: u32,
+    name: [u8; 32],
+    _rest: [u8; 160],
+}
+
+impl Interface {
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// [`XdpError::NoInterface`], or as the kernel says.
+    pub fn named(name: &str) -> Result<Self, XdpError> {
+        let socket = socket()?;
+        let missing = |_| XdpError::NoInterface(name.to_owned());
+        let index = netdevice::name_to_index(&socket, name).map_err(missing)?;
+        Self::read(&socket, index, name.to_owned())
+    }
+
+    /// The one of this number.
+    ///
+    /// # Errors
+    /// [`XdpError::NoInterface`], or as the kernel says.
+    pub fn numbered(index: u32) -> Result<Self, XdpError> {
+        let socket = socket()?;
+        let missing = |_| XdpError::NoInterface(index.to_string());
+        let name = netdevice::index_to_name(&socket, index).map_err(missing)?;
+        Self::read(&socket, index, name)
+    }
+
+    fn read(socket: &OwnedFd, index: u32, name: String) -> Result<Self, XdpError> {
+        let refused = |errno| XdpError::Refused { what: "the interface's settings", errno };
+        let mut request = Request::new(&name).ok_or_else(|| XdpError::NoInterface(name.clone()))?;
+        let mtu = request.mtu(socket).map_err(refused)?;
+        let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
+        // An interface that knows nothing of queues has one.
+        let asked = request.ethtool(socket, &mut channels);
+        let queues = asked.map_or(1, |()| channels.receive + channels.both).max(1);
+        let mut driver = Driver { command: GET_DRIVER, name: [0; 32], _rest: [0; 160] };
+        let known = request.ethtool(socket, &mut driver).is_ok();
+        let is_virtual = !known || driver.name.starts_with(b"veth\0");
+        Ok(Self { index, name, mtu, queues, is_virtual })
+    }
+}
+
+/// A socket to ask the kernel by.
+fn socket() -> Result<OwnedFd, XdpError> {
+    rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
+        .map_err(|errno| XdpError::Refused { what: "a socket", errno })
+}
+
+/// What the kernel calls `struct ifreq`.
+struct Request(libc::ifreq);
+
+impl Request {
+    /// Names an interface. None if no interface can have that name.
+    fn new(name: &str) -> Option<Self> {
+        if name.len() >= libc::IFNAMSIZ || name.contains('\0') {
+            return None;
+        }
+        let mut letters = [0; libc::IFNAMSIZ];
+        for (to, from) in letters.iter_mut().zip(name.bytes()) {
+            *to = c_char::from_ne_bytes([from]);
+        }
+        let ifr_ifru = libc::__c_anonymous_ifr_ifru { ifru_mtu: 0 };
+        Some(Self(libc::ifreq { ifr_name: letters, ifr_ifru }))
+    }
+
+    fn mtu(&mut self, socket: &OwnedFd) -> Result<u32, Errno> {
+        self.call(socket, libc::SIOCGIFMTU)?;
+        // SAFETY: the kernel has written this field; any bytes are a number.
+        let mtu = unsafe { self.0.ifr_ifru.ifru_mtu };
+        Ok(u32::try_from(mtu).unwrap_or(0))
+    }
+
+    /// Has the driver fill in what its first number, a command, asks for.
+    fn ethtool<T>(&mut self, socket: &OwnedFd, asked: &mut T) -> Result<(), Errno> {
+        self.0.ifr_ifru.ifru_data = (&raw mut *asked).cast::<c_char>();
+        self.call(socket, libc::SIOCETHTOOL)
+    }
+
+    fn call(&mut self, socket: &OwnedFd, request: c_ulong) -> Result<(), Errno> {
+        let argument = (&raw mut self.0).cast::<c_void>();
+        // SAFETY: the request is alive and borrowed by nobody else. The kernel writes into it, or, for SIOCETHTOOL,
+        // into what `ethtool` has just named, which is as long as the command in it says.
+        let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), request, argument) };
+        if result < 0 {
+            Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_known_and_others_are_named_in_the_error() {
+        let loopback = Interface::named("lo").unwrap();
+        assert!(loopback.mtu >= 1280 && loopback.queues >= 1 && loopback.is_virtual, "{loopback:?}");
+        assert_eq!(Interface::numbered(loopback.index).unwrap(), loopback);
+        for wrong in ["nowhere", "", "a-name-that-is-too-long-for-linux", "lo\0"] {
+            let error = Interface::named(wrong).unwrap_err();
+            assert!(matches!(&error, XdpError::NoInterface(name) if name == wrong), "{error}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! AF_XDP: frames between an interface and the memory of this process, with the kernel's stack left out.
+//!
+//! In the order in which an endpoint gets there: [`interface`] says what there is, [`program`] is written as [`code`]
+//! and goes through [`bpf`] to the interface, [`socket`] has the memory and the four [`ring`]s. Nothing here leaves
+//! anything behind: program, map and link are file descriptors, and the kernel takes them away with their last holder.
+
+use std::io;
+
+use rustix::io::Errno;
+
+pub mod bpf;
+pub mod code;
+pub mod interface;
+#[cfg(test)]
+mod machine;
+pub mod program;
+#[cfg(test)]
+mod program_tests;
+pub mod ring;
+pub mod socket;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(crate) mod wire;
+
+pub use interface::Interface;
+pub use socket::{Descriptor, Memory, Settings, Xsk};
+
+/// Where the program runs, and who moves the frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// After the kernel has made a buffer of its own for the frame; with every interface.
+    Generic,
+    /// In the driver, which copies frames into our memory.
+    Native,
+    /// In the driver, whose hardware writes our memory itself.
+    ZeroCopy,
+}
+
+impl Mode {
+    /// Its name, as people write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Generic => "generic",
+            Self::Native => "native",
+            Self::ZeroCopy => "zero-copy",
+        }
+    }
+}
+
+/// Why there is no ring. One line each, which says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum XdpError {
+    /// This process lacks a privilege.
+    #[error("{what} needs {right}; run as root, or take a socket that a privileged helper has opened")]
+    Privilege {
+        /// What was refused.
+        what: &'static str,
+        /// The capability.
+        right: &'static str,
+    },
+    /// The kernel, or the driver in this mode, does not have it.
+    #[error("{what}: not supported ({errno}); use generic mode, or the adapter 'packet' or 'udp'")]
+    Unsupported {
+        /// What was refused.
+        what: &'static str,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// Another program is at the interface.
+    #[error("another XDP program is at {interface}; end its holder, or 'ip link set {interface} xdp off'")]
+    Occupied {
+        /// The interface.
+        interface: String,
+    },
+    /// There is no such interface in this network namespace.
+    #[error("there is no interface {0}; 'ip link' lists them")]
+    NoInterface(String),
+    /// The interface has not so many queues.
+    #[error("{interface} has no queue {queue}: it has {queues}, counted from 0")]
+    NoQueue {
+        /// The interface.
+        interface: String,
+        /// Which queue was wanted.
+        queue: u32,
+        /// How many there are.
+        queues: u32,
+    },
+    /// Another socket has the queue.
+    #[error("queue {queue} of {interface} is in use by another AF_XDP socket; choose another queue, or end its holder")]
+    QueueTaken {
+        /// The interface.
+        interface: String,
+        /// Which queue.
+        queue: u32,
+    },
+    /// The interface's frames are too long for this mode.
+    #[error("MTU {mtu} of {interface} is too long for {} mode; lower it, or use generic mode", .mode.name())]
+    Mtu {
+        /// The interface.
+        interface: String,
+        /// Its MTU.
+        mtu: u32,
+        /// Which mode.
+        mode: Mode,
+    },
+    /// The memory of the rings may not be locked.
+    #[error("{bytes} bytes of ring memory cannot be locked; raise 'ulimit -l', or run with CAP_IPC_LOCK")]
+    Locked {
+        /// How many.
+        bytes: u64,
+    },
+    /// The memory could not be made.
+    #[error(transparent)]
+    Memory(#[from] cutthrough_segment::map::MapError),
+    /// A ring can no longer be trusted.
+    #[error(transparent)]
+    Broken(#[from] ring::Broken),
+    /// Something else was refused.
+    #[error("{what}: {errno}; see whether the interface is up, and use the adapter 'packet' or 'udp' meanwhile")]
+    Refused {
+        /// What was refused.
+        what: &'static str,
+        /// What the kernel said.
+        errno: Errno,
+    },
+}
+
+impl XdpError {
+    fn of_bpf(what: &'static str, errno: Errno) -> Self {
+        match errno {
+            Errno::PERM | Errno::ACCESS => Self::Privilege { what, right: "CAP_BPF and CAP_NET_ADMIN" },
+            Errno::NOSYS | Errno::OPNOTSUPP => Self::Unsupported { what, errno },
+            errno => Self::Refused { what, errno },
+        }
+    }
+
+    fn of_attach(index: u32, mode: Mode, errno: Errno) -> Self {
+        let what = "an XDP program at the interface";
+        let found = Interface::numbered(index);
+        let interface = found.as_ref().map_or_else(|_| format!("interface {index}"), |found| found.name.clone());
+        match (errno, found) {
+            (Errno::PERM, _) => Self::Privilege { what, right: "CAP_NET_ADMIN" },
+            (Errno::BUSY | Errno::EXIST, _) => Self::Occupied { interface },
+            (Errno::RANGE | Errno::MSGSIZE, Ok(found)) => Self::Mtu { interface, mtu: found.mtu, mode },
+            (Errno::OPNOTSUPP, _) => Self::Unsupported { what, errno },
+            (Errno::NODEV, _) | (_, Err(_)) => Self::NoInterface(interface),
+            (errno, _) => Self::Refused { what, errno },
+        }
+    }
+}
+
+impl From<XdpError> for io::Error {
+    fn from(error: XdpError) -> Self {
+        let kind = match &error {
+            XdpError::Privilege { .. } => io::ErrorKind::PermissionDenied,
+            XdpError::Unsupported { .. } => io::ErrorKind::Unsupported,
+            XdpError::Occupied { .. } | XdpError::QueueTaken { .. } => io::ErrorKind::AddrInUse,
+            XdpError::NoInterface(_) | XdpError::NoQueue { .. } => io::ErrorKind::NotFound,
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}

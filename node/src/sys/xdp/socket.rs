@@ -1,0 +1,463 @@
+//! A socket of AF_XDP: memory that frames come into and go out of, and four rings that say where they lie.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cutthrough_segment::map::{Mapping, Writers};
+use rustix::io::Errno;
+use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpUmemReg, XdpUmemRegFlags};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use super::ring::{Consumer, Producer};
+use super::{Interface, Mode, XdpError};
+
+/// Bytes that the kernel leaves free before every frame that it writes.
+pub const HEADROOM: u64 = 256;
+
+/// How long a socket that has just been closed is waited for; the kernel takes it away at its leisure.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Memory for frames: one file, which others may map for reading.
+#[derive(Debug)]
+pub struct Memory {
+    mapping: Arc<Mapping>,
+    file: OwnedFd,
+    bytes: u64,
+}
+
+impl Memory {
+    /// Makes `bytes` zero bytes, rounded up to whole pages. `writers` is [`Writers::Maker`] but for a helper that gives
+    /// the memory to another process and does not use it itself.
+    ///
+    /// # Errors
+    /// [`XdpError::Memory`].
+    pub fn new(bytes: u64, writers: Writers) -> Result<Self, XdpError> {
+        let bytes = bytes.next_multiple_of(4096);
+        let (mapping, file) = Mapping::create("cutthrough-xdp", bytes, 4096, writers)?;
+        Ok(Self { mapping, file, bytes })
+    }
+
+    /// Maps memory that a privileged helper has made, all of it. The helper is trusted as the kernel is.
+    ///
+    /// # Errors
+    /// [`XdpError::Memory`]: it is no sealed memory file.
+    pub fn open(file: OwnedFd) -> Result<Self, XdpError> {
+        let bytes = rustix::fs::fstat(&file).map_err(|errno| XdpError::Refused { what: "the memory file", errno })?;
+        let bytes = u64::try_from(bytes.st_size).unwrap_or(0) & !4095;
+        let mapping = Mapping::open(file.as_fd(), bytes, 4096, true)?;
+        Ok(Self { mapping, file, bytes })
+    }
+
+    /// The file, to be passed to those who shall map it.
+    #[must_use]
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// How much it is.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The mapping of this process.
+    #[must_use]
+    pub const fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    /// Whether these bytes lie inside.
+    #[must_use]
+    pub fn holds(&self, at: u64, bytes: u64) -> bool {
+        at.checked_add(bytes).is_some_and(|end| end <= self.bytes)
+    }
+
+    /// Bytes of a frame that has come, to be read and changed.
+    ///
+    /// # Panics
+    /// If they are not inside.
+    #[must_use]
+    pub fn frame(&mut self, at: u64, bytes: usize) -> &mut [u8] {
+        // SAFETY: nobody else in this process has a reference: they are made here alone, and this one borrows the
+        // memory for writing. Other processes can map it for reading only (`Writers::Maker`), or are trusted as the
+        // kernel is (`open`). The kernel writes only to places that stand in the fill ring; that a caller has put such
+        // a place there and looks at it meanwhile is its mistake, and shows it a mixture of bytes, which are a frame
+        // that nobody vouches for before its seal is checked.
+        unsafe { self.mapping.slice_mut(at, bytes) }
+    }
+}
+
+/// What a socket shall be like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Which queue of the interface.
+    pub queue: u32,
+    /// Where the program runs, and whether the driver moves frames.
+    pub mode: Mode,
+    /// Bytes of the kernel's buffers: 2048 or 4096; any number in between if `unaligned`.
+    pub buffer_bytes: u32,
+    /// Whether buffers may begin anywhere.
+    pub unaligned: bool,
+    /// Whether a frame may be made of several buffers (Linux 6.6).
+    pub scatter: bool,
+    /// Entries of each ring: a power of two.
+    pub entries: u32,
+}
+
+/// Part of a frame, as a ring has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Where it begins, in bytes from the beginning of the memory.
+    pub at: u64,
+    /// How many bytes.
+    pub bytes: u32,
+    /// Whether the next part belongs to the same frame.
+    pub more: bool,
+}
+
+impl Descriptor {
+    /// Takes an entry of a ring apart. Unaligned places have what has been added to them in the top 16 bits.
+    fn from_entry([place, rest]: [u64; 2], unaligned: bool) -> Self {
+        const LOW: u64 = (1 << 48) - 1;
+        let at = if unaligned { (place & LOW) + (place >> 48) } else { place };
+        let [a, b, c, d, e, f, g, h] = rest.to_ne_bytes();
+        let options = u32::from_ne_bytes([e, f, g, h]);
+        Self { at, bytes: u32::from_ne_bytes([a, b, c, d]), more: options & libc::XDP_PKT_CONTD != 0 }
+    }
+
+    fn to_entry(self) -> [u64; 2] {
+        let [a, b, c, d] = self.bytes.to_ne_bytes();
+        let [e, f, g, h] = if self.more { libc::XDP_PKT_CONTD } else { 0 }.to_ne_bytes();
+        [self.at, u64::from_ne_bytes([a, b, c, d, e, f, g, h])]
+    }
+}
+
+/// What the kernel has lost, counted.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Losses {
+    /// Frames for which there was no buffer or no room in the receive ring.
+    pub overflows: u64,
+    /// Entries of ours that were none.
+    pub invalid: u64,
+}
+
+/// An open socket. Closed when dropped; its queue is free a little later.
+#[derive(Debug)]
+pub struct Xsk {
+    fd: OwnedFd,
+    settings: Settings,
+    bytes: u64,
+    fill: Producer<1>,
+    completed: Consumer<1>,
+    received: Consumer<2>,
+    send: Producer<2>,
+}
+
+impl Xsk {
+    /// Opens a socket at a queue of an interface. A queue whose last holder has just gone is waited for, up to 2 s.
+    ///
+    /// # Errors
+    /// [`XdpError`]: no privilege or support, no such queue, the queue is in use, memory cannot be locked.
+    pub fn open(interface: &Interface, memory: &Memory, settings: Settings) -> Result<Self, XdpError> {
+        let flags = bind_flags(settings);
+        let address = SocketAddrXdp::new(flags, interface.index, settings.queue);
+        let fd = Self::prepare(settings)?;
+        Self::register(&fd, memory, settings)?;
+        retry(|| rustix::net::bind(&fd, &address))
+            .map_err(|errno| Self::not_bound(interface, settings, memory, errno))?;
+        Self::from_parts(fd, memory, settings)
+    }
+
+    /// Opens one more socket over the memory of another one, at another queue of the interface, with rings of its own.
+    ///
+    /// # Errors
+    /// As [`Xsk::open`].
+    pub fn beside(&self, interface: &Interface, memory: &Memory, settings: Settings) -> Result<Self, XdpError> {
+        // Mode and scatter lists are those of the first one; the kernel wants no other word on it.
+        let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, interface.index, settings.queue);
+        let fd = Self::prepare(settings)?;
+        let address = SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: self.fd.as_fd() };
+        retry(|| rustix::net::bind(&fd, &address))
+            .map_err(|errno| Self::not_bound(interface, settings, memory, errno))?;
+        Self::from_parts(fd, memory, settings)
+    }
+
+    /// Takes a socket that has been opened, with the memory that it was opened with and the settings: by a privileged
+    /// helper, for example, that has passed both to this process, which needs no privilege then. Nobody else is on the
+    /// path of its frames. The helper is trusted as the kernel is; the program at the interface goes with the helper,
+    /// unless that has passed it on too.
+    ///
+    /// # Errors
+    /// [`XdpError::Refused`] if it is no such socket.
+    pub fn from_parts(fd: OwnedFd, memory: &Memory, settings: Settings) -> Result<Self, XdpError> {
+        let refused = |errno| XdpError::Refused { what: "the rings of the socket", errno };
+        let at = sockopt::xdp_mmap_offsets(&fd).map_err(refused)?;
+        let entries = settings.entries;
+        let send_place = u64::try_from(libc::XDP_PGOFF_TX_RING).unwrap_or_default();
+        let fill = Producer::map("fill", &fd, libc::XDP_UMEM_PGOFF_FILL_RING, at.fr, entries).map_err(refused)?;
+        let completed =
+            Consumer::map("completion", &fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, entries).map_err(refused)?;
+        let received = Consumer::map("receive", &fd, 0, at.rx, entries).map_err(refused)?;
+        let send = Producer::map("send", &fd, send_place, at.tx, entries).map_err(refused)?;
+        Ok(Self { fd, settings, bytes: memory.bytes, fill, completed, received, send })
+    }
+
+    /// A socket with its rings, not yet bound.
+    fn prepare(settings: Settings) -> Result<OwnedFd, XdpError> {
+        let what = "a socket of AF_XDP";
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = rustix::net::socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).map_err(
+            |errno| match errno {
+                Errno::PERM | Errno::ACCESS => XdpError::Privilege { what, right: "CAP_NET_RAW" },
+                Errno::AFNOSUPPORT => XdpError::Unsupported { what, errno },
+                errno => XdpError::Refused { what, errno },
+            },
+        )?;
+        let sized = [
+            sockopt::set_xdp_umem_fill_ring_size,
+            sockopt::set_xdp_umem_completion_ring_size,
+            sockopt::set_xdp_rx_ring_size,
+            sockopt::set_xdp_tx_ring_size,
+        ]
+        .into_iter()
+        .try_for_each(|set| set(fd.as_fd(), settings.entries));
+        sized.map_err(|errno| XdpError::Refused { what: "the sizes of the rings", errno })?;
+        Ok(fd)
+    }
+
+    fn register(fd: &OwnedFd, memory: &Memory, settings: Settings) -> Result<(), XdpError> {
+        let length = usize::try_from(memory.bytes).unwrap_or(usize::MAX);
+        let region = XdpUmemReg {
+            addr: memory.mapping.address(0, length).expose_provenance() as u64,
+            len: memory.bytes,
+            chunk_size: settings.buffer_bytes,
+            headroom: 0,
+            flags: if settings.unaligned {
+                XdpUmemRegFlags::XDP_UMEM_UNALIGNED_CHUNK_FLAG
+            } else {
+                XdpUmemRegFlags::empty()
+            },
+            tx_metadata_len: 0,
+        };
+        sockopt::set_xdp_umem_reg(fd, region).map_err(|errno| match errno {
+            Errno::NOBUFS | Errno::NOMEM => XdpError::Locked { bytes: memory.bytes },
+            errno => XdpError::Refused { what: "the memory of the rings", errno },
+        })
+    }
+
+    fn not_bound(interface: &Interface, settings: Settings, memory: &Memory, errno: Errno) -> XdpError {
+        let (name, queue) = (interface.name.clone(), settings.queue);
+        match errno {
+            Errno::BUSY => XdpError::QueueTaken { interface: name, queue },
+            Errno::INVAL if queue >= interface.queues => {
+                XdpError::NoQueue { interface: name, queue, queues: interface.queues }
+            }
+            Errno::NODEV => XdpError::NoInterface(name),
+            Errno::PERM => XdpError::Privilege { what: "a queue of the interface", right: "CAP_NET_RAW" },
+            Errno::NOBUFS | Errno::NOMEM => XdpError::Locked { bytes: memory.bytes },
+            Errno::OPNOTSUPP => XdpError::Unsupported { what: "this kind of ring at this interface", errno },
+            errno => XdpError::Refused { what: "the ring at the queue", errno },
+        }
+    }
+
+    /// What it was opened with.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Offers a place to the kernel for what comes next, seen by it after [`Xsk::post`]. A frame lands [`HEADROOM`]
+    /// bytes after it. Whether there was room.
+    ///
+    /// # Errors
+    /// [`XdpError::Broken`].
+    #[inline]
+    pub fn offer(&mut self, at: u64) -> Result<bool, XdpError> {
+        Ok(self.fill.put([at])?)
+    }
+
+    /// Shows the kernel what has been offered.
+    #[inline]
+    pub fn post(&self) {
+        self.fill.publish();
+        if self.settings.mode == Mode::ZeroCopy && self.fill.wants_wakeup() {
+            // SAFETY: no memory is named; the driver looks at the ring. It looks again at the next call if this fails.
+            unsafe {
+                let fd = self.fd.as_raw_fd();
+                let none = std::ptr::null_mut();
+                libc::recvfrom(fd, none, 0, libc::MSG_DONTWAIT, std::ptr::null_mut(), std::ptr::null_mut());
+            }
+        }
+    }
+
+    /// Places that have been offered and not been used yet.
+    ///
+    /// # Errors
+    /// [`XdpError::Broken`].
+    pub fn offered(&mut self) -> Result<u32, XdpError> {
+        Ok(self.fill.pending()?)
+    }
+
+    /// Whether something has come: a look at shared memory.
+    #[must_use]
+    #[inline]
+    pub fn has_frames(&self) -> bool {
+        self.received.has_some()
+    }
+
+    /// How many parts have come and not been taken.
+    ///
+    /// # Errors
+    /// [`XdpError::Broken`].
+    #[inline]
+    pub fn arrived(&mut self) -> Result<u32, XdpError> {
+        Ok(self.received.available()?)
+    }
+
+    /// The part that is `ahead` of the next one, if it had come when [`Xsk::arrived`] looked. Its place lies inside of
+    /// the memory; one that does not is none, 0 bytes at 0.
+    #[must_use]
+    #[inline]
+    pub fn peek(&self, ahead: u32) -> Option<Descriptor> {
+        let part = Descriptor::from_entry(self.received.peek(ahead)?, self.settings.unaligned);
+        let inside = part.at.checked_add(u64::from(part.bytes)).is_some_and(|end| end <= self.bytes);
+        Some(if inside { part } else { Descriptor { at: 0, bytes: 0, more: part.more } })
+    }
+
+    /// Takes the next part; as [`Xsk::peek`].
+    #[inline]
+    pub fn take(&mut self) -> Option<Descriptor> {
+        let part = self.peek(0)?;
+        self.received.take()?;
+        Some(part)
+    }
+
+    /// Gives the kernel the room of all that has been taken.
+    #[inline]
+    pub fn release(&self) {
+        self.received.release();
+    }
+
+    /// How many parts can be sent now.
+    ///
+    /// # Errors
+    /// [`XdpError::Broken`].
+    #[inline]
+    pub fn room(&mut self) -> Result<u32, XdpError> {
+        Ok(self.send.room()?)
+    }
+
+    /// Puts one part into the send ring, seen after [`Xsk::kick`]. Whether there was room.
+    ///
+    /// # Errors
+    /// [`XdpError::Broken`].
+    #[inline]
+    pub fn put(&mut self, part: Descriptor) -> Result<bool, XdpError> {
+        Ok(self.send.put(part.to_entry())?)
+    }
+
+    /// Takes back what has been put since the last kick.
+    pub fn take_back(&mut self) {
+        self.send.forget();
+    }
+
+    /// Has the kernel send what is in the ring, as much as it takes. What it leaves there goes with the next kick.
+    ///
+    /// # Errors
+    /// [`XdpError`]: the interface is down, or gone, or a ring is broken.
+    pub fn kick(&mut self) -> Result<(), XdpError> {
+        self.send.publish();
+        let mut before = self.send.pending()?;
+        while before > 0 && self.send.wants_wakeup() {
+            // SAFETY: no memory is named; the kernel reads the ring.
+            let sent = unsafe {
+                let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+                libc::sendto(self.fd.as_raw_fd(), std::ptr::null(), 0, flags, std::ptr::null(), 0)
+            };
+            if sent < 0 {
+                match Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO) {
+                    // It sends a few at a time, or has no room for more now.
+                    Errno::AGAIN | Errno::NOBUFS | Errno::BUSY | Errno::INTR => {}
+                    errno => return Err(XdpError::Refused { what: "sending frames", errno }),
+                }
+            }
+            let left = self.send.pending()?;
+            if left >= before {
+                break;
+            }
+            before = left;
+        }
+        Ok(())
+    }
+
+    /// Parts in the send ring that the kernel has not taken.
+    ///
+    /// # Errors
+    /// [`XdpError::Broken`].
+    pub fn unsent(&mut self) -> Result<u32, XdpError> {
+        Ok(self.send.pending()?)
+    }
+
+    /// Where a part began that has been sent and may be written again, if there is one.
+    ///
+    /// # Errors
+    /// [`XdpError::Broken`].
+    #[inline]
+    pub fn completed(&mut self) -> Result<Option<u64>, XdpError> {
+        if let Some([at]) = self.completed.take() {
+            return Ok(Some(at));
+        }
+        self.completed.release();
+        self.completed.available()?;
+        Ok(self.completed.take().map(|[at]| at))
+    }
+
+    /// What has been lost so far.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        sockopt::xdp_statistics(&self.fd).map_or_else(
+            |_| Losses::default(),
+            |counted| Losses {
+                // A frame that a copying driver finds no buffer for is counted under both of the first names.
+                overflows: counted.rx_dropped.max(counted.rx_fill_ring_empty_descs.unwrap_or(0))
+                    + counted.rx_ring_full.unwrap_or(0),
+                invalid: counted.rx_invalid_descs + counted.tx_invalid_descs,
+            },
+        )
+    }
+}
+
+impl AsFd for Xsk {
+    /// Readable when frames have come.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn bind_flags(settings: Settings) -> SocketAddrXdpFlags {
+    let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+    flags |= match settings.mode {
+        Mode::ZeroCopy => SocketAddrXdpFlags::XDP_ZEROCOPY,
+        Mode::Generic | Mode::Native => SocketAddrXdpFlags::XDP_COPY,
+    };
+    if settings.scatter {
+        flags |= SocketAddrXdpFlags::XDP_USE_SG;
+    }
+    flags
+}
+
+/// Tries until it is not busy any more, with growing pauses.
+fn retry(mut attempt: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    let begun = Instant::now();
+    let mut pause = Duration::from_micros(500);
+    loop {
+        match attempt() {
+            Err(Errno::BUSY) if begun.elapsed() < PATIENCE => {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(Duration::from_millis(20));
+            }
+            done => return done,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! For tests: two network namespaces joined by a veth pair, which go with the test.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::{Command, Stdio};
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+use super::bpf::Rings;
+use super::program::{LINK_BYTES, Ours};
+
+pub(crate) const NEAR: Ipv4Addr = Ipv4Addr::new(10, 74, 0, 1);
+pub(crate) const FAR: Ipv4Addr = Ipv4Addr::new(10, 74, 0, 2);
+pub(crate) const NEAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(crate) const FAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+pub(crate) const PORT: u16 = 7000;
+
+/// Two namespaces joined by a wire, with two queues at each end.
+pub(crate) struct Wire {
+    near: File,
+    far: File,
+    mtu: u32,
+}
+
+fn apart<R: Send>(run: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}
+
+fn fresh() -> Option<File> {
+    #[expect(deprecated, reason = "its danger is another flag's, which shares no files any more")]
+    rustix::thread::unshare(UnshareFlags::NEWNET).ok()?;
+    File::open("/proc/thread-self/ns/net").ok()
+}
+
+fn ip(commands: &[String]) -> Option<()> {
+    let mut child = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().ok()?;
+    child.stdin.take()?.write_all((commands.join("\n") + "\n").as_bytes()).ok()?;
+    child.wait().ok()?.success().then_some(())
+}
+
+impl Wire {
+    /// Makes it; none, with the reason said, if this process may not, or may not open rings either.
+    pub(crate) fn make(mtu: u32) -> Option<Self> {
+        let wire = apart(|| {
+            let far = fresh()?;
+            let near = fresh()?;
+            let there = format!("/proc/{}/fd/{}", std::process::id(), far.as_raw_fd());
+            let queues = "numrxqueues 2 numtxqueues 2";
+            ip(&[
+                format!(
+                    "link add near mtu {mtu} address {} {queues} type veth peer far mtu {mtu} address {} {queues} \
+                     netns {there}",
+                    "02:00:00:00:00:01", "02:00:00:00:00:02"
+                ),
+                format!("addr add {NEAR}/30 dev near"),
+                "link set near up".into(),
+                format!("neigh add {FAR} lladdr 02:00:00:00:00:02 dev near"),
+            ])?;
+            enter(&far);
+            ip(&[
+                format!("addr add {FAR}/30 dev far"),
+                "link set far up".into(),
+                format!("neigh add {NEAR} lladdr 02:00:00:00:00:01 dev far"),
+            ])?;
+            Some(Self { near, far, mtu })
+        });
+        if wire.is_none() {
+            println!(
+                "skipped: no veth pair can be made (root, or CAP_SYS_ADMIN and CAP_NET_ADMIN, and 'ip' are needed)"
+            );
+        }
+        let rings = Rings::new(1);
+        if let (Some(_), Err(error)) = (&wire, &rings) {
+            println!("skipped: {error}");
+        }
+        wire.filter(|_| rings.is_ok())
+    }
+
+    pub(crate) fn near<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
+        Self::within(&self.near, run)
+    }
+
+    pub(crate) fn far<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
+        Self::within(&self.far, run)
+    }
+
+    fn within<R: Send>(space: &File, run: impl FnOnce() -> R + Send) -> R {
+        apart(|| {
+            enter(space);
+            run()
+        })
+    }
+
+    /// What is for the near end.
+    pub(crate) fn ours(&self) -> Ours {
+        Ours { local: SocketAddrV4::new(NEAR, PORT), frame_max: self.mtu + LINK_BYTES }
+    }
+}
+
+fn enter(space: &File) {
+    move_into_link_name_space(space.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+}
