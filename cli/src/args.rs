@@ -249,6 +249,9 @@ pub enum PerfTest {
     /// What an endpoint costs that has nothing to do: processor, memory, latency with many channels, one core for two
     Idle(IdleArgs),
 
+    /// Pages in fragments, placed by guessing: senders, receivers, placements, one sender and two; needs root
+    Defrag(DefragArgs),
+
     /// The default policy against every fixed pulse, for every size
     Sweep(Measure),
 
@@ -358,10 +361,10 @@ impl Across {
         let named = address.and_then(scheme);
         let default = if self.veth.is_some() { Adapter::Udp } else { Adapter::Shm };
         let adapter = self.adapter.or(named).unwrap_or(default);
-        if !matches!(adapter, Adapter::Shm | Adapter::Udp) {
+        if adapter == Adapter::Fabric {
             return Err(Failure::new(
                 format!("the adapter {} is not built yet", adapter.name()),
-                "use --adapter shm or udp; 'cutthrough info' lists what works here",
+                "use another --adapter; 'cutthrough info' lists what works here",
             ));
         }
         match (address, named) {
@@ -400,6 +403,22 @@ pub struct IdleArgs {
     /// What lies between the two ends.
     #[command(flatten)]
     pub across: Across,
+}
+
+/// Options of `perf defrag`.
+#[derive(Args, Debug)]
+pub struct DefragArgs {
+    /// MTU of the veth pair between the two ends
+    #[arg(long, value_name = "MTU", default_value_t = 1500)]
+    pub veth: u32,
+
+    /// Pages that are asked for in each row
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..), default_value_t = 2000)]
+    pub pages: u32,
+
+    /// Run the programs in the driver instead of after it
+    #[arg(long)]
+    pub native: bool,
 }
 
 /// Options of `perf compare`.
@@ -478,6 +497,8 @@ pub enum Adapter {
     Xdp,
     /// AF_PACKET rings
     Packet,
+    /// UDP sockets and AF_PACKET rings, each batch by the one that has cost the least
+    Net,
     /// libfabric hardware
     Fabric,
 }

@@ -1,5 +1,6 @@
 //! `info`: which adapters work here, why others do not, and the limits of this machine that matter.
 
+pub mod raw;
 pub mod shm;
 pub mod system;
 pub mod udp;
@@ -80,11 +81,14 @@ fn adapter_info(adapter: Adapter) -> AdapterInfo {
     let checks = match adapter {
         Adapter::Shm => shm::checks(),
         Adapter::Udp => udp::checks(),
-        Adapter::Xdp | Adapter::Packet | Adapter::Fabric => Vec::new(),
+        Adapter::Net => udp::checks(),
+        Adapter::Packet => raw::packet(),
+        Adapter::Xdp => raw::xdp(),
+        Adapter::Fabric => Vec::new(),
     };
     let why_not = match adapter {
-        Adapter::Shm | Adapter::Udp => failed(&checks),
-        _ => Some("not built yet".to_string()),
+        Adapter::Shm | Adapter::Udp | Adapter::Packet | Adapter::Xdp | Adapter::Net => failed(&checks),
+        Adapter::Fabric => Some("not built yet".to_string()),
     };
     AdapterInfo { name: adapter.name(), usable: why_not.is_none(), why_not, checks }
 }
@@ -171,7 +175,7 @@ mod tests {
     fn every_adapter_is_listed_and_an_unusable_one_says_why() {
         let info = Info::gather();
         let names: Vec<&str> = info.adapters.iter().map(|adapter| adapter.name.as_str()).collect();
-        assert_eq!(names, ["shm", "udp", "xdp", "packet", "fabric"]);
+        assert_eq!(names, ["shm", "udp", "xdp", "packet", "net", "fabric"]);
         for adapter in &info.adapters {
             assert_eq!(adapter.usable, adapter.why_not.is_none(), "{adapter:?}");
         }
@@ -182,7 +186,7 @@ mod tests {
         let info = Info::gather();
         let json = serde_json::to_string(&info).expect("serializable");
         assert!(!json.contains('\n') && json.contains(r#""adapters":[{"name":"shm","usable":"#), "{json}");
-        assert!(text(&info).contains("\n  xdp      no: not built yet\n"));
+        assert!(text(&info).contains("\n  fabric   no: not built yet\n"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod ask;
 pub mod cargo;
 pub mod case;
 pub mod compare;
+pub mod defrag;
 pub mod fetch;
 pub mod floor;
 pub mod idle;
@@ -43,6 +44,7 @@ pub fn run(test: &PerfTest, output: Output) -> Result<(), Failure> {
         PerfTest::Fetch(options) => measure::run(Test::Fetch, options, output),
         PerfTest::Wake(args) => wake::run(args, output),
         PerfTest::Idle(args) => idle::run(args, output),
+        PerfTest::Defrag(args) => defrag::run(args, output),
         PerfTest::Sweep(options) => sweep::run(options, output),
         PerfTest::Compare(args) => compare::run(args, output),
         PerfTest::Serve(args) => serve::run(args, output),

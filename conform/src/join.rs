@@ -17,6 +17,8 @@ pub enum Capability {
     SharedPages,
     /// A thousand channels on one endpoint.
     ThousandChannels,
+    /// More than one endpoint on a side.
+    ManyEndpoints,
 }
 
 /// A way in which two endpoints are joined.

@@ -8,11 +8,11 @@ use veth::Veth;
 mod ethernet {
     use super::Veth;
 
-    cutthrough_conform::suite!(Veth(1500));
+    cutthrough_conform::suite!(Veth(1500, "udp"));
 }
 
 mod jumbo {
     use super::Veth;
 
-    cutthrough_conform::suite!(Veth(9000); control, paths, tokens);
+    cutthrough_conform::suite!(Veth(9000, "udp"); control, paths, tokens);
 }

@@ -15,6 +15,7 @@ use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
 use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
 use cutthrough_node::shm::receive::ReadError;
 use cutthrough_node::shm::send::{Cargo, Load};
+use cutthrough_node::udp::Offer;
 use cutthrough_segment::bell::Fence;
 use cutthrough_segment::page::Page;
 use cutthrough_wire::slot::CONTROL_MAX;
@@ -39,7 +40,9 @@ impl Endpoint {
     }
 
     /// Takes an address and lets peers in: `shm:NAME` (or `shm:/PATH` for a socket file of one's own) for processes of
-    /// this machine, `udp:HOST:PORT` for others; one of each at a time. Peers appear as [`Event::Opened`]. The address
+    /// this machine, `udp:HOST:PORT` for others; one of each at a time. With `packet:` or `xdp:` instead of `udp:`
+    /// frames go by rings shared with the kernel, which needs rights; with `net:` each batch goes the way that has cost
+    /// the least. All of these understand each other. Peers appear as [`Event::Opened`]. The address
     /// is free again when the endpoint is dropped or its process ends in any way.
     ///
     /// # Errors
@@ -216,6 +219,14 @@ impl Endpoint {
     #[must_use]
     pub fn net_address(&self) -> Option<SocketAddr> {
         self.node.net_address()
+    }
+
+    /// Which adapters beside the UDP socket this endpoint's address has asked for (`packet:`, `xdp:`, `net:`): whether
+    /// each is used, and if not, why. Where the address begins with `packet:` or `xdp:` there is no other: opening it
+    /// fails instead.
+    #[must_use]
+    pub fn net_offers(&self) -> Vec<Offer> {
+        self.node.net_offers()
     }
 
     /// Whether channels to other machines are sealed: encrypted and authenticated.

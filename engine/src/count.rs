@@ -129,6 +129,12 @@ counters! {
     CallsRefused = "calls_refused",
     /// Trains of frames that were longer than the memory for them; they come again.
     TrainsCut = "trains_cut",
+    /// Frames that came by a ring and are no datagrams for this endpoint.
+    RingStrays = "ring_strays",
+    /// Frames that were lost because a ring was full.
+    RingOverflows = "ring_overflows",
+    /// Frames that a ring could not send.
+    RingRefused = "ring_refused",
     /// Frames whose payload was received where it belongs.
     PlacedFrames = "placed_frames",
     /// Frames whose payload had to be copied to where it belongs.

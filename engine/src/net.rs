@@ -102,6 +102,8 @@ pub struct Net<M: Memory> {
     last_loaded: Option<usize>,
     /// Bytes of a batch at most, for each way.
     most: Most,
+    /// By which way frames come.
+    by: u8,
     /// First numbers of every channel.
     begin: u64,
     #[cfg(feature = "planted")]
@@ -146,6 +148,7 @@ impl<M: Memory> Net<M> {
             looked: Instant::default(),
             last_loaded: None,
             most: [usize::MAX; WAYS],
+            by: 0,
             begin: 0,
             #[cfg(feature = "planted")]
             planted: None,
@@ -290,6 +293,7 @@ impl<M: Memory> Net<M> {
         let looked = self.looked;
         let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return true };
         let (memory, tally) = (&mut self.memory, &mut self.tally);
+        channel.inbox.by = self.by;
         #[cfg(feature = "planted")]
         channel.inbox.plant(self.planted);
         let taken = channel.receive((&header, head), body, reading, memory, (now, looked), tally);

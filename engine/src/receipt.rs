@@ -7,6 +7,7 @@
 
 use core::fmt;
 
+pub use crate::net::ways::Why;
 use crate::time::Instant;
 
 /// How the payload of a message travelled.
@@ -46,6 +47,39 @@ impl fmt::Display for Path {
     }
 }
 
+/// What carries messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Adapter {
+    /// Memory that two processes share.
+    #[default]
+    Shm,
+    /// A UDP socket.
+    Udp,
+    /// A ring of raw frames that the kernel copies (AF_PACKET).
+    Packet,
+    /// A ring of raw frames of one queue of an interface (AF_XDP).
+    Xdp,
+}
+
+impl Adapter {
+    /// Its name, as people write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Udp => "udp",
+            Self::Packet => "packet",
+            Self::Xdp => "xdp",
+        }
+    }
+}
+
+impl fmt::Display for Adapter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
 /// What happened to one message, as one side saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Receipt {
@@ -61,6 +95,10 @@ pub struct Receipt {
     pub bytes: u64,
     /// How many of them came over a network straight to where they belong, without a copy in this process.
     pub placed: u64,
+    /// What carried it: its last frame, if it came over a network.
+    pub adapter: Adapter,
+    /// Why that adapter was taken, where there was a choice; the receiver does not know.
+    pub why: Why,
     /// Whether it crossed a network sealed: encrypted and authenticated.
     pub sealed: bool,
     /// When this side began to move the payload; zero if it moved none of it, or 2 KiB or less, which is not timed:

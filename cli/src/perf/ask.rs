@@ -140,14 +140,25 @@ const FIRST_PORT: u16 = 1024;
 /// one that ends in an extension of its own, so that no two lanes share what lies beside a socket.
 #[must_use]
 pub fn lane_address(address: &str, lane: u32) -> String {
-    let port = address.strip_prefix("udp:").and_then(|address| address.rsplit_once(':'));
-    match port.and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?))) {
-        Some((host, port)) => {
+    let wired = address.split_once(':').filter(|(scheme, _)| *scheme != "shm");
+    let port = wired.and_then(|(scheme, address)| Some((scheme, address.rsplit_once(':')?)));
+    match port.and_then(|(scheme, (host, port))| Some((scheme, host, port.parse::<u16>().ok()?))) {
+        Some((scheme, host, port)) => {
             // After the last port comes the first one that is for everybody.
             let further = (u32::from(port.saturating_sub(FIRST_PORT)) + lane) % (65_536 - u32::from(FIRST_PORT));
-            format!("udp:{host}:{}", u32::from(FIRST_PORT) + further)
+            format!("{scheme}:{host}:{}", u32::from(FIRST_PORT) + further)
         }
         None => format!("{address}-{lane}.lane"),
+    }
+}
+
+/// Where the other end that listens at `address` is asked for lanes: a socket is enough for that, whatever the lanes
+/// are, and leaves an interface to the lane that needs it for itself.
+#[must_use]
+pub fn lobby_address(address: &str) -> String {
+    match address.split_once(':') {
+        Some(("packet" | "xdp" | "net", host)) => format!("udp:{host}"),
+        _ => address.to_owned(),
     }
 }
 
@@ -174,6 +185,9 @@ mod tests {
         assert_eq!(lane_address("shm:bench", 3), "shm:bench-3.lane");
         assert_eq!(lane_address("udp:10.73.0.2:7400", 3), "udp:10.73.0.2:7403");
         assert_eq!(lane_address("udp:[::1]:65535", 2), "udp:[::1]:1025");
+        assert_eq!(lane_address("xdp:10.73.0.2:7400", 1), "xdp:10.73.0.2:7401");
+        assert_eq!(lobby_address("net:10.73.0.2:7400"), "udp:10.73.0.2:7400");
+        assert_eq!(lobby_address("shm:bench"), "shm:bench");
     }
 
     #[test]

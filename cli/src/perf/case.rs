@@ -278,9 +278,9 @@ mod tests {
     fn nothing_cannot_be_measured_and_other_adapters_are_not_built() {
         let nothing = Measure { size: vec![Size(0)], ..Measure::default() };
         assert!(Case::all(Test::Lat, &nothing).is_err());
-        let xdp = Across { adapter: Some(Adapter::Xdp), ..Across::default() };
-        let xdp = Measure { across: xdp, ..Measure::default() };
-        assert!(Case::all(Test::Lat, &xdp).is_err());
+        let fabric = Across { adapter: Some(Adapter::Fabric), ..Across::default() };
+        let fabric = Measure { across: fabric, ..Measure::default() };
+        assert!(Case::all(Test::Lat, &fabric).is_err());
     }
 
     #[test]

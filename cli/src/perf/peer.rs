@@ -151,9 +151,9 @@ fn connect(
     let mut endpoint = open(seal.apply(Config::default())?)?;
     let begun = Instant::now();
     // Nobody says that nobody is there yet, on a wire: asked again and again, it is heard of when a child has died.
-    let patience = if scheme(address) == Some(Adapter::Udp) { ANSWER } else { PATIENCE };
+    let patience = if scheme(address).is_some_and(|adapter| adapter != Adapter::Shm) { ANSWER } else { PATIENCE };
     let channel = loop {
-        match endpoint.connect(address, patience) {
+        match endpoint.connect(&ask::lobby_address(address), patience) {
             Ok(channel) => break channel,
             Err(error) if begun.elapsed() < PATIENCE => again(error)?,
             Err(error) => return Err(unreachable(&error)),

@@ -49,7 +49,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
     let seal = Seal::of_server(args)?;
     let ending = Ending::watch().map_err(|error| Failure::new(format!("signals: {error}"), "try again"))?;
     let mut lobby = Endpoint::open(seal.apply(Config::default())?).map_err(refusal)?;
-    lobby.listen(&args.listen).map_err(refusal)?;
+    lobby.listen(&ask::lobby_address(&args.listen)).map_err(refusal)?;
     output.say(&format!("Waiting at {}; measure with 'cutthrough perf lat --peer {0}'", args.listen))?;
     Server::new(lobby, args.listen.clone(), seal, ending).serve(args.once)
 }

@@ -57,7 +57,7 @@ impl Way {
             return Ok(own_name());
         }
         let free = self.wire.far(|at| UdpSocket::bind((at, 0))?.local_addr())?;
-        Ok(format!("udp:{free}"))
+        Ok(format!("{}:{free}", self.adapter.name()))
     }
 
     /// The options by which an other end of our own goes to the far end and learns the key there, and what it has to
@@ -174,7 +174,7 @@ impl Seal {
     /// # Errors
     /// If a wire is used without saying how, or a key cannot be read.
     pub fn of_server(args: &ServeArgs) -> Result<Self, Failure> {
-        let wired = scheme(&args.listen) == Some(Adapter::Udp);
+        let wired = scheme(&args.listen).is_some_and(|adapter| adapter != Adapter::Shm);
         match &args.key {
             Some(_) if !wired => Err(unsealable()),
             Some(path) => Secret::load(path).map(Self::Keys),
@@ -221,6 +221,9 @@ pub fn scheme(address: &str) -> Option<Adapter> {
     match address.split_once(':')?.0 {
         "shm" => Some(Adapter::Shm),
         "udp" => Some(Adapter::Udp),
+        "packet" => Some(Adapter::Packet),
+        "xdp" => Some(Adapter::Xdp),
+        "net" => Some(Adapter::Net),
         _ => None,
     }
 }

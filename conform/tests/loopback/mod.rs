@@ -32,6 +32,7 @@ impl Join for Loopback {
 
     fn lacks(&self, capability: Capability) -> Option<String> {
         match capability {
+            Capability::ManyEndpoints => None,
             Capability::SharedPages => Some("two machines share no memory".into()),
             Capability::ThousandChannels => None,
         }

@@ -1,29 +1,33 @@
-//! Two endpoints of one process in two network namespaces, joined over UDP by a veth pair.
+//! Two endpoints of one process in two network namespaces, joined by a veth pair: over UDP, or by raw rings.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread::{self, ThreadId};
 
 use cutthrough::Config;
 use cutthrough_cli::veth::{Missing, Pair};
 use cutthrough_conform::{Capability, Join};
 
-/// Joins across a wire of this MTU, in plain text. The side that listens is in the far namespace.
+/// Joins across a wire of this MTU, by the adapter of this scheme, in plain text. The side that listens is in the far
+/// namespace.
 #[derive(Debug)]
-pub(crate) struct Veth(pub(crate) u32);
+pub(crate) struct Veth(pub(crate) u32, pub(crate) &'static str);
 
 /// A wire, or why there is none.
 type Made = Result<Pair, Missing>;
 
 impl Veth {
-    /// The wire: one for each MTU, made when it is needed first, gone with this process.
+    /// The wire: one for each MTU, made when it is needed first, gone with this process. An XDP program has its
+    /// interface for itself: there each test has a wire of its own.
     fn wire(&self) -> &'static Made {
-        static WIRES: Mutex<Vec<(u32, &'static Made)>> = Mutex::new(Vec::new());
+        static WIRES: Mutex<Vec<(u32, Option<ThreadId>, &'static Made)>> = Mutex::new(Vec::new());
+        let own = (self.1 == "xdp").then(|| thread::current().id());
         let mut wires = WIRES.lock().expect("nobody panics here");
-        if let Some((_, wire)) = wires.iter().find(|(mtu, _)| *mtu == self.0) {
+        if let Some((.., wire)) = wires.iter().find(|(mtu, owner, _)| *mtu == self.0 && *owner == own) {
             return wire;
         }
         let wire: &'static Made = Box::leak(Box::new(Pair::make(self.0)));
-        wires.push((self.0, wire));
+        wires.push((self.0, own, wire));
         wire
     }
 
@@ -40,7 +44,7 @@ impl Join for Veth {
     fn address(&self) -> String {
         // Nobody else is in the namespace.
         static PORTS: AtomicU16 = AtomicU16::new(7000);
-        format!("udp:{}:{}", Pair::FAR, PORTS.fetch_add(1, Ordering::Relaxed))
+        format!("{}:{}:{}", self.1, Pair::FAR, PORTS.fetch_add(1, Ordering::Relaxed))
     }
 
     fn crosses_wire(&self) -> bool {
@@ -63,6 +67,9 @@ impl Join for Veth {
         match capability {
             Capability::SharedPages => Some("two machines share no memory".into()),
             Capability::ThousandChannels => None,
+            Capability::ManyEndpoints => {
+                (self.1 == "xdp").then(|| "an XDP program has its interface for itself".into())
+            }
         }
     }
 }

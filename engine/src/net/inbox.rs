@@ -32,6 +32,8 @@ pub struct Story {
     pub copied: u32,
     /// When its first frame came.
     pub begun: Instant,
+    /// By which way its last frame came.
+    pub way: u8,
 }
 
 /// A message to be handed over.
@@ -111,6 +113,8 @@ pub(super) struct Inbox<P> {
     /// Limits as they were last told.
     told: Limits,
     pub(super) payload_bytes: u64,
+    /// By which way the frame comes that is taken in.
+    pub(super) by: u8,
     /// Numbers of payloads of which nothing more is wanted, to be told.
     unwanted: Vec<u64>,
     /// Whether nobody takes anything any more.
@@ -139,6 +143,7 @@ impl<P: Place> Inbox<P> {
             aside: 0,
             told: limits,
             payload_bytes: 0,
+            by: 0,
             unwanted: Vec::new(),
             closed: false,
             #[cfg(feature = "planted")]
@@ -259,6 +264,7 @@ impl<P: Place> Inbox<P> {
                 granted: 0,
                 copied: 0,
                 frames: 0,
+                way: 0,
                 begun: now,
                 refused: None,
                 later: false,
@@ -367,7 +373,7 @@ impl<P: Place> Inbox<P> {
     ) -> Result<bool, Breach> {
         self.bounds(number, 1)?;
         let end = offset.checked_add(bytes.len()).filter(|end| u64::from(*end) <= PAYLOAD_MAX).ok_or(Breach::Length)?;
-        let (aside_now, aside_max) = (self.aside, self.allowance.saturating_mul(2));
+        let (aside_now, aside_max, by) = (self.aside, self.allowance.saturating_mul(2), self.by);
         let Some(arrival) = self.arrival(number, now) else { return Ok(true) };
         match &arrival.opening {
             Some(opening) if end > opening.payload || end > arrival.granted => return Err(Breach::Length),
@@ -405,7 +411,7 @@ impl<P: Place> Inbox<P> {
             (Target::Aside(_), Bytes::There(_)) => return Ok(false),
         }
         let kept = arrival.have.insert(offset, end);
-        arrival.frames += 1;
+        (arrival.frames, arrival.way) = (arrival.frames + 1, by);
         self.aside += grown as u64;
         self.advance();
         Ok(kept)

@@ -88,6 +88,11 @@ impl<M: Memory> Net<M> {
         }
     }
 
+    /// Says by which way the frames come that are brought in from now on.
+    pub const fn came_by(&mut self, way: u8) {
+        self.by = way;
+    }
+
     /// Says which ways lead to the peer of a channel, a bit for each. From the beginning it is the first one alone.
     pub fn set_ways(&mut self, index: usize, usable: u8) {
         let Some(channel) = self.channel(index) else { return };

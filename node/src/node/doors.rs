@@ -25,7 +25,7 @@ impl Node {
     /// # Errors
     /// [`ListenError`].
     pub fn listen(&mut self, address: &str) -> Result<(), ListenError> {
-        if address::is_udp(address) {
+        if address::Ways::of(address).is_some() {
             return Ok(self.listen_net(address)?);
         }
         let listener = Listener::open(address)?;
@@ -43,7 +43,7 @@ impl Node {
     /// # Errors
     /// [`ConnectError`].
     pub fn connect(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
-        if address::is_udp(address) {
+        if address::Ways::of(address).is_some() {
             return self.connect_net(address, timeout);
         }
         let path = rendezvous::socket_path(address)?;

@@ -15,33 +15,36 @@ use crate::incoming::{Arrived, Channel, Completion, Event, Incoming, Payload};
 use crate::shm::link::{CloseReason, Link, SendError};
 use crate::shm::receive::ReadError;
 use crate::stat::Cell;
-use crate::udp::address::{self, UdpAddressError};
+use crate::udp::address::{self, UdpAddressError, Ways};
+use crate::udp::lanes::{self, Offer};
 use crate::udp::line::{reason, receipt};
-use crate::udp::{Happened, Udp};
+use crate::udp::{Happened, Troubles, Udp};
 
 /// Events that are taken from the network side at a time.
 const EVENTS: usize = 64;
 
 impl Node {
     /// The network side, bound to `address`.
-    fn open_net(&mut self, address: SocketAddr) -> Result<(), UdpAddressError> {
+    fn open_net(&mut self, (ways, address): (Ways, SocketAddr)) -> Result<(), UdpAddressError> {
         if self.config.keys.is_none() && !self.config.insecure {
             return Err(UdpAddressError::NoKey);
         }
         let refused = |source| UdpAddressError::Socket { address, source };
-        let udp = Udp::open(address, &self.config, self.generation, &self.waker).map_err(refused)?;
+        let udp = Udp::open((ways, address), &self.config, self.generation, &self.waker)?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&self.sleepers, udp.watched(), epoll::EventData::new_u64(NET), flags)
-            .map_err(|errno| refused(errno.into()))?;
+        for fd in udp.watched() {
+            epoll::add(&self.sleepers, fd, epoll::EventData::new_u64(NET), flags)
+                .map_err(|errno| refused(errno.into()))?;
+        }
         self.net = Some(Box::new(udp));
         Ok(())
     }
 
-    /// Lets peers in at `udp:HOST:PORT`.
+    /// Lets peers in at `udp:HOST:PORT`, or at an address of other adapters.
     pub(super) fn listen_net(&mut self, address: &str) -> Result<(), UdpAddressError> {
-        let socket = address::parse(address)?;
-        if self.net.as_ref().is_none_or(|net| net.local() != socket) {
-            self.open_net(socket)?;
+        let (ways, socket) = address::parse(address)?;
+        if self.net.as_ref().is_none_or(|net| net.local() != socket || net.ways() != ways) {
+            self.open_net((ways, socket))?;
         }
         if let Some(net) = &self.net {
             net.listen();
@@ -56,14 +59,26 @@ impl Node {
         self.net.as_ref().map(|net| net.local())
     }
 
+    /// Which adapters beside the socket the network side has been asked for: whether each is there, and if not, why.
+    #[must_use]
+    pub fn net_offers(&self) -> Vec<Offer> {
+        self.net.as_ref().map(|net| net.offers()).unwrap_or_default()
+    }
+
     pub(super) fn connect_net(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
-        let socket = address::parse(address)?;
-        if self.net.is_none() {
-            let any: SocketAddr = match socket {
-                SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-                SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-            };
-            self.open_net(any)?;
+        let (ways, socket) = address::parse(address)?;
+        match &self.net {
+            Some(net) if net.ways() != ways => return Err(UdpAddressError::OtherWays(net.ways().scheme()).into()),
+            Some(_) => {}
+            None => {
+                let any = match socket {
+                    // Rings belong to the address of one interface.
+                    SocketAddr::V4(to) if ways != Ways::Udp => (lanes::source(*to.ip(), ways)?, 0).into(),
+                    SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+                    SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+                };
+                self.open_net((ways, any))?;
+            }
         }
         let Some(net) = &self.net else { return Err(ConnectError::Channels(self.config.channels)) };
         let index = net.call(socket, timeout)?;
@@ -238,7 +253,7 @@ impl Node {
             }
         }
         let (tally, troubles) = net.tally();
-        let now = shown(&tally, troubles);
+        let now = shown(&tally, &troubles);
         for ((counter, value), before) in now.iter().zip(&mut self.net_shown) {
             self.stat.add(*counter, value - *before);
             *before = *value;
@@ -254,12 +269,15 @@ pub(super) enum Came {
 }
 
 /// How many counters of the network side are shown.
-pub(super) const SHOWN: usize = 18;
+pub(super) const SHOWN: usize = 21;
 
-const fn shown(tally: &Tally, (refused, cut): (u64, u64)) -> [(Counter, u64); SHOWN] {
+const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
     [
-        (Counter::CallsRefused, refused),
-        (Counter::TrainsCut, cut),
+        (Counter::CallsRefused, troubles.refused_calls),
+        (Counter::TrainsCut, troubles.cut_trains),
+        (Counter::RingStrays, troubles.rings.strays),
+        (Counter::RingOverflows, troubles.rings.overflows),
+        (Counter::RingRefused, troubles.rings.refused),
         (Counter::FramesSent, tally.frames_sent),
         (Counter::NotesSent, tally.notes_sent),
         (Counter::FramesReceived, tally.frames_received),

@@ -1,21 +1,48 @@
-//! Addresses of the form `udp:HOST:PORT`.
+//! Addresses of the form `udp:HOST:PORT`, and with other schemes the same for other adapters.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// What such an address begins with.
-pub const SCHEME: &str = "udp:";
+/// Which adapters an address asks for. All of them speak to each other: a peer's address may begin with another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ways {
+    /// `udp:`: the socket alone. It needs no right.
+    Udp,
+    /// `packet:`: frames by a ring of AF_PACKET, and no other way.
+    Packet,
+    /// `xdp:`: frames by a ring of AF_XDP, and no other way.
+    Xdp,
+    /// `net:`: the socket, and a ring where there can be one; each batch goes the way that has cost the least.
+    All,
+}
 
-/// Whether an address is one of this adapter.
-#[must_use]
-pub fn is_udp(address: &str) -> bool {
-    address.starts_with(SCHEME)
+impl Ways {
+    /// Every one of them.
+    pub const EACH: [Self; 4] = [Self::Udp, Self::Packet, Self::Xdp, Self::All];
+
+    /// What the addresses begin with, without the colon.
+    #[must_use]
+    pub const fn scheme(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Packet => "packet",
+            Self::Xdp => "xdp",
+            Self::All => "net",
+        }
+    }
+
+    /// What an address asks for, and the rest of it; `None` if it is of no network.
+    #[must_use]
+    pub fn of(address: &str) -> Option<(Self, &str)> {
+        let (scheme, rest) = address.split_once(':')?;
+        Self::EACH.into_iter().find(|ways| ways.scheme() == scheme).map(|ways| (ways, rest))
+    }
 }
 
 /// Why an address cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UdpAddressError {
     /// It is not of the form.
-    #[error("'{0}' is no address: say udp:HOST:PORT, for example udp:127.0.0.1:7000 or udp:[::1]:7000")]
+    #[error("'{0}' is no address: say udp:HOST:PORT, for example udp:127.0.0.1:7000 or net:[::1]:7000")]
     Malformed(String),
     /// The host has no address.
     #[error("'{host}': {source}")]
@@ -28,6 +55,17 @@ pub enum UdpAddressError {
     /// Neither a key nor the permission to go without.
     #[error("no key is configured: give a key file (--key FILE), or ask for plain text by name (--insecure)")]
     NoKey,
+    /// An adapter that is a must is not to be had.
+    #[error("{scheme}: {why}")]
+    Way {
+        /// The address began with this.
+        scheme: &'static str,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// The endpoint has its socket already, for other adapters.
+    #[error("this endpoint uses {0}: already; open another one for other adapters")]
+    OtherWays(&'static str),
     /// The system does not give the socket.
     #[error("{address}: {source}")]
     Socket {
@@ -38,21 +76,21 @@ pub enum UdpAddressError {
     },
 }
 
-/// The socket address that an address names; the first, if the host has several.
+/// The adapters and the socket address that an address names; the first, if the host has several.
 ///
 /// # Errors
 /// [`UdpAddressError`].
-pub fn parse(address: &str) -> Result<SocketAddr, UdpAddressError> {
+pub fn parse(address: &str) -> Result<(Ways, SocketAddr), UdpAddressError> {
     let malformed = || UdpAddressError::Malformed(address.to_owned());
-    let host = address.strip_prefix(SCHEME).filter(|host| !host.is_empty()).ok_or_else(malformed)?;
+    let (ways, host) = Ways::of(address).filter(|(_, host)| !host.is_empty()).ok_or_else(malformed)?;
     if let Ok(numbers) = host.parse() {
-        return Ok(numbers);
+        return Ok((ways, numbers));
     }
     if host.rsplit_once(':').is_none_or(|(name, port)| name.is_empty() || port.parse::<u16>().is_err()) {
         return Err(malformed());
     }
     let refused = |source| UdpAddressError::Host { host: host.to_owned(), source };
-    host.to_socket_addrs().map_err(refused)?.next().ok_or_else(malformed)
+    host.to_socket_addrs().map_err(refused)?.next().map(|found| (ways, found)).ok_or_else(malformed)
 }
 
 #[cfg(test)]
@@ -61,8 +99,11 @@ mod tests {
 
     #[test]
     fn numbers_are_taken_as_they_are() {
-        assert_eq!(parse("udp:10.0.0.1:7").unwrap(), SocketAddr::from(([10, 0, 0, 1], 7)));
-        assert!(parse("udp:[::1]:7").unwrap().is_ipv6());
+        assert_eq!(parse("udp:10.0.0.1:7").unwrap(), (Ways::Udp, SocketAddr::from(([10, 0, 0, 1], 7))));
+        assert!(parse("net:[::1]:7").unwrap().1.is_ipv6());
+        for ways in Ways::EACH {
+            assert_eq!(parse(&format!("{}:10.0.0.1:7", ways.scheme())).unwrap().0, ways);
+        }
     }
 
     #[test]

@@ -60,12 +60,12 @@ fn attend(shared: &Shared) {
 /// Naps until the application kicks, or, if it is away, until something comes.
 fn sleep(shared: &Shared, nap: u64, serving: bool) {
     shared.wakes_at.store(clock::now().after(nap).as_nanos(), Ordering::Relaxed);
-    let mut watched =
-        [PollFd::new(&shared.kick, PollFlags::IN), PollFd::from_borrowed_fd(shared.watched.as_fd(), PollFlags::IN)];
-    let watched = if serving { &mut watched[..] } else { &mut watched[..1] };
+    let others = shared.watched.iter().filter(|_| serving);
+    let mut watched = vec![PollFd::new(&shared.kick, PollFlags::IN)];
+    watched.extend(others.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
     let seconds = i64::try_from(nap / 1_000_000_000).unwrap_or(i64::MAX);
     let timeout = Timespec { tv_sec: seconds, tv_nsec: i64::try_from(nap % 1_000_000_000).unwrap_or(0) };
-    let _ = poll(watched, Some(&timeout));
+    let _ = poll(&mut watched, Some(&timeout));
     if watched[0].revents().contains(PollFlags::IN) {
         let _ = rustix::io::read(&shared.kick, &mut [0; 8]);
     }

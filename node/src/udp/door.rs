@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cutthrough_engine::net::batch::{Batch, Piece};
-use cutthrough_engine::net::channel::Ending;
+use cutthrough_engine::net::channel::{Body, Ending};
 use cutthrough_engine::net::inbox::{Reading, Ready};
 use cutthrough_engine::net::memory::Load as _;
 use cutthrough_engine::net::{CallError, Net, NetEvent, Settings};
@@ -20,8 +20,10 @@ use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use super::address::{UdpAddressError, Ways};
 use super::attendant;
 use super::guard::Doorkeeper;
+use super::lanes::{Lanes, Offer, Troubles};
 use super::memory::{Outgoing, Spare, Spot, Store, Stores};
 use super::trains::Planned;
 use crate::clock;
@@ -38,6 +40,10 @@ const BURST: u32 = 4;
 const LOOKS_PER_TIDY: u32 = 32;
 /// Nanoseconds after which sends are no longer one behind the other.
 const BURST_NS: u64 = 50_000;
+/// Looks at the socket that found nothing after which it is looked at [`RARELY`], where there are rings.
+const QUIET: u32 = 64;
+/// After so many at the rings alone.
+const RARELY: u32 = 64;
 /// Messages that wait for each other at most.
 const HELD: u64 = 512;
 
@@ -59,6 +65,12 @@ pub(crate) enum Happened {
 pub(super) struct Core {
     pub(super) net: Net<Stores>,
     pub(super) socket: Datagrams,
+    /// Rings beside it.
+    pub(super) lanes: Option<Box<Lanes>>,
+    /// Looks at the socket that found nothing, one after the other.
+    quiet: u32,
+    /// Looks at the rings alone, one after the other.
+    passed: u32,
     pub(super) heads: Box<[u8]>,
     pub(super) aside: Box<[u8]>,
     pub(super) gathered: Vec<u8>,
@@ -74,9 +86,7 @@ pub(super) struct Core {
     looks: u32,
     /// Whether something has come of which only the application has been told so far.
     owed: bool,
-    /// Calls that the system refused, and trains that were longer than the memory for them.
-    pub(super) refused_calls: u64,
-    pub(super) cut_trains: u64,
+    pub(super) troubles: Troubles,
     pub(super) spare: Spare,
     /// How calls have ended, until somebody asks.
     pub(super) answers: Vec<(usize, Result<(), CallError>)>,
@@ -99,8 +109,8 @@ pub(super) struct Shared {
     pub(super) wakes_at: AtomicU64,
     pub(super) kick: OwnedFd,
     pub(super) waker: Arc<Waker>,
-    /// The socket, for waiting on it without the lock.
-    pub(super) watched: OwnedFd,
+    /// The socket and the rings, for waiting on them without the lock.
+    pub(super) watched: Vec<OwnedFd>,
 }
 
 impl Shared {
@@ -120,16 +130,25 @@ pub struct Udp {
     pub(super) shared: Arc<Shared>,
     attendant: Option<JoinHandle<()>>,
     local: SocketAddr,
+    ways: Ways,
     pub(super) deadline: Duration,
     pub(super) sealed: bool,
     pub(super) staging: usize,
 }
 
 impl Udp {
-    /// Binds a socket.
-    pub(crate) fn open(address: SocketAddr, config: &Config, life: u64, waker: &Arc<Waker>) -> io::Result<Self> {
-        let socket = Datagrams::bind(address)?;
-        let local = socket.local()?;
+    /// Binds a socket, and opens what rings `ways` asks for.
+    pub(crate) fn open(
+        (ways, address): (Ways, SocketAddr),
+        config: &Config,
+        life: u64,
+        waker: &Arc<Waker>,
+    ) -> Result<Self, UdpAddressError> {
+        let refused = |source| UdpAddressError::Socket { address, source };
+        let socket = Datagrams::bind(address).map_err(refused)?;
+        let local = socket.local().map_err(refused)?;
+        let beside = socket.as_fd().try_clone_to_owned().map_err(refused)?;
+        let mut lanes = Lanes::open(ways, local, beside)?.map(Box::new);
         let buffer = socket.receive_bytes() as u64;
         let settings = Settings {
             slots: u64::from(config.slots),
@@ -143,8 +162,13 @@ impl Udp {
             process: std::process::id(),
             user: rustix::process::getuid().as_raw(),
         };
-        let net = Net::new(settings, Stores::default(), Box::new(Doorkeeper::new(config.keys.clone())));
-        let watched = socket.as_fd().try_clone_to_owned()?;
+        let mut net = Net::new(settings, Stores::default(), Box::new(Doorkeeper::new(config.keys.clone())));
+        for (way, most) in lanes.iter_mut().flat_map(|lanes| lanes.limits()) {
+            net.limit_way(way, most);
+        }
+        let rings = lanes.iter().flat_map(|lanes| lanes.watched());
+        let watched = std::iter::once(socket.as_fd()).chain(rings).map(|fd| fd.try_clone_to_owned());
+        let watched = watched.collect::<io::Result<Vec<_>>>().map_err(refused)?;
         let most = match config.policy {
             Policy::Fixed(bytes) => usize::try_from(bytes.get()).unwrap_or(TRAIN_BYTES).min(TRAIN_BYTES),
             Policy::StoreAndForward | Policy::Adaptive { .. } => TRAIN_BYTES,
@@ -152,6 +176,9 @@ impl Udp {
         let core = Core {
             net,
             socket,
+            lanes,
+            quiet: 0,
+            passed: 0,
             heads: vec![0; 64 * (HEADER_BYTES + OPENING_BYTES)].into(),
             aside: vec![0; 1 << 16].into(),
             gathered: Vec::new(),
@@ -164,15 +191,15 @@ impl Udp {
             burst: 0,
             looks: 0,
             owed: false,
-            refused_calls: 0,
-            cut_trains: 0,
+            troubles: Troubles::default(),
             spare: Spare::default(),
             answers: Vec::new(),
             events: std::collections::VecDeque::new(),
             waker: Arc::clone(waker),
             config: config.clone(),
         };
-        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let kick = eventfd(0, flags).map_err(|errno| refused(errno.into()))?;
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
             turns: AtomicU64::new(0),
@@ -183,12 +210,13 @@ impl Udp {
             waker: Arc::clone(waker),
             watched,
         });
-        let attendant = attendant::start(Arc::clone(&shared))?;
+        let attendant = attendant::start(Arc::clone(&shared)).map_err(refused)?;
         let staging = config.staging_bytes as usize;
         Ok(Self {
             shared,
             attendant: Some(attendant),
             local,
+            ways,
             deadline: config.deadline,
             staging,
             sealed: config.keys.is_some(),
@@ -200,9 +228,19 @@ impl Udp {
         self.local
     }
 
-    /// The socket, to be watched.
-    pub(crate) fn watched(&self) -> BorrowedFd<'_> {
-        self.shared.watched.as_fd()
+    /// Which adapters its address has asked for.
+    pub(crate) const fn ways(&self) -> Ways {
+        self.ways
+    }
+
+    /// Which adapters beside the socket there are, and why others are not.
+    pub(crate) fn offers(&self) -> Vec<Offer> {
+        self.shared.lock().lanes.as_ref().map(|lanes| lanes.offers().to_vec()).unwrap_or_default()
+    }
+
+    /// The socket and the rings, to be watched.
+    pub(crate) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.shared.watched.iter().map(AsFd::as_fd)
     }
 
     /// Lets peers in from now on.
@@ -238,7 +276,8 @@ impl Udp {
     /// is something to look at now.
     pub(crate) fn before_sleep(&self, outside: bool) -> Option<Instant> {
         let mut core = self.shared.lock();
-        if core.net.has_event() || !core.events.is_empty() {
+        let frames = core.lanes.as_ref().is_some_and(|lanes| lanes.has_frames());
+        if frames || core.net.has_event() || !core.events.is_empty() {
             return None;
         }
         let now = clock::now();
@@ -291,12 +330,24 @@ impl Core {
     /// Takes in what has come. True if anything has.
     fn take_in_all(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         let mut any = false;
+        if self.lanes.is_some() {
+            let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+            any = self.take_rings(reading);
+            // A look at a ring costs next to nothing, one at the socket a system call.
+            let quiet = any || self.quiet > QUIET;
+            if quiet && self.passed < RARELY {
+                self.passed += 1;
+                return any;
+            }
+            self.passed = 0;
+        }
         for _ in 0..TRAINS {
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
             if !self.receive(reading) {
+                self.quiet = self.quiet.saturating_add(1);
                 break;
             }
-            any = true;
+            (any, self.quiet) = (true, 0);
             // Another look costs as much as a system call; what has come is told first.
             if self.net.has_event() {
                 break;
@@ -352,13 +403,21 @@ impl Core {
                 }
                 NetEvent::Message(channel, message) => Happened::Message(channel, message),
                 NetEvent::Completed(channel, cookie) => Happened::Completed(channel, cookie),
-                NetEvent::Closed(channel, ending) => Happened::Closed(channel, ending),
+                NetEvent::Closed(channel, ending) => {
+                    self.lanes.iter_mut().for_each(|lanes| lanes.leave(channel));
+                    Happened::Closed(channel, ending)
+                }
             });
         }
     }
 
     /// Gives a channel its memory.
     fn furnish(&mut self, channel: usize) {
+        if let Some(lanes) = &mut self.lanes
+            && let Some((peer, ..)) = self.net.peer(channel)
+        {
+            self.net.set_ways(channel, lanes.join(channel, peer));
+        }
         let stores = &mut self.net.memory.0;
         if stores.len() <= channel {
             stores.resize_with(channel + 1, || None);
@@ -370,6 +429,7 @@ impl Core {
     /// Takes back what dropped values have left: pages, and the right to payloads that nobody will read.
     pub(super) fn tidy(&mut self) {
         let (mut came, now) = (false, clock::now());
+        self.tend_lanes(now);
         let mut unread = Vec::new();
         for (channel, store) in self.net.memory.0.iter_mut().enumerate() {
             let Some(store) = store else { continue };
@@ -448,15 +508,42 @@ impl Core {
                 }
             }
         }
+        let way = self.batch.way().number;
+        if let Some(lanes) = self.lanes.as_mut().filter(|_| way > 0) {
+            return match lanes.send(channel, way, &parts, self.batch.segment()) {
+                Ok(sent) => sent,
+                Err(why) => {
+                    // What was in the batch is sent again by another way.
+                    lanes.drop_ring(way, &why);
+                    let usable = lanes.join(channel, to);
+                    self.net.set_ways(channel, usable);
+                    self.troubles.refused_calls += 1;
+                    true
+                }
+            };
+        }
         let segment = (self.batch.frames() > 1).then(|| u16::try_from(self.batch.segment()).unwrap_or(u16::MAX));
         match self.socket.send(Some(to), &parts, segment) {
             Ok(_) => true,
             Err(Errno::AGAIN | Errno::NOBUFS) => false,
             // Whatever else the system says: the frames are lost, and sent again if anybody is there.
             Err(_) => {
-                self.refused_calls += 1;
+                self.troubles.refused_calls += 1;
                 true
             }
         }
+    }
+}
+
+/// Brings a frame in that lies in one piece.
+pub(super) fn bring_in(
+    net: &mut Net<Stores>,
+    now: Instant,
+    from: SocketAddr,
+    frame: &mut [u8],
+    reading: Option<(usize, &mut Reading<'_>)>,
+) {
+    if let Some((head, body)) = frame.split_first_chunk_mut::<HEADER_BYTES>() {
+        net.frame(now, from, head, Body::Aside(body), reading);
     }
 }

@@ -1,12 +1,12 @@
 //! One channel over a network, as its endpoint uses it.
 
-use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use cutthrough_engine::net::channel::Ending;
 use cutthrough_engine::net::inbox::{Reading, Story};
+use cutthrough_engine::net::ways::Way;
 use cutthrough_engine::net::{CallError, Cargo as NetCargo, Refused as NetRefused};
-use cutthrough_engine::receipt::{Path, Receipt};
+use cutthrough_engine::receipt::{Path, Receipt, Why};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_segment::page::Page;
@@ -15,6 +15,7 @@ use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::door::{BODY_MAX, Core, Udp};
+use super::lanes::{ADAPTERS, Troubles};
 use super::memory::{Outgoing, Spot};
 use crate::clock;
 use crate::incoming::Channel;
@@ -48,6 +49,9 @@ pub enum UdpCallError {
     /// This endpoint has all its channels.
     #[error("this endpoint has all channels that its settings allow")]
     Full,
+    /// The peer answers, but no frames of a ring would reach it.
+    #[error("the peer cannot be reached by {0}: it is not beyond the interface of this endpoint; use udp: or net:")]
+    Way(&'static str),
     /// Nobody has answered.
     #[error("no answer within {0:?}: is anybody listening there, and does a firewall let UDP through?")]
     Silence(Duration),
@@ -85,6 +89,8 @@ pub(crate) fn receipt(story: &Story, path: Path, sealed: bool) -> Receipt {
         bytes,
         placed: bytes - u64::from(story.copied).min(bytes),
         sealed,
+        adapter: ADAPTERS.get(usize::from(story.way)).copied().unwrap_or_default(),
+        why: Why::default(),
         started: story.begun,
         finished: clock::now(),
     }
@@ -95,7 +101,8 @@ fn nap(udp: &Udp, until: Option<Instant>) {
     let now = clock::now();
     let nap = until.map_or(NAP_NS, |until| until.saturating_since(now).min(NAP_NS));
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(nap).unwrap_or(0) };
-    let _ = poll(&mut [PollFd::from_borrowed_fd(udp.watched().as_fd(), PollFlags::IN)], Some(&timeout));
+    let mut watched: Vec<_> = udp.watched().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let _ = poll(&mut watched, Some(&timeout));
 }
 
 impl Udp {
@@ -108,7 +115,7 @@ impl Udp {
         let begun = clock::now();
         let mut core = self.shared.lock();
         let index = core.net.call(begun, address, body).ok_or(UdpCallError::Full)?;
-        let mut heard = begun;
+        let (mut heard, mut joined) = (begun, false);
         loop {
             let any = core.turn(None);
             while let Some(event) = core.next_fresh() {
@@ -116,12 +123,20 @@ impl Udp {
             }
             if let Some(position) = core.answers.iter().position(|(channel, _)| *channel == index) {
                 let (_, answer) = core.answers.swap_remove(position);
-                return answer.map(|()| index).map_err(UdpCallError::from);
+                answer.map_err(UdpCallError::from)?;
+                joined = true;
             }
             let now = clock::now();
+            if joined && core.lanes.as_ref().is_none_or(|lanes| lanes.is_as_asked(index)) {
+                return Ok(index);
+            }
             if Duration::from_nanos(now.saturating_since(begun)) > timeout {
                 core.net.close(index);
-                return Err(UdpCallError::Silence(timeout));
+                return Err(if joined {
+                    UdpCallError::Way(self.ways().scheme())
+                } else {
+                    UdpCallError::Silence(timeout)
+                });
             }
             heard = if any { now } else { heard };
             if now.saturating_since(heard) > SPIN_NS {
@@ -271,11 +286,14 @@ impl Udp {
         let cargo = NetCargo { load: Outgoing::Pages(pages), token, pages: true, cookie };
         Self::queue(&mut core, index, control, Some(cargo))?;
         core.transmit(clock::now(), true);
-        Ok(self.sent(bytes, 0, started))
+        let way = core.net.way(index);
+        Ok(self.sent(bytes, 0, started, way))
     }
 
-    fn sent(&self, bytes: usize, copies: u8, started: Instant) -> Receipt {
+    fn sent(&self, bytes: usize, copies: u8, started: Instant, way: Way) -> Receipt {
         let bytes = bytes as u64;
+        // A ring's memory is the kernel's: what goes there is copied.
+        let copies = copies + u8::from(way.number > 0);
         let finished = clock::timed(bytes);
         Receipt {
             path: Path::Wire,
@@ -284,6 +302,8 @@ impl Udp {
             bytes,
             started,
             finished,
+            adapter: ADAPTERS.get(usize::from(way.number)).copied().unwrap_or_default(),
+            why: way.why,
             sealed: self.sealed,
             ..Receipt::default()
         }
@@ -301,16 +321,17 @@ impl Udp {
     ) -> Result<Receipt, SendError> {
         self.here();
         let started = clock::timed(bytes.len() as u64);
-        let copied = lend(bytes, |lent| {
+        let sent = lend(bytes, |lent| {
             let mut core = self.shared.lock();
             let mut loan = Loan { core: &mut core, index, message: None };
             let cargo = NetCargo { load: Outgoing::Lent(lent), token, pages: false, cookie: None };
             loan.message = Some(Self::queue(loan.core, index, control, Some(cargo))?);
-            self.see_off(&mut loan, bytes)
+            let copied = self.see_off(&mut loan, bytes)?;
+            Ok((copied, loan.core.net.way(index)))
         });
-        let copied = copied?;
+        let (copied, way) = sent?;
         self.complete(index, cookie);
-        Ok(self.sent(bytes.len(), u8::from(copied), started))
+        Ok(self.sent(bytes.len(), u8::from(copied), started, way))
     }
 
     /// Sends until what is not acknowledged may be copied. True if anything was.
@@ -499,10 +520,11 @@ impl Udp {
         Some([a, b, c, d, e, posted])
     }
 
-    /// What the engine has counted since the beginning; calls that the system refused, and trains that were cut.
-    pub(crate) fn tally(&self) -> (cutthrough_engine::net::Tally, (u64, u64)) {
-        let core = self.shared.lock();
-        (*core.net.tally(), (core.refused_calls, core.cut_trains))
+    /// What the engine has counted since the beginning, and what has gone wrong below it.
+    pub(crate) fn tally(&self) -> (cutthrough_engine::net::Tally, Troubles) {
+        let mut core = self.shared.lock();
+        let rings = core.lanes.as_mut().map(|lanes| lanes.counts()).unwrap_or_default();
+        (*core.net.tally(), Troubles { rings, ..core.troubles })
     }
 }
 

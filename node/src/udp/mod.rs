@@ -6,6 +6,7 @@
 //! | with which key | [`guard`] |
 //! | a message goes out | [`mod@line`] |
 //! | batches out, under one lock | `door` |
+//! | other ways to the same peers: rings | `lanes` |
 //! | trains in, scattered to where they belong | `trains` |
 //! | where payloads land | `memory` |
 //! | while the application looks away | `attendant` |
@@ -17,9 +18,12 @@ pub mod address;
 mod attendant;
 mod door;
 pub mod guard;
+pub(crate) mod lanes;
 pub mod line;
 mod memory;
 mod trains;
 
 pub(crate) use door::Happened;
 pub use door::Udp;
+pub use lanes::{Offer, probe};
+pub(crate) use lanes::Troubles;

@@ -10,7 +10,7 @@ use cutthrough_engine::net::memory::Place as _;
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES, low};
 
-use super::door::Core;
+use super::door::{Core, bring_in};
 use crate::clock;
 use crate::sys::datagram::TRAIN_BYTES;
 
@@ -63,17 +63,15 @@ impl Core {
         drop(parts);
         let now = clock::now();
         if received.truncated || received.bytes == 0 {
-            self.cut_trains += u64::from(received.truncated);
+            self.troubles.cut_trains += u64::from(received.truncated);
             return true;
         }
         let segment = usize::from(received.segment).max(1);
         if self.plan.is_empty() {
             let bytes = received.bytes.min(self.aside.len());
             for frame in self.aside[..bytes].chunks_mut(segment) {
-                if let Some((head, body)) = frame.split_first_chunk_mut::<HEADER_BYTES>() {
-                    let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-                    self.net.frame(now, received.from, head, Body::Aside(body), reading);
-                }
+                let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+                bring_in(&mut self.net, now, received.from, frame, reading);
             }
             return true;
         }
@@ -121,9 +119,7 @@ impl Core {
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
             match aside {
                 Some((at, len)) => {
-                    if let Some((head, body)) = self.gathered[at..at + len].split_first_chunk_mut::<HEADER_BYTES>() {
-                        self.net.frame(now, from, head, Body::Aside(body), reading);
-                    }
+                    bring_in(&mut self.net, now, from, &mut self.gathered[at..at + len], reading);
                 }
                 None => {
                     let planned = self.plan[k];

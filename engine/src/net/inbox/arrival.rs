@@ -72,6 +72,7 @@ pub(super) struct Arrival<P> {
     /// Bytes that were copied after they had arrived, as opposed to received where they belong.
     pub(super) copied: u32,
     pub(super) frames: u32,
+    pub(super) way: u8,
     pub(super) begun: Instant,
     pub(super) refused: Option<Refused>,
     /// Whether the place has to be asked for again.
@@ -84,7 +85,7 @@ pub(super) struct Arrival<P> {
 impl<P> Arrival<P> {
     pub(super) fn story(&self) -> Story {
         let bytes = self.opening.as_ref().map_or(0, |opening| opening.payload);
-        Story { bytes, frames: self.frames, copied: self.copied, begun: self.begun }
+        Story { bytes, frames: self.frames, copied: self.copied, begun: self.begun, way: self.way }
     }
 
     /// Bytes that lie aside, or may come there.

@@ -1,0 +1,313 @@
+//! Other ways to the same peers: rings of raw frames beside the socket.
+//!
+//! Which ways there are is said by the address (`udp:`, `packet:`, `xdp:`, `net:`); which of them a batch goes is
+//! decided by [`cutthrough_engine::net::ways`]. A peer needs none of them: whatever way a frame goes, it arrives as the
+//! datagram that the socket would have sent, and this side's rings take in what a peer's socket has sent.
+
+use std::io::{self, IoSlice};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use cutthrough_engine::net::inbox::Reading;
+use cutthrough_engine::receipt::Adapter;
+use cutthrough_engine::time::Instant;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use super::address::{UdpAddressError, Ways};
+use super::door::{Core, bring_in};
+use crate::clock;
+use crate::raw::packet::PacketRing;
+use crate::raw::route::{Interface, RouteError, Routes};
+use crate::raw::xdp::XdpRing;
+use crate::raw::{Hop, Ring, RingCounts};
+use crate::sys::xdp::XdpError;
+use crate::sys::xdp::bpf::{Program, Rings};
+use crate::sys::xdp::program::{Ours, redirect};
+
+/// Frames that are taken from a ring before anything else is looked at.
+const FRAMES: usize = 64;
+/// Nanoseconds after which the way to a peer is asked for again, because it was not known, or may have changed.
+const UNKNOWN_NS: u64 = 5_000_000;
+const KNOWN_NS: u64 = 5_000_000_000;
+/// Part of a ring that one batch fills at most, so that the next can be written while this one is sent.
+const SHARE: usize = 2;
+
+/// The adapters that lead to peers on other machines, by their number as a way.
+pub(super) const ADAPTERS: [Adapter; 3] = [Adapter::Udp, Adapter::Packet, Adapter::Xdp];
+
+/// An adapter that an endpoint has asked for: whether it is there, and if not, why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// The adapter.
+    pub adapter: Adapter,
+    /// Why it is not used; nothing if it is.
+    pub declined: Option<String>,
+}
+
+/// What has gone wrong below the engine.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Troubles {
+    /// Calls that the system refused.
+    pub(crate) refused_calls: u64,
+    /// Trains that were longer than the memory for them.
+    pub(crate) cut_trains: u64,
+    /// What the rings have refused or lost.
+    pub(crate) rings: RingCounts,
+}
+
+/// The way to one peer, by the rings.
+#[derive(Debug, Clone, Copy)]
+struct Lane {
+    peer: SocketAddrV4,
+    hop: Option<Hop>,
+    asked: Instant,
+}
+
+/// The rings of an endpoint.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    ways: Ways,
+    routes: Routes,
+    local: SocketAddrV4,
+    interface: Interface,
+    /// The rings, by the number of their way less one.
+    rings: [Option<Box<dyn Ring>>; ADAPTERS.len() - 1],
+    lanes: Vec<Option<Lane>>,
+    offers: Vec<Offer>,
+}
+
+/// The address of this machine that leads to a peer.
+pub(crate) fn source(to: Ipv4Addr, ways: Ways) -> Result<Ipv4Addr, UdpAddressError> {
+    let found = Routes::open().map_err(|error| system(to, &error)).and_then(|mut routes| routes.route(None, to));
+    match found {
+        Ok(route) => Ok(route.source),
+        Err(_) if ways == Ways::All => Ok(Ipv4Addr::UNSPECIFIED),
+        Err(error) => Err(UdpAddressError::Way { scheme: ways.scheme(), why: error.to_string() }),
+    }
+}
+
+fn system(to: Ipv4Addr, error: &io::Error) -> RouteError {
+    let source = rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO);
+    RouteError::System { to, source }
+}
+
+impl Lanes {
+    /// Opens the rings that `ways` asks for beside `socket`. If one of them is a must, there is an error without it;
+    /// else [`Lanes::offers`] says why it is not there.
+    pub(super) fn open(ways: Ways, local: SocketAddr, socket: OwnedFd) -> Result<Option<Self>, UdpAddressError> {
+        if ways == Ways::Udp {
+            return Ok(None);
+        }
+        let declined = |why: String| UdpAddressError::Way { scheme: ways.scheme(), why };
+        let SocketAddr::V4(local) = local else { return Err(declined("rings carry IPv4 only, so far".into())) };
+        let mut routes = Routes::open().map_err(|error| declined(system(*local.ip(), &error).to_string()))?;
+        let interface = match routes.home(*local.ip()) {
+            Ok(interface) => interface,
+            Err(_) if ways == Ways::All => return Ok(None),
+            Err(error) => return Err(declined(error.to_string())),
+        };
+        let mut lanes =
+            Self { ways, routes, local, interface, rings: [None, None], lanes: Vec::new(), offers: Vec::new() };
+        lanes.open_rings(socket).map_err(declined)?;
+        Ok(Some(lanes))
+    }
+
+    fn open_rings(&mut self, socket: OwnedFd) -> Result<(), String> {
+        if matches!(self.ways, Ways::Packet | Ways::All) {
+            let opened = PacketRing::open(socket, self.local, &self.interface);
+            self.keep(Adapter::Packet, opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string()))?;
+        }
+        if self.ways == Ways::Xdp {
+            let opened = crate::sys::xdp::Interface::numbered(self.interface.index)
+                .and_then(|interface| XdpRing::open(&interface, self.local, 0, None, 0));
+            self.keep(Adapter::Xdp, opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, adapter: Adapter, opened: Result<Box<dyn Ring>, String>) -> Result<(), String> {
+        let at = ADAPTERS.iter().position(|known| *known == adapter).and_then(|way| way.checked_sub(1));
+        let declined = match (opened, at) {
+            (Ok(ring), Some(at)) => {
+                self.rings[at] = Some(ring);
+                None
+            }
+            (Err(why), _) if self.ways != Ways::All => return Err(why),
+            (Err(why), _) => Some(why),
+            (Ok(_), None) => None,
+        };
+        self.offers.push(Offer { adapter, declined });
+        Ok(())
+    }
+
+    /// Which adapters there are, and why others are not.
+    pub(super) fn offers(&self) -> &[Offer] {
+        &self.offers
+    }
+
+    /// Bytes of a batch at most, for each way.
+    pub(super) fn limits(&mut self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let rings = (1..).zip(&mut self.rings);
+        rings.filter_map(|(way, ring)| {
+            let ring = ring.as_mut()?;
+            Some((way, ring.room() / SHARE * ring.body_max()))
+        })
+    }
+
+    /// Readable when frames have come.
+    pub(super) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.rings.iter().flatten().map(|ring| ring.watched())
+    }
+
+    /// Whether frames have come.
+    #[inline]
+    pub(super) fn has_frames(&self) -> bool {
+        self.rings.iter().flatten().any(|ring| ring.has_frames())
+    }
+
+    /// What the rings have refused or lost.
+    pub(super) fn counts(&mut self) -> RingCounts {
+        let mut all = RingCounts::default();
+        for counts in self.rings.iter_mut().flatten().map(|ring| ring.counts()) {
+            all.strays += counts.strays;
+            all.overflows += counts.overflows;
+            all.refused += counts.refused;
+        }
+        all
+    }
+
+    /// A channel to `peer` has been opened: which ways lead there, a bit for each.
+    pub(super) fn join(&mut self, channel: usize, peer: SocketAddr) -> u8 {
+        if self.lanes.len() <= channel {
+            self.lanes.resize(channel + 1, None);
+        }
+        let SocketAddr::V4(peer) = peer else {
+            self.lanes[channel] = None;
+            return 1;
+        };
+        let lane = Lane { peer, hop: None, asked: Instant::default() };
+        self.lanes[channel] = Some(self.ask(lane));
+        self.usable(channel)
+    }
+
+    fn ask(&mut self, lane: Lane) -> Lane {
+        // Of another interface the rings know nothing.
+        let hop = self.routes.hop(self.local, lane.peer).ok();
+        let hop = hop.filter(|(interface, _)| interface.index == self.interface.index).map(|(_, hop)| hop);
+        Lane { hop, asked: clock::now(), ..lane }
+    }
+
+    /// The ways that lead to the peer of a channel, a bit for each: where a ring is a must, no others.
+    fn usable(&self, channel: usize) -> u8 {
+        if self.lanes.get(channel).copied().flatten().is_none_or(|lane| lane.hop.is_none()) {
+            return 1;
+        }
+        let rings = (1..).zip(&self.rings).filter(|(_, ring)| ring.is_some());
+        let rings = rings.fold(0, |bits, (way, _)| bits | 1 << way);
+        if self.ways == Ways::All || rings == 0 { rings | 1 } else { rings }
+    }
+
+    /// Whether a channel goes the ways that its endpoint's address asks for.
+    pub(super) fn is_as_asked(&self, channel: usize) -> bool {
+        self.ways == Ways::All || self.usable(channel) != 1
+    }
+
+    /// Forgets a channel.
+    pub(super) fn leave(&mut self, channel: usize) {
+        if let Some(lane) = self.lanes.get_mut(channel) {
+            *lane = None;
+        }
+    }
+
+    /// Asks again for ways that are not known, or have been for long. `each` gets the number of a channel whose ways
+    /// have changed, and a peer to which the socket should send something, so that the kernel looks after its address.
+    pub(super) fn look_after(&mut self, now: Instant, mut each: impl FnMut(usize, u8, SocketAddr)) {
+        for channel in 0..self.lanes.len() {
+            let Some(lane) = self.lanes[channel] else { continue };
+            let patience = if lane.hop.is_some() { KNOWN_NS } else { UNKNOWN_NS };
+            if now.saturating_since(lane.asked) >= patience {
+                self.lanes[channel] = Some(self.ask(lane));
+                each(channel, self.usable(channel), lane.peer.into());
+            }
+        }
+    }
+
+    /// Sends a batch by a ring. False if there is no room now.
+    pub(super) fn send(&mut self, channel: usize, way: u8, parts: &[IoSlice<'_>], segment: usize) -> io::Result<bool> {
+        let hop = self.lanes.get(channel).copied().flatten().and_then(|lane| lane.hop);
+        let ring = usize::from(way).checked_sub(1).and_then(|at| self.rings.get_mut(at)).and_then(Option::as_mut);
+        match (hop, ring) {
+            (Some(hop), Some(ring)) => ring.send(&hop, parts, segment),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// A ring is of no use any more.
+    pub(super) fn drop_ring(&mut self, way: u8, why: &io::Error) {
+        let Some(ring) = usize::from(way).checked_sub(1).and_then(|at| self.rings.get_mut(at)) else { return };
+        *ring = None;
+        let adapter = ADAPTERS.get(usize::from(way)).copied().unwrap_or_default();
+        for offer in self.offers.iter_mut().filter(|offer| offer.adapter == adapter) {
+            offer.declined = Some(why.to_string());
+        }
+    }
+}
+
+impl Core {
+    /// Takes frames in that have come by rings. True if any have.
+    pub(super) fn take_rings(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+        let Some(lanes) = self.lanes.as_mut().filter(|lanes| lanes.has_frames()) else { return false };
+        let (now, net) = (clock::now(), &mut self.net);
+        let mut reading = reading;
+        let mut taken = 0;
+        for (way, ring) in (1_u8..).zip(&mut lanes.rings) {
+            let Some(ring) = ring else { continue };
+            net.came_by(way);
+            taken += ring.receive(FRAMES, &mut |from, datagram| {
+                let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+                bring_in(net, now, from, datagram, reading);
+            });
+        }
+        net.came_by(0);
+        taken > 0
+    }
+
+    /// The rest of what the rings need from time to time.
+    pub(super) fn tend_lanes(&mut self, now: Instant) {
+        let Some(lanes) = &mut self.lanes else { return };
+        let (net, socket) = (&mut self.net, &self.socket);
+        lanes.look_after(now, |channel, usable, peer| {
+            net.set_ways(channel, usable);
+            // Frames of rings do not show the kernel that a neighbour is there; a datagram without bytes does.
+            let _ = socket.send(Some(peer), &[], None);
+        });
+    }
+}
+
+/// What the kernel lets this process do towards an adapter: each thing tried, and what it said.
+#[must_use]
+pub fn probe(adapter: Adapter) -> Vec<(&'static str, Result<(), String>)> {
+    let socket = |family| {
+        let flags = SocketFlags::CLOEXEC;
+        let opened = socket_with(family, SocketType::RAW, flags, None).map(drop);
+        opened.map_err(|errno| match errno {
+            rustix::io::Errno::PERM | rustix::io::Errno::ACCESS => {
+                "needs the right CAP_NET_RAW in this network namespace: be root, or try 'unshare -Urn'".to_owned()
+            }
+            errno => errno.to_string(),
+        })
+    };
+    let program = || {
+        let rings = Rings::new(1)?;
+        let nowhere = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
+        Program::load(&redirect(&Ours { local: nowhere, frame_max: 1514 }, rings.number())).map(drop)
+    };
+    match adapter {
+        Adapter::Packet => vec![("AF_PACKET socket", socket(AddressFamily::PACKET))],
+        Adapter::Xdp => vec![
+            ("AF_XDP socket", socket(AddressFamily::XDP)),
+            ("XDP program", program().map_err(|error: XdpError| error.to_string())),
+        ],
+        Adapter::Shm | Adapter::Udp => Vec::new(),
+    }
+}
