@@ -85,7 +85,10 @@ fn the_same_script_is_delivered_alike() {
 #[test]
 fn the_same_script_is_delivered_alike_across_a_wire() {
     let expected: Vec<_> = (0..).zip(script()).collect();
-    for join in [Veth(1500), Veth(9000)].into_iter().filter(|join| !join.skips_all()) {
+    for join in [Veth(1500, "udp"), Veth(9000, "udp"), Veth(1500, "packet"), Veth(1500, "xdp"), Veth(1500, "net")]
+        .into_iter()
+        .filter(|join| !join.skips_all())
+    {
         for policy in policies() {
             assert_eq!(delivered(&join, policy), expected, "{policy} across {join:?}");
         }
