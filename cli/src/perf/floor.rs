@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use super::ask::Shape;
 use super::case::{Case, Rig, Test};
-use super::limits::{Wire, cacheline_pingpong, memcpy_1core, udp_gso_oneway, udp_gso_stream, udp_pingpong};
+use super::limits::{
+    Wire, cacheline_pingpong, memcpy_1core, ring_fetch, ring_pingpong, ring_stream, udp_gso_oneway, udp_gso_stream,
+    udp_pingpong,
+};
 use super::peer::Peer;
 use super::way::Way;
 use crate::args::{Adapter, Measure, Memory};
@@ -27,8 +30,8 @@ pub struct Floor<'a> {
     cacheline_ns: Option<f64>,
     message_ns: Option<f64>,
     /// What messages cross, if they do not stay in the memory of the machine: then the kernel's own datagrams across
-    /// the same wire are the limits.
-    wire: Option<&'a Wire>,
+    /// the same wire are the limits, and bare rings where the adapter is one.
+    wire: Option<(&'a Wire, Option<cutthrough::Adapter>)>,
 }
 
 /// A limit, and how far a result is from it.
@@ -49,7 +52,7 @@ impl<'a> Floor<'a> {
     /// If the other end goes away. A limit that this machine cannot show is left out.
     pub fn measure(peer: &mut Peer, core: usize, cases: &[Case], way: &'a Way) -> Result<Self, Failure> {
         if way.adapter != Adapter::Shm {
-            return Ok(Self { cacheline_ns: None, message_ns: None, wire: Some(&way.wire) });
+            return Ok(Self { cacheline_ns: None, message_ns: None, wire: Some((&way.wire, ring(way.adapter))) });
         }
         let cacheline_ns = cacheline_pingpong(SHORT).ok().map(|line| line.p50_ns);
         let needs_message = cases.iter().any(|case| case.test.is_time() && !case.is_control());
@@ -61,8 +64,8 @@ impl<'a> Floor<'a> {
     /// there is no such limit, or this machine cannot show it.
     #[must_use]
     pub fn hold(&self, case: &Case, figure: f64) -> Option<Held> {
-        if let Some(wire) = self.wire {
-            return on_wire(wire, case, figure);
+        if let Some((wire, ring)) = self.wire {
+            return on_wire(wire, ring, case, figure);
         }
         let copied = case.shape.memory != Memory::Reference;
         let copy = || memcpy_1core(case.size(), SHORT).ok().map(|copy| copy.p50_ns);
@@ -83,7 +86,13 @@ impl<'a> Floor<'a> {
 
 /// Holds the figure of a case against the kernel's own UDP, measured now across the same wire: its small datagram, its
 /// long message in trains that are placed at once, and its stream of trains.
-fn on_wire(wire: &Wire, case: &Case, figure: f64) -> Option<Held> {
+fn on_wire(wire: &Wire, ring: Option<cutthrough::Adapter>, case: &Case, figure: f64) -> Option<Held> {
+    if let Some(ring) = ring {
+        let held = on_ring(wire, ring, case, figure);
+        if held.is_some() {
+            return held;
+        }
+    }
     let small = || udp_pingpong(wire, SHORT).ok().map(|datagram| datagram.p50_ns);
     let long = || udp_gso_oneway(wire, case.size(), HEADER, SHORT).ok().map(|message| message.p50_ns);
     match case.test {
@@ -96,6 +105,33 @@ fn on_wire(wire: &Wire, case: &Case, figure: f64) -> Option<Held> {
         }
         // Many small messages share a datagram, so no datagram is their limit.
         Test::Rate => None,
+    }
+}
+
+/// The ring that an adapter has for all of its frames.
+const fn ring(adapter: Adapter) -> Option<cutthrough::Adapter> {
+    match adapter {
+        Adapter::Packet => Some(cutthrough::Adapter::Packet),
+        Adapter::Xdp => Some(cutthrough::Adapter::Xdp),
+        Adapter::Shm | Adapter::Udp | Adapter::Net | Adapter::Fabric => None,
+    }
+}
+
+/// Holds the figure of a case against bare rings, measured now across the same wire, where they do the same thing.
+fn on_ring(wire: &Wire, ring: cutthrough::Adapter, case: &Case, figure: f64) -> Option<Held> {
+    match case.test {
+        Test::Lat if case.is_control() => {
+            Some(time(&format!("{ring}_pingpong"), ring_pingpong(wire, ring, SHORT).ok()?.p50_ns, figure))
+        }
+        Test::Fetch => {
+            let fetch = ring_fetch(wire, ring, case.size(), SHORT).ok()?;
+            Some(time(&format!("{ring}_fetch"), fetch.p50_ns, figure))
+        }
+        Test::Bw => {
+            let ns = case.size().0 as f64 / ring_stream(wire, ring, SHORT).ok()? * 1e9;
+            Some(rate(&format!("{ring}_stream"), ns, figure))
+        }
+        Test::Lat | Test::Rate => None,
     }
 }
 
@@ -153,7 +189,7 @@ mod tests {
     #[test]
     fn what_crosses_a_wire_is_held_against_datagrams_across_it() {
         let wire = Wire::loopback();
-        let floor = Floor { cacheline_ns: None, message_ns: None, wire: Some(&wire) };
+        let floor = Floor { cacheline_ns: None, message_ns: None, wire: Some((&wire, None)) };
         if crate::cpu::Pair::apart().is_none() {
             eprintln!("SKIPPED, one core cannot show these limits");
             return;

@@ -6,6 +6,7 @@
 mod cacheline;
 mod call;
 mod copy;
+mod ring;
 mod socket;
 mod stream;
 mod train;
@@ -15,6 +16,7 @@ mod wire;
 pub use cacheline::{cacheline_pingpong, cacheline_pingpong_64, cacheline_pingpong_128, cacheline_shared};
 pub use call::{clock_read, null_syscall, sched_yield};
 pub use copy::{memcpy_1core, memcpy_2core, memcpy_cross};
+pub use ring::{ring_fetch, ring_pingpong, ring_stream};
 pub use socket::{tcp_pingpong, udp_pingpong, udp_pingpong_sleeping, unix_pingpong};
 pub use stream::{tcp_oneway, tcp_stream};
 pub use train::{udp_gso_oneway, udp_gso_stream};
@@ -29,6 +31,7 @@ use std::io;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use cutthrough::Adapter;
 
 use crate::args::LimitsArgs;
 use crate::clock::{Length, round_trips};
@@ -96,6 +99,18 @@ pub enum Limit {
     UdpGsoOnewayHeader64,
     /// Bytes per second of UDP, many datagrams in a call
     UdpGsoStream,
+    /// One way of 64 B by rings of AF_PACKET, both spinning; across what --veth makes
+    PacketPingpong,
+    /// One way of 64 B by rings of AF_XDP, both spinning; across what --veth makes
+    XdpPingpong,
+    /// Asking for a page by rings of AF_PACKET, and copying it out of the ring: a whole round trip
+    PacketFetch,
+    /// The same by rings of AF_XDP
+    XdpFetch,
+    /// Bytes per second of full frames by rings of AF_PACKET
+    PacketStream,
+    /// The same by rings of AF_XDP
+    XdpStream,
     /// One way of 64 B over a Unix socket, both spinning
     UnixPingpong,
     /// The cheapest system call
@@ -164,7 +179,7 @@ pub type Measured = Result<Quantiles, Unavailable>;
 
 impl Limit {
     /// What is measured across a veth pair, if nothing else is asked for.
-    const ACROSS: [Self; 8] = [
+    const ACROSS: [Self; 14] = [
         Self::UdpPingpong,
         Self::UdpPingpongSleeping,
         Self::TcpPingpong,
@@ -173,6 +188,12 @@ impl Limit {
         Self::UdpGsoOneway,
         Self::UdpGsoOnewayHeader64,
         Self::UdpGsoStream,
+        Self::PacketPingpong,
+        Self::XdpPingpong,
+        Self::PacketFetch,
+        Self::XdpFetch,
+        Self::PacketStream,
+        Self::XdpStream,
     ];
 
     /// Whether it is measured for each size.
@@ -190,6 +211,7 @@ impl Limit {
             Self::TcpOneway | Self::UdpGsoOneway | Self::UdpGsoOnewayHeader64 => {
                 &[Size(8 << 10), Size(64 << 10), Size(1 << 20)]
             }
+            Self::PacketFetch | Self::XdpFetch => &[Size(8 << 10)],
             _ => &[],
         }
     }
@@ -209,6 +231,8 @@ impl Limit {
             | Self::UdpPingpong
             | Self::UdpPingpongSleeping
             | Self::TcpPingpong
+            | Self::PacketPingpong
+            | Self::XdpPingpong
             | Self::UnixPingpong => Some(Size(64)),
             Self::CachelinePingpong128 => Some(Size(128)),
             _ => None,
@@ -243,6 +267,12 @@ impl Limit {
             Self::UdpGsoOneway => udp_gso_oneway(wire, size, 32, duration),
             Self::UdpGsoOnewayHeader64 => udp_gso_oneway(wire, size, 64, duration),
             Self::UdpGsoStream => return udp_gso_stream(wire, duration).map(Figure::rate),
+            Self::PacketPingpong => ring_pingpong(wire, Adapter::Packet, duration),
+            Self::XdpPingpong => ring_pingpong(wire, Adapter::Xdp, duration),
+            Self::PacketFetch => ring_fetch(wire, Adapter::Packet, size, duration),
+            Self::XdpFetch => ring_fetch(wire, Adapter::Xdp, size, duration),
+            Self::PacketStream => return ring_stream(wire, Adapter::Packet, duration).map(Figure::rate),
+            Self::XdpStream => return ring_stream(wire, Adapter::Xdp, duration).map(Figure::rate),
             Self::UnixPingpong => unix_pingpong(duration),
             Self::NullSyscall => null_syscall(duration),
             Self::SchedYield => sched_yield(duration),

@@ -23,6 +23,7 @@ use cutthrough_engine::time::Instant;
 
 use self::envelope::Envelope;
 
+pub mod bare;
 pub(crate) mod envelope;
 mod filter;
 pub(crate) mod packet;
