@@ -30,8 +30,11 @@
 //! impossible value closes that channel alone, with a counted reason. Every operation ends in data or in an error.
 #![forbid(unsafe_code)]
 
+pub mod am;
 mod endpoint;
 mod outgoing;
+pub mod rma;
+pub mod rpc;
 #[cfg(feature = "tokio")]
 mod tokio;
 

@@ -92,6 +92,7 @@ fn no_link_leads_nowhere() {
         "README",
         "CONTRIBUTING",
         "CHANGELOG",
+        "docs/am",
         "docs/architecture",
         "docs/wire",
         "docs/performance",

@@ -23,6 +23,8 @@
 //! | what became of it? | [`receipt`] | path, copies, pulses, times of one message |
 //! | how often? | [`count`] | every event, drop and refusal has a counter |
 //!
+//! Above messages there is one thing more: [`am`], requests that run a handler and the replies that answer them.
+//!
 //! Two files hold the words which all the others speak: [`time`] (nanoseconds, passed in) and [`adapter`] (the stages,
 //! and the trait between the engine and the world).
 //!
@@ -39,6 +41,7 @@
 extern crate alloc;
 
 pub mod adapter;
+pub mod am;
 pub mod check;
 pub mod choose;
 pub mod count;

@@ -1,0 +1,66 @@
+//! Serves the blocks of a file, and fetches all of them: `fileserver serve FILE [ADDRESS]`,
+//! `fileserver [ADDRESS] >COPY`. Many requests are under way; each block lands straight in pages of the client.
+
+use std::io::Write;
+use std::time::Duration;
+
+use cutthrough::am::{Args, Body, Event, Node, RequestError, Settings};
+use cutthrough::{Config, Endpoint, Landing, Payload};
+
+/// Says how many bytes the file has.
+const LENGTH: u16 = 1;
+/// Sends a block: its number is the argument.
+const BLOCK: u16 = 2;
+const BLOCK_BYTES: usize = 64 << 10;
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+    if args.first().is_some_and(|arg| arg == "serve") {
+        let file = std::fs::read(args.get(1).ok_or("usage: fileserver serve FILE [ADDRESS]")?)?;
+        let length = file.len() as u64;
+        node.short(LENGTH, Args::Words(0), move |request| request.reply_bytes(&length.to_le_bytes()));
+        node.short(BLOCK, Args::Words(1), move |request| {
+            let block = file.chunks(BLOCK_BYTES).nth(request.word(0) as usize);
+            match block {
+                Some(block) => request.reply_with(&[], Body::Copy(block)),
+                None => request.refuse(b"the file has no such block"),
+            }
+        });
+        node.listen(args.get(2).map_or("shm:files", String::as_str))?;
+        loop {
+            node.wait(None)?;
+        }
+    }
+    let server = node.connect(args.first().map_or("shm:files", String::as_str), TIMEOUT)?;
+    let length = node.call(server, LENGTH, &[], TIMEOUT)?;
+    let length = u64::from(length.word(0)) | u64::from(length.word(1)) << 32;
+    let blocks = u32::try_from(length.div_ceil(BLOCK_BYTES as u64))?;
+    let mut out = std::io::stdout().lock();
+    let (mut next, mut written) = (0, 0);
+    while written < blocks {
+        // As many as there is room for; replies come in the order of the requests.
+        while next < blocks && next - written < 32 {
+            let number = next.to_le_bytes();
+            let ask = node.ask(server, BLOCK).args(&number).reply_into(Landing::Pages(BLOCK_BYTES));
+            match ask.within(TIMEOUT).send() {
+                Ok(_) => next += 1,
+                Err(RequestError::Full | RequestError::NoMemory(_)) if next > written => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        match node.wait(Some(TIMEOUT))? {
+            Event::Replied(mut reply) => match reply.take_payload() {
+                Payload::Landed(block) => {
+                    out.write_all(&block.to_vec())?;
+                    written += 1;
+                }
+                other => return Err(format!("no block: {other:?}").into()),
+            },
+            Event::Failed(failed) => return Err(failed.error.into()),
+            Event::Opened(_) | Event::Closed(..) => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,592 @@
+//! Active messages: requests that run a handler at the peer, and replies that acknowledge them (Generic Active Messages
+//! 1.1, as SSAM and U-Net had them).
+//!
+//! A [`Node`] owns an [`Endpoint`] and a table of handlers. A request names a handler and carries up to 16 words, and,
+//! if you like, a payload. The handler replies once; if it does not, an empty reply goes back by itself, so every
+//! request is answered, or ends in an error that says why.
+//!
+//! | request | payload | the handler gets it |
+//! |---|---|---|
+//! | [`short`](Node::short) | none | |
+//! | [`medium`](Node::medium) | up to a page, copied | as a slice |
+//! | [`long`](Node::long) | up to 1 GiB | to read to where it shall lie, or in the place that a token named |
+//!
+//! ```
+//! use std::time::Duration;
+//! use cutthrough::am::{Args, Node, Settings};
+//! use cutthrough::{Config, Endpoint};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let address = format!("shm:am-doc-{}", std::process::id());
+//! const ADD: u16 = 1;
+//! let mut server = Node::new(Endpoint::open(Config::default())?, Settings::default());
+//! server.short(ADD, Args::Words(2), |request| {
+//!     let sum = request.word(0) + request.word(1);
+//!     request.reply(&[sum]);
+//! });
+//! server.listen(&address)?;
+//! let server = std::thread::spawn(move || while server.wait(Some(Duration::from_millis(300))).is_ok() {});
+//!
+//! let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+//! let channel = node.connect(&address, Duration::from_secs(1))?;
+//! let reply = node.call(channel, ADD, &[20, 22], Duration::from_secs(1))?;
+//! assert_eq!(reply.word(0), 42);
+//! # drop(node);
+//! # server.join().ok();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is promised
+//!
+//! A handler runs at most once for each request. Requests of a channel are served in the order in which they were made.
+//! However full the queues are, requests and replies do not deadlock; the reasons are those of
+//! [`cutthrough_engine::am`]: each request reserves room for its reply on both sides, and taking a reply in sends
+//! nothing. A handler cannot poll, so it is never entered twice. A call ends by its deadline; what its token named can
+//! be written by nobody from then on. What a peer sends that is no active message closes that channel alone.
+
+mod asking;
+mod event;
+mod request;
+mod serve;
+mod service;
+mod way;
+mod words;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use cutthrough_engine::am::calls::{NEVER, UNDATED};
+use cutthrough_engine::am::message::{Arguments, CallId};
+use cutthrough_engine::am::{Ask, Core, Plain, ReplyTo};
+use cutthrough_engine::time::Instant;
+use cutthrough_engine::token::Token;
+use cutthrough_node::clock;
+use cutthrough_node::incoming::{Channel, Incoming};
+use cutthrough_node::node::{ConnectError, ListenError, WaitError};
+use cutthrough_node::shm::grant::{Landing, NoMemory};
+use cutthrough_node::shm::receive::ReadError;
+use cutthrough_segment::page::Page;
+
+pub use asking::Asking;
+pub use cutthrough_engine::am::message::Malformed;
+pub use cutthrough_engine::am::{Failure, LARGE, WINDOW};
+pub use event::{Call, CallError, Ended, Event, Failed, Reply, RequestError};
+pub use request::{Deferred, Request};
+pub use service::{Service, ServiceError};
+pub use way::Body;
+
+use crate::Endpoint;
+use request::Thrown;
+use serve::{Coming, Registered};
+use way::{Kept, Way};
+
+/// Numbers of handlers from here on are the library's own.
+pub const RESERVED: u16 = 0xff00;
+/// Events taken in by one poll before its caller has its turn.
+const BUDGET: u32 = 64;
+/// Polls between two looks at the clock.
+const POLLS_PER_LOOK: u32 = 256;
+/// Nanoseconds after which calls that were made without a look at the clock get their deadline.
+const DATE_NS: u64 = 50_000_000;
+/// Longest sleep while something waits for room, or for an answer that may be thrown away on another thread.
+const NAP: Duration = Duration::from_millis(1);
+/// Direct replies that are set aside until they are announced.
+const EARLY: usize = 64;
+
+/// How a node behaves.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Requests that this node may have under way on a channel: 1 to [`WINDOW`], which is the default. Only with the
+    /// default does it ask for the larger window of [`LARGE`] when it needs one.
+    pub window: u32,
+    /// How long a reply may take where the call says nothing else.
+    pub deadline: Duration,
+    /// Requests whose answer was put off ([`Request::defer`]) at a time; while there are so many, others get
+    /// [`Failure::Busy`] before their handler runs.
+    pub serve: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { window: WINDOW, deadline: Duration::from_secs(10), serve: 1024 }
+    }
+}
+
+/// How many arguments a handler takes. A request with others gets [`Failure::Arguments`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Args {
+    /// Any number of bytes, up to 64.
+    Any,
+    /// So many words.
+    Words(u8),
+    /// So many bytes, or more.
+    AtLeast(u8),
+}
+
+/// What shall happen with the answer to a request.
+#[derive(Debug)]
+pub(crate) enum Then {
+    /// It is an [`Event`].
+    Tell,
+    /// A reply handler takes it.
+    Handler(u16),
+    /// It is passed on to who asked first.
+    Passed(ReplyTo),
+    /// A continuation takes it.
+    Continue(u32),
+    /// It is counted: see [`Node::tally`].
+    Tally(u32),
+}
+
+/// What a pending call stands for; `None` for a call of which an event shall tell, and for whose reply nothing was
+/// granted. Only the others cost an allocation.
+pub(crate) type Context = Option<Box<Wanted>>;
+
+/// What shall happen with the answer to a call.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    then: Then,
+    /// The place that was granted for the reply's payload, and the row of its channel.
+    token: Option<(u32, Token)>,
+}
+
+/// What takes the answer to one call.
+pub(crate) type Continuation = Box<dyn FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send>;
+
+type ReplyHandler = Box<dyn FnMut(Result<Reply, Failed>) + Send>;
+
+/// The part of a node that handlers can reach.
+pub(crate) struct Inside {
+    pub(crate) endpoint: Endpoint,
+    core: Core<Context, Kept>,
+    doors: Vec<Option<Channel>>,
+    /// Requests put off: who waits, and whether it has cancelled.
+    deferred: Vec<(u32, CallId, Arc<AtomicBool>)>,
+    shelf: Arc<Thrown>,
+}
+
+impl std::fmt::Debug for Inside {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inside").field("endpoint", &self.endpoint).finish_non_exhaustive()
+    }
+}
+
+impl Inside {
+    #[inline]
+    fn split(&mut self) -> (Way<'_>, &mut Core<Context, Kept>) {
+        (Way { endpoint: &mut self.endpoint, doors: &self.doors }, &mut self.core)
+    }
+
+    #[inline]
+    fn door(&self, row: u32) -> Option<Channel> {
+        self.doors.get(row as usize).copied().flatten()
+    }
+
+    /// Kills a token: what it named, unless its payload is on its way. Then it is dropped when it comes.
+    fn kill(&mut self, place: Option<(u32, Token)>) -> Option<Landing> {
+        let (row, token) = place?;
+        let door = self.door(row)?;
+        self.endpoint.revoke(door, token).ok()
+    }
+}
+
+/// An endpoint with handlers. One thread uses it at a time; [`Service`] shares it between threads.
+pub struct Node {
+    pub(crate) inside: Inside,
+    settings: Settings,
+    handlers: Vec<Option<Registered>>,
+    own: [Option<Registered>; 8],
+    replies: Vec<Option<ReplyHandler>>,
+    continuations: Vec<Option<Continuation>>,
+    free_continuations: Vec<u32>,
+    /// What happened and was not told yet.
+    ready: VecDeque<Event>,
+    early: Vec<(CallId, Incoming)>,
+    medium: Vec<u8>,
+    tallies: Vec<Tally>,
+    polls: u32,
+    dated: Instant,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Node").field("inside", &self.inside).field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// Calls of one operation that is made of many.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// Calls that have ended, in order: which one, and why it failed if it has.
+    pub(crate) ended: Vec<(Call, Result<Reply, CallError>)>,
+}
+
+impl Node {
+    /// A node over an endpoint. Channels that the endpoint has already are not the node's.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, settings: Settings) -> Self {
+        let core = Core::new(settings.window);
+        let shelf = Arc::default();
+        Self {
+            inside: Inside { endpoint, core, doors: Vec::new(), deferred: Vec::new(), shelf },
+            settings,
+            handlers: Vec::new(),
+            own: Default::default(),
+            replies: Vec::new(),
+            continuations: Vec::new(),
+            free_continuations: Vec::new(),
+            ready: VecDeque::new(),
+            early: Vec::new(),
+            medium: Vec::new(),
+            tallies: Vec::new(),
+            polls: 0,
+            dated: clock::now(),
+        }
+    }
+
+    /// The endpoint, for its counters, its address and its file descriptor. Events are the node's: do not poll it.
+    #[must_use]
+    pub const fn endpoint(&self) -> &Endpoint {
+        &self.inside.endpoint
+    }
+
+    /// Takes an address and lets peers in: [`Endpoint::listen`].
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn listen(&mut self, address: &str) -> Result<(), ListenError> {
+        self.inside.endpoint.listen(address)
+    }
+
+    /// Opens a channel: [`Endpoint::connect`].
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
+        let channel = self.inside.endpoint.connect(address, timeout)?;
+        self.open(channel);
+        Ok(channel)
+    }
+
+    /// Closes a channel. Its calls end with an error.
+    pub fn close(&mut self, channel: Channel) {
+        if self.inside.door(channel.index()) == Some(channel) {
+            self.inside.endpoint.close(channel);
+            self.end(channel, cutthrough_node::shm::link::CloseReason::Here.into());
+        }
+    }
+
+    /// Open channels.
+    pub fn channels(&self) -> impl Iterator<Item = Channel> + '_ {
+        self.inside.doors.iter().copied().flatten()
+    }
+
+    /// How many requests can be made on a channel before its window is full.
+    #[must_use]
+    pub fn room(&self, channel: Channel) -> u32 {
+        let (under_way, window) = self.inside.core.under_way(channel.index());
+        if self.inside.door(channel.index()) == Some(channel) { window.saturating_sub(under_way) } else { 0 }
+    }
+
+    /// Registers what takes the replies of requests that name it ([`Asking::then`]), and their failures.
+    pub fn on_reply(&mut self, handler: u16, take: impl FnMut(Result<Reply, Failed>) + Send + 'static) {
+        let index = usize::from(handler);
+        if self.replies.len() <= index {
+            self.replies.resize_with(index + 1, || None);
+        }
+        self.replies[index] = Some(Box::new(take));
+    }
+
+    /// Makes a short request: up to 16 words. Allocates nothing, takes no lock, and makes no system call unless the
+    /// peer sleeps. Its answer comes as [`Event::Replied`] or [`Event::Failed`].
+    ///
+    /// # Errors
+    /// [`RequestError`]; then nothing has happened.
+    #[inline]
+    pub fn request(&mut self, channel: Channel, handler: u16, words: &[u32]) -> Result<Call, RequestError> {
+        self.request_plain(channel, handler, Arguments::Words(words))
+    }
+
+    /// [`Node::request`] with up to 64 bytes.
+    ///
+    /// # Errors
+    /// As [`Node::request`].
+    #[inline]
+    pub fn request_bytes(&mut self, channel: Channel, handler: u16, args: &[u8]) -> Result<Call, RequestError> {
+        self.request_plain(channel, handler, Arguments::Bytes(args))
+    }
+
+    #[inline]
+    fn request_plain(&mut self, channel: Channel, handler: u16, args: Arguments<'_>) -> Result<Call, RequestError> {
+        let row = channel.index();
+        if self.inside.door(row) != Some(channel) {
+            return Err(RequestError::Closed);
+        }
+        let ask = Ask { handler, args, ..Ask::default() };
+        let (mut way, core) = self.inside.split();
+        match core.request(&mut way, row, &ask, (), UNDATED, None) {
+            Ok(call) => Ok(Call(call)),
+            Err((why, ())) => Err(why.into()),
+        }
+    }
+
+    /// A request with a payload, a place for the reply's payload, a deadline, or a reply handler.
+    pub fn ask<'a>(&mut self, channel: Channel, handler: u16) -> Asking<'_, 'a> {
+        let ask = Ask { handler, ..Ask::default() };
+        Asking { node: self, channel, ask, body: Body::None, landing: None, within: None, then: Then::Tell }
+    }
+
+    /// Makes a request of up to 16 words as soon as there is room, and waits for its reply. Serves requests meanwhile.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn call(
+        &mut self,
+        channel: Channel,
+        handler: u16,
+        words: &[u32],
+        timeout: Duration,
+    ) -> Result<Reply, CallError> {
+        let until = clock::now().after(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        self.wait_for_room(channel, timeout)?;
+        let call = self.request(channel, handler, words)?;
+        self.wait_for(call, until)
+    }
+
+    /// Waits until a request can be made on a channel (`request_wait` of those who want to block). Serves requests
+    /// meanwhile, and keeps other events for later polls.
+    ///
+    /// # Errors
+    /// [`RequestError::Closed`], or [`RequestError::TimedOut`].
+    pub fn wait_for_room(&mut self, channel: Channel, timeout: Duration) -> Result<(), RequestError> {
+        if self.room(channel) > 0 && !self.inside.core.has_backlog() && self.inside.endpoint.outgoing(channel).is_ok() {
+            return Ok(());
+        }
+        let until = clock::now().after(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let mut aside = VecDeque::new();
+        let done = loop {
+            if self.inside.door(channel.index()) != Some(channel) {
+                break Err(RequestError::Closed);
+            }
+            let room = self.room(channel) > 0 && !self.inside.core.has_backlog();
+            if room && self.inside.endpoint.outgoing(channel).is_ok() {
+                break Ok(());
+            }
+            let now = clock::now();
+            if now >= until {
+                break Err(RequestError::TimedOut(timeout));
+            }
+            let nap = NAP.min(Duration::from_nanos(until.saturating_since(now)));
+            match self.wait(Some(nap)) {
+                Ok(event) => aside.push_back(event),
+                Err(WaitError::TimedOut) => {}
+                Err(WaitError::System(_)) => break Err(RequestError::Wait),
+            }
+        };
+        self.put_back(aside);
+        done
+    }
+
+    /// Waits for the reply to a call, until `until`; then the call is cancelled. Serves requests meanwhile, and keeps
+    /// other events for later polls.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn wait_for(&mut self, call: Call, until: Instant) -> Result<Reply, CallError> {
+        let mut aside = VecDeque::new();
+        let mut looks = 0_u32;
+        let done = loop {
+            let event = match self.poll() {
+                Some(event) => event,
+                None if looks < 512 => {
+                    looks += 1;
+                    std::hint::spin_loop();
+                    continue;
+                }
+                None => {
+                    let now = clock::now();
+                    if now >= until {
+                        self.cancel(call);
+                        break Err(CallError::Late);
+                    }
+                    match self.wait(Some(Duration::from_nanos(until.saturating_since(now)))) {
+                        Ok(event) => event,
+                        Err(WaitError::TimedOut) => continue,
+                        Err(WaitError::System(_)) => break Err(RequestError::Wait.into()),
+                    }
+                }
+            };
+            match event {
+                Event::Replied(reply) if reply.call == call => break Ok(reply),
+                Event::Failed(failed) if failed.call == call => break Err(failed.error),
+                other => aside.push_back(other),
+            }
+        };
+        self.put_back(aside);
+        done
+    }
+
+    fn put_back(&mut self, mut aside: VecDeque<Event>) {
+        if !aside.is_empty() {
+            aside.append(&mut self.ready);
+            self.ready = aside;
+        }
+    }
+
+    /// Stops waiting for a call: no event will tell of it. Its token is dead when this returns, and what it named is
+    /// given back, unless its payload is on its way; then it is dropped when it comes. The peer is told. The call's
+    /// unit of the window is free again when the peer has answered that.
+    pub fn cancel(&mut self, call: Call) -> Option<Landing> {
+        let context = self.inside.core.cancel(call.0)??;
+        if let Then::Continue(slot) = context.then {
+            self.take_continuation(slot);
+        }
+        self.inside.kill(context.token)
+    }
+
+    /// Answers a request that was put off. Call it from the thread that has the node.
+    pub fn answer(&mut self, mut deferred: Deferred, args: &[u8], body: Body<'_>) {
+        if let Some(to) = deferred.to.take() {
+            let token = deferred.token;
+            self.inside.settle(&to);
+            self.inside.reply_with(to, args, token, body);
+        }
+    }
+
+    /// Says that a request that was put off is not served.
+    pub fn refuse(&mut self, mut deferred: Deferred, why: Failure, args: &[u8]) {
+        if let Some(to) = deferred.to.take() {
+            self.inside.settle(&to);
+            self.inside.fail(to, why, args);
+        }
+    }
+
+    /// Pages of a channel's pool for a payload, to be filled in place: [`Endpoint::page`].
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn page(&mut self, channel: Channel, bytes: usize) -> Result<Page, NoMemory> {
+        self.inside.endpoint.page(channel, bytes)
+    }
+
+    /// Grants a place for the payload of a coming long request. Tell the peer the token.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn grant(&mut self, channel: Channel, landing: Landing) -> Result<Token, NoMemory> {
+        self.inside.endpoint.grant(channel, landing)
+    }
+
+    /// Copies a reply's payload into memory, while the rest of it still comes in.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn read(&mut self, reply: &mut Reply, into: &mut [u8]) -> Result<(), ReadError> {
+        self.inside.endpoint.read(&mut reply.incoming, into).map(drop)
+    }
+
+    /// What has happened next; serves requests on the way. Never waits.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Event> {
+        self.polls = self.polls.wrapping_add(1);
+        if self.polls.is_multiple_of(POLLS_PER_LOOK) {
+            self.look(false);
+        }
+        if self.inside.core.has_backlog() || self.inside.shelf.any() || !self.ready.is_empty() {
+            self.tend();
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+        }
+        for _ in 0..BUDGET {
+            // Looked at where it is: to move a message that has just been copied out of the ring costs more than to
+            // find its handler.
+            let mut event = self.inside.endpoint.poll();
+            match &mut event {
+                None => return None,
+                Some(crate::Event::Message(incoming)) if !incoming.is_loaded() => {
+                    let channel = incoming.channel();
+                    if self.inside.door(channel.index()) != Some(channel) {
+                        continue;
+                    }
+                    match self.inside.core.accept_plain(channel.index(), incoming.control()) {
+                        Plain::Request(handler, args, to) => {
+                            self.serve(incoming, Coming { handler, args, more: None, to });
+                            continue;
+                        }
+                        Plain::Reply(call, None, args) => {
+                            let Some(crate::Event::Message(incoming)) = event else { return None };
+                            return Some(Event::Replied(Reply { incoming, call: Call(call), args, landing: None }));
+                        }
+                        Plain::Reply(call, context, args) => {
+                            let Some(crate::Event::Message(incoming)) = event else { return None };
+                            if let Some(event) = self.replied(incoming, call, context, args) {
+                                return Some(event);
+                            }
+                            continue;
+                        }
+                        Plain::Other => {}
+                    }
+                }
+                Some(_) => {}
+            }
+            if let Some(event) = event.and_then(|event| self.take(event)) {
+                return Some(event);
+            }
+        }
+        None
+    }
+
+    /// What has happened next: spins briefly, then sleeps until there is something. `None` waits for ever.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`] when the time is over.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
+        let begun = clock::now();
+        loop {
+            if let Some(event) = self.poll() {
+                return Ok(event);
+            }
+            let now = self.look(true);
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(event);
+            }
+            let passed = Duration::from_nanos(now.saturating_since(begun));
+            let left = match timeout {
+                None => None,
+                Some(timeout) => {
+                    Some(timeout.checked_sub(passed).filter(|left| !left.is_zero()).ok_or(WaitError::TimedOut)?)
+                }
+            };
+            let limit = match (left, self.nap(now)) {
+                (Some(left), Some(nap)) => Some(left.min(nap)),
+                (left, nap) => left.or(nap),
+            };
+            match self.inside.endpoint.wait(limit) {
+                Ok(event) => {
+                    if let Some(event) = self.take(event) {
+                        return Ok(event);
+                    }
+                }
+                Err(WaitError::TimedOut) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// How long this node may sleep at most, from now on; `None` for ever.
+    fn nap(&self, now: Instant) -> Option<Duration> {
+        let due = self.inside.core.calls().due();
+        let until_due = (due != NEVER).then(|| Duration::from_nanos(due.saturating_since(now).max(1)));
+        let busy = self.inside.core.has_backlog();
+        let put_off = !self.inside.deferred.is_empty();
+        let short = if busy { Some(NAP / 10) } else { put_off.then_some(NAP * 10) };
+        match (until_due, short) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A request that carries more than words: how it is put together and made.
+
+use std::time::Duration;
+
+use cutthrough_engine::am::Ask;
+use cutthrough_engine::am::calls::UNDATED;
+use cutthrough_engine::am::message::{Arguments, BUDGET_MAX};
+use cutthrough_engine::token::Token;
+use cutthrough_node::clock;
+use cutthrough_node::incoming::Channel;
+use cutthrough_node::shm::grant::Landing;
+
+use super::event::{Call, Failed, Reply, RequestError};
+use super::way::Body;
+use super::{Continuation, Node, Then, Wanted};
+use crate::Endpoint;
+
+/// A request to be made: what it carries, where its reply goes, and how long it may take.
+#[derive(Debug)]
+#[must_use = "a request is made by `send`"]
+pub struct Asking<'n, 'a> {
+    pub(super) node: &'n mut Node,
+    pub(super) channel: Channel,
+    pub(super) ask: Ask<'a>,
+    pub(super) body: Body<'a>,
+    pub(super) landing: Option<Landing>,
+    pub(super) within: Option<Duration>,
+    pub(super) then: Then,
+}
+
+impl<'a> Asking<'_, 'a> {
+    /// The arguments: up to 64 bytes; 58 beside a deadline, and a token takes 10 more only if both are there.
+    pub const fn args(mut self, args: &'a [u8]) -> Self {
+        self.ask.args = Arguments::Bytes(args);
+        self
+    }
+
+    /// The payload.
+    pub fn body(mut self, body: Body<'a>) -> Self {
+        self.body = body;
+        self
+    }
+
+    /// Where the payload shall land: a token that the peer has granted.
+    pub const fn to(mut self, token: Token) -> Self {
+        self.ask.to = Some(token);
+        self
+    }
+
+    /// Grants a place for the reply's payload.
+    pub fn reply_into(mut self, landing: Landing) -> Self {
+        self.landing = Some(landing);
+        self
+    }
+
+    /// How long the reply may take; the peer is told.
+    pub const fn within(mut self, timeout: Duration) -> Self {
+        self.within = Some(timeout);
+        self
+    }
+
+    /// Gives the answer to a reply handler ([`Node::on_reply`]).
+    pub fn then(mut self, handler: u16) -> Self {
+        self.then = Then::Handler(handler);
+        self
+    }
+
+    /// Makes the request, and gives its answer to `continuation`, which runs when the node is polled. If the request is
+    /// not made, it is dropped.
+    ///
+    /// # Errors
+    /// As [`Asking::send`].
+    pub fn send_then(
+        mut self,
+        continuation: impl FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send + 'static,
+    ) -> Result<Call, RequestError> {
+        let continuation: Continuation = Box::new(continuation);
+        let slot = match self.node.free_continuations.pop() {
+            Some(slot) => {
+                self.node.continuations[slot as usize] = Some(continuation);
+                slot
+            }
+            None => {
+                self.node.continuations.push(Some(continuation));
+                u32::try_from(self.node.continuations.len() - 1).unwrap_or(u32::MAX)
+            }
+        };
+        self.then = Then::Continue(slot);
+        let Self { node, channel, ask, body, landing, within, then } = self;
+        let again = Asking { node: &mut *node, channel, ask, body, landing, within, then };
+        let sent = again.send();
+        if sent.is_err() {
+            node.take_continuation(slot);
+        }
+        sent
+    }
+
+    /// Counts the answer.
+    pub(crate) fn tally(mut self, tally: u32) -> Self {
+        self.then = Then::Tally(tally);
+        self
+    }
+
+    /// Makes the request.
+    ///
+    /// # Errors
+    /// [`RequestError`]; then nothing has happened, and pages of the payload are back in their pool. To find out before
+    /// whether there is room, ask [`Node::room`].
+    pub fn send(self) -> Result<Call, RequestError> {
+        let Self { node, channel, mut ask, body, landing, within, then } = self;
+        let body = if body.is_empty() { Body::None } else { body };
+        if let Then::Handler(handler) = then
+            && node.replies.get(usize::from(handler)).is_none_or(Option::is_none)
+        {
+            // A mistake of the caller's, found before anything is sent.
+            return Err(RequestError::Closed);
+        }
+        let inside = &mut node.inside;
+        let row = channel.index();
+        if inside.door(row) != Some(channel) {
+            return Err(RequestError::Closed);
+        }
+        let deadline = match within {
+            None => UNDATED,
+            Some(within) => {
+                let nanos = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+                ask.budget = Some(nanos.min(BUDGET_MAX));
+                clock::now().after(nanos)
+            }
+        };
+        let mut place = None;
+        if let Some(landing) = landing {
+            let token = inside.endpoint.grant(channel, landing)?;
+            ask.token = Some(token);
+            place = Some((row, token));
+        }
+        let (mut way, core) = inside.split();
+        let plain = matches!(then, Then::Tell) && place.is_none();
+        let context = if plain { None } else { Some(Box::new(Wanted { then, token: place })) };
+        let made = match body {
+            Body::None => core.request(&mut way, row, &ask, (), deadline, context).map_err(|(why, ())| why),
+            body => core.request(&mut way, row, &ask, body, deadline, context).map_err(|(why, _)| why),
+        };
+        made.map(Call).map_err(|why| {
+            inside.kill(place);
+            why.into()
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! What a requester hears: replies, failures, and what goes wrong with channels.
+
+use std::time::Duration;
+
+use cutthrough_engine::am::message::{CallId, Malformed};
+use cutthrough_engine::am::{Failure, Unasked};
+use cutthrough_engine::receipt::Receipt;
+use cutthrough_node::incoming::{Channel, Incoming, Payload};
+use cutthrough_node::shm::grant::{Landing, NoMemory};
+use cutthrough_node::shm::link::CloseReason;
+use cutthrough_node::shm::receive::ReadError;
+
+use super::words;
+use crate::Endpoint;
+
+/// Bytes of a control message before the arguments.
+pub(super) const HEAD: usize = 16;
+
+/// A request under way, as its requester knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Call(pub(super) CallId);
+
+/// The reply to a request. Its payload, if there is one, is held until this is dropped.
+#[derive(Debug)]
+pub struct Reply {
+    pub(super) incoming: Incoming,
+    pub(super) call: Call,
+    pub(super) args: u8,
+    /// What was granted for a payload that did not come.
+    pub(super) landing: Option<Landing>,
+}
+
+impl Reply {
+    /// Which request it answers.
+    #[must_use]
+    pub const fn call(&self) -> Call {
+        self.call
+    }
+
+    /// The channel that it came on: another than the request went on, if that was handed over.
+    #[must_use]
+    pub const fn channel(&self) -> Channel {
+        self.incoming.channel()
+    }
+
+    /// The arguments as bytes.
+    #[inline]
+    #[must_use]
+    pub fn args(&self) -> &[u8] {
+        self.incoming.control().get(HEAD..HEAD + usize::from(self.args)).unwrap_or(&[])
+    }
+
+    /// A word of the arguments; 0 beyond their end.
+    #[inline]
+    #[must_use]
+    pub fn word(&self, index: usize) -> u32 {
+        words::at(self.args(), index)
+    }
+
+    /// The payload.
+    #[must_use]
+    pub fn payload(&self) -> &Payload {
+        self.incoming.payload()
+    }
+
+    /// Bytes of the payload.
+    #[must_use]
+    pub fn payload_len(&self) -> usize {
+        self.incoming.payload_len()
+    }
+
+    /// Takes the payload out: pages are kept beyond the reply.
+    #[must_use]
+    pub fn take_payload(&mut self) -> Payload {
+        self.incoming.take_payload()
+    }
+
+    /// Copies the payload into memory, while the rest of it still comes in. For those who have the endpoint at hand;
+    /// others call [`Node::read`](super::Node::read).
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn read(&mut self, endpoint: &mut Endpoint, into: &mut [u8]) -> Result<(), ReadError> {
+        endpoint.read(&mut self.incoming, into).map(drop)
+    }
+
+    /// How the payload came: path and copies.
+    #[must_use]
+    pub fn receipt(&self) -> Receipt {
+        self.incoming.receipt()
+    }
+
+    /// The place that was granted for a payload, if the reply has none: it is the requester's again.
+    pub const fn take_landing(&mut self) -> Option<Landing> {
+        self.landing.take()
+    }
+}
+
+/// Something that has happened at a node.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly every event is a reply, and none may cost an allocation")]
+pub enum Event {
+    /// A reply has come to a request that has no reply handler.
+    Replied(Reply),
+    /// A request has ended without a reply.
+    Failed(Failed),
+    /// A peer has opened a channel.
+    Opened(Channel),
+    /// A channel has ended. Every call on it has ended before.
+    Closed(Channel, Ended),
+}
+
+/// A request that has ended without a reply.
+#[derive(Debug)]
+pub struct Failed {
+    /// Which one.
+    pub call: Call,
+    /// Why.
+    pub error: CallError,
+    /// The handler's own words, if it has refused.
+    pub args: Vec<u8>,
+    /// The place that was granted for the reply's payload. The token is dead, so nothing can be written there any more.
+    pub landing: Option<Landing>,
+}
+
+/// Why a channel has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Ended {
+    /// The endpoint says why.
+    #[error(transparent)]
+    Closed(#[from] CloseReason),
+    /// The peer has sent what is no active message; the channel was closed.
+    #[error("the peer broke a rule, the channel was closed: {0}")]
+    Broken(#[from] Malformed),
+}
+
+/// Why a request was not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// The window is full, or the ring is. Poll, then try again.
+    #[error("the window is full: poll, so that replies come in, then try again")]
+    Full,
+    /// The channel has ended.
+    #[error("the channel has ended: connect again")]
+    Closed,
+    /// Too many arguments.
+    #[error("too many arguments: at most 16 words, and 58 bytes beside a token and a deadline; use a payload")]
+    TooLong,
+    /// The payload cannot be sent.
+    #[error("the payload cannot be sent: at most 1 GiB, pages of this channel, all full but the last")]
+    Payload,
+    /// There is no memory for the reply.
+    #[error("no place for the reply: {0}")]
+    NoMemory(#[from] NoMemory),
+    /// There was no room in time.
+    #[error("no room within {0:?}: the peer does not answer")]
+    TimedOut(Duration),
+    /// The system refused to wait.
+    #[error("waiting for room failed")]
+    Wait,
+}
+
+impl From<Unasked> for RequestError {
+    fn from(why: Unasked) -> Self {
+        match why {
+            Unasked::Full => Self::Full,
+            Unasked::Closed => Self::Closed,
+            Unasked::TooLong => Self::TooLong,
+            Unasked::Refused => Self::Payload,
+        }
+    }
+}
+
+/// Why a request has no reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The peer is gone. Whether the request was served is not known.
+    #[error("the channel has ended before the reply came: {0}")]
+    Closed(Ended),
+    /// The peer says why it did not serve the request.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+    /// The deadline has passed. Whether the request was or will be served is not known.
+    #[error("no reply before the deadline")]
+    Late,
+    /// The request was not even sent.
+    #[error(transparent)]
+    NotSent(#[from] RequestError),
+    /// The reply's payload could not be read.
+    #[error("the reply's payload did not arrive: {0}")]
+    Payload(#[from] ReadError),
+}

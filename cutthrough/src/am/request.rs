@@ -1,0 +1,292 @@
+//! A request in its handler's hands, and one that was put off.
+
+use std::panic::UnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cutthrough_engine::am::message::{ARGS_MAX, Arguments};
+use cutthrough_engine::am::{Ask, Failure, ReplyTo};
+use cutthrough_engine::time::Instant;
+use cutthrough_engine::token::Token;
+use cutthrough_node::clock;
+use cutthrough_node::incoming::{Channel, Incoming, Payload};
+use cutthrough_node::shm::grant::NoMemory;
+use cutthrough_node::shm::receive::ReadError;
+use cutthrough_segment::page::Page;
+
+use super::event::HEAD;
+use super::way::Body;
+use super::words;
+use super::{Inside, RequestError, Then, Wanted};
+
+/// A request, in the hands of its handler. It can be answered once; dropped unanswered, an empty reply goes back, or,
+/// if the handler panics, [`Failure::Panicked`]. Nothing here polls, so a handler is never entered twice.
+#[derive(Debug)]
+pub struct Request<'a> {
+    pub(super) inside: &'a mut Inside,
+    pub(super) incoming: &'a mut Incoming,
+    /// The payload of a medium request.
+    pub(super) medium: &'a [u8],
+    pub(super) args: u8,
+    pub(super) handler: u16,
+    /// What only some requests say.
+    pub(super) more: Option<&'a More>,
+    /// The right to answer, until it is used.
+    pub(super) to: Option<ReplyTo>,
+}
+
+/// What only some requests say.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct More {
+    /// Where the reply's payload shall land.
+    pub(super) token: Option<Token>,
+    pub(super) deadline: Option<Instant>,
+}
+
+impl UnwindSafe for Request<'_> {}
+
+impl Request<'_> {
+    /// The channel that it came on.
+    #[must_use]
+    pub const fn channel(&self) -> Channel {
+        self.incoming.channel()
+    }
+
+    /// The number by which the handler was called.
+    #[must_use]
+    pub const fn handler(&self) -> u16 {
+        self.handler
+    }
+
+    /// The arguments as bytes.
+    #[inline]
+    #[must_use]
+    pub fn args(&self) -> &[u8] {
+        self.incoming.control().get(HEAD..HEAD + usize::from(self.args)).unwrap_or(&[])
+    }
+
+    /// A word of the arguments; 0 beyond their end.
+    #[inline]
+    #[must_use]
+    pub fn word(&self, index: usize) -> u32 {
+        words::at(self.args(), index)
+    }
+
+    /// The payload of a medium request.
+    #[must_use]
+    pub const fn medium(&self) -> &[u8] {
+        self.medium
+    }
+
+    /// Bytes of the payload.
+    #[must_use]
+    pub fn payload_len(&self) -> usize {
+        self.incoming.payload_len()
+    }
+
+    /// Copies the payload of a long request to where it shall lie, while the rest of it still comes in.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn read(&mut self, into: &mut [u8]) -> Result<(), ReadError> {
+        self.inside.endpoint.read(self.incoming, into).map(drop)
+    }
+
+    /// Takes the payload of a long request out: pages that both sides see, or memory that this side has granted.
+    #[must_use]
+    pub fn take_payload(&mut self) -> Payload {
+        self.incoming.take_payload()
+    }
+
+    /// Time that is left until the requester does not wait any more, as it said; `None` if it said nothing.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        let deadline = self.more.and_then(|more| more.deadline)?;
+        Some(Duration::from_nanos(deadline.saturating_since(clock::now())))
+    }
+
+    /// Where the requester wants the reply's payload. [`Request::reply_with`] sends it there by itself.
+    #[must_use]
+    pub fn place(&self) -> Option<Token> {
+        self.more.and_then(|more| more.token)
+    }
+
+    /// Whether another endpoint has handed this request over: the reply goes to who asked first.
+    #[must_use]
+    pub fn is_handed_over(&self) -> bool {
+        self.to.as_ref().is_some_and(ReplyTo::is_handed_over)
+    }
+
+    /// Pages for the payload of a reply, to be filled in place: they go by reference, without a copy.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn page(&mut self, bytes: usize) -> Result<Page, NoMemory> {
+        let row = self.to.as_ref().map_or(u32::MAX, ReplyTo::row);
+        let door = self.inside.door(row).ok_or(NoMemory::Closed(cutthrough_node::shm::link::CloseReason::Peer))?;
+        self.inside.endpoint.page(door, bytes)
+    }
+
+    /// Replies with up to 16 words. With more the requester gets [`Failure::TooLong`].
+    #[inline]
+    pub fn reply(self, words: &[u32]) {
+        self.reply_plain(Arguments::Words(words));
+    }
+
+    /// Replies with up to 64 bytes. With more the requester gets [`Failure::TooLong`].
+    #[inline]
+    pub fn reply_bytes(self, args: &[u8]) {
+        self.reply_plain(Arguments::Bytes(args));
+    }
+
+    #[inline]
+    fn reply_plain(mut self, args: Arguments<'_>) {
+        let Some(to) = self.to.take() else { return };
+        if args.len() > ARGS_MAX {
+            self.inside.fail(to, Failure::TooLong, &[]);
+            return;
+        }
+        let (mut way, core) = self.inside.split();
+        core.reply(&mut way, to, args, None, ());
+    }
+
+    /// Replies with arguments and a payload, which goes straight to where the requester has said. Returns when the
+    /// payload's memory may be used again.
+    pub fn reply_with(mut self, args: &[u8], body: Body<'_>) {
+        let token = self.place();
+        if let Some(to) = self.to.take() {
+            self.inside.reply_with(to, args, token, body);
+        }
+    }
+
+    /// Refuses the request, in the handler's own words.
+    pub fn refuse(self, args: &[u8]) {
+        self.fail_with(Failure::Refused, args);
+    }
+
+    /// Says that the request was not served.
+    pub fn fail(self, why: Failure) {
+        self.fail_with(why, &[]);
+    }
+
+    fn fail_with(mut self, why: Failure, args: &[u8]) {
+        if let Some(to) = self.to.take() {
+            self.inside.fail(to, why, args);
+        }
+    }
+
+    /// Puts the answer off: it can be given later, by whoever has the node. Until then the request counts against the
+    /// node's [`serve`](super::Settings::serve) limit.
+    #[must_use]
+    pub fn defer(mut self) -> Deferred {
+        let over = Arc::new(AtomicBool::new(false));
+        if let Some(to) = &self.to {
+            self.inside.deferred.push((to.row(), to.call(), Arc::clone(&over)));
+        }
+        let shelf = Arc::clone(&self.inside.shelf);
+        let More { token, deadline } = self.more.copied().unwrap_or_default();
+        Deferred { shelf, over, token, deadline, to: self.to.take() }
+    }
+
+    /// Hands the request over to the endpoint on another channel, with other arguments: its handler replies straight to
+    /// who asked, which needs a channel to it. The reply's payload goes by reference, for tokens are good on one
+    /// channel only.
+    ///
+    /// # Errors
+    /// [`RequestError`], and the request: answer it otherwise.
+    #[allow(clippy::result_large_err, reason = "the error gives the request back; handing over is no short path")]
+    pub fn hand_over(
+        mut self,
+        channel: Channel,
+        handler: u16,
+        args: &[u8],
+        body: Body<'_>,
+    ) -> Result<(), (RequestError, Self)> {
+        let Some(to) = self.to.take() else { return Ok(()) };
+        let deadline = self.more.and_then(|more| more.deadline);
+        let budget = deadline.map(|deadline| deadline.saturating_since(clock::now()));
+        let ask = Ask { handler, args: Arguments::Bytes(args), budget, ..Ask::default() };
+        if self.inside.door(channel.index()) != Some(channel) {
+            self.to = Some(to);
+            return Err((RequestError::Closed, self));
+        }
+        let (mut way, core) = self.inside.split();
+        let context = |to| Some(Box::new(Wanted { then: Then::Passed(to), token: None }));
+        match core.hand_over(&mut way, to, channel.index(), &ask, body, context) {
+            Ok(_) => Ok(()),
+            Err((why, _, to)) => {
+                self.to = Some(to);
+                Err((why.into(), self))
+            }
+        }
+    }
+}
+
+impl Drop for Request<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(to) = self.to.take() {
+            if std::thread::panicking() {
+                self.inside.fail(to, Failure::Panicked, &[]);
+            } else {
+                let (mut way, core) = self.inside.split();
+                core.reply(&mut way, to, Arguments::default(), None, ());
+            }
+        }
+    }
+}
+
+/// Rights to answer that were thrown away, on any thread.
+#[derive(Debug, Default)]
+pub(super) struct Thrown {
+    any: AtomicBool,
+    rights: Mutex<Vec<ReplyTo>>,
+}
+
+impl Thrown {
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn take(&self) -> Vec<ReplyTo> {
+        self.any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut self.rights.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A request whose answer was put off. Dropped unanswered, the requester gets [`Failure::Abandoned`] at the node's next
+/// poll.
+#[derive(Debug)]
+pub struct Deferred {
+    shelf: Arc<Thrown>,
+    over: Arc<AtomicBool>,
+    pub(super) token: Option<Token>,
+    deadline: Option<Instant>,
+    pub(super) to: Option<ReplyTo>,
+}
+
+impl Deferred {
+    /// Whether nobody waits for the answer any more: the requester has cancelled, or its deadline has passed. The right
+    /// has to be dropped or used all the same.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed) || self.deadline.is_some_and(|deadline| deadline <= clock::now())
+    }
+
+    /// Time that is left, as in [`Request::remaining`].
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.deadline.map(|deadline| Duration::from_nanos(deadline.saturating_since(clock::now())))
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        if let Some(to) = self.to.take() {
+            self.shelf.rights.lock().unwrap_or_else(PoisonError::into_inner).push(to);
+            self.shelf.any.store(true, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! What a node does with what comes: finds the handler of a request, the call of a reply, the end of a channel.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cutthrough_engine::am::message::{ARGS_MAX, Arguments, CallId};
+use cutthrough_engine::am::{Failure, Got, ReplyTo};
+use cutthrough_engine::time::Instant;
+use cutthrough_engine::token::Token;
+use cutthrough_node::clock;
+use cutthrough_node::incoming::{Channel, Incoming, Payload};
+
+use super::event::{Call, CallError, Ended, Event, Failed, Reply};
+use super::request::{More, Request};
+use super::way::{Body, Kept};
+use super::{Args, Context, Continuation, DATE_NS, EARLY, Inside, NAP, Node, RESERVED, Tally, Then, Wanted};
+
+/// A handler, and what it takes.
+pub(super) struct Registered {
+    args: Args,
+    /// Most bytes of a payload.
+    payload: usize,
+    /// Whether the payload is copied before the handler runs.
+    medium: bool,
+    run: Box<dyn FnMut(Request<'_>) + Send>,
+}
+
+impl Args {
+    const fn takes(self, len: usize) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Words(words) => len == words as usize * 4,
+            Self::AtLeast(bytes) => len >= bytes as usize,
+        }
+    }
+}
+
+/// A request, taken apart.
+pub(super) struct Coming {
+    pub(super) handler: u16,
+    pub(super) args: u8,
+    /// Where its reply's payload shall land, and how long it may take.
+    pub(super) more: Option<(Option<Token>, Option<u64>)>,
+    pub(super) to: ReplyTo,
+}
+
+impl Inside {
+    pub(super) fn reply_with(&mut self, to: ReplyTo, args: &[u8], token: Option<Token>, body: Body<'_>) {
+        if args.len() > ARGS_MAX {
+            return self.fail(to, Failure::TooLong, &[]);
+        }
+        let body = if body.is_empty() { Body::None } else { body };
+        let args = Arguments::Bytes(args);
+        let (mut way, core) = self.split();
+        match body {
+            Body::None => core.reply(&mut way, to, args, token, ()),
+            body => core.reply(&mut way, to, args, token, body),
+        };
+    }
+
+    pub(super) fn fail(&mut self, to: ReplyTo, why: Failure, args: &[u8]) {
+        let args = &args[..args.len().min(ARGS_MAX)];
+        let (mut way, core) = self.split();
+        core.fail(&mut way, to, why, args, ());
+    }
+
+    /// A request that was put off is about to be answered.
+    pub(super) fn settle(&mut self, to: &ReplyTo) {
+        let found = self.deferred.iter().position(|(row, call, _)| (*row, *call) == (to.row(), to.call()));
+        if let Some(found) = found {
+            self.deferred.swap_remove(found);
+        }
+    }
+}
+
+impl Node {
+    /// Registers a handler of short requests.
+    ///
+    /// # Panics
+    /// If the number is [`RESERVED`] or above.
+    pub fn short(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
+        self.register(handler, Registered { args, payload: 0, medium: false, run: Box::new(run) });
+    }
+
+    /// Registers a handler of medium requests: payloads of up to a page, copied ([`Request::medium`]).
+    ///
+    /// # Panics
+    /// If the number is [`RESERVED`] or above.
+    pub fn medium(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
+        let payload = self.inside.endpoint.page_bytes() as usize;
+        self.register(handler, Registered { args, payload, medium: true, run: Box::new(run) });
+    }
+
+    /// Registers a handler of long requests with payloads of up to `most` bytes. A payload has no place of its own
+    /// until the handler reads it ([`Request::read`]), unless a token has named one.
+    ///
+    /// # Panics
+    /// If the number is [`RESERVED`] or above.
+    pub fn long(&mut self, handler: u16, args: Args, most: usize, run: impl FnMut(Request<'_>) + Send + 'static) {
+        self.register(handler, Registered { args, payload: most, medium: false, run: Box::new(run) });
+    }
+
+    fn register(&mut self, handler: u16, registered: Registered) {
+        assert!(handler < RESERVED, "handlers from {RESERVED} on are the library's own");
+        let index = usize::from(handler);
+        if self.handlers.len() <= index {
+            self.handlers.resize_with(index + 1, || None);
+        }
+        self.handlers[index] = Some(registered);
+    }
+
+    /// Registers a handler of the library's own.
+    ///
+    /// # Panics
+    /// If the number is not one of the first eight that are reserved.
+    pub(crate) fn register_own(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
+        let payload = cutthrough_wire::slot::PAYLOAD_MAX;
+        let payload = usize::try_from(payload).unwrap_or(usize::MAX);
+        let registered = Registered { args, payload, medium: false, run: Box::new(run) };
+        self.own[usize::from(handler - RESERVED)] = Some(registered);
+    }
+
+    /// A channel is the node's.
+    pub(super) fn open(&mut self, channel: Channel) {
+        let row = channel.index() as usize;
+        if let Some(before) = self.inside.door(channel.index()).filter(|before| *before != channel) {
+            self.end(before, cutthrough_node::shm::link::CloseReason::Here.into());
+        }
+        if self.inside.doors.len() <= row {
+            self.inside.doors.resize(row + 1, None);
+        }
+        let generation = self.inside.endpoint.peer(channel).map_or(0, |peer| peer.generation);
+        self.inside.doors[row] = Some(channel);
+        self.inside.core.opened(channel.index(), generation);
+    }
+
+    /// A channel has ended: so have its calls.
+    pub(super) fn end(&mut self, channel: Channel, why: Ended) {
+        let row = channel.index();
+        if self.inside.door(row) != Some(channel) {
+            return;
+        }
+        self.inside.doors[row as usize] = None;
+        self.inside.core.closed(row);
+        while let Some(ended) = self.inside.core.lost(row) {
+            self.failed(ended.call, ended.context, CallError::Closed(why), &[]);
+        }
+        for (_, _, over) in self.inside.deferred.extract_if(.., |(theirs, ..)| *theirs == row) {
+            over.store(true, Ordering::Relaxed);
+        }
+        self.early.retain(|(_, incoming)| incoming.channel() != channel);
+        self.ready.push_back(Event::Closed(channel, why));
+    }
+
+    /// What has happened, if it is the user's matter.
+    #[inline]
+    pub(super) fn take(&mut self, event: crate::Event) -> Option<Event> {
+        match event {
+            crate::Event::Message(incoming) => self.take_message(incoming),
+            crate::Event::Opened(channel) => {
+                self.open(channel);
+                self.ready.push_back(Event::Opened(channel));
+                self.ready.pop_front()
+            }
+            crate::Event::Closed(channel, reason) => {
+                self.end(channel, reason.into());
+                self.ready.pop_front()
+            }
+            crate::Event::Completed(_) => None,
+        }
+    }
+
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "at most 64 bytes of arguments")]
+    fn take_message(&mut self, mut incoming: Incoming) -> Option<Event> {
+        let channel = incoming.channel();
+        let row = channel.index();
+        if self.inside.door(row) != Some(channel) {
+            return None;
+        }
+        match self.inside.core.accept(row, incoming.control()) {
+            Ok(Got::Request(message, to)) => {
+                let (args, more) = (message.args.len() as u8, Some((message.token, message.budget)));
+                let coming = Coming { handler: message.handler, args, more, to };
+                self.serve(&mut incoming, coming);
+                None
+            }
+            Ok(Got::Reply(call, context, args)) => {
+                let args = args.len() as u8;
+                self.replied(incoming, call, context, args)
+            }
+            Ok(Got::Failed(call, context, why, args)) => {
+                let args = args.to_vec();
+                self.failed(call, context, why.into(), &args);
+                self.ready.pop_front()
+            }
+            Ok(Got::Early(call)) => {
+                if self.early.len() < EARLY {
+                    self.early.push((call, incoming));
+                }
+                None
+            }
+            Ok(Got::Announced(call)) => {
+                let (now, later) = std::mem::take(&mut self.early).into_iter().partition(|(its, _)| *its == call);
+                self.early = later;
+                for (_, incoming) in now {
+                    let event = self.take_message(incoming);
+                    self.ready.extend(event);
+                }
+                self.ready.pop_front()
+            }
+            Ok(Got::Cancelled(call)) => {
+                for (_, _, over) in self.inside.deferred.iter().filter(|(r, its, _)| (*r, *its) == (row, call)) {
+                    over.store(true, Ordering::Relaxed);
+                }
+                None
+            }
+            Ok(Got::Nothing) => None,
+            Err(malformed) => {
+                self.inside.endpoint.close(channel);
+                self.end(channel, malformed.into());
+                self.ready.pop_front()
+            }
+        }
+    }
+
+    /// Finds the handler of a request and runs it, or says why not.
+    #[inline]
+    pub(super) fn serve(&mut self, incoming: &mut Incoming, coming: Coming) {
+        let index = usize::from(coming.handler);
+        let found = if coming.handler < RESERVED {
+            self.handlers.get_mut(index)
+        } else {
+            self.own.get_mut(index - usize::from(RESERVED))
+        };
+        let Some(registered) = found.and_then(Option::as_mut) else {
+            return self.inside.fail(coming.to, Failure::Unknown, &[]);
+        };
+        let refused = if !registered.args.takes(usize::from(coming.args)) {
+            Some(Failure::Arguments)
+        } else if incoming.is_loaded() && matches!(incoming.payload(), Payload::Dropped(_)) {
+            Some(Failure::Token)
+        } else if incoming.is_loaded() && incoming.payload_len() > registered.payload {
+            Some(Failure::TooLong)
+        } else if matches!(coming.more, Some((_, Some(0)))) {
+            Some(Failure::Late)
+        } else if self.inside.deferred.len() >= self.settings.serve {
+            Some(Failure::Busy)
+        } else {
+            None
+        };
+        if let Some(why) = refused {
+            return self.inside.fail(coming.to, why, &[]);
+        }
+        let mut medium: &[u8] = &[];
+        if registered.medium && incoming.is_loaded() {
+            self.medium.clear();
+            self.medium.resize(incoming.payload_len(), 0);
+            if self.inside.endpoint.read(incoming, &mut self.medium).is_err() {
+                // The channel is ending; its end tells the rest.
+                return self.inside.fail(coming.to, Failure::Abandoned, &[]);
+            }
+            medium = &self.medium;
+        }
+        let more = coming.more.map(|(token, budget)| {
+            let deadline = budget.map(|budget| clock::now().after(budget));
+            More { token, deadline }
+        });
+        let inside = &mut self.inside;
+        let run = &mut registered.run;
+        let Coming { handler, args, to, .. } = coming;
+        // What the handler shares with the rest of the program is its own matter after a panic; the node's own state is
+        // whole at every point where a handler can panic. The request itself tells the requester.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            run(Request { inside, incoming, medium, args, handler, more: more.as_ref(), to: Some(to) });
+        }));
+    }
+
+    /// A reply has come.
+    #[inline]
+    pub(super) fn replied(&mut self, incoming: Incoming, call: CallId, context: Context, args: u8) -> Option<Event> {
+        if matches!(incoming.payload(), Payload::Dropped(_)) {
+            self.failed(call, context, Failure::Token.into(), &[]);
+            return self.ready.pop_front();
+        }
+        let Some(wanted) = context else {
+            return Some(Event::Replied(Reply { incoming, call: Call(call), args, landing: None }));
+        };
+        // Whatever came, the token is dead from now on; where it was not used, its place is free again.
+        let landing = self.inside.kill(wanted.token);
+        let reply = Reply { incoming, call: Call(call), args, landing };
+        match wanted.then {
+            Then::Tell => return Some(Event::Replied(reply)),
+            Then::Handler(handler) => {
+                if let Some(take) = self.replies.get_mut(usize::from(handler)).and_then(Option::as_mut) {
+                    take(Ok(reply));
+                }
+            }
+            Then::Continue(slot) => {
+                if let Some(run) = self.take_continuation(slot) {
+                    run(&mut self.inside.endpoint, Ok(reply));
+                }
+            }
+            Then::Passed(to) => self.inside.core.handed(&to, None),
+            Then::Tally(tally) => self.count(tally, Call(call), Ok(reply)),
+        }
+        None
+    }
+
+    /// A call has ended without a reply: whoever waits for it is told, now or by an event.
+    fn failed(&mut self, call: CallId, context: Context, error: CallError, args: &[u8]) {
+        let Wanted { then, token } = context.map_or(Wanted { then: Then::Tell, token: None }, |wanted| *wanted);
+        let landing = self.inside.kill(token);
+        let call = Call(call);
+        match then {
+            Then::Tell => self.ready.push_back(Event::Failed(Failed { call, error, args: args.to_vec(), landing })),
+            Then::Handler(handler) => {
+                if let Some(take) = self.replies.get_mut(usize::from(handler)).and_then(Option::as_mut) {
+                    take(Err(Failed { call, error, args: args.to_vec(), landing }));
+                }
+            }
+            Then::Continue(slot) => {
+                if let Some(run) = self.take_continuation(slot) {
+                    run(&mut self.inside.endpoint, Err(Failed { call, error, args: args.to_vec(), landing }));
+                }
+            }
+            Then::Passed(to) => {
+                let why = if let CallError::Failed(why) = error { why } else { Failure::Gone };
+                self.inside.core.handed(&to, Some(why));
+            }
+            Then::Tally(tally) => self.count(tally, call, Err(error)),
+        }
+    }
+
+    pub(super) fn take_continuation(&mut self, slot: u32) -> Option<Continuation> {
+        let taken = self.continuations.get_mut(slot as usize)?.take()?;
+        self.free_continuations.push(slot);
+        Some(taken)
+    }
+
+    /// Takes in one event for somebody who waits for calls of his own; what else happens is kept for later polls. True
+    /// if there was one. `sleep`: waits for it a while.
+    pub(crate) fn drive(&mut self, sleep: bool) -> bool {
+        self.polls = self.polls.wrapping_add(1);
+        if self.inside.core.has_backlog() || self.inside.shelf.any() {
+            self.tend();
+        }
+        let event = if sleep { self.inside.endpoint.wait(Some(NAP)).ok() } else { self.inside.endpoint.poll() };
+        let Some(event) = event else { return false };
+        let kept = std::mem::take(&mut self.ready);
+        let event = self.take(event);
+        let fresh = std::mem::replace(&mut self.ready, kept);
+        self.ready.extend(event.into_iter().chain(fresh));
+        true
+    }
+
+    /// Begins to count calls.
+    pub(crate) fn begin_tally(&mut self) -> u32 {
+        self.tallies.push(Tally::default());
+        u32::try_from(self.tallies.len() - 1).unwrap_or(u32::MAX)
+    }
+
+    /// What was counted.
+    pub(crate) fn tally(&mut self, tally: u32) -> &mut Tally {
+        &mut self.tallies[tally as usize]
+    }
+
+    /// Ends the counting that was begun last.
+    pub(crate) fn end_tally(&mut self, tally: u32) {
+        self.tallies.truncate(tally as usize);
+    }
+
+    fn count(&mut self, tally: u32, call: Call, result: Result<Reply, CallError>) {
+        if let Some(tally) = self.tallies.get_mut(tally as usize) {
+            tally.ended.push((call, result));
+        }
+    }
+
+    /// Sends what waits for room, and answers requests that were thrown away.
+    #[cold]
+    pub(super) fn tend(&mut self) {
+        if self.inside.shelf.any() {
+            for to in self.inside.shelf.take() {
+                self.inside.settle(&to);
+                self.inside.fail(to, Failure::Abandoned, &[]);
+            }
+        }
+        if self.inside.core.has_backlog() {
+            let (mut way, core) = self.inside.split();
+            cutthrough_engine::am::Core::<Context, Kept>::flush(core, &mut way);
+        }
+    }
+
+    /// Looks at the clock: which calls are late. `closely` before a sleep.
+    #[cold]
+    pub(super) fn look(&mut self, closely: bool) -> Instant {
+        let now = clock::now();
+        let stale = now.saturating_since(self.dated) > DATE_NS;
+        if self.inside.core.calls().has_undated() && (stale || closely) {
+            self.inside.core.date(now.after(nanos(self.settings.deadline)));
+        }
+        if stale {
+            self.dated = now;
+        }
+        if now >= self.inside.core.calls().due() {
+            while let Some((call, _, context)) = self.inside.core.expire(now) {
+                self.failed(call, context, CallError::Late, &[]);
+            }
+            self.tend();
+        }
+        now
+    }
+}
+
+/// A duration in nanoseconds.
+pub(super) fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,167 @@
+//! A node that several threads share, with a thread of its own that serves requests while nobody else does.
+
+use std::io::{Read as _, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{Event, Node};
+
+/// Why a service could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum ServiceError {
+    /// The system gives no thread, or no socket.
+    #[error("no thread or socket for the service: {0} (too many? raise `ulimit -u` and `ulimit -n`)")]
+    System(#[from] std::io::Error),
+}
+
+/// How long the thread sleeps while others drive the node.
+const PATROL: Duration = Duration::from_millis(1);
+
+struct Shared {
+    node: Mutex<Node>,
+    /// Wakes the thread.
+    bell: UnixStream,
+    over: AtomicBool,
+    /// Whether somebody has used the node since the thread last looked.
+    used: AtomicBool,
+    /// Whether the thread looks again soon, without being woken.
+    patrols: AtomicBool,
+}
+
+/// A node on a progress thread: handlers and reply handlers run there as messages come (upcalls), and other threads use
+/// the node through [`Service::with`] meanwhile. The thread sleeps while nothing happens.
+pub struct Service {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").finish_non_exhaustive()
+    }
+}
+
+impl Service {
+    /// Starts the thread. Events that no handler takes go to `event`, on that thread or on one that uses the node.
+    ///
+    /// # Errors
+    /// [`ServiceError`].
+    pub fn spawn(node: Node, event: impl FnMut(Event) + Send + 'static) -> Result<Self, ServiceError> {
+        let (bell, heard) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        heard.set_nonblocking(true)?;
+        let shared = Arc::new(Shared {
+            node: Mutex::new(node),
+            bell,
+            over: AtomicBool::new(false),
+            used: AtomicBool::new(false),
+            patrols: AtomicBool::new(false),
+        });
+        let its = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("cutthrough-am".into()).spawn(move || its.run(&heard, event))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Uses the node, while its thread does not. Handlers may run meanwhile on this thread, if it polls or waits.
+    pub fn with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> R {
+        let mut node = self.shared.lock();
+        let result = work(&mut node);
+        drop(node);
+        self.shared.note_use();
+        result
+    }
+
+    /// Polls on behalf of the thread; what happened is kept for it.
+    pub(crate) fn drive(&self) {
+        if let Ok(mut node) = self.shared.node.try_lock() {
+            for _ in 0..8 {
+                node.drive(false);
+            }
+            drop(node);
+            self.shared.note_use();
+        }
+    }
+
+    /// Ends the thread and gives the node back, unless somebody else still shares it.
+    #[must_use]
+    pub fn stop(mut self) -> Option<Node> {
+        self.end();
+        let shared = Arc::clone(&self.shared);
+        drop(self);
+        Arc::into_inner(shared).map(|shared| shared.node.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn end(&mut self) {
+        self.shared.over.store(true, Ordering::Release);
+        self.shared.ring();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Node> {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whoever has polled may have taken the bell off a door: the thread puts it back when nobody uses the node any
+    /// more. It looks again by itself while it patrols.
+    fn note_use(&self) {
+        self.used.store(true, Ordering::SeqCst);
+        if !self.patrols.load(Ordering::SeqCst) {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        // A full socket has rung already.
+        let _ = (&self.bell).write(&[1]);
+    }
+
+    fn run(&self, heard: &UnixStream, mut event: impl FnMut(Event)) {
+        while !self.over.load(Ordering::Acquire) {
+            let mut node = self.lock();
+            while let Some(happened) = node.poll() {
+                event(happened);
+            }
+            let now = node.look(true);
+            // SYNC POINT patrol: both sides store, then load; at least one sees the other.
+            self.patrols.store(true, Ordering::SeqCst);
+            let used = self.used.swap(false, Ordering::SeqCst);
+            if !used {
+                self.patrols.store(false, Ordering::SeqCst);
+                if self.used.load(Ordering::SeqCst) || !node.ready.is_empty() || !node.inside.endpoint.arm() {
+                    continue;
+                }
+            }
+            let nap = node.nap(now);
+            let sleepers = node.inside.endpoint.as_fd().try_clone_to_owned();
+            drop(node);
+            let Ok(sleepers) = sleepers else { return };
+            let nap = if used { Some(nap.map_or(PATROL, |nap| nap.min(PATROL))) } else { nap };
+            let timeout = nap.map(|nap| Timespec {
+                tv_sec: i64::try_from(nap.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(nap.subsec_nanos()),
+            });
+            let mut fds = [PollFd::new(heard, PollFlags::IN), PollFd::new(&sleepers, PollFlags::IN)];
+            // While others drive, the endpoint is not armed, and only the bell says something.
+            let fds = if used { &mut fds[..1] } else { &mut fds[..] };
+            let _ = poll(fds, timeout.as_ref());
+            let mut rings = [0; 64];
+            while matches!((&*heard).read(&mut rings), Ok(64)) {}
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Put, get and atomics on memory that another process has registered, and pages by the batch: one call moves any
+//! number of them between slots of two pools.
+//!
+//! The owner makes a [`Region`] and registers it with its [`Owner`]; the [`Key`] that it gets is what others name it
+//! by. Everything is done by handlers of the owner's node, so the owner has to poll, and each operation on a region
+//! happens as a whole: no other one sees half of it, unless it is longer than a batch.
+//!
+//! ```
+//! use std::time::Duration;
+//! use cutthrough::am::{Node, Settings};
+//! use cutthrough::rma::{Key, Owner, Region, Remote};
+//! use cutthrough::{Config, Endpoint};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let address = format!("shm:rma-doc-{}", std::process::id());
+//! let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+//! let owner = Owner::new(&mut node);
+//! let counters = Region::new(4096, 4096);
+//! let key: Key = owner.register(&counters);
+//! node.listen(&address)?;
+//! let server = std::thread::spawn(move || while node.wait(Some(Duration::from_millis(300))).is_ok() {});
+//!
+//! let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+//! let channel = node.connect(&address, Duration::from_secs(1))?;
+//! let mut remote = Remote::new(&mut node, channel, key, Duration::from_secs(1));
+//! remote.put(16, b"hello")?;
+//! assert_eq!(remote.fetch_add(8, 5)?, 0);
+//! assert_eq!(remote.fetch_add(8, 5)?, 5);
+//! let mut back = [0; 5];
+//! remote.get(16, &mut back)?;
+//! assert_eq!(&back, b"hello");
+//! # drop(node);
+//! # server.join().ok();
+//! # Ok(())
+//! # }
+//! ```
+
+mod extents;
+mod remote;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cutthrough_node::incoming::Payload;
+
+pub use extents::Extent;
+pub use remote::{MoveError, Remote};
+
+use crate::am::{Args, Body, Failure, Node, RESERVED, Request};
+use extents::{EXTENT_BYTES, total};
+
+/// Writes one run of bytes, straight out of the payload.
+const PUT: u16 = RESERVED;
+/// Reads one run of bytes.
+const GET: u16 = RESERVED + 1;
+/// An operation on a cell of 8 bytes.
+const ATOMIC: u16 = RESERVED + 2;
+/// Writes runs of bytes that the payload lists before their bytes.
+const SCATTER: u16 = RESERVED + 3;
+/// Reads runs of bytes that the payload lists.
+const GATHER: u16 = RESERVED + 4;
+
+/// Most bytes that are gathered for one request: eight times the largest page.
+const GATHER_MAX: usize = 16 << 20;
+
+/// What a peer names a region by: the number of its registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key(pub u32);
+
+/// An atomic operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Atomic {
+    Add = 0,
+    Swap = 1,
+    CompareSwap = 2,
+}
+
+/// Memory that others may read and write, in slots of equal size. Clones are the same memory.
+#[derive(Debug, Clone)]
+pub struct Region {
+    inside: Arc<Inside>,
+}
+
+#[derive(Debug)]
+struct Inside {
+    bytes: Mutex<Box<[u8]>>,
+    len: u64,
+    slot: u32,
+    /// A bit for each slot.
+    valid: Box<[AtomicU64]>,
+}
+
+impl Region {
+    /// `bytes` bytes of zeros, in slots of `slot` bytes, none of them valid.
+    ///
+    /// # Panics
+    /// If `slot` is 0.
+    #[must_use]
+    pub fn new(bytes: usize, slot: u32) -> Self {
+        assert!(slot > 0, "a slot has at least one byte");
+        let slots = bytes.div_ceil(slot as usize);
+        let valid = (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let inside = Inside { bytes: Mutex::new(vec![0; bytes].into()), len: bytes as u64, slot, valid };
+        Self { inside: Arc::new(inside) }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.inside.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inside.len == 0
+    }
+
+    /// Bytes of a slot.
+    #[must_use]
+    pub fn slot_bytes(&self) -> u32 {
+        self.inside.slot
+    }
+
+    /// The bytes, for as long as this is kept: no peer reads or writes them meanwhile, and nothing of this thread may
+    /// poll a node whose [`Owner`] has the region.
+    pub fn lock(&self) -> MutexGuard<'_, Box<[u8]>> {
+        self.inside.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a whole page has arrived in this slot since it was last [invalidated](Self::invalidate). May be asked on
+    /// any thread while pages arrive.
+    #[must_use]
+    pub fn is_valid(&self, slot: u32) -> bool {
+        let word = self.inside.valid.get(slot as usize / 64);
+        word.is_some_and(|word| word.load(Ordering::Acquire) >> (slot % 64) & 1 == 1)
+    }
+
+    /// Slots that are valid.
+    #[must_use]
+    pub fn count_valid(&self) -> u32 {
+        self.inside.valid.iter().map(|word| word.load(Ordering::Acquire).count_ones()).sum()
+    }
+
+    /// Says that a slot holds nothing of use.
+    pub fn invalidate(&self, slot: u32) {
+        if let Some(word) = self.inside.valid.get(slot as usize / 64) {
+            word.fetch_and(!(1 << (slot % 64)), Ordering::AcqRel);
+        }
+    }
+
+    /// Says that a slot holds what it shall hold.
+    pub fn validate(&self, slot: u32) {
+        if let Some(word) = self.inside.valid.get(slot as usize / 64) {
+            word.fetch_or(1 << (slot % 64), Ordering::AcqRel);
+        }
+    }
+
+    /// The bytes of a run, if it lies in the region.
+    fn run(bytes: &mut [u8], extent: Extent) -> Option<&mut [u8]> {
+        let start = usize::try_from(extent.offset).ok()?;
+        bytes.get_mut(start..start.checked_add(extent.len as usize)?)
+    }
+
+    /// The slot that a run fills, if it fills one.
+    fn slot_of(&self, extent: Extent) -> Option<u32> {
+        let slot = u64::from(self.inside.slot);
+        let whole = extent.offset.is_multiple_of(slot) && u64::from(extent.len) == slot;
+        if whole { u32::try_from(extent.offset / slot).ok() } else { None }
+    }
+}
+
+/// The regions that a node's peers may use.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    regions: Arc<Mutex<Vec<Option<Region>>>>,
+}
+
+impl Owner {
+    /// Lets peers of this node read and write what is registered from now on.
+    #[must_use]
+    pub fn new(node: &mut Node) -> Self {
+        let owner = Self { regions: Arc::default() };
+        let its = owner.clone();
+        node.register_own(PUT, Args::Words(3), move |request| its.put(request));
+        let its = owner.clone();
+        node.register_own(GET, Args::Words(4), move |request| its.get(request));
+        let its = owner.clone();
+        node.register_own(ATOMIC, Args::Words(8), move |request| its.atomic(request));
+        let its = owner.clone();
+        node.register_own(SCATTER, Args::Words(3), move |request| its.scatter(request));
+        let its = owner.clone();
+        node.register_own(GATHER, Args::Words(2), move |request| its.gather(request));
+        owner
+    }
+
+    /// Registers a region: its key.
+    #[must_use]
+    pub fn register(&self, region: &Region) -> Key {
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        regions.push(Some(region.clone()));
+        Key(u32::try_from(regions.len() - 1).unwrap_or(u32::MAX))
+    }
+
+    /// Takes a registration back: operations that name its key are refused from now on. The key is not used again.
+    pub fn unregister(&self, key: Key) {
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(region) = regions.get_mut(key.0 as usize) {
+            *region = None;
+        }
+    }
+
+    fn region(&self, request: &Request<'_>) -> Option<Region> {
+        let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        regions.get(request.word(0) as usize).cloned().flatten()
+    }
+
+    fn put(&self, mut request: Request<'_>) {
+        let Some(region) = self.region(&request) else { return request.refuse(NO_REGION) };
+        let Ok(len) = u32::try_from(request.payload_len()) else { return request.refuse(OUTSIDE) };
+        let extent = Extent { offset: offset(&request, 1), len };
+        let mut bytes = region.lock();
+        let Some(place) = Region::run(&mut bytes, extent) else { return request.refuse(OUTSIDE) };
+        if len > 0 && request.read(place).is_err() {
+            request.fail(Failure::Abandoned);
+        }
+    }
+
+    fn get(&self, mut request: Request<'_>) {
+        let Some(region) = self.region(&request) else { return request.refuse(NO_REGION) };
+        let extent = Extent { offset: offset(&request, 1), len: request.word(3) };
+        let mut bytes = region.lock();
+        let Some(place) = Region::run(&mut bytes, extent) else { return request.refuse(OUTSIDE) };
+        if request.place().is_none()
+            && let Ok(mut page) = request.page(place.len())
+        {
+            page.copy_from_slice(place);
+            return request.reply_with(&[], Body::Page(page));
+        }
+        request.reply_with(&[], Body::Copy(place));
+    }
+
+    fn atomic(&self, request: Request<'_>) {
+        let Some(region) = self.region(&request) else { return request.refuse(NO_REGION) };
+        let (at, operand, expected) = (offset(&request, 2), offset(&request, 4), offset(&request, 6));
+        let operation = request.word(1);
+        let mut bytes = region.lock();
+        let cell = Region::run(&mut bytes, Extent { offset: at, len: 8 }).filter(|_| at.is_multiple_of(8));
+        let Some(cell) = cell.and_then(|cell| cell.first_chunk_mut::<8>()) else { return request.refuse(OUTSIDE) };
+        let before = u64::from_le_bytes(*cell);
+        let after = match operation {
+            0 => before.wrapping_add(operand),
+            1 => operand,
+            2 if before == expected => operand,
+            2 => before,
+            _ => return request.fail(Failure::Arguments),
+        };
+        *cell = after.to_le_bytes();
+        drop(bytes);
+        request.reply_bytes(&before.to_le_bytes());
+    }
+
+    /// The list of runs at the start of a payload, and where their bytes are found.
+    fn list(request: &mut Request<'_>, count: usize, scratch: &mut Vec<u8>) -> Option<(Vec<Extent>, Payload)> {
+        let head = count.checked_mul(EXTENT_BYTES)?;
+        let len = request.payload_len();
+        if head > len {
+            return None;
+        }
+        match request.take_payload() {
+            Payload::Landed(landed) => {
+                scratch.resize(head, 0);
+                landed.read_at(0, scratch);
+                Some((extents::decode(scratch), Payload::Landed(landed)))
+            }
+            Payload::Buffer(bytes) => Some((extents::decode(&bytes[..head]), Payload::Buffer(bytes))),
+            _ => None,
+        }
+    }
+
+    fn scatter(&self, mut request: Request<'_>) {
+        let Some(region) = self.region(&request) else { return request.refuse(NO_REGION) };
+        let (count, pages) = (request.word(1) as usize, request.word(2) == 1);
+        let len = request.payload_len();
+        let mut scratch = Vec::new();
+        let Some((list, payload)) = Self::list(&mut request, count, &mut scratch) else {
+            return request.fail(Failure::Arguments);
+        };
+        let mut bytes = region.lock();
+        // All is looked at before anything is written.
+        let inside = list.iter().all(|extent| Region::run(&mut bytes, *extent).is_some());
+        if !inside || total(&list).and_then(|bytes| bytes.checked_add(count * EXTENT_BYTES)) != Some(len) {
+            return request.refuse(OUTSIDE);
+        }
+        let mut at = count * EXTENT_BYTES;
+        for extent in &list {
+            let Some(place) = Region::run(&mut bytes, *extent) else { continue };
+            match &payload {
+                Payload::Landed(landed) => landed.read_at(at, place),
+                Payload::Buffer(from) => place.copy_from_slice(&from[at..at + place.len()]),
+                _ => {}
+            }
+            at += place.len();
+            if pages && let Some(slot) = region.slot_of(*extent) {
+                region.validate(slot);
+            }
+        }
+    }
+
+    fn gather(&self, mut request: Request<'_>) {
+        let Some(region) = self.region(&request) else { return request.refuse(NO_REGION) };
+        let count = request.word(1) as usize;
+        let mut scratch = Vec::new();
+        let Some((list, _)) = Self::list(&mut request, count, &mut scratch) else {
+            return request.fail(Failure::Arguments);
+        };
+        let mut bytes = region.lock();
+        let inside = list.iter().all(|extent| Region::run(&mut bytes, *extent).is_some());
+        // What is asked for may be more than was ever registered, by runs that lie on top of each other.
+        let Some(len) = total(&list).filter(|len| inside && *len <= GATHER_MAX) else {
+            return request.refuse(OUTSIDE);
+        };
+        let mut fill = |into: &mut [u8]| {
+            let mut at = 0;
+            for extent in &list {
+                if let Some(place) = Region::run(&mut bytes, *extent) {
+                    into[at..at + place.len()].copy_from_slice(place);
+                    at += place.len();
+                }
+            }
+        };
+        match request.page(len) {
+            Ok(mut page) => {
+                fill(&mut page);
+                request.reply_with(&[], Body::Page(page));
+            }
+            // All pages are out: the reply waits for its turn in memory of its own.
+            Err(_) => {
+                let mut copy = vec![0; len];
+                fill(&mut copy);
+                request.reply_with(&[], Body::Copy(&copy));
+            }
+        }
+    }
+}
+
+const NO_REGION: &[u8] = b"no region has that key";
+const OUTSIDE: &[u8] = b"outside of the region, or not aligned";
+
+/// Two words of the arguments.
+fn offset(request: &Request<'_>, word: usize) -> u64 {
+    u64::from(request.word(word)) | u64::from(request.word(word + 1)) << 32
+}

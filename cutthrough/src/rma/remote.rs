@@ -1,0 +1,376 @@
+//! Who reads and writes another's region.
+
+use std::time::Duration;
+
+use cutthrough_engine::time::Instant;
+use cutthrough_node::clock;
+use cutthrough_node::incoming::{Channel, Payload};
+use cutthrough_node::shm::grant::NoMemory;
+
+use super::extents::{EXTENT_BYTES, Extent};
+use super::{ATOMIC, Atomic, GATHER, GET, Key, PUT, Region, SCATTER};
+use crate::am::{Body, Call, CallError, Node, Reply, RequestError};
+
+/// Bytes of one message of a batch: what is under way then stays in a second-level cache between the copy in and the
+/// copy out. Measured with 20,000 random pages of 16 KiB: 64 KiB is about 6 per cent faster than 256 KiB.
+const BATCH: usize = 64 << 10;
+/// Messages of a batch under way.
+const DEPTH: usize = 8;
+/// Looks in vain before a batch sleeps.
+const LOOKS: u32 = 1 << 14;
+
+/// A peer's region, as this node uses it. Each call returns when the owner has done it.
+#[derive(Debug)]
+pub struct Remote<'n> {
+    node: &'n mut Node,
+    channel: Channel,
+    key: Key,
+    timeout: Duration,
+}
+
+/// Pages that did not all arrive.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{} of {} pages have arrived: {error}", .valid.iter().filter(|valid| **valid).count(), .valid.len())]
+pub struct MoveError {
+    /// What went wrong first.
+    pub error: CallError,
+    /// For each move, in the order of the call: whether its page lies in its slot. After a [`Remote::store_pages`] the
+    /// others may lie there too, if the channel has ended; the owner's [`Region::is_valid`] knows.
+    pub valid: Vec<bool>,
+}
+
+impl<'n> Remote<'n> {
+    /// The region that the peer of `channel` has registered as `key`. Every operation ends within `timeout`.
+    #[must_use]
+    pub const fn new(node: &'n mut Node, channel: Channel, key: Key, timeout: Duration) -> Self {
+        Self { node, channel, key, timeout }
+    }
+
+    fn until(&self) -> Instant {
+        clock::now().after(u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Arguments: the key, then words.
+    fn args<const N: usize>(&self, words: [u64; N]) -> Vec<u8> {
+        let key = self.key.0.to_le_bytes();
+        key.into_iter().chain(words.into_iter().flat_map(u64::to_le_bytes)).collect()
+    }
+
+    fn finish(&mut self, call: Result<Call, RequestError>, until: Instant) -> Result<Reply, CallError> {
+        let call = call?;
+        self.node.wait_for(call, until)
+    }
+
+    /// Writes bytes to the region, from `offset` on.
+    ///
+    /// # Errors
+    /// [`CallError`]; [`Failure::Refused`](crate::am::Failure::Refused) if they do not lie in the region.
+    pub fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), CallError> {
+        let until = self.until();
+        self.node.wait_for_room(self.channel, self.timeout)?;
+        let args = self.args([offset]);
+        let call = self.node.ask(self.channel, PUT).args(&args).body(Body::Copy(bytes)).send();
+        self.finish(call, until).map(drop)
+    }
+
+    /// Reads bytes of the region, from `offset` on.
+    ///
+    /// # Errors
+    /// As [`Remote::put`].
+    pub fn get(&mut self, offset: u64, into: &mut [u8]) -> Result<(), CallError> {
+        let until = self.until();
+        self.node.wait_for_room(self.channel, self.timeout)?;
+        let mut args = self.args([offset]);
+        let len = u32::try_from(into.len()).map_err(|_| RequestError::Payload)?;
+        args.extend_from_slice(&len.to_le_bytes());
+        let call = self.node.ask(self.channel, GET).args(&args).send();
+        let mut reply = self.finish(call, until)?;
+        if !into.is_empty() {
+            self.node.read(&mut reply, into)?;
+        }
+        Ok(())
+    }
+
+    /// Adds to the 8 bytes at `offset`, a multiple of 8, as a little-endian number: what it was before.
+    ///
+    /// # Errors
+    /// As [`Remote::put`].
+    pub fn fetch_add(&mut self, offset: u64, operand: u64) -> Result<u64, CallError> {
+        self.atomic(Atomic::Add, offset, operand, 0)
+    }
+
+    /// Replaces the number at `offset`: what it was before.
+    ///
+    /// # Errors
+    /// As [`Remote::put`].
+    pub fn swap(&mut self, offset: u64, value: u64) -> Result<u64, CallError> {
+        self.atomic(Atomic::Swap, offset, value, 0)
+    }
+
+    /// Replaces the number at `offset` if it is `expected`: what it was before.
+    ///
+    /// # Errors
+    /// As [`Remote::put`].
+    pub fn compare_swap(&mut self, offset: u64, expected: u64, value: u64) -> Result<u64, CallError> {
+        self.atomic(Atomic::CompareSwap, offset, value, expected)
+    }
+
+    fn atomic(&mut self, which: Atomic, offset: u64, operand: u64, expected: u64) -> Result<u64, CallError> {
+        let until = self.until();
+        self.node.wait_for_room(self.channel, self.timeout)?;
+        let mut args = self.key.0.to_le_bytes().to_vec();
+        args.extend_from_slice(&(which as u32).to_le_bytes());
+        args.extend([offset, operand, expected].into_iter().flat_map(u64::to_le_bytes));
+        let call = self.node.request_bytes(self.channel, ATOMIC, &args);
+        let reply = self.finish(call, until)?;
+        Ok(u64::from(reply.word(0)) | u64::from(reply.word(1)) << 32)
+    }
+
+    /// Writes runs of bytes of the region: `bytes` are those of all runs, one behind the other.
+    ///
+    /// # Errors
+    /// As [`Remote::put`]. Some of the runs may have been written.
+    ///
+    /// # Panics
+    /// If there are fewer bytes than the runs have.
+    pub fn put_list(&mut self, runs: &[Extent], bytes: &[u8]) -> Result<(), CallError> {
+        let (runs, starts) = pieces(runs);
+        let fill = |i: usize, into: &mut [u8]| into.copy_from_slice(&bytes[starts[i]..starts[i] + into.len()]);
+        self.scatter(&runs, false, fill).map(drop).map_err(|error| error.error)
+    }
+
+    /// Reads runs of bytes of the region into `bytes`, one behind the other.
+    ///
+    /// # Errors
+    /// As [`Remote::put`].
+    ///
+    /// # Panics
+    /// If there are fewer bytes than the runs have.
+    pub fn get_list(&mut self, runs: &[Extent], bytes: &mut [u8]) -> Result<(), CallError> {
+        let (runs, starts) = pieces(runs);
+        let take = |i: usize, len: usize, copy: &mut dyn FnMut(&mut [u8])| copy(&mut bytes[starts[i]..starts[i] + len]);
+        self.gather(&runs, take).map(drop).map_err(|error| error.error)
+    }
+
+    /// Copies pages of `from` to slots of the region: `moves` are pairs of slots, from and to. The owner's
+    /// [`Region::is_valid`] tells of each page as soon as it lies there.
+    ///
+    /// # Errors
+    /// [`MoveError`], which says of each page whether it has arrived.
+    ///
+    /// # Panics
+    /// If a slot lies outside of `from`.
+    pub fn store_pages(&mut self, from: &Region, moves: &[(u32, u32)]) -> Result<(), MoveError> {
+        let slot = from.slot_bytes();
+        let runs = to_slots(moves.iter().map(|(_, to)| *to), slot);
+        // Locked page by page: this node may be the owner of `from`, and serves others between two messages.
+        let fill = |i: usize, into: &mut [u8]| {
+            let start = moves[i].0 as usize * slot as usize;
+            into.copy_from_slice(&from.lock()[start..start + slot as usize]);
+        };
+        self.scatter(&runs, true, fill)
+    }
+
+    /// Copies pages of the region to slots of `into`: `moves` are pairs of slots, from and to. [`Region::is_valid`] of
+    /// `into` tells of each page as soon as it lies there.
+    ///
+    /// # Errors
+    /// [`MoveError`], which says exactly which pages have arrived.
+    ///
+    /// # Panics
+    /// If a slot lies outside of `into`.
+    pub fn fetch_pages(&mut self, into: &Region, moves: &[(u32, u32)]) -> Result<(), MoveError> {
+        let slot = into.slot_bytes();
+        let runs = to_slots(moves.iter().map(|(from, _)| *from), slot);
+        for (_, to) in moves {
+            assert!((u64::from(*to) + 1) * u64::from(slot) <= into.len(), "slot {to} lies outside of the region");
+            into.invalidate(*to);
+        }
+        let take = |i: usize, _: usize, copy: &mut dyn FnMut(&mut [u8])| {
+            let start = moves[i].1 as usize * slot as usize;
+            copy(&mut into.lock()[start..start + slot as usize]);
+            into.validate(moves[i].1);
+        };
+        self.gather(&runs, take)
+    }
+
+    /// Writes runs by the batch. `fill` copies the bytes of a run.
+    fn scatter(
+        &mut self,
+        runs: &[Extent],
+        pages: bool,
+        mut fill: impl FnMut(usize, &mut [u8]),
+    ) -> Result<(), MoveError> {
+        let batches = batches(runs);
+        let (key, channel) = (self.key.0, self.channel);
+        let send = |node: &mut Node, tally: u32, batch: usize| {
+            let (first, end) = batches[batch];
+            let list = &runs[first..end];
+            let bytes: usize = list.iter().map(|run| run.len as usize).sum();
+            let mut page = node.page(channel, list.len() * EXTENT_BYTES + bytes)?;
+            let (head, mut rest) = page.split_at_mut(list.len() * EXTENT_BYTES);
+            for (i, (run, place)) in list.iter().zip(head.chunks_exact_mut(EXTENT_BYTES)).enumerate() {
+                place.copy_from_slice(&run.to_bytes());
+                let (now, later) = rest.split_at_mut(run.len as usize);
+                fill(first + i, now);
+                rest = later;
+            }
+            let words = [key, u32::try_from(list.len()).unwrap_or(u32::MAX), u32::from(pages)];
+            let args: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+            node.ask(channel, SCATTER).args(&args).body(Body::Page(page)).tally(tally).send()
+        };
+        let mut valid = vec![false; runs.len()];
+        let mut wrong = None;
+        self.run(batches.len(), send, |_, batch, result| match result {
+            Ok(_) => valid[batches[batch].0..batches[batch].1].fill(true),
+            Err(error) => wrong = wrong.or(Some(error)),
+        });
+        wrong.map_or(Ok(()), |error| Err(MoveError { error, valid }))
+    }
+
+    /// Reads runs by the batch. `take` says where the bytes of a run go.
+    fn gather(
+        &mut self,
+        runs: &[Extent],
+        mut take: impl FnMut(usize, usize, &mut dyn FnMut(&mut [u8])),
+    ) -> Result<(), MoveError> {
+        let batches = batches(runs);
+        let (key, channel) = (self.key.0, self.channel);
+        let send = |node: &mut Node, tally: u32, batch: usize| {
+            let (first, end) = batches[batch];
+            let list = &runs[first..end];
+            let mut page = node.page(channel, list.len() * EXTENT_BYTES)?;
+            for (run, place) in list.iter().zip(page.chunks_exact_mut(EXTENT_BYTES)) {
+                place.copy_from_slice(&run.to_bytes());
+            }
+            let words = [key, u32::try_from(list.len()).unwrap_or(u32::MAX)];
+            let args: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+            node.ask(channel, GATHER).args(&args).body(Body::Page(page)).tally(tally).send()
+        };
+        let mut valid = vec![false; runs.len()];
+        let mut wrong = None;
+        self.run(batches.len(), send, |node, batch, result| {
+            let (first, end) = batches[batch];
+            let bytes: usize = runs[first..end].iter().map(|run| run.len as usize).sum();
+            let taken = result.and_then(|mut reply| {
+                if reply.payload_len() != bytes {
+                    return Err(crate::am::Failure::TooLong.into());
+                }
+                let mut at = 0;
+                let landed = match reply.payload() {
+                    Payload::Landed(_) => reply.take_payload(),
+                    _ => {
+                        let mut copy = vec![0; bytes];
+                        node.read(&mut reply, &mut copy)?;
+                        Payload::Buffer(copy)
+                    }
+                };
+                for (i, run) in (first..).zip(&runs[first..end]) {
+                    let len = run.len as usize;
+                    take(i, len, &mut |into: &mut [u8]| match &landed {
+                        Payload::Landed(landed) => landed.read_at(at, into),
+                        Payload::Buffer(bytes) => into.copy_from_slice(&bytes[at..at + len]),
+                        _ => {}
+                    });
+                    at += len;
+                }
+                Ok(())
+            });
+            match taken {
+                Ok(()) => valid[first..end].fill(true),
+                Err(error) => wrong = wrong.or(Some(error)),
+            }
+        });
+        wrong.map_or(Ok(()), |error| Err(MoveError { error, valid }))
+    }
+
+    /// Makes so many calls, a few at a time, and waits for all of them; after the first error no more are made.
+    fn run(
+        &mut self,
+        count: usize,
+        mut send: impl FnMut(&mut Node, u32, usize) -> Result<Call, RequestError>,
+        mut end: impl FnMut(&mut Node, usize, Result<Reply, CallError>),
+    ) {
+        let until = self.until();
+        let tally = self.node.begin_tally();
+        let mut under_way: Vec<(Call, usize)> = Vec::with_capacity(DEPTH);
+        let (mut next, mut looks) = (0, 0_u32);
+        while next < count || !under_way.is_empty() {
+            while next < count && under_way.len() < DEPTH {
+                match send(self.node, tally, next) {
+                    Ok(call) => under_way.push((call, next)),
+                    // The peer is behind: what it gives back makes room.
+                    Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoPages)) => break,
+                    Err(error) => {
+                        end(self.node, next, Err(error.into()));
+                        next = count;
+                        break;
+                    }
+                }
+                next += 1;
+            }
+            let moved = self.node.drive(looks > LOOKS);
+            looks = if moved { 0 } else { looks + 1 };
+            let ended = std::mem::take(&mut self.node.tally(tally).ended);
+            for (call, result) in ended {
+                let Some(place) = under_way.iter().position(|(its, _)| *its == call) else { continue };
+                let (_, batch) = under_way.swap_remove(place);
+                if result.is_err() {
+                    next = count;
+                }
+                end(self.node, batch, result);
+            }
+            if looks.is_multiple_of(256) && clock::now() >= until {
+                for (call, batch) in under_way.drain(..) {
+                    self.node.cancel(call);
+                    end(self.node, batch, Err(CallError::Late));
+                }
+                if next < count {
+                    end(self.node, next, Err(CallError::Late));
+                }
+                next = count;
+            }
+        }
+        self.node.end_tally(tally);
+    }
+}
+
+/// Runs that fill slots.
+fn to_slots(slots: impl Iterator<Item = u32>, bytes: u32) -> Vec<Extent> {
+    slots.map(|slot| Extent { offset: u64::from(slot) * u64::from(bytes), len: bytes }).collect()
+}
+
+/// Runs of at most a batch each, and where each begins in the bytes of all.
+fn pieces(runs: &[Extent]) -> (Vec<Extent>, Vec<usize>) {
+    let most = u32::try_from(BATCH).unwrap_or(u32::MAX);
+    let (mut cut, mut starts, mut at) = (Vec::new(), Vec::new(), 0);
+    for run in runs {
+        let mut done = 0;
+        while done < run.len {
+            let len = (run.len - done).min(most);
+            cut.push(Extent { offset: run.offset.saturating_add(u64::from(done)), len });
+            starts.push(at);
+            at += len as usize;
+            done += len;
+        }
+    }
+    (cut, starts)
+}
+
+/// First and end of the runs of each message.
+fn batches(runs: &[Extent]) -> Vec<(usize, usize)> {
+    let mut batches = Vec::new();
+    let (mut first, mut bytes) = (0, 0);
+    for (i, run) in runs.iter().enumerate() {
+        let len = run.len as usize + EXTENT_BYTES;
+        if i > first && bytes + len > BATCH {
+            batches.push((first, i));
+            (first, bytes) = (i, 0);
+        }
+        bytes += len;
+    }
+    if first < runs.len() {
+        batches.push((first, runs.len()));
+    }
+    batches
+}

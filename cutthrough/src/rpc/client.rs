@@ -1,0 +1,332 @@
+//! Who calls: from any thread, blocking or awaited.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use cutthrough_node::incoming::Channel;
+use cutthrough_node::node::ConnectError;
+
+use super::{INLINE, Message, Method, RpcError};
+use crate::Endpoint;
+use crate::am::{Body, Call, CallError, Failed, Failure, Reply, RequestError, Service};
+
+/// How long a call is looked for before its thread or task sleeps: as long as an endpoint looks.
+const SPIN: Duration = Duration::from_micros(50);
+/// How long a task is kept for that: others of its executor wait meanwhile.
+const SPIN_ASYNC: Duration = Duration::from_micros(10);
+/// How long a caller waits before it asks a busy server, or a full window, again.
+const AGAIN: Duration = Duration::from_micros(100);
+/// How long one try to open another channel may take. A task waits for it, and so do others that use the service.
+const RECONNECT: Duration = Duration::from_millis(50);
+
+/// A channel to a server. Clones share it, and may be used on any thread.
+#[derive(Debug, Clone)]
+pub struct Client {
+    inside: Arc<Inside>,
+    within: Duration,
+}
+
+#[derive(Debug)]
+struct Inside {
+    service: Arc<Service>,
+    channel: Mutex<Channel>,
+    address: String,
+}
+
+impl Client {
+    /// Opens a channel to the server at `address`, and waits up to `timeout` for its answer.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect(service: Arc<Service>, address: &str, timeout: Duration) -> Result<Self, ConnectError> {
+        let channel = service.with(|node| node.connect(address, timeout))?;
+        let inside = Inside { service, channel: Mutex::new(channel), address: address.to_owned() };
+        Ok(Self { inside: Arc::new(inside), within: Duration::from_secs(10) })
+    }
+
+    /// The same client, whose calls have to be answered within this time. The server is told how much of it is left, so
+    /// that it need not serve a call that nobody waits for.
+    #[must_use]
+    pub fn within(&self, timeout: Duration) -> Self {
+        Self { inside: Arc::clone(&self.inside), within: timeout }
+    }
+
+    fn channel(&self) -> MutexGuard<'_, Channel> {
+        self.inside.channel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls a method and waits for its result.
+    ///
+    /// # Errors
+    /// [`RpcError`].
+    pub fn call<Q: Message, R: Message>(&self, method: Method<Q, R>, asked: &Q) -> Result<R, RpcError> {
+        let waker = Arc::new(Unpark(std::thread::current()));
+        let waker = Waker::from(waker);
+        let mut context = Context::from_waker(&waker);
+        let mut pending = std::pin::pin!(self.start(method, asked));
+        pending.spin = SPIN;
+        loop {
+            match pending.as_mut().poll(&mut context) {
+                Poll::Ready(result) => return result,
+                Poll::Pending => std::thread::park_timeout(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// Calls a method: a future that needs no particular executor. The call is made when it is first polled; dropped
+    /// before it is done, the call is cancelled.
+    pub fn start<Q: Message, R: Message>(&self, method: Method<Q, R>, asked: &Q) -> Pending<R> {
+        let mut bytes = Vec::new();
+        asked.encode(&mut bytes);
+        let now = Instant::now();
+        Pending {
+            client: self.clone(),
+            number: method.number,
+            idempotent: method.idempotent,
+            asked: bytes,
+            until: now + self.within,
+            slot: Arc::default(),
+            call: None,
+            before: None,
+            spin: SPIN_ASYNC,
+            decode: decode::<R>,
+        }
+    }
+
+    /// Calls a method and goes on: `then` gets the result, on the thread that polls the node when it comes. It must not
+    /// use the service, which is in use just then.
+    ///
+    /// # Errors
+    /// [`RequestError`]: the call was not made, and `then` is dropped.
+    pub fn call_then<Q: Message, R: Message>(
+        &self,
+        method: Method<Q, R>,
+        asked: &Q,
+        then: impl FnOnce(Result<R, RpcError>) + Send + 'static,
+    ) -> Result<(), RequestError> {
+        let mut bytes = Vec::new();
+        asked.encode(&mut bytes);
+        let take = move |endpoint: &mut Endpoint, reply: Result<Reply, Failed>| {
+            then(taken(endpoint, reply).and_then(|bytes| decode::<R>(&bytes)));
+        };
+        self.ask(method.number, &bytes, self.within, take).map(drop)
+    }
+
+    fn ask(
+        &self,
+        number: u16,
+        bytes: &[u8],
+        within: Duration,
+        take: impl FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send + 'static,
+    ) -> Result<Call, RequestError> {
+        let channel = *self.channel();
+        self.inside.service.with(|node| {
+            let asking = node.ask(channel, number).within(within);
+            let asking = if bytes.len() <= INLINE { asking.args(bytes) } else { asking.body(Body::Copy(bytes)) };
+            asking.send_then(take)
+        })
+    }
+
+    /// Opens another channel in place of one that has ended.
+    fn reconnect(&self, ended: Channel, timeout: Duration) -> bool {
+        let mut channel = self.channel();
+        if *channel != ended {
+            return true;
+        }
+        match self.inside.service.with(|node| node.connect(&self.inside.address, timeout)) {
+            Ok(fresh) => {
+                *channel = fresh;
+                true
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+/// Wakes a thread that waits for a call.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Where the answer to a call is left for whoever waits.
+#[derive(Debug, Default)]
+struct Slot {
+    done: AtomicBool,
+    inside: Mutex<Left>,
+}
+
+#[derive(Debug, Default)]
+struct Left {
+    answer: Option<Result<Vec<u8>, RpcError>>,
+    waker: Option<Waker>,
+}
+
+impl Slot {
+    fn leave(&self, answer: Result<Vec<u8>, RpcError>) {
+        let mut left = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        left.answer = Some(answer);
+        self.done.store(true, Ordering::Release);
+        if let Some(waker) = left.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// A call under way. Dropped before it is done, it is cancelled: its reply is thrown away when it comes, and its server
+/// is told.
+#[derive(Debug)]
+#[must_use = "a call is made when it is awaited"]
+pub struct Pending<R> {
+    client: Client,
+    number: u16,
+    idempotent: bool,
+    asked: Vec<u8>,
+    until: Instant,
+    slot: Arc<Slot>,
+    call: Option<Call>,
+    /// Why it was not answered when it was made before.
+    before: Option<RpcError>,
+    spin: Duration,
+    decode: fn(&[u8]) -> Result<R, RpcError>,
+}
+
+impl<R> Unpin for Pending<R> {}
+
+impl<R> Pending<R> {
+    /// Makes the call, if it was not made. Why not; `None` if it is to be tried again.
+    fn make(&mut self) -> Result<bool, RpcError> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(self.before.take().unwrap_or(CallError::Late.into()));
+        }
+        let slot = Arc::clone(&self.slot);
+        let channel = *self.client.channel();
+        let take = move |endpoint: &mut Endpoint, reply| slot.leave(taken(endpoint, reply));
+        match self.client.ask(self.number, &self.asked, left, take) {
+            Ok(call) => {
+                self.call = Some(call);
+                Ok(true)
+            }
+            Err(RequestError::Full) => Ok(false),
+            // Nothing was sent, so another channel does no harm. A call that may be made twice waits for a server.
+            Err(RequestError::Closed) => {
+                if self.client.reconnect(channel, left.min(RECONNECT)) || self.idempotent {
+                    return Ok(false);
+                }
+                Err(CallError::NotSent(RequestError::Closed).into())
+            }
+            Err(error) => Err(CallError::NotSent(error).into()),
+        }
+    }
+
+    /// What the answer means: `None` if the call is to be made again.
+    fn judge(&mut self, answer: Result<Vec<u8>, RpcError>) -> Option<Result<R, RpcError>> {
+        self.call = None;
+        match answer {
+            Ok(bytes) => Some((self.decode)(&bytes)),
+            // A busy server has not run it.
+            Err(RpcError::Call(CallError::Failed(Failure::Busy))) if Instant::now() + AGAIN < self.until => None,
+            Err(error @ RpcError::Call(CallError::Closed(_))) if self.idempotent => {
+                self.before = Some(error);
+                None
+            }
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    fn take(&self, waker: Option<&Waker>) -> Option<Result<Vec<u8>, RpcError>> {
+        if waker.is_none() && !self.slot.done.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut left = self.slot.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        self.slot.done.store(false, Ordering::Relaxed);
+        let answer = left.answer.take();
+        if answer.is_none() {
+            left.waker = waker.cloned();
+        }
+        answer
+    }
+}
+
+impl<R> Future for Pending<R> {
+    type Output = Result<R, RpcError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let begun = Instant::now();
+        let mut again = begun;
+        loop {
+            if self.call.is_none() && again <= Instant::now() {
+                match self.make() {
+                    Ok(true) => {}
+                    Ok(false) => again = Instant::now() + AGAIN,
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+            }
+            // Drives the node itself for a while: that is sooner than to wake the service's thread and be woken.
+            for _ in 0..16 {
+                self.client.inside.service.drive();
+                if let Some(answer) = self.take(None) {
+                    match self.judge(answer) {
+                        Some(result) => return Poll::Ready(result),
+                        None => again = Instant::now() + AGAIN,
+                    }
+                }
+            }
+            if begun.elapsed() < self.spin {
+                continue;
+            }
+            if self.call.is_none() {
+                // Nobody would wake this task.
+                std::thread::sleep(AGAIN);
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            match self.take(Some(context.waker())) {
+                None => return Poll::Pending,
+                Some(answer) => match self.judge(answer) {
+                    Some(result) => return Poll::Ready(result),
+                    None => again = Instant::now() + AGAIN,
+                },
+            }
+        }
+    }
+}
+
+impl<R> Drop for Pending<R> {
+    fn drop(&mut self) {
+        if let Some(call) = self.call.take() {
+            self.client.inside.service.with(|node| node.cancel(call));
+        }
+    }
+}
+
+/// The bytes of a reply: its arguments, or its payload.
+fn taken(endpoint: &mut Endpoint, reply: Result<Reply, Failed>) -> Result<Vec<u8>, RpcError> {
+    match reply {
+        Ok(mut reply) => {
+            if reply.payload_len() == 0 {
+                return Ok(reply.args().to_vec());
+            }
+            let mut bytes = vec![0; reply.payload_len()];
+            reply.read(endpoint, &mut bytes).map_err(CallError::from)?;
+            Ok(bytes)
+        }
+        Err(failed) if failed.error == CallError::Failed(Failure::Refused) => {
+            Err(RpcError::Refused(String::from_utf8_lossy(&failed.args).into_owned()))
+        }
+        Err(failed) => Err(failed.error.into()),
+    }
+}
+
+fn decode<R: Message>(bytes: &[u8]) -> Result<R, RpcError> {
+    R::decode(bytes).ok_or(RpcError::Type)
+}

@@ -1,0 +1,157 @@
+//! Values as bytes: what a method takes and gives.
+
+/// A value that travels as bytes. Numbers are little-endian; texts and lists say their length first, unless they are
+/// all there is.
+///
+/// `decode` gets exactly the bytes that `encode` has appended, but the other side lies: it must not panic on any.
+pub trait Message: Sized + Send + 'static {
+    /// Appends the value.
+    fn encode(&self, into: &mut Vec<u8>);
+
+    /// The value of exactly these bytes.
+    fn decode(bytes: &[u8]) -> Option<Self>;
+}
+
+impl Message for () {
+    fn encode(&self, _: &mut Vec<u8>) {}
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        bytes.is_empty().then_some(())
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty),+) => { $(
+        impl Message for $number {
+            fn encode(&self, into: &mut Vec<u8>) {
+                into.extend_from_slice(&self.to_le_bytes());
+            }
+
+            fn decode(bytes: &[u8]) -> Option<Self> {
+                Some(Self::from_le_bytes(bytes.try_into().ok()?))
+            }
+        }
+    )+ };
+}
+
+numbers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64);
+
+impl Message for bool {
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.push(u8::from(*self));
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [0] => Some(false),
+            [1] => Some(true),
+            _ => None,
+        }
+    }
+}
+
+/// Raw bytes.
+impl Message for Vec<u8> {
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(self);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        Some(bytes.to_vec())
+    }
+}
+
+impl Message for String {
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(self.as_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        std::str::from_utf8(bytes).ok().map(str::to_owned)
+    }
+}
+
+impl<T: Message> Message for Option<T> {
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.push(u8::from(self.is_some()));
+        if let Some(value) = self {
+            value.encode(into);
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (0, []) => Some(None),
+            (1, rest) => T::decode(rest).map(Some),
+            _ => None,
+        }
+    }
+}
+
+/// Appends a value with its length before it.
+fn put(value: &impl Message, into: &mut Vec<u8>) {
+    let at = into.len();
+    into.extend_from_slice(&[0; 4]);
+    value.encode(into);
+    let len = u32::try_from(into.len() - at - 4).unwrap_or(u32::MAX);
+    into[at..at + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+/// Takes a value with its length before it.
+fn take<T: Message>(bytes: &mut &[u8]) -> Option<T> {
+    let (len, rest) = bytes.split_first_chunk()?;
+    let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+    *bytes = rest;
+    T::decode(value)
+}
+
+macro_rules! tuples {
+    ($($($name:ident $place:tt),+;)+) => { $(
+        impl<$($name: Message),+> Message for ($($name,)+) {
+            fn encode(&self, into: &mut Vec<u8>) {
+                $( put(&self.$place, into); )+
+            }
+
+            fn decode(mut bytes: &[u8]) -> Option<Self> {
+                let value = ($(take::<$name>(&mut bytes)?,)+);
+                bytes.is_empty().then_some(value)
+            }
+        }
+    )+ };
+}
+
+tuples! {
+    A 0, B 1;
+    A 0, B 1, C 2;
+    A 0, B 1, C 2, D 3;
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Mixed = (u64, String, Option<Vec<u8>>, (bool, i32));
+
+    proptest! {
+        #[test]
+        fn values_survive(number: u64, text: String, bytes: Option<Vec<u8>>, flag: bool, small: i32) {
+            let value: Mixed = (number, text, bytes, (flag, small));
+            let mut encoded = Vec::new();
+            value.encode(&mut encoded);
+            prop_assert_eq!(Mixed::decode(&encoded), Some(value));
+            encoded.push(0);
+            prop_assert_eq!(Mixed::decode(&encoded), None);
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            if let Some(value) = Mixed::decode(&bytes) {
+                let mut again = Vec::new();
+                value.encode(&mut again);
+                prop_assert_eq!(again, bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! A method of a server as a `tower_service::Service`.
+
+use std::task::{Context, Poll};
+
+use super::{Client, Message, Method, Pending, RpcError};
+
+/// One method of a [`Client`]'s server, for stacks of `tower` layers. Always ready: a full window is waited for by the
+/// call itself.
+#[derive(Debug, Clone)]
+pub struct Tower<Q, R> {
+    client: Client,
+    method: Method<Q, R>,
+}
+
+impl<Q, R> Tower<Q, R> {
+    /// The service of this method.
+    #[must_use]
+    pub const fn new(client: Client, method: Method<Q, R>) -> Self {
+        Self { client, method }
+    }
+}
+
+impl<Q: Message, R: Message> tower_service::Service<Q> for Tower<Q, R> {
+    type Response = R;
+    type Error = RpcError;
+    type Future = Pending<R>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), RpcError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, asked: Q) -> Pending<R> {
+        self.client.start(self.method, &asked)
+    }
+}

@@ -1,0 +1,254 @@
+//! Put, get, atomics and batches of pages through their public interface, over shared memory and over UDP.
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
+
+mod two;
+
+use std::time::{Duration, Instant};
+
+use cutthrough::am::{CallError, Failure, Node};
+use cutthrough::rma::{Extent, Key, Owner, Region, Remote};
+use cutthrough::{Channel, Config};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use two::{Over, PATIENCE, Server};
+
+over_both! {
+    what_is_put_is_got, lists_and_strides_are_as_a_model_says, atomics_are_atomic,
+    nothing_outside_of_a_region_is_touched, pages_go_to_exact_slots, arriving_pages_are_seen_one_by_one,
+    a_dead_owner_leaves_a_list_of_what_is_valid, a_refused_batch_moves_nothing,
+}
+
+const PAGE: u32 = 16 << 10;
+
+fn owning(over: Over, region: &Region) -> (Server, Node, Channel, Key) {
+    let mut key = None;
+    let (server, node, channel) = over.serve_with(Config::default(), Default::default(), |node| {
+        key = Some(Owner::new(node).register(region));
+    });
+    (server, node, channel, key.expect("a key"))
+}
+
+fn pattern(seed: u32, len: usize) -> Vec<u8> {
+    (0..len).map(|i| ((i as u32).wrapping_mul(2_654_435_761) ^ seed.wrapping_mul(97)).to_le_bytes()[2]).collect()
+}
+
+fn what_is_put_is_got(over: Over) {
+    let region = Region::new(4 << 20, PAGE);
+    let (_server, mut node, channel, key) = owning(over, &region);
+    let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+    for (offset, len) in [(0, 1), (7, 64), (4095, 4097), (100_000, 300_000), (1 << 20, 3 << 20), (5, 0)] {
+        let bytes = pattern(len as u32, len);
+        remote.put(offset, &bytes).expect("in the region");
+        let start = offset as usize;
+        assert_eq!(region.lock()[start..start + len], bytes);
+        let mut back = vec![0; len];
+        remote.get(offset, &mut back).expect("in the region");
+        assert_eq!(back, bytes);
+    }
+}
+
+fn lists_and_strides_are_as_a_model_says(over: Over) {
+    let region = Region::new(1 << 20, PAGE);
+    let (_server, mut node, channel, key) = owning(over, &region);
+    let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+    let run = (0_u64..(1 << 20) - 5000, 0_u32..5000).prop_map(|(offset, len)| Extent { offset, len });
+    let mut model = vec![0; 1 << 20];
+    let mut runner = TestRunner::new(ProptestConfig { cases: 40, failure_persistence: None, ..Default::default() });
+    let remote = std::cell::RefCell::new(&mut remote);
+    let model = std::cell::RefCell::new(&mut model);
+    runner
+        .run(&(proptest::collection::vec(run, 0..100), any::<u32>()), |(runs, seed)| {
+            let (mut remote, mut model) = (remote.borrow_mut(), model.borrow_mut());
+            let total = runs.iter().map(|run| run.len as usize).sum();
+            let bytes = pattern(seed, total);
+            remote.put_list(&runs, &bytes).expect("in the region");
+            let mut at = 0;
+            for run in &runs {
+                let (start, len) = (run.offset as usize, run.len as usize);
+                model[start..start + len].copy_from_slice(&bytes[at..at + len]);
+                at += len;
+            }
+            prop_assert!(region.lock()[..] == model[..]);
+            let mut back = vec![0; total];
+            remote.get_list(&runs, &mut back).expect("in the region");
+            let expected: Vec<u8> = runs
+                .iter()
+                .flat_map(|run| model[run.offset as usize..run.offset as usize + run.len as usize].to_vec())
+                .collect();
+            prop_assert!(back == expected);
+            Ok(())
+        })
+        .expect("as the model says");
+    // A column of a matrix, and a run that is longer than a batch.
+    let mut remote = remote.borrow_mut();
+    let column: Vec<Extent> = Extent::strided(24, 8, 1024, 100).collect();
+    remote.put_list(&column, &[9; 800]).expect("in the region");
+    assert!((0..100).all(|row| region.lock()[row * 1024 + 24..row * 1024 + 32] == [9; 8]));
+    let long = [Extent { offset: 1, len: 700_000 }];
+    let bytes = pattern(5, 700_000);
+    remote.put_list(&long, &bytes).expect("in the region");
+    let mut back = vec![0; 700_000];
+    remote.get_list(&long, &mut back).expect("in the region");
+    assert!(back == bytes);
+}
+
+fn atomics_are_atomic(over: Over) {
+    let region = Region::new(4096, 4096);
+    let (server, mut node, channel, key) = owning(over, &region);
+    let other = {
+        let address = server.address.clone();
+        std::thread::spawn(move || {
+            let mut node = Over::node(Config::default(), Default::default());
+            let channel = node.connect(&address, PATIENCE).expect("a channel");
+            let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+            (0..500).map(|_| remote.fetch_add(8, 3).expect("a cell")).collect::<Vec<u64>>()
+        })
+    };
+    let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+    let mut seen: Vec<u64> = (0..500).map(|_| remote.fetch_add(8, 3).expect("a cell")).collect();
+    seen.extend(other.join().expect("the other thread"));
+    seen.sort_unstable();
+    assert!(seen.iter().zip(0..).all(|(value, i)| *value == i * 3), "each sum is seen once");
+    assert_eq!(remote.swap(8, u64::MAX), Ok(3000));
+    assert_eq!(remote.compare_swap(8, 1, 5), Ok(u64::MAX));
+    assert_eq!(remote.compare_swap(8, u64::MAX, 5), Ok(u64::MAX));
+    assert_eq!(remote.fetch_add(8, u64::MAX), Ok(5));
+    assert_eq!(remote.swap(8, 0), Ok(4));
+    assert_eq!(remote.fetch_add(4, 1).err(), Some(CallError::Failed(Failure::Refused)), "not aligned");
+}
+
+fn nothing_outside_of_a_region_is_touched(over: Over) {
+    let region = Region::new(10_000, 1000);
+    let (_server, mut node, channel, key) = owning(over, &region);
+    let refused = Some(CallError::Failed(Failure::Refused));
+    let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+    for (offset, len) in [(10_000, 1), (9_999, 2), (u64::MAX, 1), (u64::MAX - 3, 8), (0, 10_001)] {
+        assert_eq!(remote.put(offset, &vec![1; len]).err(), refused, "{offset} {len}");
+        assert_eq!(remote.get(offset, &mut vec![1; len]).err(), refused, "{offset} {len}");
+        let run = [Extent { offset, len: len as u32 }];
+        assert_eq!(remote.put_list(&run, &vec![1; len]).err(), refused, "{offset} {len}");
+        assert_eq!(remote.get_list(&run, &mut vec![1; len]).err(), refused, "{offset} {len}");
+    }
+    assert_eq!(remote.swap(10_000, 1).err(), refused);
+    assert!(region.lock().iter().all(|byte| *byte == 0));
+    let mut stranger = Remote::new(&mut node, channel, Key(key.0 + 1), PATIENCE);
+    assert_eq!(stranger.put(0, b"x").err(), refused);
+    assert_eq!(stranger.get(0, &mut [0]).err(), refused);
+}
+
+/// Slots in an order without rhyme.
+fn shuffled(many: u32) -> Vec<u32> {
+    let mut slots: Vec<u32> = (0..many).collect();
+    slots.sort_by_key(|slot| slot.wrapping_mul(2_654_435_761) ^ 0x5bd1);
+    slots
+}
+
+fn pages_go_to_exact_slots(over: Over) {
+    let many = 500;
+    let there = Region::new(many as usize * PAGE as usize, PAGE);
+    let (_server, mut node, channel, key) = owning(over, &there);
+    let here = Region::new(many as usize * PAGE as usize, PAGE);
+    for (slot, page) in (0..).zip(here.lock().chunks_exact_mut(PAGE as usize)) {
+        page.copy_from_slice(&pattern(slot, PAGE as usize));
+    }
+    let moves: Vec<(u32, u32)> = shuffled(many).into_iter().zip(0..many).collect();
+    let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+    remote.store_pages(&here, &moves[..400]).expect("all pages");
+    assert_eq!(there.count_valid(), 400);
+    for (from, to) in &moves {
+        let start = *to as usize * PAGE as usize;
+        let valid = there.is_valid(*to);
+        assert_eq!(valid, *to < 400);
+        let expected = if valid { pattern(*from, PAGE as usize) } else { vec![0; PAGE as usize] };
+        assert!(there.lock()[start..start + PAGE as usize] == expected, "slot {to}");
+    }
+    // And back, to other slots.
+    let back: Vec<(u32, u32)> = (0..400).map(|slot| (slot, 399 - slot)).collect();
+    let into = Region::new(400 * PAGE as usize, PAGE);
+    remote.fetch_pages(&into, &back).expect("all pages");
+    assert_eq!(into.count_valid(), 400);
+    for (from, to) in &back {
+        let start = *to as usize * PAGE as usize;
+        let expected = pattern(moves[*from as usize].0, PAGE as usize);
+        assert!(into.lock()[start..start + PAGE as usize] == expected, "slot {to}");
+    }
+}
+
+fn arriving_pages_are_seen_one_by_one(over: Over) {
+    let many = 2000;
+    let there = Region::new(many as usize * 4096, 4096);
+    let (_server, mut node, channel, key) = owning(over, &there);
+    let watched = there.clone();
+    let watcher = std::thread::spawn(move || {
+        let (mut before, mut steps, since) = (0, 0, Instant::now());
+        while before < many && since.elapsed() < PATIENCE {
+            let now = watched.count_valid();
+            assert!(now >= before, "a page is valid no more");
+            steps += u32::from(now > before);
+            before = now;
+            std::thread::yield_now();
+        }
+        (before, steps)
+    });
+    let here = Region::new(many as usize * 4096, 4096);
+    let moves: Vec<(u32, u32)> = (0..many).zip(shuffled(many)).collect();
+    Remote::new(&mut node, channel, key, PATIENCE).store_pages(&here, &moves).expect("all pages");
+    let (seen, steps) = watcher.join().expect("the watcher");
+    assert_eq!(seen, many);
+    assert!(steps >= 1, "{steps}");
+}
+
+fn a_dead_owner_leaves_a_list_of_what_is_valid(over: Over) {
+    let many = 3000;
+    let there = Region::new(many as usize * PAGE as usize, PAGE);
+    there.lock().fill(0x77);
+    let (server, mut node, channel, key) = owning(over, &there);
+    let into = Region::new(many as usize * PAGE as usize, PAGE);
+    let watched = into.clone();
+    let killer = std::thread::spawn(move || {
+        let since = Instant::now();
+        while watched.count_valid() < 100 && since.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
+        drop(server.end());
+    });
+    let moves: Vec<(u32, u32)> = (0..many).map(|slot| (slot, slot)).collect();
+    let moved = Remote::new(&mut node, channel, key, PATIENCE).fetch_pages(&into, &moves);
+    killer.join().expect("the killer");
+    if let Err(error) = moved {
+        assert!(matches!(error.error, CallError::Closed(_) | CallError::NotSent(_)), "{error}");
+        let counted = error.valid.iter().filter(|valid| **valid).count();
+        assert!((100..many as usize).contains(&counted), "{counted}");
+        for slot in 0..many {
+            assert_eq!(into.is_valid(slot), error.valid[slot as usize]);
+            let byte = into.lock()[slot as usize * PAGE as usize + 5];
+            assert_eq!(byte == 0x77, error.valid[slot as usize]);
+        }
+    } else {
+        // All was there before the owner died.
+        assert_eq!(into.count_valid(), many);
+    }
+}
+
+fn a_refused_batch_moves_nothing(over: Over) {
+    let there = Region::new(10 * 4096, 4096);
+    let (server, mut node, channel, key) = owning(over, &there);
+    let here = Region::new(20 * 4096, 4096);
+    here.lock().fill(3);
+    let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+    // One slot of the batch does not exist.
+    let error = remote.store_pages(&here, &[(0, 0), (1, 1), (2, 10)]).expect_err("slot 10");
+    assert_eq!((error.error, error.valid), (CallError::Failed(Failure::Refused), vec![false; 3]));
+    assert!(there.lock().iter().all(|byte| *byte == 0) && there.count_valid() == 0);
+    let error = remote.fetch_pages(&here, &[(0, 0), (10, 1)]).expect_err("slot 10");
+    assert_eq!((error.error, error.valid), (CallError::Failed(Failure::Refused), vec![false; 2]));
+    assert!(!here.is_valid(0));
+    // The owner lives. One that does not answer ends the call in time.
+    remote.store_pages(&here, &[(0, 9)]).expect("a slot");
+    assert!(there.is_valid(9));
+    let silent = server.end();
+    let mut hurried = Remote::new(&mut node, channel, key, Duration::from_millis(20));
+    let error = hurried.fetch_pages(&here, &[(0, 0)]).expect_err("nobody serves");
+    assert_eq!((error.error, error.valid), (CallError::Late, vec![false]));
+    drop(silent);
+}

@@ -1,0 +1,305 @@
+//! The requester's table: every call that was made and not yet answered.
+
+use alloc::vec::Vec;
+
+use super::message::CallId;
+use crate::time::Instant;
+
+/// Nobody's row.
+const NOBODY: u32 = u32::MAX;
+
+/// What becomes of the answer.
+#[derive(Debug)]
+enum State<K> {
+    Free,
+    /// Somebody waits for it.
+    Waiting(K),
+    /// Nobody waits any more, but the answer must still come: until then the window's unit and the number are taken.
+    Forgotten,
+}
+
+#[derive(Debug)]
+struct Entry<K> {
+    nonce: u32,
+    row: u32,
+    state: State<K>,
+    deadline: Instant,
+    /// Generation of the endpoint that the call was handed to.
+    direct: Option<u64>,
+    /// Whether whom it was handed by has answered: then only the direct reply is missing.
+    handed: bool,
+}
+
+/// A call that has ended without a reply, and the channel on which its peer has to be told, if it has.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ended<K> {
+    /// Which one.
+    pub call: CallId,
+    /// The row of the channel.
+    pub row: u32,
+    /// What was to become of it.
+    pub context: K,
+    /// Whether the peer still serves it.
+    pub served: bool,
+}
+
+/// Calls by number. `K` is what shall happen with the answer.
+#[derive(Debug)]
+pub struct Calls<K> {
+    entries: Vec<Entry<K>>,
+    free: Vec<u32>,
+    waiting: usize,
+    /// Calls that have no deadline yet.
+    undated: usize,
+    /// No deadline is earlier than this.
+    due: Instant,
+}
+
+/// The deadline of a call that begins without a look at the clock: [`Calls::date`] sets it later.
+pub const UNDATED: Instant = Instant::from_nanos(0);
+/// A deadline that never comes.
+pub const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
+impl<K> Default for Calls<K> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), free: Vec::new(), waiting: 0, undated: 0, due: NEVER }
+    }
+}
+
+/// What an answer means for a call.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answered<K> {
+    /// The call is over.
+    Now(K),
+    /// Nobody waits for it any more, or somebody still does, for another's reply.
+    Later,
+}
+
+impl<K> Calls<K> {
+    /// Calls whose answers somebody waits for.
+    pub const fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// When the first deadline may have passed; [`NEVER`] if no call has one.
+    pub const fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Begins a call on a row. Once the table has grown to the size of the window, nothing is allocated.
+    #[inline]
+    pub fn begin(&mut self, row: u32, deadline: Instant, context: K) -> CallId {
+        self.waiting += 1;
+        if deadline == UNDATED {
+            self.undated += 1;
+        } else if deadline < self.due {
+            self.due = deadline;
+        }
+        if let Some(index) = self.free.pop() {
+            let entry = &mut self.entries[index as usize];
+            entry.nonce = entry.nonce.wrapping_add(1);
+            entry.row = row;
+            entry.state = State::Waiting(context);
+            entry.deadline = deadline;
+            return CallId { index, nonce: entry.nonce };
+        }
+        let index = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        let state = State::Waiting(context);
+        self.entries.push(Entry { nonce: 1, row, state, deadline, direct: None, handed: false });
+        self.free.reserve(self.entries.len());
+        CallId { index, nonce: 1 }
+    }
+
+    /// Whether calls may have been made since the last [`Calls::date`] that had no deadline.
+    #[inline]
+    pub const fn has_undated(&self) -> bool {
+        self.undated > 0
+    }
+
+    /// Gives this deadline to all calls that have none.
+    pub fn date(&mut self, deadline: Instant) {
+        for entry in &mut self.entries {
+            if entry.deadline == UNDATED {
+                entry.deadline = deadline;
+            }
+        }
+        self.undated = 0;
+        self.due = self.due.min(deadline);
+    }
+
+    fn entry(&mut self, call: CallId) -> Option<&mut Entry<K>> {
+        self.entries.get_mut(call.index as usize).filter(|entry| entry.nonce == call.nonce && entry.row != NOBODY)
+    }
+
+    /// Whether somebody waits for this call, and it was not handed over to anybody yet.
+    #[must_use]
+    pub fn may_be_announced(&self, call: CallId) -> bool {
+        let entry = self.entries.get(call.index as usize).filter(|entry| entry.nonce == call.nonce);
+        entry.is_some_and(|entry| entry.direct.is_none() && matches!(entry.state, State::Waiting(_)))
+    }
+
+    fn release(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        entry.row = NOBODY;
+        entry.state = State::Free;
+        entry.direct = None;
+        entry.handed = false;
+        self.free.push(index);
+    }
+
+    /// The answer to a call that somebody waits for, and that nobody else may reply to; `None` if it is not such a
+    /// call. Then nothing has happened.
+    #[inline(always)]
+    pub fn answer_plain(&mut self, call: CallId, row: u32) -> Option<K> {
+        let entry = self.entries.get_mut(call.index as usize)?;
+        let its = entry.nonce == call.nonce && entry.row == row && entry.direct.is_none();
+        if !its || !matches!(entry.state, State::Waiting(_)) {
+            return None;
+        }
+        let State::Waiting(context) = core::mem::replace(&mut entry.state, State::Free) else { return None };
+        entry.row = NOBODY;
+        self.waiting -= 1;
+        self.free.push(call.index);
+        Some(context)
+    }
+
+    /// The answer to a call has come on this row; `handed` says that it promises another's reply. `None` if no such
+    /// call is under way there.
+    #[inline]
+    pub fn answer(&mut self, call: CallId, row: u32, handed: bool) -> Option<Answered<K>> {
+        let entry = self.entries.get_mut(call.index as usize)?;
+        if entry.nonce != call.nonce || entry.row != row || entry.handed {
+            return None;
+        }
+        match core::mem::replace(&mut entry.state, State::Forgotten) {
+            State::Free => {
+                entry.state = State::Free;
+                None
+            }
+            State::Forgotten => {
+                self.release(call.index);
+                Some(Answered::Later)
+            }
+            State::Waiting(context) if handed => {
+                if entry.direct.is_none() {
+                    entry.state = State::Waiting(context);
+                    return None;
+                }
+                entry.handed = true;
+                entry.state = State::Waiting(context);
+                Some(Answered::Later)
+            }
+            State::Waiting(context) => {
+                self.waiting -= 1;
+                self.release(call.index);
+                Some(Answered::Now(context))
+            }
+        }
+    }
+
+    /// The peer of `row` says that the endpoint of this generation will reply. False if it cannot say so.
+    pub fn hand_over(&mut self, call: CallId, row: u32, generation: u64) -> bool {
+        let Some(entry) = self.entry(call).filter(|entry| entry.row == row && entry.direct.is_none()) else {
+            return false;
+        };
+        entry.direct = Some(generation);
+        true
+    }
+
+    /// A direct reply has come from the endpoint of this generation. `None` if the call is not (or not yet) handed
+    /// over to it.
+    pub fn direct(&mut self, call: CallId, generation: u64) -> Option<Answered<K>> {
+        let entry = self.entry(call).filter(|entry| entry.direct == Some(generation))?;
+        let handed = entry.handed;
+        let state = core::mem::replace(&mut entry.state, State::Forgotten);
+        if handed {
+            self.release(call.index);
+        }
+        match state {
+            State::Waiting(context) => {
+                self.waiting -= 1;
+                Some(Answered::Now(context))
+            }
+            State::Forgotten | State::Free => Some(Answered::Later),
+        }
+    }
+
+    /// Stops waiting for a call: what was to become of it, and whether its peer still serves it. The number stays taken
+    /// until the peer has answered.
+    pub fn forget(&mut self, call: CallId) -> Option<Ended<K>> {
+        let entry = self.entry(call)?;
+        if !matches!(entry.state, State::Waiting(_)) {
+            return None;
+        }
+        let (row, handed) = (entry.row, entry.handed);
+        let State::Waiting(context) = core::mem::replace(&mut entry.state, State::Forgotten) else { return None };
+        self.waiting -= 1;
+        if handed {
+            self.release(call.index);
+        }
+        Some(Ended { call, row, context, served: !handed })
+    }
+
+    /// Takes a call back that was never sent: what was to become of it.
+    pub fn undo(&mut self, call: CallId) -> Option<K> {
+        let ended = self.forget(call)?;
+        if ended.served {
+            self.release(call.index);
+        }
+        Some(ended.context)
+    }
+
+    /// The next call whose deadline has passed. Call it until there is none.
+    pub fn expire(&mut self, now: Instant) -> Option<Ended<K>> {
+        if now < self.due {
+            return None;
+        }
+        let mut due = NEVER;
+        let mut found = None;
+        for (index, entry) in (0..).zip(&self.entries) {
+            if !matches!(entry.state, State::Waiting(_)) || entry.deadline == UNDATED {
+                continue;
+            }
+            if entry.deadline <= now {
+                found = Some(CallId { index, nonce: entry.nonce });
+                break;
+            }
+            due = due.min(entry.deadline);
+        }
+        match found {
+            Some(call) => self.forget(call),
+            None => {
+                self.due = due;
+                None
+            }
+        }
+    }
+
+    /// The channel of a row has ended, whose peer had this generation: the next call that ends with it. Calls that were
+    /// handed to that peer end too. Call it until there is none.
+    pub fn lose(&mut self, row: u32, generation: u64) -> Option<Ended<K>> {
+        for index in 0..self.entries.len() {
+            let entry = &mut self.entries[index];
+            let here = entry.row == row && !entry.handed;
+            let there = entry.direct == Some(generation) && entry.row != NOBODY;
+            if !here && !there {
+                continue;
+            }
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            let call = CallId { index, nonce: entry.nonce };
+            let row = entry.row;
+            let served = !here && !entry.handed;
+            let state = core::mem::replace(&mut entry.state, State::Forgotten);
+            if served {
+                entry.direct = None;
+            } else {
+                self.release(index);
+            }
+            if let State::Waiting(context) = state {
+                self.waiting -= 1;
+                return Some(Ended { call, row, context, served });
+            }
+        }
+        None
+    }
+}

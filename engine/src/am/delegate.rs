@@ -1,0 +1,79 @@
+//! Requests that are handed over: A asks B, B hands over to C, C replies to A (Trapeze's delegated call, USENIX 1998).
+//!
+//! On each channel every request is answered once, as ever: C answers B when its direct reply has gone, and then B
+//! answers A. So the windows and the queues of all three stay as bounded as they are without it.
+
+use super::message::{CallId, Kind, Message, Origin};
+use super::{Ask, Core, Failure, Keep, ReplyTo, Transport, Unasked, calls};
+
+impl<K, L> Core<K, L> {
+    /// Hands a request over to the endpoint of another row, which replies directly to who asked. Its requester is told
+    /// who that is. When whoever takes it has answered, [`Core::handed`] has to be called with the right to answer.
+    ///
+    /// # Errors
+    /// [`Unasked`], the load and the right to answer; nothing has happened then.
+    pub fn hand_over<B>(
+        &mut self,
+        transport: &mut impl Transport<B>,
+        to: ReplyTo,
+        row: u32,
+        ask: &Ask<'_>,
+        load: B,
+        context: impl FnOnce(ReplyTo) -> K,
+    ) -> Result<CallId, (Unasked, B, ReplyTo)> {
+        let first = self.peers.get(to.row as usize).filter(|peer| peer.open && peer.life == to.life);
+        let (Some(first), None) = (first, &to.by) else { return Err((Unasked::Closed, load, to)) };
+        let Some(taker) = self.peers.get(row as usize).filter(|peer| peer.open) else {
+            return Err((Unasked::Closed, load, to));
+        };
+        let origin = Origin { generation: first.generation, call: to.call };
+        let taker = Origin { generation: taker.generation, call: CallId { index: 0, nonce: 0 } };
+        let again = ReplyTo { row: to.row, life: to.life, call: to.call, by: None };
+        match self.request_for(transport, row, ask, Some(origin), load, calls::NEVER, context(to)) {
+            Ok(call) => {
+                let notice = Message { origin: Some(taker), ..Message::new(Kind::HandOver, again.call) };
+                self.keep(again.row, notice, None, None);
+                Ok(call)
+            }
+            Err((why, load)) => Err((why, load, again)),
+        }
+    }
+
+    /// Whoever has taken a request over has answered: tells who asked first.
+    pub fn handed(&mut self, to: &ReplyTo, failure: Option<Failure>) {
+        let Some(peer) = self.peers.get_mut(to.row as usize).filter(|peer| peer.open && peer.life == to.life) else {
+            return;
+        };
+        peer.serving -= 1;
+        let window = core::mem::take(&mut peer.tell);
+        let kind = if failure.is_some() { Kind::Failed } else { Kind::Handed };
+        let code = failure.map_or(0, |failure| failure as u8);
+        self.keep(to.row, Message { window, code, ..Message::new(kind, to.call) }, None, None);
+    }
+
+    /// The reply goes to who asked first; then who has handed the request over is told.
+    pub(super) fn answer_directly<B: Keep<L>>(
+        &mut self,
+        transport: &mut impl Transport<B>,
+        to: &ReplyTo,
+        (row, life, call): (u32, u32, CallId),
+        failure: Option<Failure>,
+        args: &[u8],
+        load: B,
+    ) -> bool {
+        let first = self.peers.get(to.row as usize).is_some_and(|peer| peer.open && peer.life == to.life);
+        let mut went = true;
+        if first {
+            let code = failure.map_or(0, |failure| failure as u8);
+            let message = Message { code, args, ..Message::new(Kind::Direct, to.call) };
+            went = self.send_or_keep(transport, to.row, message, None, load);
+        }
+        if let Some(peer) = self.peers.get_mut(row as usize).filter(|peer| peer.open && peer.life == life) {
+            peer.serving -= 1;
+            let window = core::mem::take(&mut peer.tell);
+            let (kind, code) = if first { (Kind::Reply, 0) } else { (Kind::Failed, Failure::NoRoute as u8) };
+            self.keep(row, Message { window, code, ..Message::new(kind, call) }, None, None);
+        }
+        went
+    }
+}

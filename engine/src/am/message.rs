@@ -1,0 +1,437 @@
+//! What an active message looks like inside a control message.
+//!
+//! ```text
+//!  0     1      2      3     4        6        8              16              16 + len
+//!  kind  flags  len    code  handler  zero     call (u64)     arguments       token, budget, origin: where flagged
+//! ```
+//!
+//! All numbers are little-endian. A token takes 10 bytes (index, key), a budget 6 (nanoseconds), an origin 16
+//! (generation, call). The length of the control message is exactly what its parts add up to.
+
+use cutthrough_wire::slot::CONTROL_MAX;
+use cutthrough_wire::token::Token;
+
+/// Most bytes of arguments in a control message: 16 words of 32 bits.
+pub const ARGS_MAX: usize = 64;
+/// Bytes before the arguments.
+const HEAD: usize = 16;
+const TOKEN: usize = 10;
+const BUDGET: usize = 6;
+const ORIGIN: usize = 16;
+/// Nanoseconds of the longest budget that a message can say: 78 hours.
+pub const BUDGET_MAX: u64 = (1 << 48) - 1;
+
+/// Which call of a requester's; its table knows the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CallId {
+    /// Place in the requester's table.
+    pub index: u32,
+    /// Tells this call from earlier ones of the same place.
+    pub nonce: u32,
+}
+
+impl CallId {
+    /// Both numbers in one.
+    #[must_use]
+    pub const fn to_word(self) -> u64 {
+        self.index as u64 | (self.nonce as u64) << 32
+    }
+
+    /// Takes [`CallId::to_word`] apart.
+    #[must_use]
+    pub const fn from_word(word: u64) -> Self {
+        let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
+        Self { index: u32::from_le_bytes([a, b, c, d]), nonce: u32::from_le_bytes([e, f, g, h]) }
+    }
+}
+
+/// Arguments as their caller has them.
+#[derive(Debug, Clone, Copy)]
+pub enum Arguments<'a> {
+    /// Bytes.
+    Bytes(&'a [u8]),
+    /// Words, which travel little-endian.
+    Words(&'a [u32]),
+}
+
+impl Default for Arguments<'_> {
+    fn default() -> Self {
+        Self::Bytes(&[])
+    }
+}
+
+impl<'a> Arguments<'a> {
+    /// Bytes of them.
+    #[inline(always)]
+    #[must_use]
+    pub const fn len(self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Words(words) => words.len() * 4,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes them, as far as they fit, in steps of eight bytes. Words are written and read as such on the whole way: a
+    /// processor passes a value from a store to a load only where the load lies within the store.
+    #[inline(always)]
+    fn write(self, into: &mut [u8]) {
+        let (places, _) = into.as_chunks_mut::<8>();
+        match self {
+            Self::Bytes(bytes) => {
+                let (words, rest) = bytes.as_chunks::<8>();
+                for (place, word) in places.iter_mut().zip(words) {
+                    *place = *word;
+                }
+                if let (false, Some(place)) = (rest.is_empty(), places.get_mut(words.len())) {
+                    place[..rest.len()].copy_from_slice(rest);
+                }
+            }
+            Self::Words(words) => {
+                let (pairs, last) = words.as_chunks::<2>();
+                for (place, [low, high]) in places.iter_mut().zip(pairs) {
+                    *place = (u64::from(*low) | u64::from(*high) << 32).to_le_bytes();
+                }
+                if let ([last], Some(place)) = (last, places.get_mut(pairs.len())) {
+                    *place = u64::from(*last).to_le_bytes();
+                }
+            }
+        }
+    }
+
+    /// The arguments as bytes, in `buffer` if they are words; `None` if they are too long.
+    pub(super) fn as_bytes(self, buffer: &'a mut [u8; ARGS_MAX]) -> Option<&'a [u8]> {
+        if self.len() > ARGS_MAX {
+            return None;
+        }
+        match self {
+            Self::Bytes(bytes) => Some(bytes),
+            Self::Words(_) => {
+                self.write(buffer);
+                Some(&buffer[..self.len()])
+            }
+        }
+    }
+}
+
+/// What a message is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// Runs a handler. It is answered by exactly one [`Kind::Reply`], [`Kind::Failed`] or [`Kind::Handed`].
+    Request = 1,
+    /// Answers a request.
+    Reply = 2,
+    /// Answers a request: it was not served, and the code says why.
+    Failed = 3,
+    /// Answers a request that was handed over: whoever took it has replied.
+    Handed = 4,
+    /// The requester does not wait any more. Answered by the answer to the request.
+    Cancel = 5,
+    /// Another endpoint will reply: its generation is the origin.
+    HandOver = 6,
+    /// Replies to a request that was handed over, on a channel of its own.
+    Direct = 7,
+    /// Gives the larger window back.
+    Back = 8,
+}
+
+impl Kind {
+    const fn of(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Request,
+            2 => Self::Reply,
+            3 => Self::Failed,
+            4 => Self::Handed,
+            5 => Self::Cancel,
+            6 => Self::HandOver,
+            7 => Self::Direct,
+            8 => Self::Back,
+            _ => return None,
+        })
+    }
+}
+
+/// A handed-over request: who asked first, and for which of its calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// Generation of the endpoint.
+    pub generation: u64,
+    /// Its call.
+    pub call: CallId,
+}
+
+/// A message, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// What it is for.
+    pub kind: Kind,
+    /// The requester would like the larger window (request), or has it (answer).
+    pub window: bool,
+    /// Why a request failed; 0 otherwise.
+    pub code: u8,
+    /// The handler of a request.
+    pub handler: u16,
+    /// The call: always one of the requester's numbers.
+    pub call: CallId,
+    /// Arguments, at most [`ARGS_MAX`] bytes.
+    pub args: &'a [u8],
+    /// Where the reply's payload shall land.
+    pub token: Option<Token>,
+    /// Nanoseconds that are left until nobody waits for the answer any more.
+    pub budget: Option<u64>,
+    /// Who asked first.
+    pub origin: Option<Origin>,
+}
+
+/// A control message that is no active message. Its sender breaks the rules: the channel is to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// Too short, too long, or its parts do not add up.
+    #[error("an active message of a wrong length")]
+    Length,
+    /// No such kind, or flags that this kind does not have.
+    #[error("an active message of an unknown kind")]
+    Kind,
+    /// An answer to a call that nobody waits for on this channel, or more requests at a time than a window holds.
+    #[error("an answer or a request that cannot be")]
+    Unexpected,
+}
+
+const F_TOKEN: u8 = 1;
+const F_BUDGET: u8 = 2;
+const F_ORIGIN: u8 = 4;
+const F_WINDOW: u8 = 8;
+
+/// The first word of a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head {
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) len: u8,
+    pub(super) code: u8,
+    pub(super) handler: u16,
+}
+
+impl Head {
+    /// Writes head, call and arguments.
+    #[inline(always)]
+    pub(super) fn write(self, call: CallId, args: Arguments<'_>, into: &mut [u8; CONTROL_MAX]) {
+        let word = u64::from(self.kind)
+            | u64::from(self.flags) << 8
+            | u64::from(self.len) << 16
+            | u64::from(self.code) << 24
+            | u64::from(self.handler) << 32;
+        into[..8].copy_from_slice(&word.to_le_bytes());
+        into[8..HEAD].copy_from_slice(&call.to_word().to_le_bytes());
+        args.write(&mut into[HEAD..HEAD + ARGS_MAX]);
+    }
+
+    /// The head and the call of a message that has no optional parts and asks for nothing beside; `None` for others.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "each part of the word is cut out of it")]
+    pub(super) fn read_plain(bytes: &[u8]) -> Option<(Self, CallId)> {
+        let (head, rest) = bytes.split_first_chunk::<8>()?;
+        let (call, args) = rest.split_first_chunk::<8>()?;
+        let word = u64::from_le_bytes(*head);
+        let head = Self {
+            kind: word as u8,
+            flags: (word >> 8) as u8,
+            len: (word >> 16) as u8,
+            code: (word >> 24) as u8,
+            handler: (word >> 32) as u16,
+        };
+        let plain = word >> 48 == 0 && head.flags == 0 && head.code == 0;
+        let whole = args.len() == usize::from(head.len) && args.len() <= ARGS_MAX;
+        (plain && whole).then(|| (head, CallId::from_word(u64::from_le_bytes(*call))))
+    }
+}
+
+impl<'a> Message<'a> {
+    /// A message of this kind about this call, without anything else.
+    #[must_use]
+    pub const fn new(kind: Kind, call: CallId) -> Self {
+        Self { kind, window: false, code: 0, handler: 0, call, args: &[], token: None, budget: None, origin: None }
+    }
+
+    /// Writes the message into `into`: how many bytes, or `None` if its parts are too long together.
+    #[inline]
+    #[allow(clippy::cast_possible_truncation, reason = "at most 64 arguments")]
+    pub fn encode(&self, into: &mut [u8; CONTROL_MAX]) -> Option<usize> {
+        let len = self.args.len();
+        if len > ARGS_MAX {
+            return None;
+        }
+        let flags = (if self.token.is_some() { F_TOKEN } else { 0 })
+            | (if self.budget.is_some() { F_BUDGET } else { 0 })
+            | (if self.origin.is_some() { F_ORIGIN } else { 0 })
+            | (if self.window { F_WINDOW } else { 0 });
+        let head = Head { kind: self.kind as u8, flags, len: len as u8, code: self.code, handler: self.handler };
+        head.write(self.call, Arguments::Bytes(self.args), into);
+        let end = HEAD + len;
+        if flags & (F_TOKEN | F_BUDGET | F_ORIGIN) == 0 { Some(end) } else { self.encode_rest(into, end) }
+    }
+
+    /// The optional parts.
+    fn encode_rest(&self, into: &mut [u8; CONTROL_MAX], mut end: usize) -> Option<usize> {
+        if let Some(token) = self.token {
+            into.get_mut(end..end + 2)?.copy_from_slice(&token.index.to_le_bytes());
+            into.get_mut(end + 2..end + TOKEN)?.copy_from_slice(&token.key.to_le_bytes());
+            end += TOKEN;
+        }
+        if let Some(budget) = self.budget {
+            let bytes = budget.min(BUDGET_MAX).to_le_bytes();
+            into.get_mut(end..end + BUDGET)?.copy_from_slice(&bytes[..BUDGET]);
+            end += BUDGET;
+        }
+        if let Some(origin) = self.origin {
+            into.get_mut(end..end + 8)?.copy_from_slice(&origin.generation.to_le_bytes());
+            into.get_mut(end + 8..end + ORIGIN)?.copy_from_slice(&origin.call.to_word().to_le_bytes());
+            end += ORIGIN;
+        }
+        Some(end)
+    }
+
+    /// Takes a control message apart. Never panics, whatever the bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    #[inline]
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (head, rest) = bytes.split_first_chunk::<HEAD>().ok_or(Malformed::Length)?;
+        let [kind, flags, len, code, low, high, zero, other, call @ ..] = *head;
+        let kind = Kind::of(kind).ok_or(Malformed::Kind)?;
+        let known = F_TOKEN | F_BUDGET | F_ORIGIN | F_WINDOW;
+        if flags & !known != 0 || zero != 0 || other != 0 {
+            return Err(Malformed::Kind);
+        }
+        if usize::from(len) > ARGS_MAX {
+            return Err(Malformed::Length);
+        }
+        let (args, rest) = rest.split_at_checked(usize::from(len)).ok_or(Malformed::Length)?;
+        let message = Self {
+            kind,
+            window: flags & F_WINDOW != 0,
+            code,
+            handler: u16::from_le_bytes([low, high]),
+            call: CallId::from_word(u64::from_le_bytes(call)),
+            args,
+            token: None,
+            budget: None,
+            origin: None,
+        };
+        if flags & (F_TOKEN | F_BUDGET | F_ORIGIN) == 0 && rest.is_empty() {
+            return Ok(message);
+        }
+        message.decode_rest(flags, rest)
+    }
+
+    fn decode_rest(mut self, flags: u8, mut rest: &[u8]) -> Result<Self, Malformed> {
+        if flags & F_TOKEN != 0 {
+            let (index, after) = rest.split_first_chunk().ok_or(Malformed::Length)?;
+            let (key, after) = after.split_first_chunk().ok_or(Malformed::Length)?;
+            self.token = Some(Token { index: u16::from_le_bytes(*index), key: u64::from_le_bytes(*key) });
+            rest = after;
+        }
+        if flags & F_BUDGET != 0 {
+            let ([a, b, c, d, e, f], after) = rest.split_first_chunk().ok_or(Malformed::Length)?;
+            self.budget = Some(u64::from_le_bytes([*a, *b, *c, *d, *e, *f, 0, 0]));
+            rest = after;
+        }
+        if flags & F_ORIGIN != 0 {
+            let (generation, after) = rest.split_first_chunk().ok_or(Malformed::Length)?;
+            let (call, after) = after.split_first_chunk().ok_or(Malformed::Length)?;
+            let call = CallId::from_word(u64::from_le_bytes(*call));
+            self.origin = Some(Origin { generation: u64::from_le_bytes(*generation), call });
+            rest = after;
+        }
+        if rest.is_empty() { Ok(self) } else { Err(Malformed::Length) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn calls() -> impl Strategy<Value = CallId> {
+        any::<u64>().prop_map(CallId::from_word)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            kind in 1_u8..=8,
+            (window, code, handler, call) in (any::<bool>(), any::<u8>(), any::<u16>(), calls()),
+            args in proptest::collection::vec(any::<u8>(), 0..=ARGS_MAX),
+            token in proptest::option::of((any::<u16>(), any::<u64>())),
+            budget in proptest::option::of(0..=BUDGET_MAX),
+            origin in proptest::option::of((any::<u64>(), calls())),
+        ) {
+            let message = Message {
+                kind: Kind::of(kind).unwrap(), window, code, handler, call, args: &args, budget,
+                token: token.map(|(index, key)| Token { index, key }),
+                origin: origin.map(|(generation, call)| Origin { generation, call }),
+            };
+            let parts = HEAD + args.len() + token.map_or(0, |_| 10) + budget.map_or(0, |_| 6)
+                + origin.map_or(0, |_| 16);
+            let mut bytes = [0; CONTROL_MAX];
+            match message.encode(&mut bytes) {
+                None => prop_assert!(parts > CONTROL_MAX),
+                Some(len) => {
+                    prop_assert_eq!(len, parts);
+                    prop_assert_eq!(Message::decode(&bytes[..len]), Ok(message));
+                    let plain = Head::read_plain(&bytes[..len]);
+                    prop_assert_eq!(plain.is_some(), parts == HEAD + args.len() && !window && code == 0);
+                    if let Some((head, its)) = plain {
+                        prop_assert_eq!((head.kind, usize::from(head.len), its), (kind, args.len(), call));
+                        prop_assert_eq!(head.handler, handler);
+                    }
+                    if len < CONTROL_MAX {
+                        prop_assert_eq!(Message::decode(&bytes[..=len]), Err(Malformed::Length));
+                    }
+                    prop_assert_eq!(Message::decode(&bytes[..len - 1]), Err(Malformed::Length));
+                }
+            }
+        }
+
+        #[test]
+        fn words_are_their_bytes(words in proptest::collection::vec(any::<u32>(), 0..20)) {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let (mut one, mut two) = ([0; ARGS_MAX], [0; ARGS_MAX]);
+            let packed = Arguments::Words(&words).as_bytes(&mut one);
+            prop_assert_eq!(packed, Arguments::Bytes(&bytes).as_bytes(&mut two));
+            prop_assert_eq!(packed.is_none(), words.len() > 16);
+            let (mut one, mut two) = ([0; ARGS_MAX], [0; ARGS_MAX]);
+            Arguments::Words(&words).write(&mut one);
+            Arguments::Bytes(&bytes).write(&mut two);
+            prop_assert_eq!(one, two);
+        }
+
+        #[test]
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..=CONTROL_MAX)) {
+            if let Ok(message) = Message::decode(&bytes) {
+                let mut again = [0; CONTROL_MAX];
+                prop_assert_eq!(message.encode(&mut again), Some(bytes.len()));
+                prop_assert_eq!(&again[..bytes.len()], bytes.as_slice());
+            }
+        }
+
+        #[test]
+        fn hostile_heads_never_panic(
+            (kind, flags, len) in (0_u8..10, any::<u8>(), any::<u8>()),
+            rest in proptest::collection::vec(any::<u8>(), 0..=CONTROL_MAX - 3),
+        ) {
+            let bytes: Vec<u8> = [kind, flags, len].into_iter().chain(rest).collect();
+            let _ = Message::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What one side knows of a channel: requests under way in both directions, and what waits for room.
+
+use alloc::collections::VecDeque;
+
+use cutthrough_wire::slot::CONTROL_MAX;
+use cutthrough_wire::token::Token;
+
+use super::{LARGE, LOAN, WINDOW};
+
+/// A message that waits for room.
+#[derive(Debug)]
+pub(super) struct Kept<L> {
+    pub(super) control: [u8; CONTROL_MAX],
+    pub(super) len: usize,
+    pub(super) token: Option<Token>,
+    pub(super) load: Option<L>,
+}
+
+/// One channel.
+#[derive(Debug)]
+pub(super) struct Peer<L> {
+    pub(super) open: bool,
+    /// Tells this channel from earlier ones of the same row.
+    pub(super) life: u32,
+    /// Generation of the endpoint on the other side.
+    pub(super) generation: u64,
+    /// Our requests that were not answered.
+    pub(super) outstanding: u32,
+    /// Whether our window was found full, and was not larger since.
+    pub(super) wants: bool,
+    /// Whether we have the peer's larger window, and requests sent since.
+    pub(super) lent: bool,
+    pub(super) spent: u32,
+    /// The peer's requests that were not answered.
+    pub(super) serving: u32,
+    /// Whether the peer has our larger window, and whether it has yet to be told.
+    pub(super) borrower: bool,
+    pub(super) tell: bool,
+    /// What waits for room. At most an answer for each request that was served, and a notice for each call.
+    pub(super) kept: VecDeque<Kept<L>>,
+}
+
+impl<L> Default for Peer<L> {
+    fn default() -> Self {
+        Self {
+            open: false,
+            life: 0,
+            generation: 0,
+            outstanding: 0,
+            wants: false,
+            lent: false,
+            spent: 0,
+            serving: 0,
+            borrower: false,
+            tell: false,
+            kept: VecDeque::new(),
+        }
+    }
+}
+
+impl<L> Peer<L> {
+    /// Requests that may be under way. A loan that is used up is paid back as its requests are answered.
+    #[inline]
+    pub(super) const fn limit(&self, window: u32) -> u32 {
+        if self.lent && self.spent < LOAN { LARGE } else { window }
+    }
+
+    /// A request has gone.
+    #[inline]
+    pub(super) const fn sent(&mut self) {
+        self.outstanding += 1;
+        if self.lent {
+            self.spent += 1;
+        }
+    }
+
+    /// One of our requests was answered; `lent` says that the larger window is ours.
+    #[inline]
+    pub(super) const fn answered(&mut self, lent: bool) {
+        self.outstanding -= 1;
+        if lent {
+            self.lent = true;
+            self.wants = false;
+            self.spent = 0;
+        }
+    }
+
+    /// Whether the larger window goes back now: nothing is under way, or the loan is used up and the ordinary window is
+    /// enough for what is under way.
+    pub(super) const fn gives_back(&self) -> bool {
+        self.outstanding == 0 || (self.spent >= LOAN && self.outstanding <= WINDOW)
+    }
+
+    /// The larger window goes back.
+    pub(super) const fn give_back(&mut self) {
+        self.lent = false;
+        self.spent = 0;
+    }
+}

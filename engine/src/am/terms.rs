@@ -1,0 +1,185 @@
+//! The words between the core and who drives it: what it is asked, and what it says.
+
+use alloc::boxed::Box;
+
+use cutthrough_wire::token::Token;
+
+use super::message::{Arguments, CallId, Message};
+
+/// Sends control messages, each with a load. `B` is the load: nothing, borrowed bytes, pages.
+pub trait Transport<B> {
+    /// Sends on the channel of a row, to the place that `token` names.
+    ///
+    /// # Errors
+    /// [`Unsent`], and the load.
+    fn send(&mut self, row: u32, control: &[u8], token: Option<Token>, load: B) -> Result<(), (Unsent, B)>;
+}
+
+/// A load that can be kept until there is room for it.
+pub trait Keep<L> {
+    /// The load, for as long as it takes; `None` if there is none.
+    fn keep(self) -> Option<L>;
+}
+
+/// Why a message was not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unsent {
+    /// There is no room now.
+    Full,
+    /// The channel has ended.
+    Closed,
+    /// This load can never be sent.
+    Refused,
+}
+
+/// Why a request was not served. The number is its code in an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[repr(u8)]
+pub enum Failure {
+    /// No handler has that number.
+    #[error("the peer has no handler of that number: register it before requests come")]
+    Unknown = 1,
+    /// The handler takes another number of arguments.
+    #[error("the handler takes another number of arguments")]
+    Arguments = 2,
+    /// The handler takes no payload, or none so long.
+    #[error("the payload is longer than the handler takes")]
+    TooLong = 3,
+    /// The handler has panicked.
+    #[error("the handler has panicked; the peer's endpoint lives")]
+    Panicked = 4,
+    /// The server serves as many requests as it may.
+    #[error("the peer is busy: it serves as many requests at a time as it may; the request was not served, try again")]
+    Busy = 5,
+    /// The request came too late to be served.
+    #[error("the deadline had passed before the request was served")]
+    Late = 6,
+    /// The requester had cancelled it.
+    #[error("the request was cancelled")]
+    Cancelled = 7,
+    /// It was put off, and then nobody replied.
+    #[error("the peer has thrown the request away without a reply")]
+    Abandoned = 8,
+    /// Two endpoints that should have talked to each other have no channel.
+    #[error("a request was handed over to an endpoint without a channel to this one")]
+    NoRoute = 9,
+    /// Whom it was handed to is gone.
+    #[error("the endpoint that the request was handed to is gone")]
+    Gone = 10,
+    /// The place for the reply's payload was not good.
+    #[error("the reply's payload was dropped: its token was not good")]
+    Token = 11,
+    /// The handler says no, in its own words: they are in the answer's arguments.
+    #[error("the handler refused the request")]
+    Refused = 12,
+}
+
+impl Failure {
+    /// The failure with this code. A code that is not known is a refusal.
+    #[must_use]
+    pub const fn of(code: u8) -> Self {
+        match code {
+            1 => Self::Unknown,
+            2 => Self::Arguments,
+            3 => Self::TooLong,
+            4 => Self::Panicked,
+            5 => Self::Busy,
+            6 => Self::Late,
+            7 => Self::Cancelled,
+            8 => Self::Abandoned,
+            9 => Self::NoRoute,
+            10 => Self::Gone,
+            11 => Self::Token,
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// Why a request was not sent; nothing has happened then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unasked {
+    /// The window is full, or the transport is.
+    Full,
+    /// The channel has ended.
+    Closed,
+    /// The arguments are too long, beside the token, the budget and the origin.
+    TooLong,
+    /// The transport cannot send this load at all.
+    Refused,
+}
+
+/// A request to be made.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ask<'a> {
+    /// The handler.
+    pub handler: u16,
+    /// At most [`ARGS_MAX`](super::message::ARGS_MAX) bytes.
+    pub args: Arguments<'a>,
+    /// Where the reply's payload shall land.
+    pub token: Option<Token>,
+    /// Where the request's payload shall land.
+    pub to: Option<Token>,
+    /// Nanoseconds until nobody waits any more, as the server shall know it.
+    pub budget: Option<u64>,
+}
+
+/// Where the answer to a request goes. There must be exactly one.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ReplyTo {
+    pub(super) row: u32,
+    pub(super) life: u32,
+    pub(super) call: CallId,
+    /// Where the answer goes to whoever has handed the request over, once the reply has gone: row, life, call.
+    pub(super) by: Option<Box<(u32, u32, CallId)>>,
+}
+
+impl ReplyTo {
+    /// The row of the channel that the reply goes to.
+    #[must_use]
+    pub const fn row(&self) -> u32 {
+        self.row
+    }
+
+    /// The requester's number.
+    #[must_use]
+    pub const fn call(&self) -> CallId {
+        self.call
+    }
+
+    /// Whether the request was handed over: then its reply's payload has no token.
+    #[must_use]
+    pub const fn is_handed_over(&self) -> bool {
+        self.by.is_some()
+    }
+}
+
+/// What a message means.
+#[derive(Debug)]
+pub enum Got<'a, K> {
+    /// A request: find its handler, and answer.
+    Request(Message<'a>, ReplyTo),
+    /// The reply to a call.
+    Reply(CallId, K, &'a [u8]),
+    /// A call was not served; the handler's own words.
+    Failed(CallId, K, Failure, &'a [u8]),
+    /// A direct reply that nobody has announced yet: set it aside, and show it again after a [`Got::Announced`] of the
+    /// same call. It may be thrown away if there are too many.
+    Early(CallId),
+    /// This call was handed over: a direct reply may have come already.
+    Announced(CallId),
+    /// A requester does not wait for this call any more.
+    Cancelled(CallId),
+    /// Nothing to be done.
+    Nothing,
+}
+
+/// What a message without anything beside its arguments means.
+#[derive(Debug)]
+pub enum Plain<K> {
+    /// A request to this handler, with so many bytes of arguments.
+    Request(u16, u8, ReplyTo),
+    /// A reply with so many bytes of arguments.
+    Reply(CallId, K, u8),
+    /// Something else.
+    Other,
+}
