@@ -335,6 +335,11 @@ impl<L: Load> Outbox<L> {
         self.next() - self.fresh
     }
 
+    /// Whether there are messages of which a part was never sent.
+    pub(super) fn is_behind(&self) -> bool {
+        self.unsent() > 0 || !self.loaded.is_empty()
+    }
+
     fn sendable(&self, message: u64) -> bool {
         let index = message.checked_sub(self.base).and_then(|index| usize::try_from(index).ok());
         match index.and_then(|index| self.entries.get(index)) {

@@ -42,6 +42,11 @@ impl<M: Memory> Net<M> {
         self.channel(index).map_or(0, |channel| channel.outbox.unsent())
     }
 
+    /// Whether anything of a channel has not been sent even once: it waits for room, or to be asked for.
+    pub fn is_behind(&mut self, index: usize) -> bool {
+        self.channel(index).is_some_and(|channel| channel.outbox.is_behind())
+    }
+
     /// Whether the other side has all of a message.
     pub fn is_done(&mut self, index: usize, message: u64) -> bool {
         self.channel(index).is_none_or(|channel| channel.outbox.load(message).is_none())

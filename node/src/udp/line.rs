@@ -285,7 +285,7 @@ impl Udp {
         let started = clock::timed(bytes as u64);
         let cargo = NetCargo { load: Outgoing::Pages(pages), token, pages: true, cookie };
         Self::queue(&mut core, index, control, Some(cargo))?;
-        core.transmit(clock::now(), true);
+        Self::send_off(&mut core, index);
         let way = core.net.way(index);
         Ok(self.sent(bytes, 0, started, way))
     }
@@ -334,12 +334,21 @@ impl Udp {
         Ok(self.sent(bytes.len(), u8::from(copied), started, way))
     }
 
+    /// Sends what may go. If not all of it may, acknowledgements that have come make room: who sends without polling
+    /// would not see them.
+    fn send_off(core: &mut Core, index: usize) {
+        core.transmit(clock::now(), true);
+        if core.net.is_behind(index) {
+            core.turn(None);
+        }
+    }
+
     /// Sends until what is not acknowledged may be copied. True if anything was.
     fn see_off(&self, loan: &mut Loan<'_>, bytes: &[u8]) -> Result<bool, SendError> {
         let (index, Some(message)) = (loan.index, loan.message) else { return Ok(false) };
         let mut moved = clock::now();
         let (mut before, mut looked) = (0, moved);
-        loan.core.transmit(moved, true);
+        Self::send_off(loan.core, index);
         loop {
             if loan.core.net.is_done(index, message) {
                 return match loan.core.net.ended(index) {
