@@ -1,5 +1,7 @@
 //! What the simulator of faults has found: each as the smallest world that shows it.
 
+use cutthrough_engine::net::batch::Batch;
+use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
 use cutthrough_engine::net::{Cargo, NetEvent};
 use cutthrough_engine::time::Instant;
@@ -89,4 +91,27 @@ fn the_number_of_an_ended_channel_is_not_given_away_before_its_user_knows() {
     assert_ne!(next, b);
     assert!(matches!(world.event(1), NetEvent::Closed(index, _) if index == b));
     assert_eq!(world.nodes[1].net.call(Instant::from_nanos(3), to, 1408), Some(b));
+}
+
+/// Probes of a channel whose welcome was lost came to another one that the same call had got meanwhile, late: there
+/// they were acknowledged, and the other side had never sent as much.
+#[test]
+fn who_was_let_in_and_has_said_nothing_hears_nothing_but_the_welcome() {
+    let mut world = World::new(16, Faults::NONE);
+    let (caller, called, now) = (world.address(0), world.address(1), world.now());
+    world.nodes[0].net.call(now, called, 1408).unwrap();
+    for (from, to, address) in [(0, 1, caller), (1, 0, called), (0, 1, caller)] {
+        let (_, mut frame) = world.nodes[from].net.greeting().expect("a frame of the handshake");
+        let (head, body) = frame.split_first_chunk_mut().unwrap();
+        world.nodes[to].net.frame(now, address, head, Body::Aside(body), None);
+    }
+    assert_eq!(world.nodes[1].net.channels(), 1);
+    assert!(world.nodes[1].net.greeting().is_some(), "the welcome, which is lost");
+    let mut batch = Batch::default();
+    for _ in 0..40 {
+        world.pass(500_000_000);
+        let now = world.now();
+        world.nodes[1].net.tick(now);
+        assert!(world.nodes[1].net.batch(now, &mut batch, 65_000).is_none());
+    }
 }

@@ -71,7 +71,9 @@ impl<M: Memory> Channel<M> {
         }
         if now.saturating_since(self.heard.max(self.asked)) >= settings.silence_ns / 4 && self.probe.is_none() {
             self.asked = now;
-            self.probe = Some(0);
+            // Who was let in and has said nothing yet may let go of this channel and get another one for the same call:
+            // then frames of this one would be taken for frames of that, where no key tells them apart.
+            self.probe = self.confirmed.then_some(0);
         }
         None
     }
