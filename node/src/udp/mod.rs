@@ -25,5 +25,5 @@ mod trains;
 
 pub(crate) use door::Happened;
 pub use door::Udp;
-pub use lanes::{Offer, probe};
 pub(crate) use lanes::Troubles;
+pub use lanes::{Offer, probe};
