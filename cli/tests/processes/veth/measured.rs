@@ -12,7 +12,7 @@ fn limits_across_a_veth_pair_say_so() {
     for mtu in [1280, 1500, 9000, 65_535] {
         let lines = folder.lines(&["perf", "limits", "--veth", &mtu.to_string(), "--seconds", "0.1"]);
         let of = |limit: &str| lines.iter().filter(|line| line["limit"] == limit).collect::<Vec<_>>();
-        assert_eq!(lines.len(), 14, "{lines:?}");
+        assert_eq!(lines.len(), 20, "{lines:?}");
         for limit in ["udp_pingpong", "udp_pingpong_sleeping", "tcp_pingpong"] {
             assert!(of(limit).iter().all(|line| line["p50_ns"].is_number() && line["size"] == 64), "{lines:?}");
         }
@@ -20,6 +20,10 @@ fn limits_across_a_veth_pair_say_so() {
             let sizes: Vec<_> = of(limit).iter().filter_map(|line| line["size"].as_u64()).collect();
             assert_eq!(sizes, [8 << 10, 64 << 10, 1 << 20]);
             assert!(of(limit).iter().all(|line| line["p50_ns"].is_number()), "{lines:?}");
+        }
+        for limit in ["packet_pingpong", "packet_fetch", "xdp_pingpong", "xdp_fetch"] {
+            let shown = |line: &&serde_json::Value| line["p50_ns"].is_number() || line["unavailable"].is_string();
+            assert!(of(limit).len() == 1 && of(limit).iter().all(shown), "{lines:?}");
         }
         for limit in ["tcp_stream", "udp_gso_stream"] {
             assert!(of(limit).iter().all(|line| line["bytes_per_s"].is_number()), "{lines:?}");
