@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::sources::{self, Source};
 
 /// Each crate's folder and row.
-const ROWS: [(&str, u32); 10] = [
+const ROWS: [(&str, u32); 11] = [
     ("wire", 1),
     ("engine", 2),
     ("seal", 2),
@@ -13,13 +13,14 @@ const ROWS: [(&str, u32); 10] = [
     ("node", 3),
     ("sim", 3),
     ("cutthrough", 4),
+    ("splitc", 5),
     ("cli", 6),
     ("conform", 6),
     ("xtask", 6),
 ];
 
 /// Crates without unsafe code, as the compiler checks.
-const SAFE: [&str; 7] = ["wire", "engine", "seal", "sim", "cutthrough", "cli", "xtask"];
+const SAFE: [&str; 8] = ["wire", "engine", "seal", "sim", "cutthrough", "splitc", "cli", "xtask"];
 
 /// Crates that run without an operating system.
 const PURE: [&str; 2] = ["wire", "engine"];

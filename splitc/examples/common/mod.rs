@@ -1,0 +1,89 @@
+//! What the seven programs share: their arguments, random numbers, the clock, and the last line.
+#![allow(dead_code, reason = "each program uses some of it")]
+
+use std::time::{Duration, Instant};
+
+use cutthrough_splitc::{Error, World};
+
+/// What a program ends with.
+pub(crate) type End = Result<(), Box<dyn std::error::Error>>;
+
+/// The argument with this number, from 1, or a default.
+///
+/// # Errors
+/// If it is no such thing.
+pub(crate) fn argument<T: std::str::FromStr>(number: usize, name: &str, default: T) -> Result<T, String> {
+    match std::env::args().nth(number) {
+        None => Ok(default),
+        Some(text) => text.parse().map_err(|_| format!("argument {number}, {name}, cannot be {text:?}")),
+    }
+}
+
+/// Whether the first argument asks for bulk transfers rather than short messages.
+///
+/// # Errors
+/// If it is neither.
+pub(crate) fn bulk() -> Result<bool, String> {
+    match std::env::args().nth(1).as_deref() {
+        None | Some("bulk") => Ok(true),
+        Some("small") => Ok(false),
+        Some(other) => Err(format!("the first argument is small or bulk, not {other:?}")),
+    }
+}
+
+/// A random number for each number (SplitMix64).
+#[must_use]
+pub(crate) fn random(number: u64) -> u64 {
+    let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// First and end of this rank's share of `total` things that are dealt out in runs of nearly the same length.
+#[must_use]
+pub(crate) fn share(world: &World, total: usize) -> std::ops::Range<usize> {
+    let (rank, size) = (world.rank() as usize, world.size() as usize);
+    rank * total / size..(rank + 1) * total / size
+}
+
+/// Runs what all ranks do together, from when all are ready until all are done.
+///
+/// # Errors
+/// That of the ranks.
+pub(crate) fn timed<R>(
+    world: &mut World,
+    run: impl FnOnce(&mut World) -> Result<R, Error>,
+) -> Result<(R, Duration), Error> {
+    world.barrier()?;
+    let begun = Instant::now();
+    let result = run(world)?;
+    world.barrier()?;
+    Ok((result, begun.elapsed()))
+}
+
+/// Runs something alone.
+pub(crate) fn alone<R>(run: impl FnOnce() -> R) -> (R, Duration) {
+    let begun = Instant::now();
+    let result = run();
+    (result, begun.elapsed())
+}
+
+/// Says how long it took, against a serial run; on rank 0. `right`: both came to the same.
+///
+/// # Errors
+/// If they did not.
+pub(crate) fn report(
+    world: &World,
+    what: &str,
+    together: Duration,
+    serial: Duration,
+    right: bool,
+) -> Result<(), String> {
+    if !right {
+        return Err(format!("{what}: not what a serial run comes to"));
+    }
+    let (a, b) = (together.as_secs_f64() * 1e3, serial.as_secs_f64() * 1e3);
+    println!("{what}: {a:.2} ms on {} ranks, {b:.2} ms serial, {:.2} x, verified", world.size(), b / a);
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! Connected components of a square mesh of which some edges are missing: `components [SIDE [PERCENT]]`. Each rank
+//! joins what is within its strip of rows; then all fetch the labels beyond their borders, a short message each, until
+//! no label changes anywhere.
+
+mod common;
+
+use common::{End, alone, argument, random, report, share, timed};
+use cutthrough_splitc::{Error, Global, Op, World};
+
+/// A mesh of `side` x `side` points, of whose edges `percent` in a hundred are there.
+#[derive(Clone, Copy)]
+struct Mesh {
+    side: usize,
+    percent: u64,
+}
+
+impl Mesh {
+    /// Whether there is an edge from a point to the right, or down.
+    fn has(self, point: usize, down: bool) -> bool {
+        let inside =
+            if down { point + self.side < self.side * self.side } else { !(point + 1).is_multiple_of(self.side) };
+        inside && random(point as u64 * 2 + u64::from(down)) % 100 < self.percent
+    }
+
+    /// The least point of each point's component, within some rows.
+    fn join(self, rows: std::ops::Range<usize>) -> Vec<usize> {
+        let first = rows.start * self.side;
+        let mut parents: Vec<usize> = (0..rows.len() * self.side).collect();
+        for point in 0..parents.len() {
+            for (down, step) in [(false, 1), (true, self.side)] {
+                if point + step < parents.len() && self.has(first + point, down) {
+                    let (a, b) = (find(&mut parents, point), find(&mut parents, point + step));
+                    parents[a.max(b)] = a.min(b);
+                }
+            }
+        }
+        (0..parents.len()).map(|point| first + find(&mut parents, point)).collect()
+    }
+}
+
+/// The root of a point; the way to it becomes shorter.
+fn find(parents: &mut [usize], mut point: usize) -> usize {
+    while parents[point] != point {
+        parents[point] = parents[parents[point]];
+        point = parents[point];
+    }
+    point
+}
+
+/// The labels of this rank's points, in `labels` of its part. `borders` has room for those of its first and last row.
+fn components(world: &mut World, mesh: Mesh, labels: Global<u64>, borders: Global<u64>) -> Result<(), Error> {
+    let side = mesh.side;
+    let rows = share(world, side);
+    let first = rows.start * side;
+    let roots = mesh.join(rows.clone());
+    let mut label: Vec<u64> = (0..roots.len() as u64).map(|point| first as u64 + point).collect();
+    let last = roots.len().saturating_sub(side);
+    let (above, below) = (rows.start > 0, rows.end < side);
+    // For each edge across a border: the point here, and where the other's label is.
+    let mut across = Vec::new();
+    for x in 0..side {
+        if above && mesh.has(first - side + x, true) {
+            across.push((x, borders.on(world.rank() - 1).at(side + x)));
+        }
+        if below && mesh.has(first + last + x, true) {
+            across.push((last + x, borders.on(world.rank() + 1).at(x)));
+        }
+    }
+    loop {
+        let of = |point: usize| label[roots[point] - first];
+        let rim: Vec<u64> = (0..side).map(of).chain((last..last + side).map(of)).collect();
+        world.set_local(borders, &rim)?;
+        world.barrier()?;
+        let coming: Vec<_> = across.iter().map(|(_, at)| world.get(*at)).collect::<Result<_, _>>()?;
+        world.sync()?;
+        let mut changed = 0_u32;
+        for ((point, _), coming) in across.iter().zip(coming) {
+            let theirs = world.take(coming)?;
+            let mine = &mut label[roots[*point] - first];
+            if theirs < *mine {
+                *mine = theirs;
+                changed = 1;
+            }
+        }
+        // Nobody writes its rim anew before all have read it.
+        if world.reduce(Op::Max, changed)? == 0 {
+            break;
+        }
+    }
+    let all: Vec<u64> = roots.iter().map(|root| label[root - first]).collect();
+    world.set_local(labels, &all)
+}
+
+fn main() -> End {
+    let mesh = Mesh { side: argument(1, "SIDE", 512)?, percent: argument(2, "PERCENT", 60)? };
+    let mut world = World::from_environment()?;
+    if mesh.side < world.size() as usize {
+        return Err("SIDE has to be at least the number of ranks".into());
+    }
+    let rows = mesh.side.div_ceil(world.size() as usize);
+    let labels = world.alloc::<u64>(rows * mesh.side)?;
+    let borders = world.alloc::<u64>(2 * mesh.side)?;
+    let ((), together) = timed(&mut world, |world| components(world, mesh, labels, borders))?;
+    if world.rank() == 0 {
+        let (expected, time) = alone(|| mesh.join(0..mesh.side));
+        let mut came = Vec::new();
+        for rank in 0..world.size() as usize {
+            let rows = (rank + 1) * mesh.side / world.size() as usize - rank * mesh.side / world.size() as usize;
+            let mut part = vec![0; rows * mesh.side];
+            world.read_bulk(labels.on(u32::try_from(rank)?), &mut part)?;
+            came.extend(part);
+        }
+        let right = came.iter().map(|label| usize::try_from(*label)).eq(expected.into_iter().map(Ok));
+        report(&world, "connected components", together, time, right)?;
+    }
+    Ok(world.finish()?)
+}

@@ -1,0 +1,332 @@
+//! How ranks find each other.
+//!
+//! Every rank listens at its address, connects to all ranks below it, and waits for all ranks above it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use cutthrough::am::{self, Node};
+use cutthrough::{AddressError, Config, ConnectError, Endpoint, HandshakeError, Keys, UdpCallError};
+
+use crate::Error;
+use crate::part::{HELLO, Shared};
+use crate::world::World;
+
+/// How long ranks wait for each other, where nothing else is said.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// How long a rank may take to come.
+const START: Duration = Duration::from_secs(30);
+/// How long one attempt to connect may take.
+const ATTEMPT: Duration = Duration::from_secs(1);
+/// Time between two attempts.
+const NAP: Duration = Duration::from_millis(2);
+/// Bytes of a channel's pool: what goes in one direction, and answers, each up to half of it.
+const POOL: u64 = 16 << 20;
+/// Bytes of a channel's landing memory: what is on its way to this rank over a network lands there.
+const LANDING: u64 = 16 << 20;
+
+/// Who a rank is, and where the others are.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Its number, from 0.
+    pub rank: u32,
+    /// How many ranks there are.
+    pub size: u32,
+    /// Where each rank listens: one address for each, or one with `{rank}` in it.
+    pub addresses: Vec<String>,
+    /// The name of the job: a rank of another one is not let in.
+    pub job: String,
+    /// Keys for channels over a network.
+    pub keys: Option<Arc<Keys>>,
+    /// Whether channels over a network may be plain text where there are no keys.
+    pub insecure: bool,
+    /// How long a rank waits for another.
+    pub deadline: Duration,
+    /// How long a rank may take to come.
+    pub start: Duration,
+}
+
+impl Settings {
+    /// A rank that is alone.
+    #[must_use]
+    pub fn alone() -> Self {
+        Self {
+            rank: 0,
+            size: 1,
+            addresses: Vec::new(),
+            job: String::new(),
+            keys: None,
+            insecure: false,
+            deadline: DEADLINE,
+            start: START,
+        }
+    }
+
+    /// What the environment says, as `cutthrough run`, PMI, Open MPI or Slurm have set it (the first of these that is
+    /// there); alone if it says nothing.
+    ///
+    /// | | rank, size | name of the job |
+    /// |---|---|---|
+    /// | `cutthrough run` | `CUTTHROUGH_RANK`, `CUTTHROUGH_SIZE` | `CUTTHROUGH_JOB` |
+    /// | PMI (MPICH, Intel MPI) | `PMI_RANK`, `PMI_SIZE` | `PMI_JOBID`, or the number of the process that started it |
+    /// | Open MPI | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` | `PMIX_NAMESPACE`, `OMPI_MCA_ess_base_jobid` |
+    /// | Slurm | `SLURM_PROCID`, `SLURM_NTASKS` | `SLURM_JOB_ID` and `SLURM_STEP_ID` |
+    ///
+    /// `CUTTHROUGH_ADDRESSES` has the addresses of all ranks, with commas between them, or one with `{rank}` in it.
+    /// Without it every rank has to be on this machine and run as the same user: rank R listens at
+    /// `shm:splitc-JOB-R`. `CUTTHROUGH_KEY` is the text of a key file, for addresses of a network;
+    /// `CUTTHROUGH_INSECURE=1` does without. `CUTTHROUGH_DEADLINE` and `CUTTHROUGH_START` are seconds.
+    ///
+    /// # Errors
+    /// [`Error::Variables`], which names the variable and says what to do.
+    pub fn from_environment() -> Result<Self, Error> {
+        Self::from_variables(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+    }
+
+    /// [`Settings::from_environment`], of variables that `variable` knows.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        const STARTERS: [(&str, &str); 4] = [
+            ("CUTTHROUGH_RANK", "CUTTHROUGH_SIZE"),
+            ("PMI_RANK", "PMI_SIZE"),
+            ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+            ("SLURM_PROCID", "SLURM_NTASKS"),
+        ];
+        let number = |name: &str| -> Result<u32, Error> {
+            let text = variable(name).ok_or_else(|| wrong(format!("{name} is missing; set it as well")))?;
+            text.parse().map_err(|_| wrong(format!("{name} is {text:?}; it has to be a whole number")))
+        };
+        let seconds = |name: &str, default: Duration| match variable(name).map(|text| (text.parse::<f64>(), text)) {
+            None => Ok(default),
+            Some((Ok(seconds), _)) if seconds > 0.0 && seconds < 1e9 => Ok(Duration::from_secs_f64(seconds)),
+            Some((_, text)) => Err(wrong(format!("{name} is {text:?}; it has to be a number of seconds above 0"))),
+        };
+        let mut settings = Self {
+            deadline: seconds("CUTTHROUGH_DEADLINE", DEADLINE)?,
+            start: seconds("CUTTHROUGH_START", START)?,
+            insecure: variable("CUTTHROUGH_INSECURE").is_some_and(|value| value != "0"),
+            ..Self::alone()
+        };
+        let found = STARTERS.iter().find(|(rank, size)| variable(rank).is_some() || variable(size).is_some());
+        let Some((rank, size)) = found else { return Ok(settings) };
+        (settings.rank, settings.size) = (number(rank)?, number(size)?);
+        if settings.rank >= settings.size {
+            return Err(wrong(format!(
+                "{rank} is {}, and {size} is {}; ranks count from 0",
+                settings.rank, settings.size
+            )));
+        }
+        if let Some(text) = variable("CUTTHROUGH_KEY") {
+            let keys = Keys::from_text(&text).map_err(|error| wrong(format!("CUTTHROUGH_KEY: {error}")))?;
+            settings.keys = Some(Arc::new(keys));
+        }
+        settings.job = job(&variable);
+        settings.addresses = match variable("CUTTHROUGH_ADDRESSES") {
+            Some(list) => list.split(',').map(|address| address.trim().to_owned()).collect(),
+            None if settings.size > 1 && is_elsewhere(&variable, settings.size) => {
+                return Err(wrong(
+                    "the ranks are on several machines; set CUTTHROUGH_ADDRESSES, such as \
+                                  udp:node1:7000,udp:node2:7000, and CUTTHROUGH_KEY"
+                        .into(),
+                ));
+            }
+            None => vec![format!("shm:splitc-{}-{{rank}}", settings.job)],
+        };
+        let given = settings.addresses.len();
+        if given != settings.size as usize
+            && !(given == 1 && settings.addresses[0].contains("{rank}"))
+            && settings.size > 1
+        {
+            return Err(wrong(format!(
+                "CUTTHROUGH_ADDRESSES has {given} addresses for {} ranks; give each one, or one with {{rank}} in it",
+                settings.size
+            )));
+        }
+        Ok(settings)
+    }
+
+    fn address(&self, rank: u32) -> String {
+        let own = if self.addresses.len() == 1 { self.addresses.first() } else { self.addresses.get(rank as usize) };
+        own.map_or_else(String::new, |address| address.replace("{rank}", &rank.to_string()))
+    }
+}
+
+fn wrong(text: String) -> Error {
+    Error::Variables(text)
+}
+
+/// The name of the job, of characters that a name of shared memory may have.
+fn job(variable: &impl Fn(&str) -> Option<String>) -> String {
+    let slurm = || {
+        let step = variable("SLURM_STEP_ID").unwrap_or_default();
+        variable("SLURM_JOB_ID").map(|job| format!("{job}.{step}"))
+    };
+    let name = variable("CUTTHROUGH_JOB")
+        .or_else(|| variable("PMI_JOBID"))
+        .or_else(|| variable("PMIX_NAMESPACE"))
+        .or_else(|| variable("OMPI_MCA_ess_base_jobid"))
+        .or_else(slurm)
+        .unwrap_or_else(|| format!("p{}", std::os::unix::process::parent_id()));
+    let usable = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    name.chars().map(usable).take(40).collect()
+}
+
+/// Whether some ranks are on other machines, as far as their starter says.
+fn is_elsewhere(variable: &impl Fn(&str) -> Option<String>, size: u32) -> bool {
+    let number = |name| variable(name).and_then(|text| text.parse::<u32>().ok());
+    let nodes = ["SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"].into_iter().find_map(number);
+    let local = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].into_iter().find_map(number);
+    nodes.is_some_and(|nodes| nodes > 1) || local.is_some_and(|local| local != size)
+}
+
+/// FNV-1a.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Whether another attempt may succeed where this one has failed: the other rank has not come so far yet.
+const fn is_early(error: &ConnectError) -> bool {
+    matches!(
+        error,
+        ConnectError::Address(AddressError::Nobody(_) | AddressError::Busy(_))
+            | ConnectError::Net(UdpCallError::Silence(_) | UdpCallError::Nobody)
+            | ConnectError::Handshake(HandshakeError::Socket(_))
+            | ConnectError::Timeout(_)
+    )
+}
+
+impl World {
+    /// Takes part in the job that the environment names: [`Settings::from_environment`].
+    ///
+    /// # Errors
+    /// As there and as [`World::join`].
+    pub fn from_environment() -> Result<Self, Error> {
+        Self::join(&Settings::from_environment()?)
+    }
+
+    /// Takes part in a job. Returns when this rank has a channel to every other.
+    ///
+    /// # Errors
+    /// [`Error::Absent`], which names the ranks that have not come; [`Error::Endpoint`] if this one cannot listen, or
+    /// the keys do not fit.
+    pub fn join(settings: &Settings) -> Result<Self, Error> {
+        let &Settings { rank, size, deadline, start, .. } = settings;
+        if rank >= size {
+            return Err(Error::NoRank { rank, size });
+        }
+        let begun = Instant::now();
+        let unable = |error: &dyn std::fmt::Display| Error::Endpoint { rank, why: error.to_string() };
+        let config = Config {
+            pool_bytes: POOL,
+            landing_bytes: LANDING,
+            deadline,
+            // A rank that computes says nothing meanwhile.
+            silence: deadline,
+            keys: settings.keys.clone(),
+            insecure: settings.insecure,
+            ..Config::default()
+        };
+        let endpoint = Endpoint::open(config).map_err(|error| unable(&error))?;
+        let mut node = Node::new(endpoint, am::Settings { deadline, ..am::Settings::default() });
+        let job = hash(&settings.job);
+        let shared = Shared::new(rank, size, job);
+        shared.serve(&mut node);
+        if size > 1 {
+            node.listen(&settings.address(rank)).map_err(|error| unable(&error))?;
+        }
+        let mut world = Self::new(node, shared, (rank, size), deadline);
+        let absent = |ranks: Vec<u32>| {
+            let at = ranks.first().map_or_else(String::new, |rank| settings.address(*rank));
+            Error::Absent { ranks, within: start, at }
+        };
+        let hello: Vec<u8> = [size, rank].into_iter().flat_map(u32::to_le_bytes).chain(job.to_le_bytes()).collect();
+        for lower in 0..rank {
+            let address = settings.address(lower);
+            let channel = loop {
+                match world.node.connect(&address, ATTEMPT) {
+                    Ok(channel) => break channel,
+                    Err(error) if !is_early(&error) => {
+                        let why = format!("rank {lower} at {address}: {error}");
+                        return Err(Error::Endpoint { rank, why });
+                    }
+                    Err(_) if begun.elapsed() >= start => return Err(absent(vec![lower])),
+                    Err(_) => world.greet(NAP),
+                }
+            };
+            if !world.shared.lock().admit(channel, lower) {
+                return Err(Error::Stranger { rank: lower });
+            }
+            world.know(channel, lower);
+            world.request(lower, HELLO, &hello)?;
+        }
+        loop {
+            world.greet(Duration::ZERO);
+            world.sync()?;
+            let missing: Vec<u32> = (0..size).filter(|other| *other != rank && !world.has_channel(*other)).collect();
+            if missing.is_empty() {
+                return Ok(world);
+            }
+            if begun.elapsed() >= start {
+                return Err(absent(missing));
+            }
+            world.greet(NAP);
+        }
+    }
+
+    /// Lets ranks in that have said who they are, for a while.
+    fn greet(&mut self, time: Duration) {
+        if let Ok(event) = self.node.wait(Some(time)) {
+            self.heed(event);
+        }
+        let members: Vec<_> = self.shared.lock().members().collect();
+        for (channel, rank) in members {
+            self.know(channel, rank);
+        }
+    }
+
+    /// Runs `program` in so many ranks, each a thread of this process, over shared memory: what each has returned. Each
+    /// finishes when it returns.
+    ///
+    /// # Errors
+    /// The error of the lowest rank that has failed; where another has died first, it says so.
+    ///
+    /// # Panics
+    /// If a rank panics, or the system gives no thread.
+    pub fn threads<R: Send>(
+        size: u32,
+        program: impl Fn(&mut World) -> Result<R, Error> + Sync,
+    ) -> Result<Vec<R>, Error> {
+        static JOBS: AtomicU32 = AtomicU32::new(0);
+        let job = format!("t{}-{}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir();
+        let addresses = vec![format!("shm:{}/splitc-{job}-{{rank}}.sock", folder.display())];
+        Self::threads_at(&Settings { size, addresses, job, ..Settings::alone() }, program)
+    }
+
+    /// [`World::threads`], with other addresses, keys and deadlines. The rank of `settings` does not matter.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn threads_at<R: Send>(
+        settings: &Settings,
+        program: impl Fn(&mut World) -> Result<R, Error> + Sync,
+    ) -> Result<Vec<R>, Error> {
+        let run = |rank| {
+            let mut world = Self::join(&Settings { rank, ..settings.clone() })?;
+            let result = program(&mut world)?;
+            world.finish().map(|()| result)
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..settings.size).map(|rank| scope.spawn(move || run(rank))).collect();
+            let ends = threads.into_iter().map(|thread| thread.join());
+            let ends: Vec<_> = ends.map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect();
+            ends.into_iter().collect()
+        })
+    }
+}

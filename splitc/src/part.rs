@@ -1,0 +1,331 @@
+//! A rank's part of the address space, and the handlers by which the others reach it.
+//!
+//! Everything here is done by handlers, while the rank waits or polls. A handler looks at what it was asked before it
+//! touches anything, and touches nothing on behalf of a channel that has not said who it is.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cutthrough::Channel;
+use cutthrough::am::{Args, Body, Failure, Node, Request};
+
+use crate::Error;
+
+/// Who is there: size, rank, number of the job.
+pub(crate) const HELLO: u16 = 1;
+/// Read: offset, length, ticket.
+pub(crate) const GET: u16 = 2;
+/// Write: offset, then the bytes, or a payload.
+pub(crate) const PUT: u16 = 3;
+/// The same, counted at its destination.
+pub(crate) const STORE: u16 = 4;
+/// The sender has come to a round of a barrier.
+pub(crate) const ARRIVE: u16 = 5;
+/// Part of what a rank says to another within a collective operation: number, length of the whole, then bytes, or a
+/// payload.
+pub(crate) const LETTER: u16 = 6;
+/// The sender has finished.
+pub(crate) const BYE: u16 = 7;
+/// The sender ends because another rank is gone: which one.
+pub(crate) const BLAME: u16 = 8;
+
+/// Most bytes of one payload; longer transfers are cut. Two of them lie in a second-level cache.
+pub(crate) const PIECE: usize = 128 << 10;
+/// Bytes that fit beside the offset of a write.
+pub(crate) const PUT_INLINE: usize = 56;
+/// Bytes that fit beside the ticket of a reply.
+pub(crate) const GET_INLINE: usize = 60;
+/// Bytes that fit beside a letter's head.
+pub(crate) const LETTER_INLINE: usize = 48;
+
+/// Bytes at which arrays begin: those of a cache line.
+const ALIGN: usize = 64;
+
+/// A refusal's first byte: the bytes lie outside.
+const OUTSIDE: u8 = 1;
+/// A refusal's first byte: the sender is of another job.
+const STRANGER: u8 = 2;
+
+/// What handlers and the rank itself share.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    rank: u32,
+    size: u32,
+    job: u64,
+    memory: Vec<u8>,
+    /// Who is at the other end of a channel, by its row.
+    members: Vec<Option<(Channel, u32)>>,
+    /// How often somebody has come to each round of a barrier.
+    arrivals: [u64; 32],
+    letters: HashMap<(u64, u32), Letter>,
+    stored: u64,
+    left: Vec<bool>,
+    /// The rank that is gone, as the first says who knows of it.
+    blamed: Option<u32>,
+}
+
+/// What a rank has said to this one within a collective operation.
+#[derive(Debug, Default)]
+struct Letter {
+    whole: usize,
+    bytes: Vec<u8>,
+}
+
+/// A part, in the hands of its rank and of its handlers, which run on the same thread, one at a time.
+#[derive(Debug, Clone)]
+pub(crate) struct Shared(Arc<Mutex<Part>>);
+
+impl Shared {
+    pub(crate) fn new(rank: u32, size: u32, job: u64) -> Self {
+        let left = vec![false; size as usize];
+        Self(Arc::new(Mutex::new(Part { rank, size, job, left, ..Part::default() })))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Part> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a node the handlers of this part.
+    pub(crate) fn serve(&self, node: &mut Node) {
+        let on = |node: &mut Node, handler, args, run: fn(&mut Part, Request<'_>)| {
+            let its = self.clone();
+            node.short(handler, args, move |request| run(&mut its.lock(), request));
+        };
+        on(node, HELLO, Args::Words(4), Part::hello);
+        on(node, GET, Args::Words(4), Part::get);
+        on(node, ARRIVE, Args::Words(1), Part::arrive);
+        on(node, BYE, Args::Words(0), Part::bye);
+        on(node, BLAME, Args::Words(1), Part::blame);
+        let on = |node: &mut Node, handler, args, run: fn(&mut Part, Request<'_>)| {
+            let its = self.clone();
+            node.long(handler, args, PIECE, move |request| run(&mut its.lock(), request));
+        };
+        on(node, PUT, Args::AtLeast(8), Part::put);
+        on(node, STORE, Args::AtLeast(8), Part::store);
+        on(node, LETTER, Args::AtLeast(16), Part::letter);
+    }
+}
+
+impl Part {
+    /// Adds zeros: where they begin.
+    pub(crate) fn grow(&mut self, bytes: usize) -> u64 {
+        let at = self.memory.len().next_multiple_of(ALIGN);
+        self.memory.resize(at + bytes, 0);
+        at as u64
+    }
+
+    /// Where a run of bytes lies in memory.
+    pub(crate) fn range(&self, offset: u64, len: usize) -> Result<Range<usize>, Error> {
+        let start = usize::try_from(offset).ok();
+        let range = start.and_then(|start| Some(start..start.checked_add(len)?));
+        let range = range.filter(|range| range.end <= self.memory.len());
+        range.ok_or(Error::Outside { rank: self.rank, offset, len: len as u64 })
+    }
+
+    pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        &self.memory[range]
+    }
+
+    pub(crate) fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
+        &mut self.memory[range]
+    }
+
+    /// How often this round of a barrier was reached by the one who says so.
+    pub(crate) const fn arrived(&self, round: usize) -> u64 {
+        self.arrivals[round]
+    }
+
+    /// Bytes that others have stored here so far.
+    pub(crate) const fn stored(&self) -> u64 {
+        self.stored
+    }
+
+    pub(crate) const fn count_stored(&mut self, bytes: usize) {
+        self.stored += bytes as u64;
+    }
+
+    /// Whether a rank has said that it has finished.
+    pub(crate) fn has_left(&self, rank: u32) -> bool {
+        self.left[rank as usize]
+    }
+
+    /// The rank that is gone, as another has said.
+    pub(crate) const fn blamed(&self) -> Option<u32> {
+        self.blamed
+    }
+
+    pub(crate) fn all_left(&self) -> bool {
+        (0..self.size).all(|rank| rank == self.rank || self.has_left(rank))
+    }
+
+    /// The letter of a rank, if all of it has come.
+    pub(crate) fn take_letter(&mut self, number: u64, from: u32) -> Option<Vec<u8>> {
+        let letter = self.letters.get(&(number, from))?;
+        if letter.bytes.len() < letter.whole {
+            return None;
+        }
+        self.letters.remove(&(number, from)).map(|letter| letter.bytes)
+    }
+
+    /// The other ranks' channels that are known.
+    pub(crate) fn members(&self) -> impl Iterator<Item = (Channel, u32)> + '_ {
+        self.members.iter().flatten().copied()
+    }
+
+    /// A rank is at the other end of a channel. False if it is no other rank, or at another channel already.
+    pub(crate) fn admit(&mut self, channel: Channel, rank: u32) -> bool {
+        let known = self.members().any(|(other, its)| its == rank && other != channel);
+        if rank == self.rank || rank >= self.size || known {
+            return false;
+        }
+        let row = channel.index() as usize;
+        if self.members.len() <= row {
+            self.members.resize(row + 1, None);
+        }
+        self.members[row] = Some((channel, rank));
+        true
+    }
+
+    /// A channel has ended.
+    pub(crate) fn dismiss(&mut self, channel: Channel) {
+        if self.rank_of(channel).is_some() {
+            self.members[channel.index() as usize] = None;
+        }
+    }
+
+    fn rank_of(&self, channel: Channel) -> Option<u32> {
+        let member = self.members.get(channel.index() as usize).copied().flatten();
+        member.filter(|(its, _)| *its == channel).map(|(_, rank)| rank)
+    }
+
+    /// Refuses in words that [`refusal`] understands.
+    fn refuse(&self, request: Request<'_>, what: u8, offset: u64, len: usize) {
+        let mut words = vec![what];
+        words.extend_from_slice(&self.rank.to_le_bytes());
+        words.extend_from_slice(&offset.to_le_bytes());
+        words.extend_from_slice(&(len as u64).to_le_bytes());
+        request.refuse(&words);
+    }
+
+    fn hello(&mut self, request: Request<'_>) {
+        let job = number(request.args(), 8);
+        let (size, rank) = (request.word(0), request.word(1));
+        if size != self.size || job != self.job || !self.admit(request.channel(), rank) {
+            self.refuse(request, STRANGER, 0, 0);
+        }
+    }
+
+    fn get(&mut self, mut request: Request<'_>) {
+        let (offset, len, ticket) = (number(request.args(), 0), request.word(2) as usize, request.word(3));
+        if self.rank_of(request.channel()).is_none() {
+            return self.refuse(request, STRANGER, 0, 0);
+        }
+        let Some(range) = self.range(offset, len).ok().filter(|_| len <= PIECE) else {
+            return self.refuse(request, OUTSIDE, offset, len);
+        };
+        let bytes = &self.memory[range];
+        if len <= GET_INLINE {
+            let mut args = [0; 4 + GET_INLINE];
+            args[..4].copy_from_slice(&ticket.to_le_bytes());
+            args[4..4 + len].copy_from_slice(bytes);
+            return request.reply_bytes(&args[..4 + len]);
+        }
+        match request.page(len) {
+            Ok(mut page) => {
+                page.copy_from_slice(bytes);
+                request.reply_with(&ticket.to_le_bytes(), Body::Page(page));
+            }
+            // All pages are out: the bytes wait for their turn in memory of their own.
+            Err(_) => request.reply_with(&ticket.to_le_bytes(), Body::Copy(bytes)),
+        }
+    }
+
+    fn put(&mut self, request: Request<'_>) {
+        self.write(request, false);
+    }
+
+    fn store(&mut self, request: Request<'_>) {
+        self.write(request, true);
+    }
+
+    fn write(&mut self, mut request: Request<'_>, counted: bool) {
+        let offset = number(request.args(), 0);
+        let bulk = request.payload_len();
+        let len = if bulk > 0 { bulk } else { request.args().len() - 8 };
+        if self.rank_of(request.channel()).is_none() {
+            return self.refuse(request, STRANGER, 0, 0);
+        }
+        let Ok(range) = self.range(offset, len) else { return self.refuse(request, OUTSIDE, offset, len) };
+        if bulk == 0 {
+            self.memory[range].copy_from_slice(&request.args()[8..]);
+        } else if request.read(&mut self.memory[range]).is_err() {
+            return request.fail(Failure::Abandoned);
+        }
+        if counted {
+            self.count_stored(len);
+        }
+    }
+
+    fn arrive(&mut self, request: Request<'_>) {
+        if self.rank_of(request.channel()).is_none() {
+            return self.refuse(request, STRANGER, 0, 0);
+        }
+        if let Some(round) = self.arrivals.get_mut(request.word(0) as usize) {
+            *round += 1;
+        }
+    }
+
+    fn bye(&mut self, request: Request<'_>) {
+        match self.rank_of(request.channel()) {
+            Some(rank) => self.left[rank as usize] = true,
+            None => self.refuse(request, STRANGER, 0, 0),
+        }
+    }
+
+    fn blame(&mut self, request: Request<'_>) {
+        let rank = request.word(0);
+        if self.rank_of(request.channel()).is_some() && rank < self.size && rank != self.rank {
+            self.blamed.get_or_insert(rank);
+        }
+        request.reply(&[]);
+    }
+
+    fn letter(&mut self, mut request: Request<'_>) {
+        let Some(rank) = self.rank_of(request.channel()) else { return self.refuse(request, STRANGER, 0, 0) };
+        let number_of = number(request.args(), 0);
+        let whole = usize::try_from(number(request.args(), 8)).unwrap_or(usize::MAX);
+        let bulk = request.payload_len();
+        let letter = self.letters.entry((number_of, rank)).or_insert_with(|| Letter { whole, bytes: Vec::new() });
+        let had = letter.bytes.len();
+        let more = if bulk > 0 { bulk } else { request.args().len() - 16 };
+        if letter.whole != whole || had + more > whole {
+            return self.refuse(request, OUTSIDE, had as u64, more);
+        }
+        if bulk == 0 {
+            letter.bytes.extend_from_slice(&request.args()[16..]);
+        } else {
+            letter.bytes.resize(had + bulk, 0);
+            if request.read(&mut letter.bytes[had..]).is_err() {
+                letter.bytes.truncate(had);
+                request.fail(Failure::Abandoned);
+            }
+        }
+    }
+}
+
+/// Eight bytes of the arguments as a number.
+fn number(args: &[u8], at: usize) -> u64 {
+    args.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// What the words of a refusal mean, and who has refused.
+pub(crate) fn refusal(words: &[u8]) -> Option<(u32, Error)> {
+    let (what, rest) = words.split_first()?;
+    let rank = u32::from_le_bytes(*rest.first_chunk()?);
+    match *what {
+        OUTSIDE => Some((rank, Error::Outside { rank, offset: number(rest, 4), len: number(rest, 12) })),
+        STRANGER => Some((rank, Error::Stranger { rank })),
+        _ => None,
+    }
+}

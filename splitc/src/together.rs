@@ -1,0 +1,260 @@
+//! What all ranks do together: every rank calls these in the same order, or another rank waits until its deadline.
+//!
+//! | operation | how | steps for n ranks |
+//! |---|---|---|
+//! | barrier | each rank tells the one 1, 2, 4, ... further on (Hensgen, Finkel, Manber 1988) | log n |
+//! | broadcast | a binomial tree | log n |
+//! | reduce | a binomial tree to rank 0; the result goes back by broadcast, the same bits to all | 2 log n |
+//! | scan | each rank takes in what the one 1, 2, 4, ... before it has by then (Hillis, Steele 1986) | log n |
+
+use crate::part::{ARRIVE, BYE, LETTER, LETTER_INLINE, PIECE};
+use crate::world::{Patience, World};
+use crate::{Element, Error, Global, Op, Spread};
+
+/// After so many letters all ranks meet, so that nobody's letters pile up at a rank that is behind.
+const LETTERS_PER_BARRIER: u64 = 16;
+/// How long a rank that has finished waits for those that have finished, too, to hear of it.
+const PARTING: std::time::Duration = std::time::Duration::from_millis(500);
+
+impl World {
+    /// Waits until every rank has come here.
+    ///
+    /// # Errors
+    /// [`Error`], naming a rank that has not come.
+    pub fn barrier(&mut self) -> Result<(), Error> {
+        self.epoch += 1;
+        let (rank, size) = (self.rank, self.size);
+        for (round, step) in steps(size).enumerate() {
+            let word = u32::try_from(round).unwrap_or(u32::MAX);
+            self.request((rank + step) % size, ARRIVE, &word.to_le_bytes())?;
+            let mut patience = Patience::new();
+            while self.shared.lock().arrived(round) < self.epoch {
+                self.rest(&mut patience, (rank + size - step) % size)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every rank has come here, and everything that any rank has stored or put has arrived.
+    ///
+    /// # Errors
+    /// As [`World::barrier`].
+    pub fn all_store_sync(&mut self) -> Result<(), Error> {
+        self.sync()?;
+        self.barrier()
+    }
+
+    /// The value of rank `root`, at every rank.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn broadcast<T: Element>(&mut self, root: u32, value: T) -> Result<T, Error> {
+        let mut values = [value];
+        self.broadcast_bulk(root, &mut values)?;
+        Ok(values[0])
+    }
+
+    /// The values of rank `root`, at every rank; as many as all ranks say.
+    ///
+    /// # Errors
+    /// [`Error`]; [`Error::Uneven`] if the root has another number of values.
+    pub fn broadcast_bulk<T: Element>(&mut self, root: u32, values: &mut [T]) -> Result<(), Error> {
+        if root >= self.size {
+            return Err(Error::NoRank { rank: root, size: self.size });
+        }
+        let number = self.next_number()?;
+        self.spread_from(number, root, values)
+    }
+
+    /// The values of all ranks as one, at every rank. Sums of floating-point numbers are added in an order that depends
+    /// on the number of ranks alone.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn reduce<T: Element>(&mut self, op: Op, value: T) -> Result<T, Error> {
+        let mut values = [value];
+        self.reduce_bulk(op, &mut values)?;
+        Ok(values[0])
+    }
+
+    /// [`World::reduce`] of each of some values; as many at every rank.
+    ///
+    /// # Errors
+    /// [`Error`]; [`Error::Uneven`] if a rank has another number of values.
+    pub fn reduce_bulk<T: Element>(&mut self, op: Op, values: &mut [T]) -> Result<(), Error> {
+        let number = self.next_number()?;
+        let mut theirs = vec![T::default(); values.len()];
+        for step in steps(self.size) {
+            if self.rank & step != 0 {
+                self.post(number, self.rank - step, values)?;
+                break;
+            }
+            if self.rank + step < self.size {
+                self.collect(number, self.rank + step, &mut theirs)?;
+                apply(op, values, &theirs);
+            }
+        }
+        self.spread_from(number, 0, values)
+    }
+
+    /// The values of this rank and all ranks before it as one.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn scan<T: Element>(&mut self, op: Op, value: T) -> Result<T, Error> {
+        let mut values = [value];
+        self.scan_bulk(op, &mut values)?;
+        Ok(values[0])
+    }
+
+    /// [`World::scan`] of each of some values; as many at every rank.
+    ///
+    /// # Errors
+    /// As [`World::reduce_bulk`].
+    pub fn scan_bulk<T: Element>(&mut self, op: Op, values: &mut [T]) -> Result<(), Error> {
+        let number = self.next_number()?;
+        let mut before = vec![T::default(); values.len()];
+        for step in steps(self.size) {
+            if self.rank + step < self.size {
+                self.post(number, self.rank + step, values)?;
+            }
+            if self.rank >= step {
+                self.collect(number, self.rank - step, &mut before)?;
+                apply(op, &mut before, values);
+                values.copy_from_slice(&before);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes room for `count` elements in every rank's part, all at the same place: the pointer to this rank's. They
+    /// are 0. Memory is given back when the world ends.
+    ///
+    /// # Errors
+    /// [`Error::Uneven`] if another rank asks for another number of bytes.
+    pub fn alloc<T: Element>(&mut self, count: usize) -> Result<Global<T>, Error> {
+        let at = self.shared.lock().grow(count * T::BYTES);
+        let end = at + (count * T::BYTES) as u64;
+        // The greatest end, and the least, in one go.
+        let mut ends = [end, u64::MAX - end];
+        self.reduce_bulk(Op::Max, &mut ends)?;
+        if ends[0] != u64::MAX - ends[1] {
+            return Err(self.fail(Error::Uneven));
+        }
+        Ok(Global::new(self.rank, at))
+    }
+
+    /// Makes an array of `len` elements, dealt out to the ranks in blocks of `block`. They are 0.
+    ///
+    /// # Errors
+    /// As [`World::alloc`].
+    ///
+    /// # Panics
+    /// If `block` is 0.
+    pub fn spread<T: Element>(&mut self, len: usize, block: usize) -> Result<Spread<T>, Error> {
+        assert!(block > 0, "a block has at least one element");
+        let base = self.alloc(Spread::<T>::part(self.size, len, block))?;
+        Ok(Spread::lay_out(base, self.size, len, block))
+    }
+
+    /// Waits until every rank has come here, and ends this rank's part in it. A rank that ends otherwise is taken for
+    /// dead by the others.
+    ///
+    /// # Errors
+    /// [`Error`], if a rank does not come.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.all_store_sync()?;
+        for far in 1..self.size {
+            let rank = (self.rank + far) % self.size;
+            // Whoever has gone meanwhile has said so before.
+            match self.request(rank, BYE, &[]) {
+                Ok(_) | Err(Error::Left { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut patience = Patience::new();
+        while !self.shared.lock().all_left() {
+            self.rest(&mut patience, self.rank)?;
+        }
+        let begun = std::time::Instant::now();
+        let mut patience = Patience::new();
+        while self.all_under_way() > 0 && begun.elapsed() < PARTING {
+            self.rest(&mut patience, self.rank)?;
+        }
+        Ok(())
+    }
+
+    /// The number of the next operation that is made of letters.
+    fn next_number(&mut self) -> Result<u64, Error> {
+        self.number += 1;
+        if self.number.is_multiple_of(LETTERS_PER_BARRIER) {
+            self.barrier()?;
+        }
+        Ok(self.number)
+    }
+
+    /// The root's values to all, by a binomial tree: whoever has them hands them on to the ranks 1, 2, 4, ... further
+    /// on that nobody else serves.
+    fn spread_from<T: Element>(&mut self, number: u64, root: u32, values: &mut [T]) -> Result<(), Error> {
+        let size = self.size;
+        let place = (self.rank + size - root) % size;
+        let rank_at = |place: u32| (place + root) % size;
+        let lowest = if place == 0 { size.next_power_of_two() } else { 1 << place.trailing_zeros() };
+        if place > 0 {
+            self.collect(number, rank_at(place - lowest), values)?;
+        }
+        let mut step = lowest / 2;
+        while step > 0 {
+            if place + step < size {
+                self.post(number, rank_at(place + step), values)?;
+            }
+            step /= 2;
+        }
+        Ok(())
+    }
+
+    /// Sends values to a rank, within an operation.
+    fn post<T: Element>(&mut self, number: u64, to: u32, values: &[T]) -> Result<(), Error> {
+        let len = values.len() * T::BYTES;
+        let mut args = [0; 16 + LETTER_INLINE];
+        args[..8].copy_from_slice(&number.to_le_bytes());
+        args[8..16].copy_from_slice(&(len as u64).to_le_bytes());
+        if len <= LETTER_INLINE {
+            T::write_all(values, &mut args[16..]);
+            return self.request(to, LETTER, &args[..16 + len]).map(drop);
+        }
+        for values in values.chunks(PIECE / T::BYTES) {
+            self.send(to, LETTER, &args[..16], values)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for what a rank sends to this one, within an operation.
+    fn collect<T: Element>(&mut self, number: u64, from: u32, into: &mut [T]) -> Result<(), Error> {
+        let mut patience = Patience::new();
+        let bytes = loop {
+            let letter = self.shared.lock().take_letter(number, from);
+            match letter {
+                Some(bytes) => break bytes,
+                None => self.rest(&mut patience, from)?,
+            }
+        };
+        if bytes.len() != into.len() * T::BYTES {
+            return Err(self.fail(Error::Uneven));
+        }
+        T::read_all(&bytes, into);
+        Ok(())
+    }
+}
+
+/// 1, 2, 4, ... as long as it is less than `size`.
+fn steps(size: u32) -> impl Iterator<Item = u32> {
+    (0..32).map(|power| 1 << power).take_while(move |step| *step < size)
+}
+
+/// Each of `into` with that of `other`, which comes after it.
+fn apply<T: Element>(op: Op, into: &mut [T], other: &[T]) {
+    for (a, b) in into.iter_mut().zip(other) {
+        *a = op.apply(*a, *b);
+    }
+}

@@ -1,0 +1,571 @@
+//! A rank, and what it does with the parts of others: get, put, store, and waiting for them.
+
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use cutthrough::Channel;
+use cutthrough::am::{Body, Call, CallError, Event, Failed, Failure, Node, Reply, RequestError};
+
+use crate::gets::Gets;
+use crate::part::{BLAME, GET, GET_INLINE, PIECE, PUT, PUT_INLINE, STORE, Shared, refusal};
+use crate::{Element, Error, Global};
+
+/// Requests for long pieces that a rank has under way at another: so many pages of its pool wait there.
+const PIECES: u32 = 32;
+/// Requests under way at another rank while a long piece goes to it: it leaves half of the pool for answers.
+const SENDS: u32 = 64;
+/// Requests between two looks at what has come.
+const SENDS_PER_POLL: u32 = 32;
+/// Looks in vain before a rank sleeps, where every rank has a core of its own, and where not.
+const LOOKS: (u32, u32) = (4000, 50);
+/// Shortest and longest sleep of a rank that waits. It sleeps for an eighth of the time that it has waited by then.
+const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));
+
+/// One of the processes, or threads, that share a global address space. It is used by one thread at a time.
+///
+/// Other ranks reach this one's part only while it waits or polls: in [`World::sync`], in any collective operation, or
+/// in [`World::poll`]. A rank that computes for long polls now and then.
+#[derive(Debug)]
+pub struct World {
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) node: Node,
+    pub(crate) shared: Shared,
+    /// Channels by rank; none to itself, and to those that are gone.
+    channels: Vec<Option<Channel>>,
+    /// Ranks by the row of their channel.
+    ranks: Vec<Option<u32>>,
+    /// Requests under way at each rank, and at all.
+    under_way: Vec<u32>,
+    all_under_way: u64,
+    /// Of these, requests for long pieces.
+    pieces: Vec<u32>,
+    gets: Gets,
+    /// Barriers so far.
+    pub(crate) epoch: u64,
+    /// Collective operations so far.
+    pub(crate) number: u64,
+    sends: u32,
+    looks: u32,
+    deadline: Duration,
+    broken: Option<Error>,
+}
+
+/// Something that was asked for by [`World::get`] or [`World::get_bulk`]: hand it to [`World::take`] or
+/// [`World::take_bulk`] after a [`World::sync`], or earlier; then these wait for it. What is never taken keeps its
+/// memory as long as the world lives.
+#[derive(Debug)]
+#[must_use = "what comes is had by `take`"]
+pub struct Coming<T> {
+    slot: u32,
+    from: u32,
+    kind: PhantomData<fn() -> T>,
+}
+
+/// How long a rank has waited by now.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    begun: Option<Instant>,
+    looks: u32,
+}
+
+impl Patience {
+    pub(crate) const fn new() -> Self {
+        Self { begun: None, looks: 0 }
+    }
+}
+
+impl World {
+    pub(crate) fn new(node: Node, shared: Shared, (rank, size): (u32, u32), deadline: Duration) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let looks = if size as usize <= cores { LOOKS.0 } else { LOOKS.1 };
+        let ranks = size as usize;
+        Self {
+            rank,
+            size,
+            node,
+            shared,
+            channels: vec![None; ranks],
+            ranks: Vec::new(),
+            under_way: vec![0; ranks],
+            all_under_way: 0,
+            pieces: vec![0; ranks],
+            gets: Gets::default(),
+            epoch: 0,
+            number: 0,
+            sends: 0,
+            looks,
+            deadline,
+            broken: None,
+        }
+    }
+
+    /// A rank's channel is known.
+    pub(crate) fn know(&mut self, channel: Channel, rank: u32) {
+        let row = channel.index() as usize;
+        if self.ranks.len() <= row {
+            self.ranks.resize(row + 1, None);
+        }
+        self.ranks[row] = Some(rank);
+        self.channels[rank as usize] = Some(channel);
+    }
+
+    /// The number of this rank, from 0.
+    #[must_use]
+    pub const fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// How many ranks there are.
+    #[must_use]
+    pub const fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// How long this rank waits for another before it gives up.
+    #[must_use]
+    pub const fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Reads elements of this rank's own part.
+    ///
+    /// # Errors
+    /// [`Error::Outside`], also for a pointer to another rank's part.
+    pub fn local<T: Element>(&self, from: Global<T>, into: &mut [T]) -> Result<(), Error> {
+        let part = self.shared.lock();
+        let range = part.range(from.offset(), into.len() * T::BYTES).and_then(|range| self.own(from, range))?;
+        T::read_all(part.bytes(range), into);
+        Ok(())
+    }
+
+    /// Writes elements of this rank's own part.
+    ///
+    /// # Errors
+    /// As [`World::local`].
+    pub fn set_local<T: Element>(&mut self, to: Global<T>, values: &[T]) -> Result<(), Error> {
+        let mut part = self.shared.lock();
+        let range = part.range(to.offset(), values.len() * T::BYTES).and_then(|range| self.own(to, range))?;
+        T::write_all(values, part.bytes_mut(range));
+        Ok(())
+    }
+
+    fn own<T: Element>(
+        &self,
+        place: Global<T>,
+        range: std::ops::Range<usize>,
+    ) -> Result<std::ops::Range<usize>, Error> {
+        let outside =
+            Error::Outside { rank: place.rank(), offset: place.offset(), len: (range.end - range.start) as u64 };
+        if place.rank() == self.rank { Ok(range) } else { Err(outside) }
+    }
+
+    /// Asks for an element (Split-C: `x := *p`). Does not wait for it.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn get<T: Element>(&mut self, from: Global<T>) -> Result<Coming<T>, Error> {
+        self.get_bulk(from, 1)
+    }
+
+    /// Asks for `count` elements that lie one behind the other (`bulk_get`). Does not wait for them.
+    ///
+    /// # Errors
+    /// [`Error`].
+    #[allow(clippy::cast_possible_truncation, reason = "a piece is shorter than 4 GiB")]
+    pub fn get_bulk<T: Element>(&mut self, from: Global<T>, count: usize) -> Result<Coming<T>, Error> {
+        let (rank, len) = (from.rank(), count * T::BYTES);
+        if rank == self.rank {
+            let part = self.shared.lock();
+            let range = part.range(from.offset(), len)?;
+            let slot = self.gets.open(len);
+            self.gets.bytes(slot).copy_from_slice(part.bytes(range));
+            return Ok(Coming { slot, from: rank, kind: PhantomData });
+        }
+        self.channel(rank)?;
+        let slot = self.gets.open(len);
+        for at in (0..len).step_by(PIECE) {
+            let piece = (len - at).min(PIECE);
+            let long = piece > GET_INLINE;
+            let mut patience = Patience::new();
+            while long && self.pieces[rank as usize] >= PIECES {
+                self.rest(&mut patience, rank)?;
+            }
+            let ticket = self.gets.ticket(slot, at, piece);
+            let mut args = [0; 16];
+            args[..8].copy_from_slice(&(from.offset() + at as u64).to_le_bytes());
+            args[8..12].copy_from_slice(&(piece as u32).to_le_bytes());
+            args[12..].copy_from_slice(&ticket.to_le_bytes());
+            let call = self.request(rank, GET, &args)?;
+            self.gets.made(ticket, call);
+            self.pieces[rank as usize] += u32::from(long);
+        }
+        Ok(Coming { slot, from: rank, kind: PhantomData })
+    }
+
+    /// What a [`World::get`] has brought.
+    ///
+    /// # Errors
+    /// [`Error`], if it has not come yet and does not come.
+    pub fn take<T: Element>(&mut self, coming: Coming<T>) -> Result<T, Error> {
+        let mut value = [T::default()];
+        self.take_bulk(coming, &mut value)?;
+        Ok(value[0])
+    }
+
+    /// What a [`World::get_bulk`] has brought: as much as `into` has room for.
+    ///
+    /// # Errors
+    /// As [`World::take`].
+    ///
+    /// # Panics
+    /// If `into` is longer than what was asked for.
+    #[allow(clippy::needless_pass_by_value, reason = "it can be taken once")]
+    pub fn take_bulk<T: Element>(&mut self, coming: Coming<T>, into: &mut [T]) -> Result<(), Error> {
+        let mut patience = Patience::new();
+        while !self.gets.is_whole(coming.slot) {
+            self.rest(&mut patience, coming.from)?;
+        }
+        T::read_all(self.gets.bytes(coming.slot), into);
+        self.gets.close(coming.slot);
+        Ok(())
+    }
+
+    /// Writes an element (`*p := x`). Whether it has arrived is known after [`World::sync`].
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn put<T: Element>(&mut self, to: Global<T>, value: T) -> Result<(), Error> {
+        self.put_bulk(to, &[value])
+    }
+
+    /// Writes elements that lie one behind the other (`bulk_put`). They are copied before this returns.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn put_bulk<T: Element>(&mut self, to: Global<T>, values: &[T]) -> Result<(), Error> {
+        self.write(to, values, PUT)
+    }
+
+    /// Writes an element (`*p :- x`), of whose arrival the rank that has it learns: all of them by
+    /// [`World::all_store_sync`], it alone by [`World::store_sync`].
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn store<T: Element>(&mut self, to: Global<T>, value: T) -> Result<(), Error> {
+        self.store_bulk(to, &[value])
+    }
+
+    /// [`World::store`] of elements that lie one behind the other (`bulk_store`).
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn store_bulk<T: Element>(&mut self, to: Global<T>, values: &[T]) -> Result<(), Error> {
+        self.write(to, values, STORE)
+    }
+
+    fn write<T: Element>(&mut self, to: Global<T>, values: &[T], handler: u16) -> Result<(), Error> {
+        let len = values.len() * T::BYTES;
+        if to.rank() == self.rank {
+            let mut part = self.shared.lock();
+            let range = part.range(to.offset(), len)?;
+            T::write_all(values, part.bytes_mut(range));
+            if handler == STORE {
+                part.count_stored(len);
+            }
+            return Ok(());
+        }
+        if len <= PUT_INLINE && len > 0 {
+            let mut args = [0; 8 + PUT_INLINE];
+            args[..8].copy_from_slice(&to.offset().to_le_bytes());
+            T::write_all(values, &mut args[8..]);
+            return self.request(to.rank(), handler, &args[..8 + len]).map(drop);
+        }
+        for (values, number) in values.chunks(PIECE / T::BYTES).zip(0_u64..) {
+            let offset = to.offset() + number * PIECE as u64;
+            self.send(to.rank(), handler, &offset.to_le_bytes(), values)?;
+        }
+        Ok(())
+    }
+
+    /// Reads an element, and waits for it (`x = *p`).
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn read<T: Element>(&mut self, from: Global<T>) -> Result<T, Error> {
+        let coming = self.get(from)?;
+        self.take(coming)
+    }
+
+    /// Reads elements, and waits for them (`bulk_read`).
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn read_bulk<T: Element>(&mut self, from: Global<T>, into: &mut [T]) -> Result<(), Error> {
+        let coming = self.get_bulk(from, into.len())?;
+        self.take_bulk(coming, into)
+    }
+
+    /// Writes an element, and waits until it is there (`*p = x`), and all that was written before it.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn write_now<T: Element>(&mut self, to: Global<T>, value: T) -> Result<(), Error> {
+        self.put(to, value)?;
+        self.sync()
+    }
+
+    /// Waits until every get of this rank has come, and every put and store has arrived.
+    ///
+    /// # Errors
+    /// [`Error`], naming a rank that has not answered.
+    pub fn sync(&mut self) -> Result<(), Error> {
+        let mut patience = Patience::new();
+        while self.all_under_way > 0 {
+            self.rest(&mut patience, self.awaited())?;
+        }
+        self.broken.clone().map_or(Ok(()), Err)
+    }
+
+    /// Waits until others have stored `bytes` bytes in this rank's part since it was made, all told.
+    ///
+    /// # Errors
+    /// [`Error`]; [`Error::Late`] names any other rank.
+    pub fn store_sync(&mut self, bytes: u64) -> Result<(), Error> {
+        let mut patience = Patience::new();
+        while self.shared.lock().stored() < bytes {
+            self.rest(&mut patience, (self.rank + 1) % self.size)?;
+        }
+        Ok(())
+    }
+
+    /// Serves what the other ranks have asked for, and takes in what has come. Does not wait.
+    ///
+    /// # Errors
+    /// [`Error`], if a rank is gone.
+    pub fn poll(&mut self) -> Result<(), Error> {
+        self.pump();
+        self.broken.clone().map_or(Ok(()), Err)
+    }
+
+    /// A rank that has not answered everything.
+    fn awaited(&self) -> u32 {
+        (0..self.size).find(|rank| self.under_way[*rank as usize] > 0).unwrap_or(self.rank)
+    }
+
+    pub(crate) fn has_channel(&self, rank: u32) -> bool {
+        self.channels[rank as usize].is_some()
+    }
+
+    pub(crate) const fn all_under_way(&self) -> u64 {
+        self.all_under_way
+    }
+
+    /// The channel to another rank.
+    fn channel(&self, rank: u32) -> Result<Channel, Error> {
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        let channel = self.channels.get(rank as usize).ok_or(Error::NoRank { rank, size: self.size })?;
+        channel.ok_or(Error::Left { rank })
+    }
+
+    /// Makes a short request as soon as there is room for it.
+    pub(crate) fn request(&mut self, rank: u32, handler: u16, args: &[u8]) -> Result<Call, Error> {
+        self.tend();
+        let mut patience = Patience::new();
+        loop {
+            let channel = self.channel(rank)?;
+            match self.node.request_bytes(channel, handler, args) {
+                Ok(call) => return Ok(self.count(rank, call)),
+                Err(error) => self.unsent(&mut patience, rank, error)?,
+            }
+        }
+    }
+
+    /// Makes a request with a payload, as soon as there is room for it and pages to carry it. It never waits within the
+    /// endpoint, where this rank would serve nobody.
+    pub(crate) fn send<T: Element>(&mut self, rank: u32, handler: u16, args: &[u8], values: &[T]) -> Result<(), Error> {
+        self.tend();
+        let mut patience = Patience::new();
+        loop {
+            let channel = self.channel(rank)?;
+            if self.under_way[rank as usize] >= SENDS {
+                self.rest(&mut patience, rank)?;
+                continue;
+            }
+            let body = match self.node.page(channel, values.len() * T::BYTES) {
+                _ if values.is_empty() => Body::None,
+                Ok(mut page) => {
+                    T::write_all(values, &mut page);
+                    Body::Page(page)
+                }
+                Err(error) => {
+                    self.unsent(&mut patience, rank, error.into())?;
+                    continue;
+                }
+            };
+            match self.node.ask(channel, handler).args(args).body(body).send() {
+                Ok(call) => {
+                    self.count(rank, call);
+                    return Ok(());
+                }
+                Err(error) => self.unsent(&mut patience, rank, error)?,
+            }
+        }
+    }
+
+    fn count(&mut self, rank: u32, call: Call) -> Call {
+        self.under_way[rank as usize] += 1;
+        self.all_under_way += 1;
+        call
+    }
+
+    /// Looks at what has come, once in so many requests.
+    fn tend(&mut self) {
+        self.sends = self.sends.wrapping_add(1);
+        if self.sends.is_multiple_of(SENDS_PER_POLL) {
+            self.pump();
+        }
+    }
+
+    /// A request was not made: rests if there will be room, else says what is wrong.
+    fn unsent(&mut self, patience: &mut Patience, rank: u32, error: RequestError) -> Result<(), Error> {
+        use cutthrough::NoMemory;
+        match error {
+            // Where the channel has ended, the event that says why is on its way.
+            RequestError::Full
+            | RequestError::Closed
+            | RequestError::NoMemory(NoMemory::NoPages | NoMemory::Closed(_)) => self.rest(patience, rank),
+            error => Err(self.fail(Error::Broken { rank, why: error.to_string() })),
+        }
+    }
+
+    /// Takes in what has come; if that is nothing, waits a little, for `awaited`.
+    pub(crate) fn rest(&mut self, patience: &mut Patience, awaited: u32) -> Result<(), Error> {
+        // It says so after all else that it does. What it has done was looked at before.
+        let left = awaited != self.rank && self.shared.lock().has_left(awaited);
+        if left {
+            return Err(self.fail(Error::Left { rank: awaited }));
+        }
+        let moved = self.pump();
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        if moved {
+            patience.looks = 0;
+            return Ok(());
+        }
+        patience.looks += 1;
+        if patience.looks == 1 && patience.begun.is_none() {
+            patience.begun = Some(Instant::now());
+        }
+        if patience.looks < self.looks {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        let waited = patience.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
+        if waited >= self.deadline {
+            return Err(self.fail(Error::Late { rank: awaited, within: self.deadline }));
+        }
+        // A handler that has run ends no sleep, so none is long beside what was waited for already.
+        if let Ok(event) = self.node.wait(Some((waited / 8).clamp(NAPS.0, NAPS.1))) {
+            self.heed(event);
+        }
+        Ok(())
+    }
+
+    /// Takes in what has come. Whether there was an event; handlers tell of nothing.
+    fn pump(&mut self) -> bool {
+        let mut any = false;
+        while let Some(event) = self.node.poll() {
+            any = true;
+            self.heed(event);
+        }
+        if let Some(rank) = self.blamed() {
+            self.fail(Error::Lost { rank, why: "another rank says so".into() });
+        }
+        any
+    }
+
+    fn blamed(&self) -> Option<u32> {
+        self.shared.lock().blamed()
+    }
+
+    pub(crate) fn heed(&mut self, event: Event) {
+        match event {
+            Event::Replied(reply) => self.replied(reply),
+            Event::Failed(failed) => self.failed(&failed),
+            Event::Closed(channel, why) => self.closed(channel, &why.to_string()),
+            Event::Opened(_) => {}
+        }
+    }
+
+    fn rank_of(&self, channel: Channel) -> Option<u32> {
+        let rank = self.ranks.get(channel.index() as usize).copied().flatten()?;
+        (self.channels[rank as usize] == Some(channel)).then_some(rank)
+    }
+
+    fn replied(&mut self, reply: Reply) {
+        let Some(rank) = self.rank_of(reply.channel()) else { return };
+        let at = rank as usize;
+        self.under_way[at] = self.under_way[at].saturating_sub(1);
+        self.all_under_way = self.all_under_way.saturating_sub(1);
+        if reply.args().is_empty() {
+            return;
+        }
+        if reply.payload_len() > 0 {
+            self.pieces[at] = self.pieces[at].saturating_sub(1);
+        }
+        if let Err(why) = self.gets.take(reply, &mut self.node) {
+            self.fail(Error::Broken { rank, why: why.into() });
+        }
+    }
+
+    fn failed(&mut self, failed: &Failed) {
+        let rank = self.awaited();
+        let error = match failed.error {
+            // The end of the channel says more.
+            CallError::Closed(_) => return,
+            CallError::Late => Error::Late { rank, within: self.deadline },
+            CallError::Failed(Failure::Refused) => match refusal(&failed.args) {
+                Some((_, error)) => error,
+                None => Error::Broken { rank, why: failed.error.to_string() },
+            },
+            error => Error::Broken { rank, why: error.to_string() },
+        };
+        self.fail(error);
+    }
+
+    fn closed(&mut self, channel: Channel, why: &str) {
+        let Some(rank) = self.rank_of(channel) else { return };
+        self.channels[rank as usize] = None;
+        let lost = std::mem::take(&mut self.under_way[rank as usize]);
+        self.all_under_way = self.all_under_way.saturating_sub(u64::from(lost));
+        let left = {
+            let mut part = self.shared.lock();
+            part.dismiss(channel);
+            part.has_left(rank)
+        };
+        if !left {
+            // If it has ended because of another, it has said so before.
+            let (rank, why) = self.blamed().map_or((rank, why), |blamed| (blamed, "another rank says so"));
+            self.fail(Error::Lost { rank, why: why.to_owned() });
+        }
+    }
+
+    /// Nothing works any more. The first reason counts. If it is that a rank is gone, all others hear who it is, before
+    /// they find this one gone, too.
+    pub(crate) fn fail(&mut self, error: Error) -> Error {
+        if let Some(first) = &self.broken {
+            return first.clone();
+        }
+        if let Error::Lost { rank, .. } = error {
+            for channel in self.channels.iter().flatten() {
+                // Whoever has no room for this has not polled for long, and learns it otherwise.
+                let _ = self.node.request_bytes(*channel, BLAME, &rank.to_le_bytes());
+            }
+        }
+        self.broken.insert(error).clone()
+    }
+}

@@ -1,0 +1,387 @@
+//! The global address space through its public interface: ranks are threads, over shared memory and over UDP.
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
+
+use std::time::Duration;
+
+use cutthrough_splitc::{Element, Error, Global, Op, Settings, Spread, World};
+use proptest::prelude::*;
+
+/// Ranks as threads over UDP on loopback, in plain text.
+fn over_udp<R: Send>(size: u32, program: impl Fn(&mut World) -> Result<R, Error> + Sync) -> Result<Vec<R>, Error> {
+    let free = || std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    // All are held until all are known, so that they differ.
+    let sockets: Vec<_> = (0..size).map(|_| free()).collect();
+    let addresses = sockets.iter().map(|socket| format!("udp:{}", socket.local_addr().expect("an address"))).collect();
+    drop(sockets);
+    let settings = Settings { size, addresses, job: "udp".into(), insecure: true, ..Settings::alone() };
+    World::threads_at(&settings, program)
+}
+
+fn over_both<R: Send>(size: u32, program: impl Fn(&mut World) -> Result<R, Error> + Sync) -> Vec<Vec<R>> {
+    vec![World::threads(size, &program).expect("over shared memory"), over_udp(size, &program).expect("over UDP")]
+}
+
+#[test]
+fn collective_operations_are_those_of_a_serial_program() {
+    for size in 1..=5 {
+        for results in over_both(size, |world| {
+            let mine = u64::from(world.rank()) * 7 + 3;
+            let mut many: Vec<i64> = (0..1000).map(|i| i64::from(world.rank()) * i - 500).collect();
+            let sum = world.reduce(Op::Sum, mine)?;
+            let least = world.reduce(Op::Min, mine)?;
+            let most = world.reduce(Op::Max, -1.5 * f64::from(world.rank()))?;
+            let upto = world.scan(Op::Sum, mine)?;
+            let root = size - 1;
+            let from_root = world.broadcast(root, mine)?;
+            world.scan_bulk(Op::Max, &mut many)?;
+            let scanned = many.clone();
+            world.reduce_bulk(Op::Sum, &mut many)?;
+            // Longer than one piece.
+            let mut long: Vec<u32> = (0..100_000).map(|i| i * (world.rank() + 1)).collect();
+            world.broadcast_bulk(root, &mut long)?;
+            Ok((sum, least, most, upto, from_root, scanned, many, long))
+        }) {
+            let of = |rank: u32| u64::from(rank) * 7 + 3;
+            let sum: u64 = (0..size).map(of).sum();
+            let maxima = |rank: u32| -> Vec<i64> {
+                (0..1000).map(|i| (0..=i64::from(rank)).map(|r| r * i - 500).max().unwrap_or(0)).collect()
+            };
+            let sums: Vec<i64> = (0..1000).map(|i| (0..size).map(|rank| maxima(rank)[i]).sum()).collect();
+            let long: Vec<u32> = (0..100_000).map(|i| i * size).collect();
+            for (rank, result) in (0..).zip(results) {
+                let upto = (0..=rank).map(of).sum();
+                assert_eq!(result, (sum, 3, 0.0, upto, of(size - 1), maxima(rank), sums.clone(), long.clone()));
+            }
+        }
+    }
+}
+
+#[test]
+fn nobody_leaves_a_barrier_before_all_have_come() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    for size in [2, 3, 6] {
+        let came = AtomicU32::new(0);
+        World::threads(size, |world| {
+            for round in 1..=50 {
+                came.fetch_add(1, Ordering::SeqCst);
+                world.barrier()?;
+                assert!(came.load(Ordering::SeqCst) >= round * size);
+            }
+            Ok(())
+        })
+        .expect("no rank fails");
+    }
+}
+
+#[test]
+fn long_transfers_in_a_ring_do_not_deadlock_and_arrive_whole() {
+    const LEN: usize = (6 << 20) + 123;
+    let pattern =
+        |rank: u32| -> Vec<u8> { (0..LEN).map(|i| (i * 31 + rank as usize) as u8 ^ (i >> 12) as u8).collect() };
+    over_both(3, |world| {
+        let (to, from) = ((world.rank() + 1) % 3, (world.rank() + 2) % 3);
+        let here = world.alloc::<u8>(LEN)?;
+        world.store_bulk(here.on(to), &pattern(world.rank()))?;
+        world.store_sync(LEN as u64)?;
+        let mut came = vec![0; LEN];
+        world.local(here, &mut came)?;
+        assert_eq!(came, pattern(from));
+        // What this rank has sent, read back from where it lies.
+        let coming = world.get_bulk(here.on(to), LEN)?;
+        world.sync()?;
+        world.take_bulk(coming, &mut came)?;
+        assert_eq!(came, pattern(world.rank()));
+        Ok(())
+    });
+}
+
+#[test]
+fn every_length_of_a_transfer_arrives() {
+    over_both(2, |world| {
+        let here = world.alloc::<u16>(200_000)?;
+        let there = here.on(1 - world.rank());
+        for len in [0, 1, 27, 28, 29, 30, 31, 2047, 2048, 2049, 65_535, 65_536, 65_537, 140_000] {
+            let values: Vec<u16> =
+                (0..len).map(|i| (i as u16).wrapping_mul(7).wrapping_add(world.rank() as u16)).collect();
+            world.put_bulk(there.at(3), &values)?;
+            let mut back = vec![0; len];
+            world.read_bulk(there.at(3), &mut back)?;
+            assert_eq!(back, values, "{len}");
+            world.all_store_sync()?;
+        }
+        Ok(())
+    });
+}
+
+/// What each rank does in a phase: nobody writes where another does.
+#[derive(Debug, Clone)]
+struct Phase {
+    writes: Vec<(usize, u64, u8)>,
+    reads: Vec<usize>,
+}
+
+const LEN: usize = 97;
+
+fn phase() -> impl Strategy<Value = Phase> {
+    let writes = prop::collection::vec((0..LEN, any::<u64>(), 0..4_u8), 0..40);
+    let reads = prop::collection::vec(0..LEN, 0..40);
+    (writes, reads).prop_map(|(writes, reads)| Phase { writes, reads })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn reads_and_writes_are_those_of_one_array(
+        size in 1..4_u32,
+        block in 1..40_usize,
+        phases in prop::collection::vec(phase(), 1..5),
+    ) {
+        // The serial run.
+        let mut array = vec![0_u64; LEN];
+        let expected: Vec<Vec<u64>> = phases.iter().map(|phase| {
+            for (at, value, _) in &phase.writes {
+                array[*at] = *value;
+            }
+            phase.reads.iter().map(|at| array[*at]).collect()
+        }).collect();
+        World::threads(size, |world| {
+            let spread = world.spread::<u64>(LEN, block)?;
+            for (phase, expected) in phases.iter().zip(&expected) {
+                // The writes of an element are all of one rank, and arrive in order.
+                for (at, value, way) in &phase.writes {
+                    if *at as u32 % world.size() != world.rank() {
+                        continue;
+                    }
+                    let place = spread.place(*at);
+                    match way {
+                        0 => world.put(place, *value)?,
+                        1 => world.store(place, *value)?,
+                        2 => world.write_now(place, *value)?,
+                        _ => world.put_bulk(place, &[*value])?,
+                    }
+                }
+                world.all_store_sync()?;
+                let coming = phase.reads.iter().map(|at| world.get(spread.place(*at)));
+                let coming: Vec<_> = coming.collect::<Result<_, _>>()?;
+                world.sync()?;
+                let came: Vec<u64> = coming.into_iter().map(|coming| world.take(coming)).collect::<Result<_, _>>()?;
+                assert_eq!(&came, expected);
+                world.barrier()?;
+            }
+            Ok(())
+        }).expect("no rank fails");
+    }
+
+    #[test]
+    fn a_spread_array_has_each_element_once(size in 1..9_u32, len in 0..300_usize, block in 1..50_usize) {
+        // The arithmetic alone: a world of threads for each case would test no more.
+        let spread = spread_of(size, len, block);
+        let mut seen = std::collections::HashSet::new();
+        for index in 0..len {
+            let place = spread.place(index);
+            prop_assert!(place.rank() < size);
+            prop_assert!(seen.insert((place.rank(), place.offset())));
+            // Neighbours within a block lie side by side.
+            if index % block > 0 {
+                prop_assert_eq!(place, spread.place(index - 1).at(1));
+            }
+        }
+        let mut listed: Vec<usize> = Vec::new();
+        for rank in 0..size {
+            let mut place = spread.part_of(rank);
+            for (first, count) in spread.runs(rank) {
+                for index in first..first + count {
+                    prop_assert_eq!(spread.place(index), place);
+                    place = place.at(1);
+                    listed.push(index);
+                }
+            }
+            prop_assert_eq!(spread.count(rank), spread.runs(rank).map(|(_, count)| count).sum::<usize>());
+        }
+        listed.sort_unstable();
+        prop_assert_eq!(listed, (0..len).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn numbers_are_what_their_bytes_say(whole in any::<Vec<i64>>(), floats in any::<Vec<f32>>()) {
+        fn there_and_back<T: Element>(values: &[T]) -> Vec<T> {
+            let mut bytes = vec![0; values.len() * T::BYTES];
+            T::write_all(values, &mut bytes);
+            let mut back = vec![T::default(); values.len()];
+            T::read_all(&bytes, &mut back);
+            back
+        }
+        prop_assert_eq!(there_and_back(&whole), whole);
+        let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        prop_assert_eq!(bits(&there_and_back(&floats)), bits(&floats));
+    }
+}
+
+/// A spread array of a world that has as many ranks, made by rank 0 of it.
+fn spread_of(size: u32, len: usize, block: usize) -> Spread<u64> {
+    Spread::lay_out(Global::new(0, 0), size, len, block)
+}
+
+#[test]
+fn what_lies_outside_is_refused_by_its_rank() {
+    let outside = |program: fn(&mut World, Global<u64>) -> Result<(), Error>| {
+        World::threads(2, |world| {
+            let here = world.alloc::<u64>(8)?;
+            if world.rank() == 0 {
+                return program(world, here.on(1));
+            }
+            world.barrier()
+        })
+        .expect_err("it lies outside")
+    };
+    let says = |offset, len| Error::Outside { rank: 1, offset, len };
+    assert_eq!(outside(|world, there| world.read(there.at(8)).map(drop)), says(64, 8));
+    assert_eq!(outside(|world, there| world.write_now(there.at(1_000_000), 1)), says(8_000_000, 8));
+    assert_eq!(outside(|world, there| world.read_bulk(there.at(1), &mut [0; 100])), says(8, 800));
+    assert_eq!(outside(|world, there| world.store_bulk(there, &[0; 9]).and_then(|()| world.sync())), says(0, 72));
+    let far = u64::MAX - 3;
+    assert_eq!(outside(|world, _| world.read(Global::<u64>::new(1, u64::MAX - 3)).map(drop)), says(far, 8));
+    assert_eq!(outside(|world, there| world.local(there, &mut [0])), says(0, 8));
+    assert_eq!(outside(|world, there| world.put(there.on(2), 0)), Error::NoRank { rank: 2, size: 2 });
+    assert_eq!(
+        outside(|world, there| world.local(there.on(0).at(8), &mut [0])),
+        Error::Outside { rank: 0, offset: 64, len: 8 }
+    );
+}
+
+#[test]
+fn a_rank_that_ends_early_is_named_wherever_the_others_wait() {
+    type Wait = fn(&mut World, Global<u64>) -> Result<(), Error>;
+    let waits: [Wait; 6] = [
+        |world, _| world.barrier(),
+        |world, here| world.read(here.on(1)).map(drop),
+        |world, here| (0..100_000).try_for_each(|i| world.store(here.on(1), i)),
+        |world, _| world.reduce(Op::Sum, 1_u64).map(drop),
+        |world, here| world.store_bulk(here.on(1), &[0; 1 << 20]).and_then(|()| world.sync()),
+        |world, _| world.store_sync(1),
+    ];
+    for (number, wait) in waits.into_iter().enumerate() {
+        let ends = World::threads(3, |world| {
+            let here = world.alloc::<u64>(1 << 20)?;
+            world.barrier()?;
+            if world.rank() == 1 {
+                return Err(Error::Uneven);
+            }
+            let end = loop {
+                if let Err(error) = wait(world, here) {
+                    break error;
+                }
+            };
+            assert!(matches!(end, Error::Lost { rank: 1, .. }), "{number}: {end}");
+            // From then on everything says so.
+            assert_eq!(world.barrier().err(), Some(end.clone()));
+            Err::<(), _>(end)
+        });
+        assert!(matches!(ends, Err(Error::Lost { rank: 1 | 2, .. })), "{number}: {ends:?}");
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_poll_is_late() {
+    let job = format!("late-{}", std::process::id());
+    let addresses = vec![format!("shm:{}/splitc-{job}-{{rank}}.sock", std::env::temp_dir().display())];
+    let deadline = Duration::from_millis(300);
+    let settings = Settings { size: 2, addresses, job, deadline, ..Settings::alone() };
+    let end = World::threads_at(&settings, |world| {
+        let here = world.alloc::<u64>(1)?;
+        if world.rank() == 1 {
+            std::thread::sleep(4 * deadline);
+            return Err(Error::Uneven);
+        }
+        world.read(here.on(1)).map(drop)
+    });
+    assert_eq!(end, Err(Error::Late { rank: 1, within: deadline }));
+}
+
+#[test]
+fn ranks_that_do_not_come_are_named() {
+    let job = format!("absent-{}", std::process::id());
+    let addresses = vec![format!("shm:{}/splitc-{job}-{{rank}}.sock", std::env::temp_dir().display())];
+    let start = Duration::from_millis(200);
+    let settings = Settings { size: 4, addresses: addresses.clone(), job, start, ..Settings::alone() };
+    let end = World::join(&settings).map(drop);
+    let at = addresses[0].replace("{rank}", "1");
+    assert_eq!(end, Err(Error::Absent { ranks: vec![1, 2, 3], within: start, at: at.clone() }));
+    let text = end.map_err(|error| error.to_string());
+    assert_eq!(
+        text,
+        Err(format!("ranks 1, 2, 3 have not come within 200ms: see that every rank is started, and reached at {at}"))
+    );
+    // One that needs a rank before it.
+    let end = World::join(&Settings { rank: 3, ..settings }).map(drop);
+    assert!(matches!(end, Err(Error::Absent { ranks, .. }) if ranks == [0]));
+}
+
+#[test]
+fn a_rank_of_another_job_is_not_let_in() {
+    let address = format!("shm:{}/splitc-other-{}-{{rank}}.sock", std::env::temp_dir().display(), std::process::id());
+    let start = Duration::from_millis(500);
+    let settings = Settings { size: 2, addresses: vec![address], start, ..Settings::alone() };
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| World::join(&Settings { job: "one".into(), ..settings.clone() }).map(drop));
+        let other = World::join(&Settings { job: "two".into(), rank: 1, ..settings.clone() }).map(drop);
+        assert_eq!(other, Err(Error::Stranger { rank: 0 }));
+        let first = first.join().expect("no panic");
+        assert!(matches!(first, Err(Error::Absent { ranks, .. }) if ranks == [1]));
+    });
+}
+
+#[test]
+fn a_rank_that_finishes_while_others_wait_for_it_is_named() {
+    // Rank 1 meets once less than rank 0: rank 0's second meeting is rank 1's end, and its end finds nobody.
+    let end = World::threads(2, |world| {
+        world.barrier()?;
+        if world.rank() == 0 { world.barrier() } else { Ok(()) }
+    });
+    assert_eq!(end, Err(Error::Left { rank: 1 }));
+}
+
+#[test]
+fn different_arrays_at_different_ranks_are_found_out() {
+    let end = World::threads(3, |world| world.alloc::<u32>(10 + usize::from(world.rank() == 2) * 100).map(drop));
+    assert_eq!(end, Err(Error::Uneven));
+}
+
+#[test]
+fn the_environment_says_who_a_rank_is() {
+    let of = |variables: &[(&str, &str)]| {
+        let find =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        Settings::from_variables(find)
+    };
+    let alone = of(&[]).expect("alone");
+    assert_eq!((alone.rank, alone.size), (0, 1));
+    let started = [("CUTTHROUGH_RANK", "1"), ("CUTTHROUGH_SIZE", "3"), ("CUTTHROUGH_JOB", "a/b c")];
+    let started = of(&[&started[..], &[("SLURM_PROCID", "7"), ("SLURM_NTASKS", "8")]].concat()).expect("usable");
+    assert_eq!(
+        (started.rank, started.size, &started.addresses[..]),
+        (1, 3, &["shm:splitc-a-b-c-{rank}".to_owned()][..])
+    );
+    let pmi = of(&[("PMI_RANK", "0"), ("PMI_SIZE", "2"), ("PMI_JOBID", "5")]).expect("usable");
+    assert_eq!((pmi.rank, pmi.size, pmi.job.as_str()), (0, 2, "5"));
+    let ompi = [("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_NAMESPACE", "n@1")];
+    let ompi = of(&ompi).expect("usable");
+    assert_eq!((ompi.rank, ompi.size, ompi.job.as_str()), (2, 4, "n-1"));
+    let slurm = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2"), ("SLURM_JOB_ID", "9"), ("SLURM_STEP_ID", "0")];
+    let settings = of(&slurm).expect("usable");
+    assert_eq!((settings.rank, settings.size, settings.job.as_str()), (1, 2, "9.0"));
+    let given = [("CUTTHROUGH_ADDRESSES", "udp:a:1, udp:b:2"), ("CUTTHROUGH_DEADLINE", "1.5")];
+    let given = of(&[&slurm[..], &given].concat()).expect("usable");
+    assert_eq!(given.addresses, ["udp:a:1", "udp:b:2"]);
+    assert_eq!(given.deadline, Duration::from_millis(1500));
+
+    let wrong = |more: &[(&str, &str)]| of(&[more, &slurm[..]].concat()).map(drop).expect_err("unusable").to_string();
+    assert_eq!(wrong(&[("CUTTHROUGH_RANK", "1")]), "CUTTHROUGH_SIZE is missing; set it as well");
+    assert_eq!(wrong(&[("SLURM_PROCID", "x")]), "SLURM_PROCID is \"x\"; it has to be a whole number");
+    assert_eq!(wrong(&[("SLURM_PROCID", "2")]), "SLURM_PROCID is 2, and SLURM_NTASKS is 2; ranks count from 0");
+    assert!(wrong(&[("SLURM_NNODES", "2")]).contains("set CUTTHROUGH_ADDRESSES"));
+    assert!(wrong(&[("CUTTHROUGH_ADDRESSES", "udp:a:1")]).contains("give each one"));
+    assert!(wrong(&[("CUTTHROUGH_START", "-1")]).contains("a number of seconds above 0"));
+    assert!(wrong(&[("CUTTHROUGH_KEY", "psk: 1234")]).starts_with("CUTTHROUGH_KEY: "));
+}
