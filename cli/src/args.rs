@@ -60,6 +60,9 @@ pub enum Command {
         test: PerfTest,
     },
 
+    /// Start a program as many ranks, with their endpoints joined
+    Run(crate::run::args::RunArgs),
+
     /// Show live counters and queue depths of running endpoints
     #[command(after_help = "Examples:\n  \
         cutthrough stat\n  \
@@ -293,9 +296,8 @@ pub struct Measure {
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub size: Vec<Size>,
 
-    /// Pulse policy: store-and-forward, fixed:BYTES, adaptive or adaptive:MINPULSE [default: adaptive]. Store-and-
-    /// forward
-    /// and fixed pulses above 64 KiB get a staging ring that holds the whole message; the others keep that of 256 KiB
+    /// Pulse policy: store-and-forward, fixed:BYTES, adaptive or adaptive:MINPULSE [default: adaptive]. The first and
+    /// fixed pulses above 64 KiB get a staging ring that holds the whole message; the others keep that of 256 KiB
     #[arg(long)]
     pub policy: Option<Policy>,
 
@@ -400,11 +402,10 @@ pub struct IdleArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4000), default_value_t = 1000)]
     pub channels: u32,
 
-    /// What lies between the two ends.
+    /// What lies between.
     #[command(flatten)]
     pub across: Across,
 }
-
 /// Options of `perf defrag`.
 #[derive(Args, Debug)]
 pub struct DefragArgs {
@@ -587,7 +588,7 @@ fn joined(paragraph: &str) -> String {
 }
 
 /// Reads a positive number of seconds, a day at most.
-fn seconds(text: &str) -> Result<f64, String> {
+pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
         _ => Err("write a number of seconds above 0, such as 0.5 or 10".into()),

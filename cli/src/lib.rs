@@ -1,9 +1,9 @@
 //! The program `cutthrough`: what it reads, measures and prints.
 //!
 //! A command line goes through these files in order: [`args`] reads it, [`main`] hands it to the command ([`demo`],
-//! [`info`], [`perf`], [`stat`]), which measures on chosen cores ([`cpu`]) with [`clock`] and [`stats`], or simulates
-//! ([`sim`]), and prints through [`output`] for scripts and [`table`] and [`timeline`] for people. A [`failure`] is one
-//! line on standard error.
+//! [`info`], [`perf`], [`run`], [`stat`]), which measures on chosen cores ([`cpu`]) with [`clock`] and [`stats`], or
+//! simulates ([`sim`]), and prints through [`output`] for scripts and [`table`] and [`timeline`] for people. A
+//! [`failure`] is one line on standard error.
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ pub mod machine;
 pub mod output;
 pub mod perf;
 pub mod progress;
+pub mod run;
 pub mod sim;
 pub mod stat;
 pub mod stats;
@@ -62,6 +63,7 @@ fn run(words: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
     match cli.command {
         Command::Info => info::run(output),
         Command::Perf { test } => perf::run(&test, output),
+        Command::Run(args) => run::run(&args, output),
         Command::Demo(args) => demo::run(&args, output),
         Command::Stat(args) => stat::run(&args, output),
         Command::Sim(args) => sim::run(&args, output),

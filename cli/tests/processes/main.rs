@@ -3,5 +3,6 @@
 mod ends;
 mod folder;
 mod perf;
+mod run;
 mod stat;
 mod veth;

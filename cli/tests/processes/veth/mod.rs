@@ -9,7 +9,7 @@ mod space;
 use cutthrough_cli::veth::{Missing, Pair};
 
 /// A pair, or none, and the reason where the test's output goes.
-fn pair(mtu: u32) -> Option<Pair> {
+pub(crate) fn pair(mtu: u32) -> Option<Pair> {
     match Pair::make(mtu) {
         Ok(pair) => Some(pair),
         Err(missing @ Missing::Mtu(_)) => panic!("{missing}"),

@@ -1,0 +1,260 @@
+//! `run`: starts a program as many ranks, forwards what they say, and ends all of them when one fails.
+//!
+//! | file | what |
+//! |---|---|
+//! | `args` | the options |
+//! | `plan` | who runs where: on this machine, in two namespaces, on hosts by ssh |
+//! | `rank` | how a rank ends with its starter, whatever happens to that |
+//! | `forward` | what ranks say |
+
+pub mod args;
+mod forward;
+mod plan;
+mod rank;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+
+use crate::failure::Failure;
+use crate::output::Output;
+use args::RunArgs;
+use forward::{Heard, Stream, forward};
+use plan::{Plan, Rank};
+use rank::Guard;
+
+/// How long ranks that were asked to end may take.
+const ENDING: Duration = Duration::from_secs(2);
+/// How long what ranks have said is waited for, when they have ended.
+const ECHO: Duration = Duration::from_secs(1);
+/// Longest time between two looks at the ranks.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Starts the ranks, and returns when all have ended.
+///
+/// # Errors
+/// [`Failure::CheckFailed`] names the first rank that failed; [`Failure::CannotRun`] if a rank could not be started.
+pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
+    if args.guard {
+        rank::guard();
+        return Ok(());
+    }
+    if let Some(starter) = args.end_with {
+        return Err(rank::become_rank(args, starter));
+    }
+    let Plan { ranks, .. } = &mut Plan::make(args)?;
+    let refuse = |error: std::io::Error| {
+        Failure::new(format!("the ranks cannot be started: {error}"), "check the limit of processes (ulimit -u)")
+    };
+    let mut bell = Bell::watch().map_err(refuse)?;
+    let mut crew = Crew { ranks: Vec::new(), guard: Guard::start().map_err(refuse)? };
+    for (number, rank) in (0..).zip(ranks) {
+        crew.start(number, rank, output).map_err(refuse)?;
+    }
+    let end = crew.watch(&mut bell, Duration::from_secs_f64(args.start));
+    crew.end();
+    end
+}
+
+/// Wakes the starter when a rank has ended, or when it shall end itself.
+#[derive(Debug)]
+struct Bell {
+    asked: Arc<AtomicBool>,
+    heard: UnixStream,
+}
+
+impl Bell {
+    fn watch() -> std::io::Result<Self> {
+        let asked = Arc::new(AtomicBool::new(false));
+        let (heard, rope) = UnixStream::pair()?;
+        heard.set_read_timeout(Some(LOOK))?;
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&asked))?;
+        }
+        for signal in [SIGINT, SIGTERM, SIGHUP, SIGCHLD] {
+            signal_hook::low_level::pipe::register(signal, rope.try_clone()?)?;
+        }
+        Ok(Self { asked, heard })
+    }
+
+    fn sleep(&mut self) {
+        // Whatever ends the sleep, the caller looks again.
+        let _ = self.heard.read(&mut [0; 64]);
+    }
+}
+
+/// A rank that was started.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    host: Option<String>,
+    heard: Arc<Heard>,
+    forwards: Vec<JoinHandle<()>>,
+    ended: Option<ExitStatus>,
+}
+
+impl Running {
+    fn has_started(&self) -> bool {
+        self.host.is_none() || self.heard.started.load(Ordering::Relaxed)
+    }
+}
+
+/// All ranks; they end with this value.
+#[derive(Debug)]
+struct Crew {
+    ranks: Vec<Running>,
+    guard: Guard,
+}
+
+impl Crew {
+    fn start(&mut self, number: u32, rank: &mut Rank, output: Output) -> std::io::Result<()> {
+        let stdin = if rank.script.is_empty() { Stdio::null() } else { Stdio::piped() };
+        let command = rank.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.process_group(0).spawn()?;
+        self.guard.tell('+', child.id());
+        if let Some(stdin) = &mut child.stdin {
+            // If it does not read, it has ended, and will be found so. Kept open: its end is the rank's.
+            let _ = stdin.write_all(rank.script.as_bytes());
+        }
+        let heard = Arc::default();
+        let out = child.stdout.take().map(|from| forward(number, Stream::Out, from, &heard, output));
+        let err = child.stderr.take().map(|from| forward(number, Stream::Err, from, &heard, output));
+        let forwards = out.into_iter().chain(err).collect();
+        self.ranks.push(Running { child, host: rank.host.clone(), heard, forwards, ended: None });
+        Ok(())
+    }
+
+    /// Waits until all have ended well, or one has not.
+    fn watch(&mut self, bell: &mut Bell, start: Duration) -> Result<(), Failure> {
+        let begun = Instant::now();
+        loop {
+            if bell.asked.load(Ordering::Relaxed) {
+                return Err(Failure::check("interrupted; all ranks were ended"));
+            }
+            let failed = self.look();
+            if let Some((number, status)) = failed {
+                // Whether it had started is among what it has said.
+                hear_out(&mut self.ranks[number].forwards);
+                return Err(self.explain(number, status));
+            }
+            if self.ranks.iter().all(|rank| rank.ended.is_some()) {
+                return Ok(());
+            }
+            if self.ranks.iter().any(|rank| rank.heard.deaf.load(Ordering::Relaxed)) {
+                return Err(Failure::ReaderGone);
+            }
+            let late = self.ranks.iter().position(|rank| !rank.has_started()).filter(|_| begun.elapsed() >= start);
+            if let Some(number) = late {
+                let host = self.ranks[number].host.clone().unwrap_or_default();
+                return Err(Failure::new(
+                    format!("rank {number} has not started on {host} within {start:?}"),
+                    format!("check that 'ssh {host} true' works without being asked anything, or raise --start"),
+                ));
+            }
+            bell.sleep();
+        }
+    }
+
+    /// Looks who has ended: the one that has failed. Of several it is one that a signal ended, for what died of itself
+    /// takes others with it that say so.
+    fn look(&mut self) -> Option<(usize, ExitStatus)> {
+        let mut failed = Vec::new();
+        for (number, rank) in self.ranks.iter_mut().enumerate().filter(|(_, rank)| rank.ended.is_none()) {
+            if let Ok(Some(status)) = rank.child.try_wait() {
+                rank.ended = Some(status);
+                if !status.success() {
+                    failed.push((number, status));
+                }
+            }
+        }
+        let killed = failed.iter().find(|(_, status)| status.signal().is_some());
+        killed.or(failed.first()).copied()
+    }
+
+    fn explain(&self, number: usize, status: ExitStatus) -> Failure {
+        let rank = &self.ranks[number];
+        let on = rank.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
+        let how = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("ended with exit code {code}"),
+            (None, Some(signal)) => format!("was ended by signal {signal}{}", name_of(signal)),
+            (None, None) => format!("ended: {status}"),
+        };
+        if !rank.has_started() {
+            let host = rank.host.as_deref().unwrap_or_default();
+            return Failure::new(
+                format!("rank {number} could not be started{on}: ssh {how}"),
+                format!(
+                    "check that 'ssh {host} true' works without being asked anything, and that the program is there"
+                ),
+            );
+        }
+        Failure::check(format!("rank {number}{on} {how}; all others were ended"))
+    }
+
+    /// Ends all that have not ended, and what they have started; and forwards what was said.
+    fn end(&mut self) {
+        let begun = Instant::now();
+        for rank in self.ranks.iter_mut().filter(|rank| rank.ended.is_none()) {
+            // The end of its standard input ends a rank on a host.
+            drop(rank.child.stdin.take());
+            rank::end_group(rank.child.id(), Signal::TERM);
+        }
+        while self.ranks.iter().any(|rank| rank.ended.is_none()) && begun.elapsed() < ENDING {
+            self.look();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        for rank in &mut self.ranks {
+            // Processes that a rank has left behind keep its number from being given to others.
+            rank::end_group(rank.child.id(), Signal::KILL);
+            if rank.ended.is_none() {
+                rank.ended = rank.child.wait().ok();
+            }
+            self.guard.tell('-', rank.child.id());
+        }
+        hear_out(&mut self.ranks.iter_mut().flat_map(|rank| rank.forwards.drain(..)).collect());
+    }
+}
+
+/// Waits until all that ranks have said before they ended is forwarded; for a while, as what they have left behind may
+/// go on talking.
+fn hear_out(forwards: &mut Vec<JoinHandle<()>>) {
+    let begun = Instant::now();
+    while begun.elapsed() < ECHO {
+        forwards.retain(|forward| !forward.is_finished());
+        if forwards.is_empty() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What the signals are called that end ranks most often.
+const fn name_of(signal: i32) -> &'static str {
+    match signal {
+        1 => " (SIGHUP)",
+        2 => " (SIGINT)",
+        4 => " (SIGILL)",
+        6 => " (SIGABRT)",
+        7 => " (SIGBUS)",
+        8 => " (SIGFPE)",
+        9 => " (SIGKILL)",
+        11 => " (SIGSEGV)",
+        13 => " (SIGPIPE)",
+        15 => " (SIGTERM)",
+        _ => "",
+    }
+}

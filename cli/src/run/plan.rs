@@ -1,0 +1,205 @@
+//! Who runs where: for each rank its command, its variables, and what it reads first.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::args::RunArgs;
+use crate::failure::Failure;
+use crate::veth::Pair;
+
+/// What the far side of ssh says when a rank has been started.
+pub(super) const STARTED: &[u8] = b"\x01cutthrough: this rank has started\n";
+
+/// The first port in namespaces of our own, where all are free.
+const PORT: u32 = 7400;
+
+/// One rank to be started.
+#[derive(Debug)]
+pub(super) struct Rank {
+    pub(super) command: Command,
+    /// The host it is started on, if not this one.
+    pub(super) host: Option<String>,
+    /// What it reads from standard input.
+    pub(super) script: String,
+}
+
+/// All ranks, and the namespaces that some of them live in.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) ranks: Vec<Rank>,
+    _pair: Option<Pair>,
+}
+
+/// A host of a file.
+#[derive(Debug, PartialEq, Eq)]
+struct Host {
+    name: String,
+    address: String,
+}
+
+impl Plan {
+    pub(super) fn make(args: &RunArgs) -> Result<Self, Failure> {
+        let refuse = |error: std::io::Error| Failure::new(format!("the ranks cannot be planned: {error}"), "try again");
+        let program = args.program.first().ok_or_else(|| Failure::new("no program is given", "name one after --"))?;
+        let pair = args.veth.map(Pair::make).transpose()?;
+        let hosts = args.hosts.as_deref().map(read_hosts).transpose()?;
+        let job = format!("run-{}", std::process::id());
+        let addresses: Vec<String> = match (&pair, &hosts) {
+            (Some(_), _) => (0..args.ranks)
+                .map(|rank| {
+                    format!("udp:{}:{}", if rank.is_multiple_of(2) { Pair::NEAR } else { Pair::FAR }, PORT + rank)
+                })
+                .collect(),
+            (_, Some(hosts)) => {
+                let last = u32::from(args.port) + args.ranks - 1;
+                if last > u32::from(u16::MAX) {
+                    return Err(Failure::new(format!("there is no port {last}"), "give a lower --port"));
+                }
+                let host = |rank: u32| &hosts[rank as usize % hosts.len()].address;
+                (0..args.ranks).map(|rank| format!("udp:{}:{}", host(rank), u32::from(args.port) + rank)).collect()
+            }
+            (None, None) => vec![format!("shm:{job}-{{rank}}")],
+        };
+        let mut common = vec![
+            ("CUTTHROUGH_SIZE", args.ranks.to_string()),
+            ("CUTTHROUGH_JOB", job),
+            ("CUTTHROUGH_ADDRESSES", addresses.join(",")),
+            ("CUTTHROUGH_START", args.start.to_string()),
+        ];
+        if pair.is_some() || hosts.is_some() {
+            common.push(("CUTTHROUGH_KEY", random_key().map_err(refuse)?));
+        }
+        if hosts.is_none() && !is_found(program) {
+            return Err(Failure::new(format!("there is no program {}", program.display()), "check its name"));
+        }
+        let own = std::env::current_exe().map_err(refuse)?;
+        let rank = |rank: u32| {
+            let mut command = Command::new(&own);
+            command.args(["run", "--end-with", &std::process::id().to_string()]);
+            if let Some(pair) = &pair {
+                let space = if rank.is_multiple_of(2) { &pair.near } else { &pair.far };
+                command.arg("--space").arg(space.path());
+            }
+            command.arg("--");
+            let variables = common.iter().cloned().chain([("CUTTHROUGH_RANK", rank.to_string())]);
+            match &hosts {
+                None => {
+                    command.args(&args.program).envs(variables);
+                    Rank { command, host: None, script: String::new() }
+                }
+                Some(hosts) => {
+                    let host = &hosts[rank as usize % hosts.len()];
+                    command.args(["ssh", "-o", "BatchMode=yes", &host.name, "sh"]);
+                    let folder = std::env::current_dir().unwrap_or_default();
+                    let script = script(variables, &folder, &args.program);
+                    Rank { command, host: Some(host.name.clone()), script }
+                }
+            }
+        };
+        Ok(Self { ranks: (0..args.ranks).map(rank).collect(), _pair: pair })
+    }
+}
+
+/// A random key that the ranks of this run share.
+fn random_key() -> std::io::Result<String> {
+    let mut key = [0; 32];
+    // The kernel gives as many as this at once.
+    rustix::rand::getrandom(&mut key[..], rustix::rand::GetRandomFlags::empty())?;
+    let mut text = String::from("psk: ");
+    key.iter().for_each(|byte| {
+        let _ = write!(text, "{byte:02x}");
+    });
+    Ok(text)
+}
+
+fn is_found(program: &OsStr) -> bool {
+    let path = Path::new(program);
+    if path.components().count() > 1 || path.is_absolute() {
+        return path.is_file();
+    }
+    let folders = std::env::var_os("PATH").map(|paths| std::env::split_paths(&paths).collect::<Vec<PathBuf>>());
+    folders.unwrap_or_default().iter().any(|folder| folder.join(path).is_file())
+}
+
+fn read_hosts(path: &Path) -> Result<Vec<Host>, Failure> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(format!("{name}: {error}"), "give a file with a host on each line"))?;
+    parse_hosts(&text).map_err(|(number, why)| {
+        Failure::new(format!("{name}, line {number}: {why}"), "write a name for ssh and, if need be, an address")
+    })
+}
+
+/// The hosts of a file's text; or the number of the line that is wrong, and why.
+fn parse_hosts(text: &str) -> Result<Vec<Host>, (usize, &'static str)> {
+    let mut hosts = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        let Some(name) = words.next() else { continue };
+        // What begins with a dash would be an option of ssh.
+        if name.starts_with('-') {
+            return Err((number, "a host's name does not begin with '-'"));
+        }
+        let address = words.next().unwrap_or_else(|| name.rsplit('@').next().unwrap_or(name));
+        if words.next().is_some() {
+            return Err((number, "there is a third word"));
+        }
+        hosts.push(Host { name: name.to_owned(), address: address.to_owned() });
+    }
+    if hosts.is_empty() { Err((1, "there is no host")) } else { Ok(hosts) }
+}
+
+/// What the shell of a host is told on its standard input, where nobody else sees the key. It ends the rank, and what
+/// that has started, when its standard input ends: then the starter, or the way to it, is gone.
+fn script(variables: impl Iterator<Item = (&'static str, String)>, folder: &Path, program: &[OsString]) -> String {
+    let words: Vec<String> = program.iter().map(|word| quoted(&word.to_string_lossy())).collect();
+    let first = words.first().cloned().unwrap_or_default();
+    let set: Vec<String> = variables.map(|(name, value)| format!("export {name}={}", quoted(&value))).collect();
+    let started = String::from_utf8_lossy(STARTED).trim_end().replace('\x01', "\\001");
+    // Read as a whole before any of it runs: the rest of standard input is only waited on.
+    format!(
+        "{{\n{set}\ncd {folder} 2>/dev/null\n\
+         command -v {first} >/dev/null || {{ echo \"no program \"{first} >&2; exit 127; }}\n\
+         exec 3<&0\n\
+         setsid {words} </dev/null 3<&- &\np=$!\n\
+         printf '{started}\\n'\n\
+         (while read -r x <&3; do :; done; kill -9 -$p) >/dev/null 2>&1 &\nw=$!\n\
+         wait $p\ns=$?\nkill $w 2>/dev/null\nkill -9 -$p 2>/dev/null\nexit $s\n}}\n",
+        set = set.join("\n"),
+        folder = quoted(&folder.to_string_lossy()),
+        words = words.join(" "),
+    )
+}
+
+/// A word as a shell reads it literally.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_hosts_is_read() {
+        let host = |name: &str, address: &str| Host { name: name.into(), address: address.into() };
+        let text = "# mine\nalpha\n\n me@beta  # second\ngamma 10.0.0.3\n";
+        assert_eq!(
+            parse_hosts(text),
+            Ok(vec![host("alpha", "alpha"), host("me@beta", "beta"), host("gamma", "10.0.0.3")])
+        );
+        assert_eq!(parse_hosts("# none\n"), Err((1, "there is no host")));
+        assert_eq!(parse_hosts("a\nb c d\n"), Err((2, "there is a third word")));
+        assert_eq!(parse_hosts("-oProxyCommand=x\n"), Err((1, "a host's name does not begin with '-'")));
+    }
+
+    #[test]
+    fn a_shell_reads_a_quoted_word_literally() {
+        for word in ["plain", "two words", "it's", "$(date) `x` \\ \"", "-n", ""] {
+            let output = Command::new("sh").arg("-c").arg(format!("printf %s {}", quoted(word))).output();
+            assert_eq!(String::from_utf8(output.expect("a shell").stdout), Ok(word.to_owned()));
+        }
+    }
+}

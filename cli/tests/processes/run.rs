@@ -1,0 +1,204 @@
+//! `cutthrough run`: ranks, what they say, how they end, and that nothing is left of them.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::folder::{Folder, kill, runs, until};
+
+/// Runs a shell script in every rank: exit code, standard output, standard error.
+fn run(folder: &Folder, options: &[&str], script: &str) -> (Option<i32>, String, String) {
+    let words = [&["run"], options, &["--", "sh", "-c", script]].concat();
+    let output = folder.run(&words);
+    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn ranks_know_who_they_are_and_every_line_says_who_spoke() {
+    let folder = Folder::new("run-lines");
+    let script = "echo $CUTTHROUGH_RANK of $CUTTHROUGH_SIZE; echo to you >&2; printf 'no end'";
+    let (code, said, errors) = run(&folder, &["-n", "3"], script);
+    assert_eq!(code, Some(0), "{errors}");
+    let expected = ["[0] 0 of 3", "[0] no end", "[1] 1 of 3", "[1] no end", "[2] 2 of 3", "[2] no end"];
+    assert_eq!(sorted(&said), expected);
+    assert_eq!(sorted(&errors), ["[0] to you", "[1] to you", "[2] to you"]);
+    let output = folder.run(&["--json", "run", "-n", "1", "--", "echo", "hello"]);
+    let line: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a line of JSON");
+    assert_eq!(line, serde_json::json!({ "rank": 0, "stream": "stdout", "line": "hello" }));
+}
+
+#[test]
+fn all_end_with_the_first_that_fails_and_it_is_named() {
+    let folder = Folder::new("run-fails");
+    let (code, said, errors) = run(&folder, &["-n", "3"], "[ $CUTTHROUGH_RANK = 1 ] && exit 7; sleep 600 & wait");
+    assert_eq!((code, said.as_str()), (Some(1), ""));
+    assert_eq!(errors, "cutthrough: rank 1 ended with exit code 7; all others were ended\n");
+    let (code, _, errors) = run(&folder, &["-n", "2"], "[ $CUTTHROUGH_RANK = 1 ] && kill -9 $$; sleep 600 & wait");
+    assert_eq!(code, Some(1));
+    assert_eq!(errors, "cutthrough: rank 1 was ended by signal 9 (SIGKILL); all others were ended\n");
+}
+
+#[test]
+fn what_cannot_run_is_told_before_anything_is_started() {
+    let folder = Folder::new("run-cannot");
+    let refused = |words: &[&str]| {
+        let output = folder.run(words);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{words:?}");
+        String::from_utf8(output.stderr).expect("output is UTF-8")
+    };
+    let no_program = refused(&["run", "-n", "2", "--", "there-is-no-such-program"]);
+    assert_eq!(no_program, "cutthrough: there is no program there-is-no-such-program; check its name\n");
+    assert!(refused(&["run", "-n", "2"]).contains("PROGRAM"));
+    assert!(refused(&["run", "-n", "0", "--", "true"]).contains("0 is not in 1..=4096"));
+    let no_file = refused(&["run", "--hosts", "/nonexistent", "--", "true"]);
+    assert!(
+        no_file.starts_with("cutthrough: /nonexistent: ") && no_file.ends_with("a host on each line\n"),
+        "{no_file}"
+    );
+}
+
+/// Processes that ranks have named by writing their numbers into files of a folder.
+fn named(folder: &PathBuf, count: usize) -> Vec<u32> {
+    let mut found = Vec::new();
+    until("the ranks have written their numbers", || {
+        let files = fs::read_dir(folder).into_iter().flatten().flatten();
+        found = files.filter_map(|file| fs::read_to_string(file.path()).ok()?.trim().parse().ok()).collect();
+        found.len() == count
+    });
+    found
+}
+
+#[test]
+fn nothing_is_left_when_the_starter_ends_in_any_way() {
+    for (test, signal) in [("run-killed", Signal::KILL), ("run-terminated", Signal::TERM)] {
+        let folder = Folder::new(test);
+        let notes = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-notes-{}", std::process::id()));
+        fs::create_dir_all(&notes).expect("a folder");
+        // Each rank has a child of its own.
+        let script = format!(
+            "cd {}; echo $$ >rank-$$.new; sleep 600 & echo $! >child-$$; mv rank-$$.new rank-$$; wait",
+            notes.display()
+        );
+        let starter = folder.start(&["run", "-n", "2", "--", "sh", "-c", &script]);
+        let left = named(&notes, 4);
+        assert!(left.iter().all(|pid| runs(*pid)));
+        kill(starter.pid(), signal);
+        let (code, said) = starter.end();
+        if signal == Signal::TERM {
+            assert_eq!((code, said.as_str()), (Some(1), "cutthrough: interrupted; all ranks were ended\n"));
+        }
+        until("ranks and their children have ended", || left.iter().all(|pid| !runs(*pid)));
+        let _ = fs::remove_dir_all(&notes);
+    }
+}
+
+/// A folder with a program `ssh` that runs what it is told on this machine, or does something else; and a file of two
+/// hosts.
+fn fake_ssh(test: &str, body: &str) -> (PathBuf, String) {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-ssh-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let ssh = folder.join("ssh");
+    fs::write(&ssh, format!("#!/bin/sh\nwhile [ \"$1\" = -o ]; do shift 2; done\nhost=$1; shift\n{body}\n"))
+        .expect("a file");
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).expect("its mode");
+    let hosts = folder.join("hosts");
+    fs::write(&hosts, "alpha 127.0.0.1\nbeta 127.0.0.1\n").expect("a file");
+    (folder, hosts.display().to_string())
+}
+
+fn run_by_ssh(test: &str, body: &str, options: &[&str], script: &str) -> (Option<i32>, String, String) {
+    let folder = Folder::new(test);
+    let (path, hosts) = fake_ssh(test, body);
+    let words = [&["run", "--hosts", &hosts], options, &["--", "sh", "-c", script]].concat();
+    let mut command = folder.program(&words);
+    let paths = format!("{}:{}", path.display(), std::env::var("PATH").unwrap_or_default());
+    let output = command.env("PATH", paths).stdout(Stdio::piped()).output().expect("the program can be started");
+    let _ = fs::remove_dir_all(&path);
+    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+#[test]
+fn ranks_are_started_on_hosts() {
+    let script = "echo \"it's $CUTTHROUGH_RANK at $CUTTHROUGH_ADDRESSES, ${#CUTTHROUGH_KEY}\"";
+    let (code, said, errors) = run_by_ssh("run-hosts", "exec \"$@\"", &["-n", "3", "--port", "7500"], script);
+    assert_eq!(code, Some(0), "{errors}");
+    let at = "udp:127.0.0.1:7500,udp:127.0.0.1:7501,udp:127.0.0.1:7502, 69";
+    assert_eq!(sorted(&said), [0, 1, 2].map(|rank| format!("[{rank}] it's {rank} at {at}")));
+}
+
+#[test]
+fn a_rank_that_fails_on_its_host_is_named() {
+    let script = "[ $CUTTHROUGH_RANK = 1 ] && exit 3; sleep 600";
+    let (code, _, errors) = run_by_ssh("run-hosts-fail", "exec \"$@\"", &["-n", "2"], script);
+    assert_eq!(code, Some(1));
+    assert_eq!(errors, "cutthrough: rank 1 on beta ended with exit code 3; all others were ended\n");
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_is_named() {
+    let ssh = "[ $host = beta ] && { echo no route >&2; exit 255; }\nexec \"$@\"";
+    let (code, _, errors) = run_by_ssh("run-hosts-none", ssh, &["-n", "2"], "sleep 600");
+    assert_eq!(code, Some(2));
+    let says = "cutthrough: rank 1 could not be started on beta: ssh ended with exit code 255; check that \
+                'ssh beta true' works without being asked anything, and that the program is there";
+    assert!(errors.lines().any(|line| line == says) && errors.lines().any(|line| line == "[1] no route"), "{errors}");
+}
+
+#[test]
+fn a_rank_that_never_starts_is_named() {
+    let ssh = "[ $host = beta ] && exec sleep 600\nexec \"$@\"";
+    let (code, _, errors) = run_by_ssh("run-hosts-late", ssh, &["-n", "2", "--start", "0.5"], "sleep 600");
+    assert_eq!(code, Some(2));
+    let says = "cutthrough: rank 1 has not started on beta within 500ms; check that 'ssh beta true' works without \
+                being asked anything, or raise --start\n";
+    assert_eq!(errors, says);
+}
+
+#[test]
+fn ranks_on_hosts_end_with_the_starter() {
+    let folder = Folder::new("run-hosts-killed");
+    let (path, hosts) = fake_ssh("run-hosts-killed", "exec setsid -w \"$@\"");
+    let notes = path.join("notes");
+    fs::create_dir_all(&notes).expect("a folder");
+    let script = format!("cd {}; sleep 600 & echo $! >child-$$; echo $$ >rank-$$; wait", notes.display());
+    let mut command = folder.program(&["run", "-n", "2", "--hosts", &hosts, "--", "sh", "-c", &script]);
+    command.env("PATH", format!("{}:{}", path.display(), std::env::var("PATH").unwrap_or_default()));
+    let mut starter = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program can be started");
+    let left = named(&notes, 4);
+    kill(starter.id(), Signal::KILL);
+    starter.wait().expect("it has ended");
+    until("ranks and their children have ended", || left.iter().all(|pid| !runs(*pid)));
+    let _ = fs::remove_dir_all(&path);
+}
+
+#[test]
+fn two_namespaces_have_the_ranks_in_turn() {
+    let folder = Folder::new("run-veth");
+    let (code, said, errors) =
+        run(&folder, &["-n", "3", "--veth", "9000"], "readlink /proc/self/ns/net; echo $CUTTHROUGH_ADDRESSES");
+    if code == Some(2)
+        && (errors.contains("network namespaces") || errors.contains("iproute2") || errors.contains("veth"))
+    {
+        eprintln!("SKIPPED, no veth pair: {errors}");
+        return;
+    }
+    assert_eq!(code, Some(0), "{errors}");
+    let of = |rank: u32| -> Vec<String> {
+        let mark = format!("[{rank}] ");
+        said.lines().filter_map(|line| line.strip_prefix(&mark)).map(str::to_owned).collect()
+    };
+    let here = fs::read_link("/proc/self/ns/net").expect("a namespace").display().to_string();
+    assert!(of(0)[0] == of(2)[0] && of(0)[0] != of(1)[0] && of(0)[0] != here && of(1)[0] != here, "{said}");
+    assert_eq!(of(0)[1], "udp:10.73.0.1:7400,udp:10.73.0.2:7401,udp:10.73.0.1:7402");
+}
