@@ -36,7 +36,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn the_readme_shows_the_examples() {
     let readme = read("README.md");
-    for example in ["page_server", "page_client"] {
+    for example in ["page_server", "page_client", "layers"] {
         let code = read(format!("cutthrough/examples/{example}.rs"));
         assert!(readme.contains(&format!("```rust\n{code}```\n")), "README.md differs from {example}.rs");
     }
@@ -146,6 +146,16 @@ mod examples {
         let bytes = std::fs::read(&file).expect("the file");
         assert_eq!(client.stdout, bytes[4096..8192], "{}", String::from_utf8_lossy(&client.stderr));
         lines.next().expect("a line").expect("text")
+    }
+
+    #[test]
+    fn the_layers_of_the_readme_do_what_they_show() {
+        let folder = std::env::temp_dir().join(format!("cutthrough-layers-{}", std::process::id()));
+        let output = example("layers").env("CUTTHROUGH_DIR", &folder).output().expect("the example");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said, "20 + 22 = 42\nread back: hello; counter was 0\nlength: 5\n");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        std::fs::remove_dir_all(folder).expect("the folder");
     }
 
     #[test]
