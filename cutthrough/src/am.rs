@@ -60,7 +60,7 @@ use std::time::Duration;
 
 use cutthrough_engine::am::calls::{NEVER, UNDATED};
 use cutthrough_engine::am::message::{Arguments, CallId};
-use cutthrough_engine::am::{Ask, Core, Plain, ReplyTo};
+use cutthrough_engine::am::{Ask, Core, ReplyTo};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
@@ -80,7 +80,7 @@ pub use way::Body;
 
 use crate::Endpoint;
 use request::Thrown;
-use serve::{Coming, Registered};
+use serve::{Registered, Taken};
 use way::{Kept, Way};
 
 /// Numbers of handlers from here on are the library's own.
@@ -334,6 +334,7 @@ impl Node {
     }
 
     /// A request with a payload, a place for the reply's payload, a deadline, or a reply handler.
+    #[inline]
     pub fn ask<'a>(&mut self, channel: Channel, handler: u16) -> Asking<'_, 'a> {
         let ask = Ask { handler, ..Ask::default() };
         Asking { node: self, channel, ask, body: Body::None, landing: None, within: None, then: Then::Tell }
@@ -350,10 +351,17 @@ impl Node {
         words: &[u32],
         timeout: Duration,
     ) -> Result<Reply, CallError> {
-        let until = clock::now().after(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        self.wait_for_room(channel, timeout)?;
-        let call = self.request(channel, handler, words)?;
-        self.wait_for(call, until)
+        let nanos = serve::nanos(timeout);
+        match self.request(channel, handler, words) {
+            Err(RequestError::Full) => {
+                let until = clock::now().after(nanos);
+                self.wait_for_room(channel, timeout)?;
+                let call = self.request(channel, handler, words)?;
+                self.wait_for(call, until)
+            }
+            // The clock is read while the request travels.
+            made => self.wait_for(made?, clock::now().after(nanos)),
+        }
     }
 
     /// Waits until a request can be made on a channel (`request_wait` of those who want to block). Serves requests
@@ -505,36 +513,27 @@ impl Node {
             // Looked at where it is: to move a message that has just been copied out of the ring costs more than to
             // find its handler.
             let mut event = self.inside.endpoint.poll();
-            match &mut event {
+            let taken = match &mut event {
                 None => return None,
-                Some(crate::Event::Message(incoming)) if !incoming.is_loaded() => {
-                    let channel = incoming.channel();
-                    if self.inside.door(channel.index()) != Some(channel) {
-                        continue;
+                Some(crate::Event::Message(incoming)) => self.take_message(incoming),
+                Some(_) => Taken::Other,
+            };
+            match taken {
+                Taken::Done => {}
+                Taken::Reply(call, context, args) => {
+                    let Some(crate::Event::Message(incoming)) = event else { return None };
+                    if context.is_none() && !incoming.is_loaded() {
+                        return Some(Event::Replied(Reply { incoming, call: Call(call), args, landing: None }));
                     }
-                    match self.inside.core.accept_plain(channel.index(), incoming.control()) {
-                        Plain::Request(handler, args, to) => {
-                            self.serve(incoming, Coming { handler, args, more: None, to });
-                            continue;
-                        }
-                        Plain::Reply(call, None, args) => {
-                            let Some(crate::Event::Message(incoming)) = event else { return None };
-                            return Some(Event::Replied(Reply { incoming, call: Call(call), args, landing: None }));
-                        }
-                        Plain::Reply(call, context, args) => {
-                            let Some(crate::Event::Message(incoming)) = event else { return None };
-                            if let Some(event) = self.replied(incoming, call, context, args) {
-                                return Some(event);
-                            }
-                            continue;
-                        }
-                        Plain::Other => {}
+                    if let Some(event) = self.replied(incoming, call, context, args) {
+                        return Some(event);
                     }
                 }
-                Some(_) => {}
-            }
-            if let Some(event) = event.and_then(|event| self.take(event)) {
-                return Some(event);
+                taken => {
+                    if let Some(event) = event.and_then(|event| self.finish(taken, event)) {
+                        return Some(event);
+                    }
+                }
             }
         }
         None

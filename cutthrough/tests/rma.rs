@@ -84,6 +84,14 @@ fn lists_and_strides_are_as_a_model_says(over: Over) {
     let column: Vec<Extent> = Extent::strided(24, 8, 1024, 100).collect();
     remote.put_list(&column, &[9; 800]).expect("in the region");
     assert!((0..100).all(|row| region.lock()[row * 1024 + 24..row * 1024 + 32] == [9; 8]));
+    // More runs than one message lists.
+    let bytes = pattern(9, 3000);
+    let many: Vec<Extent> = Extent::strided(5, 1, 2, 3000).collect();
+    remote.put_list(&many, &bytes).expect("in the region");
+    assert!((0..3000).all(|run| region.lock()[5 + 2 * run] == bytes[run]));
+    let mut back = vec![0; 3000];
+    remote.get_list(&many, &mut back).expect("in the region");
+    assert!(back == bytes);
     let long = [Extent { offset: 1, len: 700_000 }];
     let bytes = pattern(5, 700_000);
     remote.put_list(&long, &bytes).expect("in the region");

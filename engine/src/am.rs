@@ -395,13 +395,13 @@ impl<K, L> Core<K, L> {
             return true;
         };
         peer.serving -= 1;
-        if failure.is_none() && token.is_none() && !peer.tell && peer.kept.is_empty() && args.len() <= ARGS_MAX {
+        if failure.is_none() && !peer.tell && peer.kept.is_empty() && args.len() <= ARGS_MAX {
             let mut control = [0; CONTROL_MAX];
             let head = plain(Kind::Reply, 0, args);
             head.write(to.call, args, &mut control);
-            return match transport.send(to.row, &control[..16 + args.len()], None, load) {
+            return match transport.send(to.row, &control[..16 + args.len()], token, load) {
                 Ok(()) | Err((Unsent::Closed, _)) => true,
-                Err((unsent, load)) => self.answer_later(&to, unsent, args, load),
+                Err((unsent, load)) => self.answer_later(&to, unsent, args, token, load),
             };
         }
         let kind = if failure.is_some() { Kind::Failed } else { Kind::Reply };
@@ -415,11 +415,18 @@ impl<K, L> Core<K, L> {
 
     /// A reply that could not be sent now waits for room; one that never can be is an error.
     #[cold]
-    fn answer_later<B: Keep<L>>(&mut self, to: &ReplyTo, unsent: Unsent, args: Arguments<'_>, load: B) -> bool {
+    fn answer_later<B: Keep<L>>(
+        &mut self,
+        to: &ReplyTo,
+        unsent: Unsent,
+        args: Arguments<'_>,
+        token: Option<Token>,
+        load: B,
+    ) -> bool {
         let mut packed = [0; ARGS_MAX];
         if unsent == Unsent::Full {
             let args = args.as_bytes(&mut packed).unwrap_or(&[]);
-            self.keep(to.row, Message { args, ..Message::new(Kind::Reply, to.call) }, None, load.keep());
+            self.keep(to.row, Message { args, ..Message::new(Kind::Reply, to.call) }, token, load.keep());
         } else {
             let code = Failure::TooLong as u8;
             self.keep(to.row, Message { code, ..Message::new(Kind::Failed, to.call) }, None, None);

@@ -30,36 +30,42 @@ pub struct Asking<'n, 'a> {
 
 impl<'a> Asking<'_, 'a> {
     /// The arguments: up to 64 bytes; 58 beside a deadline, and a token takes 10 more only if both are there.
+    #[inline]
     pub const fn args(mut self, args: &'a [u8]) -> Self {
         self.ask.args = Arguments::Bytes(args);
         self
     }
 
     /// The payload.
+    #[inline]
     pub fn body(mut self, body: Body<'a>) -> Self {
         self.body = body;
         self
     }
 
     /// Where the payload shall land: a token that the peer has granted.
+    #[inline]
     pub const fn to(mut self, token: Token) -> Self {
         self.ask.to = Some(token);
         self
     }
 
     /// Grants a place for the reply's payload.
+    #[inline]
     pub fn reply_into(mut self, landing: Landing) -> Self {
         self.landing = Some(landing);
         self
     }
 
     /// How long the reply may take; the peer is told.
+    #[inline]
     pub const fn within(mut self, timeout: Duration) -> Self {
         self.within = Some(timeout);
         self
     }
 
     /// Gives the answer to a reply handler ([`Node::on_reply`]).
+    #[inline]
     pub fn then(mut self, handler: u16) -> Self {
         self.then = Then::Handler(handler);
         self

@@ -46,6 +46,14 @@ pub(super) struct More {
 
 impl UnwindSafe for Request<'_> {}
 
+impl<'a> Request<'a> {
+    /// The payload of a medium request. It stays while the request is answered.
+    #[must_use]
+    pub const fn medium(&self) -> &'a [u8] {
+        self.medium
+    }
+}
+
 impl Request<'_> {
     /// The channel that it came on.
     #[must_use]
@@ -71,12 +79,6 @@ impl Request<'_> {
     #[must_use]
     pub fn word(&self, index: usize) -> u32 {
         words::at(self.args(), index)
-    }
-
-    /// The payload of a medium request.
-    #[must_use]
-    pub const fn medium(&self) -> &[u8] {
-        self.medium
     }
 
     /// Bytes of the payload.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cutthrough_engine::am::message::{ARGS_MAX, Arguments, CallId};
-use cutthrough_engine::am::{Failure, Got, ReplyTo};
+use cutthrough_engine::am::{Failure, Got, Plain, ReplyTo};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
@@ -43,6 +43,20 @@ pub(super) struct Coming {
     /// Where its reply's payload shall land, and how long it may take.
     pub(super) more: Option<(Option<Token>, Option<u64>)>,
     pub(super) to: ReplyTo,
+}
+
+/// What a message was.
+pub(super) enum Taken {
+    /// Nothing that is left to be done.
+    Done,
+    /// What has happened is told by the next event.
+    Ready,
+    /// The reply to a call, with so many bytes of arguments.
+    Reply(CallId, Context, u8),
+    /// A direct reply that nobody has announced yet.
+    Early(CallId),
+    /// No message.
+    Other,
 }
 
 impl Inside {
@@ -154,73 +168,95 @@ impl Node {
     }
 
     /// What has happened, if it is the user's matter.
-    #[inline]
-    pub(super) fn take(&mut self, event: crate::Event) -> Option<Event> {
-        match event {
+    pub(super) fn take(&mut self, mut event: crate::Event) -> Option<Event> {
+        let taken = match &mut event {
             crate::Event::Message(incoming) => self.take_message(incoming),
-            crate::Event::Opened(channel) => {
-                self.open(channel);
-                self.ready.push_back(Event::Opened(channel));
-                self.ready.pop_front()
-            }
-            crate::Event::Closed(channel, reason) => {
-                self.end(channel, reason.into());
-                self.ready.pop_front()
-            }
-            crate::Event::Completed(_) => None,
-        }
+            _ => Taken::Other,
+        };
+        self.finish(taken, event)
     }
 
-    #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "at most 64 bytes of arguments")]
-    fn take_message(&mut self, mut incoming: Incoming) -> Option<Event> {
+    /// What has happened, once it was looked at.
+    pub(super) fn finish(&mut self, taken: Taken, event: crate::Event) -> Option<Event> {
+        match (taken, event) {
+            (Taken::Reply(call, context, args), crate::Event::Message(incoming)) => {
+                return self.replied(incoming, call, context, args);
+            }
+            (Taken::Early(call), crate::Event::Message(incoming)) if self.early.len() < EARLY => {
+                self.early.push((call, incoming));
+            }
+            (Taken::Ready, _) => return self.ready.pop_front(),
+            (_, crate::Event::Opened(channel)) => {
+                self.open(channel);
+                self.ready.push_back(Event::Opened(channel));
+                return self.ready.pop_front();
+            }
+            (_, crate::Event::Closed(channel, reason)) => {
+                self.end(channel, reason.into());
+                return self.ready.pop_front();
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Looks at a message where it is.
+    #[inline(always)]
+    pub(super) fn take_message(&mut self, incoming: &mut Incoming) -> Taken {
         let channel = incoming.channel();
         let row = channel.index();
         if self.inside.door(row) != Some(channel) {
-            return None;
+            return Taken::Done;
         }
+        match self.inside.core.accept_plain(row, incoming.control()) {
+            Plain::Request(handler, args, to) => {
+                self.serve(incoming, Coming { handler, args, more: None, to });
+                Taken::Done
+            }
+            Plain::Reply(call, context, args) => Taken::Reply(call, context, args),
+            Plain::Other => self.take_other(incoming),
+        }
+    }
+
+    /// A message that is no plain request or reply.
+    #[allow(clippy::cast_possible_truncation, reason = "at most 64 bytes of arguments")]
+    fn take_other(&mut self, incoming: &mut Incoming) -> Taken {
+        let channel = incoming.channel();
+        let row = channel.index();
         match self.inside.core.accept(row, incoming.control()) {
             Ok(Got::Request(message, to)) => {
                 let (args, more) = (message.args.len() as u8, Some((message.token, message.budget)));
                 let coming = Coming { handler: message.handler, args, more, to };
-                self.serve(&mut incoming, coming);
-                None
+                self.serve(incoming, coming);
+                Taken::Done
             }
-            Ok(Got::Reply(call, context, args)) => {
-                let args = args.len() as u8;
-                self.replied(incoming, call, context, args)
-            }
+            Ok(Got::Reply(call, context, args)) => Taken::Reply(call, context, args.len() as u8),
             Ok(Got::Failed(call, context, why, args)) => {
                 let args = args.to_vec();
                 self.failed(call, context, why.into(), &args);
-                self.ready.pop_front()
+                Taken::Ready
             }
-            Ok(Got::Early(call)) => {
-                if self.early.len() < EARLY {
-                    self.early.push((call, incoming));
-                }
-                None
-            }
+            Ok(Got::Early(call)) => Taken::Early(call),
             Ok(Got::Announced(call)) => {
                 let (now, later) = std::mem::take(&mut self.early).into_iter().partition(|(its, _)| *its == call);
                 self.early = later;
                 for (_, incoming) in now {
-                    let event = self.take_message(incoming);
+                    let event = self.take(crate::Event::Message(incoming));
                     self.ready.extend(event);
                 }
-                self.ready.pop_front()
+                Taken::Ready
             }
             Ok(Got::Cancelled(call)) => {
                 for (_, _, over) in self.inside.deferred.iter().filter(|(r, its, _)| (*r, *its) == (row, call)) {
                     over.store(true, Ordering::Relaxed);
                 }
-                None
+                Taken::Done
             }
-            Ok(Got::Nothing) => None,
+            Ok(Got::Nothing) => Taken::Done,
             Err(malformed) => {
                 self.inside.endpoint.close(channel);
                 self.end(channel, malformed.into());
-                self.ready.pop_front()
+                Taken::Ready
             }
         }
     }

@@ -280,8 +280,16 @@ impl<'a> Message<'a> {
     /// The optional parts.
     fn encode_rest(&self, into: &mut [u8; CONTROL_MAX], mut end: usize) -> Option<usize> {
         if let Some(token) = self.token {
-            into.get_mut(end..end + 2)?.copy_from_slice(&token.index.to_le_bytes());
-            into.get_mut(end + 2..end + TOKEN)?.copy_from_slice(&token.key.to_le_bytes());
+            // As two words, the second of which is overwritten by what follows: see `Arguments::write`.
+            let word = u64::from(token.index) | token.key << 16;
+            let place = into.get_mut(end..)?;
+            match place.first_chunk_mut::<16>() {
+                Some(words) => *words = (u128::from(word) | u128::from(token.key >> 48) << 64).to_le_bytes(),
+                None => {
+                    place.get_mut(..8)?.copy_from_slice(&word.to_le_bytes());
+                    place.get_mut(8..TOKEN)?.copy_from_slice(&token.key.to_le_bytes()[6..]);
+                }
+            }
             end += TOKEN;
         }
         if let Some(budget) = self.budget {

@@ -305,6 +305,49 @@ fn answers_that_wait_for_room_are_never_more_than_a_window() {
     world.check();
 }
 
+/// A way out with room for so many messages, which keeps what it was given.
+struct Narrow(usize, Vec<(Vec<u8>, Option<Token>)>);
+
+impl Transport<Option<Vec<u8>>> for Narrow {
+    fn send(
+        &mut self,
+        _: u32,
+        control: &[u8],
+        token: Option<Token>,
+        load: Option<Vec<u8>>,
+    ) -> Result<(), (Unsent, Option<Vec<u8>>)> {
+        if self.1.len() >= self.0 {
+            return Err((Unsent::Full, load));
+        }
+        self.1.push((control.to_vec(), token));
+        Ok(())
+    }
+}
+
+#[test]
+fn a_reply_that_waits_for_room_still_goes_where_its_token_says() {
+    let token = Some(Token { index: 3, key: 0x0123_4567_89ab_cdef });
+    let mut asking: Core<(), Vec<u8>> = Core::new(WINDOW);
+    let mut serving: Core<(), Vec<u8>> = Core::new(WINDOW);
+    asking.opened(0, 1);
+    serving.opened(0, 2);
+    for room in [1, 0] {
+        let mut way = Narrow(1, Vec::new());
+        let ask = Ask { handler: ECHO, token, ..Ask::default() };
+        asking.request(&mut way, 0, &ask, None, NEVER, ()).expect("room");
+        let Ok(Got::Request(message, to)) = serving.accept(0, &way.1[0].0) else { panic!("no request") };
+        assert_eq!(message.token, token);
+        let mut back = Narrow(room, Vec::new());
+        let went = serving.reply(&mut back, to, Arguments::Bytes(b"page"), token, Some(vec![1]));
+        assert_eq!((went, back.1.len()), (room == 1, room));
+        back.0 = 1;
+        assert!(serving.flush(&mut back));
+        assert_eq!(back.1[0].1, token);
+        let answer = asking.accept(0, &back.1[0].0);
+        assert!(matches!(answer, Ok(Got::Reply(_, (), b"page"))), "{answer:?}");
+    }
+}
+
 #[test]
 fn the_larger_window_is_lent_to_one_at_a_time() {
     let mut world = World::new(3, 10_000, WINDOW);
