@@ -8,7 +8,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::perf::am::AmArgs;
+use crate::perf::idle::IdleArgs;
 use crate::perf::limits::Limit;
+use crate::perf::rpc::RpcArgs;
 use crate::perf::way::scheme;
 use crate::units::Size;
 use cutthrough::Policy;
@@ -252,6 +255,12 @@ pub enum PerfTest {
     /// What an endpoint costs that has nothing to do: processor, memory, latency with many channels, one core for two
     Idle(IdleArgs),
 
+    /// Active messages: requests and replies, stores, batches of pages, against raw messages
+    Am(AmArgs),
+
+    /// Calls: raw and typed, and pages fetched by them, against raw messages
+    Rpc(RpcArgs),
+
     /// Pages in fragments, placed by guessing: senders, receivers, placements, one sender and two; needs root
     Defrag(DefragArgs),
 
@@ -296,8 +305,9 @@ pub struct Measure {
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub size: Vec<Size>,
 
-    /// Pulse policy: store-and-forward, fixed:BYTES, adaptive or adaptive:MINPULSE [default: adaptive]. The first and
-    /// fixed pulses above 64 KiB get a staging ring that holds the whole message; the others keep that of 256 KiB
+    /// Pulse policy: store-and-forward, fixed:BYTES, adaptive or adaptive:MINPULSE [default: adaptive].
+    /// Store-and-forward and fixed pulses above 64 KiB get a staging ring that holds the whole message; the others keep
+    /// that of 256 KiB
     #[arg(long)]
     pub policy: Option<Policy>,
 
@@ -391,21 +401,6 @@ pub struct WakeArgs {
     pub across: Across,
 }
 
-/// Options of `perf idle`.
-#[derive(Args, Debug)]
-pub struct IdleArgs {
-    /// How long an idle endpoint is watched
-    #[arg(long, value_name = "N", value_parser = seconds, default_value_t = 5.0)]
-    pub seconds: f64,
-
-    /// Channels that are open and idle while one is measured
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4000), default_value_t = 1000)]
-    pub channels: u32,
-
-    /// What lies between.
-    #[command(flatten)]
-    pub across: Across,
-}
 /// Options of `perf defrag`.
 #[derive(Args, Debug)]
 pub struct DefragArgs {

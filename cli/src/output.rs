@@ -113,8 +113,11 @@ pub fn thousandths(value: f64) -> f64 {
 /// One result of `perf`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PerfLine {
-    /// The test: `lat`, `bw`, `rate`, `fetch`, `wake`.
+    /// The test: `lat`, `bw`, `rate`, `fetch`, `wake`, `am`, `rpc`.
     pub test: &'static str,
+    /// Which part of the test, where it has several, such as `short` of `am`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub what: Option<&'static str>,
     /// The adapter that carried the messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
@@ -136,7 +139,7 @@ pub struct PerfLine {
     /// How many messages or whole operations were measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Half a round trip each, or the whole operation in `fetch`.
+    /// Half a round trip each, or the whole operation in `fetch` and `rpc`.
     #[serde(flatten)]
     pub times: Times,
     /// Payload bytes delivered per second.
@@ -163,6 +166,9 @@ pub struct PerfLine {
     /// The median of this result over the limit: of two times, or of two rates if the result is a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_to_limit: Option<f64>,
+    /// Mean time of one operation of a batch beyond the limit's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overhead_ns: Option<f64>,
     /// Where it was measured.
     pub machine: Machine,
 }
@@ -254,6 +260,7 @@ mod tests {
     fn a_full_perf_line_has_the_fields_of_the_contract() {
         let line = PerfLine {
             test: "lat",
+            what: Some("short"),
             adapter: Some("shm".into()),
             veth: Some(1500),
             sealed: Some(true),
@@ -270,6 +277,7 @@ mod tests {
             limit: Some("cacheline_pingpong".into()),
             limit_ns: Some(2.0),
             ratio_to_limit: Some(1.0),
+            overhead_ns: Some(1.0),
             machine: machine(),
         };
         let mut contract = vec![
@@ -295,6 +303,8 @@ mod tests {
             "limit",
             "limit_ns",
             "ratio_to_limit",
+            "overhead_ns",
+            "what",
             "machine",
         ];
         let mut printed = fields(&line);

@@ -1,10 +1,12 @@
 //! `perf`: measures messages, and what this machine can do at best, to hold them against.
 //!
 //! A measurement has two ends in two processes, and a [`way`] between them. The measuring end ([`measure`], [`sweep`],
-//! [`compare`], [`wake`], [`idle`]) starts the other end ([`peer`] starts [`serve`]), or finds one that was started by
-//! hand, and asks it ([`ask`]) for lanes ([`lane`]) and for jobs on them ([`answer`]). A [`case`] is measured by
-//! [`lat`], [`stream`] or [`fetch`] and held against its [`floor`], which comes from [`limits`].
+//! [`compare`], [`wake`], [`idle`], [`am`], [`rpc`]) starts the other end ([`peer`] starts [`serve`]), or finds one
+//! that was started by hand, and asks it ([`ask`]) for lanes ([`lane`]) and for jobs on them ([`answer`]).
+//! A [`case`] is measured by [`lat`], [`stream`] or [`fetch`] and held against its [`floor`], which comes from
+//! [`limits`].
 
+pub mod am;
 pub mod answer;
 pub mod ask;
 pub mod cargo;
@@ -19,6 +21,7 @@ pub mod lat;
 pub mod limits;
 pub mod measure;
 pub mod peer;
+pub mod rpc;
 pub mod serve;
 pub mod stream;
 pub mod sweep;
@@ -44,6 +47,8 @@ pub fn run(test: &PerfTest, output: Output) -> Result<(), Failure> {
         PerfTest::Fetch(options) => measure::run(Test::Fetch, options, output),
         PerfTest::Wake(args) => wake::run(args, output),
         PerfTest::Idle(args) => idle::run(args, output),
+        PerfTest::Am(args) => am::run(args, output),
+        PerfTest::Rpc(args) => rpc::run(args, output),
         PerfTest::Defrag(args) => defrag::run(args, output),
         PerfTest::Sweep(options) => sweep::run(options, output),
         PerfTest::Compare(args) => compare::run(args, output),

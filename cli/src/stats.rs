@@ -83,6 +83,13 @@ impl Samples {
         self.record(nanoseconds(time));
     }
 
+    /// Adds all times of another measurement.
+    pub fn add(&mut self, other: &Self) {
+        for value in other.histogram.iter_recorded() {
+            self.histogram.saturating_record_n(value.value_iterated_to(), value.count_at_value());
+        }
+    }
+
     /// The percentiles of each sample divided by `share`: 2 makes one way of a round trip, the length of a batch
     /// makes one operation of it. None if nothing was recorded.
     #[must_use]
@@ -137,6 +144,16 @@ mod tests {
                 mean_ns: 500.5,
             }
         );
+    }
+
+    #[test]
+    fn times_of_two_measurements_add_up() {
+        let (mut one, mut two) = (Samples::new(), Samples::new());
+        (1..=500).for_each(|ns| one.record(ns));
+        (501..=1000).for_each(|ns| two.record(ns));
+        one.add(&two);
+        let both = one.quantiles(1.0).expect("samples were recorded");
+        assert_eq!((both.count, both.min_ns, both.p50_ns, both.p999_ns), (1000, 1.0, 500.0, 999.0));
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub fn run(lane: &mut Lane, job: Job) -> Result<(), LaneError> {
         Job::Echo(shape) => echo(lane, shape),
         Job::Sink { shape, confirm_every } => sink(lane, shape, confirm_every),
         Job::Pages { shape, count } => Library::stock(lane, shape, count)?.serve(lane),
+        Job::Slots { bytes, count } => slots(lane, bytes as usize, count as usize),
         Job::Wake => wake(lane),
     }
 }
@@ -68,6 +69,24 @@ fn sink(lane: &mut Lane, shape: Shape, confirm_every: u32) -> Result<(), LaneErr
         }
         if op == LAST {
             return Ok(());
+        }
+    }
+}
+
+/// Reads each page into the slot that its message names, as [`Request::plain`] says it.
+fn slots(lane: &mut Lane, bytes: usize, count: usize) -> Result<(), LaneError> {
+    let mut memory = vec![0xa5; bytes * count];
+    let mut taken = 0;
+    lane.answer(&Answer::Ready)?;
+    loop {
+        let mut message = lane.hear()?;
+        let request = Request::read(&message)?;
+        let begin = (request.page as usize).saturating_mul(bytes);
+        let slot = memory.get_mut(begin..begin.saturating_add(bytes)).ok_or(LaneError::Unexpected)?;
+        lane.endpoint.read(&mut message, slot)?;
+        taken += 1;
+        if request.op == LAST {
+            return lane.answer(&Answer::Taken(taken));
         }
     }
 }

@@ -26,10 +26,18 @@ pub enum Ask {
         /// What to do there.
         job: Job,
     },
-    /// Close a lane. Not answered.
+    /// Close a lane or a station. Not answered.
     Close {
-        /// The lane's number.
+        /// Its number.
         lane: u32,
+    },
+    /// Open a station with these settings: a node of active messages. Answered with [`Answer::Opened`] before it lets
+    /// anybody in. Then it attends.
+    Station(Setup),
+    /// Attend at a station until somebody asks for the end there. Not answered.
+    Attend {
+        /// The station's number.
+        station: u32,
     },
     /// How much processor time this process has used. Answered with [`Answer::CpuTime`].
     CpuTime,
@@ -66,6 +74,13 @@ pub enum Job {
     Pages {
         /// What the pages look like.
         shape: Shape,
+        /// How many there are.
+        count: u32,
+    },
+    /// Takes pages in any order, each to the slot that its message names, and says after the last how many there were.
+    Slots {
+        /// Bytes of a slot.
+        bytes: u32,
         /// How many there are.
         count: u32,
     },

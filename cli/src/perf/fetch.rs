@@ -21,12 +21,22 @@ const REGION_BYTES: u32 = 1 << 20;
 /// How often each page is asked for before the other end begins anew.
 const ROUNDS: u32 = 64;
 
+/// What even a short page takes of a pool.
+const LEAST_BYTES: u32 = 4 << 10;
+
+/// Pages of the region that pages of so many bytes are fetched from. All of them together are a small part of a pool:
+/// by reference the next stock is filled while the last page of the one before is still on its way back.
+#[must_use]
+pub fn pages_of(bytes: u32) -> u32 {
+    (REGION_BYTES / bytes.max(LEAST_BYTES)).max(1)
+}
+
 /// Measures fetches of random pages of a region of the other end.
 ///
 /// # Errors
 /// If the other end goes away.
 pub fn measure(peer: &mut Peer, lane: &mut Lane, core: usize, case: &Case, length: Length) -> Result<Slice, Failure> {
-    let count = (REGION_BYTES / case.shape.bytes).max(1);
+    let count = pages_of(case.shape.bytes);
     let mut fetcher = Fetcher::new(case, count, length);
     let mut random = fastrand::Rng::with_seed(case.seed);
     // By reference each page is handed over once, so the other end has to fill its stock again after each round.

@@ -4,6 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
+use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
@@ -12,7 +13,7 @@ use super::limits::sched_yield_pingpong;
 use super::peer::{Peer, cores};
 use super::serve::cpu_time;
 use super::way::Way;
-use crate::args::{IdleArgs, Measure};
+use crate::args::{Across, Measure, seconds};
 use crate::clock::Length;
 use crate::cpu::Pair;
 use crate::failure::Failure;
@@ -32,6 +33,22 @@ const ROUND: Duration = Duration::from_millis(20);
 
 /// How long two ends share a core.
 const SHARED: Duration = Duration::from_millis(500);
+
+/// Options of `perf idle`.
+#[derive(Args, Debug)]
+pub struct IdleArgs {
+    /// How long an idle endpoint is watched
+    #[arg(long, value_name = "N", value_parser = seconds, default_value_t = 5.0)]
+    pub seconds: f64,
+
+    /// Channels that are open and idle while one is measured
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4000), default_value_t = 1000)]
+    pub channels: u32,
+
+    /// What lies between the two ends.
+    #[command(flatten)]
+    pub across: Across,
+}
 
 /// Everything that `perf idle` finds.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use cutthrough::am::{CallError, RequestError};
+use cutthrough::rma::MoveError;
+use cutthrough::rpc::RpcError;
 use cutthrough::{
     Channel, CloseReason, Config, Endpoint, Event, Incoming, NoMemory, Policy, ReadError, SendError, WaitError,
 };
@@ -27,6 +30,18 @@ pub enum LaneError {
     /// A payload was not read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// A request was not made.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// A call was not answered.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// A call has no result.
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    /// Pages did not arrive.
+    #[error(transparent)]
+    Pages(#[from] MoveError),
     /// There are no pages.
     #[error(transparent)]
     Memory(#[from] NoMemory),

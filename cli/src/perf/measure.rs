@@ -27,10 +27,7 @@ const STREAMS: u32 = 8;
 pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure> {
     let cases = Case::all(test, options)?;
     if let Some(listen) = &options.listen {
-        Way::make(&options.across, Some(listen))?;
-        let (key, insecure) = (options.across.key.clone(), options.across.insecure);
-        let args = ServeArgs { listen: listen.clone(), once: true, key, insecure, ..ServeArgs::default() };
-        return serve::run(&args, output);
+        return serve_once(options, listen, output);
     }
     let machine = Machine::here();
     let core = cores().first;
@@ -51,6 +48,17 @@ pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure>
     }
     bar.finish_and_clear();
     output.say(&format!("{machine}\n\n{table}\n\n{}", explanation(test, &way)))
+}
+
+/// Is the other end of these options at `listen`, until the first client has gone.
+///
+/// # Errors
+/// If an option cannot be served.
+pub fn serve_once(options: &Measure, listen: &str, output: Output) -> Result<(), Failure> {
+    Way::make(&options.across, Some(listen))?;
+    let (key, insecure) = (options.across.key.clone(), options.across.insecure);
+    let args = ServeArgs { listen: listen.to_owned(), once: true, key, insecure, ..ServeArgs::default() };
+    serve::run(&args, output)
 }
 
 /// The other end that the options name, or one of our own on another core, at the end of this way.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use cutthrough::am::{Node, Settings};
 use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, UdpCallError};
 
 use super::ask::{self, Answer, Ask, Job, Setup};
@@ -84,6 +85,52 @@ impl Peer {
         let mut lane = Lane::new(endpoint, channel, number, setup, Arc::default())?;
         lane.ready()?;
         Ok(lane)
+    }
+
+    /// Opens a station at the other end, where a node attends until it is told to leave: a node with a channel to it,
+    /// and its number.
+    ///
+    /// # Errors
+    /// As [`Peer::lane`].
+    pub fn station(&mut self, setup: &Setup) -> Result<(Node, Channel, u32), Failure> {
+        let number = match self.asked(&Ask::Station(setup.clone()))? {
+            Answer::Opened(number) => number,
+            Answer::Refused(why) => return Err(LaneError::Refused(why).into()),
+            _ => return Err(LaneError::Unexpected.into()),
+        };
+        let mut node = self.node(setup)?;
+        let channel = node.connect(&self.address_of(number), PATIENCE).map_err(|error| unreachable(&error))?;
+        Ok((node, channel, number))
+    }
+
+    /// A node with these settings, without a channel.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn node(&self, setup: &Setup) -> Result<Node, Failure> {
+        Ok(Node::new(open(self.seal.apply(config(setup)?)?)?, Settings::default()))
+    }
+
+    /// Where a lane or a station of the other end is.
+    #[must_use]
+    pub fn address_of(&self, number: u32) -> String {
+        ask::lane_address(&self.address, number)
+    }
+
+    /// Has the other end attend at a station again.
+    ///
+    /// # Errors
+    /// If it has gone.
+    pub fn attend(&mut self, station: u32) -> Result<(), Failure> {
+        self.ask(&Ask::Attend { station })
+    }
+
+    /// Closes a station at the other end, which does not attend there.
+    ///
+    /// # Errors
+    /// If it has gone.
+    pub fn dismiss(&mut self, station: u32) -> Result<(), Failure> {
+        self.ask(&Ask::Close { lane: station })
     }
 
     /// Has a job begun on a lane, and waits until the other end is ready for its first message.

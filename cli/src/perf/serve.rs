@@ -14,6 +14,7 @@ use rustix::process::{Pid, getppid};
 use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::am::station::Station;
 use super::answer;
 use super::ask::{self, Answer, Ask, Setup};
 use super::lane::{Lane, LaneError, PATIENCE, config};
@@ -89,6 +90,8 @@ struct Server {
     seal: Seal,
     /// Every lane by its number, and the lobby channel of the client that it belongs to.
     lanes: HashMap<u32, (Channel, Lane)>,
+    /// Every station, numbered with the lanes, and the lobby channel of its client.
+    stations: HashMap<u32, (Channel, Station)>,
     opened: u32,
     ending: Ending,
     parent: Option<Pid>,
@@ -102,6 +105,7 @@ impl Server {
             address,
             seal,
             lanes: HashMap::new(),
+            stations: HashMap::new(),
             opened: 0,
             ending,
             parent: getppid(),
@@ -117,6 +121,7 @@ impl Server {
                 Event::Message(message) => self.heed(&message)?,
                 Event::Closed(client, _) => {
                     self.lanes.retain(|_, (owner, _)| *owner != client);
+                    self.stations.retain(|_, (owner, _)| *owner != client);
                     if once {
                         break;
                     }
@@ -172,7 +177,16 @@ impl Server {
                     self.lanes.remove(&number);
                 }
             }
-            Some(Ask::Close { lane }) => self.lanes.retain(|number, (owner, _)| *number != lane || *owner != client),
+            Some(Ask::Close { lane }) => {
+                self.lanes.retain(|number, (owner, _)| *number != lane || *owner != client);
+                self.stations.retain(|number, (owner, _)| *number != lane || *owner != client);
+            }
+            Some(Ask::Station(setup)) => {
+                if let Err(refused) = self.open_station(client, &setup) {
+                    let _ = self.say(client, &Answer::refused(&refused.to_string()));
+                }
+            }
+            Some(Ask::Attend { station }) => self.attend(client, station),
             Some(Ask::CpuTime) => {
                 let _ = self.say(client, &Answer::CpuTime(cpu_time()));
             }
@@ -201,6 +215,37 @@ impl Server {
         lane.answer(&Answer::Ready)?;
         self.lanes.insert(number, (client, lane));
         Ok(())
+    }
+
+    /// Opens a station, tells its number, lets the client in and attends.
+    fn open_station(&mut self, client: Channel, setup: &Setup) -> Result<(), Failure> {
+        self.opened += 1;
+        let number = self.opened;
+        let config = self.seal.apply(config(setup)?)?;
+        let address = ask::lane_address(&self.address, number);
+        let mut station = Station::open(config, &address, Arc::clone(&self.ending.asked))?;
+        self.say(client, &Answer::Opened(number))?;
+        let until = Instant::now() + PATIENCE;
+        while !station.let_in(LOOK) {
+            self.look_aside();
+            let is_end = |event: &Event| matches!(event, Event::Closed(channel, _) if *channel == client);
+            if self.ending.is_asked() || Instant::now() >= until || self.later.iter().any(is_end) {
+                return Err(LaneError::Silent.into());
+            }
+        }
+        self.stations.insert(number, (client, station));
+        self.attend(client, number);
+        Ok(())
+    }
+
+    /// Attends at a station of a client's. What goes wrong there ends that station alone.
+    fn attend(&mut self, client: Channel, number: u32) {
+        let station = self.stations.get_mut(&number).filter(|(owner, _)| *owner == client);
+        if let Some((_, station)) = station
+            && station.attend().is_err()
+        {
+            self.stations.remove(&number);
+        }
     }
 
     /// The channel that a client opens to its lane. The lobby still lets others in meanwhile, and hears of this

@@ -47,11 +47,10 @@ impl Plan {
         let hosts = args.hosts.as_deref().map(read_hosts).transpose()?;
         let job = format!("run-{}", std::process::id());
         let addresses: Vec<String> = match (&pair, &hosts) {
-            (Some(_), _) => (0..args.ranks)
-                .map(|rank| {
-                    format!("udp:{}:{}", if rank.is_multiple_of(2) { Pair::NEAR } else { Pair::FAR }, PORT + rank)
-                })
-                .collect(),
+            (Some(_), _) => {
+                let side = |rank: u32| if rank.is_multiple_of(2) { Pair::NEAR } else { Pair::FAR };
+                (0..args.ranks).map(|rank| format!("udp:{}:{}", side(rank), PORT + rank)).collect()
+            }
             (_, Some(hosts)) => {
                 let last = u32::from(args.port) + args.ranks - 1;
                 if last > u32::from(u16::MAX) {

@@ -1,5 +1,6 @@
 //! The program and the other ends that it starts: what they print, and that nothing of them is left.
 
+mod calls;
 mod ends;
 mod folder;
 mod perf;

@@ -142,7 +142,9 @@ fn a_rank_that_fails_on_its_host_is_named() {
     let script = "[ $CUTTHROUGH_RANK = 1 ] && exit 3; sleep 600";
     let (code, _, errors) = run_by_ssh("run-hosts-fail", "exec \"$@\"", &["-n", "2"], script);
     assert_eq!(code, Some(1));
-    assert_eq!(errors, "cutthrough: rank 1 on beta ended with exit code 3; all others were ended\n");
+    // The shell of the other rank may see its child die before it dies itself, and say so.
+    let said: Vec<&str> = errors.lines().filter(|line| !line.starts_with("[0] ")).collect();
+    assert_eq!(said, ["cutthrough: rank 1 on beta ended with exit code 3; all others were ended"], "{errors}");
 }
 
 #[test]

@@ -1,0 +1,228 @@
+//! `perf am`: active messages, each row in turn with the raw messages that it is held against.
+
+pub mod pages;
+pub mod station;
+pub mod turns;
+
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use cutthrough::am::{Body, RequestError};
+
+use crate::args::{Adapter, Measure, Memory};
+use crate::clock::{Length, Pace, Phase, round_trips};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::stats::median;
+use crate::units::Size;
+
+use super::cargo::Tally;
+use super::case::{Case, Slice, Test};
+use super::floor::Floor;
+use super::lane::LaneError;
+use station::{ECHO, MEDIUM, STORE};
+use turns::{Common, Figure, Row, Side, Turns};
+
+/// Requests under way where a rate or a stream is measured.
+const UNDER_WAY: u64 = 64;
+/// Requests between two looks at the clock.
+const PER_LOOK: u64 = 64;
+/// Streams of which the median counts.
+const STREAMS: u32 = 8;
+/// Bytes of a medium payload.
+const MEDIUM_BYTES: u64 = 4 << 10;
+
+/// Options of `perf am`.
+#[derive(Args, Clone, Debug, Default, PartialEq)]
+pub struct AmArgs {
+    /// Only these rows [default: all]
+    #[arg(value_name = "ROW", value_enum)]
+    pub rows: Vec<AmRow>,
+
+    /// Sizes of stores [default: 64KiB,1MiB]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',')]
+    pub size: Vec<Size>,
+
+    /// The options that `perf rpc` has, too.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+/// A row of `perf am`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AmRow {
+    /// A request of four words and its reply; half of it
+    Short,
+    /// A payload of 4 KiB there and one back, copied; half of it
+    Medium,
+    /// A stream of long requests, which the other end reads into private memory
+    Store,
+    /// Short requests, 64 of them under way
+    Rate,
+    /// 20,000 pages of 16 KiB to random slots of another region, or from there, with one call
+    Pages,
+}
+
+const EXPLANATION: &str = "Rows are measured in turn with raw messages between endpoints of the same settings; ratio: \
+    the median of ten rounds.\nshort, medium: half of request and reply, over half a round trip of raw messages of \
+    64 B or of the size.\nstore: bandwidth over that of raw messages of the size. rate: requests in the time that \
+    one flag takes one way.\npages: a page of a batch. pages_raw: one message for each page, private memory to \
+    private memory, in the same order:\nthe payload's own time. pages_copy: one core copies the same pages in the \
+    same order.";
+
+/// Measures active messages, and prints each row; or, with `--listen`, is the other end once.
+///
+/// # Errors
+/// If an option cannot be served, or the other end cannot be started or goes away.
+pub fn run(args: &AmArgs, output: Output) -> Result<(), Failure> {
+    let sizes = if args.size.is_empty() { &[Size(64 << 10), Size(1 << 20)][..] } else { &args.size };
+    let stores: Vec<Case> =
+        sizes.iter().map(|size| args.common.case(Test::Bw, size.0, Memory::Private)).collect::<Result<_, _>>()?;
+    let rows = if args.rows.is_empty() { AmRow::value_variants() } else { &args.rows };
+    turns::run("am", &args.common, output, EXPLANATION, |turns| {
+        for row in rows {
+            match row {
+                AmRow::Short => short(turns)?,
+                AmRow::Medium => medium(turns)?,
+                AmRow::Store => stores.iter().try_for_each(|case| store(turns, case))?,
+                AmRow::Rate => rate(turns)?,
+                AmRow::Pages => pages::run(turns)?,
+            }
+        }
+        Ok(())
+    })
+}
+
+fn short(turns: &mut Turns<'_>) -> Result<(), Failure> {
+    let case = turns.options.case(Test::Lat, 64, Memory::Private)?;
+    let row = Row { what: "short", test: Test::Lat, limit: "message_64", times: 1.0 };
+    let mut side = turns.station(64)?;
+    turns.row(&row, &case, &mut side, |side, length| {
+        let send = |side: &mut Side| Ok(side.node.request(side.channel, ECHO, &[1, 2, 3, 4]).map(drop)?);
+        times(side, length, send, |side| {
+            let reply = side.reply()?;
+            if reply.word(3) == 4 { Ok(()) } else { Err(LaneError::Unexpected) }
+        })
+    })?;
+    turns.close(side)
+}
+
+fn medium(turns: &mut Turns<'_>) -> Result<(), Failure> {
+    let case = turns.options.case(Test::Lat, MEDIUM_BYTES, Memory::Private)?;
+    let row = Row { what: "medium", test: Test::Lat, limit: "message", times: 1.0 };
+    let mut side = turns.station(MEDIUM_BYTES)?;
+    let bytes = usize::try_from(MEDIUM_BYTES).unwrap_or(usize::MAX);
+    let (from, mut into) = (vec![0x5a; bytes], vec![0; bytes]);
+    turns.row(&row, &case, &mut side, |side, length| {
+        let send =
+            |side: &mut Side| Ok(side.node.ask(side.channel, MEDIUM).body(Body::Copy(&from)).send().map(drop)?);
+        times(side, length, send, |side| {
+            let mut reply = side.reply()?;
+            if reply.payload_len() != bytes {
+                return Err(LaneError::Unexpected);
+            }
+            side.node.read(&mut reply, &mut into)?;
+            Ok(())
+        })
+    })?;
+    turns.close(side)
+}
+
+/// Times of one request after the other.
+///
+/// # Errors
+/// [`LaneError`].
+pub fn times(
+    side: &mut Side,
+    length: Length,
+    send: impl FnMut(&mut Side) -> Result<(), LaneError>,
+    receive: impl FnMut(&mut Side) -> Result<(), LaneError>,
+) -> Result<Slice, LaneError> {
+    let samples = round_trips(length, side, send, receive)?;
+    // The last one was asked for before it was known to be enough.
+    let count = samples.quantiles(1.0).map_or(0, |quantiles| quantiles.count);
+    Ok(Slice { samples: Some(samples), count, msgs_per_s: None, tally: std::mem::take(&mut side.tally) })
+}
+
+fn store(turns: &mut Turns<'_>, case: &Case) -> Result<(), Failure> {
+    let row = Row { what: "store", test: Test::Bw, limit: "raw_stream", times: 1.0 };
+    let mut side = turns.station(case.size().0)?;
+    let from = vec![0x5a; case.shape.bytes as usize];
+    turns.row(&row, case, &mut side, |side, length| {
+        stream(side, length, |side| side.node.ask(side.channel, STORE).body(Body::Copy(&from)).send().map(drop))
+    })?;
+    turns.close(side)
+}
+
+fn rate(turns: &mut Turns<'_>) -> Result<(), Failure> {
+    let options = Measure { size: vec![Size(64)], across: turns.options.across.clone(), ..Measure::default() };
+    let mut case = turns.options.case(Test::Rate, 64, Memory::Private)?;
+    // On a wire many requests share a frame, so that no frame is their limit.
+    let floor = if turns.way.adapter == Adapter::Shm {
+        let (core, way) = (turns.core, turns.way);
+        Some(Floor::measure(&mut turns.peer, core, &Case::all(Test::Rate, &options)?, way)?)
+    } else {
+        None
+    };
+    case.length = case.length.part(STREAMS);
+    let mut side = turns.station(64)?;
+    let mut rates = Vec::new();
+    let mut count = 0;
+    for _ in 0..STREAMS {
+        let slice = turns.attended(&mut side, |side| {
+            stream(side, case.length, |side| side.node.request(side.channel, ECHO, &[1, 2, 3, 4]).map(drop))
+        })?;
+        count += slice.count;
+        rates.extend(slice.msgs_per_s);
+    }
+    let per_s = median(&rates);
+    let held = per_s.and_then(|per_s| floor.and_then(|floor| floor.hold(&case, per_s)));
+    let held = held.map(|held| (held.limit, held.ns, held.ratio));
+    turns.print(&Figure {
+        what: "rate",
+        size: 16,
+        count,
+        quantiles: None,
+        per_s,
+        copies: None,
+        held,
+        mean_ns: None,
+    })?;
+    turns.close(side)
+}
+
+/// Requests as fast as the other end answers them, some of them under way. The time that counts ends with the last
+/// reply.
+fn stream(
+    side: &mut Side,
+    length: Length,
+    mut ask: impl FnMut(&mut Side) -> Result<(), RequestError>,
+) -> Result<Slice, LaneError> {
+    let (mut sent, mut answered) = (0_u64, 0_u64);
+    let mut pace = Pace::new(length, Instant::now());
+    while pace.phase() != Phase::Over {
+        let messages = PER_LOOK.min(pace.left());
+        for _ in 0..messages {
+            loop {
+                if sent - answered < UNDER_WAY {
+                    match ask(side) {
+                        Ok(()) => break,
+                        Err(RequestError::Full) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                while side.look()?.is_some() {
+                    answered += 1;
+                }
+            }
+            sent += 1;
+        }
+        pace.tick(Instant::now(), messages);
+    }
+    while answered < sent {
+        answered += u64::from(side.look()?.is_some());
+    }
+    let count = pace.count();
+    let msgs_per_s = count as f64 / pace.since().elapsed().as_secs_f64();
+    Ok(Slice { samples: None, count, msgs_per_s: Some(msgs_per_s), tally: Tally::default() })
+}

@@ -1,0 +1,137 @@
+//! A batch of pages between random slots of two regions, and the same pages as raw messages and as plain copies.
+
+use std::time::Instant;
+
+use cutthrough::SendError;
+use cutthrough::rma::{Key, Region, Remote};
+
+use super::station::REGION;
+use super::turns::{Figure, Side, Turns};
+use crate::args::Memory;
+use crate::failure::Failure;
+use crate::perf::answer::Request;
+use crate::perf::ask;
+use crate::perf::ask::{Answer, Job, LAST, MORE};
+use crate::perf::case::Test;
+use crate::perf::lane::{Lane, LaneError, PATIENCE, on_core};
+use crate::stats::median;
+
+/// Pages of a batch, unless `--count` says fewer, and bytes of each.
+const PAGES: u32 = 20_000;
+const BYTES: u32 = 16 << 10;
+/// Rounds of each way.
+const ROUNDS: u32 = 5;
+
+/// Measures batches of pages, and prints a row for each way.
+///
+/// # Errors
+/// If the other end goes away, or there is no memory.
+pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
+    let count = turns.options.count.and_then(|count| u32::try_from(count).ok()).map_or(PAGES, |count| count.min(PAGES));
+    let case = turns.options.case(Test::Bw, u64::from(BYTES), Memory::Private)?;
+    let mut random = fastrand::Rng::with_seed(case.seed);
+    let [mut from, mut to] = [(0..count).collect::<Vec<u32>>(), (0..count).collect()];
+    random.shuffle(&mut from);
+    random.shuffle(&mut to);
+    let moves: Vec<(u32, u32)> = from.into_iter().zip(to).collect();
+    let here = Region::new(count as usize * BYTES as usize, BYTES);
+    here.lock().fill(0xa5);
+    let mut lane = turns.peer.lane(&case.setup())?;
+    let mut side = turns.station(u64::from(BYTES))?;
+    let key = turns.attended(&mut side, |side| Ok(Key(side.call(REGION, &[count, BYTES])?.word(0))))?;
+    let mut aside = vec![0xa5; here.lock().len()];
+    let [mut raw, mut copy, mut store, mut fetch] = [const { Vec::new() }; 4];
+    for _ in 0..ROUNDS {
+        turns.peer.begin(&mut lane, Job::Slots { bytes: BYTES, count })?;
+        raw.push(on_core(turns.core, || send(&mut lane, &here, &moves))?);
+        copy.push(on_core(turns.core, || Ok(copied(&here, &mut aside, &moves)))?);
+        store.push(
+            turns.attended(&mut side, |side| batch(side, key, &moves, |remote| remote.store_pages(&here, &moves)))?,
+        );
+        fetch.push(
+            turns.attended(&mut side, |side| batch(side, key, &moves, |remote| remote.fetch_pages(&here, &moves)))?,
+        );
+    }
+    turns.peer.close(lane)?;
+    turns.close(side)?;
+    let limit = median(&raw);
+    for (what, times, held) in [
+        ("pages_store", &store, true),
+        ("pages_fetch", &fetch, true),
+        ("pages_raw", &raw, false),
+        ("pages_copy", &copy, false),
+    ] {
+        let ratios: Vec<f64> = times.iter().zip(&raw).map(|(own, raw)| own / raw).collect();
+        let held = limit.zip(median(&ratios)).filter(|_| held);
+        turns.print(&Figure {
+            what,
+            size: u64::from(BYTES),
+            count: u64::from(count),
+            quantiles: None,
+            per_s: None,
+            copies: None,
+            held: held.map(|(ns, ratio)| ("pages_raw".to_owned(), ns, ratio)),
+            mean_ns: median(times),
+        })?;
+    }
+    Ok(())
+}
+
+/// Nanoseconds of a page since `begun`.
+fn each(begun: Instant, moves: &[(u32, u32)]) -> f64 {
+    begun.elapsed().as_nanos() as f64 / moves.len() as f64
+}
+
+/// One call for all pages.
+fn batch(
+    side: &mut Side,
+    key: Key,
+    moves: &[(u32, u32)],
+    run: impl FnOnce(&mut Remote<'_>) -> Result<(), cutthrough::rma::MoveError>,
+) -> Result<f64, LaneError> {
+    let mut remote = Remote::new(&mut side.node, side.channel, key, PATIENCE);
+    let begun = Instant::now();
+    run(&mut remote)?;
+    Ok(each(begun, moves))
+}
+
+/// A message for each page, until the other end has read the last of them.
+fn send(lane: &mut Lane, here: &Region, moves: &[(u32, u32)]) -> Result<f64, LaneError> {
+    let bytes = here.lock();
+    let begun = Instant::now();
+    for (index, (from, to)) in moves.iter().enumerate() {
+        let op = if index + 1 == moves.len() { LAST } else { MORE };
+        let start = *from as usize * BYTES as usize;
+        let page = &bytes[start..start + BYTES as usize];
+        let control = Request::plain(op, *to);
+        loop {
+            let message = lane.endpoint.outgoing(lane.channel).map(|message| message.write(&control));
+            match message.and_then(|message| message.attach_copy(page).send()) {
+                Ok(_) => break,
+                // The other end is behind. It says nothing before the last page.
+                Err(SendError::Full) => {
+                    if lane.look()?.is_some() {
+                        return Err(LaneError::Unexpected);
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    match ask::read(lane.hear()?.control()) {
+        Some(Answer::Taken(count)) if count == moves.len() as u64 => Ok(each(begun, moves)),
+        _ => Err(LaneError::Unexpected),
+    }
+}
+
+/// Plain copies within this process.
+fn copied(here: &Region, aside: &mut [u8], moves: &[(u32, u32)]) -> f64 {
+    let bytes = here.lock();
+    let begun = Instant::now();
+    for (from, to) in moves {
+        let [from, to] = [from, to].map(|slot| *slot as usize * BYTES as usize);
+        aside[to..to + BYTES as usize].copy_from_slice(&bytes[from..from + BYTES as usize]);
+    }
+    std::hint::black_box(&mut *aside);
+    each(begun, moves)
+}

@@ -1,0 +1,158 @@
+//! The other end of `perf am` and `perf rpc`: a node with handlers, which attends until it is told to leave.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use cutthrough::am::{Args, Body, CallError, Event, Failure as Refusal, Node, Request, Settings};
+use cutthrough::rma::{Owner, Region};
+use cutthrough::rpc::{self, Method};
+use cutthrough::{Config, Endpoint, PAYLOAD_MAX};
+
+use crate::failure::Failure;
+use crate::perf::lane::LaneError;
+
+/// Replies with the same bytes.
+pub const ECHO: u16 = 0;
+/// Replies with the same words and the same payload, of up to a page.
+pub const MEDIUM: u16 = 1;
+/// Reads the payload into private memory.
+pub const STORE: u16 = 2;
+/// Says what is fetched: how many pages, and bytes of each.
+pub const STOCK: u16 = 3;
+/// Replies with the page of this number, to where the requester says.
+pub const FETCH: u16 = 4;
+/// Replies with a page by reference.
+pub const LEND: u16 = 5;
+/// Registers a region: how many slots, and bytes of each. Replies with its key.
+pub const REGION: u16 = 6;
+/// Ends the attendance.
+pub const LEAVE: u16 = 7;
+/// A typed call: 64 bytes of arguments, a number back.
+pub const TYPED: Method<(u64, Vec<u8>), u64> = Method::new(8);
+
+/// Most bytes that a client may have stocked or registered.
+const MEMORY_MAX: u64 = 4 << 30;
+
+/// A node that serves one client.
+#[derive(Debug)]
+pub struct Station {
+    node: Node,
+    leave: Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Station {
+    /// A station at an address. It ends when `stop` is set.
+    ///
+    /// # Errors
+    /// If there is no memory for it, or the address cannot be used.
+    pub fn open(config: Config, address: &str, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
+        let refuse = |error: &dyn std::fmt::Display| Failure::new(error.to_string(), "see 'cutthrough info'");
+        let endpoint = Endpoint::open(config).map_err(|error| refuse(&error))?;
+        let mut node = Node::new(endpoint, Settings::default());
+        let leave = Arc::new(AtomicBool::new(false));
+        short(&mut node, &leave);
+        pages(&mut node);
+        let mut place = Vec::new();
+        let longest = usize::try_from(PAYLOAD_MAX).unwrap_or(usize::MAX);
+        node.long(STORE, Args::Any, longest, move |mut request| {
+            let bytes = request.payload_len();
+            if place.len() < bytes {
+                place.resize(bytes, 0xa5);
+            }
+            if request.read(&mut place[..bytes]).is_err() {
+                request.fail(Refusal::Abandoned);
+            }
+        });
+        rpc::serve(&mut node, TYPED, |(number, bytes)| Ok(number + bytes.len() as u64));
+        node.listen(address).map_err(|error| refuse(&error))?;
+        Ok(Self { node, leave, stop })
+    }
+
+    /// Waits so long for somebody. Whether there is somebody.
+    pub fn let_in(&mut self, time: Duration) -> bool {
+        // Whatever happens, what counts is whether somebody is there.
+        let _ = self.node.wait(Some(time));
+        self.node.channels().next().is_some()
+    }
+
+    /// Serves requests until one of them says that this is enough.
+    ///
+    /// # Errors
+    /// [`LaneError`], if the client goes before, or this process shall end.
+    pub fn attend(&mut self) -> Result<(), LaneError> {
+        self.leave.store(false, Ordering::Relaxed);
+        while !self.leave.load(Ordering::Relaxed) {
+            match self.node.poll() {
+                Some(Event::Closed(_, why)) if self.node.channels().next().is_none() => {
+                    return Err(CallError::Closed(why).into());
+                }
+                Some(_) => {}
+                None if self.stop.load(Ordering::Relaxed) => return Err(LaneError::Interrupted),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Handlers without memory of their own.
+fn short(node: &mut Node, leave: &Arc<AtomicBool>) {
+    node.short(ECHO, Args::Any, |request| {
+        let mut words = [0; 16];
+        let count = request.args().len() / 4;
+        for (index, word) in words.iter_mut().enumerate().take(count) {
+            *word = request.word(index);
+        }
+        request.reply(&words[..count]);
+    });
+    node.medium(MEDIUM, Args::Any, |request| {
+        let payload = request.medium();
+        request.reply_with(&[], Body::Copy(payload));
+    });
+    let leave = Arc::clone(leave);
+    node.short(LEAVE, Args::Words(0), move |_| leave.store(true, Ordering::Relaxed));
+}
+
+/// Handlers of pages.
+fn pages(node: &mut Node) {
+    let page_bytes = Arc::new(AtomicUsize::new(0));
+    let bytes = Arc::clone(&page_bytes);
+    node.short(STOCK, Args::Words(2), move |request| match sizes(&request) {
+        Some((_, size)) => bytes.store(size, Ordering::Relaxed),
+        None => request.fail(Refusal::TooLong),
+    });
+    let bytes = Arc::clone(&page_bytes);
+    let mut stock = Vec::new();
+    node.short(FETCH, Args::Words(1), move |request| {
+        let bytes = bytes.load(Ordering::Relaxed);
+        let begin = (request.word(0) as usize).saturating_mul(bytes);
+        let end = begin.saturating_add(bytes);
+        if end as u64 > MEMORY_MAX {
+            return request.fail(Refusal::Arguments);
+        }
+        if stock.len() < end {
+            stock.resize(end, 0x5a);
+        }
+        request.reply_with(&[], Body::Copy(&stock[begin..end]));
+    });
+    node.short(LEND, Args::Words(1), move |mut request| match request.page(page_bytes.load(Ordering::Relaxed)) {
+        Ok(page) => request.reply_with(&[], Body::Page(page)),
+        Err(_) => request.fail(Refusal::Busy),
+    });
+    let owner = Owner::new(node);
+    node.short(REGION, Args::Words(2), move |request| {
+        let Some((count, bytes)) = sizes(&request) else { return request.fail(Refusal::TooLong) };
+        let region = Region::new(count * bytes, request.word(1));
+        region.lock().fill(0x5a);
+        request.reply(&[owner.register(&region).0]);
+    });
+}
+
+/// How many of how many bytes a request asks for; `None` if that is too much, or nothing.
+fn sizes(request: &Request<'_>) -> Option<(usize, usize)> {
+    let (count, bytes) = (u64::from(request.word(0)), u64::from(request.word(1)));
+    let fits = bytes > 0 && count * bytes <= MEMORY_MAX;
+    fits.then_some((request.word(0) as usize, request.word(1) as usize))
+}
