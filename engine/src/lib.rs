@@ -19,6 +19,7 @@
 //! | alone or together? | [`choose`] | whether both sides copy a payload that both can see |
 //! | move it | [`transfer`] | one payload's way through the stages of an adapter |
 //! | does it lie where it belongs? | [`place`] | where the next frame lands, and how a wrong guess is mended |
+//! | the same on a ring shared with a kernel | [`place_ring`] | which places the kernel is offered, in which order |
 //! | did it get there? | [`flow`] | which frames have arrived, which go again, and how much may be under way |
 //! | what became of it? | [`receipt`] | path, copies, pulses, times of one message |
 //! | how often? | [`count`] | every event, drop and refusal has a counter |
@@ -49,6 +50,7 @@ pub mod flow;
 pub mod hello;
 pub mod net;
 pub mod place;
+pub mod place_ring;
 pub mod pulse;
 pub mod receipt;
 pub mod seal;

@@ -7,13 +7,20 @@
 //!
 //! [`frame`] is for everything that is decoded of a datagram, [`handshake`] a stranger without keys, and [`net`] an
 //! endpoint with channels over a [`ground`] of memory, at which anybody throws frames with a right check sum.
+//!
+//! [`envelope`] is for frames of Ethernet, [`program`] for the programs that look at them at an interface, [`ring`] for
+//! rings whose other side writes anything, and [`place`] for payloads that land in parts of pages.
 
 pub mod decode;
+pub mod envelope;
 pub mod frame;
 pub mod ground;
 pub mod handshake;
 pub mod hostile;
 pub mod net;
 pub mod pair;
+pub mod place;
+pub mod program;
+pub mod ring;
 pub mod victim;
 pub mod watch;

@@ -151,3 +151,79 @@ fn forged_handshakes_change_nothing() {
         handshake::run(&Attack { own, aes: [true, own], prologue: vec![1], first, second, frames: frames.into() });
     }
 }
+
+/// Whole frames, padded ones, and such as one byte was changed of, with a check sum that fits again.
+#[test]
+fn every_field_of_an_envelope_is_looked_at() {
+    use cutthrough_fuzz::envelope::{self, Frame};
+    for at in 0..60 {
+        for (by, keep) in [(0, None), (1, None), (0x20, None), (0, Some(at))] {
+            envelope::run(&Frame {
+                ends: [([10, 0, 0, 1], 7, [2; 6]), ([10, 0, 0, 2], 9, [4; 6])],
+                body: vec![1; 9],
+                ident: at,
+                padding: 9,
+                changes: vec![(at, by)],
+                mended: at % 2 == 0 || by > 1,
+                keep,
+                noise: vec![8; usize::from(at)],
+            });
+        }
+    }
+}
+
+/// Fragments in their order, out of it, on another queue, cut in the middle of their headers, and any announcements.
+#[test]
+fn every_verdict_of_the_programs_is_reached() {
+    use cutthrough_fuzz::program::{self, Frame, Page, Traffic};
+    let page = |message| Page { of: [1, 2, message], first: message, bytes: 199 };
+    for flags in 0..16_u8 {
+        let [cut, backwards, strict, noise] = [0, 1, 2, 3].map(|bit| flags >> bit & 1 == 1);
+        let mut frames = vec![(Frame::Due, true, 2000); 3];
+        frames.extend([(Frame::Due, false, 2000), (Frame::Due, true, 110), (Frame::Due, true, 60)]);
+        frames.extend((0..120).map(|at| (Frame::Changed(vec![(at, 1)]), true, 2000)));
+        frames.extend((0..8).map(|part| (Frame::Other(part / 4, part % 4, 0), true, 2000)));
+        frames.extend([(Frame::Ours(vec![7; 1500]), true, 2000), (Frame::Noise(vec![0; 50]), true, 2000)]);
+        frames.extend(vec![(Frame::Due, true, 150); 12]);
+        let noise = noise.then(|| (0..600_u32).map(|word| word.wrapping_mul(0x9e37_79b9)).collect());
+        program::run(&Traffic { slice: 63, cut, backwards, strict, pages: vec![page(0), page(1)], frames, noise });
+    }
+}
+
+/// Indexes that cannot be, entries outside of the memory, and true ones.
+#[test]
+fn every_lie_in_a_ring_is_found() {
+    use cutthrough_fuzz::ring::{self, Step, Value, Which};
+    let rings = [Which::Fill, Which::Completed, Which::Received, Which::Send];
+    let looks = || {
+        let all = [Step::Arrived, Step::Peek(0), Step::Peek(7), Step::Take(3), Step::Release, Step::Look, Step::Post];
+        let more = [Step::Offer(4096, 9), Step::Put(0, 9, true), Step::Kick, Step::TakeBack, Step::Completed];
+        all.into_iter().chain(more)
+    };
+    for ring in rings {
+        for value in [0, 1, 7, 8, 9, u32::MAX].map(Value::Any).into_iter().chain([1, 8, -1].map(Value::More)) {
+            let near = (0..8).map(|slot| Step::Near(slot, 65_536 - 50, u16::from(slot) * 10));
+            let lies = [Step::Index(ring, value), Step::Entry(ring, 0, u64::MAX, u32::MAX, 1), Step::Flags(ring, 1)];
+            let steps = near.chain(lies).chain(looks()).chain([Step::OurIndex(ring, value)]).chain(looks());
+            ring::run(&steps.collect::<Vec<_>>());
+        }
+    }
+}
+
+/// Pages in order and out of it, strangers between, places that are left over, and pages that nobody wants any more.
+#[test]
+fn every_landing_is_mended() {
+    use cutthrough_fuzz::place::{self, Play, Step};
+    for (before, page, slice) in [(0, 500, 140), (106, 500, 140), (0, 100, 500), (106, 299, 4)] {
+        for skip in 0..5 {
+            let mut steps = vec![Step::Expect(0, 0), Step::Expect(1, 1), Step::Offer(true)];
+            for part in [3, 2, 1, 0, 2, 3] {
+                steps.extend([Step::Fragment(part % (skip + 1), 0, part), Step::Stray(0, 90), Step::Look]);
+                steps.extend([Step::Fragment(0, 5, part), Step::Odd(0, 5, part, skip, 1), Step::Offer(part > 1)]);
+            }
+            steps.extend([Step::Lie(7, 0), Step::GiveUp(skip % 2, skip % 2), Step::Release(0), Step::Expect(2, 2)]);
+            steps.extend([Step::Offer(false), Step::Stray(2, 9), Step::Fragment(0, 10, skip), Step::Look]);
+            place::run(&Play { page, slice, before, steps });
+        }
+    }
+}

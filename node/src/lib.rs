@@ -10,6 +10,9 @@
 
 pub mod clock;
 pub mod config;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod idle;
 pub mod incoming;
 pub mod node;

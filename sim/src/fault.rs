@@ -7,10 +7,11 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `options` | what a seed decides |
-//! | `world` | time, troubles, and the machines |
+//! | `options`, `ways` | what a seed decides |
+//! | `world`, `trouble` | time and the machines, and what goes wrong |
 //! | `user` | who calls, sends, takes and reads |
 //! | `receive` | frames that came together, scattered over a guess |
+//! | `ring`, `stream` | frames that come by rings, among foreign ones, and land in parts of pages |
 //! | `memory`, `guard` | pages, tokens, readers; keys and check sums |
 //! | `network` | the wire |
 //! | `watch` | what has to be true |
@@ -21,14 +22,18 @@ mod network;
 mod options;
 mod random;
 mod receive;
+mod ring;
+mod stream;
 mod user;
 mod watch;
+mod ways;
 mod world;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 pub use cutthrough_engine::net::Planted as Bug;
+use cutthrough_engine::net::ways::WAYS;
 use serde::Serialize;
 
 use self::options::Options;
@@ -73,6 +78,29 @@ pub struct Injected {
     pub slow: u64,
     /// Channels that were closed in good order.
     pub closed: u64,
+    /// Frames for which a ring had no room, or no place.
+    pub ring_overflows: u64,
+    /// Foreign frames that came where there are rings.
+    pub strays: u64,
+    /// Frames that a way has swallowed.
+    pub swallowed: u64,
+    /// Ways that began to swallow everything.
+    pub black_holes: u64,
+    /// Times that ways were taken away or given back.
+    pub ways_changed: u64,
+}
+
+/// Frames that came by rings whose buffers are parts of pages.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Placed {
+    /// Fragments that landed where they belong.
+    pub hits: u64,
+    /// Fragments that were copied.
+    pub misses: u64,
+    /// Frames that were not expected, or could not be kept.
+    pub strays: u64,
+    /// Pages that were complete.
+    pub pages: u64,
 }
 
 /// What has happened in the worlds of some seeds.
@@ -98,6 +126,10 @@ pub struct Summary {
     pub virtual_ns: u64,
     /// What was done to them.
     pub injected: Injected,
+    /// Frames sent, by each way.
+    pub frames_by_way: [u64; WAYS],
+    /// What came of pages that rings were to place.
+    pub placed: Placed,
     /// A hash of every frame that arrived and when: of two runs of one seed it is the same.
     pub hash: u64,
 }
@@ -122,6 +154,11 @@ impl Summary {
             cuts,
             slow,
             closed,
+            ring_overflows,
+            strays,
+            swallowed,
+            black_holes,
+            ways_changed,
         } = &mut self.injected;
         let theirs = &other.injected;
         let pairs = [
@@ -150,8 +187,18 @@ impl Summary {
             (cuts, theirs.cuts),
             (slow, theirs.slow),
             (closed, theirs.closed),
+            (ring_overflows, theirs.ring_overflows),
+            (strays, theirs.strays),
+            (swallowed, theirs.swallowed),
+            (black_holes, theirs.black_holes),
+            (ways_changed, theirs.ways_changed),
+            (&mut self.placed.hits, other.placed.hits),
+            (&mut self.placed.misses, other.placed.misses),
+            (&mut self.placed.strays, other.placed.strays),
+            (&mut self.placed.pages, other.placed.pages),
         ];
         pairs.into_iter().for_each(|(ours, theirs)| *ours += theirs);
+        self.frames_by_way.iter_mut().zip(other.frames_by_way).for_each(|(ours, theirs)| *ours += theirs);
         self.hash = self.hash.rotate_left(1) ^ other.hash;
     }
 }
@@ -182,7 +229,7 @@ impl std::error::Error for Failure {}
 /// The options of a seed, as one line.
 #[must_use]
 pub fn options(seed: u64) -> String {
-    Options::draw(&mut Random::new(seed)).to_string()
+    Options::draw(seed, true, &mut Random::new(seed)).to_string()
 }
 
 /// Runs the world of a seed to its end. A bug is planted in builds that can ([`PLANTS`]), and does nothing in others.
@@ -190,8 +237,20 @@ pub fn options(seed: u64) -> String {
 /// # Errors
 /// [`Failure`]: a rule was broken, or something did not come to its end.
 pub fn run(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
+    live(seed, true, bug)
+}
+
+/// As [`run`], but everybody has the socket alone, as if there were no rings; all else is as the seed says.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_without_rings(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
+    live(seed, false, bug)
+}
+
+fn live(seed: u64, rings: bool, bug: Option<Bug>) -> Result<Summary, Failure> {
     let mut random = Random::new(seed);
-    let options = Options::draw(&mut random);
+    let options = Options::draw(seed, rings, &mut random);
     let text = options.to_string();
     let mut world = World::new(options, bug, random);
     match world.run() {

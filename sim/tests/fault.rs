@@ -29,6 +29,11 @@ fn fixed_seeds_keep_every_rule() {
     assert!(kinds.iter().all(|kind| *kind > 1000), "{all:?}");
     let rare = [injected.overflowed, injected.cut_off, injected.replayed, injected.forged, injected.crashes];
     assert!(rare.iter().all(|kind| *kind > 100), "{all:?}");
+    let of_rings = [injected.ring_overflows, injected.strays, injected.swallowed, injected.black_holes];
+    assert!(of_rings.iter().all(|kind| *kind > 100) && injected.ways_changed > 50, "{all:?}");
+    assert!(all.frames_by_way.iter().all(|frames| *frames > 50_000), "{all:?}");
+    let placed = &all.placed;
+    assert!([placed.hits, placed.misses, placed.strays, placed.pages].iter().all(|kind| *kind > 100), "{all:?}");
     assert!(all.messages > 50_000 && all.endings > 100, "{all:?}");
 }
 
@@ -50,7 +55,24 @@ fn a_seed_is_the_same_world_each_time() {
     }
 }
 
-/// Each of these worlds once broke a rule.
+/// Without rings a world with some is another one; one without any is the same.
+#[test]
+fn rings_change_no_world_that_has_none() {
+    let (mut with, mut without) = (0, 0);
+    for seed in 0..40 {
+        let worlds = [fault::run(seed, None).unwrap(), fault::run_without_rings(seed, None).unwrap()];
+        if fault::options(seed).ends_with("ways 1") {
+            assert_eq!(worlds[0], worlds[1]);
+            without += 1;
+        } else {
+            assert_eq!(worlds[1].frames_by_way[1..], [0, 0]);
+            with += 1;
+        }
+    }
+    assert!(with > 5 && without > 5);
+}
+
+/// Each of these worlds once broke a rule: before there were rings, but for those that say so.
 #[test]
 fn seeds_that_once_failed_keep_every_rule() {
     let seeds = [
@@ -64,8 +86,13 @@ fn seeds_that_once_failed_keep_every_rule() {
         (37_314, "a channel that only one side knew lived for twice the silence"),
         (44_870, "the same with clocks that jump"),
     ];
-    for (seed, story) in seeds {
-        if let Err(failure) = fault::run(seed, None) {
+    let with_rings = [(
+        9668,
+        "probes of a channel whose welcome was lost were taken for those of the one that the call got instead",
+    )];
+    let ran = seeds.map(|(seed, story)| (fault::run_without_rings(seed, None), story));
+    for (ran, story) in ran.into_iter().chain(with_rings.map(|(seed, story)| (fault::run(seed, None), story))) {
+        if let Err(failure) = ran {
             panic!("{story}, again: {failure}");
         }
     }

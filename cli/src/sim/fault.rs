@@ -114,6 +114,11 @@ fn text(summary: &Summary, failed: u64) -> String {
         ("cuts", injected.cuts),
         ("slow users", injected.slow),
         ("channels closed", injected.closed),
+        ("frames without room in a ring", injected.ring_overflows),
+        ("foreign frames", injected.strays),
+        ("swallowed by a way", injected.swallowed),
+        ("black holes", injected.black_holes),
+        ("changes of ways", injected.ways_changed),
     ];
     let kinds: Vec<String> = kinds.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
     #[allow(clippy::cast_precision_loss, reason = "for people")]
@@ -121,7 +126,9 @@ fn text(summary: &Summary, failed: u64) -> String {
     format!(
         "{} seeds kept every rule, {failed} failed\n\
          {} frames, {} messages, {} payload bytes, {} lives, {} channel ends, {seconds:.1} s of virtual time\n\
-         {}\nhash {:016x}",
+         {}\n\
+         frames by socket {}, by one ring {}, by another {}; by rings into pages: {} fragments hit, {} missed, \
+         {} others, {} whole pages\nhash {:016x}",
         count(summary.seeds),
         count(summary.frames),
         count(summary.messages),
@@ -129,6 +136,13 @@ fn text(summary: &Summary, failed: u64) -> String {
         count(summary.lives),
         count(summary.channels),
         kinds.join(", "),
+        count(summary.frames_by_way[0]),
+        count(summary.frames_by_way[1]),
+        count(summary.frames_by_way[2]),
+        count(summary.placed.hits),
+        count(summary.placed.misses),
+        count(summary.placed.strays),
+        count(summary.placed.pages),
         summary.hash,
     )
 }

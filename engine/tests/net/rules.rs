@@ -535,6 +535,21 @@ fn a_caller_follows_one_forged_cookie_at_a_time() {
 }
 
 #[test]
+fn however_short_frames_are_their_guess_is_a_whole_one() {
+    for bytes in [1, OPENING_BYTES, usize::from(BODY_MIN)] {
+        let (mut world, a, mut forger) = world();
+        forger.send(&mut world, Kind::Open, [0, 0], &[&opening(60_000, 4000)[..], &[7]].concat());
+        // More is to come behind each.
+        for offset in [1, 2000] {
+            forger.send(&mut world, Kind::Data, [0, offset], &vec![7; bytes]);
+            let (_, full) = world.nodes[VICTIM].net.guess(None).expect("the rest of it");
+            assert!(full >= HEADER_BYTES + usize::from(BODY_MIN), "{full} bytes");
+        }
+        still_works(&mut world, a);
+    }
+}
+
+#[test]
 fn a_welcome_is_vouched_for() {
     for lie in [false, true] {
         let mut world = World::new(28, Faults::NONE);

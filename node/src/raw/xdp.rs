@@ -17,9 +17,10 @@ use crate::sys::xdp::program::{LINK_BYTES, Ours, redirect};
 use crate::sys::xdp::socket::HEADROOM;
 use crate::sys::xdp::{Descriptor, Interface, Memory, Mode, Settings, XdpError, Xsk};
 
-pub mod place;
 pub mod raw;
 pub mod stream;
+
+pub use cutthrough_engine::place_ring as place;
 
 /// Entries of each ring, and buffers that wait for frames: enough for what a peer sends in a millisecond or two.
 const ENTRIES: u32 = 1024;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use cutthrough_engine::net::ways::WAYS;
+
 use super::Summary;
 use super::options::{Delay, Options};
 use super::random::Random;
@@ -16,12 +18,15 @@ const KEPT: usize = 48;
 pub(super) struct Frame {
     pub(super) from: usize,
     pub(super) to: usize,
+    /// By which way it was sent.
+    pub(super) way: u8,
     pub(super) bytes: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Path {
-    free_at: u64,
+    /// Of each way: when the next frame can leave.
+    free_at: [u64; WAYS],
     clogged: u64,
     cut: u64,
 }
@@ -35,11 +40,20 @@ pub(super) struct Network {
     flying: BTreeMap<(u64, u64), Frame>,
     number: u64,
     old: Vec<Frame>,
+    /// Of each endpoint and each way: until when it swallows all that is sent by it.
+    swallows: Vec<[u64; WAYS]>,
 }
 
 impl Network {
     pub(super) fn new(nodes: usize) -> Self {
-        Self { nodes, paths: vec![Path::default(); nodes * nodes], flying: BTreeMap::new(), number: 0, old: Vec::new() }
+        Self {
+            nodes,
+            paths: vec![Path::default(); nodes * nodes],
+            flying: BTreeMap::new(),
+            number: 0,
+            old: Vec::new(),
+            swallows: vec![[0; WAYS]; nodes],
+        }
     }
 
     pub(super) fn clog(&mut self, from: usize, to: usize, until: u64) {
@@ -50,9 +64,15 @@ impl Network {
         self.paths[from * self.nodes + to].cut = until;
     }
 
-    /// Every path is open from now on.
+    /// Nothing comes out that an endpoint sends by this way, until then.
+    pub(super) fn swallow(&mut self, from: usize, way: usize, until: u64) {
+        self.swallows[from][way] = until;
+    }
+
+    /// Every path and every way is open from now on.
     pub(super) fn heal(&mut self) {
         self.paths.fill(Path::default());
+        self.swallows.fill([0; WAYS]);
     }
 
     /// Lets a frame leave.
@@ -64,7 +84,13 @@ impl Network {
         random: &mut Random,
         summary: &mut Summary,
     ) {
+        let way = usize::from(frame.way);
         summary.frames += 1;
+        summary.frames_by_way[way] += 1;
+        if frame.to >= self.nodes {
+            // An answer to a stranger who is not there.
+            return;
+        }
         if random.below(16) == 0 {
             if self.old.len() < KEPT {
                 self.old.push(frame.clone());
@@ -78,16 +104,21 @@ impl Network {
             summary.injected.cut_off += 1;
             return;
         }
+        if now < self.swallows[frame.from][way] {
+            summary.injected.swallowed += 1;
+            return;
+        }
         if random.chance(options.loss) {
             summary.injected.lost += 1;
             return;
         }
-        path.free_at = path.free_at.max(now).max(path.clogged) + FRAME_NS;
-        let leaves = path.free_at;
+        path.free_at[way] = path.free_at[way].max(now).max(path.clogged) + FRAME_NS;
+        let leaves = path.free_at[way];
+        let way_ns = options.way_ns * options.ways.quarters[way] / 4;
         let copies = 1 + u64::from(random.chance(options.duplicates));
         summary.injected.repeated += copies - 1;
         for _ in 0..copies {
-            let mut arrives = leaves + options.way_ns;
+            let mut arrives = leaves + way_ns;
             arrives += match options.delay {
                 Delay::Even => 0,
                 // By whole batches as a rule, so that frames still come together.

@@ -2,7 +2,13 @@
 
 use std::fmt;
 
-use super::random::Random;
+use cutthrough_wire::frame::HEADER_BYTES;
+
+use super::random::{Random, mix};
+use super::ways::Ways;
+
+/// What the draws of ways begin with, so that they are others than those of the rest.
+const WAYS: u64 = 0x77_6179_7300;
 
 /// How long frames take, beside what the path itself takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +53,12 @@ pub(super) struct Options {
     /// Payload bytes that a user may keep before new places have to wait.
     pub(super) kept: usize,
     pub(super) guesses: bool,
+    pub(super) ways: Ways,
 }
 
 impl Options {
-    pub(super) fn draw(random: &mut Random) -> Self {
+    /// The options of a seed; without `rings` those of the same world in which everybody has the socket alone.
+    pub(super) fn draw(seed: u64, rings: bool, random: &mut Random) -> Self {
         let nodes = match random.below(200) {
             0 => random.between(17, 64),
             1..=5 => random.between(6, 16),
@@ -68,6 +76,10 @@ impl Options {
         weights.iter_mut().for_each(|weight| *weight = if random.chance(500) { random.below(10) } else { 0 });
         // About twenty at most.
         let faults = if random.chance(300) { 0 } else { random.below(20) };
+        let mut ways = Ways::draw(usize::try_from(nodes).unwrap_or(2), &mut Random::new(mix(seed ^ WAYS)));
+        if !rings {
+            ways.alone();
+        }
         Self {
             nodes: usize::try_from(nodes).unwrap_or(2),
             sealed,
@@ -95,10 +107,18 @@ impl Options {
             channels: 16 + usize::try_from(nodes).unwrap_or(2) * 2,
             page: usize::try_from(random.pick(&[512, 4096, 16_384, 1 << 20])).unwrap_or(512),
             messages: random.between(4, 50) * if nodes > 5 { 1 } else { 3 },
-            longest: random.pick(&[500, 3_000, 3_000, 20_000, 20_000, 100_000]),
+            longest: random.pick(&[500, 3_000, 3_000, 20_000, 20_000, 100_000]).max(ways.longest()),
             kept: usize::try_from(random.pick(&[10_000, 100_000, 10_000_000])).unwrap_or(10_000),
             guesses: random.chance(800),
+            ways,
         }
+    }
+}
+
+impl Options {
+    /// Bytes of a batch at most, by a ring.
+    pub(super) fn limit(&self) -> usize {
+        self.ways.room * (HEADER_BYTES + usize::from(self.body))
     }
 }
 
@@ -108,7 +128,7 @@ impl fmt::Display for Options {
             f,
             "nodes {} sealed {} begin {} loss {} duplicates {} reorder {} corrupt {} truncate {} way_ns {} delay {:?} \
              faults {} weights {:?} calm_ns {} queue {} body {} slots {} unasked {} granted {} silence_ns {} page {} \
-             messages {} longest {} kept {} guesses {}",
+             messages {} longest {} kept {} guesses {} {}",
             self.nodes,
             self.sealed,
             self.begin,
@@ -133,6 +153,7 @@ impl fmt::Display for Options {
             self.longest,
             self.kept,
             self.guesses,
+            self.ways,
         )
     }
 }

@@ -262,7 +262,13 @@ fn fits(
     lies
 }
 
-fn bring(net: &mut Net<Host>, now: Instant, from: SocketAddr, frame: &mut [u8], lent: &mut Option<Lent<'_>>) -> bool {
+pub(super) fn bring(
+    net: &mut Net<Host>,
+    now: Instant,
+    from: SocketAddr,
+    frame: &mut [u8],
+    lent: &mut Option<Lent<'_>>,
+) -> bool {
     let Some((head, body)) = frame.split_first_chunk_mut() else { return true };
     let mut reading = lent.as_mut().map(|lent| (lent.channel, Reading { message: lent.message, into: lent.into }));
     let reading = reading.as_mut().map(|(channel, reading)| (*channel, reading));

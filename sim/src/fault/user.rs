@@ -28,6 +28,8 @@ pub(super) struct Around<'a> {
     pub(super) calm: Option<u64>,
     /// The present life of each endpoint; 0 of one that is down.
     pub(super) lives: &'a [u64],
+    /// The ways that this endpoint has now, a bit for each.
+    pub(super) ways: u8,
 }
 
 /// A channel, as its user sees it.
@@ -41,6 +43,8 @@ pub(super) struct Talk {
     pub(super) incoming: Option<usize>,
     left: u64,
     tokens: Vec<Token>,
+    /// The ways that it may go, a bit for each.
+    pub(super) ways: u8,
 }
 
 #[derive(Debug)]
@@ -102,10 +106,10 @@ impl User {
         self.plans.push((at, to, messages));
     }
 
-    /// Nothing goes wrong from now on: what was planned is done with one message for everybody.
-    pub(super) fn calm(&mut self) {
+    /// Nothing goes wrong from now on: what was planned is done with so many messages for everybody.
+    pub(super) fn calm(&mut self, messages: u64) {
         self.plans.clear();
-        self.talks.iter_mut().for_each(|talk| talk.left = 1);
+        self.talks.iter_mut().for_each(|talk| talk.left = messages);
     }
 
     /// Whether there is something to do without anything coming.
@@ -258,7 +262,8 @@ impl User {
         let line = around.watch.open(self.me, peer);
         around.summary.channels += 1;
         let left = if around.calm.is_some() { 1 } else { around.random.below(around.options.messages) };
-        self.talks.push(Talk { index, peer, line, incoming: None, left, tokens: Vec::new() });
+        net.set_ways(index, around.ways);
+        self.talks.push(Talk { index, peer, line, incoming: None, left, tokens: Vec::new(), ways: around.ways });
         Ok(())
     }
 

@@ -1,17 +1,21 @@
 //! The world of one seed: endpoints, the wire, troubles, and time.
 
+mod trouble;
+
 use std::collections::{BTreeSet, VecDeque};
 
 use cutthrough_engine::net::batch::Batch;
+use cutthrough_engine::net::ways::WAYS;
 use cutthrough_engine::net::{Net, Settings};
 use cutthrough_engine::time::Instant;
-use cutthrough_wire::frame::{FRAME_VERSION, HEADER_BYTES, Header, Kind, SEALED_BYTES};
+use cutthrough_wire::frame::HEADER_BYTES;
 
-use super::guard::{Doorkeeper, Sum};
+use super::guard::Doorkeeper;
 use super::memory::Host;
 use super::network::{Frame, Network};
 use super::options::Options;
 use super::random::{Random, hash};
+use super::ring::{NOBODY, Rings};
 use super::user::{Around, User};
 use super::watch::Watch;
 use super::{Bug, Summary, address, receive};
@@ -20,21 +24,10 @@ use super::{Bug, Summary, address, receive};
 const MOST: usize = 65_000;
 /// Batches that an endpoint receives before it does something else.
 const RECEIVES: usize = 8;
+/// Messages of each channel when nothing goes wrong any more, where there is more than one way to try.
+const RING_CALM: u64 = 24;
 /// Steps of a world, at most: a seed that needs more does not come to an end.
 const STEPS: u64 = 3_000_000;
-
-/// What goes wrong at a time, by weight.
-const TROUBLES: [fn(&mut World); 9] = [
-    World::crash,
-    World::pause,
-    World::jump,
-    World::clog,
-    World::cut,
-    World::slow,
-    World::replay,
-    World::forge,
-    World::close,
-];
 
 /// One life of an endpoint.
 struct Living {
@@ -47,6 +40,9 @@ struct Node {
     living: Option<Living>,
     /// What has come and was not received yet.
     queue: VecDeque<Frame>,
+    rings: Rings,
+    /// The ways that it has now, a bit for each.
+    ways: u8,
     /// What its clock is ahead.
     ahead: u64,
     /// It does nothing until then.
@@ -79,9 +75,11 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(options: Options, bug: Option<Bug>, random: Random) -> Self {
         let nodes = options.nodes;
-        let node = || Node {
+        let node = |index: usize| Node {
             living: None,
             queue: VecDeque::new(),
+            rings: Rings::default(),
+            ways: options.ways.of[index],
             ahead: 0,
             paused: 0,
             slow: 0,
@@ -91,11 +89,11 @@ impl World {
         };
         let mut world = Self {
             network: Network::new(nodes),
-            options,
             bug,
             random,
             now: 1,
-            nodes: (0..nodes).map(|_| node()).collect(),
+            nodes: (0..nodes).map(node).collect(),
+            options,
             watch: Watch::default(),
             summary: Summary { seeds: 1, ..Summary::default() },
             wakes: BTreeSet::new(),
@@ -117,15 +115,7 @@ impl World {
         troubles.sort_unstable();
         for at in troubles {
             self.until(at, false)?;
-            let mut at = self.random.below(self.options.weights.iter().sum::<u64>().max(1));
-            let kind = self.options.weights.iter().position(|weight| {
-                let found = at < *weight;
-                at = at.saturating_sub(*weight);
-                found
-            });
-            if let Some(kind) = kind {
-                TROUBLES[kind](self);
-            }
+            self.trouble();
         }
         self.until(self.options.calm_ns, false)?;
         self.heal();
@@ -188,6 +178,9 @@ impl World {
         let mut net = Net::new(settings, host, Box::new(guard));
         net.begin_at(options.begin);
         net.listen(true);
+        for way in (1..WAYS).filter(|_| options.ways.has_rings(index)) {
+            net.limit_way(way, options.limit());
+        }
         plant(&mut net, self.bug);
         let mut user = User::new((index, life));
         let calls = self.random.between(u64::from(index > 0), 2);
@@ -201,6 +194,7 @@ impl World {
         let node = &mut self.nodes[index];
         (node.living, node.starts) = (Some(Living { net, user }), None);
         node.queue.clear();
+        node.rings = Rings::of(index, &self.options);
         self.wake(index, self.now);
     }
 
@@ -249,11 +243,23 @@ impl World {
         if node.living.is_none() {
             return;
         }
+        let around = (&self.options, &self.network);
+        let Some(frame) = node.rings.arrived(frame, around, &mut self.random, &mut self.summary) else {
+            return self.look_soon(index);
+        };
+        if frame.from == NOBODY {
+            // The kernel knows what to do with it.
+            return;
+        }
         if node.queue.len() >= most {
             self.summary.injected.overflowed += 1;
             return;
         }
         node.queue.push_back(frame);
+        self.look_soon(index);
+    }
+
+    fn look_soon(&mut self, index: usize) {
         let at = self.now + self.random.below(20_000);
         self.wake(index, at);
     }
@@ -278,7 +284,9 @@ impl World {
             }
             receive::together(net, now, &mut node.queue, address, user.lends());
         }
-        if node.queue.is_empty() {
+        node.rings.take(net, now, user.lends(), &mut self.random, &mut self.summary)?;
+        let all = node.queue.is_empty() && node.rings.is_empty();
+        if all {
             net.looked(now);
         }
         let slow = self.now < node.slow;
@@ -289,6 +297,7 @@ impl World {
             summary: &mut self.summary,
             calm: self.calm.map(|calm| self.now - calm),
             lives: &self.lives,
+            ways: node.ways,
         };
         let before = user.did;
         user.act(net, now, slow, &mut around)?;
@@ -297,13 +306,20 @@ impl World {
             net.hurry();
         }
         while let Some((to, bytes)) = net.greeting() {
-            let frame = Frame { from: index, to: super::node_of(to), bytes };
+            let frame = Frame { from: index, to: super::node_of(to), way: 0, bytes };
             self.network.send(self.now, &frame, &self.options, &mut self.random, &mut self.summary);
         }
         let most = self.random.pick(&[1, 9_000, MOST, MOST]);
         while let Some((channel, to)) = net.batch(now, &mut self.batch, most) {
+            let way = self.batch.way().number;
+            if user.talks.iter().any(|talk| talk.index == channel && talk.ways >> way & 1 == 0) {
+                return Err(format!("channel {channel} goes way {way}, which it does not have"));
+            }
+            if way > 0 && self.batch.frames() > 1 && self.batch.bytes() > self.options.limit() {
+                return Err(format!("{} bytes at once by way {way}", self.batch.bytes()));
+            }
             for bytes in receive::frames(net, channel, &self.batch) {
-                let frame = Frame { from: index, to: super::node_of(to), bytes };
+                let frame = Frame { from: index, to: super::node_of(to), way, bytes };
                 self.network.send(self.now, &frame, &self.options, &mut self.random, &mut self.summary);
             }
         }
@@ -311,7 +327,7 @@ impl World {
             return Err(format!("{aside} bytes lie aside on channel {channel}, of at most {most}"));
         }
         let timer = net.timer().map(|timer| timer.as_nanos().saturating_sub(node.ahead).max(self.now + 1));
-        let more = !node.queue.is_empty() || net.has_event() && !slow;
+        let more = !all || net.has_event() && !slow;
         let soon = if more { Some(self.now + 1_000) } else { None };
         let busy = user.is_busy() || slow;
         let later =
@@ -342,128 +358,10 @@ impl World {
                 self.start(index);
             }
             if let Some(living) = &mut self.nodes[index].living {
-                living.user.calm();
+                living.user.calm(if self.options.ways.has_rings(index) { RING_CALM } else { 1 });
             }
+            self.heal_ways(index);
             self.wake(index, self.now);
-        }
-    }
-
-    fn crash(&mut self) {
-        let index = self.random.index(self.nodes.len());
-        self.summary.injected.crashes += 1;
-        let down = self.random.pick(&[0, 1_000_000, 50_000_000, self.options.silence_ns]);
-        let node = &mut self.nodes[index];
-        node.living = None;
-        node.queue.clear();
-        node.starts = Some(self.now + down);
-        self.lives[index] = 0;
-        self.wake(index, self.now + down);
-    }
-
-    /// How long something goes on.
-    fn span(&mut self) -> u64 {
-        let longest = self.random.pick(&[100_000, 5_000_000, 100_000_000, self.options.silence_ns * 2]);
-        self.random.below(longest)
-    }
-
-    fn pause(&mut self) {
-        let index = self.random.index(self.nodes.len());
-        self.summary.injected.pauses += 1;
-        let until = self.now + self.span();
-        self.nodes[index].paused = until;
-        let at = self.nodes[index].wakes;
-        if at < until {
-            self.wakes.remove(&(at, index));
-            self.wakes.insert((until, index));
-            self.nodes[index].wakes = until;
-        }
-    }
-
-    fn jump(&mut self) {
-        let index = self.random.index(self.nodes.len());
-        self.summary.injected.jumps += 1;
-        let span = self.span();
-        self.nodes[index].ahead += span;
-        self.wake(index, self.now);
-    }
-
-    fn clog(&mut self) {
-        let (from, to) = self.pair();
-        self.summary.injected.clogs += 1;
-        let until = self.now + self.span();
-        self.network.clog(from, to, until);
-    }
-
-    fn cut(&mut self) {
-        let (from, to) = self.pair();
-        self.summary.injected.cuts += 1;
-        let until = self.now + self.span();
-        self.network.cut(from, to, until);
-    }
-
-    fn slow(&mut self) {
-        let index = self.random.index(self.nodes.len());
-        self.summary.injected.slow += 1;
-        self.nodes[index].slow = self.now + self.span();
-    }
-
-    fn replay(&mut self) {
-        for _ in 0..self.random.between(1, 8) {
-            let Some(frame) = self.network.old(&mut self.random) else { return };
-            self.summary.injected.replayed += 1;
-            self.network.put(self.now + self.random.below(1_000_000), frame);
-        }
-    }
-
-    fn close(&mut self) {
-        let index = self.random.index(self.nodes.len());
-        self.summary.injected.closed += 1;
-        let mut around = Around {
-            watch: &mut self.watch,
-            random: &mut self.random,
-            options: &self.options,
-            summary: &mut self.summary,
-            calm: None,
-            lives: &self.lives,
-        };
-        if let Some(living) = &mut self.nodes[index].living {
-            living.user.close(&mut living.net, &mut around);
-        }
-        self.wake(index, self.now);
-    }
-
-    /// Frames that nobody has sent.
-    fn forge(&mut self) {
-        for _ in 0..self.random.between(1, 8) {
-            let (from, to) = self.pair();
-            self.summary.injected.forged += 1;
-            let random = &mut self.random;
-            let old = self.network.old(random).filter(|_| random.chance(800));
-            let mut frame = old.unwrap_or_else(|| {
-                let bytes = (0..random.index(300)).map(|_| random.next().to_le_bytes()[0]).collect();
-                Frame { from, to, bytes }
-            });
-            let kinds = [Kind::Open, Kind::Data, Kind::Records, Kind::Note, Kind::Close, Kind::Probe];
-            let hellos = [Kind::Hello, Kind::Retry, Kind::Welcome, Kind::Refuse];
-            if frame.bytes.len() >= HEADER_BYTES {
-                let greets = Kind::from_raw(frame.bytes[1]).is_some_and(Kind::greets);
-                frame.bytes[0] = FRAME_VERSION;
-                let len = frame.bytes.len() - HEADER_BYTES;
-                let at = random.between(12, 47);
-                frame.bytes[usize::try_from(at).unwrap_or(12)] ^= 1 << random.below(8);
-                if !greets && random.chance(500) {
-                    // Another number, that the channel has not seen.
-                    frame.bytes[16] = frame.bytes[16].wrapping_add(random.next().to_le_bytes()[0]);
-                    frame.bytes[1] = random.pick(&kinds) as u8;
-                }
-                if greets && len > 0 {
-                    frame.bytes[1] = random.pick(&hellos) as u8;
-                    if frame.bytes[1] == Kind::Hello as u8 {
-                        forge_hello(&mut frame.bytes, self.options.sealed, random);
-                    }
-                }
-            }
-            self.network.put(self.now + random.below(100_000), frame);
         }
     }
 
@@ -481,19 +379,3 @@ fn plant(net: &mut Net<Host>, bug: Option<Bug>) {
 
 #[cfg(not(feature = "planted"))]
 const fn plant(_: &mut Net<Host>, _: Option<Bug>) {}
-
-/// Makes a hello look right: something in it is changed, and its check sum is good.
-fn forge_hello(bytes: &mut [u8], sealed: bool, random: &mut Random) {
-    let (head, body) = bytes.split_at_mut(HEADER_BYTES);
-    // Without keys nothing but the cookie keeps a forger out, and tag and generation their owner.
-    let at = if sealed { random.index(56) } else { random.pick(&[0, 1, 4, 5, 6, 7, 16, 17, 18, 23]) };
-    if body.len() <= at {
-        return;
-    }
-    body[at] ^= 1 << random.below(8);
-    let Some(header) = head.first_chunk() else { return };
-    if Header::from_bytes(header).is_ok_and(|header| usize::from(header.body) == body.len()) {
-        let sum = Sum::of(0, &head[..SEALED_BYTES], body);
-        head[SEALED_BYTES..].copy_from_slice(&sum);
-    }
-}

@@ -1,6 +1,7 @@
-//! For tests: a machine that runs programs as the kernel does, and panics wherever one would reach out of bounds, use
-//! what a call has destroyed, or never end.
+//! For tests and fuzz targets: a machine that runs programs as the kernel does, and panics wherever one would reach out
+//! of bounds, use what a call has destroyed, or never end.
 
+#[cfg(test)]
 use super::program::shared;
 
 const CONTEXT: u64 = 0x1000_0000;
@@ -159,6 +160,7 @@ impl Machine<'_> {
 }
 
 /// Shared memory, all zero.
+#[cfg(test)]
 pub(super) fn memory() -> Vec<u8> {
     vec![0; usize::try_from(shared::BYTES).unwrap()]
 }

@@ -10,8 +10,11 @@ use rustix::io::Errno;
 
 pub mod bpf;
 pub mod code;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod interface;
-#[cfg(test)]
+#[cfg(any(test, feature = "fuzz"))]
 mod machine;
 pub mod program;
 #[cfg(test)]

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use cutthrough_segment::map::{Mapping, Writers};
 use rustix::io::Errno;
-use rustix::net::xdp::{SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpUmemReg, XdpUmemRegFlags};
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpMmapOffsets, XdpUmemReg, XdpUmemRegFlags,
+};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::ring::{Consumer, Producer};
@@ -191,15 +193,27 @@ impl Xsk {
     /// # Errors
     /// [`XdpError::Refused`] if it is no such socket.
     pub fn from_parts(fd: OwnedFd, memory: &Memory, settings: Settings) -> Result<Self, XdpError> {
+        let at = sockopt::xdp_mmap_offsets(&fd)
+            .map_err(|errno| XdpError::Refused { what: "the rings of the socket", errno })?;
+        let send = u64::try_from(libc::XDP_PGOFF_TX_RING).unwrap_or_default();
+        let places = [libc::XDP_UMEM_PGOFF_FILL_RING, libc::XDP_UMEM_PGOFF_COMPLETION_RING, 0, send];
+        Self::map(fd, memory, settings, places, at)
+    }
+
+    /// Maps the rings that `fd` has at these places: fill, completion, receive, send.
+    pub(super) fn map(
+        fd: OwnedFd,
+        memory: &Memory,
+        settings: Settings,
+        [fill, completed, received, send]: [u64; 4],
+        at: XdpMmapOffsets,
+    ) -> Result<Self, XdpError> {
         let refused = |errno| XdpError::Refused { what: "the rings of the socket", errno };
-        let at = sockopt::xdp_mmap_offsets(&fd).map_err(refused)?;
         let entries = settings.entries;
-        let send_place = u64::try_from(libc::XDP_PGOFF_TX_RING).unwrap_or_default();
-        let fill = Producer::map("fill", &fd, libc::XDP_UMEM_PGOFF_FILL_RING, at.fr, entries).map_err(refused)?;
-        let completed =
-            Consumer::map("completion", &fd, libc::XDP_UMEM_PGOFF_COMPLETION_RING, at.cr, entries).map_err(refused)?;
-        let received = Consumer::map("receive", &fd, 0, at.rx, entries).map_err(refused)?;
-        let send = Producer::map("send", &fd, send_place, at.tx, entries).map_err(refused)?;
+        let fill = Producer::map("fill", &fd, fill, at.fr, entries).map_err(refused)?;
+        let completed = Consumer::map("completion", &fd, completed, at.cr, entries).map_err(refused)?;
+        let received = Consumer::map("receive", &fd, received, at.rx, entries).map_err(refused)?;
+        let send = Producer::map("send", &fd, send, at.tx, entries).map_err(refused)?;
         Ok(Self { fd, settings, bytes: memory.bytes, fill, completed, received, send })
     }
 

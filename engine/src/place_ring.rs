@@ -16,7 +16,8 @@
 //! so that the fragment that belongs there comes later; the first one's header, and the tail of a stranger that is
 //! longer than the last fragment, need room around every page ([`Shape::stride`]). Nothing is saved and restored.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 /// Most fragments of a page.
 pub const PARTS_MAX: u32 = 64;
@@ -256,7 +257,7 @@ impl Placer {
     /// The places that the kernel is to be offered now, in this order: addresses where frames shall begin. The caller
     /// has done with all that landed before.
     pub fn offer(&mut self, mut each: impl FnMut(u64)) {
-        for place in std::mem::take(&mut self.offers) {
+        for place in core::mem::take(&mut self.offers) {
             each(self.address(place));
             self.offered.push_back(place);
         }

@@ -1,6 +1,7 @@
 //! The placer against a model of a fill ring and of memory, with all that can go wrong on a wire.
 
-use proptest::collection::vec;
+use alloc::vec;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -214,7 +215,7 @@ proptest! {
     /// been kept, and nobody else's memory is written (the model's memory has no other).
     #[test]
     fn no_fault_breaks_a_page(
-        shape in shape(), fates in vec(fate(), 1..200), window in 1..5_usize, hold in 0..2_usize,
+        shape in shape(), fates in prop::collection::vec(fate(), 1..200), window in 1..5_usize, hold in 0..2_usize,
     ) {
         let mut model = Model::new(shape);
         let (mut number, mut next) = (0, 0);

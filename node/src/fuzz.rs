@@ -1,0 +1,25 @@
+//! What fuzz targets are shown of this crate. No part of what it promises.
+
+use std::net::SocketAddrV4;
+
+use cutthrough_engine::time::Instant;
+
+use crate::raw::Hop;
+use crate::raw::envelope::{self, ENVELOPE_BYTES, Envelope};
+pub use crate::sys::xdp::fuzz::{Ran, run, socket};
+
+/// Writes the headers before a body of so many bytes, from one address and hardware address to another.
+#[must_use]
+pub fn envelope(
+    from: (SocketAddrV4, [u8; 6]),
+    to: (SocketAddrV4, [u8; 6]),
+    body: usize,
+    ident: u16,
+) -> [u8; ENVELOPE_BYTES] {
+    Envelope::write(&Hop::new(from, to, 1, Instant::default()), body, ident)
+}
+
+/// Takes a frame apart: sender, receiver and body.
+pub fn parse(frame: &mut [u8]) -> Option<(SocketAddrV4, SocketAddrV4, &mut [u8])> {
+    envelope::parse(frame)
+}
