@@ -2,6 +2,49 @@
 
 mod loopback;
 
+use cutthrough::{Config, Counter, Endpoint, Event};
+use cutthrough_conform::Join as _;
+use cutthrough_conform::join::connect;
 use loopback::Loopback;
 
 cutthrough_conform::suite!(Loopback(None));
+
+/// Messages that are answered.
+const MESSAGES: u64 = 300;
+
+/// Frames that an endpoint has sent. Its counters are shown now and then while it looks.
+fn frames_sent(endpoint: &mut Endpoint) -> u64 {
+    for _ in 0..2000 {
+        assert!(!matches!(endpoint.poll(), Some(Event::Message(_))));
+    }
+    endpoint.counter(Counter::FramesSent)
+}
+
+#[test]
+fn answers_to_messages_that_came_together_go_together() {
+    let loopback = Loopback(None);
+    let mut sides = [(); 2].map(|()| Endpoint::open(loopback.config(Config::default())).expect("an endpoint"));
+    let [a, b] = &mut sides;
+    let address = loopback.address();
+    b.listen(&address).expect("a free port");
+    let (at_a, at_b) = connect(a, b, &address);
+    let frames = frames_sent(b);
+    for _ in 0..MESSAGES {
+        a.send(at_a, b"question").expect("room");
+    }
+    let (mut asked, mut answered) = (0, 0);
+    while answered < MESSAGES {
+        while let Some(event) = b.poll() {
+            if matches!(event, Event::Message(_)) {
+                asked += 1;
+                b.send(at_b, b"answer").expect("room");
+            }
+        }
+        while let Some(event) = a.poll() {
+            answered += u64::from(matches!(event, Event::Message(_)));
+        }
+    }
+    // Most came in frames with others: a frame for each answer would be 300, and acknowledgements beside.
+    let frames = frames_sent(b) - frames;
+    assert!(asked == MESSAGES && frames < MESSAGES / 2, "{frames} frames for {asked} answers");
+}

@@ -433,7 +433,7 @@ impl Node {
             let _ = self.hear(0);
         }
         if !self.events.is_empty() {
-            return self.events.pop_front();
+            return self.next_told();
         }
         if self.net.is_some()
             && self.polls.is_multiple_of(POLLS_PER_NET)

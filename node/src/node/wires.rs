@@ -158,7 +158,16 @@ impl Node {
             self.events.extend(event);
         }
         self.happened = happened;
-        self.events.pop_front()
+        self.next_told()
+    }
+
+    /// The next of the events that were told together.
+    pub(super) fn next_told(&mut self) -> Option<Event> {
+        let event = self.events.pop_front();
+        if let Some(net) = &self.net {
+            net.leaves(!self.events.is_empty());
+        }
+        event
     }
 
     fn came(&mut self, event: Came) -> Option<Event> {

@@ -46,6 +46,9 @@ const QUIET: u32 = 64;
 const RARELY: u32 = 64;
 /// Messages that wait for each other at most.
 const HELD: u64 = 512;
+/// How long after the application was told of several messages what it answers to them goes together, in nanoseconds.
+/// Who takes longer answers one by one.
+const TOGETHER_NS: u64 = 20_000;
 
 /// Something that has happened, by the number of its channel.
 #[derive(Debug)]
@@ -86,6 +89,8 @@ pub(super) struct Core {
     looks: u32,
     /// Whether something has come of which only the application has been told so far.
     owed: bool,
+    /// When the application was last told of something.
+    told_at: Instant,
     pub(super) troubles: Troubles,
     pub(super) spare: Spare,
     /// How calls have ended, until somebody asks.
@@ -105,6 +110,8 @@ pub(super) struct Shared {
     /// Whether the application sleeps, and is woken by the socket.
     pub(super) asleep: AtomicBool,
     pub(super) stop: AtomicBool,
+    /// Whether the application has been told of more than it has looked at.
+    pub(super) more: AtomicBool,
     /// When the attendant wakes next, in nanoseconds.
     pub(super) wakes_at: AtomicU64,
     pub(super) kick: OwnedFd,
@@ -191,6 +198,7 @@ impl Udp {
             burst: 0,
             looks: 0,
             owed: false,
+            told_at: Instant::default(),
             troubles: Troubles::default(),
             spare: Spare::default(),
             answers: Vec::new(),
@@ -204,6 +212,7 @@ impl Udp {
             core: Mutex::new(core),
             turns: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
+            more: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             wakes_at: AtomicU64::new(0),
             kick,
@@ -262,6 +271,14 @@ impl Udp {
         }
         // Who takes messages makes room for others, and says so; but not before it has them.
         core.owed |= core.net.has_work();
+        core.told_at = clock::now();
+    }
+
+    /// Says whether the application has been told of more than it has looked at. While it has, short messages that it
+    /// sends wait for one another.
+    #[inline]
+    pub(crate) fn leaves(&self, more: bool) {
+        self.shared.more.store(more, Ordering::Relaxed);
     }
 
     /// Says that the application looks after itself again.
@@ -333,6 +350,9 @@ impl Core {
         if self.lanes.is_some() {
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
             any = self.take_rings(reading);
+            if any {
+                self.busy_until = Instant::default();
+            }
             // A look at a ring costs next to nothing, one at the socket a system call.
             let quiet = any || self.quiet > QUIET;
             if quiet && self.passed < RARELY {
@@ -347,7 +367,8 @@ impl Core {
                 self.quiet = self.quiet.saturating_add(1);
                 break;
             }
-            (any, self.quiet) = (true, 0);
+            // The other side has shown that it is there for more.
+            (any, self.quiet, self.busy_until) = (true, 0, Instant::default());
             // Another look costs as much as a system call; what has come is told first.
             if self.net.has_event() {
                 break;
@@ -368,8 +389,6 @@ impl Core {
             self.net.looked(now);
         } else {
             self.net.grant(now);
-            // The other side has shown that it is there for more.
-            (self.busy_until, self.burst) = (Instant::default(), 0);
         }
         if self.net.timer().is_some_and(|timer| timer <= now) {
             self.net.tick(now);
@@ -480,8 +499,14 @@ impl Core {
         }
     }
 
-    /// After a message was queued: sends, unless it may wait for others.
-    pub(super) fn queued(&mut self, channel: usize) {
+    /// After a message was queued: sends, unless it may wait for others. With `more`, the application has got several
+    /// messages at once, and has not looked at the last of them: what it answers to those goes together, and at the
+    /// latest when it looks for more.
+    pub(super) fn queued(&mut self, channel: usize, more: bool) {
+        if more && self.net.unsent(channel) < HELD && clock::now().saturating_since(self.told_at) < TOGETHER_NS {
+            self.owed = true;
+            return;
+        }
         if self.busy_until != Instant::default() && self.net.unsent(channel) < HELD {
             let now = clock::now();
             if now < self.busy_until {

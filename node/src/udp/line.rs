@@ -1,5 +1,6 @@
 //! One channel over a network, as its endpoint uses it.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cutthrough_engine::net::channel::Ending;
@@ -241,7 +242,7 @@ impl Udp {
         self.here();
         let mut core = self.shared.lock();
         Self::queue(&mut core, index, control, None)?;
-        core.queued(index);
+        core.queued(index, self.shared.more.load(Ordering::Relaxed));
         Ok(Receipt::default())
     }
 
