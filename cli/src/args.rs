@@ -12,9 +12,9 @@ use crate::perf::am::AmArgs;
 use crate::perf::idle::IdleArgs;
 use crate::perf::limits::Limit;
 use crate::perf::rpc::RpcArgs;
-use crate::perf::way::scheme;
+use crate::perf::way::placement;
 use crate::units::Size;
-use cutthrough::Policy;
+use cutthrough::{Placement, Policy};
 
 /// Messages and memory pages that start arriving before they have finished leaving.
 #[derive(Debug, Parser)]
@@ -351,6 +351,10 @@ pub struct Across {
     #[arg(long, value_name = "MTU")]
     pub veth: Option<u32>,
 
+    /// How payloads get from the rings of the adapter xdp to their pages [default: auto, which is copy]
+    #[arg(long, value_name = "auto|copy|header-cut", value_parser = placement)]
+    pub placement: Option<Placement>,
+
     /// Seal messages on a wire with a random key of this run
     #[arg(long)]
     pub seal: bool,
@@ -362,31 +366,6 @@ pub struct Across {
     /// Let messages on a wire be plain text, which anybody there may read and forge
     #[arg(long, conflicts_with_all = ["seal", "key"])]
     pub insecure: bool,
-}
-
-impl Across {
-    /// The adapter to be used; `address` is that of an other end that somebody else starts.
-    ///
-    /// # Errors
-    /// If it is not built yet, or not the one of the address.
-    pub fn adapter(&self, address: Option<&str>) -> Result<Adapter, Failure> {
-        let named = address.and_then(scheme);
-        let default = if self.veth.is_some() { Adapter::Udp } else { Adapter::Shm };
-        let adapter = self.adapter.or(named).unwrap_or(default);
-        if adapter == Adapter::Fabric {
-            return Err(Failure::new(
-                format!("the adapter {} is not built yet", adapter.name()),
-                "use another --adapter; 'cutthrough info' lists what works here",
-            ));
-        }
-        match (address, named) {
-            (Some(address), Some(named)) if named != adapter => Err(Failure::new(
-                format!("{address} is not an address of the adapter {}", adapter.name()),
-                format!("leave --adapter away, or give {}:...", adapter.name()),
-            )),
-            _ => Ok(adapter),
-        }
-    }
 }
 
 /// Options of `perf wake`.

@@ -100,6 +100,8 @@ pub struct Net<M: Memory> {
     looked: Instant,
     /// The channel that a payload came on last.
     last_loaded: Option<usize>,
+    /// The channel in whose memory frames may land at any time.
+    aimed: Option<usize>,
     /// Bytes of a batch at most, for each way.
     most: Most,
     /// By which way frames come.
@@ -147,6 +149,7 @@ impl<M: Memory> Net<M> {
             happened: VecDeque::new(),
             looked: Instant::default(),
             last_loaded: None,
+            aimed: None,
             most: [usize::MAX; WAYS],
             by: 0,
             begin: 0,
@@ -386,12 +389,12 @@ impl<M: Memory> Net<M> {
             return;
         }
         let mut wanting: Vec<(usize, Wanting)> = Vec::new();
-        let mut still = core::mem::take(&mut self.wants);
+        let (mut still, aimed) = (core::mem::take(&mut self.wants), self.aimed);
         still.retain(|&index| {
             let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else {
                 return false;
             };
-            if channel.inbox.awaits_place() {
+            if channel.inbox.awaits_place() && aimed != Some(index) {
                 channel.inbox.ask_again(index, &mut self.memory);
                 if channel.inbox.has_ready() && !core::mem::replace(&mut channel.queued, true) {
                     self.ready.push_back(index);

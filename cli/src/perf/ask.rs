@@ -48,6 +48,8 @@ pub enum Ask {
 pub struct Setup {
     /// The pulse policy, as on the command line.
     pub policy: String,
+    /// How payloads get from a ring to their pages, as on the command line.
+    pub placement: String,
     /// Bytes of the staging ring.
     pub staging_bytes: u32,
     /// Bytes of the pool, and of the landing memory.
@@ -179,12 +181,15 @@ pub fn lobby_address(address: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use cutthrough::Placement;
+
     use super::*;
 
     #[test]
     fn the_longest_question_fits_into_a_control_message() {
         let setup = Setup {
             policy: format!("adaptive:{}", u64::MAX),
+            placement: Placement::HeaderCut.name().into(),
             staging_bytes: u32::MAX,
             memory_bytes: u64::MAX,
             landing: Some((u32::MAX, u32::MAX)),

@@ -5,7 +5,7 @@ use cutthrough::{Receipt, SendError};
 use super::ask::Shape;
 use super::lane::{Lane, LaneError};
 use crate::args::Memory;
-use crate::output::tenths;
+use crate::output::{tenths, thousandths};
 use cutthrough::{Incoming, NoMemory};
 
 /// What the receipts of a test said.
@@ -16,6 +16,8 @@ pub struct Tally {
     sent: u64,
     pulses_in: u64,
     read: u64,
+    bytes: u64,
+    placed: u64,
 }
 
 impl Tally {
@@ -33,6 +35,14 @@ impl Tally {
         self.copies = self.copies.max(receipt.copies);
         self.pulses_in += u64::from(receipt.pulses);
         self.read += 1;
+        self.landed(receipt);
+    }
+
+    /// A payload has come, and is left where it is.
+    #[inline]
+    pub const fn landed(&mut self, receipt: &Receipt) {
+        self.bytes += receipt.bytes;
+        self.placed += receipt.placed;
     }
 
     /// Adds another tally to this one.
@@ -42,12 +52,20 @@ impl Tally {
         self.sent += other.sent;
         self.pulses_in += other.pulses_in;
         self.read += other.read;
+        self.bytes += other.bytes;
+        self.placed += other.placed;
     }
 
     /// How often a payload was copied at most; none if there was no payload.
     #[must_use]
     pub fn copies(&self) -> Option<u8> {
         (self.sent + self.read > 0).then_some(self.copies)
+    }
+
+    /// Which part of the bytes that came lay where they belong without a copy; none if there were none.
+    #[must_use]
+    pub fn placed_ratio(&self) -> Option<f64> {
+        (self.bytes > 0).then(|| thousandths(self.placed as f64 / self.bytes as f64))
     }
 
     /// Mean number of pulses of one payload, those of its sender and of its reader together, as far as this side saw
@@ -113,6 +131,8 @@ impl Cargo {
         if self.shape.memory == Memory::Private {
             let receipt = lane.endpoint.read(&mut message, &mut self.into)?;
             self.tally.read(&receipt);
+        } else {
+            self.tally.landed(&message.receipt());
         }
         Ok(op)
     }
@@ -142,6 +162,18 @@ mod tests {
         tally.sent(&receipt(2, 3));
         tally.read(&receipt(2, 8));
         assert_eq!((tally.copies(), tally.pulses()), (Some(2), Some(10.0)));
+    }
+
+    #[test]
+    fn what_was_placed_is_a_part_of_what_was_read() {
+        let mut tally = Tally::default();
+        assert_eq!(tally.placed_ratio(), None);
+        for placed in [0, 100, 200] {
+            tally.read(&Receipt { bytes: 200, placed, ..Receipt::default() });
+        }
+        let mut all = Tally::default();
+        all.add(&tally);
+        assert_eq!(all.placed_ratio(), Some(0.5));
     }
 
     #[test]

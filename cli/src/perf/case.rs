@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cutthrough::{Config, PAYLOAD_MAX, Policy, WaitError};
+use cutthrough::{Config, PAYLOAD_MAX, Placement, Policy, WaitError};
 
 use super::ask::{Setup, Shape};
 use super::lane::{Lane, LaneError, on_core};
@@ -67,6 +67,8 @@ pub struct Case {
     pub shape: Shape,
     /// How payloads are cut into pulses.
     pub policy: Policy,
+    /// How payloads get from a ring to their pages.
+    pub placement: Placement,
     /// How much is measured.
     pub length: Length,
     /// Seed of the order of fetches.
@@ -94,6 +96,7 @@ impl Case {
             test,
             shape: Shape { memory: options.memory.unwrap_or(Memory::Private), bytes },
             policy: options.policy.unwrap_or_default(),
+            placement: options.across.placement.unwrap_or_default(),
             length: length(options),
             seed: options.seed.unwrap_or_default(),
         })
@@ -129,6 +132,7 @@ impl Case {
         let posted = self.shape.memory == Memory::Pool && self.test != Test::Fetch;
         Setup {
             policy: self.policy.to_string(),
+            placement: self.placement.name().into(),
             staging_bytes,
             memory_bytes: default.pool_bytes.max(4 * u64::from(self.shape.bytes)),
             landing: posted.then(|| (self.shape.bytes, window(self.shape))),

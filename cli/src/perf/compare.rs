@@ -5,7 +5,7 @@ use super::case::{Case, Rig, Test};
 use super::measure::other_end;
 use super::peer::{Peer, cores};
 use super::way::Way;
-use crate::args::{CompareArgs, CompareTest, Measure};
+use crate::args::{Across, CompareArgs, CompareTest, Measure};
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output::{CompareLine, Output, thousandths};
@@ -73,8 +73,10 @@ fn test(test: CompareTest) -> Test {
 /// Both sides have to have the same other end, or they cannot be measured in turn.
 fn check(args: &CompareArgs, sides: [&Measure; 2]) -> Result<(), Failure> {
     let common = &args.common;
+    // Each lane has endpoints, and so a placement, of its own.
+    let across = |side: &Measure| Across { placement: common.across.placement, ..side.across.clone() };
     let apart =
-        sides.iter().any(|side| side.peer != common.peer || side.across != common.across || side.listen.is_some());
+        sides.iter().any(|side| side.peer != common.peer || across(side) != common.across || side.listen.is_some());
     if apart {
         return Err(Failure::new(
             "A and B need the same other end",

@@ -12,6 +12,7 @@ use cutthrough::{
 };
 
 use super::ask::{self, Answer, Setup};
+use super::way::placement;
 use crate::cpu;
 use crate::failure::Failure;
 
@@ -77,15 +78,18 @@ pub fn on_core<R: Send>(core: usize, run: impl FnOnce() -> Result<R, LaneError> 
 /// The settings of an endpoint for this setup.
 ///
 /// # Errors
-/// If the policy cannot be read.
+/// If the policy or the placement cannot be read.
 pub fn config(setup: &Setup) -> Result<Config, Failure> {
     let policy: Policy = setup.policy.parse().map_err(|_| {
         Failure::new(format!("policy {:?} is not known", setup.policy), "use the same version at both ends")
     })?;
+    let placement = placement(&setup.placement)
+        .map_err(|why| Failure::new(format!("placement: {why}"), "use the same version at both ends"))?;
     let memory = setup.memory_bytes;
     let config = Config::default();
     Ok(Config {
         policy,
+        placement,
         staging_bytes: setup.staging_bytes,
         pool_bytes: memory,
         landing_bytes: memory,

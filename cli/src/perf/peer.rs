@@ -211,7 +211,8 @@ fn connect(
 }
 
 fn lobby(endpoint: Endpoint, channel: Channel) -> Result<Lane, Failure> {
-    let setup = Setup { policy: String::new(), staging_bytes: 0, memory_bytes: 0, landing: None, channels: 1 };
+    let (policy, placement) = (String::new(), String::new());
+    let setup = Setup { policy, placement, staging_bytes: 0, memory_bytes: 0, landing: None, channels: 1 };
     Ok(Lane::new(endpoint, channel, 0, &setup, Arc::new(AtomicBool::new(false)))?)
 }
 

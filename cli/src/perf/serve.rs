@@ -329,6 +329,7 @@ mod tests {
             };
             let setup = Setup {
                 policy: "adaptive".into(),
+                placement: "auto".into(),
                 staging_bytes: 1 << 16,
                 memory_bytes: 1 << 20,
                 landing: None,

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cutthrough::{Config, Keys};
+use cutthrough::{Config, Keys, Placement};
 
 use super::limits::Wire;
 use crate::args::{Across, Adapter, ServeArgs};
@@ -215,6 +215,47 @@ fn unsealed() -> Failure {
     )
 }
 
+impl Across {
+    /// The adapter to be used; `address` is that of an other end that somebody else starts.
+    ///
+    /// # Errors
+    /// If it is not built yet, or not the one of the address, or has no placement to be chosen.
+    pub fn adapter(&self, address: Option<&str>) -> Result<Adapter, Failure> {
+        let named = address.and_then(scheme);
+        let default = if self.veth.is_some() { Adapter::Udp } else { Adapter::Shm };
+        let adapter = self.adapter.or(named).unwrap_or(default);
+        if adapter == Adapter::Fabric {
+            return Err(Failure::new(
+                format!("the adapter {} is not built yet", adapter.name()),
+                "use another --adapter; 'cutthrough info' lists what works here",
+            ));
+        }
+        if self.placement.is_some() && adapter != Adapter::Xdp {
+            return Err(Failure::new(
+                format!("--placement says what rings of the adapter xdp do; this is {}", adapter.name()),
+                "give --adapter xdp, or leave --placement away",
+            ));
+        }
+        match (address, named) {
+            (Some(address), Some(named)) if named != adapter => Err(Failure::new(
+                format!("{address} is not an address of the adapter {}", adapter.name()),
+                format!("leave --adapter away, or give {}:...", adapter.name()),
+            )),
+            _ => Ok(adapter),
+        }
+    }
+}
+
+/// The placement of this name.
+///
+/// # Errors
+/// If there is none, with those that there are.
+pub fn placement(name: &str) -> Result<Placement, String> {
+    let all = [Placement::Auto, Placement::Copy, Placement::HeaderCut];
+    let found = all.into_iter().find(|placement| placement.name() == name);
+    found.ok_or_else(|| format!("one of {}", all.map(Placement::name).join(", ")))
+}
+
 /// The adapter that an address names.
 #[must_use]
 pub fn scheme(address: &str) -> Option<Adapter> {
@@ -264,6 +305,18 @@ mod tests {
         assert!(seal(&udp(Across::default()), true).is_err_and(|why| why.contains("--insecure")));
         assert_eq!(seal(&udp(insecure), true), Ok(Seal::Plain));
         assert!(seal(&udp(sealed), true).is_err_and(|why| why.contains("--key")));
+    }
+
+    #[test]
+    fn a_placement_goes_with_rings_of_xdp_alone() {
+        let placed = |adapter| Across { adapter, placement: placement("header-cut").ok(), ..Across::default() };
+        assert_eq!(placed(Some(Adapter::Xdp)).adapter(None).ok(), Some(Adapter::Xdp));
+        assert_eq!(placed(None).adapter(Some("xdp:10.0.0.1:7")).ok(), Some(Adapter::Xdp));
+        for other in [None, Some(Adapter::Udp), Some(Adapter::Net)] {
+            let why = placed(other).adapter(None).map_err(|failure| failure.to_string());
+            assert!(why.is_err_and(|why| why.contains("--adapter xdp")), "{other:?}");
+        }
+        assert!(placement("reverse-order").is_err_and(|why| why.contains("header-cut")));
     }
 
     #[test]

@@ -310,7 +310,7 @@ impl<M: Memory> Channel<M> {
         }
     }
 
-    fn message(&self, header: &Header) -> u64 {
+    pub(super) fn message(&self, header: &Header) -> u64 {
         widen(header.words[0], self.inbox.received())
     }
 

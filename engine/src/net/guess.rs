@@ -4,7 +4,11 @@
 //! scatters them: the frames of a payload come in order and uninterrupted, behind the first one of a new message or
 //! where the last one ended. What is wrong is copied from where it landed to where it belongs, and counted.
 
-use super::memory::Memory;
+use cutthrough_wire::frame::{BODY_MIN, Header, Kind};
+
+use super::channel::Channel;
+use super::memory::{Memory, Place as _};
+use super::outbox::frame_bytes;
 use super::{Guess, Net};
 
 impl<M: Memory> Net<M> {
@@ -12,13 +16,13 @@ impl<M: Memory> Net<M> {
     pub fn guess(&mut self, reading: Option<(usize, u64)>) -> Option<(Guess, usize)> {
         if let Some((index, message)) = reading {
             let channel = self.channel(index)?;
-            let full = channel.full();
+            let full = full(channel);
             let (begin, end) = channel.inbox.reader_gap(message)?;
             return Some((Guess::Rest { channel: index, message, begin, end }, full));
         }
         let index = self.last_loaded?;
         let channel = self.channel(index)?;
-        let full = channel.full();
+        let full = full(channel);
         if let Some(message) = channel.inbox.expected() {
             let (_, begin, end) = channel.inbox.gap(message)?;
             return Some((Guess::Rest { channel: index, message, begin, end }, full));
@@ -38,8 +42,46 @@ impl<M: Memory> Net<M> {
         }
     }
 
+    /// Which life of a channel its frames name, and the number of the first message that has not come whole.
+    pub fn generation(&mut self, index: usize) -> Option<(u32, u64)> {
+        let awaited = self.channel(index)?.inbox.received();
+        self.seats.get(index).map(|seat| (seat.generation, awaited))
+    }
+
+    /// The memory where `len` bytes of payload of this frame belong, if it is as its header says: that of the guess for
+    /// the first frame of a message, and that of its message for the others. It may be shorter.
+    pub fn belongs(&mut self, header: &Header, len: usize) -> Option<&mut [u8]> {
+        let index = header.tag as usize;
+        match header.kind {
+            Kind::Open => Some(self.memory.guess(index)?.piece(0, len)),
+            Kind::Data => {
+                let channel = self.channel(index)?;
+                let place = channel.inbox.landing(channel.message(header))?;
+                Some(place.piece(header.words[1] as usize, len))
+            }
+            _ => None,
+        }
+    }
+
+    /// From now on frames may land in memory of this channel at any time, or in no memory: until that is over no
+    /// message that waits gets a place there, and what has come of it is not copied. Which channel it was before.
+    pub const fn aim_at(&mut self, index: Option<usize>) -> Option<usize> {
+        core::mem::replace(&mut self.aimed, index)
+    }
+
+    /// Whether a message of this channel waits for a place: any frame, and memory that comes back, may give it one.
+    pub fn awaits_place(&mut self, index: usize) -> bool {
+        self.channel(index).is_some_and(|channel| channel.inbox.awaits_place())
+    }
+
     /// Says which channel the next payload will probably come on: a token was granted there, or memory posted.
     pub const fn expect(&mut self, index: usize) {
         self.last_loaded = Some(index);
     }
+}
+
+/// How long a full frame of the other side is: as long as the last one that can be one, or as those of this side.
+fn full<M: Memory>(channel: &Channel<M>) -> usize {
+    // A frame is shorter where what may be sent ends, and as short as a hostile side likes.
+    if channel.inbox.full < usize::from(BODY_MIN) { channel.full() } else { frame_bytes(channel.inbox.full) }
 }

@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use cutthrough_wire::frame::{Limits, Opening, low};
+use cutthrough_wire::frame::{Limits, OPENING_BYTES, Opening, low};
 use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 
 use self::arrival::{Arrival, Coming, Target};
@@ -115,6 +115,8 @@ pub(super) struct Inbox<P> {
     pub(super) payload_bytes: u64,
     /// By which way the frame comes that is taken in.
     pub(super) by: u8,
+    /// Bytes of the body of a frame behind which its payload goes on, as it came last; 0 if none has.
+    pub(super) full: usize,
     /// Numbers of payloads of which nothing more is wanted, to be told.
     unwanted: Vec<u64>,
     /// Whether nobody takes anything any more.
@@ -144,6 +146,7 @@ impl<P: Place> Inbox<P> {
             told: limits,
             payload_bytes: 0,
             by: 0,
+            full: 0,
             unwanted: Vec::new(),
             closed: false,
             #[cfg(feature = "planted")]
@@ -410,9 +413,15 @@ impl<P: Place> Inbox<P> {
             // The place was taken away from under a guess: the bytes are gone and have to come again.
             (Target::Aside(_), Bytes::There(_)) => return Ok(false),
         }
+        let goes_on = arrival.opening.as_ref().is_some_and(|opening| end < opening.payload);
         let kept = arrival.have.insert(offset, end);
         (arrival.frames, arrival.way) = (arrival.frames + 1, by);
         self.aside += grown as u64;
+        if goes_on {
+            // A first frame may be shorter than a full one: what is unasked has its end.
+            let first = (end as usize + OPENING_BYTES).max(self.full);
+            self.full = if offset == 0 { first } else { (end - offset) as usize };
+        }
         self.advance();
         Ok(kept)
     }

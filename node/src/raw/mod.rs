@@ -75,6 +75,21 @@ pub(crate) trait Ring: std::fmt::Debug + Send {
 
     /// What was refused or lost so far.
     fn counts(&mut self) -> RingCounts;
+
+    /// The ring, if payloads land where they belong: then frames are taken from it in another way.
+    fn placing(&mut self) -> Option<&mut xdp::XdpRing> {
+        None
+    }
+
+    /// Why it is of no use any more, if that shows without a send.
+    fn broken(&self) -> Option<String> {
+        None
+    }
+
+    /// It is given up. Whether the kernel writes to no memory of it any more that anybody else has.
+    fn retire(&mut self) -> bool {
+        true
+    }
 }
 
 /// Where frames of this endpoint leave, and how they are addressed.

@@ -2,21 +2,26 @@
 //!
 //! A strip of buffers takes frames in, in order, and goes back to the kernel in the same order; so the parts of a frame
 //! that is longer than a buffer lie one behind the other, and it is handed up where it lies. Another strip takes what
-//! is sent. All this is placement by copy: whoever gets a frame takes what it wants out of it.
+//! is sent. That is placement by copy: whoever gets a frame takes what it wants out of it. A ring can cut payloads free
+//! instead, and have them land where they belong: see [`cut`].
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use cutthrough_engine::time::Instant;
 use cutthrough_segment::map::Writers;
 
+use self::cut::Cut;
 use super::envelope::{self, ENVELOPE_BYTES, Envelope};
 use super::{Hop, Ring, RingCounts};
-use crate::sys::xdp::bpf::{Attached, Program, Rings};
+use crate::sys::xdp::bpf::{Attached, Program, Rings, SharedMemory};
+use crate::sys::xdp::placing::{Slots, placing};
 use crate::sys::xdp::program::{LINK_BYTES, Ours, redirect};
 use crate::sys::xdp::socket::HEADROOM;
 use crate::sys::xdp::{Descriptor, Interface, Memory, Mode, Settings, XdpError, Xsk};
 
+pub(crate) mod cut;
 pub mod raw;
 pub mod stream;
 
@@ -27,6 +32,8 @@ const ENTRIES: u32 = 1024;
 /// The two sizes of buffers that every kernel takes.
 const SMALL: u32 = 2048;
 const LARGE: u32 = 4096;
+/// Where the user's pages may begin: pages of up to so many bytes can lie there.
+pub(crate) const PAGES_ALIGN: u64 = 64 << 10;
 /// Most parts of a frame: what a frame of 65,535 bytes needs, and the kernel sends.
 const PARTS_MAX: u32 = 17;
 
@@ -44,8 +51,9 @@ struct Plan {
     send_stride: u64,
     /// How many places there are to send from.
     send_slots: u32,
-    /// Where memory begins that is the user's, and where it ends.
+    /// Where memory begins that is the user's, where that ends, and where all of it does.
     pages: u64,
+    pages_end: u64,
     end: u64,
 }
 
@@ -61,9 +69,11 @@ impl Plan {
         let send_base = (u64::from(ENTRIES) * stride + HEADROOM).next_multiple_of(u64::from(LARGE));
         let send_stride = u64::from(parts * buffer);
         let send_slots = ENTRIES / parts;
-        let pages_base = (send_base + u64::from(send_slots) * send_stride).next_multiple_of(u64::from(LARGE));
-        let end = pages_base + pages.next_multiple_of(u64::from(LARGE));
-        Self { buffer, scattered, stride, send_base, send_stride, send_slots, pages: pages_base, end }
+        let pages_base = (send_base + u64::from(send_slots) * send_stride).next_multiple_of(PAGES_ALIGN);
+        let pages_end = pages_base + pages.next_multiple_of(u64::from(LARGE));
+        // The kernel wants a whole buffer to lie inside from the beginning of the last place on.
+        let end = pages_end + u64::from(LARGE);
+        Self { buffer, scattered, stride, send_base, send_stride, send_slots, pages: pages_base, pages_end, end }
     }
 
     /// Which place a part lies in.
@@ -91,7 +101,7 @@ pub(crate) struct XdpRing {
     plan: Plan,
     /// The program and its map stay as long as these live.
     _attached: Attached,
-    _rings: Rings,
+    rings: Rings,
     interface: Interface,
     mode: Mode,
     declined: Vec<(Mode, XdpError)>,
@@ -109,6 +119,18 @@ pub(crate) struct XdpRing {
     strays: u64,
     refused: u64,
     broken: Option<XdpError>,
+    /// Where payloads are cut free: the register and what comes by it; since when it waits to be quiet.
+    cut: Option<Cut>,
+    waits: Option<Instant>,
+}
+
+/// How payloads get from the ring to where they belong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// They are copied.
+    Copy,
+    /// The register cuts them free, and they land there.
+    Cut,
 }
 
 impl XdpRing {
@@ -125,16 +147,42 @@ impl XdpRing {
         mode: Option<Mode>,
         pages: u64,
     ) -> Result<Self, XdpError> {
+        Self::open_for(interface, local, queue, mode, (Way::Copy, pages))
+    }
+
+    /// As [`XdpRing::open`], but the payloads of datagrams can be cut free and land in the user's pages, where a
+    /// [`Target`](cut::Target) says. Not in zero-copy mode: hardware uses places in their order, whatever comes.
+    ///
+    /// # Errors
+    /// As [`XdpRing::open`].
+    pub(crate) fn open_placing(
+        interface: &Interface,
+        local: SocketAddrV4,
+        queue: u32,
+        mode: Option<Mode>,
+        pages: u64,
+    ) -> Result<Self, XdpError> {
+        Self::open_for(interface, local, queue, mode, (Way::Cut, pages))
+    }
+
+    fn open_for(
+        interface: &Interface,
+        local: SocketAddrV4,
+        queue: u32,
+        mode: Option<Mode>,
+        (way, pages): (Way, u64),
+    ) -> Result<Self, XdpError> {
         let modes: &[Mode] = match mode {
             Some(Mode::ZeroCopy) => &[Mode::ZeroCopy],
             Some(Mode::Native) => &[Mode::Native],
             Some(Mode::Generic) => &[Mode::Generic],
             None if interface.is_virtual => &[Mode::Generic],
+            None if way == Way::Cut => &[Mode::Native, Mode::Generic],
             None => &[Mode::ZeroCopy, Mode::Native, Mode::Generic],
         };
         let mut declined = Vec::new();
         for (at, mode) in modes.iter().enumerate() {
-            match Self::try_open(interface, local, queue, *mode, pages) {
+            match Self::try_open(interface, local, queue, *mode, (way, pages)) {
                 Ok(ring) => return Ok(Self { declined, ..ring }),
                 Err(error @ (XdpError::Unsupported { .. } | XdpError::Mtu { .. } | XdpError::Refused { .. }))
                     if at + 1 < modes.len() =>
@@ -152,7 +200,7 @@ impl XdpRing {
         local: SocketAddrV4,
         queue: u32,
         mode: Mode,
-        pages: u64,
+        (way, pages): (Way, u64),
     ) -> Result<Self, XdpError> {
         if queue >= interface.queues {
             return Err(XdpError::NoQueue { interface: interface.name.clone(), queue, queues: interface.queues });
@@ -164,7 +212,7 @@ impl XdpRing {
             queue,
             mode,
             buffer_bytes: plan.buffer,
-            unaligned: plan.scattered,
+            unaligned: plan.scattered || way == Way::Cut,
             scatter: true,
             entries: ENTRIES,
         };
@@ -178,11 +226,24 @@ impl XdpRing {
             }
             opened => opened?,
         };
-        let attached = Program::load(&redirect(&ours, rings.number()))?.attach(interface.index, mode)?;
-        for slot in 0..ENTRIES {
-            xsk.offer(plan.place_of(slot))?;
+        let mut cut = None;
+        let program = match way {
+            Way::Copy => Program::load(&redirect(&ours, rings.number()))?,
+            Way::Cut => {
+                let slots = Slots::of(frame_max);
+                let shared = SharedMemory::new(usize::try_from(slots.shared_bytes()).unwrap_or(usize::MAX))?;
+                let code = placing(&ours, queue, slots, rings.number(), shared.number());
+                cut = Some(Cut::new(shared, slots, plan.buffer));
+                Program::load(&code)?
+            }
+        };
+        let attached = program.attach(interface.index, mode)?;
+        if way == Way::Copy {
+            for slot in 0..ENTRIES {
+                xsk.offer(plan.place_of(slot))?;
+            }
+            xsk.post();
         }
-        xsk.post();
         rings.set(queue, xsk.as_fd())?;
         let slots = plan.send_slots as usize;
         Ok(Self {
@@ -190,7 +251,7 @@ impl XdpRing {
             memory,
             plan,
             _attached: attached,
-            _rings: rings,
+            rings,
             interface: interface.clone(),
             mode,
             declined: Vec::new(),
@@ -204,6 +265,8 @@ impl XdpRing {
             strays: 0,
             refused: 0,
             broken: None,
+            cut,
+            waits: None,
         })
     }
 
@@ -234,7 +297,8 @@ impl XdpRing {
         if !self.xsk.settings().scatter {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let inside = at >= self.plan.pages && self.memory.holds(at, bytes as u64);
+        let stop = at.checked_add(bytes as u64);
+        let inside = at >= self.plan.pages && stop.is_some_and(|stop| stop <= self.plan.pages_end);
         if !inside || bytes == 0 || ENVELOPE_BYTES + header.len() > self.plan.buffer as usize {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -408,6 +472,9 @@ impl Ring for XdpRing {
         if self.broken.is_some() {
             return 0;
         }
+        if self.cut.is_some() {
+            return self.take_asides(most, each);
+        }
         self.try_receive(most, each).unwrap_or_else(|error| {
             self.broken = Some(error);
             0
@@ -415,7 +482,19 @@ impl Ring for XdpRing {
     }
 
     fn has_frames(&self) -> bool {
-        self.broken.is_none() && self.xsk.has_frames()
+        self.broken.is_none() && (self.xsk.has_frames() || self.cut.as_ref().is_some_and(Cut::has_aside))
+    }
+
+    fn placing(&mut self) -> Option<&mut XdpRing> {
+        (self.cut.is_some() && self.broken.is_none()).then_some(self)
+    }
+
+    fn broken(&self) -> Option<String> {
+        self.broken.as_ref().map(ToString::to_string)
+    }
+
+    fn retire(&mut self) -> bool {
+        self.give_up()
     }
 
     fn send(&mut self, hop: &Hop, parts: &[IoSlice<'_>], segment: usize) -> io::Result<bool> {

@@ -21,6 +21,8 @@ const LOOK_NS: u64 = 5_000_000;
 const SLEEP_NS: u64 = 50_000_000;
 /// Shortest nap.
 const NAP_NS: u64 = 50_000;
+/// How often frames are taken in that come before a nap.
+const LOOKS: u32 = 64;
 /// Nanoseconds for which an endpoint that is dropped waits until what it has sent has arrived.
 const LINGER_NS: u64 = 1_000_000_000;
 
@@ -46,13 +48,21 @@ fn attend(shared: &Shared) {
         if !asleep || due {
             core.turn(None);
         }
+        // Where frames of a ring wake nobody by themselves, they go to the socket meanwhile.
+        let quiet = (0..LOOKS).any(|_| {
+            let quiet = core.doze();
+            if !quiet {
+                core.turn(None);
+            }
+            quiet
+        });
         if asleep && core.net.has_event() {
             shared.waker.wake();
         }
         serving = !asleep;
         let timer = core.net.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
         let most = if asleep { SLEEP_NS } else { LOOK_NS };
-        nap = timer.clamp(NAP_NS, most);
+        nap = if quiet { timer.clamp(NAP_NS, most) } else { NAP_NS };
     }
     linger(shared);
 }

@@ -71,9 +71,9 @@ pub(super) struct Core {
     /// Rings beside it.
     pub(super) lanes: Option<Box<Lanes>>,
     /// Looks at the socket that found nothing, one after the other.
-    quiet: u32,
+    pub(super) quiet: u32,
     /// Looks at the rings alone, one after the other.
-    passed: u32,
+    pub(super) passed: u32,
     pub(super) heads: Box<[u8]>,
     pub(super) aside: Box<[u8]>,
     pub(super) gathered: Vec<u8>,
@@ -155,7 +155,7 @@ impl Udp {
         let socket = Datagrams::bind(address).map_err(refused)?;
         let local = socket.local().map_err(refused)?;
         let beside = socket.as_fd().try_clone_to_owned().map_err(refused)?;
-        let mut lanes = Lanes::open(ways, local, beside)?.map(Box::new);
+        let mut lanes = Lanes::open(ways, local, beside, config)?.map(Box::new);
         let buffer = socket.receive_bytes() as u64;
         let settings = Settings {
             slots: u64::from(config.slots),
@@ -303,6 +303,9 @@ impl Udp {
         core.owed = false;
         core.net.hurry();
         core.transmit(now, true);
+        if !core.doze() {
+            return None;
+        }
         let next = core.net.timer().unwrap_or(Instant::from_nanos(u64::MAX));
         self.shared.asleep.store(true, Ordering::Relaxed);
         // Who sleeps in a call of ours looks after its times; for others the attendant does.
@@ -348,11 +351,13 @@ impl Core {
     fn take_in_all(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         let mut any = false;
         if self.lanes.is_some() {
+            self.wake();
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
             any = self.take_rings(reading);
             if any {
                 self.busy_until = Instant::default();
             }
+            self.aim();
             // A look at a ring costs next to nothing, one at the socket a system call.
             let quiet = any || self.quiet > QUIET;
             if quiet && self.passed < RARELY {
@@ -423,6 +428,7 @@ impl Core {
                 NetEvent::Message(channel, message) => Happened::Message(channel, message),
                 NetEvent::Completed(channel, cookie) => Happened::Completed(channel, cookie),
                 NetEvent::Closed(channel, ending) => {
+                    self.settle();
                     self.lanes.iter_mut().for_each(|lanes| lanes.leave(channel));
                     Happened::Closed(channel, ending)
                 }
@@ -437,12 +443,19 @@ impl Core {
         {
             self.net.set_ways(channel, lanes.join(channel, peer));
         }
+        let seed = crate::node::random().unwrap_or(0x9e37_79b9_7f4a_7c15);
+        let mut store = Store::new(&self.config, &self.waker, seed);
+        // Who had this number before may have been aimed at, and its part of the ring's memory is free again with it.
+        if self.settle()
+            && let Some(lanes) = &mut self.lanes
+        {
+            store.land_in(|make| lanes.lot(make));
+        }
         let stores = &mut self.net.memory.0;
         if stores.len() <= channel {
             stores.resize_with(channel + 1, || None);
         }
-        let seed = crate::node::random().unwrap_or(0x9e37_79b9_7f4a_7c15);
-        stores[channel] = Some(Store::new(&self.config, &self.waker, seed));
+        stores[channel] = Some(store);
     }
 
     /// Takes back what dropped values have left: pages, and the right to payloads that nobody will read.
@@ -468,6 +481,7 @@ impl Core {
         if !all && now < self.busy_until {
             return;
         }
+        self.aim();
         while let Some((to, frame)) = self.net.greeting() {
             let _ = self.socket.send(Some(to), &[IoSlice::new(&frame)], None);
         }

@@ -7,23 +7,32 @@
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
 
 use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::receipt::Adapter;
 use cutthrough_engine::time::Instant;
+use cutthrough_segment::map::Mapping;
+use cutthrough_segment::page::Ground;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::address::{UdpAddressError, Ways};
 use super::door::{Core, bring_in};
 use crate::clock;
+use crate::config::{Config, Placement};
 use crate::raw::packet::PacketRing;
 use crate::raw::route::{Interface, RouteError, Routes};
-use crate::raw::xdp::XdpRing;
+use crate::raw::xdp::{PAGES_ALIGN, XdpRing};
 use crate::raw::{Hop, Ring, RingCounts};
-use crate::sys::xdp::XdpError;
 use crate::sys::xdp::bpf::{Program, Rings};
 use crate::sys::xdp::program::{Ours, redirect};
+use crate::sys::xdp::{Mode, XdpError};
 
+/// Bytes of landing memory that are locked, where there is more than one channel's; and parts of it at most.
+const LANDING_BYTES: u64 = 16 << 20;
+const LOTS: u64 = 16;
+/// Number of the way whose ring may place payloads.
+pub(super) const PLACING: u8 = 2;
 /// Frames that are taken from a ring before anything else is looked at.
 const FRAMES: usize = 64;
 /// Nanoseconds after which the way to a peer is asked for again, because it was not known, or may have changed.
@@ -74,6 +83,14 @@ pub(super) struct Lanes {
     rings: [Option<Box<dyn Ring>>; ADAPTERS.len() - 1],
     lanes: Vec<Option<Lane>>,
     offers: Vec<Offer>,
+    placement: Placement,
+    /// How the program at the interface shall run; the best way if nothing is said.
+    mode: Option<Mode>,
+    /// Whether there is a ring whose payloads land where they belong.
+    pub(super) places: bool,
+    /// Parts of the memory of a ring in which payloads land where they belong: bytes of each, and who has it.
+    lot_bytes: u64,
+    lots: Vec<[Weak<Ground>; 2]>,
 }
 
 /// The address of this machine that leads to a peer.
@@ -94,7 +111,12 @@ fn system(to: Ipv4Addr, error: &io::Error) -> RouteError {
 impl Lanes {
     /// Opens the rings that `ways` asks for beside `socket`. If one of them is a must, there is an error without it;
     /// else [`Lanes::offers`] says why it is not there.
-    pub(super) fn open(ways: Ways, local: SocketAddr, socket: OwnedFd) -> Result<Option<Self>, UdpAddressError> {
+    pub(super) fn open(
+        ways: Ways,
+        local: SocketAddr,
+        socket: OwnedFd,
+        config: &Config,
+    ) -> Result<Option<Self>, UdpAddressError> {
         if ways == Ways::Udp {
             return Ok(None);
         }
@@ -106,8 +128,22 @@ impl Lanes {
             Err(_) if ways == Ways::All => return Ok(None),
             Err(error) => return Err(declined(error.to_string())),
         };
-        let mut lanes =
-            Self { ways, routes, local, interface, rings: [None, None], lanes: Vec::new(), offers: Vec::new() };
+        let page_bytes = u64::from(config.page_size.bytes());
+        let mut lanes = Self {
+            ways,
+            routes,
+            local,
+            interface,
+            rings: [None, None],
+            lanes: Vec::new(),
+            offers: Vec::new(),
+            // Longer pages could not lie in the memory of a ring.
+            placement: if page_bytes > PAGES_ALIGN { Placement::Copy } else { config.placement },
+            mode: config.xdp_mode,
+            lot_bytes: config.landing_bytes.max(1).next_multiple_of(page_bytes.max(PAGES_ALIGN)),
+            lots: Vec::new(),
+            places: false,
+        };
         lanes.open_rings(socket).map_err(declined)?;
         Ok(Some(lanes))
     }
@@ -118,8 +154,15 @@ impl Lanes {
             self.keep(Adapter::Packet, opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string()))?;
         }
         if self.ways == Ways::Xdp {
-            let opened = crate::sys::xdp::Interface::numbered(self.interface.index)
-                .and_then(|interface| XdpRing::open(&interface, self.local, 0, None, 0));
+            let opened = crate::sys::xdp::Interface::numbered(self.interface.index).and_then(|interface| {
+                if self.placement != Placement::HeaderCut {
+                    return XdpRing::open(&interface, self.local, 0, self.mode, 0);
+                }
+                let count = (LANDING_BYTES / self.lot_bytes).clamp(1, LOTS);
+                self.lots.resize_with(usize::try_from(count).unwrap_or(1), Default::default);
+                XdpRing::open_placing(&interface, self.local, 0, self.mode, count * self.lot_bytes)
+            });
+            self.places = self.placement == Placement::HeaderCut && opened.is_ok();
             self.keep(Adapter::Xdp, opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string()))?;
         }
         Ok(())
@@ -138,6 +181,34 @@ impl Lanes {
         };
         self.offers.push(Offer { adapter, declined });
         Ok(())
+    }
+
+    /// The ring whose payloads land where they belong, if there is one.
+    #[inline]
+    pub(super) fn placing(&mut self) -> Option<&mut XdpRing> {
+        if !self.places {
+            return None;
+        }
+        self.rings.iter_mut().flatten().find_map(|ring| ring.placing())
+    }
+
+    /// Why the ring that was asked for is of no use any more.
+    pub(super) fn broken(&self) -> Option<String> {
+        self.rings.iter().flatten().find_map(|ring| ring.broken())
+    }
+
+    /// Memory in which payloads land where they belong, as the landing memory of one channel, if there is any left:
+    /// `grounds` makes of it what the channel holds, and all that lands there.
+    pub(super) fn lot(
+        &mut self,
+        grounds: impl FnOnce((Arc<Mapping>, u64)) -> [Arc<Ground>; 2],
+    ) -> Option<[Arc<Ground>; 2]> {
+        let free = self.lots.iter().position(|lot| lot.iter().all(|ground| ground.strong_count() == 0))?;
+        let (memory, base) = self.placing()?.pages();
+        let mapping = Arc::clone(memory.mapping());
+        let made = grounds((mapping, base + free as u64 * self.lot_bytes));
+        self.lots[free] = [Arc::downgrade(&made[0]), Arc::downgrade(&made[1])];
+        Some(made)
     }
 
     /// Which adapters there are, and why others are not.
@@ -242,10 +313,15 @@ impl Lanes {
         }
     }
 
-    /// A ring is of no use any more.
+    /// A ring is of no use any more. It stays while the kernel may still write for it.
     pub(super) fn drop_ring(&mut self, way: u8, why: &io::Error) {
-        let Some(ring) = usize::from(way).checked_sub(1).and_then(|at| self.rings.get_mut(at)) else { return };
-        *ring = None;
+        let Some(place) = usize::from(way).checked_sub(1).and_then(|at| self.rings.get_mut(at)) else { return };
+        let Some(ring) = place else { return };
+        if !ring.retire() {
+            return;
+        }
+        *place = None;
+        self.places &= way != PLACING;
         let adapter = ADAPTERS.get(usize::from(way)).copied().unwrap_or_default();
         for offer in self.offers.iter_mut().filter(|offer| offer.adapter == adapter) {
             offer.declined = Some(why.to_string());
@@ -262,6 +338,9 @@ impl Core {
         let mut taken = 0;
         for (way, ring) in (1_u8..).zip(&mut lanes.rings) {
             let Some(ring) = ring else { continue };
+            if ring.placing().is_some() {
+                continue;
+            }
             net.came_by(way);
             taken += ring.receive(FRAMES, &mut |from, datagram| {
                 let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
@@ -269,6 +348,7 @@ impl Core {
             });
         }
         net.came_by(0);
+        taken += self.take_placed(reading, FRAMES);
         taken > 0
     }
 

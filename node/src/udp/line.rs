@@ -141,10 +141,12 @@ impl Udp {
             }
             heard = if any { now } else { heard };
             if now.saturating_since(heard) > SPIN_NS {
-                let timer = core.net.timer();
+                let (timer, quiet) = (core.net.timer(), core.doze());
                 // Others that share this endpoint's thread of life may want the lock.
                 drop(core);
-                nap(self, timer);
+                if quiet {
+                    nap(self, timer);
+                }
                 core = self.shared.lock();
             }
         }
@@ -375,7 +377,9 @@ impl Udp {
             if loan.core.turn(None) {
                 looked = now;
             } else if now.saturating_since(looked) > SPIN_NS {
-                nap(self, loan.core.net.timer());
+                if loan.core.doze() {
+                    nap(self, loan.core.net.timer());
+                }
                 looked = clock::now();
             }
         }
@@ -410,12 +414,19 @@ impl Udp {
             return Err(NoMemory::TooLong);
         }
         let mut core = self.shared.lock();
-        let Some(store) = core.net.memory.get(index) else {
-            return Err(NoMemory::Closed(Self::closed(&core, index)));
-        };
-        let posted = (0..count).take_while(|_| store.post(bytes)).count();
+        let mut posted = 0;
+        loop {
+            let Some(store) = core.net.memory.get(index) else {
+                return Err(NoMemory::Closed(Self::closed(&core, index)));
+            };
+            let more = (posted..count).take_while(|_| store.post(bytes)).count();
+            posted += u32::try_from(more).unwrap_or(0);
+            if posted == count || !core.lets_go(index) {
+                break;
+            }
+        }
         core.net.expect(index);
-        match u32::try_from(posted).unwrap_or(0) {
+        match posted {
             0 if count > 0 => Err(NoMemory::NoPages),
             posted => Ok(posted),
         }
@@ -437,8 +448,15 @@ impl Udp {
             Landing::Pages(bytes) if bytes as u64 > PAYLOAD_MAX => return Err(NoMemory::TooLong),
             Landing::Pages(bytes) => {
                 let whole = bytes.max(1).next_multiple_of(page_bytes);
-                Spot::Pages(store.landing(whole).ok_or(NoMemory::NoPages)?, bytes)
+                let mut pages = store.landing(whole);
+                if pages.is_none() && core.lets_go(index) {
+                    pages = core.net.memory.get(index).and_then(|store| store.landing(whole));
+                }
+                Spot::Pages(pages.ok_or(NoMemory::NoPages)?, bytes)
             }
+        };
+        let Some(store) = core.net.memory.get(index) else {
+            return Err(NoMemory::Closed(Self::closed(&core, index)));
         };
         let token = store.tokens.give(spot).map_err(|_| NoMemory::NoTokens)?;
         store.expect(token);
@@ -490,7 +508,9 @@ impl Udp {
             if core.turn(Some((index, &mut reading))) {
                 looked = now;
             } else if now.saturating_since(looked) > SPIN_NS {
-                nap(self, core.net.timer());
+                if core.doze() {
+                    nap(self, core.net.timer());
+                }
                 looked = clock::now();
             }
         }

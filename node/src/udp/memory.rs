@@ -141,6 +141,8 @@ pub(crate) struct Store {
     /// Pages in which a payload lands that will probably carry a token. What a token names is not touched before the
     /// token is checked: if it is good, these pages take the place of those that were set aside for it.
     guess: Option<Spot>,
+    /// Whether frames may land in what is guessed at any time: then it is not given to others.
+    pub(super) held: bool,
     /// What came back.
     items: Vec<Release>,
     /// Numbers of payloads that were dropped unread.
@@ -164,8 +166,25 @@ impl Store {
             tokens: Tokens::new(seed),
             granted: VecDeque::new(),
             guess: None,
+            held: false,
             items: Vec::new(),
             unread: Vec::new(),
+        }
+    }
+
+    /// Has payloads land in this memory: `lot` makes two grounds of it, for what lands and for what is handed over.
+    pub(super) fn land_in(
+        &mut self,
+        lot: impl FnOnce(&mut dyn FnMut((Arc<Mapping>, u64)) -> [Arc<Ground>; 2]) -> Option<[Arc<Ground>; 2]>,
+    ) {
+        let (page_bytes, back, shelf) = (self.page_bytes, &self.back, &self.shelf);
+        let made = lot(&mut |memory| {
+            let ground = Ground::new(memory, page_bytes, Arc::clone(back));
+            let handed = Ground::share(&ground, Arc::clone(shelf));
+            [ground, handed]
+        });
+        if let Some([ground, handed]) = made {
+            self.landing = Some((Pages::new(ground, self.landing_pages), handed));
         }
     }
 
@@ -208,7 +227,7 @@ impl Store {
             return Some(page);
         }
         // Memory for guesses is the first to go.
-        self.guess.take()?;
+        self.guess.take_if(|_| !self.held)?;
         self.tidy();
         self.landing.as_mut()?.0.take(bytes)
     }
@@ -218,6 +237,9 @@ impl Store {
         let Ok(Spot::Pages(named, _)) = self.tokens.look(token) else { return None };
         let bytes = named.len();
         if self.guess.as_ref().is_none_or(|guess| guess.len() != bytes) {
+            if self.held && self.guess.is_some() {
+                return None;
+            }
             self.guess = None;
             self.tidy();
             self.guess =
@@ -436,7 +458,13 @@ impl Memory for Stores {
         }
         match store.granted.front().copied() {
             Some(token) => store.guess_for(token),
-            None => store.free.front_mut(),
+            None => {
+                // What was dropped since may be all that there is.
+                if store.free.is_empty() {
+                    store.tidy();
+                }
+                store.free.front_mut()
+            }
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | a message goes out | [`mod@line`] |
 //! | batches out, under one lock | `door` |
 //! | other ways to the same peers: rings | `lanes` |
+//! | payloads that a ring has placed | `placed` |
 //! | trains in, scattered to where they belong | `trains` |
 //! | where payloads land | `memory` |
 //! | while the application looks away | `attendant` |
@@ -21,6 +22,7 @@ pub mod guard;
 pub(crate) mod lanes;
 pub mod line;
 mod memory;
+mod placed;
 mod trains;
 
 pub(crate) use door::Happened;

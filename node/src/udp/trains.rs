@@ -26,7 +26,10 @@ pub(super) struct Planned {
 impl Core {
     /// Takes one train in. False if there was none.
     pub(super) fn receive(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
-        let guess = self.net.guess(reading.as_ref().map(|(channel, reading)| (*channel, reading.message)));
+        let placing = self.is_placing();
+        // Where a ring places payloads, its register alone has the guess.
+        let guess = reading.as_ref().map(|(channel, reading)| (*channel, reading.message));
+        let guess = if placing { None } else { self.net.guess(guess) };
         self.plan.clear();
         let mut parts: Vec<IoSliceMut<'_>> = Vec::new();
         if let Some((guess, full)) = guess {
@@ -69,6 +72,10 @@ impl Core {
         let segment = usize::from(received.segment).max(1);
         if self.plan.is_empty() {
             let bytes = received.bytes.min(self.aside.len());
+            if placing && !self.may_bring_in(bytes, segment) {
+                self.troubles.cut_trains += 1;
+                return true;
+            }
             for frame in self.aside[..bytes].chunks_mut(segment) {
                 let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
                 bring_in(&mut self.net, now, received.from, frame, reading);

@@ -216,6 +216,21 @@ impl SharedMemory {
         unsafe { self.base.cast::<AtomicU32>().add(index).as_ref() }
     }
 
+    /// `bytes` bytes from `offset` on, to be read and changed.
+    ///
+    /// # Panics
+    /// If they are not inside.
+    #[must_use]
+    pub fn bytes(&mut self, offset: u64, bytes: usize) -> &mut [u8] {
+        let inside =
+            usize::try_from(offset).ok().filter(|at| at.checked_add(bytes).is_some_and(|end| end <= self.bytes));
+        let at = inside.expect("bytes inside of the memory");
+        // SAFETY: inside of the mapping, which lives as long as we do; `&mut self` is exclusive in this process, and
+        // nobody else has the map. A program writes only where user space has given it room; that a caller looks at
+        // such a place meanwhile is its mistake, and shows it a mixture of bytes that nobody vouches for.
+        unsafe { std::slice::from_raw_parts_mut(self.base.cast::<u8>().add(at).as_ptr(), bytes) }
+    }
+
     fn index(&self, offset: u64, width: usize) -> usize {
         let index = usize::try_from(offset).ok().filter(|at| at.is_multiple_of(width) && at + width <= self.bytes);
         index.expect("an aligned offset inside of the memory") / width

@@ -29,6 +29,8 @@ pub enum When {
     NotEqual = 0x55,
     /// Left is the greater one.
     Greater = 0x25,
+    /// The left one is less.
+    Less = 0xa5,
     /// They are not equal in their low 32 bits.
     NarrowNotEqual = 0x56,
 }
@@ -45,6 +47,8 @@ pub enum Do {
     And = 0x57,
     /// Shifted up.
     ShiftUp = 0x67,
+    /// Shifted down, zeros behind it.
+    ShiftDown = 0x77,
     /// Becomes right.
     Move = 0xb7,
 }
@@ -147,6 +151,11 @@ impl Code {
     /// there before.
     pub fn exchange_if(&mut self, to: Register, offset: i16, from: Register) -> &mut Self {
         self.put(0xc3, to, from, offset, 0xf1)
+    }
+
+    /// As [`Code::exchange_if`], of 64 bits.
+    pub fn exchange_double_if(&mut self, to: Register, offset: i16, from: Register) -> &mut Self {
+        self.put(0xdb, to, from, offset, 0xf1)
     }
 
     /// Calls a function of the kernel by its number.

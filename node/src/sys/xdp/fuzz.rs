@@ -31,7 +31,7 @@ impl Ran {
 /// # Panics
 /// If the program reaches out of bounds, uses what a call has destroyed, or does not end.
 pub fn run(program: &[u8], linear: &[u8], beyond: usize, queue: u32, rings: &[u32], memory: &mut [u8]) -> Ran {
-    let mut machine = Machine { linear, beyond, queue, rings, memory, cut: 0 };
+    let mut machine = Machine { linear, beyond, queue, processor: 0, rings, memory, cut: 0 };
     let verdict = machine.run(program);
     Ran { verdict, cut: machine.cut }
 }

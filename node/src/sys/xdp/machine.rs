@@ -7,7 +7,12 @@ use super::program::shared;
 const CONTEXT: u64 = 0x1000_0000;
 const FRAME: u64 = 0x2000_0000;
 const SHARED: u64 = 0x4000_0000;
+/// End of the stack, which has 512 bytes.
+const STACK: u64 = 0x3000_0000;
+const STACK_BYTES: usize = 512;
 
+/// What the bytes are that lie beyond the first part.
+pub(super) const BEYOND: u8 = 0xbe;
 /// Verdict of a frame that goes to a ring.
 pub(super) const REDIRECT: u64 = 4;
 /// What the program names the map of rings, and the shared memory.
@@ -23,6 +28,8 @@ pub(super) struct Machine<'a> {
     pub(super) beyond: usize,
     /// Which queue it came on.
     pub(super) queue: u32,
+    /// The processor that runs the program.
+    pub(super) processor: u32,
     /// Which queues have a ring.
     pub(super) rings: &'a [u32],
     /// Memory shared with user space.
@@ -30,6 +37,9 @@ pub(super) struct Machine<'a> {
     /// Bytes cut off at the beginning.
     pub(super) cut: usize,
 }
+
+/// What a program has written to its stack.
+type Stack = [Option<u8>; STACK_BYTES];
 
 impl Machine<'_> {
     /// Where these bytes lie: in the frame (not to be written), the context (neither), or the shared memory.
@@ -68,6 +78,8 @@ impl Machine<'_> {
     pub(super) fn run(&mut self, program: &[u8]) -> u64 {
         let mut registers: [Option<u64>; 11] = [None; 11];
         registers[1] = Some(CONTEXT);
+        registers[10] = Some(STACK);
+        let mut stack: Stack = [None; STACK_BYTES];
         let mut at = 0;
         for _ in 0..10_000 {
             let [code, both, low, high, a, b, c, d] = program.as_chunks::<8>().0[at];
@@ -90,6 +102,26 @@ impl Machine<'_> {
                 }
             };
             match (code & 7, code & 0xf0) {
+                (1, _) if from == 10 => {
+                    let at = on_stack(offset);
+                    let bytes: Vec<u8> = stack[at..at + width()].iter().map(|byte| byte.expect("written")).collect();
+                    let mut value = [0; 8];
+                    value[..bytes.len()].copy_from_slice(&bytes);
+                    registers[to] = Some(u64::from_le_bytes(value));
+                }
+                (3, 0x60 | 0x70) if to == 10 => {
+                    let (at, bytes) = (on_stack(offset), read(from).to_le_bytes());
+                    stack[at..at + width()].iter_mut().zip(bytes).for_each(|(place, byte)| *place = Some(byte));
+                }
+                (3, 0xd0) => {
+                    assert_eq!((number, width()), (0xf1, 8), "an exchange of 64 bits");
+                    let place = read(to).wrapping_add_signed(offset);
+                    let before = self.read(place, 8);
+                    if before == read(0) {
+                        self.write(place, 8, read(from));
+                    }
+                    registers[0] = Some(before);
+                }
                 (1, _) => registers[to] = Some(self.read(read(from).wrapping_add_signed(offset), width())),
                 (3, 0xc0) => {
                     let place = read(to).wrapping_add_signed(offset);
@@ -110,14 +142,17 @@ impl Machine<'_> {
                 (7, 0x10) => registers[to] = Some(read(to).wrapping_sub(right())),
                 (7, 0x50) => registers[to] = Some(read(to) & right()),
                 (7, 0x60) => registers[to] = Some(read(to) << right()),
+                (7, 0x70) => registers[to] = Some(read(to) >> right()),
                 (7, 0xb0) => registers[to] = Some(right()),
                 (5, 0x00) => jump(true),
                 (5, 0x10) => jump(read(to) == right()),
                 (5, 0x50) => jump(read(to) != right()),
                 (5, 0x20) => jump(read(to) > right()),
+                (5, 0xa0) => jump(read(to) < right()),
                 (6, 0x50) => jump(read(to) & 0xffff_ffff != right() & 0xffff_ffff),
                 (5, 0x80) => {
-                    let result = self.call(number, [read(1), registers[2].unwrap_or(0), registers[3].unwrap_or(0)]);
+                    let result =
+                        self.call(number, [1, 2, 3, 4].map(|register: usize| registers[register].unwrap_or(0)));
                     registers[..6].fill(None);
                     registers[0] = Some(result);
                 }
@@ -134,8 +169,9 @@ impl Machine<'_> {
         panic!("it does not end");
     }
 
-    fn call(&mut self, function: i32, [one, two, three]: [u64; 3]) -> u64 {
+    fn call(&mut self, function: i32, [one, two, three, four]: [u64; 4]) -> u64 {
         match function {
+            8 => self.processor.into(),
             188 => {
                 assert_eq!(one, CONTEXT);
                 (self.linear.len() - self.cut + self.beyond) as u64
@@ -150,6 +186,21 @@ impl Machine<'_> {
                 self.cut = cut;
                 0
             }
+            189 => {
+                assert_eq!(one, CONTEXT);
+                let (from, bytes) = (usize::try_from(two).unwrap(), usize::try_from(four).unwrap());
+                let whole = self.linear[self.cut..].iter().copied().chain(std::iter::repeat_n(BEYOND, self.beyond));
+                let found: Vec<u8> = whole.skip(from).take(bytes).collect();
+                let at = usize::try_from(three.checked_sub(SHARED).expect("only shared memory is written")).unwrap();
+                let place = self.memory.get_mut(at..at + bytes).expect("a copy inside of the shared memory");
+                // The kernel's checker wants to see that there is at least one.
+                assert!(bytes > 0);
+                if found.len() < bytes {
+                    return 22_u64.wrapping_neg();
+                }
+                place.copy_from_slice(&found);
+                0
+            }
             51 => {
                 assert_eq!(one, u64::from(RINGS.cast_unsigned()));
                 if self.rings.iter().any(|ring| u64::from(*ring) == two) { REDIRECT } else { three }
@@ -157,6 +208,12 @@ impl Machine<'_> {
             other => panic!("function {other}"),
         }
     }
+}
+
+/// Where on the stack this lies.
+fn on_stack(offset: i64) -> usize {
+    let end = i64::try_from(STACK_BYTES).unwrap();
+    usize::try_from(end + offset).ok().filter(|at| *at < STACK_BYTES).expect("a place on the stack")
 }
 
 /// Shared memory, all zero.

@@ -16,6 +16,9 @@ pub mod fuzz;
 pub mod interface;
 #[cfg(any(test, feature = "fuzz"))]
 mod machine;
+pub mod placing;
+#[cfg(test)]
+mod placing_tests;
 pub mod program;
 #[cfg(test)]
 mod program_tests;

@@ -23,41 +23,41 @@ pub const LINK_BYTES: u32 = 14;
 pub const PASS: i32 = 2;
 
 const REDIRECT_MAP: i32 = 51;
-const ADJUST_HEAD: i32 = 44;
+pub(super) const ADJUST_HEAD: i32 = 44;
 const BUFFER_LENGTH: i32 = 188;
 
 /// Bytes before a fragment.
-const HEADERS: u64 = (ENVELOPE_BYTES + HEADER_BYTES) as u64;
+pub(super) const HEADERS: u64 = (ENVELOPE_BYTES + HEADER_BYTES) as u64;
 
-fn short(number: u64) -> i16 {
+pub(super) fn short(number: u64) -> i16 {
     i16::try_from(number).unwrap_or(i16::MAX)
 }
 
-fn number(number: u64) -> i32 {
+pub(super) fn number(number: u64) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
 /// Where byte `at` of our header (see `cutthrough_wire::frame`) lies, counted from the header of Ethernet.
-fn in_frame(at: usize) -> i16 {
+pub(super) fn in_frame(at: usize) -> i16 {
     short((ENVELOPE_BYTES + at) as u64)
 }
 
-const R0: Register = Register(0);
-const R1: Register = Register(1);
-const R2: Register = Register(2);
-const R3: Register = Register(3);
-const R4: Register = Register(4);
-const R5: Register = Register(5);
+pub(super) const R0: Register = Register(0);
+pub(super) const R1: Register = Register(1);
+pub(super) const R2: Register = Register(2);
+pub(super) const R3: Register = Register(3);
+pub(super) const R4: Register = Register(4);
+pub(super) const R5: Register = Register(5);
 /// Where the program keeps what the kernel gave it.
-const CONTEXT: Register = Register(6);
-const R7: Register = Register(7);
-const R8: Register = Register(8);
-const R9: Register = Register(9);
+pub(super) const CONTEXT: Register = Register(6);
+pub(super) const R7: Register = Register(7);
+pub(super) const R8: Register = Register(8);
+pub(super) const R9: Register = Register(9);
 
 /// Places in what the kernel gives: first byte of the frame, end of it, number of the queue.
-const DATA: i16 = 0;
-const DATA_END: i16 = 4;
-const QUEUE: i16 = 16;
+pub(super) const DATA: i16 = 0;
+pub(super) const DATA_END: i16 = 4;
+pub(super) const QUEUE: i16 = 16;
 
 /// Which datagrams are ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -241,7 +241,7 @@ fn claim(code: &mut Code, matching: &Matching, pass: Label) {
 
 /// Leaves if this is no datagram for us, or the first `bytes` of the frame are not at hand. The frame is at register
 /// 2, its end in register 3 afterwards; register 4 is destroyed.
-fn is_ours(code: &mut Code, ours: &Ours, bytes: i32, pass: Label) {
+pub(super) fn is_ours(code: &mut Code, ours: &Ours, bytes: i32, pass: Label) {
     let network = |bytes: [u8; 2]| i32::from(u16::from_le_bytes(bytes));
     code.load(Width::Word, R3, CONTEXT, DATA_END);
     code.change(R4, Do::Move, R2).change(R4, Do::Add, bytes).jump(R4, When::Greater, R3, pass);
@@ -256,18 +256,18 @@ fn is_ours(code: &mut Code, ours: &Ours, bytes: i32, pass: Label) {
 }
 
 /// Leaves if the frame, with all its parts, is longer than the interface carries. Destroys registers 0 to 5.
-fn length_fits(code: &mut Code, ours: &Ours, pass: Label) {
+pub(super) fn length_fits(code: &mut Code, ours: &Ours, pass: Label) {
     code.change(R1, Do::Move, CONTEXT).call(BUFFER_LENGTH);
     code.jump(R0, When::Greater, i32::try_from(ours.frame_max).unwrap_or(i32::MAX), pass);
 }
 
 /// Gives the frame to the ring of its queue, or to the kernel if there is none.
-fn to_ring(code: &mut Code, rings: i32) {
+pub(super) fn to_ring(code: &mut Code, rings: i32) {
     code.load(Width::Word, R2, CONTEXT, QUEUE);
     code.map(R1, rings).change(R3, Do::Move, PASS).call(REDIRECT_MAP).exit();
 }
 
-fn ends(mut code: Code, pass: Label) -> Vec<u8> {
+pub(super) fn ends(mut code: Code, pass: Label) -> Vec<u8> {
     code.stand(pass).change(R0, Do::Move, PASS).exit();
     code.finish()
 }

@@ -9,12 +9,12 @@ use proptest::prelude::*;
 use super::machine::{MEMORY, Machine, REDIRECT, RINGS, memory};
 use super::program::{ANNOUNCED, ENVELOPE_BYTES, LOGGED, Matching, Ours, matching, redirect, shared};
 
-const LOCAL: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 1, 200, 255), 40_007);
-const OURS: Ours = Ours { local: LOCAL, frame_max: 1514 };
-const PASS: u64 = 2;
+pub(super) const LOCAL: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 1, 200, 255), 40_007);
+pub(super) const OURS: Ours = Ours { local: LOCAL, frame_max: 1514 };
+pub(super) const PASS: u64 = 2;
 
 /// A datagram for us with this body.
-fn frame(body: &[u8]) -> Vec<u8> {
+pub(super) fn frame(body: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; ENVELOPE_BYTES];
     frame[12..14].copy_from_slice(&[8, 0]);
     frame[14] = 0x45;
@@ -27,7 +27,7 @@ fn frame(body: &[u8]) -> Vec<u8> {
 }
 
 /// What the document of the program says, in plain words.
-fn is_ours(linear: &[u8]) -> bool {
+pub(super) fn is_ours(linear: &[u8]) -> bool {
     linear.len() >= ENVELOPE_BYTES
         && linear[12..14] == [8, 0]
         && linear[14] == 0x45
@@ -38,7 +38,7 @@ fn is_ours(linear: &[u8]) -> bool {
 }
 
 /// Frames for us, with some bytes changed and their ends cut off, and noise.
-fn frames() -> impl Strategy<Value = Vec<u8>> {
+pub(super) fn frames() -> impl Strategy<Value = Vec<u8>> {
     let change = (0..120_usize, any::<u8>(), any::<bool>());
     let ours = (vec(any::<u8>(), 0..300), vec(change, 0..3), prop_oneof![Just(1000_usize), 0..110_usize]).prop_map(
         |(body, changes, keep)| {
@@ -66,7 +66,8 @@ proptest! {
         let mut memory = memory();
         let length = linear.len() + beyond;
         let rings = [0, 2];
-        let mut machine = Machine { linear: &linear, beyond, queue, rings: &rings, memory: &mut memory, cut: 0 };
+        let mut machine =
+            Machine { linear: &linear, beyond, queue, processor: 0, rings: &rings, memory: &mut memory, cut: 0 };
         let verdict = machine.run(&redirect(&OURS, RINGS));
         let taken = is_ours(&linear) && length <= 1514 && rings.contains(&queue);
         prop_assert_eq!(verdict, if taken { REDIRECT } else { PASS });
@@ -211,7 +212,8 @@ proptest! {
         }
         let settings = Matching { queue: 1, slice: SLICE, cut, backwards: false, strict: false };
         let mut memory = memory();
-        let mut machine = Machine { linear: &linear, beyond, queue: 1, rings: &[1], memory: &mut memory, cut: 0 };
+        let mut machine =
+            Machine { linear: &linear, beyond, queue: 1, processor: 0, rings: &[1], memory: &mut memory, cut: 0 };
         let verdict = machine.run(&matching(&OURS, &settings, RINGS, MEMORY));
         let whole = is_ours(&linear) && linear.len() >= 106 && linear[42..44] == [1, Kind::Data as u8];
         let logged = whole && linear.len() + beyond <= 1514;
@@ -255,7 +257,8 @@ proptest! {
             // A part of the frame may lie beyond what the program can read.
             let linear = &whole[..whole.len().min(split)];
             let beyond = whole.len() - linear.len();
-            let mut machine = Machine { linear, beyond, queue, rings: &[0, 1], memory: &mut memory, cut: 0 };
+            let mut machine =
+                Machine { linear, beyond, queue, processor: 0, rings: &[0, 1], memory: &mut memory, cut: 0 };
             let verdict = machine.run(&program);
             let was_cut = machine.cut;
             let (expected, expected_cut) = if queue == 0 {
@@ -300,7 +303,8 @@ proptest! {
             linear = fragment(page, words[3], u32::try_from(left).unwrap(), 1);
         }
         let settings = Matching { queue: 1, slice: SLICE, cut: settings.0, backwards: settings.1, strict: true };
-        let mut machine = Machine { linear: &linear, beyond: 0, queue: 1, rings: &[1], memory: &mut memory, cut: 0 };
+        let mut machine =
+            Machine { linear: &linear, beyond: 0, queue: 1, processor: 0, rings: &[1], memory: &mut memory, cut: 0 };
         machine.run(&matching(&OURS, &settings, RINGS, MEMORY));
     }
 }

@@ -179,6 +179,19 @@ impl<const WORDS: usize> Producer<WORDS> {
         Ok(true)
     }
 
+    /// Writes another entry in place of the one that was written `back` entries before the next one. The caller knows
+    /// that the other side takes none meanwhile.
+    ///
+    /// # Panics
+    /// If there are not so many entries.
+    #[inline]
+    pub fn put_instead(&mut self, back: u32, entry: [u64; WORDS]) {
+        assert!((1..=self.shared.capacity).contains(&back), "an entry of the ring");
+        for (place, word) in self.shared.entry(self.written.wrapping_sub(back)).iter().zip(entry) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
+
     /// Shows the other side all that has been written.
     #[inline]
     pub fn publish(&self) {

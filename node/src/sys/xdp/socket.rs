@@ -17,6 +17,9 @@ use super::{Interface, Mode, XdpError};
 /// Bytes that the kernel leaves free before every frame that it writes.
 pub const HEADROOM: u64 = 256;
 
+/// Where the memory begins, so that pages of up to so many bytes can lie in it.
+const ALIGN: u64 = 64 << 10;
+
 /// How long a socket that has just been closed is waited for; the kernel takes it away at its leisure.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -36,7 +39,7 @@ impl Memory {
     /// [`XdpError::Memory`].
     pub fn new(bytes: u64, writers: Writers) -> Result<Self, XdpError> {
         let bytes = bytes.next_multiple_of(4096);
-        let (mapping, file) = Mapping::create("cutthrough-xdp", bytes, 4096, writers)?;
+        let (mapping, file) = Mapping::create("cutthrough-xdp", bytes, ALIGN, writers)?;
         Ok(Self { mapping, file, bytes })
     }
 
@@ -81,11 +84,14 @@ impl Memory {
     /// If they are not inside.
     #[must_use]
     pub fn frame(&mut self, at: u64, bytes: usize) -> &mut [u8] {
-        // SAFETY: nobody else in this process has a reference: they are made here alone, and this one borrows the
-        // memory for writing. Other processes can map it for reading only (`Writers::Maker`), or are trusted as the
-        // kernel is (`open`). The kernel writes only to places that stand in the fill ring; that a caller has put such
-        // a place there and looks at it meanwhile is its mistake, and shows it a mixture of bytes, which are a frame
-        // that nobody vouches for before its seal is checked.
+        // SAFETY: nobody else in this process has a reference to these bytes: they are made here alone, and this one
+        // borrows the memory for writing. Where part of the memory is made pages of (`Memory::mapping`), a part of that
+        // is asked for here only between its frame's landing and the end of its being copied, by the endpoint that has
+        // the page and uses no reference of its own to it meanwhile: a page to be guessed, or of a message on its way.
+        // Other processes can map the memory for reading only (`Writers::Maker`), or are trusted as the kernel is
+        // (`open`). The kernel writes only to places that stand in the fill ring; that a caller has put such a place
+        // there and looks at it meanwhile is its mistake, and shows it a mixture of bytes, which are a frame that
+        // nobody vouches for before its seal is checked.
         unsafe { self.mapping.slice_mut(at, bytes) }
     }
 }
@@ -289,6 +295,16 @@ impl Xsk {
     #[inline]
     pub fn offer(&mut self, at: u64) -> Result<bool, XdpError> {
         Ok(self.fill.put([at])?)
+    }
+
+    /// Offers a place instead of the one that was offered `back` places before the next one. The caller knows that no
+    /// frame comes meanwhile.
+    ///
+    /// # Panics
+    /// If the ring has not so many places.
+    #[inline]
+    pub fn offer_instead(&mut self, back: u32, at: u64) {
+        self.fill.put_instead(back, [at]);
     }
 
     /// Shows the kernel what has been offered.

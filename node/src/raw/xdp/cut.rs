@@ -1,0 +1,511 @@
+//! Payloads of an endpoint, placed where they belong by the register at the interface.
+//!
+//! The register is aimed at one run of memory at a time: the [`Target`]. For each frame that it will let through there
+//! is a place in the fill ring, where the payload belongs; the kernel uses places in their order, and nothing else
+//! comes to this socket. So a place never goes to the wrong frame, and there is nothing to mend: a frame that is not
+//! the next one of the target comes by the slots, and is copied.
+//!
+//! What can go wrong is that places are left over, because the next frame did not come. They cannot be taken back, but
+//! as long as the register is closed no frame uses them, and the next aim writes its own places over them. So:
+//!
+//! 1. [`Cut::close`] closes the register. The exchange says how far what it has let through reaches.
+//! 2. [`Cut::is_quiet`] once all of that has been taken in. From then on the kernel writes to no place, and the memory
+//!    may be written, handed over or given back.
+//! 3. [`Cut::aim`] writes the places of the next target, and opens the register.
+//!
+//! Whoever writes to memory that may be aimed at, or gives it away, does 1 and 2 first: see `udp::placed`, which says
+//! why no page that anybody sees is ever written to.
+//!
+//! 2 may fail: a processor may have stopped between a frame's turn and its place. Then frames are lost, and sent again,
+//! as long as it lasts; after a second the ring is given up ([`XdpRing::give_up`]). The same goes for a ring whose
+//! indexes or places cannot be. Nothing of this outlives the process: no program, map or link is pinned.
+//!
+//! More comes than is taken in: beyond the places that are offered ahead the register lets nothing through, and a
+//! thousand slots later all goes to the UDP socket, which counts what it loses.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+use cutthrough_engine::time::Instant;
+use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES};
+use rustix::thread::{MembarrierCommand, membarrier};
+
+use super::super::Ring as _;
+use super::super::envelope::{ENVELOPE_BYTES, parse};
+use super::XdpRing;
+use crate::sys::xdp::bpf::SharedMemory;
+use crate::sys::xdp::placing::{ANY, BUSY, CLOSED, FRESH, LEAST, LOGGED, Slots, shared};
+use crate::sys::xdp::socket::HEADROOM;
+use crate::sys::xdp::{XdpError, Xsk};
+
+/// Places that are offered ahead of the frames: as many as one turn of a fast sender fills, and when there are more.
+const AHEAD: usize = 256;
+const AGAIN: usize = 128;
+
+/// How long a frame may be on its way from the register to its place before the ring is given up, in nanoseconds.
+const STUCK_NS: u64 = 1_000_000_000;
+
+/// What the next frames are expected to be, and where their payloads belong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// Channel of the receiver, and which life of it.
+    pub(crate) tag: u32,
+    /// See `tag`.
+    pub(crate) generation: u32,
+    /// Low half of the message's number; nothing if it is whichever comes next.
+    pub(crate) message: Option<u32>,
+    /// Low half of the number of the first message that has not been handed over: those before it are sent again.
+    pub(crate) awaited: u32,
+    /// Offset in the payload from which on bytes are missing, and up to which there is memory.
+    pub(crate) begin: u32,
+    /// See `begin`.
+    pub(crate) end: u32,
+    /// Where the byte at offset `begin` belongs, in the memory of the ring.
+    pub(crate) at: u64,
+    /// Bytes of payload of a full frame.
+    pub(crate) slice: u32,
+}
+
+impl Target {
+    /// Payloads of full frames from `from` on: where each begins, and its bytes, the last one shorter. The first frame
+    /// of a message has an opening too. Too little to be cut free is none.
+    fn frames(&self, from: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let Self { message, begin, end, slice, .. } = *self;
+        let opening = u32::try_from(OPENING_BYTES).unwrap_or(u32::MAX);
+        let mut offset = from;
+        std::iter::from_fn(move || {
+            let full = if message.is_none() && offset == begin { slice.saturating_sub(opening) } else { slice };
+            let bytes = full.min(end.saturating_sub(offset));
+            let frame = (bytes >= LEAST).then_some((offset, bytes))?;
+            offset += bytes;
+            Some(frame)
+        })
+    }
+
+    /// Where the byte at `offset` belongs.
+    fn place(&self, offset: u32) -> u64 {
+        self.at + u64::from(offset - self.begin)
+    }
+}
+
+/// A frame that has landed. Nothing of it has been checked.
+#[derive(Debug)]
+pub(crate) struct Landed {
+    /// Who has sent it, as it says.
+    pub(crate) from: SocketAddrV4,
+    /// Its header.
+    pub(crate) head: [u8; HEADER_BYTES],
+    /// What stood between header and payload, in the first frame of a message.
+    pub(crate) opening: Option<[u8; OPENING_BYTES]>,
+    /// Where its payload lies, and how long it is.
+    pub(crate) at: u64,
+    /// See `at`.
+    pub(crate) bytes: usize,
+}
+
+/// What the register is aimed at, and what has come of it.
+#[derive(Debug)]
+struct Aim {
+    target: Target,
+    /// How far places have been offered.
+    limit: u32,
+    /// The message that it has turned out to be.
+    message: Option<u32>,
+    /// How far what has landed reaches.
+    landed: u32,
+    /// Whether a frame has come that was shorter than a full one: then the program has closed the register.
+    over: bool,
+    /// Once user space has closed the register, how far what was let through reaches; one byte if that is not known
+    /// yet.
+    closed: Option<u32>,
+}
+
+/// The register, its log and the slots, and the places that the kernel has.
+#[derive(Debug)]
+pub(crate) struct Cut {
+    shared: SharedMemory,
+    slots: Slots,
+    /// Most bytes of a frame that the kernel writes to one place.
+    piece: u32,
+    /// How many slots have been read.
+    seen: u32,
+    /// How many frames have been taken in that were let through.
+    taken: u32,
+    epoch: u32,
+    /// What the kernel has, in the order in which it will use it; and how many of the first ones are for the aim.
+    places: VecDeque<u64>,
+    meant: usize,
+    aim: Option<Aim>,
+}
+
+impl Cut {
+    /// Over memory that is shared with a program for these slots; the kernel's buffers have `buffer` bytes.
+    pub(super) fn new(shared: SharedMemory, slots: Slots, buffer: u32) -> Self {
+        let piece = buffer - u32::try_from(HEADROOM).unwrap_or(0);
+        let cut =
+            Self { shared, slots, piece, seen: 0, taken: 0, epoch: 0, places: VecDeque::new(), meant: 0, aim: None };
+        cut.shared.double(shared::NEXT).store(CLOSED.into(), Ordering::Release);
+        cut
+    }
+
+    fn word(&self, at: u64) -> &AtomicU32 {
+        self.shared.word(at)
+    }
+
+    /// Whether the next frame at the register would be let through, or something that was has not been taken in.
+    pub(crate) const fn is_aimed(&self) -> bool {
+        self.aim.is_some()
+    }
+
+    /// Whether the register is aimed at memory of this channel.
+    pub(crate) fn watches(&self, tag: u32) -> bool {
+        self.aim.as_ref().is_some_and(|aim| aim.target.tag == tag)
+    }
+
+    /// Whether what is expected now is what the register awaits.
+    pub(crate) fn is_at(&self, wanted: &Target) -> bool {
+        let Some(Aim { target, message, landed, over: false, closed: None, .. }) = &self.aim else { return false };
+        let same = (target.tag, target.generation, target.slice) == (wanted.tag, wanted.generation, wanted.slice);
+        // A message that has begun goes on where it began.
+        let goes_on = match wanted.message {
+            None => message.is_none() && wanted.begin == target.begin,
+            Some(_) => *message == wanted.message && wanted.begin == *landed,
+        };
+        // That it may end sooner has turned out since; what has come elsewhere would have closed the register.
+        let there = wanted.begin >= target.begin && target.place(wanted.begin) == wanted.at;
+        same && goes_on && there && wanted.end <= target.end
+    }
+
+    /// Aims at a target. The register is closed, and quiet.
+    pub(super) fn aim(&mut self, xsk: &mut Xsk, target: Target) -> Result<(), XdpError> {
+        debug_assert!(self.aim.is_none(), "an aim before it");
+        self.meant = 0;
+        let limit = self.offer(xsk, &target, target.begin)?;
+        if limit == target.begin {
+            return Ok(());
+        }
+        self.epoch = self.epoch.wrapping_add(1);
+        let words = [
+            (shared::TAG, target.tag),
+            (shared::GENERATION, target.generation),
+            (shared::MESSAGE, target.message.unwrap_or(target.awaited)),
+            (shared::SLICE, target.slice),
+            (shared::LIMIT, limit),
+            (shared::PROCESSOR, ANY),
+        ];
+        for (place, word) in words {
+            self.word(place).store(word, Ordering::Relaxed);
+        }
+        let next = if target.message.is_none() { FRESH } else { target.begin };
+        let next = u64::from(self.epoch) << 32 | u64::from(next);
+        self.shared.double(shared::NEXT).store(next, Ordering::Release);
+        let (message, landed) = (target.message, target.begin);
+        self.aim = Some(Aim { target, limit, message, landed, over: false, closed: None });
+        Ok(())
+    }
+
+    /// Offers more places for the same target, if few are left.
+    pub(super) fn extend(&mut self, xsk: &mut Xsk) -> Result<(), XdpError> {
+        if self.meant > AGAIN {
+            return Ok(());
+        }
+        let Some(Aim { target, limit, closed: None, .. }) = &self.aim else { return Ok(()) };
+        let (target, before) = (*target, *limit);
+        let limit = self.offer(xsk, &target, before)?;
+        if limit > before {
+            self.word(shared::LIMIT).store(limit, Ordering::Release);
+            self.aim.iter_mut().for_each(|aim| aim.limit = limit);
+        }
+        Ok(())
+    }
+
+    /// Offers places for the frames from `from` on. How far they reach.
+    fn offer(&mut self, xsk: &mut Xsk, target: &Target, from: u32) -> Result<u32, XdpError> {
+        let mut limit = from;
+        for (offset, bytes) in target.frames(from) {
+            if self.meant >= AHEAD {
+                break;
+            }
+            for piece in (0..bytes).step_by(self.piece as usize) {
+                let at = target.place(offset + piece);
+                // Places that are left over from another aim are written over: the register lets nothing through that
+                // would use them.
+                if let Some(left) = self.places.get_mut(self.meant) {
+                    *left = at;
+                    let back = self.places.len() - self.meant;
+                    xsk.offer_instead(u32::try_from(back).unwrap_or(u32::MAX), at - HEADROOM);
+                } else {
+                    // The ring has more room than are ever offered ahead.
+                    xsk.offer(at - HEADROOM)?;
+                    self.places.push_back(at);
+                }
+                self.meant += 1;
+            }
+            limit = offset + bytes;
+        }
+        xsk.post();
+        Ok(limit)
+    }
+
+    /// Closes the register: no frame that has not been let through lands any more.
+    pub(super) fn close(&mut self) {
+        let Some(aim) = self.aim.as_mut().filter(|aim| aim.closed.is_none()) else { return };
+        let was = self.shared.double(shared::NEXT).swap(CLOSED.into(), Ordering::AcqRel);
+        let low = u32::try_from(was & u64::from(u32::MAX)).unwrap_or(0);
+        aim.closed = Some(match low & !CLOSED {
+            FRESH => aim.target.begin,
+            BUSY => aim.target.begin + 1,
+            reached => reached,
+        });
+    }
+
+    /// Whether the register is closed, and all that it has let through has been taken in.
+    pub(super) fn is_quiet(&mut self) -> bool {
+        let Some(aim) = &self.aim else { return true };
+        let Some(reached) = aim.closed else { return false };
+        if aim.landed < reached || self.word(shared::TAKEN).load(Ordering::Acquire) != self.taken {
+            return false;
+        }
+        self.aim = None;
+        true
+    }
+
+    /// Whether a frame that was let through could not be cut, and never lands.
+    fn has_failed(&self) -> bool {
+        self.word(shared::FAILED).load(Ordering::Acquire) > 0
+    }
+
+    /// The next frame that has landed.
+    pub(super) fn landed(&mut self, xsk: &mut Xsk) -> Result<Option<Landed>, XdpError> {
+        let arrived = xsk.arrived()?;
+        let Some(last) = (0..arrived).find(|ahead| xsk.peek(*ahead).is_none_or(|part| !part.more)) else {
+            return Ok(None);
+        };
+        let (mut at, mut bytes) = (0, 0);
+        for number in 0..=last {
+            let (Some(part), Some(place)) = (xsk.take(), self.places.pop_front()) else { return Err(astray()) };
+            self.meant = self.meant.saturating_sub(1);
+            // The parts lie one behind the other, each where the next place was.
+            if part.at != place || number > 0 && at + bytes != place {
+                return Err(astray());
+            }
+            if number == 0 {
+                at = place;
+            }
+            bytes += u64::from(part.bytes);
+        }
+        xsk.release();
+        let (head, from, opening, offset, message) = self.headers();
+        self.taken = self.taken.wrapping_add(1);
+        if let Some(aim) = &mut self.aim {
+            let end = offset.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+            aim.landed = aim.landed.max(end);
+            aim.message = Some(message);
+            let full = aim.target.slice as usize - opening.map_or(0, |opening| opening.len());
+            aim.over |= bytes < full as u64;
+        }
+        Ok(Some(Landed { from, head, opening, at, bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }))
+    }
+
+    /// What the log says of the next frame: header, sender, opening, offset and message.
+    fn headers(&mut self) -> ([u8; HEADER_BYTES], SocketAddrV4, Option<[u8; OPENING_BYTES]>, u32, u32) {
+        const OPENING: usize = ENVELOPE_BYTES + HEADER_BYTES;
+        let at = shared::LOG + u64::from(self.taken % LOGGED) * shared::LOG_BYTES;
+        let log = self.shared.bytes(at, OPENING + OPENING_BYTES);
+        let mut head = [0; HEADER_BYTES];
+        head.copy_from_slice(&log[ENVELOPE_BYTES..OPENING]);
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let opens = head[1] == cutthrough_wire::frame::Kind::Open as u8;
+        let opening = if opens { log[OPENING..].first_chunk().copied() } else { None };
+        let from = Ipv4Addr::new(log[26], log[27], log[28], log[29]);
+        let from = SocketAddrV4::new(from, u16::from_be_bytes([log[34], log[35]]));
+        (head, from, opening, word(44), word(40))
+    }
+
+    /// Whether a frame lies in a slot: a look at shared memory.
+    #[inline]
+    pub(super) fn has_aside(&self) -> bool {
+        self.word(shared::GIVEN).load(Ordering::Relaxed) != self.seen
+    }
+
+    /// The next frame that lies in a slot, from its Ethernet header on, if the program has done with it. It stays there
+    /// until [`Cut::done_aside`].
+    #[inline]
+    pub(super) fn aside(&mut self) -> Option<&mut [u8]> {
+        while self.has_aside() {
+            let at = self.slots.at(self.seen);
+            let stamp = self.shared.double(at).load(Ordering::Acquire);
+            let (number, bytes) = (stamp & u64::from(u32::MAX), usize::try_from(stamp >> 32).unwrap_or(0));
+            if number != u64::from(self.seen.wrapping_add(1)) {
+                return None;
+            }
+            if bytes > 0 {
+                let most = (1 << self.slots.bytes_log) - usize::try_from(shared::IN_SLOT).unwrap_or(0);
+                return Some(self.shared.bytes(at + shared::IN_SLOT, bytes.min(most)));
+            }
+            // That one went to the socket.
+            self.done_aside();
+        }
+        None
+    }
+
+    /// Gives the slot of the last frame back.
+    #[inline]
+    pub(super) fn done_aside(&mut self) {
+        self.seen = self.seen.wrapping_add(1);
+        self.word(shared::SEEN).store(self.seen, Ordering::Release);
+    }
+
+    /// From now on frames that the register does not await go to the UDP socket, which wakes who sleeps. False if
+    /// something has come before that.
+    pub(super) fn doze(&self) -> bool {
+        self.word(shared::ASLEEP).store(1, Ordering::Relaxed);
+        // The program takes a slot first, and looks then; whoever comes second sees the other.
+        fence(Ordering::SeqCst);
+        !self.has_aside()
+    }
+
+    /// From now on they come by the slots.
+    #[inline]
+    pub(super) fn wake(&self) {
+        if self.word(shared::ASLEEP).load(Ordering::Relaxed) != 0 {
+            self.word(shared::ASLEEP).store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The kernel has used places in another order than they were offered in.
+fn astray() -> XdpError {
+    XdpError::Refused { what: "a frame at a place that was not offered for it", errno: rustix::io::Errno::IO }
+}
+
+/// What an endpoint does with it.
+impl XdpRing {
+    /// What the register is aimed at and what has landed; nothing if payloads are copied.
+    pub(crate) const fn cut(&self) -> Option<&Cut> {
+        self.cut.as_ref()
+    }
+
+    /// Where in the memory of the ring these bytes lie, if they are among the user's pages.
+    pub(crate) fn place_of(&self, bytes: &[u8]) -> Option<u64> {
+        let base = self.memory.mapping().address(0, 0).addr();
+        let at = u64::try_from(bytes.as_ptr().addr().checked_sub(base)?).ok()?;
+        let end = at.checked_add(bytes.len() as u64)?;
+        (at >= self.plan.pages && end <= self.plan.pages_end).then_some(at)
+    }
+
+    /// Has the register go on with its target, if that is what is expected now. Whether it is.
+    pub(crate) fn goes_on(&mut self, target: &Target) -> bool {
+        let Some(cut) = self.cut.as_mut().filter(|cut| cut.is_at(target)) else { return false };
+        if let Err(error) = cut.extend(&mut self.xsk) {
+            self.broken = Some(error);
+        }
+        true
+    }
+
+    /// Aims at what is expected now. The register is quiet.
+    pub(crate) fn aim(&mut self, target: Target) {
+        let Some(cut) = &mut self.cut else { return };
+        if let Err(error) = cut.aim(&mut self.xsk, target) {
+            self.broken = Some(error);
+        }
+    }
+
+    /// Closes the register. Whether all that it has let through has been taken in, so that the kernel writes nowhere.
+    ///
+    /// A frame that is lost, or stays on its way for a second, breaks the ring.
+    pub(crate) fn is_quiet(&mut self, now: Instant) -> bool {
+        let Some(cut) = &mut self.cut else { return true };
+        cut.close();
+        if cut.is_quiet() {
+            self.waits = None;
+            return true;
+        }
+        if cut.has_failed() || now.saturating_since(*self.waits.get_or_insert(now)) > STUCK_NS {
+            let errno = rustix::io::Errno::TIMEDOUT;
+            self.broken = Some(XdpError::Refused { what: "a frame on its way to its place", errno });
+        }
+        false
+    }
+
+    /// Gives the ring up for good. Whether the kernel writes nowhere any more.
+    ///
+    /// Its socket is closed a little later, for others watch it; and the kernel does not say when a program has run for
+    /// the last time. But a frame goes from the program to its place in one go, within which the kernel's readers of
+    /// shared data do not rest; and this call of `membarrier` waits until all of them have.
+    pub(super) fn give_up(&mut self) -> bool {
+        let Some(cut) = &mut self.cut else { return true };
+        cut.close();
+        let errno = rustix::io::Errno::IO;
+        self.broken.get_or_insert(XdpError::Refused { what: "more frames for a ring that is given up", errno });
+        self.rings.clear(self.xsk.settings().queue).is_ok() && membarrier(MembarrierCommand::Global).is_ok()
+    }
+
+    /// The next frame that has landed.
+    #[inline]
+    pub(crate) fn landed(&mut self) -> Option<Landed> {
+        if self.broken.is_some() || !self.xsk.has_frames() {
+            return None;
+        }
+        self.cut.as_mut()?.landed(&mut self.xsk).unwrap_or_else(|error| {
+            self.broken = Some(error);
+            None
+        })
+    }
+
+    /// Bytes that have landed, to be copied.
+    pub(crate) fn landed_bytes(&mut self, landed: &Landed) -> &[u8] {
+        self.memory.frame(landed.at, landed.bytes)
+    }
+
+    /// The next frame that was put aside, if there is one: the body of a datagram, and who has sent it, as it says. It
+    /// stays there until [`XdpRing::done_aside`].
+    #[inline]
+    pub(crate) fn aside(&mut self) -> Option<(SocketAddrV4, &mut [u8])> {
+        if self.broken.is_some() {
+            return None;
+        }
+        let Self { cut, local, strays, .. } = self;
+        let cut = cut.as_mut()?;
+        while let Some(frame) = cut.aside() {
+            if parse(frame).is_some_and(|(_, to, _)| to == *local) {
+                break;
+            }
+            *strays += 1;
+            cut.done_aside();
+        }
+        cut.aside().and_then(parse).map(|(from, _, body)| (from, body))
+    }
+
+    /// Done with the frame that was put aside. `taken` says whether it was taken in.
+    #[inline]
+    pub(crate) fn done_aside(&mut self, taken: bool) {
+        self.strays += u64::from(!taken);
+        self.cut.iter_mut().for_each(Cut::done_aside);
+    }
+
+    pub(super) fn take_asides(&mut self, most: usize, each: &mut dyn FnMut(SocketAddr, &mut [u8])) -> usize {
+        let mut taken = 0;
+        while let Some((from, body)) = self.aside().filter(|_| taken < most) {
+            each(from.into(), body);
+            self.done_aside(true);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// The endpoint sleeps from now on, and is woken by its socket. False if something has come.
+    pub(crate) fn doze(&self) -> bool {
+        self.cut.as_ref().is_none_or(Cut::doze) && !self.has_frames()
+    }
+
+    /// The endpoint looks after its rings again.
+    #[inline]
+    pub(crate) fn wake(&self) {
+        self.cut.iter().for_each(Cut::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+//! Payloads that a ring has placed where they belong, and what it has put aside.
+//!
+//! The register at the interface is aimed at what the engine expects next. While it is, the kernel may write to that
+//! memory at any time. Why nobody ever sees a byte of it that was not checked, or that changes:
+//!
+//! * A frame that has landed is an allegation like any other: it goes to the engine as [`Body::Landed`], which opens
+//!   its seal where it lies before the bytes count. A message is handed over when all of its bytes count.
+//! * What the kernel may still write to is the memory from the register's offset to its limit. At first that is a gap
+//!   of one message, or a run that no message has ([`Core::target`]); the offset only grows, and what lies behind it is
+//!   never written to again. So nothing that counts is in it, as long as nothing begins to count there in another way.
+//! * Another way is to copy. A frame that came by a slot or by the socket and brings bytes to that channel is brought
+//!   in when the register is closed, and the kernel writes nowhere: after [`Core::settle`]. So is one that has landed,
+//!   but not where it belongs ([`Core::take_astray`]). A message that waits for a place gets none meanwhile
+//!   ([`Net::aim_at`](cutthrough_engine::net::Net::aim_at)), nor is the register aimed at its channel.
+//! * Yet another way is that the memory becomes somebody else's. Memory for guesses is held ([`Store::held`]); a run
+//!   that was posted goes to the first message that wants it, which is a frame of one of the two kinds above; and
+//!   memory of a channel that has ended goes to another one after the register was settled, or not at all.
+//! * The last frame of a payload may be a full one. Then the register stays open behind the payload,
+//!   up to the end of its run. Of that run the user sees the payload alone, and nobody else gets it before he has
+//!   dropped it; then the two rules above hold for it.
+//!
+//! If the register cannot be settled at once, frames are lost and sent again. See `raw::xdp::cut` for what happens if
+//! it never can.
+//!
+//! [`Store::held`]: super::memory::Store
+
+use cutthrough_engine::net::Guess;
+use cutthrough_engine::net::channel::Body;
+use cutthrough_engine::net::inbox::Reading;
+use cutthrough_engine::net::memory::Place as _;
+use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, low};
+
+use super::door::{Core, bring_in};
+use super::lanes::PLACING;
+use crate::clock;
+use crate::raw::xdp::XdpRing;
+use crate::raw::xdp::cut::{Cut, Landed, Target};
+
+/// Nanoseconds for which a frame on its way from the register to its place is waited for.
+const PATIENCE_NS: u64 = 20_000;
+
+impl Core {
+    fn ring(&mut self) -> Option<&mut XdpRing> {
+        self.lanes.as_mut().and_then(|lanes| lanes.placing())
+    }
+
+    /// Whether a ring places payloads.
+    #[inline]
+    pub(super) fn is_placing(&mut self) -> bool {
+        if !self.lanes.as_ref().is_some_and(|lanes| lanes.places) {
+            return false;
+        }
+        if self.ring().is_some() {
+            return true;
+        }
+        self.drop_broken();
+        false
+    }
+
+    /// Takes in what has landed, and at most `most` of what was put aside: how many frames.
+    pub(super) fn take_placed(&mut self, reading: Option<(usize, &mut Reading<'_>)>, most: usize) -> usize {
+        if !self.is_placing() {
+            return 0;
+        }
+        self.net.came_by(PLACING);
+        let taken = self.take_landed() + self.take_aside(reading, most);
+        self.net.came_by(0);
+        taken
+    }
+
+    fn take_landed(&mut self) -> usize {
+        let mut taken = 0;
+        while let Some(landed) = self.ring().and_then(XdpRing::landed) {
+            taken += 1;
+            if let Some(astray) = self.bring_landed(landed) {
+                taken += self.take_astray(astray);
+            }
+        }
+        taken
+    }
+
+    /// Brings a frame in that has landed where it belongs. One that has not comes back.
+    fn bring_landed(&mut self, mut landed: Landed) -> Option<Landed> {
+        let ring = self.lanes.as_mut().and_then(|lanes| lanes.placing())?;
+        let header = Header::from_bytes(&landed.head).ok();
+        let belongs = header.and_then(|header| self.net.belongs(&header, landed.bytes));
+        let there = belongs.is_some_and(|there| there.len() == landed.bytes && ring.place_of(there) == Some(landed.at));
+        if !there {
+            return Some(landed);
+        }
+        let opening = landed.opening.as_mut().map(|opening| &mut opening[..]);
+        let body = Body::Landed { opening, len: landed.bytes };
+        self.net.frame(clock::now(), landed.from.into(), &landed.head, body, None);
+        None
+    }
+
+    /// Brings a frame in that has landed where it does not belong, and what has landed behind it: copies them, closes
+    /// the register, and has the engine copy them to their places when the kernel writes nowhere. How many came behind
+    /// it. If that takes too long they are lost.
+    fn take_astray(&mut self, first: Landed) -> usize {
+        let begun = clock::now();
+        let mut astray = Vec::new();
+        let mut next = Some(first);
+        loop {
+            if let Some((landed, ring)) = next.take().zip(self.ring()) {
+                let opening = landed.opening.as_ref().map_or(&[][..], |opening| opening);
+                let body = [opening, ring.landed_bytes(&landed)].concat();
+                astray.push((landed, body));
+            }
+            if self.is_quiet() {
+                break;
+            }
+            next = self.ring().and_then(XdpRing::landed);
+            if next.is_none() && clock::now().saturating_since(begun) > PATIENCE_NS {
+                self.troubles.cut_trains += 1;
+                return astray.len() - 1;
+            }
+        }
+        for (landed, body) in &mut astray {
+            self.net.frame(clock::now(), landed.from.into(), &landed.head, Body::Aside(body), None);
+        }
+        astray.len().saturating_sub(1)
+    }
+
+    fn take_aside(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>, most: usize) -> usize {
+        let mut taken = 0;
+        while taken < most {
+            let Some(ring) = self.lanes.as_mut().and_then(|lanes| lanes.placing()) else { break };
+            let Some((from, body)) = ring.aside() else { break };
+            let (front, now) = (Front::of(body), clock::now());
+            let harmless = self.is_harmless(&front);
+            // A frame that cannot be taken in now is lost, and sent again.
+            let good = harmless || self.settle();
+            let Some(ring) = self.lanes.as_mut().and_then(|lanes| lanes.placing()) else { break };
+            if good && let Some((_, body)) = ring.aside() {
+                let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+                bring_in(&mut self.net, now, from.into(), body, reading);
+            }
+            ring.done_aside(good);
+            taken += 1;
+        }
+        taken
+    }
+
+    /// Whether a frame brings no bytes to memory that the register may be aimed at.
+    fn is_harmless(&mut self, front: &Front) -> bool {
+        let Front::Of { kind, tag } = *front else { return true };
+        if !self.is_placing() || !self.ring().and_then(|ring| ring.cut()).is_some_and(|cut| cut.watches(tag)) {
+            return true;
+        }
+        kind != Kind::Open as u8 && kind != Kind::Data as u8
+    }
+
+    /// Sees to it that frames may be brought in that have come by the socket; false if they have to be lost.
+    pub(super) fn may_bring_in(&mut self, bytes: usize, segment: usize) -> bool {
+        let fronts: Vec<Front> = self.aside[..bytes].chunks(segment).map(Front::of).collect();
+        fronts.iter().all(|front| self.is_harmless(front)) || self.settle()
+    }
+
+    /// Aims the register at what is expected next, if it is not.
+    pub(super) fn aim(&mut self) {
+        if !self.is_placing() {
+            return;
+        }
+        if let Some(target) = self.target()
+            && self.ring().is_some_and(|ring| ring.goes_on(&target))
+        {
+            return;
+        }
+        // What is taken in meanwhile may change what is expected.
+        if self.settle()
+            && let Some(target) = self.target()
+            && let Some(ring) = self.ring()
+        {
+            ring.aim(target);
+            if ring.cut().is_some_and(Cut::is_aimed) {
+                self.hold(Some(target.tag as usize));
+            }
+        }
+    }
+
+    /// Which channel's memory the kernel may write to.
+    fn hold(&mut self, channel: Option<usize>) {
+        let before = self.net.aim_at(channel);
+        for (index, held) in [(before, false), (channel, true)] {
+            if let Some(store) = index.and_then(|index| self.net.memory.get(index)) {
+                store.held = held;
+            }
+        }
+    }
+
+    /// Sees to it that memory of this channel can go that was held for frames that may land there. Whether there was
+    /// any.
+    pub(super) fn lets_go(&mut self, channel: usize) -> bool {
+        self.net.memory.get(channel).is_some_and(|store| store.held) && self.settle()
+    }
+
+    /// What is expected next, as far as it belongs into the memory of the ring. Nothing while a message of that channel
+    /// waits for a place.
+    fn target(&mut self) -> Option<Target> {
+        let (guess, full) = self.net.guess(None)?;
+        let (channel, message, most) = match guess {
+            Guess::Fresh { channel } => (channel, None, usize::MAX),
+            Guess::Rest { channel, message, begin, end } => (channel, Some(low(message)), (end - begin) as usize),
+        };
+        if self.net.awaits_place(channel) {
+            return None;
+        }
+        let (generation, awaited) = self.net.generation(channel)?;
+        let (place, begin) = self.net.guessed(guess)?;
+        let piece = place.piece(begin, most);
+        let at = self.lanes.as_mut()?.placing()?.place_of(piece)?;
+        let begin = u32::try_from(begin).ok()?;
+        let end = begin.checked_add(u32::try_from(piece.len()).ok()?)?;
+        let slice = u32::try_from(full.checked_sub(HEADER_BYTES)?).ok()?;
+        Some(Target {
+            tag: u32::try_from(channel).ok()?,
+            generation,
+            message,
+            awaited: low(awaited),
+            begin,
+            end,
+            at,
+            slice,
+        })
+    }
+
+    /// Closes the register, and takes in what it has let through. True if the kernel writes to no memory any more;
+    /// false if a frame is on its way for longer than can be waited for.
+    pub(super) fn settle(&mut self) -> bool {
+        if !self.lanes.as_ref().is_some_and(|lanes| lanes.places) {
+            return true;
+        }
+        let begun = clock::now();
+        loop {
+            let taken = self.take_landed();
+            if self.is_quiet() {
+                return true;
+            }
+            if taken == 0 && clock::now().saturating_since(begun) > PATIENCE_NS {
+                return false;
+            }
+        }
+    }
+
+    /// Closes the register. True if the kernel writes to no memory any more, and all that has landed was taken.
+    fn is_quiet(&mut self) -> bool {
+        let now = clock::now();
+        let quiet = match self.ring() {
+            Some(ring) => !ring.cut().is_some_and(Cut::is_aimed) || ring.is_quiet(now),
+            None => self.drop_broken(),
+        };
+        if quiet {
+            self.hold(None);
+        }
+        quiet
+    }
+
+    /// Drops a ring that is broken. False while the kernel may still write for it.
+    fn drop_broken(&mut self) -> bool {
+        let Some(lanes) = &mut self.lanes else { return true };
+        if let Some(why) = lanes.broken() {
+            lanes.drop_ring(PLACING, &std::io::Error::other(why));
+        }
+        let gone = !lanes.places;
+        if gone {
+            self.hold(None);
+        }
+        gone
+    }
+
+    /// The application does not look from now on: what comes wakes it, by the socket or the ring. False if something
+    /// has come.
+    pub(super) fn doze(&mut self) -> bool {
+        let quiet = self.ring().is_none_or(|ring| ring.doze());
+        if self.is_placing() {
+            // The socket is looked at first.
+            (self.quiet, self.passed) = (0, 0);
+        }
+        quiet
+    }
+
+    /// It looks again.
+    #[inline]
+    pub(super) fn wake(&mut self) {
+        if let Some(ring) = self.ring() {
+            ring.wake();
+        }
+    }
+}
+
+/// What the first bytes of a frame say.
+#[derive(Debug, Clone, Copy)]
+enum Front {
+    /// Kind and channel.
+    Of { kind: u8, tag: u32 },
+    /// Nothing: it is too short.
+    Short,
+}
+
+impl Front {
+    fn of(frame: &[u8]) -> Self {
+        let Some(head) = frame.first_chunk::<HEADER_BYTES>() else { return Self::Short };
+        Self::Of { kind: head[1], tag: u32::from_le_bytes([head[4], head[5], head[6], head[7]]) }
+    }
+}
