@@ -116,7 +116,7 @@ fn every_platform_answers_for_a_point() {
 fn the_texts_show_what_is_simulated() {
     let folder = Folder::new("figures");
     let out = folder.0.display().to_string();
-    let output = run(&["M1", "M2", "M3", "M4", "--out", &out]);
+    let output = run(&["M1", "M2", "M3", "M4", "M5", "--out", &out]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/figures"));
     for entry in fs::read_dir(&shown).expect("the pictures of the texts") {
@@ -125,7 +125,7 @@ fn the_texts_show_what_is_simulated() {
         let name = name.display();
         assert!(
             old == new,
-            "docs/figures/{name} is old: copy it from 'cutthrough sim M1 M2 M3 M4 --out DIR', and see \
+            "docs/figures/{name} is old: copy it from 'cutthrough sim M1 M2 M3 M4 M5 --out DIR', and see \
             whether docs/today.md still tells the truth"
         );
     }

@@ -6,7 +6,7 @@
 //! | `world` | nodes, ports, and what happens |
 //! | `programs` | the seven programs as steps: matrix multiply and conjugate gradients |
 //! | `sorts`, `components` | the other five, whose messages depend on data |
-//! | `results` | row U7 |
+//! | `results` | rows U7 and M5 |
 //!
 //! A program is represented by its operations and its messages: a node computes, sends short requests or bulk
 //! transfers in chunks, waits for all answers, or meets the others at a barrier. Every request is answered, and the
@@ -40,15 +40,19 @@ pub const PLATFORMS: &[(&str, &str)] = &[
     ("unet-cluster", include_str!("../platforms/unet-cluster.toml")),
     ("cm5", include_str!("../platforms/cm5.toml")),
     ("cs2", include_str!("../platforms/cs2.toml")),
+    ("udp-cluster", include_str!("../platforms/udp-cluster.toml")),
 ];
 
 /// Most messages of a question, chunks counted one by one.
 const MOST_MESSAGES: u128 = 1 << 22;
 
-/// Row U7 of the table of results.
+/// Rows U7 and M5 of the table of results.
 #[must_use]
 pub fn experiments() -> Vec<Experiment> {
-    vec![Experiment { id: "U7", title: "Split-C: seven programs on 8 nodes", run: results::programs }]
+    vec![
+        Experiment { id: "U7", title: "Split-C: seven programs on 8 nodes", run: results::programs },
+        Experiment { id: "M5", title: "Today: speed-up of Split-C on 8 hosts with UDP", run: results::today },
+    ]
 }
 
 /// Answers one question: nodes put blocks of `payload` bytes into the memory of one, which waits for them.

@@ -3,7 +3,7 @@
 //! A strip of buffers takes frames in, in order, and goes back to the kernel in the same order; so the parts of a frame
 //! that is longer than a buffer lie one behind the other, and it is handed up where it lies. Another strip takes what
 //! is sent. That is placement by copy: whoever gets a frame takes what it wants out of it. A ring can cut payloads free
-//! instead, and have them land where they belong: see [`cut`].
+//! instead, and have them land where they belong: see `cut`.
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, SocketAddrV4};

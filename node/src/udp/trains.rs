@@ -31,6 +31,9 @@ impl Core {
         let guess = reading.as_ref().map(|(channel, reading)| (*channel, reading.message));
         let guess = if placing { None } else { self.net.guess(guess) };
         self.plan.clear();
+        if guess.is_none() {
+            return self.receive_aside(placing, reading);
+        }
         let mut parts: Vec<IoSliceMut<'_>> = Vec::new();
         if let Some((guess, full)) = guess {
             let (first, run): (usize, &mut [u8]) = match (&mut reading, guess) {
@@ -71,19 +74,37 @@ impl Core {
         }
         let segment = usize::from(received.segment).max(1);
         if self.plan.is_empty() {
-            let bytes = received.bytes.min(self.aside.len());
-            if placing && !self.may_bring_in(bytes, segment) {
-                self.troubles.cut_trains += 1;
-                return true;
-            }
-            for frame in self.aside[..bytes].chunks_mut(segment) {
-                let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-                bring_in(&mut self.net, now, received.from, frame, reading);
-            }
+            self.bring_in_all(now, (received.from, received.bytes, segment), reading);
             return true;
         }
         self.take_in(now, (received.from, received.bytes, segment), guess, reading);
         true
+    }
+
+    /// Takes one train in that is not scattered.
+    fn receive_aside(&mut self, placing: bool, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+        let Ok(received) = self.socket.receive(&mut [IoSliceMut::new(&mut self.aside)]) else { return false };
+        let segment = usize::from(received.segment).max(1);
+        let wrong = received.truncated || placing && !self.may_bring_in(received.bytes.min(self.aside.len()), segment);
+        self.troubles.cut_trains += u64::from(wrong);
+        if !wrong {
+            self.bring_in_all(clock::now(), (received.from, received.bytes, segment), reading);
+        }
+        true
+    }
+
+    /// Brings the frames of a train in that lies aside.
+    fn bring_in_all(
+        &mut self,
+        now: Instant,
+        (from, bytes, segment): (SocketAddr, usize, usize),
+        mut reading: Option<(usize, &mut Reading<'_>)>,
+    ) {
+        let bytes = bytes.min(self.aside.len());
+        for frame in self.aside[..bytes].chunks_mut(segment) {
+            let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+            bring_in(&mut self.net, now, from, frame, reading);
+        }
     }
 
     /// Brings the frames of a train in that was scattered by a guess.

@@ -1,4 +1,4 @@
-//! Row U7: the seven programs on three machines.
+//! Rows U7 and M5: the seven programs on three machines of the papers' time, and on hosts of today.
 
 use crate::outcome::{Axis, Bar, Curve, Drawing, Figure, Line, Outcome, Paper};
 
@@ -15,6 +15,9 @@ const MACHINES: [(&str, &str); 3] = [("cm5", "CM-5"), ("unet-cluster", "U-Net"),
 const CM5: usize = 0;
 const UNET: usize = 1;
 const CS2: usize = 2;
+
+/// The platform of M5.
+const TODAY: &str = "udp-cluster";
 
 const EQUIVALENT: &str = "U-Net abstract: equivalent, no numbers; a factor of 2 either way is our reading of the word";
 const ORDER: &str = "expected, as each short message costs two processors their time; no text at hand gives it";
@@ -68,18 +71,45 @@ pub(super) fn programs() -> Outcome {
             .to_owned(),
         drawing: Drawing::Bars { y: Axis::linear("run time, CM-5 = 1"), bars },
     });
-    let curves = Program::ALL.iter().map(|program| speed_up(&machines[UNET], *program, &mut outcome.events)).collect();
-    outcome.figures.push(Figure {
-        id: "u7-speed-up".to_owned(),
-        title: "Split-C: speed-up on the U-Net cluster".to_owned(),
+    for (machine, (platform, name)) in machines.iter().zip(MACHINES) {
+        let curves = speed_ups(machine, &mut outcome.events);
+        outcome.figures.push(drawn(
+            format!("u7-speed-up-{platform}"),
+            format!("Split-C: speed-up on the {name}"),
+            curves,
+        ));
+    }
+    outcome
+}
+
+/// M5: the same programs and sizes on hosts of today, whose messages cost what this library's do.
+pub(super) fn today() -> Outcome {
+    let mut outcome = Outcome::default();
+    let curves = speed_ups(&built_in(TODAY), &mut outcome.events);
+    for (curve, nodes) in curves.iter().flat_map(|curve| [2, NODES].map(|nodes| (curve, nodes))) {
+        let speed_up = curve.points[nodes - 1][1];
+        let line = Line::new("M5", format!("speed-up, {}", curve.name), format!("{nodes} hosts"), "x", speed_up);
+        outcome.lines.push(line.source("prediction"));
+    }
+    outcome.figures.push(drawn(format!("m5-{TODAY}"), "Split-C: speed-up on 8 hosts with UDP".to_owned(), curves));
+    outcome
+}
+
+fn drawn(id: String, title: String, curves: Vec<Curve>) -> Figure {
+    Figure {
+        id,
+        title,
         caption: "One node's time over that of several with the same problem. Programs are represented by their \
                   messages and operations. Sixteen blocks of a matrix are not dealt out evenly among 3, 5, 6 or 7 \
                   nodes, where some have one more to compute: steps. A short message for each key or label costs far \
                   more than the few operations that it stands for, so more nodes may take longer than one."
             .to_owned(),
         drawing: Drawing::Curves { x: Axis::linear("nodes"), y: Axis::linear("speed-up"), curves, marks: Vec::new() },
-    });
-    outcome
+    }
+}
+
+fn speed_ups(machine: &Machine, events: &mut u64) -> Vec<Curve> {
+    Program::ALL.iter().map(|program| speed_up(machine, *program, events)).collect()
 }
 
 fn relative(program: Program, machine: &str, ratio: f64) -> Line {
