@@ -10,7 +10,10 @@
 //!
 //! [`envelope`] is for frames of Ethernet, [`program`] for the programs that look at them at an interface, [`ring`] for
 //! rings whose other side writes anything, and [`place`] for payloads that land in parts of pages.
+//!
+//! [`am`] is for active messages, of peers that know the rules and break them.
 
+pub mod am;
 pub mod decode;
 pub mod envelope;
 pub mod frame;

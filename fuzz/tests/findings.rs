@@ -1,5 +1,6 @@
 //! What the fuzz targets have found, and runs that show that they reach what they are meant to reach.
 
+use cutthrough_fuzz::am;
 use cutthrough_fuzz::hostile::{self, Length, Message, Name, Place, Ring, Value};
 use cutthrough_fuzz::net::{self, Allows, Frame, From, Heard, Message as Of, Number, Shape};
 use cutthrough_fuzz::pair;
@@ -224,6 +225,46 @@ fn every_landing_is_mended() {
             steps.extend([Step::Lie(7, 0), Step::GiveUp(skip % 2, skip % 2), Step::Release(0), Step::Expect(2, 2)]);
             steps.extend([Step::Offer(false), Step::Stray(2, 9), Step::Fragment(0, 10, skip), Step::Look]);
             place::run(&Play { page, slice, before, steps });
+        }
+    }
+}
+
+/// A message of the kind that is the so-manyeth, about one of the victim's calls.
+fn forged(kind: u8, call: (u8, i8), origin: Option<(u8, u8, i8)>) -> am::Forged {
+    am::Forged { kind, window: false, code: 0, handler: 2, call, args: 4, token: None, budget: None, origin }
+}
+
+/// Who had taken a request over said that yet another endpoint replies to it: the window of who had asked first was
+/// less by one for ever.
+#[test]
+fn a_request_that_was_handed_over_is_not_handed_on() {
+    use am::Step::{HonestAsks, Message, Pass, VictimTakes};
+    let hands_on = [forged(5, (0, 0), Some((1, 0, 0))), forged(3, (0, 0), None)];
+    let lies = hands_on.map(|forged| Message(false, forged, false));
+    am::run(&[HonestAsks(true), VictimTakes, Pass(0, 0)].into_iter().chain(lies).collect::<Vec<_>>());
+}
+
+/// Every kind of active message, true and not, while the victim asks, serves, hands over, cancels and waits.
+#[test]
+fn every_active_message_is_taken_or_refused() {
+    use am::Step;
+    let origins = (0..4).map(|who| Some((who, 0, 0))).chain([None]);
+    for (kind, origin) in (0..8).flat_map(|kind| origins.clone().map(move |origin| (kind, origin))) {
+        for (call, off) in (0..4).flat_map(|call| [0, -1, 1].map(|off| (call, off))) {
+            let mut steps: Vec<Step> = (0..6).map(|at| Step::Ask(at, at > 2, 50)).collect();
+            let hostile = [false, true].map(|second| Step::Message(second, forged(0, (call, off), origin), second));
+            steps.extend(hostile.into_iter().chain([Step::HonestAsks(true), Step::HonestAsks(false)]));
+            steps.extend([Step::VictimTakes, Step::VictimTakes, Step::Room(true, call), Step::Pass(call, 2)]);
+            steps.extend([Step::Answer(200, true), Step::Answer(1, false), Step::Pass(0, 0), Step::Flush]);
+            for again in 0..4 {
+                let window = am::Forged { window: again == 2, code: again, ..forged(kind, (call, off), origin) };
+                let lie = am::Forged { token: Some(7), budget: Some(9), ..window.clone() };
+                steps.extend([Step::Message(again == 1, window, true), Step::Message(false, lie, false)]);
+                steps.extend([Step::Cancel(again), Step::HonestTakes, Step::VictimTakes, Step::Tick(20)]);
+                steps.push(Step::Changed(true, forged(kind, (again, 0), origin), again * 9, call));
+            }
+            steps.extend([Step::Swallow(true), Step::Bytes(false, vec![kind; 96]), Step::Again(call == 1, off == 0)]);
+            am::run(&steps);
         }
     }
 }

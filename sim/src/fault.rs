@@ -10,12 +10,14 @@
 //! | `options`, `ways` | what a seed decides |
 //! | `world`, `trouble` | time and the machines, and what goes wrong |
 //! | `user` | who calls, sends, takes and reads |
+//! | `calls` | active messages: who asks, serves, hands over, cancels |
 //! | `receive` | frames that came together, scattered over a guess |
 //! | `ring`, `stream` | frames that come by rings, among foreign ones, and land in parts of pages |
 //! | `memory`, `guard` | pages, tokens, readers; keys and check sums |
 //! | `network` | the wire |
 //! | `watch` | what has to be true |
 
+mod calls;
 mod guard;
 mod memory;
 mod network;
@@ -32,6 +34,7 @@ mod world;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+pub use self::calls::Calls;
 pub use cutthrough_engine::net::Planted as Bug;
 use cutthrough_engine::net::ways::WAYS;
 use serde::Serialize;
@@ -130,6 +133,8 @@ pub struct Summary {
     pub frames_by_way: [u64; WAYS],
     /// What came of pages that rings were to place.
     pub placed: Placed,
+    /// What became of calls.
+    pub calls: Calls,
     /// A hash of every frame that arrived and when: of two runs of one seed it is the same.
     pub hash: u64,
 }
@@ -199,6 +204,7 @@ impl Summary {
         ];
         pairs.into_iter().for_each(|(ours, theirs)| *ours += theirs);
         self.frames_by_way.iter_mut().zip(other.frames_by_way).for_each(|(ours, theirs)| *ours += theirs);
+        self.calls.add(&other.calls);
         self.hash = self.hash.rotate_left(1) ^ other.hash;
     }
 }
@@ -229,7 +235,7 @@ impl std::error::Error for Failure {}
 /// The options of a seed, as one line.
 #[must_use]
 pub fn options(seed: u64) -> String {
-    Options::draw(seed, true, &mut Random::new(seed)).to_string()
+    Options::draw(seed, With::ALL, &mut Random::new(seed)).to_string()
 }
 
 /// Runs the world of a seed to its end. A bug is planted in builds that can ([`PLANTS`]), and does nothing in others.
@@ -237,20 +243,30 @@ pub fn options(seed: u64) -> String {
 /// # Errors
 /// [`Failure`]: a rule was broken, or something did not come to its end.
 pub fn run(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
-    live(seed, true, bug)
+    run_with(seed, With::ALL, bug)
 }
 
-/// As [`run`], but everybody has the socket alone, as if there were no rings; all else is as the seed says.
+/// What a world may have beside sockets and messages, if its seed says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct With {
+    /// Rings beside the socket.
+    pub rings: bool,
+    /// Active messages, where both endpoints of a channel speak them.
+    pub calls: bool,
+}
+
+impl With {
+    /// All that there is.
+    pub const ALL: Self = Self { rings: true, calls: true };
+}
+
+/// As [`run`], but nobody has what is not in `with`; all else is as the seed says.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_without_rings(seed: u64, bug: Option<Bug>) -> Result<Summary, Failure> {
-    live(seed, false, bug)
-}
-
-fn live(seed: u64, rings: bool, bug: Option<Bug>) -> Result<Summary, Failure> {
+pub fn run_with(seed: u64, with: With, bug: Option<Bug>) -> Result<Summary, Failure> {
     let mut random = Random::new(seed);
-    let options = Options::draw(seed, rings, &mut random);
+    let options = Options::draw(seed, with, &mut random);
     let text = options.to_string();
     let mut world = World::new(options, bug, random);
     match world.run() {

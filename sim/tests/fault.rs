@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cutthrough_sim::fault::{self, Summary};
+use cutthrough_sim::fault::{self, Summary, With};
 
 /// Runs seeds, and shows every failure.
 fn all(seeds: impl Iterator<Item = u64>) -> Summary {
@@ -35,6 +35,12 @@ fn fixed_seeds_keep_every_rule() {
     let placed = &all.placed;
     assert!([placed.hits, placed.misses, placed.strays, placed.pages].iter().all(|kind| *kind > 100), "{all:?}");
     assert!(all.messages > 50_000 && all.endings > 100, "{all:?}");
+    let calls = &all.calls;
+    let ends = [calls.replied, calls.late, calls.cancelled, calls.lost, calls.given_back, calls.put_off];
+    assert!(ends.iter().all(|kind| *kind > 100) && calls.handed_over > 100, "{all:?}");
+    // Unknown, too long, busy, abandoned, no route, a bad token, refused: nothing else is answered to who still waits.
+    let codes = [1, 3, 5, 8, 9, 11, 12];
+    assert!(codes.iter().all(|code| calls.failed[code - 1] > 100), "{all:?}");
 }
 
 #[test]
@@ -60,7 +66,8 @@ fn a_seed_is_the_same_world_each_time() {
 fn rings_change_no_world_that_has_none() {
     let (mut with, mut without) = (0, 0);
     for seed in 0..40 {
-        let worlds = [fault::run(seed, None).unwrap(), fault::run_without_rings(seed, None).unwrap()];
+        let no_rings = With { rings: false, calls: true };
+        let worlds = [fault::run(seed, None).unwrap(), fault::run_with(seed, no_rings, None).unwrap()];
         if fault::options(seed).ends_with("ways 1") {
             assert_eq!(worlds[0], worlds[1]);
             without += 1;
@@ -72,7 +79,26 @@ fn rings_change_no_world_that_has_none() {
     assert!(with > 5 && without > 5);
 }
 
-/// Each of these worlds once broke a rule: before there were rings, but for those that say so.
+/// Without calls a world with some is another one; one without any is the same.
+#[test]
+fn calls_change_no_world_that_has_none() {
+    let (mut with, mut without) = (0, 0);
+    for seed in 0..40 {
+        let no_calls = With { rings: true, calls: false };
+        let worlds = [fault::run(seed, None).unwrap(), fault::run_with(seed, no_calls, None).unwrap()];
+        assert_eq!(worlds[1].calls, fault::Calls::default());
+        if fault::options(seed).contains(" calls ") {
+            with += 1;
+        } else {
+            assert_eq!(worlds[0], worlds[1]);
+            without += 1;
+        }
+    }
+    assert!(with > 5 && without > 5);
+}
+
+/// Each of these worlds once broke a rule: before there were rings, but for those that say so, and before there were
+/// calls.
 #[test]
 fn seeds_that_once_failed_keep_every_rule() {
     let seeds = [
@@ -90,8 +116,8 @@ fn seeds_that_once_failed_keep_every_rule() {
         9668,
         "probes of a channel whose welcome was lost were taken for those of the one that the call got instead",
     )];
-    let ran = seeds.map(|(seed, story)| (fault::run_without_rings(seed, None), story));
-    for (ran, story) in ran.into_iter().chain(with_rings.map(|(seed, story)| (fault::run(seed, None), story))) {
+    let of = |rings| move |(seed, story)| (fault::run_with(seed, With { rings, calls: false }, None), story);
+    for (ran, story) in seeds.map(of(false)).into_iter().chain(with_rings.map(of(true))) {
         if let Err(failure) = ran {
             panic!("{story}, again: {failure}");
         }

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use cutthrough_sim::fault::{self, Bug, Summary};
+use cutthrough_sim::fault::{self, Bug, Calls, Summary};
 use cutthrough_sim::report::number::count;
 use serde::Serialize;
 
@@ -95,6 +95,26 @@ fn show(failure: &fault::Failure, output: Output) -> Result<(), Failure> {
     output.say(&failure.to_string())
 }
 
+/// What became of calls, as a sentence.
+fn calls(calls: &Calls) -> String {
+    let kinds = [
+        ("calls", calls.asked),
+        ("served", calls.served),
+        ("replied to", calls.replied),
+        ("not served", calls.failed.iter().sum()),
+        ("late", calls.late),
+        ("cancelled", calls.cancelled),
+        ("lost with a channel", calls.lost),
+        ("put off", calls.put_off),
+        ("handed over", calls.handed_over),
+        ("direct replies early", calls.early),
+        ("places given back unwritten", calls.given_back),
+        ("without room", calls.full),
+    ];
+    let kinds: Vec<String> = kinds.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
+    kinds.join(", ")
+}
+
 fn text(summary: &Summary, failed: u64) -> String {
     let injected = &summary.injected;
     let kinds = [
@@ -127,6 +147,7 @@ fn text(summary: &Summary, failed: u64) -> String {
         "{} seeds kept every rule, {failed} failed\n\
          {} frames, {} messages, {} payload bytes, {} lives, {} channel ends, {seconds:.1} s of virtual time\n\
          {}\n\
+         {}\n\
          frames by socket {}, by one ring {}, by another {}; by rings into pages: {} fragments hit, {} missed, \
          {} others, {} whole pages\nhash {:016x}",
         count(summary.seeds),
@@ -136,6 +157,7 @@ fn text(summary: &Summary, failed: u64) -> String {
         count(summary.lives),
         count(summary.channels),
         kinds.join(", "),
+        calls(&summary.calls),
         count(summary.frames_by_way[0]),
         count(summary.frames_by_way[1]),
         count(summary.frames_by_way[2]),

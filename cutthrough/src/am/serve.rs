@@ -163,7 +163,9 @@ impl Node {
         for (_, _, over) in self.inside.deferred.extract_if(.., |(theirs, ..)| *theirs == row) {
             over.store(true, Ordering::Relaxed);
         }
-        self.early.retain(|(_, incoming)| incoming.channel() != channel);
+        // With a channel ends whoever should have announced a direct reply, too.
+        let calls = self.inside.core.calls();
+        self.early.retain(|(call, incoming)| incoming.channel() != channel && calls.may_be_announced(*call));
         self.ready.push_back(Event::Closed(channel, why));
     }
 

@@ -134,6 +134,16 @@ mod tests {
 
     type Mixed = (u64, String, Option<Vec<u8>>, (bool, i32));
 
+    /// Reads a value, which says the same again if it is one.
+    fn read<T: Message>(bytes: &[u8]) -> Result<(), TestCaseError> {
+        if let Some(value) = T::decode(bytes) {
+            let mut again = Vec::new();
+            value.encode(&mut again);
+            prop_assert_eq!(again, bytes);
+        }
+        Ok(())
+    }
+
     proptest! {
         #[test]
         fn values_survive(number: u64, text: String, bytes: Option<Vec<u8>>, flag: bool, small: i32) {
@@ -146,12 +156,31 @@ mod tests {
         }
 
         #[test]
-        fn no_bytes_panic(bytes: Vec<u8>) {
-            if let Some(value) = Mixed::decode(&bytes) {
-                let mut again = Vec::new();
-                value.encode(&mut again);
-                prop_assert_eq!(again, bytes);
-            }
+        fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
+            read::<Mixed>(&bytes)?;
+            read::<()>(&bytes)?;
+            read::<bool>(&bytes)?;
+            read::<u128>(&bytes)?;
+            read::<String>(&bytes)?;
+            read::<Option<Option<(u8, bool)>>>(&bytes)?;
+        }
+
+        /// What is true but for a byte, or is cut, or has an end that is too long, comes deeper.
+        #[test]
+        fn changed_bytes_do_not_panic(
+            value: Mixed,
+            (at, byte) in (any::<proptest::sample::Index>(), any::<u8>()),
+            (cut, more) in (any::<proptest::sample::Index>(), 0..3_usize),
+        ) {
+            let mut bytes = Vec::new();
+            value.encode(&mut bytes);
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            read::<Mixed>(&bytes)?;
+            read::<(Vec<u8>, String, Option<(u8, bool)>)>(&bytes)?;
+            read::<Mixed>(&bytes[..cut.index(bytes.len())])?;
+            bytes.resize(bytes.len() + more, byte);
+            read::<Mixed>(&bytes)?;
         }
     }
 }

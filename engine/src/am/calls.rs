@@ -18,14 +18,24 @@ enum State<K> {
     Forgotten,
 }
 
+/// Who may reply to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// Who was asked, or whom it names.
+    Asked,
+    /// Who was asked, and nobody else: it is a request that was handed over already.
+    Taker,
+    /// The endpoint of this generation, which it was handed to.
+    Other(u64),
+}
+
 #[derive(Debug)]
 struct Entry<K> {
     nonce: u32,
     row: u32,
     state: State<K>,
     deadline: Instant,
-    /// Generation of the endpoint that the call was handed to.
-    direct: Option<u64>,
+    by: By,
     /// Whether whom it was handed by has answered: then only the direct reply is missing.
     handed: bool,
 }
@@ -105,9 +115,16 @@ impl<K> Calls<K> {
         }
         let index = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let state = State::Waiting(context);
-        self.entries.push(Entry { nonce: 1, row, state, deadline, direct: None, handed: false });
+        self.entries.push(Entry { nonce: 1, row, state, deadline, by: By::Asked, handed: false });
         self.free.reserve(self.entries.len());
         CallId { index, nonce: 1 }
+    }
+
+    /// A call hands somebody's request over: nobody but who was asked may reply to it.
+    pub(super) fn pass(&mut self, call: CallId) {
+        if let Some(entry) = self.entry(call) {
+            entry.by = By::Taker;
+        }
     }
 
     /// Whether calls may have been made since the last [`Calls::date`] that had no deadline.
@@ -135,24 +152,24 @@ impl<K> Calls<K> {
     #[must_use]
     pub fn may_be_announced(&self, call: CallId) -> bool {
         let entry = self.entries.get(call.index as usize).filter(|entry| entry.nonce == call.nonce);
-        entry.is_some_and(|entry| entry.direct.is_none() && matches!(entry.state, State::Waiting(_)))
+        entry.is_some_and(|entry| entry.by == By::Asked && matches!(entry.state, State::Waiting(_)))
     }
 
     fn release(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         entry.row = NOBODY;
         entry.state = State::Free;
-        entry.direct = None;
+        entry.by = By::Asked;
         entry.handed = false;
         self.free.push(index);
     }
 
-    /// The answer to a call that somebody waits for, and that nobody else may reply to; `None` if it is not such a
-    /// call. Then nothing has happened.
+    /// The answer to a call that somebody waits for, and that nobody was handed, or has handed over; `None` if it is
+    /// not such a call. Then nothing has happened.
     #[inline(always)]
     pub fn answer_plain(&mut self, call: CallId, row: u32) -> Option<K> {
         let entry = self.entries.get_mut(call.index as usize)?;
-        let its = entry.nonce == call.nonce && entry.row == row && entry.direct.is_none();
+        let its = entry.nonce == call.nonce && entry.row == row && entry.by == By::Asked;
         if !its || !matches!(entry.state, State::Waiting(_)) {
             return None;
         }
@@ -181,7 +198,7 @@ impl<K> Calls<K> {
                 Some(Answered::Later)
             }
             State::Waiting(context) if handed => {
-                if entry.direct.is_none() {
+                if !matches!(entry.by, By::Other(_)) {
                     entry.state = State::Waiting(context);
                     return None;
                 }
@@ -199,17 +216,17 @@ impl<K> Calls<K> {
 
     /// The peer of `row` says that the endpoint of this generation will reply. False if it cannot say so.
     pub fn hand_over(&mut self, call: CallId, row: u32, generation: u64) -> bool {
-        let Some(entry) = self.entry(call).filter(|entry| entry.row == row && entry.direct.is_none()) else {
+        let Some(entry) = self.entry(call).filter(|entry| entry.row == row && entry.by == By::Asked) else {
             return false;
         };
-        entry.direct = Some(generation);
+        entry.by = By::Other(generation);
         true
     }
 
     /// A direct reply has come from the endpoint of this generation. `None` if the call is not (or not yet) handed
     /// over to it.
     pub fn direct(&mut self, call: CallId, generation: u64) -> Option<Answered<K>> {
-        let entry = self.entry(call).filter(|entry| entry.direct == Some(generation))?;
+        let entry = self.entry(call).filter(|entry| entry.by == By::Other(generation))?;
         let handed = entry.handed;
         let state = core::mem::replace(&mut entry.state, State::Forgotten);
         if handed {
@@ -281,7 +298,7 @@ impl<K> Calls<K> {
         for index in 0..self.entries.len() {
             let entry = &mut self.entries[index];
             let here = entry.row == row && !entry.handed;
-            let there = entry.direct == Some(generation) && entry.row != NOBODY;
+            let there = entry.by == By::Other(generation) && entry.row != NOBODY;
             if !here && !there {
                 continue;
             }
@@ -291,7 +308,7 @@ impl<K> Calls<K> {
             let served = !here && !entry.handed;
             let state = core::mem::replace(&mut entry.state, State::Forgotten);
             if served {
-                entry.direct = None;
+                entry.by = By::Asked;
             } else {
                 self.release(index);
             }

@@ -1,7 +1,8 @@
 //! Requests that are handed over: A asks B, B hands over to C, C replies to A (Trapeze's delegated call, USENIX 1998).
 //!
 //! On each channel every request is answered once, as ever: C answers B when its direct reply has gone, and then B
-//! answers A. So the windows and the queues of all three stay as bounded as they are without it.
+//! answers A. So the windows and the queues of all three stay as bounded as they are without it. C can hand it to
+//! nobody else: B would wait for an answer that goes to A.
 
 use super::message::{CallId, Kind, Message, Origin};
 use super::{Ask, Core, Failure, Keep, ReplyTo, Transport, Unasked, calls};
@@ -31,6 +32,7 @@ impl<K, L> Core<K, L> {
         let again = ReplyTo { row: to.row, life: to.life, call: to.call, by: None };
         match self.request_for(transport, row, ask, Some(origin), load, calls::NEVER, context(to)) {
             Ok(call) => {
+                self.calls.pass(call);
                 let notice = Message { origin: Some(taker), ..Message::new(Kind::HandOver, again.call) };
                 self.keep(again.row, notice, None, None);
                 Ok(call)

@@ -408,6 +408,26 @@ fn a_direct_reply_is_believed_only_where_it_was_announced() {
     world.check();
 }
 
+/// Who takes a request over could say that yet another endpoint replies, which nobody waits for: the call of who had
+/// handed it over never ended, and the window of who had asked first was less by one for ever.
+#[test]
+fn a_request_that_was_handed_over_is_not_handed_on() {
+    for kind in [Kind::HandOver, Kind::Handed] {
+        let mut world = World::new(4, 100, WINDOW);
+        let number = world.ask(0, 1, PASS, 0).expect("room");
+        world.step(0, 1);
+        let call = Message::decode(&world.rings[&(1, 2)][0].0).expect("a request").call;
+        let origin = (kind == Kind::HandOver).then_some(Origin { generation: 103, call });
+        let mut control = [0; CONTROL_MAX];
+        let len = Message { origin, ..Message::new(kind, call) }.encode(&mut control).expect("short");
+        assert_eq!(world.nodes[1].accept(2, &control[..len]).err(), Some(Malformed::Unexpected), "{kind:?}");
+        world.part(1, 2);
+        world.settle();
+        assert_eq!(world.outcomes[&number], Outcome::Failed(Failure::Gone));
+        world.check();
+    }
+}
+
 #[test]
 fn a_call_that_began_without_a_look_at_the_clock_is_late_from_the_next_look_on() {
     let mut core: Core<u8, ()> = Core::new(4);

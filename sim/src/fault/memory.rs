@@ -113,6 +113,11 @@ impl Host {
         tokens.give(pages).ok().map(|token| (token, id))
     }
 
+    /// Takes a place back that was granted on a channel, unless a payload lies there or is about to.
+    pub(super) fn revoke(&mut self, channel: usize, token: Token) -> Option<Pages> {
+        self.tokens.get_mut(&channel)?.revoke(token).ok()
+    }
+
     /// The channel has ended.
     pub(super) fn clear(&mut self, channel: usize) {
         self.tokens.remove(&channel);

@@ -4,11 +4,15 @@ use std::fmt;
 
 use cutthrough_wire::frame::HEADER_BYTES;
 
+use super::With;
+use super::calls::Habits;
 use super::random::{Random, mix};
 use super::ways::Ways;
 
 /// What the draws of ways begin with, so that they are others than those of the rest.
 const WAYS: u64 = 0x77_6179_7300;
+/// The same for those of active messages.
+const CALLS: u64 = 0x6361_6c6c_7300;
 
 /// How long frames take, beside what the path itself takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,12 +57,13 @@ pub(super) struct Options {
     /// Payload bytes that a user may keep before new places have to wait.
     pub(super) kept: usize,
     pub(super) guesses: bool,
+    pub(super) calls: Habits,
     pub(super) ways: Ways,
 }
 
 impl Options {
-    /// The options of a seed; without `rings` those of the same world in which everybody has the socket alone.
-    pub(super) fn draw(seed: u64, rings: bool, random: &mut Random) -> Self {
+    /// The options of a seed; without rings or calls those of the same world in which nobody has them.
+    pub(super) fn draw(seed: u64, with: With, random: &mut Random) -> Self {
         let nodes = match random.below(200) {
             0 => random.between(17, 64),
             1..=5 => random.between(6, 16),
@@ -77,8 +82,12 @@ impl Options {
         // About twenty at most.
         let faults = if random.chance(300) { 0 } else { random.below(20) };
         let mut ways = Ways::draw(usize::try_from(nodes).unwrap_or(2), &mut Random::new(mix(seed ^ WAYS)));
-        if !rings {
+        if !with.rings {
             ways.alone();
+        }
+        let mut calls = Habits::draw(usize::try_from(nodes).unwrap_or(2), &mut Random::new(mix(seed ^ CALLS)));
+        if !with.calls {
+            calls.nobody();
         }
         Self {
             nodes: usize::try_from(nodes).unwrap_or(2),
@@ -110,6 +119,7 @@ impl Options {
             longest: random.pick(&[500, 3_000, 3_000, 20_000, 20_000, 100_000]).max(ways.longest()),
             kept: usize::try_from(random.pick(&[10_000, 100_000, 10_000_000])).unwrap_or(10_000),
             guesses: random.chance(800),
+            calls,
             ways,
         }
     }
@@ -128,7 +138,7 @@ impl fmt::Display for Options {
             f,
             "nodes {} sealed {} begin {} loss {} duplicates {} reorder {} corrupt {} truncate {} way_ns {} delay {:?} \
              faults {} weights {:?} calm_ns {} queue {} body {} slots {} unasked {} granted {} silence_ns {} page {} \
-             messages {} longest {} kept {} guesses {} {}",
+             messages {} longest {} kept {} guesses {} {}{}",
             self.nodes,
             self.sealed,
             self.begin,
@@ -153,6 +163,7 @@ impl fmt::Display for Options {
             self.longest,
             self.kept,
             self.guesses,
+            self.calls,
             self.ways,
         )
     }

@@ -9,6 +9,7 @@ use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_wire::frame::Refusal;
 
+use super::calls::{Message, Party};
 use super::memory::{Cargo, Host, Pages};
 use super::options::Options;
 use super::random::Random;
@@ -30,6 +31,8 @@ pub(super) struct Around<'a> {
     pub(super) lives: &'a [u64],
     /// The ways that this endpoint has now, a bit for each.
     pub(super) ways: u8,
+    /// The endpoint has slept since it looked at its clock, or that was set.
+    pub(super) held: bool,
 }
 
 /// A channel, as its user sees it.
@@ -45,6 +48,8 @@ pub(super) struct Talk {
     tokens: Vec<Token>,
     /// The ways that it may go, a bit for each.
     pub(super) ways: u8,
+    /// Whether active messages go over it, and nothing else.
+    calls: bool,
 }
 
 #[derive(Debug)]
@@ -73,6 +78,7 @@ struct Read {
 pub(super) struct User {
     me: Life,
     pub(super) talks: Vec<Talk>,
+    party: Party,
     calls: Vec<Call>,
     reads: VecDeque<Read>,
     /// Whom to call when, and how much to say.
@@ -87,10 +93,11 @@ pub(super) struct User {
 }
 
 impl User {
-    pub(super) const fn new(me: Life) -> Self {
+    pub(super) fn new(me: Life, window: u32) -> Self {
         Self {
             me,
             talks: Vec::new(),
+            party: Party::new(me, window),
             calls: Vec::new(),
             reads: VecDeque::new(),
             plans: Vec::new(),
@@ -118,7 +125,13 @@ impl User {
             || !self.calls.is_empty()
             || !self.reads.is_empty()
             || !self.kept.is_empty()
+            || self.party.is_busy()
             || self.talks.iter().any(|talk| talk.left > 0)
+    }
+
+    /// When it has to look at its clock, whatever comes.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.party.due()
     }
 
     /// The reader whose memory is lent, if there is one.
@@ -128,13 +141,15 @@ impl User {
     }
 
     /// Closes a channel in good order, or a call.
-    pub(super) fn close(&mut self, net: &mut Net<Host>, around: &mut Around<'_>) {
+    pub(super) fn close(&mut self, net: &mut Net<Host>, around: &mut Around<'_>) -> Result<(), String> {
         if self.talks.is_empty() {
-            return;
+            return Ok(());
         }
         let talk = self.talks.swap_remove(around.random.index(self.talks.len()));
         net.close(talk.index);
+        self.party.closed(net, row(talk.index), around)?;
         self.gone(net, talk.index);
+        Ok(())
     }
 
     /// A channel is not ours any more.
@@ -172,7 +187,8 @@ impl User {
                 net.expect(self.talks[around.random.index(self.talks.len())].index);
             }
         }
-        self.send(net, around)
+        self.party.act(net, now, around.held, around)?;
+        self.send(net, now, around)
     }
 
     fn call(&mut self, net: &mut Net<Host>, now: Instant, around: &mut Around<'_>) {
@@ -194,11 +210,15 @@ impl User {
         }
     }
 
-    fn send(&mut self, net: &mut Net<Host>, around: &mut Around<'_>) -> Result<(), String> {
+    fn send(&mut self, net: &mut Net<Host>, now: Instant, around: &mut Around<'_>) -> Result<(), String> {
         for talk in &mut self.talks {
             let burst = if around.calm.is_some() { 1 } else { around.random.below(12) };
             for _ in 0..burst.min(talk.left).min(net.room(talk.index).unwrap_or(0)) {
-                send(net, talk, self.me, around)?;
+                if !talk.calls {
+                    send(net, talk, self.me, around)?;
+                } else if !self.party.ask(net, row(talk.index), now, around)? {
+                    break;
+                }
                 talk.left -= 1;
                 self.did += 1;
             }
@@ -261,9 +281,16 @@ impl User {
         let peer = (node_of(at), life);
         let line = around.watch.open(self.me, peer);
         around.summary.channels += 1;
-        let left = if around.calm.is_some() { 1 } else { around.random.below(around.options.messages) };
+        let habits = &around.options.calls;
+        let calls = habits.between(self.me.0, peer.0);
+        let most = around.options.messages + if calls { habits.more } else { 0 };
+        let left = if around.calm.is_some() { 1 } else { around.random.below(most) };
         net.set_ways(index, around.ways);
-        self.talks.push(Talk { index, peer, line, incoming: None, left, tokens: Vec::new(), ways: around.ways });
+        if calls {
+            self.party.opened(row(index), line, peer);
+        }
+        let ways = around.ways;
+        self.talks.push(Talk { index, peer, line, incoming: None, left, tokens: Vec::new(), ways, calls });
         Ok(())
     }
 
@@ -279,6 +306,7 @@ impl User {
         let talk = self.talks.swap_remove(at);
         let gone = self.gone.iter().filter(|gone| **gone == index).count();
         let unread = gone + self.reads.iter().filter(|read| read.index == index).count();
+        self.party.closed(net, row(index), around)?;
         self.gone(net, index);
         if let Some(line) = talk.incoming {
             around.watch.ended(line, ending == Ending::Peer)?;
@@ -322,9 +350,29 @@ impl User {
         let Some(talk) = self.talks.iter_mut().find(|talk| talk.index == index) else { return Ok(()) };
         let (line, number, token) = around.watch.delivered(self.me, talk.line, talk.incoming, &ready)?;
         talk.incoming = Some(line);
-        talk.tokens.extend(token);
+        if !talk.calls {
+            talk.tokens.extend(token);
+            return self.payload(net, index, (line, number), ready.payload, around);
+        }
+        let control = ready.control[Watch::BEFORE..usize::from(ready.control_len)].to_vec();
+        let sent = &around.watch.line(line).sent[number];
+        let (payload, to) = (sent.payload.map(|(seed, _)| seed), sent.token);
+        let dropped = matches!(ready.payload, ReadyPayload::Refused(..));
+        self.payload(net, index, (line, number), ready.payload, around)?;
+        self.party.message(net, &Message { row: row(index), control, payload, to, dropped }, around)
+    }
+
+    /// The payload of a message, or what has become of it.
+    fn payload(
+        &mut self,
+        net: &mut Net<Host>,
+        index: usize,
+        (line, number): (usize, usize),
+        payload: ReadyPayload<Pages>,
+        around: &mut Around<'_>,
+    ) -> Result<(), String> {
         let wanted = around.watch.line(line).sent[number].payload.map(|(_, len)| len);
-        match ready.payload {
+        match payload {
             ReadyPayload::None if wanted.is_none() => Ok(()),
             ReadyPayload::None => Err(format!("line {line}: message {number} has lost its payload")),
             ReadyPayload::Landed(place, story) => {
@@ -391,11 +439,17 @@ impl User {
         if !self.plans.is_empty() || !self.kept.is_empty() {
             return Err(format!("{:?} has something to do", self.me));
         }
+        self.party.is_settled()?;
         match self.talks.iter().find(|talk| !watch.is_settled(talk.line)) {
             Some(talk) => Err(watch.story(talk.line)),
             None => Ok(()),
         }
     }
+}
+
+/// The row of a channel, as active messages have it.
+fn row(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 /// Sends one message; there is room for it.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use cutthrough_engine::net::inbox::Ready;
 use cutthrough_engine::token::{Refused, Token};
 
+use super::calls::Ledger;
 use super::memory::{EMPTY, Pages, pattern};
 use super::random::Random;
 
@@ -48,6 +49,8 @@ struct Grant {
     bytes: usize,
     uses: u32,
     landed: bool,
+    /// Whether its memory was given back before anything had landed there.
+    dead: bool,
 }
 
 /// Everything that was sent.
@@ -55,11 +58,16 @@ struct Grant {
 pub(super) struct Watch {
     lines: Vec<Line>,
     grants: BTreeMap<(Life, u64), Grant>,
+    /// The calls that were made by active messages.
+    pub(super) calls: Ledger,
     pub(super) messages: u64,
     pub(super) payload_bytes: u64,
 }
 
 impl Watch {
+    /// Bytes before an active message: line and message.
+    pub(super) const BEFORE: usize = 8;
+
     pub(super) fn open(&mut self, from: Life, to: Life) -> usize {
         self.lines.push(Line { from, to, sent: Vec::new(), delivered: 0, completed: 0, back: None });
         self.lines.len() - 1
@@ -71,7 +79,40 @@ impl Watch {
 
     /// A token was granted by a life: for pages of this name and length.
     pub(super) fn granted(&mut self, by: Life, token: Token, place: u64, bytes: usize) {
-        self.grants.insert((by, token.key), Grant { place, bytes, uses: 0, landed: false });
+        self.grants.insert((by, token.key), Grant { place, bytes, uses: 0, landed: false, dead: false });
+    }
+
+    /// A token was revoked, and the memory of its place is its owner's again.
+    pub(super) fn given_back(&mut self, by: Life, token: Token, place: &Pages) -> Result<(), String> {
+        let Some(grant) = self.grants.get_mut(&(by, token.key)) else { return Err("a token of nobody".into()) };
+        if grant.landed || grant.dead || grant.place != place.id || place.bytes.iter().any(|byte| *byte != EMPTY) {
+            return Err(format!("{place:?} was written to before it was given back: {grant:?}"));
+        }
+        grant.dead = true;
+        Ok(())
+    }
+
+    /// The next message of a line is an active message: all of it, and the cookie of its payload.
+    pub(super) fn say(
+        &mut self,
+        line: usize,
+        message: &[u8],
+        payload: Option<(u64, usize)>,
+        token: Option<Token>,
+        waits: bool,
+    ) -> (Vec<u8>, u64) {
+        let number = self.lines[line].sent.len();
+        let mut control = Vec::with_capacity(96);
+        control.extend_from_slice(&u32::try_from(line).unwrap_or(0).to_le_bytes());
+        control.extend_from_slice(&u32::try_from(number).unwrap_or(0).to_le_bytes());
+        control.extend_from_slice(message);
+        self.lines[line].sent.push(Sent { control: control.clone(), payload, token, completed: false, waits });
+        (control, (line as u64) << 32 | number as u64)
+    }
+
+    /// The last message of a line was not taken.
+    pub(super) fn unsay(&mut self, line: usize) {
+        self.lines[line].sent.pop();
     }
 
     /// Composes the next message of a line.
@@ -182,7 +223,7 @@ impl Watch {
         if let Some(token) = sent.token {
             let to = self.lines[line].to;
             let Some(grant) = self.grants.get_mut(&(to, token.key)) else { return Err("a token of nobody".into()) };
-            if grant.landed || grant.place != place.id {
+            if grant.landed || grant.dead || grant.place != place.id {
                 return Err(format!("line {line}: message {number} landed by a token that was used, or elsewhere"));
             }
             grant.landed = true;
@@ -200,7 +241,7 @@ impl Watch {
         let sent = &line.sent[number];
         let grant = sent.token.and_then(|token| self.grants.get(&(line.to, token.key)));
         match grant {
-            Some(grant) if grant.uses < 2 && sent.payload.is_some_and(|(_, len)| len <= grant.bytes) => {
+            Some(grant) if grant.uses < 2 && !grant.dead && sent.payload.is_some_and(|(_, len)| len <= grant.bytes) => {
                 Err(format!("message {number}: a good token was refused: {why}"))
             }
             Some(_) => Ok(()),

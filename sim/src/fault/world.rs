@@ -49,6 +49,8 @@ struct Node {
     paused: u64,
     /// Its user takes nothing until then.
     slow: u64,
+    /// It was paused since it looked at its clock, or that was set.
+    held: bool,
     starts: Option<u64>,
     wakes: u64,
     /// How often its user has found nothing to do.
@@ -70,6 +72,8 @@ pub(super) struct World {
     batch: Batch,
     lives: Vec<u64>,
     calm: Option<u64>,
+    /// What was found wrong while something went wrong.
+    broken: Option<String>,
 }
 
 impl World {
@@ -83,6 +87,7 @@ impl World {
             ahead: 0,
             paused: 0,
             slow: 0,
+            held: false,
             starts: Some(0),
             wakes: u64::MAX,
             idle: 0,
@@ -100,6 +105,7 @@ impl World {
             batch: Batch::default(),
             lives: vec![0; nodes],
             calm: None,
+            broken: None,
         };
         for index in 0..nodes {
             world.nodes[index].ahead = world.random.below(1 << 40);
@@ -116,6 +122,7 @@ impl World {
         for at in troubles {
             self.until(at, false)?;
             self.trouble();
+            self.broken.take().map_or(Ok(()), Err)?;
         }
         self.until(self.options.calm_ns, false)?;
         self.heal();
@@ -182,7 +189,7 @@ impl World {
             net.limit_way(way, options.limit());
         }
         plant(&mut net, self.bug);
-        let mut user = User::new((index, life));
+        let mut user = User::new((index, life), self.options.calls.window);
         let calls = self.random.between(u64::from(index > 0), 2);
         let now = self.now + self.nodes[index].ahead;
         for _ in 0..calls {
@@ -298,6 +305,7 @@ impl World {
             calm: self.calm.map(|calm| self.now - calm),
             lives: &self.lives,
             ways: node.ways,
+            held: std::mem::take(&mut node.held),
         };
         let before = user.did;
         user.act(net, now, slow, &mut around)?;
@@ -326,7 +334,8 @@ impl World {
         if let Some((channel, aside, most)) = net.aside().find(|(_, aside, most)| aside > most) {
             return Err(format!("{aside} bytes lie aside on channel {channel}, of at most {most}"));
         }
-        let timer = net.timer().map(|timer| timer.as_nanos().saturating_sub(node.ahead).max(self.now + 1));
+        let timer = net.timer().into_iter().chain(user.due()).min();
+        let timer = timer.map(|timer| timer.as_nanos().saturating_sub(node.ahead).max(self.now + 1));
         let more = !all || net.has_event() && !slow;
         let soon = if more { Some(self.now + 1_000) } else { None };
         let busy = user.is_busy() || slow;

@@ -63,7 +63,7 @@ impl World {
         let index = self.random.index(self.nodes.len());
         self.summary.injected.pauses += 1;
         let until = self.now + self.span();
-        self.nodes[index].paused = until;
+        (self.nodes[index].paused, self.nodes[index].held) = (until, true);
         let at = self.nodes[index].wakes;
         if at < until {
             self.wakes.remove(&(at, index));
@@ -77,6 +77,7 @@ impl World {
         self.summary.injected.jumps += 1;
         let span = self.span();
         self.nodes[index].ahead += span;
+        self.nodes[index].held = true;
         self.wake(index, self.now);
     }
 
@@ -119,9 +120,10 @@ impl World {
             calm: None,
             lives: &self.lives,
             ways: 1,
+            held: false,
         };
         if let Some(living) = &mut self.nodes[index].living {
-            living.user.close(&mut living.net, &mut around);
+            self.broken = living.user.close(&mut living.net, &mut around).err();
         }
         self.wake(index, self.now);
     }
