@@ -41,6 +41,7 @@ fn every_command_is_read() {
         assert!(matches!(command(&line), Command::Perf { .. }), "{line}");
     }
     command("cutthrough perf serve --listen shm:bench");
+    command("cutthrough lease xdp:10.0.0.1:7000 --user 1000 --at /run/ring.sock --queue 3");
     for line in ["stat", "stat --watch", "stat --watch 0.5 --pid 7", "stat --peer shm:bench", "perf wake", "perf idle"]
     {
         command(&format!("cutthrough {line}"));

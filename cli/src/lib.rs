@@ -1,9 +1,9 @@
 //! The program `cutthrough`: what it reads, measures and prints.
 //!
 //! A command line goes through these files in order: [`args`] reads it, [`main`] hands it to the command ([`demo`],
-//! [`info`], [`perf`], [`run`], [`stat`]), which measures on chosen cores ([`cpu`]) with [`clock`] and [`stats`], or
-//! simulates ([`sim`]), and prints through [`output`] for scripts and [`table`] and [`timeline`] for people. A
-//! [`failure`] is one line on standard error.
+//! [`info`], [`lease`], [`perf`], [`run`], [`stat`]), which measures on chosen cores ([`cpu`]) with [`clock`] and
+//! [`stats`], or simulates ([`sim`]), and prints through [`output`] for scripts and [`table`] and [`timeline`] for
+//! people. A [`failure`] is one line on standard error.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ pub mod demo;
 pub mod failure;
 pub mod file;
 pub mod info;
+pub mod lease;
 pub mod machine;
 pub mod output;
 pub mod perf;
@@ -64,6 +65,7 @@ fn run(words: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Info => info::run(output),
         Command::Perf { test } => perf::run(&test, output),
         Command::Run(args) => run::run(&args, output),
+        Command::Lease(args) => lease::run(&args, output),
         Command::Demo(args) => demo::run(&args, output),
         Command::Stat(args) => stat::run(&args, output),
         Command::Sim(args) => sim::run(&args, output),

@@ -1,5 +1,6 @@
 //! What an endpoint may choose. Every default is automatic; each setting says what it costs.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,6 +103,11 @@ pub struct Config {
     /// interface has: zero copy, then native, then generic. On a veth it is generic: the driver copies each frame into
     /// a page of its own before a native program sees it.
     pub xdp_mode: Option<Mode>,
+    /// The Unix socket of a helper that leases a ring of the adapter `xdp`, for a process that may open none itself:
+    /// see [`Lease`](crate::raw::xdp::lease::Lease). The endpoint's address has to be the one that the ring was opened
+    /// for; who only connects, has the ring's port. If nothing is said, what the variable `CUTTHROUGH_LEASE` of the
+    /// environment says. A leased ring places payloads by copy. Other adapters do not look at it.
+    pub lease: Option<PathBuf>,
     /// Most channels of the endpoint; further peers are refused by name.
     pub channels: u32,
 }
@@ -121,12 +127,19 @@ impl Default for Config {
             insecure: false,
             placement: Placement::default(),
             xdp_mode: None,
+            lease: None,
             channels: 4096,
         }
     }
 }
 
 impl Config {
+    /// Where the helper is that leases a ring, if there is one.
+    pub(crate) fn lease(&self) -> Option<PathBuf> {
+        let named = || std::env::var_os("CUTTHROUGH_LEASE").filter(|path| !path.is_empty()).map(PathBuf::from);
+        self.lease.clone().or_else(named)
+    }
+
     /// The sizes that a hello says.
     ///
     /// # Errors

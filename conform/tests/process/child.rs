@@ -6,18 +6,22 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use cutthrough::{Channel, Config, Endpoint, Event, Incoming};
+use cutthrough::{Channel, Config, Endpoint, Event, Incoming, Placement};
 
 /// Says which part to play.
 const PART: &str = "CONFORM_PART";
 /// Says where the two sides meet.
 const ADDRESS: &str = "CONFORM_ADDRESS";
+/// Says that rings cut payloads free.
+pub(crate) const CUT: &str = "CONFORM_CUT";
 /// Nothing may take longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Settings of both sides.
 pub(crate) fn config() -> Config {
-    Config { staging_bytes: 64 << 10, deadline: Duration::from_secs(5), insecure: true, ..Config::default() }
+    let placement = if std::env::var_os(CUT).is_some() { Placement::HeaderCut } else { Placement::Auto };
+    let deadline = Duration::from_secs(5);
+    Config { staging_bytes: 64 << 10, deadline, insecure: true, placement, ..Config::default() }
 }
 
 /// A process that plays a part; killed when dropped.
@@ -135,6 +139,17 @@ pub(crate) fn run() {
             let channel = endpoint.connect(&address, PATIENCE).expect("a channel");
             say("ready");
             play(&mut endpoint, channel, part.trim_start_matches("connect"));
+        }
+        "reopen" => {
+            let open = || {
+                let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+                endpoint.listen(&address).expect("the name");
+            };
+            open();
+            say("ready");
+            loop {
+                open();
+            }
         }
         "try-listen" => {
             let listened = Endpoint::open(config()).expect("an endpoint").listen(&address);

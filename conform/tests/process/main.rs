@@ -7,6 +7,7 @@ mod deaths;
 mod limits;
 mod names;
 mod network;
+mod rings;
 
 #[test]
 fn other_side() {

@@ -152,7 +152,11 @@ impl Routes {
         fixed[8..12].copy_from_slice(&FIB_MATCH.to_ne_bytes());
         let attributes = [(ROUTE_TO, local.octets())];
         let answer = self.netlink.ask(GET_ROUTE, &fixed, &attributes);
-        let answer = answer.map_err(|source| RouteError::System { to: local, source })?;
+        let answer = answer.map_err(|source| match source {
+            // No way at all leads there.
+            Errno::NETUNREACH | Errno::HOSTUNREACH => RouteError::NotOurs(local),
+            source => RouteError::System { to: local, source },
+        })?;
         let [kind] = answer.fixed(7);
         let index = answer.attribute(ROUTE_BYTES, ROUTE_INTERFACE).and_then(|value| value.first_chunk::<4>().copied());
         match index {

@@ -22,6 +22,7 @@ use crate::sys::xdp::socket::HEADROOM;
 use crate::sys::xdp::{Descriptor, Interface, Memory, Mode, Settings, XdpError, Xsk};
 
 pub(crate) mod cut;
+pub mod lease;
 pub mod raw;
 pub mod stream;
 
@@ -100,8 +101,9 @@ pub(crate) struct XdpRing {
     memory: Memory,
     plan: Plan,
     /// The program and its map stay as long as these live.
-    _attached: Attached,
-    rings: Rings,
+    attached: Attached,
+    /// Nothing where another process has opened the ring: the program holds the map.
+    rings: Option<Rings>,
     interface: Interface,
     mode: Mode,
     declined: Vec<(Mode, XdpError)>,
@@ -129,6 +131,8 @@ pub(crate) struct XdpRing {
 enum Way {
     /// They are copied.
     Copy,
+    /// They are copied, by another process, to which the ring is passed.
+    Lent,
     /// The register cuts them free, and they land there.
     Cut,
 }
@@ -163,6 +167,14 @@ impl XdpRing {
         pages: u64,
     ) -> Result<Self, XdpError> {
         Self::open_for(interface, local, queue, mode, (Way::Cut, pages))
+    }
+
+    /// As [`XdpRing::open`], but to be passed to another process; this one does not use it.
+    ///
+    /// # Errors
+    /// As [`XdpRing::open`].
+    fn open_lent(interface: &Interface, local: SocketAddrV4, queue: u32, mode: Option<Mode>) -> Result<Self, XdpError> {
+        Self::open_for(interface, local, queue, mode, (Way::Lent, 0))
     }
 
     fn open_for(
@@ -216,7 +228,8 @@ impl XdpRing {
             scatter: true,
             entries: ENTRIES,
         };
-        let memory = Memory::new(plan.end, Writers::Maker)?;
+        let writers = if way == Way::Lent { Writers::Both } else { Writers::Maker };
+        let memory = Memory::new(plan.end, writers)?;
         let rings = Rings::new(interface.queues)?;
         let ours = Ours { local, frame_max };
         // The socket first: it cannot receive before the map knows it, and a program that is there alone passes all on.
@@ -228,7 +241,7 @@ impl XdpRing {
         };
         let mut cut = None;
         let program = match way {
-            Way::Copy => Program::load(&redirect(&ours, rings.number()))?,
+            Way::Copy | Way::Lent => Program::load(&redirect(&ours, rings.number()))?,
             Way::Cut => {
                 let slots = Slots::of(frame_max);
                 let shared = SharedMemory::new(usize::try_from(slots.shared_bytes()).unwrap_or(usize::MAX))?;
@@ -238,20 +251,31 @@ impl XdpRing {
             }
         };
         let attached = program.attach(interface.index, mode)?;
-        if way == Way::Copy {
+        if way != Way::Cut {
             for slot in 0..ENTRIES {
                 xsk.offer(plan.place_of(slot))?;
             }
             xsk.post();
         }
         rings.set(queue, xsk.as_fd())?;
+        Ok(Self { rings: Some(rings), cut, ..Self::over((xsk, memory, plan), attached, interface, mode, local) })
+    }
+
+    /// Over a socket that has just been opened, with all places to receive in offered, or none ever.
+    fn over(
+        (xsk, memory, plan): (Xsk, Memory, Plan),
+        attached: Attached,
+        interface: &Interface,
+        mode: Mode,
+        local: SocketAddrV4,
+    ) -> Self {
         let slots = plan.send_slots as usize;
-        Ok(Self {
+        Self {
             xsk,
             memory,
             plan,
-            _attached: attached,
-            rings,
+            attached,
+            rings: None,
             interface: interface.clone(),
             mode,
             declined: Vec::new(),
@@ -265,9 +289,9 @@ impl XdpRing {
             strays: 0,
             refused: 0,
             broken: None,
-            cut,
+            cut: None,
             waits: None,
-        })
+        }
     }
 
     /// Where the program runs.

@@ -74,6 +74,12 @@ impl Datagrams {
         Ok(Self { fd })
     }
 
+    /// A socket that [`Datagrams::bind`] has made in another process, which has passed it to this one.
+    #[must_use]
+    pub const fn passed(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
     /// The address that it is bound to, with the port that it was given.
     ///
     /// # Errors

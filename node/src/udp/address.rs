@@ -2,6 +2,8 @@
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
+use crate::raw::xdp::lease::LeaseError;
+
 /// Which adapters an address asks for. All of them speak to each other: a peer's address may begin with another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ways {
@@ -63,6 +65,9 @@ pub enum UdpAddressError {
         /// Why, and what to do.
         why: String,
     },
+    /// The ring that a helper leases is not to be had.
+    #[error("xdp: {0}")]
+    Lease(#[from] Box<LeaseError>),
     /// The endpoint has its socket already, for other adapters.
     #[error("this endpoint uses {0}: already; open another one for other adapters")]
     OtherWays(&'static str),

@@ -28,6 +28,7 @@ use super::memory::{Outgoing, Spare, Spot, Store, Stores};
 use super::trains::Planned;
 use crate::clock;
 use crate::config::Config;
+use crate::raw::xdp::lease;
 use crate::sys::datagram::{Datagrams, TRAIN_BYTES};
 
 /// Longest body of a frame: what one datagram carries.
@@ -152,10 +153,16 @@ impl Udp {
         waker: &Arc<Waker>,
     ) -> Result<Self, UdpAddressError> {
         let refused = |source| UdpAddressError::Socket { address, source };
-        let socket = Datagrams::bind(address).map_err(refused)?;
+        let (socket, ring) = match config.lease().filter(|_| ways == Ways::Xdp) {
+            Some(helper) => {
+                let (socket, ring) = lease::take(&helper, address).map_err(Box::new)?;
+                (socket, Some(ring))
+            }
+            None => (Datagrams::bind(address).map_err(refused)?, None),
+        };
         let local = socket.local().map_err(refused)?;
         let beside = socket.as_fd().try_clone_to_owned().map_err(refused)?;
-        let mut lanes = Lanes::open(ways, local, beside, config)?.map(Box::new);
+        let mut lanes = Lanes::open(ways, local, (beside, ring), config)?.map(Box::new);
         let buffer = socket.receive_bytes() as u64;
         let settings = Settings {
             slots: u64::from(config.slots),

@@ -109,12 +109,12 @@ fn system(to: Ipv4Addr, error: &io::Error) -> RouteError {
 }
 
 impl Lanes {
-    /// Opens the rings that `ways` asks for beside `socket`. If one of them is a must, there is an error without it;
-    /// else [`Lanes::offers`] says why it is not there.
+    /// Opens the rings that `ways` asks for beside `socket`, but takes the one that a helper has passed. If one of them
+    /// is a must, there is an error without it; else [`Lanes::offers`] says why it is not there.
     pub(super) fn open(
         ways: Ways,
         local: SocketAddr,
-        socket: OwnedFd,
+        (socket, passed): (OwnedFd, Option<XdpRing>),
         config: &Config,
     ) -> Result<Option<Self>, UdpAddressError> {
         if ways == Ways::Udp {
@@ -138,17 +138,25 @@ impl Lanes {
             lanes: Vec::new(),
             offers: Vec::new(),
             // Longer pages could not lie in the memory of a ring.
-            placement: if page_bytes > PAGES_ALIGN { Placement::Copy } else { config.placement },
+            placement: if page_bytes > PAGES_ALIGN || passed.is_some() { Placement::Copy } else { config.placement },
             mode: config.xdp_mode,
             lot_bytes: config.landing_bytes.max(1).next_multiple_of(page_bytes.max(PAGES_ALIGN)),
             lots: Vec::new(),
             places: false,
         };
-        lanes.open_rings(socket).map_err(declined)?;
+        lanes.open_rings(socket, passed).map_err(declined)?;
         Ok(Some(lanes))
     }
 
-    fn open_rings(&mut self, socket: OwnedFd) -> Result<(), String> {
+    fn open_rings(&mut self, socket: OwnedFd, passed: Option<XdpRing>) -> Result<(), String> {
+        if let Some(ring) = passed {
+            if ring.interface() != self.interface.index {
+                return Err(
+                    "the leased ring is of another network namespace; start this process in its helper's".into()
+                );
+            }
+            return self.keep(Adapter::Xdp, Ok(Box::new(ring)));
+        }
         if matches!(self.ways, Ways::Packet | Ways::All) {
             let opened = PacketRing::open(socket, self.local, &self.interface);
             self.keep(Adapter::Packet, opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string()))?;

@@ -439,7 +439,9 @@ impl XdpRing {
         cut.close();
         let errno = rustix::io::Errno::IO;
         self.broken.get_or_insert(XdpError::Refused { what: "more frames for a ring that is given up", errno });
-        self.rings.clear(self.xsk.settings().queue).is_ok() && membarrier(MembarrierCommand::Global).is_ok()
+        let queue = self.xsk.settings().queue;
+        let cleared = self.rings.as_ref().is_none_or(|rings| rings.clear(queue).is_ok());
+        cleared && membarrier(MembarrierCommand::Global).is_ok()
     }
 
     /// The next frame that has landed.

@@ -308,7 +308,22 @@ impl Program {
 
 /// A program at an interface. It goes with this value, or with the process, however that ends.
 #[derive(Debug)]
-pub struct Attached(#[expect(dead_code, reason = "closing it takes the program away")] OwnedFd);
+pub struct Attached(OwnedFd);
+
+impl Attached {
+    /// A link that another process has passed to this one: the program stays as long as one of them has it.
+    #[must_use]
+    pub const fn passed(link: OwnedFd) -> Self {
+        Self(link)
+    }
+}
+
+impl AsFd for Attached {
+    /// The link, to be passed on.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 /// The order that what a program has written is read in.
 pub const READ: Ordering = Ordering::Acquire;

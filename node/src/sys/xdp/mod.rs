@@ -59,7 +59,7 @@ impl Mode {
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
     /// This process lacks a privilege.
-    #[error("{what} needs {right}; run as root, or take a socket that a privileged helper has opened")]
+    #[error("{what} needs {right}; run as root, or have root run 'cutthrough lease' for you")]
     Privilege {
         /// What was refused.
         what: &'static str,
@@ -84,7 +84,7 @@ pub enum XdpError {
     #[error("there is no interface {0}; 'ip link' lists them")]
     NoInterface(String),
     /// The interface has not so many queues.
-    #[error("{interface} has no queue {queue}: it has {queues}, counted from 0")]
+    #[error("{interface} has no queue {queue}: it has {queues}, counted from 0; choose one of them")]
     NoQueue {
         /// The interface.
         interface: String,

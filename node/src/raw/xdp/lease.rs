@@ -1,0 +1,440 @@
+//! A ring for a process without privileges: a helper that has them opens it, passes it on, and is gone.
+//!
+//! This is the direct access of U-Net (SOSP 1995): what has rights sets an endpoint up, and nobody but its owner is on
+//! the path afterwards. Over a Unix socket:
+//!
+//! | step | helper ([`Lease::pass`]) | process (`Config::lease`) |
+//! |---|---|---|
+//! | 1 | refuses all but one user, as the kernel says | believes root, and its own user |
+//! | 2 | says what the ring is | says yes, if that is the address that it wants |
+//! | 3 | passes four files, closes its own, and ends | maps the ring, and is the only one that has it |
+//!
+//! The files are the UDP socket of the port, the socket of AF_XDP, the memory of its frames, and the link by which the
+//! program is at the interface. So the program goes with the process that has the ring, however that ends, and the
+//! helper need not live. Ways and neighbours need no right: everybody may ask the kernel for them.
+//!
+//! **What the process may do.** It receives what the program takes from the queue: datagrams for this address and port.
+//! It may send any frame by this interface, whatever addresses stand in it, as who has `CAP_NET_RAW`. It may take the
+//! program away. It can neither change the program nor put another one there.
+//!
+//! **What the process trusts.** The helper as the kernel: it has made the memory, and could have kept it.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cutthrough_segment::map::MapError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, recvmsg, sendmsg,
+    socket_with, sockopt,
+};
+
+use super::{ENTRIES, Plan, XdpRing};
+use crate::raw::route::Routes;
+use crate::sys::datagram::Datagrams;
+use crate::sys::xdp::bpf::Attached;
+use crate::sys::xdp::program::LINK_BYTES;
+use crate::sys::xdp::{Interface, Memory, Mode, Settings, XdpError, Xsk};
+use crate::udp::address::{self, UdpAddressError, Ways};
+
+/// What a helper's words begin with: the name and the version of what is said.
+const MAGIC: [u8; 8] = *b"CTlease1";
+/// Bytes of what a ring is, and of a refusal at most.
+const TERMS_BYTES: usize = 36;
+const WORDS_BYTES: usize = 512;
+/// Files that are passed: port, ring, memory, link.
+const FILES: usize = 4;
+/// How long the other side may take for each step.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest IP datagram.
+const MTU_MAX: u32 = 65_535;
+
+/// Why there is no leased ring. One line each, which says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// What shall be leased is no address of the adapter `xdp`.
+    #[error("{0} cannot be leased; say xdp:HOST:PORT, with an IPv4 address of this machine")]
+    Address(String),
+    /// It is no address at all, or its host is not known.
+    #[error(transparent)]
+    Malformed(#[from] UdpAddressError),
+    /// No interface that has rings has this address; the text says why.
+    #[error("{0}")]
+    Interface(String),
+    /// The port is not to be had.
+    #[error("{address}: {source}; choose a free port of an address of this machine")]
+    Port {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// There is no ring.
+    #[error(transparent)]
+    Ring(#[from] XdpError),
+    /// The place where the two meet is taken.
+    #[error("{0:?} is there already; end the helper that listens there, or choose another path")]
+    Taken(PathBuf),
+    /// The place where the two meet cannot be used.
+    #[error("{path:?}: {source}; choose a path in a folder that both the helper and its user may enter")]
+    Path {
+        /// The path.
+        path: PathBuf,
+        /// What the system said.
+        source: Errno,
+    },
+    /// No helper is there.
+    #[error("no helper listens at {0:?}; start 'cutthrough lease' there first, with the rights of root")]
+    Nobody(PathBuf),
+    /// Somebody else than root or this user listens there.
+    #[error("{path:?} belongs to user {user}, who is neither root nor you; take a ring from a helper that you trust")]
+    Stranger {
+        /// The path.
+        path: PathBuf,
+        /// Who listens.
+        user: u32,
+    },
+    /// The helper says no, in its own words.
+    #[error("{0}")]
+    Refused(String),
+    /// The other side did not do its part in time, or has gone.
+    #[error("the other side at {0:?} has gone or does not answer; start the helper again, then the process")]
+    Silent(PathBuf),
+    /// The ring is for another address.
+    #[error("the leased ring is for xdp:{leased}, not for xdp:{wanted}; use that address, or lease another ring")]
+    Elsewhere {
+        /// What it is for.
+        leased: SocketAddrV4,
+        /// What was wanted.
+        wanted: SocketAddr,
+    },
+    /// What came is not what was said.
+    #[error("what came from {path:?} is not a ring ({what}); use the same release at both ends")]
+    Strange {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+/// A process at the other end of a Unix socket, as the kernel says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tenant {
+    /// Its process number, as this process sees it.
+    pub process: u32,
+    /// Its user.
+    pub user: u32,
+}
+
+impl Tenant {
+    fn of(socket: &OwnedFd) -> Result<Self, Errno> {
+        let credentials = sockopt::socket_peercred(socket)?;
+        let process = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
+        Ok(Self { process, user: credentials.uid.as_raw() })
+    }
+}
+
+/// What a ring is, as the helper says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Terms {
+    local: SocketAddrV4,
+    interface: u32,
+    queue: u32,
+    mtu: u32,
+    mode: Mode,
+    scatter: bool,
+}
+
+const MODES: [Mode; 3] = [Mode::Generic, Mode::Native, Mode::ZeroCopy];
+
+impl Terms {
+    fn to_bytes(self) -> [u8; TERMS_BYTES] {
+        let mut bytes = [0; TERMS_BYTES];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&self.local.ip().octets());
+        bytes[12..14].copy_from_slice(&self.local.port().to_be_bytes());
+        bytes[14] = MODES.iter().zip(0..).find(|(mode, _)| **mode == self.mode).map_or(0, |(_, number)| number);
+        bytes[15] = u8::from(self.scatter);
+        for (place, word) in bytes[16..28].chunks_mut(4).zip([self.interface, self.queue, self.mtu]) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// None if these are no terms: a refusal, or another release.
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; TERMS_BYTES] = bytes.try_into().ok()?;
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let ip = Ipv4Addr::new(bytes[8], bytes[9], bytes[10], bytes[11]);
+        let terms = Self {
+            local: SocketAddrV4::new(ip, u16::from_be_bytes([bytes[12], bytes[13]])),
+            interface: word(16),
+            queue: word(20),
+            mtu: word(24),
+            mode: *MODES.get(usize::from(bytes[14]))?,
+            scatter: bytes[15] == 1,
+        };
+        (bytes[..8] == MAGIC && terms.to_bytes() == *bytes && (1..=MTU_MAX).contains(&terms.mtu)).then_some(terms)
+    }
+}
+
+/// A port and a ring for it, opened for a process that may open neither.
+#[derive(Debug)]
+pub struct Lease {
+    port: Datagrams,
+    ring: XdpRing,
+    terms: Terms,
+    place: Place,
+}
+
+impl Lease {
+    /// Opens the UDP port and the ring of `address`, which is `xdp:HOST:PORT`, at this queue of the interface that has
+    /// the address. Port 0 is any free one. In this mode, or in the best one that the interface has. It waits for
+    /// its process at the Unix socket `path`, which is made here and removed at the end; what a killed helper has left
+    /// there is replaced. Needs `CAP_NET_RAW`, `CAP_BPF` and `CAP_NET_ADMIN`.
+    ///
+    /// Datagrams for the port that come on other queues come by the UDP socket, more slowly. So have the adapter send
+    /// them to this queue (`ethtool -N`).
+    ///
+    /// # Errors
+    /// [`LeaseError`].
+    pub fn open(address: &str, queue: u32, mode: Option<Mode>, path: &Path) -> Result<Self, LeaseError> {
+        let (Ways::Xdp, SocketAddr::V4(wanted)) = address::parse(address)? else {
+            return Err(LeaseError::Address(address.to_owned()));
+        };
+        let refused = |source| LeaseError::Port { address: wanted.into(), source };
+        let mut routes = Routes::open().map_err(refused)?;
+        let home = routes.home(*wanted.ip()).map_err(|error| LeaseError::Interface(error.to_string()))?;
+        let port = Datagrams::bind(wanted.into()).map_err(refused)?;
+        let SocketAddr::V4(local) = port.local().map_err(refused)? else {
+            return Err(LeaseError::Address(address.to_owned()));
+        };
+        let interface = Interface::numbered(home.index)?;
+        let ring = XdpRing::open_lent(&interface, local, queue, mode)?;
+        let scatter = ring.xsk.settings().scatter;
+        let terms = Terms { local, interface: interface.index, queue, mtu: interface.mtu, mode: ring.mode(), scatter };
+        Ok(Self { port, ring, terms, place: Place::open(path)? })
+    }
+
+    /// What it is for.
+    #[must_use]
+    pub const fn local(&self) -> SocketAddrV4 {
+        self.terms.local
+    }
+
+    /// Name of the interface.
+    #[must_use]
+    pub fn interface(&self) -> &str {
+        &self.ring.interface.name
+    }
+
+    /// Where the program runs.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.terms.mode
+    }
+
+    /// Waits for a process of `user`, passes port and ring on, and keeps nothing of them. `refused` hears of those who
+    /// came and are of another user: they are told so. Who goes before it has the ring is waited for again.
+    ///
+    /// # Errors
+    /// [`LeaseError::Path`], if nobody can come any more.
+    pub fn pass(self, user: u32, mut refused: impl FnMut(Tenant)) -> Result<Tenant, LeaseError> {
+        loop {
+            let socket = self.place.accept()?;
+            let Ok(tenant) = Tenant::of(&socket) else { continue };
+            if tenant.user != user {
+                let no = format!(
+                    "the ring of xdp:{} is for user {user}, and you are user {}; have one leased to you",
+                    self.terms.local, tenant.user
+                );
+                // Whether it hears that does not matter.
+                let _ = say(&socket, no.as_bytes(), &[]);
+                refused(tenant);
+                continue;
+            }
+            if self.hand_over(&socket).is_some() {
+                return Ok(tenant);
+            }
+        }
+    }
+
+    /// The helper's part with one process. None if that has not said yes.
+    fn hand_over(&self, socket: &OwnedFd) -> Option<()> {
+        say(socket, &self.terms.to_bytes(), &[]).ok()?;
+        let (yes, _) = hear(socket)?;
+        (yes == MAGIC).then_some(())?;
+        let files = [self.port.as_fd(), self.ring.xsk.as_fd(), self.ring.memory.file(), self.ring.attached.as_fd()];
+        say(socket, &MAGIC, &files).ok()
+    }
+}
+
+/// Takes the port and the ring that a helper at `path` leases, if they are for `wanted`; port 0 is any.
+///
+/// # Errors
+/// [`LeaseError`].
+pub(crate) fn take(path: &Path, wanted: SocketAddr) -> Result<(Datagrams, XdpRing), LeaseError> {
+    let strange = |what| LeaseError::Strange { path: path.to_owned(), what };
+    let silent = || LeaseError::Silent(path.to_owned());
+    let socket = reach(path)?;
+    let helper = Tenant::of(&socket).map_err(|_| silent())?;
+    if helper.user != 0 && helper.user != rustix::process::geteuid().as_raw() {
+        return Err(LeaseError::Stranger { path: path.to_owned(), user: helper.user });
+    }
+    let (words, _) = hear(&socket).ok_or_else(silent)?;
+    let Some(terms) = Terms::from_bytes(&words) else {
+        let known = String::from_utf8(words).ok().filter(|text| !text.is_empty() && !text.contains(char::is_control));
+        return Err(known.map_or_else(|| strange("its terms are of another release"), LeaseError::Refused));
+    };
+    let leased = terms.local;
+    if wanted.ip() != *leased.ip() || wanted.port() != 0 && wanted.port() != leased.port() {
+        return Err(LeaseError::Elsewhere { leased, wanted });
+    }
+    say(&socket, &MAGIC, &[]).map_err(|_| silent())?;
+    let (_, files) = hear(&socket).ok_or_else(silent)?;
+    let [port, ring, memory, link]: [OwnedFd; FILES] = files.try_into().map_err(|_| strange("files are missing"))?;
+    let port = Datagrams::passed(port);
+    if port.local().ok() != Some(leased.into()) {
+        return Err(strange("its port is another one"));
+    }
+    let ring = XdpRing::passed(&terms, ring, memory, link)?;
+    Ok((port, ring))
+}
+
+impl XdpRing {
+    /// The ring that a helper has opened by `open_lent`, with its memory and its program's link.
+    fn passed(terms: &Terms, xsk: OwnedFd, memory: OwnedFd, link: OwnedFd) -> Result<Self, XdpError> {
+        let Terms { local, queue, mtu, mode, scatter, .. } = *terms;
+        // Its name is for people; what it carries is what the ring was made for.
+        let interface = Interface { mtu, ..Interface::numbered(terms.interface)? };
+        let plan = Plan::of(mtu + LINK_BYTES, 0);
+        let memory = Memory::open(memory)?;
+        if memory.bytes() < plan.end {
+            return Err(MapError::TooSmall { have: memory.bytes(), need: plan.end }.into());
+        }
+        let (buffer_bytes, unaligned) = (plan.buffer, plan.scattered);
+        let settings = Settings { queue, mode, buffer_bytes, unaligned, scatter, entries: ENTRIES };
+        let xsk = Xsk::from_parts(xsk, &memory, settings)?;
+        Ok(Self::over((xsk, memory, plan), Attached::passed(link), &interface, mode, local))
+    }
+
+    /// Number of the interface whose frames it takes.
+    pub(crate) const fn interface(&self) -> u32 {
+        self.interface.index
+    }
+}
+
+/// The Unix socket where helper and process meet. Its file goes with it.
+#[derive(Debug)]
+struct Place {
+    socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Place {
+    fn open(path: &Path) -> Result<Self, LeaseError> {
+        let refused = |source| LeaseError::Path { path: path.to_owned(), source };
+        let name = SocketAddrUnix::new(path).map_err(refused)?;
+        let socket = unix(SocketType::SEQPACKET, SocketFlags::empty()).map_err(refused)?;
+        match bind(&socket, &name) {
+            Err(Errno::ADDRINUSE) if is_dead(path, &name) => {
+                std::fs::remove_file(path).map_err(|error| refused(errno(&error)))?;
+                bind(&socket, &name).map_err(refused)?;
+            }
+            Err(Errno::ADDRINUSE) => return Err(LeaseError::Taken(path.to_owned())),
+            bound => bound.map_err(refused)?,
+        }
+        let place = Self { socket, path: path.to_owned() };
+        // Anybody may come and be told who may have it.
+        rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(0o666)).map_err(refused)?;
+        listen(&place.socket, 16).map_err(refused)?;
+        Ok(place)
+    }
+
+    fn accept(&self) -> Result<OwnedFd, LeaseError> {
+        loop {
+            match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                accepted => {
+                    return accepted.map_err(|source| LeaseError::Path { path: self.path.clone(), source });
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Whether a killed helper has left its socket here. Who listens for records refuses a stream by another word than a
+/// socket that nobody has, and does not hear of it.
+fn is_dead(path: &Path, name: &SocketAddrUnix) -> bool {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    is_socket
+        && unix(SocketType::STREAM, SocketFlags::empty()).and_then(|socket| connect(&socket, name))
+            == Err(Errno::CONNREFUSED)
+}
+
+fn reach(path: &Path) -> Result<OwnedFd, LeaseError> {
+    let refused = |source| LeaseError::Path { path: path.to_owned(), source };
+    let socket = unix(SocketType::SEQPACKET, SocketFlags::NONBLOCK).map_err(refused)?;
+    let name = SocketAddrUnix::new(path).map_err(refused)?;
+    match retry_on_intr(|| connect(&socket, &name)) {
+        Ok(()) => Ok(socket),
+        Err(Errno::NOENT | Errno::CONNREFUSED) => Err(LeaseError::Nobody(path.to_owned())),
+        Err(source) => Err(refused(source)),
+    }
+}
+
+fn unix(kind: SocketType, flags: SocketFlags) -> Result<OwnedFd, Errno> {
+    socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC | flags, None)
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// Sends one record, with these files.
+fn say(socket: &OwnedFd, words: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !files.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(files));
+    }
+    sendmsg(socket, &[IoSlice::new(words)], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// The next record, and the files that came with it. None if the other side has gone, or takes too long.
+fn hear(socket: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut watched = [PollFd::new(socket, PollFlags::IN)];
+    let patience = Timespec::try_from(PATIENCE).ok()?;
+    if retry_on_intr(|| poll(&mut watched, Some(&patience))).ok()? == 0 {
+        return None;
+    }
+    let mut words = vec![0; WORDS_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut words)], &mut ancillary, flags).ok()?;
+    let files = ancillary.drain().filter_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(files) => Some(files),
+        _ => None,
+    });
+    let files = files.flatten().collect();
+    words.truncate(received.bytes);
+    (received.bytes > 0).then_some((words, files))
+}
+
+#[cfg(test)]
+mod tests;
