@@ -400,6 +400,10 @@ pub struct DefragArgs {
     /// Run the programs in the driver instead of after it
     #[arg(long)]
     pub native: bool,
+
+    /// Send pages as datagrams in fragments of IP, which any kernel sends and takes too
+    #[arg(long)]
+    pub fragments: bool,
 }
 
 /// Options of `perf compare`.

@@ -179,6 +179,8 @@ pub struct Placer {
     /// Pages that nobody uses, but of which the kernel still has places.
     held: Vec<u64>,
     loose: Vec<u64>,
+    /// Whether fragments get places in their pages; otherwise they come to loose buffers, and all are copied.
+    guesses: bool,
     counts: Counts,
 }
 
@@ -200,8 +202,19 @@ impl Placer {
             free: pages,
             held: Vec::new(),
             loose,
+            guesses: true,
             counts: Counts::default(),
         }
+    }
+
+    /// As [`Placer::new`], but nothing is guessed: every fragment comes to a loose buffer and is copied, to compare
+    /// with. There is a loose buffer for each fragment that is expected at a time.
+    ///
+    /// # Panics
+    /// As [`Placer::new`].
+    #[must_use]
+    pub fn copying(shape: Shape, pages: Vec<u64>, loose: Vec<u64>) -> Self {
+        Self { guesses: false, ..Self::new(shape, pages, loose) }
     }
 
     /// Expects a page, after all that are expected already. Whether there is memory for it.
@@ -224,8 +237,13 @@ impl Placer {
             let Some(loose) = self.loose.pop() else { break };
             self.offers.push(Place::Loose(loose));
         }
-        self.offers.extend(self.shape.order().skip(surplus).map(|part| Place::Part(at, part)));
+        if self.guesses {
+            self.offers.extend(self.shape.order().skip(surplus).map(|part| Place::Part(at, part)));
+        }
         self.expected.push_back(Page { key, at, come: 0, copies: 0 });
+        if !self.guesses {
+            self.make_up();
+        }
         true
     }
 

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use arbitrary::Arbitrary;
 use cutthrough_node::fuzz::{Ran, run as run_program};
+use cutthrough_node::sys::xdp::fragments::{self, Fragmented};
 use cutthrough_node::sys::xdp::program::{ANNOUNCED, LOGGED, Matching, Ours, matching, redirect, shared};
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind};
 
@@ -78,6 +79,7 @@ struct Due {
 /// # Panics
 /// If a program reaches out of bounds, or does other than the plain words.
 pub fn run(traffic: &Traffic) {
+    fragments_stay_inside(traffic);
     let settings = Matching {
         queue: QUEUE,
         slice: u32::from(traffic.slice) + 1,
@@ -133,6 +135,54 @@ pub fn run(traffic: &Traffic) {
             let at = usize::try_from(shared::LOG).expect("a place") + number % LOGGED as usize * HEADER_BYTES;
             assert_eq!(memory[at..at + HEADER_BYTES], head[..], "header {number}");
         }
+    }
+}
+
+/// The register for fragments of IP, in any memory: it stays inside of it, and takes nothing but such fragments.
+fn fragments_stay_inside(traffic: &Traffic) {
+    let slice = (u32::from(traffic.slice) / 8 + 4) * 8;
+    let settings = Fragmented {
+        queue: QUEUE,
+        bytes: slice + 26 + u32::from(traffic.slice),
+        slice,
+        cut: traffic.cut,
+        backwards: traffic.backwards,
+        strict: traffic.strict,
+    };
+    let program = fragments::fragments(LOCAL, &settings, Ran::RINGS, Ran::MEMORY);
+    let mut memory = vec![0; usize::try_from(fragments::shared::BYTES).expect("some thousand bytes")];
+    let noise = traffic.noise.iter().flatten().flat_map(|word| word.to_le_bytes());
+    memory.iter_mut().zip(noise).for_each(|(place, byte)| *place = byte);
+    for (frame, here, split) in &traffic.frames {
+        let mut whole = match frame {
+            Frame::Ours(_) | Frame::Noise(_) => bytes(frame, &[], &[]),
+            // As long as the first or the last one that can be due.
+            _ => datagram(&vec![
+                7;
+                if *split % 2 == 0 { slice - 8 } else { settings.last_bytes().saturating_sub(8) }
+                    as usize
+            ]),
+        };
+        if let Some(flags) = whole.get_mut(20).filter(|_| !matches!(frame, Frame::Noise(_))) {
+            *flags = if *split % 2 == 0 { 0x20 } else { 0 };
+        }
+        if let Frame::Changed(changes) = frame {
+            for (at, by) in changes {
+                if let Some(byte) = whole.get_mut(usize::from(*at)) {
+                    *byte = byte.wrapping_add(*by);
+                }
+            }
+        }
+        let linear = &whole[..whole.len().min(usize::from(*split))];
+        let queue = if *here { QUEUE } else { 0 };
+        let ran = run_program(&program, linear, whole.len() - linear.len(), queue, &[0, QUEUE], &mut memory);
+        let fragment = linear.len() >= 48
+            && linear[12..15] == [8, 0, 0x45]
+            && linear[23] == 17
+            && linear[30..34] == LOCAL.ip().octets()
+            && (linear[20] & 0x3f, linear[21]) != (0, 0);
+        assert!(fragment && *here || ran == Ran { verdict: PASS, cut: 0 });
+        assert!(ran.cut == if settings.cut && ran.verdict == Ran::REDIRECT { 34 } else { 0 });
     }
 }
 

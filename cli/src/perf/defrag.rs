@@ -21,6 +21,7 @@ use cutthrough_node::sys::xdp::{Interface, Mode};
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
 use serde::Serialize;
 
+use self::frame::{HEADER, content, header, parse};
 use super::limits::Wire;
 use crate::args::DefragArgs;
 use crate::failure::Failure;
@@ -32,8 +33,9 @@ use crate::table::Table;
 use crate::units;
 use crate::veth::Pair;
 
-/// Bytes of our header before each fragment.
-const HEADER: usize = 64;
+mod fragments;
+mod frame;
+
 /// Where a page lies in the sender's memory: pages of the two senders, far enough apart.
 const SECOND: usize = 16 << 10;
 /// How long a page is waited for.
@@ -87,6 +89,8 @@ impl fmt::Display for Senders {
 struct DefragLine {
     /// Always `defrag`.
     test: &'static str,
+    /// `own`: a header of ours before each fragment; `ip`: fragments of IP, as kernels make them.
+    form: &'static str,
     veth: u32,
     /// `generic` or `native`, where rings are used.
     mode: &'static str,
@@ -122,6 +126,9 @@ struct DefragLine {
 /// # Errors
 /// If there is no veth pair, or no ring can be opened.
 pub fn run(args: &DefragArgs, output: Output) -> Result<(), Failure> {
+    if args.fragments {
+        return fragments::run(args, output);
+    }
     let machine = Machine::here();
     let mode = if args.native { Mode::Native } else { Mode::Generic };
     let wire = Wire::veth(args.veth)?;
@@ -254,6 +261,7 @@ impl Case<'_> {
         let placed = (counts.hits as f64 / ends.receiver.pieces() / fragments as f64).min(1.0);
         Ok(DefragLine {
             test: "defrag",
+            form: "own",
             veth: self.args.veth,
             mode: self.mode.name(),
             sender: format!("{:?}", self.from).to_lowercase(),
@@ -389,31 +397,6 @@ impl Ends {
             }
         }
     }
-}
-
-/// The first byte of a fragment, by which it is known again.
-fn content(key: Key, at: usize) -> u8 {
-    let [a, b, ..] = key.message.to_le_bytes();
-    a ^ b.rotate_left(3) ^ u8::try_from(at / 64 % 251).unwrap_or(0) ^ u8::try_from(key.tag).unwrap_or(0).rotate_left(6)
-}
-
-fn header(key: Key, at: usize, bytes: usize) -> [u8; HEADER] {
-    let mut header = [0; HEADER];
-    // As `cutthrough_wire::frame` has it: version 1, kind Data, the body's bytes, tag, generation, message, offset.
-    header[..2].copy_from_slice(&[1, 10]);
-    header[2..4].copy_from_slice(&u16::try_from(bytes).unwrap_or(u16::MAX).to_le_bytes());
-    header[4..8].copy_from_slice(&key.tag.to_le_bytes());
-    header[8..12].copy_from_slice(&key.generation.to_le_bytes());
-    header[40..44].copy_from_slice(&key.message.to_le_bytes());
-    let offset = key.first + u32::try_from(at).unwrap_or(u32::MAX);
-    header[44..48].copy_from_slice(&offset.to_le_bytes());
-    header
-}
-
-/// Tag, message, and where the fragment belongs.
-fn parse(header: &[u8]) -> Option<(u32, u32, usize)> {
-    let word = |at: usize| header.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
-    Some((word(4)?, word(40)?, usize::try_from(word(44)?).ok()?))
 }
 
 /// What the fragments of a row come into.

@@ -31,6 +31,10 @@ fn content(key: Key, at: u32) -> u8 {
 
 impl Model {
     fn new(shape: Shape) -> Self {
+        Self::with(shape, Placer::new)
+    }
+
+    fn with(shape: Shape, placer: fn(Shape, Vec<u64>, Vec<u64>) -> Placer) -> Self {
         // Room before the first page; a page that is not offered by the placer is one at the beginning of the memory.
         let stride = shape.stride(false);
         let pages: Vec<u64> = (0..PAGES).map(|page| 4096 + page * stride).collect();
@@ -38,7 +42,7 @@ impl Model {
         let base = 4096 + PAGES * stride;
         let loose: Vec<u64> = (0..LOOSE).map(|buffer| base + buffer * frame).collect();
         let memory = vec![0xee; usize::try_from(base + LOOSE * frame).unwrap()];
-        Self { shape, memory, offered: VecDeque::new(), placer: Placer::new(shape, pages, loose), ours: Vec::new() }
+        Self { shape, memory, offered: VecDeque::new(), placer: placer(shape, pages, loose), ours: Vec::new() }
     }
 
     fn offer(&mut self) {
@@ -315,4 +319,24 @@ proptest! {
         model.placer.landed(first, None, &mut moves);
         prop_assert_eq!(model.placer.landed(first, None, &mut moves), (Landing::Lie, None));
     }
+}
+
+/// Where nothing is guessed, every fragment is copied once, in whatever order they come, and strangers cost nothing.
+#[test]
+fn a_placer_that_copies_copies_every_fragment() {
+    let shape = Shape { page: 4104, slice: 1480, before: 34, backwards: false };
+    let mut model = Model::with(shape, Placer::copying);
+    for (number, order) in (0..).zip([[0, 1, 2], [2, 1, 0], [1, 0, 2]].into_iter().cycle().take(30)) {
+        assert!(model.placer.expect(key(number)));
+        model.offer();
+        for part in order {
+            assert_eq!(model.arrive(None, &[1; 700]), Some(Landing::Stray));
+            model.offer();
+            assert_eq!(model.fragment(key(number), part), Some(Landing::Miss));
+        }
+        assert_eq!(model.ours.len(), 1);
+        model.check();
+        model.placer.release(model.ours.remove(0).1);
+    }
+    assert_eq!((model.placer.counts().copies, model.placer.counts().hits), (90, 0));
 }

@@ -90,6 +90,66 @@ impl Envelope {
     }
 }
 
+/// Headers of a fragment of a datagram: Ethernet and IPv4.
+pub(crate) const FRAGMENT_BYTES: usize = ETHERNET_BYTES + IP_BYTES;
+
+/// The headers of the fragment of datagram `ident` that begins at `offset` and has `bytes` bytes of IP payload, the UDP
+/// header counted as payload; `more` says that it is not the last one. None if no datagram has such a fragment.
+pub(crate) fn fragment(
+    hop: &Hop,
+    ident: u16,
+    (offset, bytes, more): (usize, usize, bool),
+) -> Option<[u8; FRAGMENT_BYTES]> {
+    let Envelope { bytes: all, sum } = hop.envelope;
+    let fits = offset.is_multiple_of(8) && offset + bytes <= BODY_MAX + UDP_BYTES;
+    let total = u16::try_from(bytes + IP_BYTES).ok().filter(|_| fits)?;
+    let place = u16::try_from(offset / 8).ok()? | if more { 0x2000 } else { 0 };
+    let mut head = [0; FRAGMENT_BYTES];
+    head.copy_from_slice(&all[..FRAGMENT_BYTES]);
+    // What stands there for all frames is taken out of the sum again.
+    let sum = sum - u32::from(u16::from_be_bytes(WHOLE)) + u32::from(total) + u32::from(ident) + u32::from(place);
+    for (at, field) in [(TOTAL, total), (IDENT, ident), (FLAGS, place), (CHECKSUM, !folded(sum))] {
+        head[at..at + 2].copy_from_slice(&field.to_be_bytes());
+    }
+    Some(head)
+}
+
+/// The UDP header of a datagram with this body, and its checksum if it shall have one.
+pub(crate) fn udp(hop: &Hop, body: &[u8], vouched: bool) -> Option<[u8; UDP_BYTES]> {
+    let bytes = u16::try_from(body.len() + UDP_BYTES).ok()?;
+    let mut head = [0; UDP_BYTES];
+    head[..4].copy_from_slice(&hop.envelope.bytes[UDP..UDP + 4]);
+    head[4..6].copy_from_slice(&bytes.to_be_bytes());
+    if vouched {
+        let sum = !datagram_sum((*hop.local.ip(), *hop.remote.ip()), bytes, &head, body);
+        // 0 would say that there is none (RFC 768).
+        head[6..].copy_from_slice(&if sum == 0 { u16::MAX } else { sum }.to_be_bytes());
+    }
+    Some(head)
+}
+
+/// The sum that the checksum of UDP makes 0xffff: addresses, protocol and length, header, body (RFC 768).
+pub(crate) fn datagram_sum((from, to): (Ipv4Addr, Ipv4Addr), bytes: u16, head: &[u8; 8], body: &[u8]) -> u16 {
+    let mut pseudo = [0; 12];
+    pseudo[..4].copy_from_slice(&from.octets());
+    pseudo[4..8].copy_from_slice(&to.octets());
+    pseudo[9] = PROTOCOL;
+    pseudo[10..].copy_from_slice(&bytes.to_be_bytes());
+    let all = wide_sum(&pseudo) + wide_sum(head) + wide_sum(body);
+    let folds = (all & 0xffff_ffff) + (all >> 32);
+    let folds = (folds & 0xffff) + (folds >> 16 & 0xffff) + (folds >> 32);
+    folded(u32::try_from(folds).unwrap_or(u32::MAX))
+}
+
+/// The words of these bytes added up. Four bytes at a time: the sum in ones' complement is that of the halves.
+fn wide_sum(bytes: &[u8]) -> u64 {
+    let (fours, rest) = bytes.as_chunks::<4>();
+    let sum: u64 = fours.iter().map(|four| u64::from(u32::from_be_bytes(*four))).sum();
+    let mut last = [0; 4];
+    last[..rest.len()].copy_from_slice(rest);
+    sum + u64::from(u32::from_be_bytes(last))
+}
+
 /// Takes a frame apart: who has sent it, for whom, and the body.
 ///
 /// Everything in it is an allegation. None if it is not a whole IPv4 datagram of UDP without options that must not be
@@ -187,6 +247,55 @@ mod tests {
             let expected = checksum(&head[IP..UDP]);
             // In ones' complement there are two zeros.
             prop_assert!(written == expected || (written % 0xffff, expected % 0xffff) == (0, 0));
+        }
+
+        /// Fragments say where they belong, and their checksum is that of the header.
+        #[test]
+        fn fragments_have_the_headers_of_their_place(
+            from in end(), to in end(), ident: u16, at in 0..8190_usize, bytes in 0..=1480_usize, more: bool,
+        ) {
+            let hop = Hop::new(from, to, 1, Instant::default());
+            let head = fragment(&hop, ident, (at * 8, bytes, more));
+            let fits = at * 8 + bytes <= BODY_MAX + UDP_BYTES;
+            prop_assert_eq!(head.is_some(), fits);
+            prop_assert_eq!(fragment(&hop, ident, (at * 8 + 4, bytes, more)), None);
+            if let Some(mut head) = head {
+                let number = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+                let place = u16::try_from(at).unwrap() | if more { 0x2000 } else { 0 };
+                prop_assert_eq!((number(IDENT), number(FLAGS)), (ident, place));
+                prop_assert_eq!(usize::from(number(TOTAL)), bytes + 20);
+                let written = number(CHECKSUM);
+                prop_assert_eq!(&head[..IP], &Envelope::write(&hop, 0, 0)[..IP]);
+                prop_assert_eq!(&head[SOURCE..UDP], &Envelope::write(&hop, 0, 0)[SOURCE..UDP]);
+                head[CHECKSUM..CHECKSUM + 2].fill(0);
+                let expected = checksum(&head[IP..]);
+                prop_assert!(written == expected || (written % 0xffff, expected % 0xffff) == (0, 0));
+            }
+        }
+
+        /// The checksum of a datagram is that of RFC 768, added up word by word; it finds one byte that has changed.
+        #[test]
+        fn datagrams_have_the_checksum_of_their_bytes(
+            from in end(), to in end(), body in vec(any::<u8>(), 1..5000), change in any::<(prop::sample::Index, u8)>(),
+        ) {
+            let hop = Hop::new(from, to, 1, Instant::default());
+            let head = udp(&hop, &body, true).unwrap();
+            let length = u16::try_from(body.len() + 8).unwrap();
+            let pseudo =
+                [&from.0.ip().octets()[..], &to.0.ip().octets(), &[0, 17], &length.to_be_bytes()].concat();
+            let mut all = [&pseudo[..], &head, &body].concat();
+            if !all.len().is_multiple_of(2) {
+                all.push(0);
+            }
+            prop_assert_eq!(checksum(&all), 0);
+            prop_assert_ne!(&head[6..], &[0, 0]);
+            prop_assert_eq!(&udp(&hop, &body, false).unwrap()[6..], &[0, 0][..]);
+            let ends = (*from.0.ip(), *to.0.ip());
+            prop_assert_eq!(datagram_sum(ends, length, &head, &body), u16::MAX);
+            let (mut changed, (at, by)) = (body.clone(), change);
+            let at = at.index(body.len());
+            changed[at] ^= by;
+            prop_assert_eq!(datagram_sum(ends, length, &head, &changed) == u16::MAX, by == 0);
         }
 
         /// Anything at all, and anything that was a frame before some bytes of it were changed and its end cut off.

@@ -22,6 +22,7 @@ use crate::sys::xdp::socket::HEADROOM;
 use crate::sys::xdp::{Descriptor, Interface, Memory, Mode, Settings, XdpError, Xsk};
 
 pub(crate) mod cut;
+pub mod fragments;
 pub mod lease;
 pub mod raw;
 pub mod stream;
@@ -318,28 +319,43 @@ impl XdpRing {
     pub(crate) fn send_in_place(&mut self, hop: &Hop, header: &[u8], at: u64, bytes: usize) -> io::Result<bool> {
         let body = header.len() + bytes;
         self.check(hop, body)?;
+        self.reclaim()?;
+        self.ident = self.ident.wrapping_add(1);
+        let envelope = Envelope::write(hop, body, self.ident);
+        let put = self.gather([&envelope, header], at, bytes)?;
+        if put {
+            self.xsk.kick()?;
+        }
+        Ok(put)
+    }
+
+    /// Most parts that a frame with a payload in place takes in the ring: one for the headers, and one for each buffer
+    /// of the payload, which may begin and end within one.
+    fn parts_in_place(&self, bytes: usize) -> usize {
+        bytes.div_ceil(self.plan.buffer as usize) + 2
+    }
+
+    /// Puts a frame of two headers and of payload from the user's pages into the ring. Whether there was room.
+    fn gather(&mut self, headers: [&[u8]; 2], at: u64, bytes: usize) -> io::Result<bool> {
         if !self.xsk.settings().scatter {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let stop = at.checked_add(bytes as u64);
         let inside = at >= self.plan.pages && stop.is_some_and(|stop| stop <= self.plan.pages_end);
-        if !inside || bytes == 0 || ENVELOPE_BYTES + header.len() > self.plan.buffer as usize {
+        let head_bytes = headers[0].len() + headers[1].len();
+        if !inside || bytes == 0 || head_bytes > self.plan.buffer as usize {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.reclaim()?;
-        // One part for the headers, and one for each buffer of the payload, which may begin and end within one.
-        let needed = u32::try_from(bytes.div_ceil(self.plan.buffer as usize) + 2).unwrap_or(u32::MAX);
+        let needed = u32::try_from(self.parts_in_place(bytes)).unwrap_or(u32::MAX);
         if needed > PARTS_MAX || self.xsk.room()? < needed {
             return Ok(false);
         }
         let Some(slot) = self.free.pop() else { return Ok(false) };
-        self.ident = self.ident.wrapping_add(1);
         let place = self.plan.send_base + u64::from(slot) * self.plan.send_stride;
-        let head = self.memory.frame(place, ENVELOPE_BYTES + header.len());
-        let (envelope, rest) = head.split_at_mut(ENVELOPE_BYTES);
-        envelope.copy_from_slice(&Envelope::write(hop, body, self.ident));
-        rest.copy_from_slice(header);
-        let head_bytes = u32::try_from(ENVELOPE_BYTES + header.len()).unwrap_or(u32::MAX);
+        let (first, second) = self.memory.frame(place, head_bytes).split_at_mut(headers[0].len());
+        first.copy_from_slice(headers[0]);
+        second.copy_from_slice(headers[1]);
+        let head_bytes = u32::try_from(head_bytes).unwrap_or(u32::MAX);
         self.under_way[slot as usize] = 1;
         self.xsk.put(Descriptor { at: place, bytes: head_bytes, more: true })?;
         let (mut begin, end) = (at, at + bytes as u64);
@@ -353,7 +369,6 @@ impl XdpRing {
             self.in_place += 1;
             begin = stop;
         }
-        self.xsk.kick()?;
         Ok(true)
     }
 

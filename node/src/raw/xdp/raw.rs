@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::super::route::{RouteError, Routes};
 use super::super::{Hop, Ring};
 use super::XdpRing;
+use super::fragments::Outgoing;
 use crate::sys::xdp::{Interface, Mode};
 
 /// How long the kernel has to find the hardware address of a neighbour.
@@ -70,6 +71,32 @@ impl Raw {
     pub fn send(&mut self, header: &[u8], at: u64, bytes: usize) -> io::Result<bool> {
         let base = self.ring.pages().1;
         self.ring.send_in_place(&self.hop, header, base + at, bytes)
+    }
+
+    /// Prepares a datagram whose payload are `bytes` bytes at such a place, which are not changed until it is sent, to
+    /// be sent in fragments of IP. `vouched` says that it shall have a checksum.
+    ///
+    /// # Errors
+    /// The place is not inside, or there is no such datagram.
+    pub fn datagram(&mut self, at: u64, bytes: usize, vouched: bool) -> io::Result<Outgoing> {
+        let base = self.ring.pages().1;
+        self.ring.datagram(&self.hop, base + at, bytes, vouched)
+    }
+
+    /// Sends one fragment of a datagram, of which nothing is copied in this process. Whether there was room.
+    ///
+    /// # Errors
+    /// As the kernel says; or there is no such fragment.
+    pub fn send_fragment(&mut self, of: &Outgoing, part: usize) -> io::Result<bool> {
+        self.ring.send_fragment(&self.hop, of, part)
+    }
+
+    /// Sends all fragments of a datagram, the last one first if told so, or none if there is no room.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn send_fragments(&mut self, of: &Outgoing, backwards: bool) -> io::Result<bool> {
+        self.ring.send_fragments(&self.hop, of, backwards)
     }
 
     /// Hands up the bodies of what has come.

@@ -187,9 +187,9 @@ impl Stream {
     pub fn give_up(&mut self, key: Key) {
         self.placer.give_up(key);
         if let Some((number, _, given_up)) = self.announced.iter_mut().find(|(_, of, _)| *of == key) {
-            *given_up = true;
-            // The program matches no fragment with this offset.
-            self.shared.word(announcement(*number) + 12).store(u32::MAX, Ordering::Release);
+            // The program matches no fragment with this offset. If it says that itself, it goes on itself too.
+            let next = self.shared.word(announcement(*number) + 12);
+            *given_up |= next.swap(u32::MAX, Ordering::AcqRel) != u32::MAX;
         }
         self.skip();
     }
@@ -213,16 +213,7 @@ impl Stream {
     }
 
     fn offer(&mut self) -> Result<(), XdpError> {
-        let mut failed = None;
-        let xsk = &mut self.xsk;
-        self.placer.offer(|at| {
-            // The ring has more entries than there are places.
-            if let Err(error) = xsk.offer(at - HEADROOM) {
-                failed = Some(error);
-            }
-        });
-        self.xsk.post();
-        failed.map_or(Ok(()), Err)
+        offer(&mut self.placer, &mut self.xsk)
     }
 
     /// Whether anything has come: a look at shared memory.
@@ -283,10 +274,7 @@ impl Stream {
         each: &mut dyn FnMut(Arrived<'_>),
     ) {
         let (landing, complete) = self.placer.landed(at, told, &mut self.moves);
-        for Move { from, to, bytes } in self.moves.drain(..) {
-            let mapping = self.memory.mapping();
-            Mapping::copy_across(mapping, from, mapping, to, bytes as usize);
-        }
+        mend(&self.memory, &mut self.moves);
         if landing == Landing::Stray || landing == Landing::Lost {
             let payload = self.memory.frame(at + u64::from(self.shape.before), bytes as usize);
             each(Arrived::Stray(header, payload));
@@ -356,6 +344,27 @@ impl AsFd for Stream {
     /// Readable when frames have come.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.xsk.as_fd()
+    }
+}
+
+/// Offers the kernel the places that are due.
+pub(super) fn offer(placer: &mut Placer, xsk: &mut Xsk) -> Result<(), XdpError> {
+    let mut failed = None;
+    placer.offer(|at| {
+        // The ring has more entries than there are places.
+        if let Err(error) = xsk.offer(at - HEADROOM) {
+            failed = Some(error);
+        }
+    });
+    xsk.post();
+    failed.map_or(Ok(()), Err)
+}
+
+/// Makes these copies.
+pub(super) fn mend(memory: &Memory, moves: &mut Vec<Move>) {
+    for Move { from, to, bytes } in moves.drain(..) {
+        let mapping = memory.mapping();
+        Mapping::copy_across(mapping, from, mapping, to, bytes as usize);
     }
 }
 

@@ -10,6 +10,9 @@ use rustix::io::Errno;
 
 pub mod bpf;
 pub mod code;
+pub mod fragments;
+#[cfg(test)]
+mod fragments_tests;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;

@@ -27,12 +27,12 @@ use super::program::{
 };
 
 const LOAD_BYTES: i32 = 189;
-const PROCESSOR: i32 = 8;
+pub(super) const PROCESSOR: i32 = 8;
 const DROP: i32 = 1;
-const STACK: Register = Register(10);
+pub(super) const STACK: Register = Register(10);
 /// Where on the stack the number of a slot is kept, and that of the processor.
-const SLOT: i16 = -8;
-const MINE: i16 = -16;
+pub(super) const SLOT: i16 = -8;
+pub(super) const MINE: i16 = -16;
 /// Least bytes of payload that land: the kernel leaves no frame shorter than an Ethernet header.
 pub const LEAST: u32 = LINK_BYTES;
 /// Frames that the log holds; a power of two.
@@ -169,7 +169,7 @@ fn is_next(code: &mut Code, aside: Label) {
     low_half(code, R4, R8);
     code.jump(R4, When::NotEqual, R5, aside);
     body_fits(code, 0, aside);
-    is_of_one_processor(code, aside);
+    is_of_one_processor(code, shared::PROCESSOR, aside);
     code.load(Width::Word, R1, R7, short(shared::SLICE)).jump(R4, When::Greater, R1, aside);
     code.load(Width::Word, R0, R7, short(shared::LIMIT));
     code.change(R5, Do::Add, R4).jump(R5, When::Greater, R0, aside);
@@ -191,7 +191,7 @@ fn is_first(code: &mut Code, aside: Label) {
     code.jump(R4, When::Greater, i32::MAX, aside);
     let opening = number(OPENING_BYTES as u64);
     body_fits(code, OPENING_BYTES as u64, aside);
-    is_of_one_processor(code, aside);
+    is_of_one_processor(code, shared::PROCESSOR, aside);
     code.load(Width::Word, R1, R7, short(shared::SLICE)).change(R1, Do::Subtract, opening);
     code.jump(R4, When::Greater, R1, aside);
     code.load(Width::Word, R0, R7, short(shared::LIMIT)).jump(R4, When::Greater, R0, aside);
@@ -211,11 +211,12 @@ fn is_at_hand(code: &mut Code, headers: u64, aside: Label) {
     code.change(R4, Do::Move, R2).change(R4, Do::Add, bytes).jump(R4, When::Greater, R3, aside);
 }
 
-/// Leaves if frames of another processor have been let through. Destroys registers 0 and 3.
-fn is_of_one_processor(code: &mut Code, aside: Label) {
+/// Leaves if frames of another processor have been let through, as the word at `place` of the shared memory says, which
+/// is [`ANY`] at first. Destroys registers 0 and 3.
+pub(super) fn is_of_one_processor(code: &mut Code, place: u64, aside: Label) {
     let first = code.label();
     code.load(Width::Double, R3, STACK, MINE).change(R0, Do::Move, number(u64::from(ANY)));
-    code.exchange_if(R7, short(shared::PROCESSOR), R3).jump(R0, When::Equal, number(u64::from(ANY)), first);
+    code.exchange_if(R7, short(place), R3).jump(R0, When::Equal, number(u64::from(ANY)), first);
     code.jump(R0, When::NotEqual, R3, aside);
     code.stand(first);
 }

@@ -24,7 +24,7 @@ pub const PASS: i32 = 2;
 
 const REDIRECT_MAP: i32 = 51;
 pub(super) const ADJUST_HEAD: i32 = 44;
-const BUFFER_LENGTH: i32 = 188;
+pub(super) const BUFFER_LENGTH: i32 = 188;
 
 /// Bytes before a fragment.
 pub(super) const HEADERS: u64 = (ENVELOPE_BYTES + HEADER_BYTES) as u64;

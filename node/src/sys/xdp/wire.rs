@@ -17,7 +17,7 @@ pub(crate) const NEAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(crate) const FAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 pub(crate) const PORT: u16 = 7000;
 
-/// Two namespaces joined by a wire, with two queues at each end.
+/// Two namespaces joined by a wire, with two queues at each end, or as many as were asked for.
 pub(crate) struct Wire {
     near: File,
     far: File,
@@ -43,11 +43,16 @@ fn ip(commands: &[String]) -> Option<()> {
 impl Wire {
     /// Makes it; none, with the reason said, if this process may not, or may not open rings either.
     pub(crate) fn make(mtu: u32) -> Option<Self> {
+        Self::with_queues(mtu, 2)
+    }
+
+    /// As [`Wire::make`], with so many queues: what a kernel sends comes on any of them.
+    pub(crate) fn with_queues(mtu: u32, queues: u32) -> Option<Self> {
         let wire = apart(|| {
             let far = fresh()?;
             let near = fresh()?;
             let there = format!("/proc/{}/fd/{}", std::process::id(), far.as_raw_fd());
-            let queues = "numrxqueues 2 numtxqueues 2";
+            let queues = format!("numrxqueues {queues} numtxqueues {queues}");
             ip(&[
                 format!(
                     "link add near mtu {mtu} address {} {queues} type veth peer far mtu {mtu} address {} {queues} \
