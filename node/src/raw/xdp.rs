@@ -18,82 +18,21 @@ use super::{Hop, Ring, RingCounts};
 use crate::sys::xdp::bpf::{Attached, Program, Rings, SharedMemory};
 use crate::sys::xdp::placing::{Slots, placing};
 use crate::sys::xdp::program::{LINK_BYTES, Ours, redirect};
-use crate::sys::xdp::socket::HEADROOM;
 use crate::sys::xdp::{Descriptor, Interface, Memory, Mode, Settings, XdpError, Xsk};
 
 pub(crate) mod cut;
 pub mod fragments;
 pub mod lease;
+mod plan;
 pub mod raw;
 pub mod stream;
 
 pub use cutthrough_engine::place_ring as place;
+pub(crate) use plan::PAGES_ALIGN;
+use plan::{ENTRIES, Plan};
 
-/// Entries of each ring, and buffers that wait for frames: enough for what a peer sends in a millisecond or two.
-const ENTRIES: u32 = 1024;
-/// The two sizes of buffers that every kernel takes.
-const SMALL: u32 = 2048;
-const LARGE: u32 = 4096;
-/// Where the user's pages may begin: pages of up to so many bytes can lie there.
-pub(crate) const PAGES_ALIGN: u64 = 64 << 10;
 /// Most parts of a frame: what a frame of 65,535 bytes needs, and the kernel sends.
 const PARTS_MAX: u32 = 17;
-
-/// How the memory of a ring is divided, in bytes from its beginning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Plan {
-    /// Bytes of the kernel's buffers.
-    buffer: u32,
-    /// Whether a frame may need more than one.
-    scattered: bool,
-    /// From one place that is offered to the next.
-    stride: u64,
-    /// Where the places to send from begin, and how far apart they are.
-    send_base: u64,
-    send_stride: u64,
-    /// How many places there are to send from.
-    send_slots: u32,
-    /// Where memory begins that is the user's, where that ends, and where all of it does.
-    pages: u64,
-    pages_end: u64,
-    end: u64,
-}
-
-impl Plan {
-    /// For an interface with frames of at most `frame_max` bytes, and `pages` bytes for the user.
-    fn of(frame_max: u32, pages: u64) -> Self {
-        let room = |buffer: u32| buffer - u32::try_from(HEADROOM).unwrap_or(0);
-        let buffer = if frame_max <= room(SMALL) { SMALL } else { LARGE };
-        let scattered = frame_max > room(buffer);
-        let parts = frame_max.div_ceil(buffer);
-        // Scattered buffers overlap by their headroom, which the kernel does not write: what it writes is one run.
-        let stride = u64::from(if scattered { room(buffer) } else { buffer });
-        let send_base = (u64::from(ENTRIES) * stride + HEADROOM).next_multiple_of(u64::from(LARGE));
-        let send_stride = u64::from(parts * buffer);
-        let send_slots = ENTRIES / parts;
-        let pages_base = (send_base + u64::from(send_slots) * send_stride).next_multiple_of(PAGES_ALIGN);
-        let pages_end = pages_base + pages.next_multiple_of(u64::from(LARGE));
-        // The kernel wants a whole buffer to lie inside from the beginning of the last place on.
-        let end = pages_end + u64::from(LARGE);
-        Self { buffer, scattered, stride, send_base, send_stride, send_slots, pages: pages_base, pages_end, end }
-    }
-
-    /// Which place a part lies in.
-    fn slot_of(&self, at: u64) -> Option<u32> {
-        let slot = at.checked_sub(HEADROOM)? / self.stride;
-        u32::try_from(slot).ok().filter(|slot| *slot < ENTRIES)
-    }
-
-    fn place_of(&self, slot: u32) -> u64 {
-        u64::from(slot) * self.stride
-    }
-
-    /// Which place to send from this is, if it is one.
-    fn send_slot_of(&self, at: u64) -> Option<u32> {
-        let slot = at.checked_sub(self.send_base)? / self.send_stride;
-        u32::try_from(slot).ok().filter(|slot| *slot < self.send_slots)
-    }
-}
 
 /// The ring of one queue.
 #[derive(Debug)]

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::tests::{Ends, FAR_END, NEAR_END, ends};
 use super::*;
 use crate::sys::datagram::Datagrams;
+use crate::sys::xdp::socket::HEADROOM;
 use crate::sys::xdp::wire::Wire;
 
 const ROUNDS: usize = 9;

@@ -1,7 +1,7 @@
 //! Pages as the payload of one datagram each, in the fragments of IP that every kernel makes of it: the frames of
 //! Speculative Defragmentation (HPDC 2000).
 //!
-//! Out: [`XdpRing::send_fragments`] gathers headers and slices of a page that lies in the ring's memory; nothing is
+//! Out: `XdpRing::send_fragments` gathers headers and slices of a page that lies in the ring's memory; nothing is
 //! copied in this process, and any kernel's socket takes the datagram. In: a [`Fragments`] has the fragments of
 //! announced datagrams land in pages, each of them where it belongs, whoever has made them. Of a page of 4096 bytes and
 //! frames of 1500 there are three, of 1472, 1480 and 1144 bytes of it. The UDP header lands in the 8 bytes before it.
