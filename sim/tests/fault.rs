@@ -112,10 +112,10 @@ fn seeds_that_once_failed_keep_every_rule() {
         (37_314, "a channel that only one side knew lived for twice the silence"),
         (44_870, "the same with clocks that jump"),
     ];
-    let with_rings = [(
-        9668,
-        "probes of a channel whose welcome was lost were taken for those of the one that the call got instead",
-    )];
+    let with_rings = [
+        (9668, "probes of a channel whose welcome was lost were taken for those of the one that the call got instead"),
+        (73_800, "answers went by a way on trial that led nowhere, and their node was taken for dead"),
+    ];
     let of = |rings| move |(seed, story)| (fault::run_with(seed, With { rings, calls: false }, None), story);
     for (ran, story) in seeds.map(of(false)).into_iter().chain(with_rings.map(of(true))) {
         if let Err(failure) = ran {

@@ -1,5 +1,6 @@
 //! One channel over a network: its frames out, its frames in, its times.
 
+mod arrived;
 mod send;
 mod times;
 
@@ -11,13 +12,13 @@ use cutthrough_wire::frame::{Header, Kind, LIMITS_BYTES, Limits, Malformed, Note
 use cutthrough_wire::seal::Seal;
 
 use super::inbox::{Bytes, Inbox, Reading};
-use super::memory::{Load, Memory};
+use super::memory::Memory;
 use super::outbox::{Content, Outbox, frame_bytes, widen};
 use super::ways::Ways;
 use super::{Settings, Tally};
 use crate::check::Breach;
 use crate::flow::rtt::Rtt;
-use crate::flow::seen::{Ack, Seen};
+use crate::flow::seen::Seen;
 use crate::flow::sent::Sent;
 use crate::flow::window::Window;
 use crate::time::Instant;
@@ -107,6 +108,8 @@ pub(super) struct Channel<M: Memory> {
     probe: Option<u16>,
     heard: Instant,
     asked: Instant,
+    /// Whether the other side asks for a sign of life, and got none yet.
+    is_asked: bool,
     /// When something that was sent was last acknowledged.
     progressed: Instant,
     /// For how long the frame that is taken in may have lain here.
@@ -188,6 +191,7 @@ impl<M: Memory> Channel<M> {
             probe: None,
             heard: now,
             asked: now,
+            is_asked: false,
             progressed: now,
             lag: 0,
             unacked: None,
@@ -373,23 +377,9 @@ impl<M: Memory> Channel<M> {
             (Kind::Note, Body::Aside(body)) => {
                 let note = Note::from_bytes(body).map_err(|_: Malformed| Breach::Descriptor)?;
                 self.outbox.allow(note.limits);
-                for (first, count) in note.ranges() {
-                    let first = widen(first, self.number);
-                    if first.saturating_add(u64::from(count)) > self.number {
-                        return Err(Breach::Index);
-                    }
-                    let mut arrived = Vec::new();
-                    let acked = self.sent.acked_range(first, first + u64::from(count), |content| arrived.push(content));
-                    arrived.into_iter().for_each(|content| self.has_arrived(content));
-                    self.progress(acked.bytes, acked.newest, header.held, now);
-                }
-                for (message, upto) in note.grants() {
-                    if !self.outbox.grant(message, upto) {
-                        return Err(Breach::Index);
-                    }
-                }
+                self.noted(&note, header.held, now)?;
             }
-            (Kind::Probe, Body::Aside(_)) => {}
+            (Kind::Probe, Body::Aside(_)) => self.is_asked = true,
             (Kind::Close, Body::Aside(_)) => {
                 if self.end == End::None {
                     self.end = End::Peer { messages: message };
@@ -405,58 +395,6 @@ impl<M: Memory> Channel<M> {
     fn count_miss(&mut self, message: u64, len: usize, tally: &mut Tally) {
         if len > 0 && self.inbox.landing(message).is_some() {
             tally.missed(len);
-        }
-    }
-
-    /// What the header acknowledges.
-    fn acknowledged(&mut self, header: &Header, now: Instant, tally: &mut Tally) -> Result<(), Breach> {
-        let ack = Ack::from_wire(header.below, header.bits, self.number).ok_or(Breach::Index)?;
-        let mut arrived = core::mem::take(&mut self.arrived);
-        let acked = self.sent.acked(ack, |content| arrived.push(content));
-        arrived.drain(..).for_each(|content| self.has_arrived(content));
-        self.arrived = arrived;
-        self.progress(acked.bytes, acked.newest, header.held, now);
-        self.find_lost(now, tally);
-        Ok(())
-    }
-
-    /// A frame of ours has arrived.
-    fn has_arrived(&mut self, content: Content) {
-        match content {
-            Content::Close => {
-                if let End::Here { acked, .. } = &mut self.end {
-                    *acked = true;
-                }
-            }
-            Content::Note { number } => self.inbox.bury(number),
-            content => self.outbox.acked(content),
-        }
-    }
-
-    fn progress(&mut self, bytes: u64, newest: Option<(u64, Instant)>, held: u16, now: Instant) {
-        let Some((number, sent_at)) = newest else { return };
-        let held = u64::from(held) << 8;
-        if let Some(ways) = &mut self.ways {
-            ways.acked(now, number, held + self.lag);
-        }
-        let round = now.saturating_since(sent_at);
-        self.rtt.sample(now, round, held);
-        (self.backoff, self.progressed) = (0, now);
-        // Nor is it the way's fault how long the acknowledgement has lain here before it was looked at.
-        let delay = round.saturating_sub(held).saturating_sub(self.lag).max(self.rtt.least());
-        self.window.acked(now, bytes, delay, self.rtt.least(), self.sent.in_flight() + bytes);
-    }
-
-    fn find_lost(&mut self, now: Instant, tally: &mut Tally) {
-        let (outbox, probe, end) = (&mut self.outbox, &mut self.probe, &mut self.end);
-        let again = (&mut self.regrant, &mut self.unlimited);
-        let lost = self.sent.lost(now, &self.rtt, |content| {
-            tally.frames_lost += 1;
-            requeue(content, outbox, probe, end, (again.0, again.1));
-        });
-        if lost > 0 {
-            self.ways.iter_mut().for_each(|ways| ways.lost());
-            self.window.lost(now, lost);
         }
     }
 
@@ -524,29 +462,6 @@ impl<M: Memory> Channel<M> {
 /// Whether a note wants to be acknowledged: one with grants does.
 const fn note_asks(header: &Header) -> bool {
     header.words[0] == 1
-}
-
-/// Puts what was lost back to where it is sent again from.
-fn requeue<L: Load>(
-    content: Content,
-    outbox: &mut Outbox<L>,
-    probe: &mut Option<u16>,
-    end: &mut End,
-    (regrant, unlimited): (&mut bool, &mut bool),
-) {
-    match content {
-        Content::Note { .. } => *regrant = true,
-        Content::Probe { body } => *probe = Some(body),
-        Content::Close => {
-            if let End::Here { told, .. } = end {
-                *told = false;
-            }
-        }
-        content => {
-            *unlimited |= matches!(content, Content::Records { .. } | Content::Open { .. });
-            outbox.lost(content);
-        }
-    }
 }
 
 fn open_opening(seal: &mut dyn Seal, header: &Header, protected: &[u8], opening: &mut [u8]) -> bool {

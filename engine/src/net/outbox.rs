@@ -32,6 +32,13 @@ pub(super) enum Content {
     Close,
 }
 
+impl Content {
+    /// Whether it is a part of messages.
+    pub(super) const fn is_of_messages(&self) -> bool {
+        matches!(self, Self::Records { .. } | Self::Open { .. } | Self::Data { .. })
+    }
+}
+
 /// A message with a payload.
 #[derive(Debug)]
 struct Going<L> {

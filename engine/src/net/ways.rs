@@ -25,6 +25,9 @@ const STALE_NS: u64 = 1_000_000_000;
 const AGAIN: u32 = 4;
 /// Batches in a row for which another way would be better, before a stream comes to rest for it.
 const PRESSURE: u32 = 8;
+/// Losses without anything that came through, after which a way is taken to lead nowhere, though signs of life that
+/// went the first way are answered.
+const LOSSES: u32 = 3;
 /// Nanoseconds for which a way is left alone on which nothing came through.
 const BARRED_NS: u64 = 10_000_000_000;
 /// A way is left for one that costs less than 15 parts in 16 of it.
@@ -85,6 +88,8 @@ pub(super) struct Ways {
     costs: [[Cost; SIZES]; WAYS],
     tries: VecDeque<Try>,
     pressure: u32,
+    /// Losses on this way since anything came through.
+    losses: u32,
     /// Ways on which nothing came through, until when.
     barred: [Instant; WAYS],
 }
@@ -98,6 +103,7 @@ impl Default for Ways {
             costs: [[Cost::default(); SIZES]; WAYS],
             tries: VecDeque::new(),
             pressure: 0,
+            losses: 0,
             barred: [Instant::default(); WAYS],
         }
     }
@@ -114,8 +120,7 @@ impl Ways {
     pub(super) fn set_usable(&mut self, usable: u8) {
         self.usable = if usable == 0 { 1 } else { usable & ((1 << WAYS) - 1) };
         if self.usable & (1 << self.now.number) == 0 {
-            let number = u8::try_from(self.usable.trailing_zeros()).unwrap_or(0);
-            self.now = Way { number, why: Why::Only };
+            self.now = self.first();
             self.tries.clear();
         }
     }
@@ -123,6 +128,11 @@ impl Ways {
     /// The way that was taken last.
     pub(super) const fn now(&self) -> Way {
         self.now
+    }
+
+    /// The way that is there from the beginning, and that is taken when another one fails.
+    pub(super) fn first(&self) -> Way {
+        Way { number: u8::try_from(self.usable.trailing_zeros()).unwrap_or(0), why: Why::Only }
     }
 
     /// The way of the next batch, of `bytes`. `None` if it has to wait until nothing is in flight any more, because it
@@ -195,14 +205,24 @@ impl Ways {
         let here = usize::from(self.now.number);
         if here != 0 && self.usable & 1 != 0 {
             self.barred[here] = now.after(BARRED_NS);
-            self.now = Way { number: 0, why: Why::Only };
+            self.now = self.first();
         }
+        self.losses = 0;
         self.tries.clear();
     }
 
-    /// Frames were lost: what is in flight shows nothing.
-    pub(super) fn lost(&mut self) {
+    /// Frames of messages, which go no other way than the one that is taken, have arrived.
+    pub(super) const fn comes_through(&mut self) {
+        self.losses = 0;
+    }
+
+    /// Frames were lost, so many of them of messages: what is in flight shows nothing.
+    pub(super) fn lost(&mut self, now: Instant, of_messages: u32) {
         self.tries.clear();
+        self.losses += u32::from(of_messages > 0);
+        if self.losses >= LOSSES {
+            self.fails(now);
+        }
     }
 }
 

@@ -115,3 +115,20 @@ fn who_was_let_in_and_has_said_nothing_hears_nothing_but_the_welcome() {
         assert!(world.nodes[1].net.batch(now, &mut batch, 65_000).is_none());
     }
 }
+
+/// A way on trial that leads nowhere takes all with it that is sent. On a long path it is only found out after several
+/// round trips, and by then the other side must not have taken this one for dead.
+#[test]
+fn a_black_way_on_trial_does_not_look_like_death() {
+    let mut world = World::with_silence(15, 400_000_000);
+    world.delay = 50_000_000;
+    let (a, b) = world.join();
+    world.nodes[0].net.set_ways(a, 0b11);
+    world.black = Some((0, 1));
+    for number in 0..40 {
+        world.nodes[0].net.send(a, &[number], None).unwrap();
+        let (index, message) = world.message(1);
+        assert_eq!((index, &message.control[..usize::from(message.control_len)]), (b, &[number][..]));
+    }
+    assert!(world.swallowed > 0, "the black way was never tried");
+}

@@ -136,6 +136,12 @@ pub(crate) struct World {
     frames: u64,
     random: u64,
     faults: Faults,
+    /// Nanoseconds that a frame is on its way.
+    pub(crate) delay: u64,
+    /// A way by which nothing of a node arrives.
+    pub(crate) black: Option<(usize, u8)>,
+    /// Batches that have gone that way.
+    pub(crate) swallowed: u64,
     /// Generation that the last frame for node 1 names.
     pub(crate) generation: u32,
 }
@@ -147,12 +153,21 @@ impl World {
 
     /// A world whose channels take so many messages at a time.
     pub(crate) fn with_slots(seed: u64, faults: Faults, slots: u64) -> Self {
+        Self::with(seed, faults, slots, 20_000_000_000)
+    }
+
+    /// A world whose nodes take each other for dead after so many nanoseconds.
+    pub(crate) fn with_silence(seed: u64, silence_ns: u64) -> Self {
+        Self::with(seed, Faults::NONE, 64, silence_ns)
+    }
+
+    fn with(seed: u64, faults: Faults, slots: u64, silence_ns: u64) -> Self {
         let node = |number: u64| {
             let settings = Settings {
                 slots,
                 unasked: 64 << 10,
                 granted: 256 << 10,
-                silence_ns: 20_000_000_000,
+                silence_ns,
                 channels: 16,
                 body: 1408,
                 life: number,
@@ -166,7 +181,18 @@ impl World {
         };
         let nodes = vec![node(1), node(2)];
         let wire = BTreeMap::new();
-        let mut world = Self { nodes, now: 1, wire, frames: 0, random: seed, faults, generation: 0 };
+        let mut world = Self {
+            nodes,
+            now: 1,
+            wire,
+            frames: 0,
+            random: seed,
+            faults,
+            delay: 5_000,
+            black: None,
+            swallowed: 0,
+            generation: 0,
+        };
         world.nodes[1].net.listen(true);
         world
     }
@@ -196,7 +222,7 @@ impl World {
                 let at = usize::try_from(mix(self.random) % frame.len() as u64).unwrap();
                 frame[at] ^= 1 << (self.random % 8);
             }
-            let mut arrives = self.now + 5_000;
+            let mut arrives = self.now + self.delay;
             if self.chance(self.faults.reorder) {
                 arrives += mix(self.random) % 50_000;
             }
@@ -217,6 +243,10 @@ impl World {
                 self.put(index, to, &frame);
             }
             while let Some((channel, to)) = self.nodes[index].net.batch(now, &mut batch, 65_000) {
+                if self.black == Some((index, batch.way().number)) {
+                    self.swallowed += 1;
+                    continue;
+                }
                 let bytes = self.bytes(index, channel, &batch);
                 for frame in bytes.chunks(batch.segment()) {
                     self.put(index, to, frame);

@@ -10,7 +10,7 @@ use super::super::Tally;
 use super::super::batch::Batch;
 use super::super::memory::{Load, Memory};
 use super::super::outbox::{Content, Next, frame_bytes};
-use super::super::ways::{Most, Way};
+use super::super::ways::Most;
 use super::{ACK_BYTES, Channel, End, RANGES, low16, low32};
 use crate::time::Instant;
 
@@ -18,11 +18,18 @@ impl<M: Memory> Channel<M> {
     /// Fills a batch of up to `most` bytes with what there is to send.
     pub(in crate::net) fn fill(&mut self, batch: &mut Batch, most: &Most, now: Instant, tally: &mut Tally) {
         let chosen = self.choose(now);
-        let way = self.ways.as_ref().map_or(Way::default(), |ways| ways.now());
+        let (way, first) = self.ways.as_ref().map_or_else(Default::default, |ways| (ways.now(), ways.first()));
         batch.go(way);
         let most = most[usize::from(way.number)];
+        // Whether the two are alive is neither asked nor answered by a way that is on trial, and may lead nowhere.
         if let Some(body) = self.probe.take() {
+            batch.go(first);
             self.ask(batch, body, now);
+            return;
+        }
+        if self.is_asked && way.number != first.number {
+            batch.go(first);
+            self.write_note(batch, now, tally);
             return;
         }
         if chosen && now >= self.paced {
@@ -45,8 +52,7 @@ impl<M: Memory> Channel<M> {
             self.frame(batch, Kind::Close, words, &[], Some(Content::Close), now);
         }
         if self.note_is_due(now) && batch.has_room(full, most) {
-            self.write_note(batch, now);
-            tally.notes_sent += 1;
+            self.write_note(batch, now, tally);
         }
     }
 
@@ -143,6 +149,7 @@ impl<M: Memory> Channel<M> {
     fn header(&mut self, kind: Kind, words: [u32; 2], now: Instant) -> Header {
         let number = self.number;
         self.number += 1;
+        self.is_asked = false;
         let ack = self.seen.ack();
         let held = now.saturating_since(self.newest) >> 8;
         if self.unacked.take().is_some() {
@@ -184,8 +191,9 @@ impl<M: Memory> Channel<M> {
         self.frame(batch, Kind::Probe, [0, 0], &zeros, Some(Content::Probe { body }), now);
     }
 
-    fn write_note(&mut self, batch: &mut Batch, now: Instant) {
+    fn write_note(&mut self, batch: &mut Batch, now: Instant, tally: &mut Tally) {
         self.note = false;
+        tally.notes_sent += 1;
         let again = core::mem::take(&mut self.regrant);
         if again {
             self.grants = self.inbox.outstanding();

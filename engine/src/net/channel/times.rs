@@ -2,7 +2,8 @@
 
 use super::super::memory::Memory;
 use super::super::{Settings, Tally};
-use super::{Channel, End, Ending, LONG_FRAMES_LOST, LONG_SILENCE_NS, LONGER_AGAIN_NS, WAY_FAILS, requeue};
+use super::arrived::requeue;
+use super::{Channel, End, Ending, LONG_FRAMES_LOST, LONG_SILENCE_NS, LONGER_AGAIN_NS, WAY_FAILS};
 use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {
@@ -42,15 +43,20 @@ impl<M: Memory> Channel<M> {
         self.find_lost(now, tally);
         let (outbox, probe, end) = (&mut self.outbox, &mut self.probe, &mut self.end);
         let again = (&mut self.regrant, &mut self.unlimited);
+        let mut of_messages = 0;
         let timed_out = self.sent.probe(now, &self.rtt, self.backoff, |content| {
             tally.frames_lost += 1;
+            of_messages += u32::from(content.is_of_messages());
             requeue(content, outbox, probe, end, (again.0, again.1));
         });
         if timed_out {
             tally.timeouts += 1;
             self.backoff += 1;
-            if self.backoff >= WAY_FAILS {
-                self.ways.iter_mut().for_each(|ways| ways.fails(now));
+            if let Some(ways) = &mut self.ways {
+                ways.lost(now, of_messages);
+                if self.backoff >= WAY_FAILS {
+                    ways.fails(now);
+                }
             }
             let long = now.saturating_since(self.progressed) >= LONG_SILENCE_NS && self.backoff >= LONG_FRAMES_LOST;
             if long && self.body > cutthrough_wire::frame::BODY_MIN {
