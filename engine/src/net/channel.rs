@@ -119,6 +119,8 @@ pub(super) struct Channel<M: Memory> {
     /// Room for what an acknowledgement covers, so that each does not need memory of its own.
     arrived: Vec<Content>,
     ack_after: u64,
+    /// Bytes that the other side had in flight when it sent the frame that came last.
+    theirs: u64,
     /// Before this time nothing new is sent, so that a window does not go out all at once.
     paced: Instant,
     /// The ways that its frames may go, if there are several.
@@ -197,6 +199,7 @@ impl<M: Memory> Channel<M> {
             unacked: None,
             arrived: Vec::new(),
             ack_after: ACK_BYTES.0,
+            theirs: 0,
             paced: now,
             ways: None,
             resting: false,
@@ -255,7 +258,9 @@ impl<M: Memory> Channel<M> {
         }
         self.lag = now.saturating_since(looked);
         self.seen.insert(header.number);
-        self.seen.forget_below(widen(header.awaited, header.number).min(header.number));
+        let awaited = widen(header.awaited, header.number).min(header.number);
+        self.seen.forget_below(awaited);
+        self.theirs = (header.number - awaited + 1).saturating_mul(frame_bytes(bytes) as u64);
         (self.heard, self.confirmed) = (now, true);
         tally.frames_received += 1;
         if !matches!(header.kind, Kind::Note) || note_asks(header) {
@@ -417,8 +422,9 @@ impl<M: Memory> Channel<M> {
     }
 
     fn note_is_due(&self, now: Instant) -> bool {
-        let late =
-            |(since, bytes): (Instant, u64)| bytes >= self.ack_after || now.saturating_since(since) >= self.ack_delay();
+        // A sender whose window is full waits for the acknowledgement: it gets one while the rest is on its way.
+        let enough = self.ack_after.min(self.theirs / 2).max(ACK_BYTES.0);
+        let late = |(since, bytes): (Instant, u64)| bytes >= enough || now.saturating_since(since) >= self.ack_delay();
         self.note
             || !self.grants.is_empty()
             || self.regrant

@@ -29,6 +29,8 @@ pub(crate) struct Forger {
     tag: u32,
     generation: u32,
     pub(crate) number: u64,
+    /// The oldest of its frames that it takes to be in flight.
+    pub(crate) awaited: u64,
 }
 
 /// A frame as bytes, with a seal that fits.
@@ -62,11 +64,11 @@ fn opening(payload: u32, unasked: u32) -> Vec<u8> {
 impl Forger {
     /// A stranger: it knows no channel.
     pub(crate) fn stranger(host: u8) -> Self {
-        Self { address: SocketAddr::from(([10, 0, 0, host], 7)), tag: 0, generation: 0, number: 0 }
+        Self { address: SocketAddr::from(([10, 0, 0, host], 7)), tag: 0, generation: 0, number: 0, awaited: 0 }
     }
 
     /// One that was let in.
-    fn joined(world: &mut World) -> Self {
+    pub(crate) fn joined(world: &mut World) -> Self {
         let mut forger = Self::stranger(9);
         let retry = forger.hello(world, 0, FIRST, BODY_MIN).expect("a cookie");
         let cookie = u64::from_le_bytes(*retry[HEADER_BYTES..].first_chunk().unwrap());
@@ -100,7 +102,7 @@ impl Forger {
             body: u16::try_from(body.len()).unwrap(),
             tag: self.tag,
             generation: self.generation,
-            awaited: 0,
+            awaited: u32::try_from(self.awaited).unwrap(),
             number: self.number,
             below: 0,
             held: 0,
@@ -117,7 +119,7 @@ impl Forger {
     }
 
     /// Sends a frame with the next number.
-    fn send(&mut self, world: &mut World, kind: Kind, words: [u32; 2], body: &[u8]) {
+    pub(crate) fn send(&mut self, world: &mut World, kind: Kind, words: [u32; 2], body: &[u8]) {
         let header = self.header(kind, words, body);
         self.number += 1;
         self.bring(world, &header, body);
