@@ -1,15 +1,17 @@
 //! Which way a channel's frames go, where more than one adapter leads to the same peer.
 //!
 //! No way is the best for everything: a ring shared with the kernel has the shortest way for one frame, a socket call
-//! that takes a whole train the least work for many. So nothing is assumed. What a batch has cost is measured by its
-//! acknowledgement, for each way and each size by itself, and the next batch of that size goes the way that was the
-//! cheapest. A way that was not tried for a while is tried again: machines and networks change.
+//! that takes a whole train the least work for many. So nothing is assumed. How long it takes until what is ahead is
+//! acknowledged is measured, for each way and each size by itself, with all that had to be sent again; and what is ahead
+//! next, if it is of that size, goes the way that was the quickest. A way that was not tried for a while is tried again:
+//! machines and networks change.
 //!
 //! A channel changes its way only when nothing of it is in flight. So frames of one way never overtake those of
 //! another, and a later frame that has arrived still proves an earlier one lost ([`Sent`](crate::flow::sent::Sent)).
+//! Each way has a round trip and a window of its own: a ring that runs over says nothing of the socket.
 
-use alloc::collections::VecDeque;
-
+use crate::flow::rtt::Rtt;
+use crate::flow::window::Window;
 use crate::time::Instant;
 
 /// Most ways of a channel.
@@ -17,10 +19,14 @@ pub const WAYS: usize = 3;
 /// Bytes of a batch at most, for each way.
 pub type Most = [usize; WAYS];
 /// Sizes that are told apart: each twice the one before, from 64 B on.
-const SIZES: usize = 12;
-/// Batches of a size that a way is tried with before it is judged.
+const SIZES: usize = 10;
+/// Bytes that a way is judged by at most: the least of the largest size.
+const JUDGED: u64 = 64 << (SIZES - 1);
+/// Bytes that fit a frame of any path. Of less, only an acknowledgement of nothing else shows what the way costs.
+const FRAME: u64 = 1024;
+/// Stretches of a size that a way is tried with before it is judged.
 const TRIALS: u32 = 8;
-/// Nanoseconds after which a way that is not taken is tried again, with [`AGAIN`] batches.
+/// Nanoseconds after which a way that is not taken is tried again, with [`AGAIN`] stretches.
 const STALE_NS: u64 = 1_000_000_000;
 const AGAIN: u32 = 4;
 /// Batches in a row for which another way would be better, before a stream comes to rest for it.
@@ -32,8 +38,6 @@ const LOSSES: u32 = 3;
 const BARRED_NS: u64 = 10_000_000_000;
 /// A way is left for one that costs less than 15 parts in 16 of it.
 const BETTER: (u64, u64) = (15, 16);
-/// Batches whose acknowledgement is waited for at most.
-const TRIES: usize = 32;
 
 /// Why a way was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -61,22 +65,25 @@ pub struct Way {
 /// What one way costs for one size.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cost {
-    /// Nanoseconds until a batch is acknowledged, smoothed.
+    /// Nanoseconds until a stretch is acknowledged, smoothed.
     ns: u64,
-    /// Batches measured since the way was last judged.
+    /// Stretches measured since the way was last judged.
     trials: u32,
     /// When the last of them was measured.
     at: Instant,
 }
 
-/// A batch that is not acknowledged yet.
+/// What was ahead and in flight when a way was chosen, until it is acknowledged.
 #[derive(Debug, Clone, Copy)]
-struct Try {
-    /// Number of its last frame.
-    last: u64,
-    way: u8,
-    size: u8,
-    sent: Instant,
+struct Stretch {
+    way: usize,
+    bytes: u64,
+    chosen: Instant,
+    /// Bytes acknowledged then.
+    acked: u64,
+    /// Bytes of it that are not sent yet; once all are, how many are acknowledged when all of it is.
+    rest: u64,
+    until: Option<u64>,
 }
 
 /// The ways of one channel.
@@ -86,12 +93,17 @@ pub(super) struct Ways {
     usable: u8,
     now: Way,
     costs: [[Cost; SIZES]; WAYS],
-    tries: VecDeque<Try>,
+    stretch: Option<Stretch>,
+    /// Bytes acknowledged so far.
+    acked: u64,
     pressure: u32,
     /// Losses on this way since anything came through.
     losses: u32,
     /// Ways on which nothing came through, until when.
     barred: [Instant; WAYS],
+    /// The way whose round trip and window the channel has in hand, and those of the others.
+    in_hand: u8,
+    aside: [Option<(Rtt, Window)>; WAYS],
 }
 
 impl Default for Ways {
@@ -101,10 +113,13 @@ impl Default for Ways {
             usable: 1,
             now: Way::default(),
             costs: [[Cost::default(); SIZES]; WAYS],
-            tries: VecDeque::new(),
+            stretch: None,
+            acked: 0,
             pressure: 0,
             losses: 0,
             barred: [Instant::default(); WAYS],
+            in_hand: 0,
+            aside: [const { None }; WAYS],
         }
     }
 }
@@ -121,7 +136,7 @@ impl Ways {
         self.usable = if usable == 0 { 1 } else { usable & ((1 << WAYS) - 1) };
         if self.usable & (1 << self.now.number) == 0 {
             self.now = self.first();
-            self.tries.clear();
+            self.stretch = None;
         }
     }
 
@@ -135,25 +150,44 @@ impl Ways {
         Way { number: u8::try_from(self.usable.trailing_zeros()).unwrap_or(0), why: Why::Only }
     }
 
-    /// The way of the next batch, of `bytes`. `None` if it has to wait until nothing is in flight any more, because it
-    /// goes another way than what is.
-    pub(super) fn choose(&mut self, now: Instant, bytes: u64, in_flight: u64) -> Option<Way> {
+    /// The way of the next batch, when `ahead` bytes wait to be sent. `None` if it has to wait until nothing is in
+    /// flight any more, because it goes another way than what is.
+    pub(super) fn choose(&mut self, now: Instant, ahead: u64, in_flight: u64) -> Option<Way> {
         if self.usable.is_power_of_two() {
             return Some(self.now);
         }
-        let best = self.best(now, size_of(bytes));
+        // What is in flight has to come through before it.
+        let whole = in_flight + ahead.clamp(1, JUDGED);
+        let best = self.best(now, size_of(whole));
         if in_flight == 0 || best.number == self.now.number {
             self.pressure = 0;
             self.now = best;
-            return Some(best);
+        } else {
+            // A stream never comes to rest by itself. If all of it would be better off elsewhere, it has to.
+            self.pressure += 1;
+            if self.pressure > PRESSURE {
+                return None;
+            }
+            self.now.why = Why::InFlight;
         }
-        // A stream never comes to rest by itself. If all of it would be better off elsewhere, it has to.
-        self.pressure += 1;
-        if self.pressure > PRESSURE {
-            return None;
+        if self.stretch.is_none() {
+            let (way, acked) = (usize::from(self.now.number), self.acked);
+            let bytes = whole.min(JUDGED);
+            self.stretch = Some(Stretch { way, bytes, chosen: now, acked, rest: whole - in_flight, until: None });
         }
-        self.now.why = Why::InFlight;
         Some(self.now)
+    }
+
+    /// Gives a channel the round trip and the window of the way that is taken now, if it has those of another; a window
+    /// for frames of `frame` bytes if that way was never taken.
+    pub(super) fn hand_over(&mut self, rtt: &mut Rtt, window: &mut Window, frame: u32) {
+        if self.in_hand != self.now.number {
+            let next = self.aside[usize::from(self.now.number)].take();
+            let (next_rtt, next_window) = next.unwrap_or_else(|| (Rtt::default(), Window::new(frame)));
+            let before = (core::mem::replace(rtt, next_rtt), core::mem::replace(window, next_window));
+            self.aside[usize::from(self.in_hand)] = Some(before);
+            self.in_hand = self.now.number;
+        }
     }
 
     fn best(&self, now: Instant, size: usize) -> Way {
@@ -179,25 +213,28 @@ impl Ways {
         way(best, Why::Cheapest)
     }
 
-    /// A batch of `bytes` has been sent, whose last frame has the number `last`.
-    pub(super) fn sent(&mut self, now: Instant, last: u64, bytes: u64) {
-        if self.usable.is_power_of_two() || self.tries.len() >= TRIES {
-            return;
-        }
-        let size = u8::try_from(size_of(bytes)).unwrap_or(0);
-        self.tries.push_back(Try { last, way: self.now.number, size, sent: now });
+    /// So many bytes have been sent. `in_flight` are now, and `all` says whether nothing is left to be sent.
+    pub(super) fn sent(&mut self, bytes: u64, in_flight: u64, all: bool) {
+        let Some(stretch) = self.stretch.as_mut().filter(|stretch| stretch.until.is_none()) else { return };
+        stretch.rest = stretch.rest.saturating_sub(bytes);
+        stretch.until = (stretch.rest == 0 || all).then_some(self.acked + in_flight);
     }
 
-    /// Frames up to `number` have been acknowledged; for `held` nanoseconds their acknowledgement did not travel.
-    pub(super) fn acked(&mut self, now: Instant, number: u64, held: u64) {
-        while let Some(tried) = self.tries.front().filter(|tried| tried.last <= number).copied() {
-            self.tries.pop_front();
-            // Only the batch that this acknowledgement was made for shows what its way costs.
-            if tried.last == number {
-                let ns = now.saturating_since(tried.sent).saturating_sub(held).max(1);
-                self.costs[usize::from(tried.way)][usize::from(tried.size)].learn(now, ns);
-            }
-        }
+    /// So many bytes, of so many frames, have been acknowledged at once; for `held` nanoseconds that did not travel.
+    pub(super) fn acked(&mut self, now: Instant, (frames, bytes): (u32, u64), held: u64) {
+        self.acked += bytes;
+        let acked = self.acked;
+        let Some(stretch) = self.stretch.take_if(|stretch| stretch.until.is_some_and(|until| acked >= until)) else {
+            return;
+        };
+        let elapsed = now.saturating_since(stretch.chosen);
+        // Of more than is judged, or acknowledged with more, it is the part of the time that so many bytes take.
+        let ns = match stretch.bytes {
+            ..FRAME if frames > 1 => return,
+            ..FRAME => elapsed.saturating_sub(held),
+            bytes => elapsed.saturating_mul(bytes) / (acked - stretch.acked),
+        };
+        self.costs[stretch.way][size_of(stretch.bytes)].learn(now, ns.max(1));
     }
 
     /// Nothing comes through, again and again: the first way is taken, and this one left alone for some time.
@@ -208,7 +245,7 @@ impl Ways {
             self.now = self.first();
         }
         self.losses = 0;
-        self.tries.clear();
+        self.stretch = None;
     }
 
     /// Frames of messages, which go no other way than the one that is taken, have arrived.
@@ -216,9 +253,8 @@ impl Ways {
         self.losses = 0;
     }
 
-    /// Frames were lost, so many of them of messages: what is in flight shows nothing.
+    /// Frames were lost, so many of them of messages.
     pub(super) fn lost(&mut self, now: Instant, of_messages: u32) {
-        self.tries.clear();
         self.losses += u32::from(of_messages > 0);
         if self.losses >= LOSSES {
             self.fails(now);
@@ -229,7 +265,7 @@ impl Ways {
 impl Cost {
     fn learn(&mut self, now: Instant, ns: u64) {
         if now.saturating_since(self.at) > STALE_NS && self.trials >= TRIALS {
-            // What was known is of old. A few batches show what is now, not as many as of a stranger.
+            // What was known is of old. A few stretches show what is now, not as many as of a stranger.
             (self.ns, self.trials) = (0, TRIALS - AGAIN);
         }
         // A machine that stood still shows nothing of the way.
@@ -249,23 +285,21 @@ mod tests {
     struct World {
         ways: Ways,
         now: u64,
-        number: u64,
     }
 
     impl World {
         fn new(usable: u8) -> Self {
             let mut ways = Ways::default();
             ways.set_usable(usable);
-            Self { ways, now: 1_000_000_000, number: 0 }
+            Self { ways, now: 1_000_000_000 }
         }
 
         fn round(&mut self, bytes: u64, cost: impl Fn(u8) -> u64) -> Way {
             let at = Instant::from_nanos(self.now);
             let way = self.ways.choose(at, bytes, 0).unwrap();
-            self.number += 1;
-            self.ways.sent(at, self.number, bytes);
+            self.ways.sent(bytes, bytes, true);
             self.now += cost(way.number);
-            self.ways.acked(Instant::from_nanos(self.now), self.number, 0);
+            self.ways.acked(Instant::from_nanos(self.now), (1, bytes), 0);
             way
         }
     }
@@ -320,9 +354,9 @@ mod tests {
         }
         // The other way is a stranger now: it is tried, but only when nothing is in flight.
         for _ in 0..PRESSURE {
-            assert_eq!(world.ways.choose(at, 64, 100), Some(Way { number: 0, why: Why::InFlight }));
+            assert_eq!(world.ways.choose(at, 64, 50), Some(Way { number: 0, why: Why::InFlight }));
         }
-        assert_eq!(world.ways.choose(at, 64, 100), None);
+        assert_eq!(world.ways.choose(at, 64, 50), None);
         assert_eq!(world.ways.choose(at, 64, 0), Some(Way { number: 1, why: Why::Trial }));
     }
 

@@ -10,6 +10,7 @@ use super::super::outbox::{Content, Outbox, widen};
 use super::{Channel, End};
 use crate::check::Breach;
 use crate::flow::seen::Ack;
+use crate::flow::sent::Acked;
 use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {
@@ -20,7 +21,7 @@ impl<M: Memory> Channel<M> {
         let acked = self.sent.acked(ack, |content| arrived.push(content));
         arrived.drain(..).for_each(|content| self.has_arrived(content));
         self.arrived = arrived;
-        self.progress(acked.bytes, acked.newest, header.held, now);
+        self.progress(acked, header.held, now);
         self.find_lost(now, tally);
         Ok(())
     }
@@ -35,7 +36,7 @@ impl<M: Memory> Channel<M> {
             let mut arrived = Vec::new();
             let acked = self.sent.acked_range(first, first + u64::from(count), |content| arrived.push(content));
             arrived.into_iter().for_each(|content| self.has_arrived(content));
-            self.progress(acked.bytes, acked.newest, held, now);
+            self.progress(acked, held, now);
         }
         if note.grants().all(|(message, upto)| self.outbox.grant(message, upto)) { Ok(()) } else { Err(Breach::Index) }
     }
@@ -58,11 +59,11 @@ impl<M: Memory> Channel<M> {
         }
     }
 
-    fn progress(&mut self, bytes: u64, newest: Option<(u64, Instant)>, held: u16, now: Instant) {
-        let Some((number, sent_at)) = newest else { return };
+    fn progress(&mut self, Acked { frames, bytes, newest }: Acked, held: u16, now: Instant) {
+        let Some((_, sent_at)) = newest else { return };
         let held = u64::from(held) << 8;
         if let Some(ways) = &mut self.ways {
-            ways.acked(now, number, held + self.lag);
+            ways.acked(now, (frames, bytes), held + self.lag);
         }
         let round = now.saturating_since(sent_at);
         self.rtt.sample(now, round, held);

@@ -34,8 +34,8 @@ impl<M: Memory> Channel<M> {
         }
         if chosen && now >= self.paced {
             let fits = self.fill_up(batch, most, now, tally);
-            if let Some(ways) = self.ways.as_mut().filter(|_| !batch.is_empty()) {
-                ways.sent(now, self.number - 1, batch.bytes() as u64);
+            if let Some(ways) = &mut self.ways {
+                ways.sent(batch.bytes() as u64, self.sent.in_flight(), !self.outbox.has_next());
             }
             if !fits {
                 return;
@@ -61,9 +61,9 @@ impl<M: Memory> Channel<M> {
         let Some(ways) = &mut self.ways else { return true };
         let in_flight = self.sent.in_flight();
         if self.outbox.has_next() {
-            let ahead = self.outbox.ahead().min(self.window.room(in_flight)).max(1);
-            self.resting = ways.choose(now, ahead, in_flight).is_none();
+            self.resting = ways.choose(now, self.outbox.ahead(), in_flight).is_none();
         }
+        ways.hand_over(&mut self.rtt, &mut self.window, u32::from(self.body));
         !self.resting
     }
 
