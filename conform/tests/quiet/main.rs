@@ -126,6 +126,45 @@ fn an_idle_endpoint_uses_no_processor() {
     assert!(a.0.counter(Counter::Sleeps) <= 3, "{} sleeps", a.0.counter(Counter::Sleeps));
 }
 
+/// What looks after a network endpoint while nobody else does.
+#[test]
+fn an_endpoint_at_which_nobody_looks_hardly_wakes() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let config = || Config { insecure: true, ..Config::default() };
+    let mut b = Endpoint::open(config()).expect("an endpoint");
+    b.listen("udp:127.0.0.1:0").expect("a free port");
+    let address = format!("udp:{}", b.net_address().expect("its address"));
+    let mut a = Endpoint::open(config()).expect("an endpoint");
+    let (at_a, _) = connect(&mut a, &mut b, &address);
+    thread::sleep(Duration::from_millis(200));
+    let before = wakes("cutthrough-net");
+    thread::sleep(Duration::from_secs(3));
+    let woken = wakes("cutthrough-net") - before;
+    assert!(before > 0, "nobody looks after them");
+    assert!(woken < 2 * 3 * 60, "two attendants woke {woken} times in 3 s");
+    eprintln!("two attendants woke {woken} times in 3 s");
+    // They have kept the channel.
+    a.send(at_a, b"still here").expect("room");
+    let message = loop {
+        if let Some(Event::Message(message)) = b.poll() {
+            break message;
+        }
+    };
+    assert_eq!(message.control(), b"still here");
+}
+
+/// How often the threads of this name have waited for something.
+fn wakes(name: &str) -> u64 {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("our threads");
+    let statuses = tasks.flatten().filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+    let ours = statuses.filter(|status| status.lines().next().is_some_and(|line| line.ends_with(name)));
+    let count = |status: String| {
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:").map(str::to_owned));
+        line.and_then(|count| count.trim().parse::<u64>().ok()).expect("a count")
+    };
+    ours.map(count).sum()
+}
+
 #[test]
 fn an_idle_endpoint_has_little_memory() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,7 +2,8 @@
 //! no peer waits for an application that computes.
 //!
 //! It does nothing while the application polls or sleeps in a call of ours; it looks every few milliseconds whether
-//! that is so.
+//! that is so. Once it does the application's work it naps until there is some, and the application ends that nap when
+//! it comes back.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -17,7 +18,7 @@ use crate::clock;
 
 /// Nanoseconds between two looks at whether the application has looked.
 const LOOK_NS: u64 = 5_000_000;
-/// Nanoseconds between two looks while the application sleeps.
+/// Nanoseconds between two looks while the application sleeps or is away.
 const SLEEP_NS: u64 = 50_000_000;
 /// Shortest nap.
 const NAP_NS: u64 = 50_000;
@@ -60,9 +61,9 @@ fn attend(shared: &Shared) {
             shared.waker.wake();
         }
         serving = !asleep;
+        shared.serving.store(serving, Ordering::Relaxed);
         let timer = core.net.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
-        let most = if asleep { SLEEP_NS } else { LOOK_NS };
-        nap = if quiet { timer.clamp(NAP_NS, most) } else { NAP_NS };
+        nap = if quiet { timer.clamp(NAP_NS, SLEEP_NS) } else { NAP_NS };
     }
     linger(shared);
 }

@@ -110,6 +110,8 @@ pub(super) struct Shared {
     pub(super) turns: AtomicU64,
     /// Whether the application sleeps, and is woken by the socket.
     pub(super) asleep: AtomicBool,
+    /// Whether the attendant does the application's work, and naps until there is some.
+    pub(super) serving: AtomicBool,
     pub(super) stop: AtomicBool,
     /// Whether the application has been told of more than it has looked at.
     pub(super) more: AtomicBool,
@@ -219,6 +221,7 @@ impl Udp {
             core: Mutex::new(core),
             turns: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
+            serving: AtomicBool::new(false),
             more: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             wakes_at: AtomicU64::new(0),
@@ -293,6 +296,9 @@ impl Udp {
         self.shared.turns.fetch_add(1, Ordering::Relaxed);
         if self.shared.asleep.load(Ordering::Relaxed) {
             self.shared.asleep.store(false, Ordering::Relaxed);
+        }
+        if self.shared.serving.load(Ordering::Relaxed) && self.shared.serving.swap(false, Ordering::Relaxed) {
+            self.shared.kick();
         }
     }
 
