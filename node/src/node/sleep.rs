@@ -16,21 +16,23 @@ impl Node {
     /// Takes in what the kernel has to say: rings, deaths, callers. Waits up to `timeout_ms` (-1: for ever) for it.
     pub(super) fn hear(&mut self, timeout_ms: i32) -> Result<(), Errno> {
         let whole = u64::try_from(timeout_ms).ok().map(|ms| ms * 1_000_000);
-        self.hear_for(whole)
+        self.hear_for(whole).map(drop)
     }
 
-    /// As [`Node::hear`], for so many nanoseconds; `None` for ever.
-    fn hear_for(&mut self, timeout_ns: Option<u64>) -> Result<(), Errno> {
+    /// As [`Node::hear`], for so many nanoseconds; `None` for ever. Whether it had something to say.
+    fn hear_for(&mut self, timeout_ns: Option<u64>) -> Result<bool, Errno> {
         let mut space = [MaybeUninit::<epoll::Event>::uninit(); HEARD];
         let part = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
         let timeout =
             timeout_ns.map(|ns| Timespec { tv_sec: part(ns / 1_000_000_000), tv_nsec: part(ns % 1_000_000_000) });
         let events = match epoll::wait(&self.sleepers, &mut space, timeout.as_ref()) {
             Ok((events, _)) => events,
-            Err(Errno::INTR) => return Ok(()),
+            Err(Errno::INTR) => return Ok(false),
             Err(errno) => return Err(errno),
         };
+        let mut any = false;
         for event in events {
+            any = true;
             let (flags, data) = (event.flags, event.data);
             let gone = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
             match data.u64() {
@@ -41,7 +43,7 @@ impl Node {
                 index => self.rung(index, gone),
             }
         }
-        Ok(())
+        Ok(any)
     }
 
     /// Something was dropped while nobody looked: the channels that it belongs to are looked at next.
@@ -93,14 +95,15 @@ impl Node {
             if now.saturating_since(looking_since) < SPIN_NS {
                 continue;
             }
-            if self.arm_for(false) {
-                self.sleep(left)?;
+            // Who woke by a timer does what is due, and sleeps on.
+            if !self.arm_for(false) || self.sleep(left)? {
+                looking_since = clock::now();
             }
-            looking_since = clock::now();
         }
     }
 
-    pub(super) fn sleep(&mut self, left: Option<Duration>) -> Result<(), WaitError> {
+    /// Sleeps until the kernel has something to say, or a timer ends. Whether it had.
+    pub(super) fn sleep(&mut self, left: Option<Duration>) -> Result<bool, WaitError> {
         self.stat.add(Counter::Sleeps, 1);
         let whole = left.map_or(-1, |left| i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX));
         let longest = if self.fence == Fence::None && !self.seats.is_empty() { NAP_MS } else { whole };

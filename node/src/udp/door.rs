@@ -24,7 +24,7 @@ use super::address::{UdpAddressError, Ways};
 use super::attendant;
 use super::guard::Doorkeeper;
 use super::lanes::{Lanes, Offer, Troubles};
-use super::memory::{Outgoing, Spare, Spot, Store, Stores};
+use super::memory::{Outgoing, Spare, Spot, Stores};
 use super::trains::Planned;
 use crate::clock;
 use crate::config::Config;
@@ -88,6 +88,8 @@ pub(super) struct Core {
     sent_at: Instant,
     burst: u32,
     looks: u32,
+    /// The channel that is looked at next for what dropped values have left.
+    pub(super) tidied: usize,
     /// Whether something has come of which only the application has been told so far.
     owed: bool,
     /// When the application was last told of something.
@@ -98,8 +100,8 @@ pub(super) struct Core {
     pub(super) answers: Vec<(usize, Result<(), CallError>)>,
     /// Events that were taken out while somebody waited for something else.
     pub(super) events: std::collections::VecDeque<Happened>,
-    waker: Arc<Waker>,
-    config: Config,
+    pub(super) waker: Arc<Waker>,
+    pub(super) config: Config,
 }
 
 /// What the application and its attendant share.
@@ -206,6 +208,7 @@ impl Udp {
             sent_at: Instant::default(),
             burst: 0,
             looks: 0,
+            tidied: 0,
             owed: false,
             told_at: Instant::default(),
             troubles: Troubles::default(),
@@ -401,7 +404,7 @@ impl Core {
         self.owed = false;
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_TIDY) {
-            self.tidy();
+            self.tidy_some(now);
         }
         if !any {
             self.net.looked(now);
@@ -446,46 +449,6 @@ impl Core {
                     Happened::Closed(channel, ending)
                 }
             });
-        }
-    }
-
-    /// Gives a channel its memory.
-    fn furnish(&mut self, channel: usize) {
-        if let Some(lanes) = &mut self.lanes
-            && let Some((peer, ..)) = self.net.peer(channel)
-        {
-            self.net.set_ways(channel, lanes.join(channel, peer));
-        }
-        let seed = crate::node::random().unwrap_or(0x9e37_79b9_7f4a_7c15);
-        let mut store = Store::new(&self.config, &self.waker, seed);
-        // Who had this number before may have been aimed at, and its part of the ring's memory is free again with it.
-        if self.settle()
-            && let Some(lanes) = &mut self.lanes
-        {
-            store.land_in(|make| lanes.lot(make));
-        }
-        let stores = &mut self.net.memory.0;
-        if stores.len() <= channel {
-            stores.resize_with(channel + 1, || None);
-        }
-        stores[channel] = Some(store);
-    }
-
-    /// Takes back what dropped values have left: pages, and the right to payloads that nobody will read.
-    pub(super) fn tidy(&mut self) {
-        let (mut came, now) = (false, clock::now());
-        self.tend_lanes(now);
-        let mut unread = Vec::new();
-        for (channel, store) in self.net.memory.0.iter_mut().enumerate() {
-            let Some(store) = store else { continue };
-            came |= store.tidy();
-            unread.extend(store.unread.drain(..).map(|number| (channel, number)));
-        }
-        for (channel, number) in unread {
-            self.net.forget(channel, number);
-        }
-        if came {
-            self.net.memory_came_back(now);
         }
     }
 

@@ -72,6 +72,13 @@ struct Lane {
     asked: Instant,
 }
 
+impl Lane {
+    /// When to ask for it again.
+    fn asks_at(&self) -> Instant {
+        self.asked.after(if self.hop.is_some() { KNOWN_NS } else { UNKNOWN_NS })
+    }
+}
+
 /// The rings of an endpoint.
 #[derive(Debug)]
 pub(super) struct Lanes {
@@ -82,6 +89,8 @@ pub(super) struct Lanes {
     /// The rings, by the number of their way less one.
     rings: [Option<Box<dyn Ring>>; ADAPTERS.len() - 1],
     lanes: Vec<Option<Lane>>,
+    /// When the first of them is to be asked for again.
+    asks_at: Instant,
     offers: Vec<Offer>,
     placement: Placement,
     /// How the program at the interface shall run; the best way if nothing is said.
@@ -136,6 +145,7 @@ impl Lanes {
             interface,
             rings: [None, None],
             lanes: Vec::new(),
+            asks_at: Instant::default(),
             offers: Vec::new(),
             // Longer pages could not lie in the memory of a ring.
             placement: if page_bytes > PAGES_ALIGN || passed.is_some() { Placement::Copy } else { config.placement },
@@ -273,7 +283,9 @@ impl Lanes {
         // Of another interface the rings know nothing.
         let hop = self.routes.hop(self.local, lane.peer).ok();
         let hop = hop.filter(|(interface, _)| interface.index == self.interface.index).map(|(_, hop)| hop);
-        Lane { hop, asked: clock::now(), ..lane }
+        let lane = Lane { hop, asked: clock::now(), ..lane };
+        self.asks_at = self.asks_at.min(lane.asks_at());
+        lane
     }
 
     /// The ways that lead to the peer of a channel, a bit for each: where a ring is a must, no others.
@@ -301,13 +313,18 @@ impl Lanes {
     /// Asks again for ways that are not known, or have been for long. `each` gets the number of a channel whose ways
     /// have changed, and a peer to which the socket should send something, so that the kernel looks after its address.
     pub(super) fn look_after(&mut self, now: Instant, mut each: impl FnMut(usize, u8, SocketAddr)) {
+        if now < self.asks_at {
+            return;
+        }
+        self.asks_at = Instant::from_nanos(u64::MAX);
         for channel in 0..self.lanes.len() {
             let Some(lane) = self.lanes[channel] else { continue };
-            let patience = if lane.hop.is_some() { KNOWN_NS } else { UNKNOWN_NS };
-            if now.saturating_since(lane.asked) >= patience {
-                self.lanes[channel] = Some(self.ask(lane));
-                each(channel, self.usable(channel), lane.peer.into());
+            if now < lane.asks_at() {
+                self.asks_at = self.asks_at.min(lane.asks_at());
+                continue;
             }
+            self.lanes[channel] = Some(self.ask(lane));
+            each(channel, self.usable(channel), lane.peer.into());
         }
     }
 

@@ -6,17 +6,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cutthrough_engine::net::inbox::{ReadyPayload, Story};
 use cutthrough_engine::net::memory::{Load, Memory, Place, Placing, Want};
 use cutthrough_engine::receipt::Path;
+use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token, Tokens};
 use cutthrough_segment::map::{MapError, Mapping, Writers};
 use cutthrough_segment::page::{Ground, Landed, Page, Pages, Release, Releases, Runs, Shelf, Waker};
 
+use super::door::Core;
 use super::line::receipt;
+use crate::clock;
 use crate::config::Config;
 use crate::incoming::{Arrived, Arriving, Payload};
 use crate::sys::lent::Lent;
 
 /// Most runs that may be posted on a channel.
 const POSTED: usize = 4096;
+/// Channels at once that are looked at for what dropped values have left.
+const TIDIED: usize = 64;
 /// Buffers for copies that are kept for the next one.
 const SPARE: usize = 8;
 
@@ -465,6 +470,62 @@ impl Memory for Stores {
                 }
                 store.free.front_mut()
             }
+        }
+    }
+}
+
+impl Core {
+    /// Gives a channel its memory.
+    pub(super) fn furnish(&mut self, channel: usize) {
+        if let Some(lanes) = &mut self.lanes
+            && let Some((peer, ..)) = self.net.peer(channel)
+        {
+            self.net.set_ways(channel, lanes.join(channel, peer));
+        }
+        let seed = crate::node::random().unwrap_or(0x9e37_79b9_7f4a_7c15);
+        let mut store = Store::new(&self.config, &self.waker, seed);
+        // Who had this number before may have been aimed at, and its part of the ring's memory is free again with it.
+        if self.settle()
+            && let Some(lanes) = &mut self.lanes
+        {
+            store.land_in(|make| lanes.lot(make));
+        }
+        let stores = &mut self.net.memory.0;
+        if stores.len() <= channel {
+            stores.resize_with(channel + 1, || None);
+        }
+        stores[channel] = Some(store);
+    }
+
+    /// Takes back what dropped values have left at all channels: pages, and the right to payloads that nobody will read.
+    pub(super) fn tidy(&mut self) {
+        let now = clock::now();
+        self.tend_lanes(now);
+        self.tidied = 0;
+        self.tidy_next(usize::MAX, now);
+    }
+
+    /// As [`Core::tidy`], but for a few channels in turn, so that a look costs the same however many there are.
+    pub(super) fn tidy_some(&mut self, now: Instant) {
+        self.tend_lanes(now);
+        self.tidy_next(TIDIED, now);
+    }
+
+    fn tidy_next(&mut self, most: usize, now: Instant) {
+        let (mut came, mut unread) = (false, Vec::new());
+        let stores = &mut self.net.memory.0;
+        let end = self.tidied.saturating_add(most).min(stores.len());
+        for (channel, store) in stores.iter_mut().enumerate().take(end).skip(self.tidied) {
+            let Some(store) = store else { continue };
+            came |= store.tidy();
+            unread.extend(store.unread.drain(..).map(|number| (channel, number)));
+        }
+        self.tidied = if end < stores.len() { end } else { 0 };
+        for (channel, number) in unread {
+            self.net.forget(channel, number);
+        }
+        if came {
+            self.net.memory_came_back(now);
         }
     }
 }
