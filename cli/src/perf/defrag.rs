@@ -8,38 +8,63 @@
 //! page has arrived.
 
 use std::fmt;
-use std::io::{IoSlice, IoSliceMut};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::time::{Duration, Instant};
 
-use cutthrough_node::raw::xdp::place::{Counts, Key};
+use cutthrough_node::raw::xdp::place::Counts;
 use cutthrough_node::raw::xdp::raw::Raw;
-use cutthrough_node::raw::xdp::stream::{Arrived, Placement, Stream};
-use cutthrough_node::sys::datagram::Datagrams;
-use cutthrough_node::sys::xdp::program::ENVELOPE_BYTES;
-use cutthrough_node::sys::xdp::{Interface, Mode};
-use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
+use cutthrough_node::sys::xdp::Mode;
 use serde::Serialize;
 
-use self::frame::{HEADER, content, header, parse};
-use super::limits::Wire;
+use self::fragments::IpEnds;
+use self::own::OwnEnds;
 use crate::args::DefragArgs;
+use crate::cpu;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output::{Output, Times, tenths, thousandths};
 use crate::progress;
-use crate::stats::{Quantiles, Samples};
+use crate::stats::Samples;
 use crate::table::Table;
 use crate::units;
 use crate::veth::Pair;
 
 mod fragments;
-mod frame;
+mod own;
 
+const NEAR: SocketAddrV4 = end(Pair::NEAR);
+const FAR: SocketAddrV4 = end(Pair::FAR);
 /// Where a page lies in the sender's memory: pages of the two senders, far enough apart.
 const SECOND: usize = 16 << 10;
 /// How long a page is waited for.
 const LOST: Duration = Duration::from_millis(20);
+
+/// In which frames pages travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Ours: a header before each fragment.
+    Own,
+    /// Fragments of IP, as kernels make them.
+    Ip,
+}
+
+impl Form {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Ip => "ip",
+        }
+    }
+
+    /// What the figures are of, for people.
+    const fn pages(self) -> &'static str {
+        match self {
+            Self::Own => "Pages in fragments",
+            Self::Ip => "Pages as datagrams in fragments of IP",
+        }
+    }
+}
 
 /// Who sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,26 +149,31 @@ struct DefragLine {
 /// Measures the matrix and prints it.
 ///
 /// # Errors
-/// If there is no veth pair, or no ring can be opened.
+/// If there is no veth pair, no ring can be opened, pages are not fragmented at this MTU, or a page is wrong.
 pub fn run(args: &DefragArgs, output: Output) -> Result<(), Failure> {
-    if args.fragments {
-        return fragments::run(args, output);
-    }
     let machine = Machine::here();
+    let form = if args.fragments { Form::Ip } else { Form::Own };
     let mode = if args.native { Mode::Native } else { Mode::Generic };
-    let wire = Wire::veth(args.veth)?;
+    let pair = Pair::make(args.veth)?;
     let mut table =
-        Table::new(&["page", "sender", "placement", "senders", "placed", "copies", "strays", "p50", "miss"]);
-    let rows = rows();
+        Table::new(&["page", "sender", "placement", "senders", "whole", "placed", "copies", "strays", "p50", "miss"]);
+    let rows = rows(form);
     let bar = progress::bar(rows.len());
     for (page, from, to, senders) in rows {
-        let line = Case { args, mode, page, from, to, senders }.run(&wire, &machine)?;
+        let case = Case { args, form, mode, page, from, to, senders };
+        let line = match form {
+            Form::Own => case.measure(&pair, &machine)?,
+            // A ring takes the fragments of one processor at a time: see `cutthrough_node::sys::xdp::fragments`.
+            Form::Ip => cpu::on(cpu::allowed()[0], || case.measure(&pair, &machine))
+                .map_err(|error| Failure::from_error(&error, "see which cores this process may use"))??,
+        };
         bar.inc(1);
         table.row(vec![
             page.to_string(),
             line.sender.clone(),
             line.placement.clone(),
             line.senders.clone(),
+            format!("{:.2} %", line.complete as f64 * 100.0 / line.count.max(1) as f64),
             format!("{:.2} %", line.placed_ratio * 100.0),
             format!("{:.2}", line.copies_per_page),
             line.strays.to_string(),
@@ -154,14 +184,17 @@ pub fn run(args: &DefragArgs, output: Output) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
     output.say(&format!(
-        "Pages in fragments across a veth pair of MTU {}, {} mode. Copies: of fragments in user space, for each \
-         page. Miss: what pages with a wrong guess take longer.\n\n{table}",
+        "{} across a veth pair of MTU {}, {} mode. Whole: pages that came in time, placed or by the kernel's socket. \
+         Copies: of fragments in user space, for each page. Miss: what pages with a wrong guess take longer.\n\n\
+         {table}",
+        form.pages(),
         args.veth,
         mode.name()
     ))
 }
 
-fn rows() -> Vec<(usize, From, To, Senders)> {
+/// A kernel sends the first fragment of a datagram first: it has no row with the last one first.
+fn rows(form: Form) -> Vec<(usize, From, To, Senders)> {
     let mut rows = Vec::new();
     for page in [4096, 8192] {
         for (from, to) in [
@@ -174,7 +207,9 @@ fn rows() -> Vec<(usize, From, To, Senders)> {
             (From::Raw, To::Reverse),
             (From::Raw, To::Cut),
         ] {
-            rows.push((page, from, to, Senders::One));
+            if (form, from, to) != (Form::Ip, From::Kernel, To::Reverse) {
+                rows.push((page, from, to, Senders::One));
+            }
         }
         for to in [To::Kernel, To::Reverse, To::Cut] {
             rows.push((page, From::Raw, to, Senders::Two));
@@ -191,6 +226,7 @@ fn rows() -> Vec<(usize, From, To, Senders)> {
 #[derive(Debug, Clone, Copy)]
 struct Case<'a> {
     args: &'a DefragArgs,
+    form: Form,
     mode: Mode,
     page: usize,
     from: From,
@@ -198,70 +234,72 @@ struct Case<'a> {
     senders: Senders,
 }
 
-/// Both ends of a row.
-struct Ends {
-    kernel: Datagrams,
-    raw: Option<Raw>,
-    near: SocketAddrV4,
-    receiver: Receiver,
+/// Both ends of a row, in one of the forms.
+trait Ends {
+    /// Has one page of each of these senders sent, at once, in a turn with a number of its own, and receives them. How
+    /// many came whole; the others are given up.
+    fn exchange(&mut self, turn: u32, senders: &[u8]) -> Result<u64, Failure>;
+
+    /// What has been counted so far. Where nothing is placed by a ring, hits are those of the kernel.
+    fn counts(&self) -> Counts;
+
+    /// How many hits a page is whose fragments all land where they belong.
+    fn hits_of_a_page(&self) -> f64;
+
+    /// Frames that found no place.
+    fn dropped(&self) -> u64;
+}
+
+/// What became of the pages of a turn.
+struct Turn {
+    /// How many came whole.
+    complete: u64,
+    /// How long each took, if all of them did.
+    took: Option<Duration>,
+    /// Whether a fragment of them was copied.
+    copied: bool,
 }
 
 impl Case<'_> {
-    /// Bytes of payload of a frame.
-    fn slice(&self) -> usize {
-        let fits = self.args.veth as usize + 14 - ENVELOPE_BYTES - HEADER;
-        // A frame that ends up in one buffer of the kernel's, but where headers are cut off: that may be several.
-        let fits = if self.to == To::Reverse { fits.min(3840 - ENVELOPE_BYTES - HEADER) } else { fits };
-        (fits / 64 * 64).min(self.page)
-    }
-
-    fn run(self, wire: &Wire, machine: &Machine) -> Result<DefragLine, Failure> {
-        let mut ends = self.open(wire)?;
-        let mut whole = [Samples::new(), Samples::new()];
-        let mut all = Samples::new();
-        let (mut complete, mut asked) = (0, 0);
+    fn measure(self, pair: &Pair, machine: &Machine) -> Result<DefragLine, Failure> {
+        let mut ends: Box<dyn Ends> = match self.form {
+            Form::Own => Box::new(OwnEnds::open(self, pair)?),
+            Form::Ip => Box::new(IpEnds::open(self, pair)?),
+        };
         let warm = self.args.pages / 10;
-        for turn in 0..self.args.pages + warm {
-            if turn == warm {
-                (complete, asked) = (0, 0);
-                ends.receiver.forget();
-                [all, whole[0], whole[1]] = [Samples::new(), Samples::new(), Samples::new()];
-            }
-            let copies = ends.receiver.copies();
-            let begun = Instant::now();
-            let keys = self.keys(turn);
-            asked += keys.len() as u64;
-            let came = self.ask(&mut ends, &keys)?;
-            let took = begun.elapsed() / u32::try_from(keys.len()).unwrap_or(1);
-            complete += came;
-            if came == keys.len() as u64 {
+        let turns = self.args.pages + warm;
+        for turn in 0..warm {
+            self.turn(ends.as_mut(), turn)?;
+        }
+        let base = ends.counts();
+        let mut complete = 0;
+        let (mut all, mut hit, mut miss) = (Samples::new(), Samples::new(), Samples::new());
+        for turn in warm..turns {
+            let turn = self.turn(ends.as_mut(), turn)?;
+            complete += turn.complete;
+            if let Some(took) = turn.took {
                 all.record_duration(took);
-                whole[usize::from(ends.receiver.copies() > copies)].record_duration(took);
+                if turn.copied { &mut miss } else { &mut hit }.record_duration(took);
             }
         }
-        let counts = ends.receiver.counts();
+        let counts = ends.counts();
         if self.senders == Senders::Two {
             // What the same pages take when no guess is wrong, to say what a wrong one costs.
             let admitted = Case { senders: Senders::TwoAdmitted, ..self };
-            for turn in (self.args.pages + warm..).take(self.args.pages as usize / 2) {
-                let (copies, begun, keys) = (ends.receiver.copies(), Instant::now(), self.keys(turn));
-                let came = admitted.ask(&mut ends, &keys)?;
-                let took = begun.elapsed() / u32::try_from(keys.len()).unwrap_or(1);
-                if came == keys.len() as u64 && ends.receiver.copies() == copies {
-                    whole[0].record_duration(took);
-                }
+            for turn in turns..turns + self.args.pages / 2 {
+                let turn = admitted.turn(ends.as_mut(), turn)?;
+                turn.took.filter(|_| !turn.copied).into_iter().for_each(|took| hit.record_duration(took));
             }
         }
-        let quantiles: Option<Quantiles> = all.quantiles(1.0);
         let p50 =
             |samples: &Samples| samples.quantiles(1.0).filter(|found| found.count >= 10).map(|found| found.p50_ns);
-        let penalty = p50(&whole[1]).zip(p50(&whole[0])).map(|(miss, hit)| tenths(miss - hit));
-        let fragments = (asked * self.page.div_ceil(self.slice()) as u64).max(1);
+        let penalty = p50(&miss).zip(p50(&hit)).map(|(miss, hit)| tenths(miss - hit));
+        let asked = u64::from(self.args.pages) * self.tags().len() as u64;
         // A fragment that the kernel writes to several places is one, placed when all of them were right.
-        let placed = (counts.hits as f64 / ends.receiver.pieces() / fragments as f64).min(1.0);
+        let placed = ((counts.hits - base.hits) as f64 / ends.hits_of_a_page() / asked.max(1) as f64).min(1.0);
         Ok(DefragLine {
             test: "defrag",
-            form: "own",
+            form: self.form.name(),
             veth: self.args.veth,
             mode: self.mode.name(),
             sender: format!("{:?}", self.from).to_lowercase(),
@@ -271,307 +309,71 @@ impl Case<'_> {
             count: asked,
             complete,
             placed_ratio: thousandths(placed * 100.0) / 100.0,
-            copies_per_page: thousandths(counts.copies as f64 / asked.max(1) as f64),
-            strays: counts.strays,
-            dropped: ends.receiver.dropped(),
-            times: quantiles.as_ref().map(Times::from).unwrap_or_default(),
+            copies_per_page: thousandths((counts.copies - base.copies) as f64 / asked.max(1) as f64),
+            strays: counts.strays - base.strays,
+            dropped: ends.dropped(),
+            times: all.quantiles(1.0).as_ref().map(Times::from).unwrap_or_default(),
             miss_penalty_ns: penalty,
             machine: machine.clone(),
         })
     }
 
-    fn open(self, wire: &Wire) -> Result<Ends, Failure> {
-        let refused = |error: &dyn fmt::Display| Failure::from_error(&error, "run it as root, and see 'ip link'");
-        let pair = wire.pair().ok_or_else(|| Failure::new("no veth pair", "give --veth 1500"))?;
-        let v4 = |ip: IpAddr, port| match ip {
-            IpAddr::V4(ip) => SocketAddrV4::new(ip, port),
-            IpAddr::V6(_) => SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port),
-        };
-        let (near, far) = (v4(Pair::NEAR, 7000), v4(Pair::FAR, 7000));
-        let bind = |at: SocketAddrV4| Datagrams::bind(SocketAddr::V4(at));
-        // A socket that gets datagrams one by one: those of a ring would be joined to trains.
-        let socket =
-            pair.near.within(|| UdpSocket::bind(near)).and_then(|made| made).map_err(|error| refused(&error))?;
-        let kernel = pair.far.within(|| bind(far)).and_then(|made| made).map_err(|error| refused(&error))?;
-        let page = vec![0; self.page];
-        let inside = pair.near.within(|| match self.to {
-            To::Kernel => Ok(Inside::Kernel),
-            To::Copy => Raw::open(near, far, Some(self.mode), 0)
-                .map(Box::new)
-                .map(Inside::Copy)
-                .map_err(|error| refused(&error)),
-            To::Reverse | To::Cut => {
-                let number = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-                let placement = Placement {
-                    page: number(self.page),
-                    slice: number(self.slice()),
-                    cut: self.to == To::Cut,
-                    strict: self.senders == Senders::TwoMatched,
-                    window: 4,
-                };
-                let interface = Interface::named("near").map_err(|error| refused(&error))?;
-                let stream = Stream::open(&interface, near, (0, self.mode), placement);
-                stream.map(Box::new).map(Inside::Placed).map_err(|error| refused(&error))
-            }
-        });
-        let inside = inside.map_err(|error| refused(&error))??;
-        let raw = if self.from == From::Raw {
-            let opened = pair.far.within(|| Raw::open(far, near, Some(self.mode), 2 * SECOND as u64));
-            Some(opened.and_then(|made| made).map_err(|error| refused(&error))?)
-        } else {
-            None
-        };
-        let receiver = Receiver {
-            socket,
-            inside,
-            page,
-            slice: self.slice(),
-            counts: Counts::default(),
-            base: Counts::default(),
-            expected: Vec::new(),
-        };
-        Ok(Ends { kernel, raw, near, receiver })
+    /// The senders.
+    fn tags(self) -> &'static [u8] {
+        if self.senders == Senders::One { &[1] } else { &[1, 2] }
     }
 
-    /// The pages of a turn: one of each sender.
-    fn keys(self, turn: u32) -> Vec<Key> {
-        let key = |tag| Key { tag, generation: 77, message: turn, first: 0 };
-        if self.senders == Senders::One { vec![key(1)] } else { vec![key(1), key(2)] }
-    }
-
-    /// Has these pages sent, and receives them. How many came whole.
-    fn ask(self, ends: &mut Ends, keys: &[Key]) -> Result<u64, Failure> {
-        let fragments: Vec<(usize, usize)> = {
-            let slice = self.slice();
-            let mut all: Vec<_> = (0..self.page).step_by(slice).map(|at| (at, slice.min(self.page - at))).collect();
-            if self.to == To::Reverse {
-                all.reverse();
-            }
-            all
-        };
-        let mut came = 0;
-        let rounds: Vec<&[Key]> =
-            if self.senders == Senders::TwoAdmitted { keys.chunks(1).collect() } else { vec![keys] };
-        for admitted in rounds {
-            for key in admitted {
-                ends.receiver.expect(*key)?;
-            }
-            for fragment in &fragments {
-                for key in admitted {
-                    ends.send(*key, *fragment)?;
-                }
-            }
-            came += ends.receiver.wait()?;
-        }
-        Ok(came)
-    }
-}
-
-impl Ends {
-    /// Sends one fragment: the second sender is always the kernel's socket.
-    fn send(&mut self, key: Key, (at, bytes): (usize, usize)) -> Result<(), Failure> {
-        let failed = |error: &dyn fmt::Display| Failure::from_error(&error, "run it again");
-        let header = header(key, at, bytes);
+    /// One page of each sender: those that are admitted together at once.
+    fn turn(self, ends: &mut dyn Ends, turn: u32) -> Result<Turn, Failure> {
+        let tags = self.tags();
+        let copies = ends.counts().copies;
         let begun = Instant::now();
-        loop {
-            let sent = match &mut self.raw {
-                Some(raw) if key.tag == 1 => {
-                    let place = if key.tag == 1 { 0 } else { SECOND } + at;
-                    let page = raw.page(place as u64, bytes);
-                    // The page's contents: the sender has made them there.
-                    page[0] = content(key, at);
-                    raw.send(&header, place as u64, bytes).map_err(|error| failed(&error))?
-                }
-                _ => {
-                    let mut payload = vec![0; bytes];
-                    payload[0] = content(key, at);
-                    let parts = [IoSlice::new(&header), IoSlice::new(&payload)];
-                    self.kernel.send(Some(self.near.into()), &parts, None).is_ok()
-                }
-            };
-            if sent {
-                return Ok(());
-            }
-            if begun.elapsed() > LOST {
-                return Err(Failure::new("fragments cannot be sent", "run it again"));
-            }
+        let mut complete = 0;
+        for admitted in tags.chunks(if self.senders == Senders::TwoAdmitted { 1 } else { tags.len() }) {
+            complete += ends.exchange(turn, admitted)?;
         }
+        let took = begun.elapsed() / u32::try_from(tags.len()).unwrap_or(1);
+        let took = (complete == tags.len() as u64).then_some(took);
+        Ok(Turn { complete, took, copied: ends.counts().copies > copies })
+    }
+
+    /// The ring of the first sender, with room for two pages, if there is one in this row.
+    fn sender(self, pair: &Pair) -> Result<Option<Raw>, Failure> {
+        let open = || Raw::open(FAR, NEAR, Some(self.mode), 2 * SECOND as u64);
+        (self.from == From::Raw).then(|| opened(pair.far.within(open))).transpose()
     }
 }
 
-/// What the fragments of a row come into.
-struct Receiver {
-    socket: UdpSocket,
-    inside: Inside,
-    /// The page of the kernel's socket and of the ring that copies.
-    page: Vec<u8>,
-    slice: usize,
-    counts: Counts,
-    /// What had been counted when the measurement began.
-    base: Counts,
-    /// Pages that are expected, and which of their fragments have come another way than to their places.
-    expected: Vec<(Key, u64)>,
-}
-
-enum Inside {
-    Kernel,
-    Copy(Box<Raw>),
-    Placed(Box<Stream>),
-}
-
-impl Receiver {
-    fn expect(&mut self, key: Key) -> Result<(), Failure> {
-        self.expected.push((key, 0));
-        if let Inside::Placed(stream) = &mut self.inside {
-            stream.expect(key).map_err(|error| Failure::from_error(&error, "run it again"))?;
-        }
-        Ok(())
-    }
-
-    /// Receives until all expected pages are whole, or time is over. How many were whole.
-    fn wait(&mut self) -> Result<u64, Failure> {
-        let begun = Instant::now();
-        let mut whole = 0;
-        while !self.expected.is_empty() && begun.elapsed() < LOST {
-            whole += match &mut self.inside {
-                Inside::Kernel => 0,
-                Inside::Copy(raw) => {
-                    let (page, expected, counts) = (&mut self.page, &mut self.expected, &mut self.counts);
-                    let slice = self.slice;
-                    let mut done = 0;
-                    raw.receive(&mut |body| {
-                        let Some((header, payload)) = body.split_at_checked(HEADER) else { return };
-                        let Some((tag, message, at)) = parse(header) else { return };
-                        if let Some(place) = page.get_mut(at..at + payload.len()) {
-                            place.copy_from_slice(payload);
-                            counts.misses += 1;
-                            counts.copies += 1;
-                            done += note(expected, (tag, message, at), slice, page.len());
-                        }
-                    });
-                    done
-                }
-                Inside::Placed(stream) => {
-                    let mut pages = Vec::new();
-                    let received = stream.receive(&mut |arrived| {
-                        if let Arrived::Page(page) = arrived {
-                            pages.push(page);
-                        }
-                    });
-                    received.map_err(|error| Failure::from_error(&error, "run it again"))?;
-                    for page in &pages {
-                        let bytes = stream.page(page.at);
-                        for at in (0..bytes.len()).step_by(self.slice) {
-                            if bytes[at] != content(page.key, at) {
-                                return Err(Failure::check(format!("page {} is wrong at byte {at}", page.key.message)));
-                            }
-                        }
-                        stream.release(*page);
-                        self.expected.retain(|(key, _)| *key != page.key);
-                    }
-                    pages.len() as u64
-                }
-            };
-            whole += self.by_socket();
-        }
-        // What has not come by now is lost.
-        for (key, _) in std::mem::take(&mut self.expected) {
-            if let Inside::Placed(stream) = &mut self.inside {
-                stream.give_up(key);
-            }
-        }
-        Ok(whole)
-    }
-
-    /// Takes in one datagram of the kernel's socket: its fragment is put where the next one is expected.
-    fn by_socket(&mut self) -> u64 {
-        let bytes = self.page.len();
-        let Some((first, come)) = self.expected.first().copied() else { return 0 };
-        let guess = ((come.trailing_ones() as usize) * self.slice).min(bytes - 1);
-        let room = self.slice.min(bytes - guess);
-        let mut header = [0; HEADER];
-        let mut rest = [0; 9000];
-        let place = &mut self.page[guess..guess + room];
-        let mut parts = [IoSliceMut::new(&mut header), IoSliceMut::new(place), IoSliceMut::new(&mut rest)];
-        let mut nothing = RecvAncillaryBuffer::default();
-        let received = recvmsg(&self.socket, &mut parts, &mut nothing, RecvFlags::DONTWAIT);
-        let Ok(received) = received else { return 0 };
-        let Some((tag, message, at)) = parse(&header).filter(|_| received.bytes >= HEADER) else { return 0 };
-        let right = (tag, message, at) == (first.tag, first.message, guess);
-        self.counts.hits += u64::from(right);
-        if !right {
-            self.counts.misses += 1;
-            self.counts.copies += 1;
-            // Where it lies now, up to what fits, to where it belongs.
-            let length = (received.bytes - HEADER).min(room).min(bytes.saturating_sub(at));
-            self.page.copy_within(guess..guess + length, at.min(bytes - length));
-        }
-        let whole = note(&mut self.expected, (tag, message, at), self.slice, bytes);
-        if let (1, Inside::Placed(stream)) = (whole, &mut self.inside) {
-            stream.give_up(Key { tag, message, ..first });
-        }
-        whole
-    }
-
-    /// What is counted from now on.
-    fn forget(&mut self) {
-        self.base = self.total();
-    }
-
-    fn total(&self) -> Counts {
-        let (mine, placed) = (
-            self.counts,
-            match &self.inside {
-                Inside::Placed(stream) => *stream.counts(),
-                _ => Counts::default(),
-            },
-        );
-        Counts {
-            hits: mine.hits * if matches!(self.inside, Inside::Kernel) { 1 } else { 0 } + placed.hits,
-            misses: mine.misses + placed.misses,
-            strays: mine.strays + placed.strays,
-            lost: placed.lost,
-            lies: placed.lies,
-            copies: mine.copies + placed.copies,
-        }
-    }
-
-    fn counts(&self) -> Counts {
-        let (now, base) = (self.total(), self.base);
-        Counts {
-            hits: now.hits - base.hits,
-            misses: now.misses - base.misses,
-            strays: now.strays - base.strays,
-            lost: now.lost - base.lost,
-            lies: now.lies - base.lies,
-            copies: now.copies - base.copies,
-        }
-    }
-
-    fn copies(&self) -> u64 {
-        self.total().copies
-    }
-
-    fn dropped(&self) -> u64 {
-        if let Inside::Placed(stream) = &self.inside { stream.dropped() } else { 0 }
-    }
-
-    /// How many places a whole fragment takes.
-    fn pieces(&self) -> f64 {
-        let places =
-            if matches!(self.inside, Inside::Placed(_)) && self.slice > 3840 { self.slice.div_ceil(3840) } else { 1 };
-        places as f64
+const fn end(ip: IpAddr) -> SocketAddrV4 {
+    match ip {
+        IpAddr::V4(ip) => SocketAddrV4::new(ip, 7000),
+        IpAddr::V6(_) => SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 7000),
     }
 }
 
-/// Notes that a fragment has come outside of the places. 1 if its page is whole now.
-fn note(expected: &mut Vec<(Key, u64)>, (tag, message, at): (u32, u32, usize), slice: usize, bytes: usize) -> u64 {
-    let found = expected.iter().position(|(key, _)| (key.tag, key.message) == (tag, message));
-    let Some(index) = found else { return 0 };
-    expected[index].1 |= 1 << (at / slice).min(63);
-    if expected[index].1.count_ones() as usize == bytes.div_ceil(slice) {
-        expected.remove(index);
-        return 1;
+/// What was opened in a namespace, if the thread came there.
+fn opened<T, E: fmt::Display>(within: io::Result<Result<T, E>>) -> Result<T, Failure> {
+    let refused = |error: &dyn fmt::Display| Failure::from_error(&error, "run it as root, and see 'ip link'");
+    within.map_err(|error| refused(&error))?.map_err(|error| refused(&error))
+}
+
+fn again(error: impl fmt::Display) -> Failure {
+    Failure::from_error(&error, "run it again")
+}
+
+/// Tries to send until there is room, as long as a page is waited for.
+fn send(mut try_to: impl FnMut() -> Result<bool, Failure>) -> Result<(), Failure> {
+    let begun = Instant::now();
+    while !try_to()? {
+        if begun.elapsed() > LOST {
+            return Err(Failure::new("fragments cannot be sent", "run it again"));
+        }
     }
-    0
+    Ok(())
+}
+
+/// The first byte of a fragment, by which it is known again.
+fn content(turn: u32, tag: u8, at: usize) -> u8 {
+    let [a, b, ..] = turn.to_le_bytes();
+    a ^ b.rotate_left(3) ^ u8::try_from(at / 64 % 251).unwrap_or(0) ^ tag.rotate_left(6)
 }
