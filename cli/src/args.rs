@@ -325,13 +325,9 @@ pub struct Measure {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "seconds")]
     pub count: Option<u64>,
 
-    /// Wait here for the other end, such as shm:NAME
-    #[arg(long, value_name = "ADDR")]
-    pub listen: Option<String>,
-
-    /// Measure against the other end that listens there [default: start one on another core]
-    #[arg(long, value_name = "ADDR", conflicts_with = "listen")]
-    pub peer: Option<String>,
+    /// Where the other end is.
+    #[command(flatten)]
+    pub far: Far,
 
     /// Where the payloads are kept [default: private]
     #[arg(long, value_enum)]
@@ -344,6 +340,18 @@ pub struct Measure {
     /// Seed of everything random, such as the order of fetches
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+}
+
+/// Options about the other end of a measurement.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Far {
+    /// Wait here for the other end, such as shm:NAME
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Option<String>,
+
+    /// Measure against the other end that listens there [default: start one on another core]
+    #[arg(long, value_name = "ADDR", conflicts_with = "listen")]
+    pub peer: Option<String>,
 }
 
 /// Options about what lies between the two ends.

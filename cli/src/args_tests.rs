@@ -76,7 +76,7 @@ fn the_common_options_are_read() {
         size: vec![Size(64), Size(8192), Size(1 << 20)],
         policy: Some("fixed:8192".parse().expect("a policy")),
         count: Some(10),
-        peer: Some("shm:other".into()),
+        far: Far { peer: Some("shm:other".into()), ..Far::default() },
         memory: Some(Memory::Pool),
         warmup: Some(5),
         seed: Some(7),

@@ -81,7 +81,7 @@ impl Case {
     /// # Errors
     /// If an option cannot be served.
     pub fn all(test: Test, options: &Measure) -> Result<Vec<Self>, Failure> {
-        options.across.adapter(options.peer.as_deref().or(options.listen.as_deref()))?;
+        options.across.adapter(options.far.peer.as_deref().or(options.far.listen.as_deref()))?;
         let default: Vec<Size> = test.sizes().iter().copied().map(Size).collect();
         let sizes = if options.size.is_empty() { &default } else { &options.size };
         sizes.iter().map(|&size| Self::one(test, options, size)).collect()

@@ -26,7 +26,7 @@ pub fn run(args: &CompareArgs, output: Output) -> Result<(), Failure> {
     let test = test(args.test);
     let pairs = pairs(Case::all(test, &a)?, Case::all(test, &b)?)?;
     let core = cores().first;
-    let way = Way::make(&args.common.across, args.common.peer.as_deref())?;
+    let way = Way::make(&args.common.across, args.common.far.peer.as_deref())?;
     let mut peer = other_end(&args.common, &way)?;
     let bar = progress::bar(pairs.len() * ROUNDS as usize);
     let mut table = Table::new(&["size", "A / B", "10 %", "90 %"]);
@@ -76,7 +76,7 @@ fn check(args: &CompareArgs, sides: [&Measure; 2]) -> Result<(), Failure> {
     // Each lane has endpoints, and so a placement, of its own.
     let across = |side: &Measure| Across { placement: common.across.placement, ..side.across.clone() };
     let apart =
-        sides.iter().any(|side| side.peer != common.peer || across(side) != common.across || side.listen.is_some());
+        sides.iter().any(|side| side.far != common.far || across(side) != common.across || side.far.listen.is_some());
     if apart {
         return Err(Failure::new(
             "A and B need the same other end",

@@ -27,12 +27,12 @@ const STREAMS: u32 = 8;
 /// If an option cannot be served, or the other end cannot be started or goes away.
 pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure> {
     let cases = Case::all(test, options)?;
-    if let Some(listen) = &options.listen {
+    if let Some(listen) = &options.far.listen {
         return serve_once(options, listen, output);
     }
     let machine = Machine::here();
     let core = cores().first;
-    let way = Way::make(&options.across, options.peer.as_deref())?;
+    let way = Way::make(&options.across, options.far.peer.as_deref())?;
     let mut peer = other_end(options, &way)?;
     let bar = progress::bar(cases.len() + 1);
     bar.set_message("limits");
@@ -67,7 +67,7 @@ pub fn serve_once(options: &Measure, listen: &str, output: Output) -> Result<(),
 /// # Errors
 /// If it cannot be reached or started.
 pub fn other_end(options: &Measure, way: &Way) -> Result<Peer, Failure> {
-    match &options.peer {
+    match &options.far.peer {
         Some(address) => Peer::reach(address, way),
         None => Peer::start(cores().second, way),
     }

@@ -39,7 +39,7 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
     let machine = Machine::here();
     let core = cores().first;
     let cases = Case::all(Test::Lat, &options)?;
-    let way = Way::make(&options.across, options.peer.as_deref())?;
+    let way = Way::make(&options.across, options.far.peer.as_deref())?;
     let mut peer = other_end(&options, &way)?;
     let bar = progress::bar(cases.len() * ROUNDS as usize);
     let mut regrets = Table::new(&["size", "latency", "best fixed", "bandwidth", "best fixed"]);
@@ -77,7 +77,7 @@ fn checked(options: &Measure) -> Result<Measure, Failure> {
             "leave --policy and --memory away",
         ));
     }
-    if options.listen.is_some() {
+    if options.far.listen.is_some() {
         return Err(Failure::new(
             "a sweep is the measuring end",
             "use 'cutthrough perf serve --listen ADDR' for the other",
@@ -219,6 +219,7 @@ mod tests {
         let policy = Some(Policy::StoreAndForward);
         assert!(checked(&Measure { policy, ..Measure::default() }).is_err());
         assert!(checked(&Measure { memory: Some(Memory::Pool), ..Measure::default() }).is_err());
-        assert!(checked(&Measure { listen: Some("shm:x".into()), ..Measure::default() }).is_err());
+        let far = crate::args::Far { listen: Some("shm:x".into()), ..Default::default() };
+        assert!(checked(&Measure { far, ..Measure::default() }).is_err());
     }
 }

@@ -42,6 +42,17 @@ impl Folder {
         text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     }
 
+    /// Runs the program where it cannot run: exit code 2, and one line on standard error that begins with its name and
+    /// says what to do. Returns that line.
+    pub(crate) fn refuses(&self, words: &[&str]) -> String {
+        let output = self.run(words);
+        let said = String::from_utf8(output.stderr).expect("output is UTF-8");
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(output.stdout.is_empty() && said.lines().count() == 1, "{words:?}: {said}");
+        assert!(said.starts_with("cutthrough: ") && said.contains("; "), "{words:?}: {said}");
+        said
+    }
+
     pub(crate) fn start(&self, words: &[&str]) -> Running {
         let mut command = self.program(words);
         Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program can be started"))

@@ -134,11 +134,7 @@ fn what_cannot_be_measured_is_exit_code_2_and_one_line() {
         &["perf", "compare", "lat", "--a", "--size 8", "--b", "--size 8,64"],
         &["stat", "--pid", "999999999"],
     ] {
-        let output = folder.run(words);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
-        assert!(output.stdout.is_empty() && said.lines().count() == 1, "{words:?}: {said}");
-        assert!(said.starts_with("cutthrough: ") && said.contains("; "), "{words:?}: {said}");
+        folder.refuses(words);
     }
     folder.wait_until_empty();
 }

@@ -51,11 +51,7 @@ fn all_end_with_the_first_that_fails_and_it_is_named() {
 #[test]
 fn what_cannot_run_is_told_before_anything_is_started() {
     let folder = Folder::new("run-cannot");
-    let refused = |words: &[&str]| {
-        let output = folder.run(words);
-        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{words:?}");
-        String::from_utf8(output.stderr).expect("output is UTF-8")
-    };
+    let refused = |words: &[&str]| folder.refuses(words);
     let no_program = refused(&["run", "-n", "2", "--", "there-is-no-such-program"]);
     assert_eq!(no_program, "cutthrough: there is no program there-is-no-such-program; check its name\n");
     assert!(refused(&["run", "-n", "2"]).contains("PROGRAM"));

@@ -6,7 +6,7 @@ use cutthrough::Channel;
 use cutthrough::am::{CallError, Event, Node, Reply};
 
 use super::station::LEAVE;
-use crate::args::{Across, Measure, Memory, seconds};
+use crate::args::{Across, Far, Measure, Memory, seconds};
 use crate::clock::{Length, Span};
 use crate::failure::Failure;
 use crate::machine::Machine;
@@ -40,13 +40,9 @@ pub struct Common {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "seconds")]
     pub count: Option<u64>,
 
-    /// Wait here for the other end, such as shm:NAME
-    #[arg(long, value_name = "ADDR")]
-    pub listen: Option<String>,
-
-    /// Measure against the other end that listens there [default: start one on another core]
-    #[arg(long, value_name = "ADDR", conflicts_with = "listen")]
-    pub peer: Option<String>,
+    /// Where the other end is.
+    #[command(flatten)]
+    pub far: Far,
 
     /// Requests made before measuring
     #[arg(long, value_name = "N")]
@@ -65,8 +61,7 @@ impl Common {
             size: vec![Size(bytes)],
             seconds: self.seconds,
             count: self.count,
-            listen: self.listen.clone(),
-            peer: self.peer.clone(),
+            far: self.far.clone(),
             memory: Some(memory),
             warmup: self.warmup,
             seed: self.seed,
@@ -184,10 +179,10 @@ pub fn run(
     // Says what is wrong with the options before anything is started.
     options.case(Test::Lat, 64, Memory::Private)?;
     let raw = options.raw(64, Memory::Private);
-    if let Some(listen) = &options.listen {
+    if let Some(listen) = &options.far.listen {
         return serve_once(&raw, listen, output);
     }
-    let way = Way::make(&options.across, options.peer.as_deref())?;
+    let way = Way::make(&options.across, options.far.peer.as_deref())?;
     let peer = other_end(&raw, &way)?;
     let headings = ["what", "size", "p50", "p99", "a second", "bandwidth", "copies", "ratio", "held against"];
     let (machine, table) = (Machine::here(), Table::new(&headings));
