@@ -19,45 +19,20 @@ enum Seal {
     Key,
 }
 
-/// The adapter `xdp`, whose program runs in the driver.
-#[derive(Debug)]
-struct Native(Veth);
-
-impl Join for Native {
-    fn missing(&self) -> Option<String> {
-        self.0.missing()
-    }
-
-    fn address(&self) -> String {
-        self.0.address()
-    }
-
-    fn crosses_wire(&self) -> bool {
-        true
-    }
-
-    fn config(&self, config: Config) -> Config {
-        self.0.config(Config { xdp_mode: Some(XdpMode::Native), ..config })
-    }
-
-    fn near<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
-        self.0.near(run)
-    }
-
-    fn far<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
-        self.0.far(run)
-    }
-
-    fn lacks(&self, capability: Capability) -> Option<String> {
-        self.0.lacks(capability)
-    }
+/// What an endpoint at an adapter `xdp` asks for.
+#[derive(Debug, Clone, Copy)]
+enum Xdp {
+    /// That the program runs in the driver.
+    Native,
+    /// That payloads land where they belong, with so much memory for each channel at most.
+    Cut(Seal, u64),
 }
 
-/// The adapter `xdp`, with payloads that land where they belong, and so much memory for each channel at most.
+/// The adapter `xdp`, with one of these.
 #[derive(Debug)]
-struct Cut(Veth, Seal, u64);
+struct Asking(Veth, Xdp);
 
-impl Join for Cut {
+impl Join for Asking {
     fn missing(&self) -> Option<String> {
         self.0.missing()
     }
@@ -71,11 +46,14 @@ impl Join for Cut {
     }
 
     fn config(&self, config: Config) -> Config {
-        let landing_bytes = config.landing_bytes.min(self.2);
-        let config = self.0.config(Config { placement: Placement::HeaderCut, landing_bytes, ..config });
         match self.1 {
-            Seal::Plain => config,
-            Seal::Key => {
+            Xdp::Native => self.0.config(Config { xdp_mode: Some(XdpMode::Native), ..config }),
+            Xdp::Cut(seal, most) => {
+                let landing_bytes = config.landing_bytes.min(most);
+                let config = self.0.config(Config { placement: Placement::HeaderCut, landing_bytes, ..config });
+                if seal == Seal::Plain {
+                    return config;
+                }
                 let keys = Keys::from_text(&format!("psk: {}", "5a".repeat(32))).expect("a key");
                 Config { keys: Some(Arc::new(keys)), insecure: false, ..config }
             }
@@ -93,6 +71,14 @@ impl Join for Cut {
     fn lacks(&self, capability: Capability) -> Option<String> {
         self.0.lacks(capability)
     }
+}
+
+const fn native(mtu: u32) -> Asking {
+    Asking(Veth(mtu, "xdp"), Xdp::Native)
+}
+
+const fn cut(mtu: u32, seal: Seal, most: u64) -> Asking {
+    Asking(Veth(mtu, "xdp"), Xdp::Cut(seal, most))
 }
 
 mod packet {
@@ -121,21 +107,21 @@ mod xdp_jumbo {
 }
 
 mod native {
-    use super::{Native, Veth};
+    use super::native;
 
-    cutthrough_conform::suite!(Native(Veth(1500, "xdp")); control, paths, tokens);
+    cutthrough_conform::suite!(native(1500); control, paths, tokens);
 }
 
 mod cut {
-    use super::{Cut, Seal, Veth};
+    use super::{Seal, cut};
 
-    cutthrough_conform::suite!(Cut(Veth(1500, "xdp"), Seal::Plain, u64::MAX); control, paths, pages, tokens, arriving);
+    cutthrough_conform::suite!(cut(1500, Seal::Plain, u64::MAX); control, paths, pages, tokens, arriving);
 }
 
 mod cut_jumbo {
-    use super::{Cut, Seal, Veth};
+    use super::{Seal, cut};
 
-    cutthrough_conform::suite!(Cut(Veth(9000, "xdp"), Seal::Plain, u64::MAX); tokens);
+    cutthrough_conform::suite!(cut(9000, Seal::Plain, u64::MAX); tokens);
 }
 
 mod best {
@@ -166,35 +152,35 @@ mod long {
     }
 
     mod native {
-        use crate::{Native, Veth};
+        use crate::native;
 
-        cutthrough_conform::suite!(Native(Veth(1500, "xdp")); pages, arriving, channels, waiting, model);
+        cutthrough_conform::suite!(native(1500); pages, arriving, channels, waiting, model);
     }
 
     mod native_jumbo {
-        use crate::{Native, Veth};
+        use crate::native;
 
-        cutthrough_conform::suite!(Native(Veth(9000, "xdp")); control, paths, tokens);
+        cutthrough_conform::suite!(native(9000); control, paths, tokens);
     }
 
     mod cut {
-        use crate::{Cut, Seal, Veth};
+        use crate::{Seal, cut};
 
-        cutthrough_conform::suite!(Cut(Veth(1500, "xdp"), Seal::Plain, u64::MAX); waiting);
+        cutthrough_conform::suite!(cut(1500, Seal::Plain, u64::MAX); waiting);
     }
 
     /// As long as there are many endpoints, less memory to be locked for each.
     mod cut_often {
-        use crate::{Cut, Seal, Veth};
+        use crate::{Seal, cut};
 
-        cutthrough_conform::suite!(Cut(Veth(1500, "xdp"), Seal::Plain, 16 << 20); model);
+        cutthrough_conform::suite!(cut(1500, Seal::Plain, 16 << 20); model);
     }
 
     /// With memory for several channels.
     mod cut_small {
-        use crate::{Cut, Seal, Veth};
+        use crate::{Seal, cut};
 
-        cutthrough_conform::suite!(Cut(Veth(1500, "xdp"), Seal::Plain, 2 << 20); channels);
+        cutthrough_conform::suite!(cut(1500, Seal::Plain, 2 << 20); channels);
     }
 
     mod best {
@@ -267,7 +253,7 @@ const REST: u64 = 14;
 #[test]
 fn payloads_land_where_they_belong_without_a_copy() {
     for (mtu, seal) in [(1500, Seal::Plain), (1500, Seal::Key), (9000, Seal::Plain), (9000, Seal::Key)] {
-        let join = Cut(Veth(mtu, "xdp"), seal, u64::MAX);
+        let join = cut(mtu, seal, u64::MAX);
         if let Some(why) = join.missing() {
             eprintln!("skipped: {why}");
             return;
@@ -302,7 +288,7 @@ fn most_have_landed(what: &str, receipts: &[Receipt]) -> bool {
 }
 
 /// Sends messages, each after the one before has been looked at: what the receiver's receipts say.
-fn exchange(join: &Cut, bytes: usize, token: bool) -> Vec<Receipt> {
+fn exchange(join: &Asking, bytes: usize, token: bool) -> Vec<Receipt> {
     let mut pair = join.pair(suite::config(), suite::config());
     if !token {
         assert_eq!(pair.b.endpoint.post(pair.b.channel, bytes, 4), Ok(4));

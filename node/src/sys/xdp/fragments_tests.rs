@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::fragments::{ANNOUNCED, ANY, FRESH, Fragmented, LOGGED, OVER, fragments, shared};
-use super::machine::{MEMORY, Machine, REDIRECT, RINGS};
+use super::machine::{MEMORY, Machine, REDIRECT, RINGS, set_word as put, word as get};
 use super::program_tests::{LOCAL, PASS, frames};
 
 const SLICE: u32 = 48;
@@ -13,14 +13,6 @@ const PORT: u16 = 999;
 
 fn at(place: u64) -> usize {
     usize::try_from(place).unwrap()
-}
-
-fn put(memory: &mut [u8], place: u64, word: u32) {
-    memory[at(place)..at(place) + 4].copy_from_slice(&word.to_le_bytes());
-}
-
-fn get(memory: &[u8], place: u64) -> u32 {
-    u32::from_le_bytes(memory[at(place)..at(place) + 4].try_into().unwrap())
 }
 
 fn memory() -> Vec<u8> {

@@ -4,7 +4,7 @@ use cutthrough_wire::frame::{Header, Kind, OPENING_BYTES};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::machine::{BEYOND, MEMORY, Machine, REDIRECT, RINGS};
+use super::machine::{BEYOND, MEMORY, Machine, REDIRECT, RINGS, set_word as put, word as get};
 use super::placing::{ANY, BUSY, CLOSED, FRESH, LEAST, LOGGED, Slots, placing, shared};
 use super::program::ENVELOPE_BYTES;
 use super::program_tests::{OURS, PASS, frame, frames, is_ours};
@@ -30,14 +30,6 @@ struct Aim {
 
 fn at(place: u64) -> usize {
     usize::try_from(place).unwrap()
-}
-
-fn put(memory: &mut [u8], place: u64, word: u32) {
-    memory[at(place)..at(place) + 4].copy_from_slice(&word.to_le_bytes());
-}
-
-fn get(memory: &[u8], place: u64) -> u32 {
-    u32::from_le_bytes(memory[at(place)..at(place) + 4].try_into().unwrap())
 }
 
 fn memory() -> Vec<u8> {
