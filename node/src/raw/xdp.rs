@@ -23,6 +23,7 @@ use crate::sys::xdp::{Descriptor, Interface, Memory, Mode, Settings, XdpError, X
 pub(crate) mod cut;
 pub mod fragments;
 pub mod lease;
+mod pages;
 mod plan;
 pub mod raw;
 pub mod stream;

@@ -10,25 +10,19 @@
 //! none in between. If it does, a header meets the wrong fragment: its length or its seal says so, as of any frame that
 //! was damaged.
 
-use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 
-use cutthrough_segment::map::{Mapping, Writers};
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind};
 
 use super::super::envelope::ENVELOPE_BYTES;
-use super::place::{Complete, Counts, Key, Landing, Move, Placer, Shape, Told};
-use crate::sys::xdp::bpf::{Attached, Program, Rings, SharedMemory};
-use crate::sys::xdp::program::{ANNOUNCED, LINK_BYTES, LOGGED, Matching, Ours, matching, shared};
-use crate::sys::xdp::socket::HEADROOM;
-use crate::sys::xdp::{Interface, Memory, Mode, Settings, XdpError, Xsk};
+use super::pages::{BUFFER, Layout, PIECE, Pages};
+use super::place::{Complete, Counts, Key, Landing, Shape, Told};
+use crate::sys::xdp::bpf::Rings;
+use crate::sys::xdp::program::{ANNOUNCED, LINK_BYTES, Matching, Ours, matching, shared};
+use crate::sys::xdp::{Interface, Mode, XdpError};
 
-const ENTRIES: u32 = 1024;
-const BUFFER: u32 = 4096;
-/// Most bytes of a frame that the kernel writes to one place.
-const PIECE: u32 = BUFFER - 256;
 /// Buffers for what was not guessed.
 const LOOSE: u64 = 64;
 
@@ -80,24 +74,9 @@ pub enum Arrived<'a> {
 /// A socket whose buffers are parts of pages.
 #[derive(Debug)]
 pub struct Stream {
-    xsk: Xsk,
-    memory: Memory,
-    shared: SharedMemory,
-    rings: Rings,
-    _attached: Attached,
-    placer: Placer,
+    pages: Pages,
     placement: Placement,
     shape: Shape,
-    /// Announcements that the program may still look at: their numbers, and whether they are given up.
-    announced: VecDeque<(u32, Key, bool)>,
-    /// Number of the next announcement.
-    end: u32,
-    /// How many headers have been read from the log.
-    seen: u32,
-    /// How many frames the kernel had dropped when we looked; whether headers and fragments may have parted since.
-    dropped: u64,
-    parted: bool,
-    moves: Vec<Move>,
 }
 
 impl Stream {
@@ -113,46 +92,27 @@ impl Stream {
     ) -> Result<Self, XdpError> {
         let refused = XdpError::Refused { what: "pages in such fragments", errno: rustix::io::Errno::INVAL };
         let shape = placement.shape().ok_or(refused)?;
-        // Pages, with room before the first one; loose buffers; and the length of a buffer, which the kernel wants to
-        // lie inside from the beginning of the last place on.
-        let stride = shape.stride(placement.strict);
-        let first = u64::from(BUFFER);
-        let pages: Vec<u64> = (0..u64::from(placement.window) * 2 + 1).map(|page| first + page * stride).collect();
-        let base = first + pages.len() as u64 * stride;
-        let loose = (0..LOOSE).map(|buffer| base + buffer * u64::from(BUFFER) + HEADROOM).collect();
-        let memory = Memory::new(base + (LOOSE + 1) * u64::from(BUFFER), Writers::Maker)?;
-        let settings = Settings { queue, mode, buffer_bytes: BUFFER, unaligned: true, scatter: true, entries: ENTRIES };
-        let xsk = Xsk::open(interface, &memory, settings)?;
-        let rings = Rings::new(interface.queues)?;
-        let shared = SharedMemory::new(usize::try_from(shared::BYTES).unwrap_or(usize::MAX))?;
-        let ours = Ours { local, frame_max: interface.mtu + LINK_BYTES };
-        let Placement { slice, cut, strict, .. } = placement;
-        let register = Matching { queue, slice, cut, backwards: !cut, strict };
-        let program = Program::load(&matching(&ours, &register, rings.number(), shared.number()))?;
-        let attached = program.attach(interface.index, mode)?;
-        rings.set(queue, xsk.as_fd())?;
-        Ok(Self {
-            xsk,
-            memory,
-            shared,
-            rings,
-            _attached: attached,
-            placer: Placer::new(shape, pages, loose),
-            placement,
+        let Placement { slice, cut, strict, window, .. } = placement;
+        let layout = Layout {
             shape,
-            announced: VecDeque::new(),
-            end: 0,
-            seen: 0,
-            dropped: 0,
-            parted: false,
-            moves: Vec::new(),
-        })
+            first: u64::from(BUFFER),
+            stride: shape.stride(strict),
+            window,
+            loose: LOOSE,
+            copied: false,
+        };
+        let ours = Ours { local, frame_max: interface.mtu + LINK_BYTES };
+        let register = Matching { queue, slice, cut, backwards: !cut, strict };
+        let pages = Pages::open(interface, (queue, mode), layout, shared::BYTES, |rings, shared| {
+            matching(&ours, &register, rings.number(), shared.number())
+        })?;
+        Ok(Self { pages, placement, shape })
     }
 
     /// The map of rings, for an ordinary ring at another queue of this interface.
     #[must_use]
     pub const fn rings(&self) -> &Rings {
-        &self.rings
+        self.pages.rings()
     }
 
     /// Expects a page, after those that are expected already. Whether there was room; if not, it comes by the socket.
@@ -161,66 +121,31 @@ impl Stream {
     /// [`XdpError::Broken`].
     pub fn expect(&mut self, key: Key) -> Result<bool, XdpError> {
         self.skip();
-        let window = self.placement.window as usize;
-        if self.announced.len() >= window || self.placer.expected() >= window || !self.placer.expect(key) {
-            return Ok(false);
-        }
-        self.offer()?;
-        if !self.placement.strict {
-            return Ok(true);
-        }
-        // The places are there before the program lets the first fragment through.
-        let last = (self.placement.page - 1) / self.placement.slice * self.placement.slice;
-        let next = key.first + if self.placement.cut { 0 } else { last };
-        let at = announcement(self.end);
-        let words = [key.tag, key.generation, key.message, next, key.first, self.placement.page];
-        for (place, word) in words.into_iter().enumerate() {
-            self.shared.word(at + 4 * place as u64).store(word, Ordering::Relaxed);
-        }
-        self.announced.push_back((self.end, key, false));
-        self.end = self.end.wrapping_add(1);
-        self.shared.word(shared::END).store(self.end, Ordering::Release);
-        Ok(true)
+        let Placement { page, slice, cut, strict, .. } = self.placement;
+        let next = key.first + if cut { 0 } else { (page - 1) / slice * slice };
+        let words = [key.tag, key.generation, key.message, next, key.first, page];
+        self.pages.expect(key, strict.then_some(&words))
     }
 
     /// Expects a page no longer: it comes by the socket, or not at all.
     pub fn give_up(&mut self, key: Key) {
-        self.placer.give_up(key);
-        if let Some((number, _, given_up)) = self.announced.iter_mut().find(|(_, of, _)| *of == key) {
+        self.pages.give_up(key, |shared, at| {
             // The program matches no fragment with this offset. If it says that itself, it goes on itself too.
-            let next = self.shared.word(announcement(*number) + 12);
-            *given_up |= next.swap(u32::MAX, Ordering::AcqRel) != u32::MAX;
-        }
+            let next = shared.word(at + 12).swap(u32::MAX, Ordering::AcqRel);
+            (next != u32::MAX).then_some(next)
+        });
         self.skip();
     }
 
-    /// Forgets announcements that the program has done with, and takes it over those that were given up.
     fn skip(&mut self) {
-        let current = self.shared.word(shared::CURRENT);
-        while let Some((number, _, given_up)) = self.announced.front() {
-            let at = current.load(Ordering::Acquire);
-            if at == *number {
-                if !given_up {
-                    break;
-                }
-                // If the program was faster, it has gone on itself.
-                let _ = current.compare_exchange(at, at.wrapping_add(1), Ordering::AcqRel, Ordering::Relaxed);
-            } else if number.wrapping_sub(at) < u32::MAX / 2 {
-                break;
-            }
-            self.announced.pop_front();
-        }
-    }
-
-    fn offer(&mut self) -> Result<(), XdpError> {
-        offer(&mut self.placer, &mut self.xsk)
+        self.pages.skip(|_| {});
     }
 
     /// Whether anything has come: a look at shared memory.
     #[must_use]
     #[inline]
     pub fn has_frames(&self) -> bool {
-        self.xsk.has_frames()
+        self.pages.xsk.has_frames()
     }
 
     /// Takes in what has come.
@@ -228,24 +153,25 @@ impl Stream {
     /// # Errors
     /// [`XdpError::Broken`].
     pub fn receive(&mut self, each: &mut dyn FnMut(Arrived<'_>)) -> Result<(), XdpError> {
-        let mut arrived = self.xsk.arrived()?;
+        let mut arrived = self.pages.xsk.arrived()?;
         if !self.placement.strict {
-            self.look_for_drops(arrived);
+            self.pages.look_for_drops(arrived);
         }
         while arrived > 0 {
-            let parts = (0..arrived).find(|ahead| self.xsk.peek(*ahead).is_none_or(|part| !part.more));
+            let parts = (0..arrived).find(|ahead| self.pages.xsk.peek(*ahead).is_none_or(|part| !part.more));
             let parts = parts.unwrap_or(arrived - 1) + 1;
             arrived -= parts;
             let header = self.header();
-            let mut told = Header::from_bytes(&header).ok().filter(|header| header.kind == Kind::Data && !self.parted);
-            let frame: u32 = (0..parts).filter_map(|ahead| self.xsk.peek(ahead)).map(|part| part.bytes).sum();
+            let mut told =
+                Header::from_bytes(&header).ok().filter(|header| header.kind == Kind::Data && !self.pages.parted);
+            let frame: u32 = (0..parts).filter_map(|ahead| self.pages.xsk.peek(ahead)).map(|part| part.bytes).sum();
             if told.is_some_and(|told| u32::from(told.body) + self.shape.before != frame) {
                 // Header and fragment have parted.
                 told = None;
             }
             let mut inside = 0;
             for _ in 0..parts {
-                let Some(part) = self.xsk.take() else { break };
+                let Some(part) = self.pages.xsk.take() else { break };
                 let bytes = part.bytes.saturating_sub(self.shape.before);
                 let told = told.map(|header| Told {
                     tag: header.tag,
@@ -258,9 +184,7 @@ impl Stream {
                 self.landed(part.at, bytes, told, &header, each);
             }
         }
-        self.xsk.release();
-        self.placer.make_up();
-        self.offer()?;
+        self.pages.done()?;
         self.skip();
         Ok(())
     }
@@ -273,10 +197,9 @@ impl Stream {
         header: &[u8; HEADER_BYTES],
         each: &mut dyn FnMut(Arrived<'_>),
     ) {
-        let (landing, complete) = self.placer.landed(at, told, &mut self.moves);
-        mend(&self.memory, &mut self.moves);
+        let (landing, complete) = self.pages.landed(at, told);
         if landing == Landing::Stray || landing == Landing::Lost {
-            let payload = self.memory.frame(at + u64::from(self.shape.before), bytes as usize);
+            let payload = self.pages.memory.frame(at + u64::from(self.shape.before), bytes as usize);
             each(Arrived::Stray(header, payload));
         }
         if let Some(complete) = complete {
@@ -286,26 +209,12 @@ impl Stream {
 
     /// The header that belongs to the next frame of the ring.
     fn header(&mut self) -> [u8; HEADER_BYTES] {
-        let at = shared::LOG + u64::from(self.seen % LOGGED) * HEADER_BYTES as u64;
-        self.seen = self.seen.wrapping_add(1);
+        let at = self.pages.next_entry(HEADER_BYTES as u64);
         let mut header = [0; HEADER_BYTES];
         for (place, bytes) in header.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            *bytes = self.shared.double(at + 8 * place as u64).load(Ordering::Relaxed).to_ne_bytes();
+            *bytes = self.pages.shared.double(at + 8 * place as u64).load(Ordering::Relaxed).to_ne_bytes();
         }
         header
-    }
-
-    /// Without the register, strangers' frames can find no place. Then nothing is believed until the ring is empty and
-    /// has been so since the program let the last frame through.
-    fn look_for_drops(&mut self, arrived: u32) {
-        let taken = self.shared.word(shared::TAKEN).load(Ordering::Acquire);
-        let dropped = self.xsk.losses().overflows;
-        if dropped != self.dropped || taken.wrapping_sub(self.seen) > LOGGED {
-            self.dropped = dropped;
-            self.parted = true;
-        } else if self.parted && arrived == 0 {
-            (self.seen, self.parted) = (taken, false);
-        }
     }
 
     /// Bytes of a page that is complete.
@@ -313,64 +222,38 @@ impl Stream {
     /// # Panics
     /// If there is no page.
     pub fn page(&mut self, at: u64) -> &mut [u8] {
-        self.memory.frame(at, self.placement.page as usize)
+        self.pages.memory.frame(at, self.placement.page as usize)
     }
 
     /// Gives a page that was complete back.
     pub fn release(&mut self, page: Complete) {
-        self.placer.release(page.at);
+        self.pages.release(page.at);
     }
 
     /// What has happened so far.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
-        self.placer.counts()
+        self.pages.counts()
     }
 
     /// How many frames the program has let through.
     #[must_use]
     pub fn taken(&self) -> u32 {
-        self.shared.word(shared::TAKEN).load(Ordering::Acquire)
+        self.pages.taken()
     }
 
     /// Frames that the kernel found no place for.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.xsk.losses().overflows
+        self.pages.dropped()
     }
 }
 
 impl AsFd for Stream {
     /// Readable when frames have come.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.xsk.as_fd()
+        self.pages.as_fd()
     }
-}
-
-/// Offers the kernel the places that are due.
-pub(super) fn offer(placer: &mut Placer, xsk: &mut Xsk) -> Result<(), XdpError> {
-    let mut failed = None;
-    placer.offer(|at| {
-        // The ring has more entries than there are places.
-        if let Err(error) = xsk.offer(at - HEADROOM) {
-            failed = Some(error);
-        }
-    });
-    xsk.post();
-    failed.map_or(Ok(()), Err)
-}
-
-/// Makes these copies.
-pub(super) fn mend(memory: &Memory, moves: &mut Vec<Move>) {
-    for Move { from, to, bytes } in moves.drain(..) {
-        let mapping = memory.mapping();
-        Mapping::copy_across(mapping, from, mapping, to, bytes as usize);
-    }
-}
-
-/// Where announcement `number` lies.
-fn announcement(number: u32) -> u64 {
-    shared::ANNOUNCEMENTS + u64::from(number % ANNOUNCED) * shared::ANNOUNCEMENT_BYTES
 }
 
 #[cfg(test)]

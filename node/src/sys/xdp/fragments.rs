@@ -26,6 +26,7 @@ use super::program::{
 };
 
 pub use super::placing::ANY;
+pub use super::program::{ANNOUNCED, LOGGED};
 
 /// Bytes before the payload of a fragment: Ethernet, IPv4 without options.
 pub const HEADERS: u32 = LINK_BYTES + 20;
@@ -33,11 +34,6 @@ pub const HEADERS: u32 = LINK_BYTES + 20;
 pub const UDP_BYTES: u32 = 8;
 /// Least bytes of a last fragment: with less, adapters lengthen the frame.
 pub const LEAST: u32 = 26;
-/// Announcements that are kept; a power of two.
-pub const ANNOUNCED: u32 = 64;
-/// Headers that are kept; a power of two.
-pub const LOGGED: u32 = 1024;
-
 /// State of an announcement of which no fragment has come. Other states are the identification in the upper half (as it
 /// lies in the frame), and in the lower half the offset that is awaited, in units of 8 bytes.
 pub const FRESH: u32 = 0xffff;
@@ -95,30 +91,22 @@ impl Fragmented {
     }
 }
 
-/// The memory that the program shares with user space, in bytes from its beginning.
+/// The memory that the program shares with user space, in bytes from its beginning. It begins as that of the register
+/// for frames of ours; of an announcement it has three words: its state, the source's address and port as they lie in a
+/// frame.
 pub mod shared {
-    use super::{ANNOUNCED, LOGGED};
+    use super::LOGGED;
 
-    /// Number of the announcement that the next fragment belongs to; written by the program.
-    pub const CURRENT: u64 = 0;
-    /// How many fragments it has taken; written by the program.
-    pub const TAKEN: u64 = 8;
-    /// How many it has left to the kernel; written by the program.
+    pub use super::super::program::shared::{ANNOUNCEMENT_BYTES, ANNOUNCEMENTS, CURRENT, END, LOG, TAKEN};
+
+    /// How many fragments it has left to the kernel; written by the program.
     pub const ASIDE: u64 = 12;
-    /// Number of the first announcement that has not been made; written by user space.
-    pub const END: u64 = 16;
     /// The processor whose frames are taken, or [`super::ANY`].
     pub const PROCESSOR: u64 = 24;
     /// Identification of the datagram that was complete last, of which duplicates are no beginning of another one.
     pub const LAST: u64 = 28;
-    /// Where the announcements begin.
-    pub const ANNOUNCEMENTS: u64 = 64;
-    /// Bytes of an announcement: its state, the source's address and port as they lie in a frame, 32 bits each.
-    pub const ANNOUNCEMENT_BYTES: u64 = 32;
-    /// Where the log begins: of each fragment the number of its announcement (64 bits), and bytes 14 to 21 and 26 to 33
-    /// of its frame.
-    pub const LOG: u64 = ANNOUNCEMENTS + ANNOUNCED as u64 * ANNOUNCEMENT_BYTES;
-    /// Bytes of an entry of it.
+    /// Bytes of an entry of the log: the number of its announcement (64 bits), and bytes 14 to 21 and 26 to 33 of its
+    /// frame.
     pub const LOG_BYTES: u64 = 32;
     /// Bytes of it all.
     pub const BYTES: u64 = LOG + LOGGED as u64 * LOG_BYTES;

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant as Clock};
 
 use cutthrough_engine::time::Instant;
 
+use super::super::super::Hop;
+use super::super::XdpRing;
 use super::*;
 use crate::sys::xdp::wire::{FAR, FAR_MAC, NEAR, NEAR_MAC, PORT, Wire};
 
@@ -45,8 +47,8 @@ impl Setting {
             (near, UdpSocket::bind(NEAR_END).unwrap())
         });
         beside.set_nonblocking(true).unwrap();
-        let bytes = usize::try_from(near.memory.bytes()).unwrap();
-        near.memory.frame(0, bytes).fill(CANARY);
+        let bytes = usize::try_from(near.pages.memory.bytes()).unwrap();
+        near.pages.memory.frame(0, bytes).fill(CANARY);
         let (ring, far, index) = wire.far(|| {
             let interface = Interface::named("far").unwrap();
             let ring = XdpRing::open(&interface, FAR_END, 0, None, 1 << 16).unwrap();
@@ -82,12 +84,12 @@ impl Setting {
     /// Waits until the program has taken so many fragments, and they have been seen.
     fn settle(&mut self, taken: u32) {
         let begun = Clock::now();
-        while self.near.seen < taken {
+        while self.near.pages.seen < taken {
             let whole = &mut self.whole;
             self.near.receive(&mut |page| whole.push(page)).unwrap();
-            assert!(begun.elapsed() < PATIENCE, "{} of {taken} fragments", self.near.seen);
+            assert!(begun.elapsed() < PATIENCE, "{} of {taken} fragments", self.near.pages.seen);
         }
-        assert_eq!((self.near.seen, self.near.taken()), (taken, taken));
+        assert_eq!((self.near.pages.seen, self.near.taken()), (taken, taken));
     }
 
     /// Waits until the program has left so many to the kernel.
@@ -138,11 +140,11 @@ impl Setting {
         for page in 0..pages {
             let end = first + page * stride + u64::from(shape.page);
             let next = first + (page + 1) * stride - u64::from(shape.before);
-            let between = self.near.memory.frame(end, usize::try_from(next - end).unwrap());
+            let between = self.near.pages.memory.frame(end, usize::try_from(next - end).unwrap());
             assert!(between.iter().all(|byte| *byte == CANARY), "after page {page}");
         }
         let before = usize::try_from(first).unwrap() - shape.before as usize;
-        assert!(self.near.memory.frame(0, before).iter().all(|byte| *byte == CANARY));
+        assert!(self.near.pages.memory.frame(0, before).iter().all(|byte| *byte == CANARY));
     }
 }
 
@@ -303,7 +305,7 @@ fn a_lost_fragment_shows_no_half_page_and_the_rest_goes_on() {
         }
         assert_eq!(copies > 0, taken > 0, "{placing:?} {lost}");
         setting.nothing_by_socket();
-        assert_ne!(setting.near.shared.word(shared::PROCESSOR).load(Ordering::Relaxed), ANY);
+        assert_ne!(setting.near.pages.shared.word(shared::PROCESSOR).load(Ordering::Relaxed), ANY);
     }
 }
 

@@ -83,7 +83,7 @@ impl Setting {
     fn settle(&mut self, taken: u32, passed: usize) -> usize {
         let begun = Clock::now();
         let (mut datagrams, mut strays) = (0, 0);
-        while self.stream.seen < taken || datagrams < passed {
+        while self.stream.pages.seen < taken || datagrams < passed {
             let complete = &mut self.complete;
             self.stream
                 .receive(&mut |arrived| match arrived {
@@ -94,7 +94,7 @@ impl Setting {
             while self.beside.recv(&mut [0; 10_000]).is_ok() {
                 datagrams += 1;
             }
-            assert!(begun.elapsed() < PATIENCE, "{} of {taken} and {datagrams} of {passed}", self.stream.seen);
+            assert!(begun.elapsed() < PATIENCE, "{} of {taken} and {datagrams} of {passed}", self.stream.pages.seen);
         }
         strays
     }
