@@ -556,6 +556,9 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failur
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(Parsed::Print(error.render().to_string())),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            if error.render().to_string().contains("Usage: cutthrough perf") {
+                return Err(Failure::new("no measurement is named", "'cutthrough perf --help' lists them"));
+            }
             Err(Failure::new("no command given", "try 'cutthrough demo', or 'cutthrough --help' for all commands"))
         }
         _ => {
@@ -570,7 +573,11 @@ fn one_line(error: &clap::Error) -> (String, String) {
     let text = error.render().to_string();
     let mut paragraphs = text.split("\n\n");
     let what = joined(paragraphs.next().unwrap_or_default());
+    // What the library for numbers says is not for people.
+    let what = what.replace("invalid digit found in string", "write a whole number");
+    // An option that is not known is more often a mistake than a value that begins like one.
     let tip = paragraphs.find_map(|text| text.trim_start().strip_prefix("tip: "));
+    let tip = tip.filter(|tip| !tip.starts_with("to pass"));
     let remedy = tip.map_or_else(|| "add '--help' to see how it is used".to_string(), joined);
     (what.trim_start_matches("error: ").to_string(), remedy)
 }

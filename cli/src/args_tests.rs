@@ -139,6 +139,15 @@ fn a_misspelt_command_gets_the_right_one_as_a_tip() {
 }
 
 #[test]
+fn what_is_wrong_is_said_for_people() {
+    assert_eq!(refusal("cutthrough perf"), "no measurement is named; 'cutthrough perf --help' lists them");
+    let unknown = refusal("cutthrough perf limits --nope");
+    assert_eq!(unknown, "unexpected argument '--nope' found; add '--help' to see how it is used");
+    let number = "invalid value 'me' for '--pid <N>': write a whole number; add '--help' to see how it is used";
+    assert_eq!(refusal("cutthrough stat --pid me"), number);
+}
+
+#[test]
 fn a_bad_size_says_how_sizes_are_written() {
     let message = refusal("cutthrough perf lat --size 8KB");
     assert!(message.contains("write bytes (64) or 8KiB, 1MiB, 1GiB"), "{message}");

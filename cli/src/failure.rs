@@ -42,6 +42,17 @@ impl Failure {
         }
     }
 
+    /// Why an address cannot be used. What the system says of one is no use without knowing what it is about.
+    pub fn of_address(error: &(dyn std::error::Error + 'static), remedy: &str) -> Self {
+        let mut causes = std::iter::successors(Some(error), |error| error.source());
+        let remedy = match causes.find_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind) {
+            Some(io::ErrorKind::AddrInUse) => "choose another port, or end the process that has it",
+            Some(io::ErrorKind::AddrNotAvailable) => "use an address of this machine; 'ip address' lists them",
+            _ => remedy,
+        };
+        Self::from_error(&error, remedy)
+    }
+
     /// A failure to write the program's own output.
     #[must_use]
     pub fn output(error: &io::Error) -> Self {

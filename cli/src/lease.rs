@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::Args;
-use cutthrough::Lease;
+use cutthrough::{Lease, LeaseError};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -53,7 +53,10 @@ struct Taken {
 /// # Errors
 /// If there is no ring to be had, or no place to wait at.
 pub fn run(args: &LeaseArgs, output: Output) -> Result<(), Failure> {
-    let failed = |error| Failure::from_error(&error, "run it as root; 'cutthrough info' says what is missing");
+    let failed = |error| match &error {
+        LeaseError::Malformed(_) => Failure::from_error(&error, "check the address"),
+        _ => Failure::from_error(&error, "run it as root; 'cutthrough info' says what is missing"),
+    };
     let lease = Lease::open(&args.address, args.queue, None, &args.at).map_err(failed)?;
     let offered = Offered {
         lease: format!("xdp:{}", lease.local()),

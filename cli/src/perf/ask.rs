@@ -120,17 +120,8 @@ pub enum Answer {
     At(u64),
     /// Processor time used so far, in nanoseconds.
     CpuTime(u64),
-    /// It cannot be done, and why.
-    Refused(String),
-}
-
-impl Answer {
-    /// A refusal whose reason fits into a control message.
-    #[must_use]
-    pub fn refused(why: &str) -> Self {
-        let room = CONTROL_MAX - 8;
-        Self::Refused(why.char_indices().take_while(|(at, _)| *at < room - 3).map(|(_, c)| c).collect())
-    }
+    /// It cannot be done; why, is the payload.
+    Refused,
 }
 
 /// The bytes of a question or an answer.
@@ -208,13 +199,6 @@ mod tests {
         assert_eq!(lane_address("xdp:10.73.0.2:7400", 1), "xdp:10.73.0.2:7401");
         assert_eq!(lobby_address("net:10.73.0.2:7400"), "udp:10.73.0.2:7400");
         assert_eq!(lobby_address("shm:bench"), "shm:bench");
-    }
-
-    #[test]
-    fn a_long_refusal_is_cut_between_characters() {
-        let answer = Answer::refused(&"é".repeat(200));
-        let bytes = write(&answer).expect("it fits");
-        assert_eq!(read(&bytes), Some(answer));
     }
 
     #[test]

@@ -19,6 +19,9 @@ use crate::failure::Failure;
 /// How long one end waits for the other where it has nothing else to do.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Most bytes of a reason why the other end cannot do something.
+const REASON_MAX: usize = 4096;
+
 /// Why a test ended early.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaneError {
@@ -53,7 +56,7 @@ pub enum LaneError {
     #[error("the other end refuses: {0}")]
     Refused(String),
     /// The other end said something else than it should; perhaps it is of another version.
-    #[error("the other end answered something unexpected; is it of another version?")]
+    #[error("the other end answered something unexpected; use the same version at both ends")]
     Unexpected,
     /// This process was asked to end.
     #[error("interrupted")]
@@ -62,7 +65,7 @@ pub enum LaneError {
 
 impl From<LaneError> for Failure {
     fn from(error: LaneError) -> Self {
-        Self::new(error.to_string(), "see that the other end runs, and try again")
+        Self::from_error(&error, "see that the other end runs, and try again")
     }
 }
 
@@ -214,11 +217,28 @@ impl Lane {
     /// # Errors
     /// [`LaneError`], [`LaneError::Refused`] if it is not.
     pub fn ready(&mut self) -> Result<(), LaneError> {
-        match ask::read(self.sleep_for()?.control()) {
-            Some(Answer::Ready) => Ok(()),
-            Some(Answer::Refused(why)) => Err(LaneError::Refused(why)),
+        match self.answered()? {
+            Answer::Ready => Ok(()),
             _ => Err(LaneError::Unexpected),
         }
+    }
+
+    /// The next answer; sleeps for it after a short spin.
+    ///
+    /// # Errors
+    /// As [`Lane::sleep_for`]; [`LaneError::Refused`], or [`LaneError::Unexpected`] if it is no answer.
+    pub fn answered(&mut self) -> Result<Answer, LaneError> {
+        let mut message = self.sleep_for()?;
+        let answer = ask::read(message.control()).ok_or(LaneError::Unexpected)?;
+        if answer != Answer::Refused {
+            return Ok(answer);
+        }
+        if message.payload_len() > REASON_MAX {
+            return Err(LaneError::Unexpected);
+        }
+        let mut why = vec![0; message.payload_len()];
+        self.endpoint.read(&mut message, &mut why)?;
+        Err(LaneError::Refused(String::from_utf8_lossy(&why).into_owned()))
     }
 
     /// What is to be done about an event that is no message: nothing, unless it is the end.

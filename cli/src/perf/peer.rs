@@ -72,7 +72,6 @@ impl Peer {
     pub fn lane(&mut self, setup: &Setup) -> Result<Lane, Failure> {
         let number = match self.asked(&Ask::Open(setup.clone()))? {
             Answer::Opened(number) => number,
-            Answer::Refused(why) => return Err(LaneError::Refused(why).into()),
             _ => return Err(LaneError::Unexpected.into()),
         };
         let mut endpoint = open(self.seal.apply(config(setup)?)?)?;
@@ -95,7 +94,6 @@ impl Peer {
     pub fn station(&mut self, setup: &Setup) -> Result<(Node, Channel, u32), Failure> {
         let number = match self.asked(&Ask::Station(setup.clone()))? {
             Answer::Opened(number) => number,
-            Answer::Refused(why) => return Err(LaneError::Refused(why).into()),
             _ => return Err(LaneError::Unexpected.into()),
         };
         let mut node = self.node(setup)?;
@@ -169,8 +167,7 @@ impl Peer {
 
     fn asked(&mut self, ask: &Ask) -> Result<Answer, Failure> {
         self.ask(ask)?;
-        let message = self.lobby.sleep_for()?;
-        Ok(ask::read(message.control()).ok_or(LaneError::Unexpected)?)
+        Ok(self.lobby.answered()?)
     }
 }
 
@@ -217,7 +214,12 @@ fn lobby(endpoint: Endpoint, channel: Channel) -> Result<Lane, Failure> {
 }
 
 fn unreachable(error: &ConnectError) -> Failure {
-    Failure::from_error(error, "start 'cutthrough perf serve --listen ADDRESS' and give that address to --peer")
+    let remedy = match error {
+        ConnectError::Net(UdpCallError::Key) => "give both ends the same --key FILE, or --insecure",
+        ConnectError::NetAddress(_) => "check the address that is given to --peer",
+        _ => "start 'cutthrough perf serve --listen ADDRESS' and give that address to --peer",
+    };
+    Failure::of_address(error, remedy)
 }
 
 /// Removes what processes that were killed have left of their names: taking any name does so.

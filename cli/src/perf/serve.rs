@@ -55,8 +55,8 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
     Server::new(lobby, args.listen.clone(), seal, ending).serve(args.once)
 }
 
-fn refusal(error: impl std::fmt::Display) -> Failure {
-    Failure::from_error(&error, "see 'cutthrough info'")
+fn refusal(error: impl std::error::Error + 'static) -> Failure {
+    Failure::of_address(&error, "see 'cutthrough info'")
 }
 
 /// Learns that this process shall end, also while it sleeps.
@@ -165,7 +165,7 @@ impl Server {
             Some(Ask::Open(setup)) => {
                 // The client hears of a refusal, and has gone if it does not.
                 if let Err(refused) = self.open(client, &setup) {
-                    let _ = self.say(client, &Answer::refused(&refused.to_string()));
+                    self.refuse(client, &refused);
                 }
             }
             Some(Ask::Run { lane, job }) => {
@@ -183,7 +183,7 @@ impl Server {
             }
             Some(Ask::Station(setup)) => {
                 if let Err(refused) = self.open_station(client, &setup) {
-                    let _ = self.say(client, &Answer::refused(&refused.to_string()));
+                    self.refuse(client, &refused);
                 }
             }
             Some(Ask::Attend { station }) => self.attend(client, station),
@@ -198,6 +198,14 @@ impl Server {
     fn say(&mut self, client: Channel, answer: &Answer) -> Result<(), Failure> {
         let bytes = ask::write(answer)?;
         Ok(self.lobby.send(client, &bytes).map_err(LaneError::from)?)
+    }
+
+    /// Tells a client why not, if it is still there.
+    fn refuse(&mut self, client: Channel, why: &Failure) {
+        let Ok(answer) = ask::write(&Answer::Refused) else { return };
+        if let Ok(message) = self.lobby.outgoing(client) {
+            let _ = message.write(&answer).attach_copy(why.to_string().as_bytes()).send();
+        }
     }
 
     /// Opens a lane, tells its number, lets the client in and tells it so.

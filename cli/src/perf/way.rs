@@ -223,6 +223,10 @@ impl Across {
     pub fn adapter(&self, address: Option<&str>) -> Result<Adapter, Failure> {
         let named = address.and_then(scheme);
         let default = if self.veth.is_some() { Adapter::Udp } else { Adapter::Shm };
+        if let (Some(address), None) = (address, named) {
+            let what = format!("address {address:?} names no adapter");
+            return Err(Failure::new(what, "use shm:NAME on this machine, or udp:HOST:PORT"));
+        }
         let adapter = self.adapter.or(named).unwrap_or(default);
         if adapter == Adapter::Fabric {
             return Err(Failure::new(

@@ -1,5 +1,8 @@
 //! However a process ends, the other one ends too, and no name is left.
 
+use std::fs;
+use std::net::UdpSocket;
+
 use rustix::process::Signal;
 
 use crate::folder::{Folder, Running, interrupts_are_heeded, kill, runs, until};
@@ -59,6 +62,38 @@ fn a_listening_measurement_is_the_other_end_once() {
     let server = folder.listening(&["perf", "lat", "--listen", "shm:once"]);
     folder.lines(&["perf", "lat", "--peer", "shm:once", "--count", "10", "--size", "64,4KiB"]);
     assert_eq!(server.end(), (Some(0), String::new()));
+    folder.wait_until_empty();
+}
+
+/// Two ends that do not fit say what does not, and what to do about that; the reasons of the other end come whole.
+#[test]
+fn ends_that_do_not_fit_say_what_to_do() {
+    let folder = Folder::new("unfit");
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let taken = format!("udp:{}", socket.local_addr().expect("bound"));
+    let said = folder.refuses(&["perf", "serve", "--listen", &taken, "--insecure"]);
+    assert!(said.ends_with("; choose another port, or end the process that has it\n"), "{said}");
+    let said = folder.refuses(&["perf", "serve", "--listen", "udp:192.0.2.1:7000", "--insecure"]);
+    assert!(said.ends_with("; use an address of this machine; 'ip address' lists them\n"), "{said}");
+    let said = folder.refuses(&["perf", "lat", "--peer", "fabric:x", "--insecure"]);
+    assert!(said.contains("\"fabric:x\" names no adapter; use shm:NAME on this machine, or udp:HOST:PORT"), "{said}");
+    let said = folder.refuses(&["perf", "lat", "--peer", "udp:localhost", "--insecure"]);
+    assert!(said.ends_with("; check the address that is given to --peer\n"), "{said}");
+
+    // No ring leads over loopback; that is known when the first lane is opened.
+    drop(socket);
+    let address = taken.replace("udp:", "packet:");
+    let server = folder.listening(&["perf", "serve", "--listen", &address, "--insecure"]);
+    let said = folder.refuses(&["perf", "lat", "--peer", &address, "--insecure", "--count", "1"]);
+    let why = "the other end refuses: packet: frames to 127.0.0.1 stay on this machine's loopback";
+    assert!(said.contains(why) && said.ends_with("; use udp: or shm: there\n"), "{said}");
+    let key = format!("{}/unfit-{}.key", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    fs::write(&key, format!("psk: {}\n", "5a".repeat(32))).expect("the folder for tests can be written to");
+    let said = folder.refuses(&["perf", "lat", "--peer", &taken, "--key", &key]);
+    fs::remove_file(&key).expect("it was written");
+    assert!(said.ends_with("; give both ends the same --key FILE, or --insecure\n"), "{said}");
+    kill(server.pid(), Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
     folder.wait_until_empty();
 }
 

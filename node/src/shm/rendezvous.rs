@@ -18,7 +18,7 @@ use rustix::process::geteuid;
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
     /// It does not begin with the name of an adapter that exists.
-    #[error("address {0:?} names no adapter; use shm:NAME or shm:/PATH")]
+    #[error("address {0:?} names no adapter; use shm:NAME on this machine, or udp:HOST:PORT")]
     Adapter(String),
     /// The name is empty, too long, or has other characters.
     #[error("name {0:?} is not usable; use 1 to 64 letters, digits, '.', '_' or '-', or an absolute path")]

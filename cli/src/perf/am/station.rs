@@ -48,7 +48,7 @@ impl Station {
     /// # Errors
     /// If there is no memory for it, or the address cannot be used.
     pub fn open(config: Config, address: &str, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
-        let refuse = |error: &dyn std::fmt::Display| Failure::new(error.to_string(), "see 'cutthrough info'");
+        let refuse = |error: &(dyn std::error::Error + 'static)| Failure::of_address(error, "see 'cutthrough info'");
         let endpoint = Endpoint::open(config).map_err(|error| refuse(&error))?;
         let mut node = Node::new(endpoint, Settings::default());
         let leave = Arc::new(AtomicBool::new(false));
