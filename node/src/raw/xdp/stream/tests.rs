@@ -206,6 +206,28 @@ fn strays_loss_and_other_orders_never_break_a_page() {
     }
 }
 
+/// A page that was given up while the one before it is awaited, and was expected and given up again, is not taken.
+#[test]
+fn a_page_is_given_up_as_often_as_it_is_expected() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let mut setting = Setting::new(&wire, Mode::Generic, placement(8192, 1408, true));
+    assert!(setting.stream.expect(key(0)).unwrap());
+    for _ in 0..2 {
+        assert!(setting.stream.expect(key(1)).unwrap());
+        setting.stream.give_up(key(1));
+    }
+    let fragments = setting.fragments();
+    for fragment in &fragments {
+        setting.send(key(0), *fragment);
+    }
+    setting.settle(6, 0);
+    for fragment in &fragments {
+        setting.send(key(1), *fragment);
+    }
+    assert_eq!(setting.settle(6, 6), 0);
+    assert_eq!((setting.complete.len(), setting.stream.taken()), (1, 6));
+}
+
 /// The adapter of the paper: no register, so that strangers take places. Every page that is complete is right.
 #[test]
 fn without_the_register_strangers_cost_copies_and_break_nothing() {
