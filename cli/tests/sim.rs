@@ -51,7 +51,9 @@ fn listed(kind: &str) -> Vec<String> {
     let output = run(&["list", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let lines = lines(&output);
-    lines.iter().filter_map(|line| line[kind].as_str()).map(str::to_owned).collect()
+    let names: Vec<String> = lines.iter().filter_map(|line| line[kind].as_str()).map(str::to_owned).collect();
+    assert!(!names.is_empty(), "no {kind} is listed");
+    names
 }
 
 #[test]
@@ -75,7 +77,7 @@ fn bad_use_is_exit_code_2_and_one_line() {
 
 #[test]
 fn lines_follow_the_contract_and_two_runs_are_equal() {
-    let Some(id) = listed("experiment").into_iter().next() else { return };
+    let id = listed("experiment").into_iter().next().expect("there are experiments");
     let folder = Folder::new("lines");
     let runs = ["one", "two"].map(|name| {
         let out = folder.0.join(name);
@@ -85,6 +87,8 @@ fn lines_follow_the_contract_and_two_runs_are_equal() {
     assert_eq!(one.status.code(), Some(0), "{}", text(&one.stderr));
     assert_eq!(one.stdout, two.stdout);
     let names = fs::read_dir(one_out).expect("the report").map(|entry| entry.expect("a file").file_name());
+    let names: Vec<_> = names.collect();
+    assert!(!names.is_empty() && !one.stdout.is_empty(), "nothing to compare");
     for name in names {
         let read = |folder: &PathBuf| fs::read(folder.join(&name)).expect("a file");
         assert!(read(one_out) == read(two_out), "{} differs", name.display());
@@ -119,8 +123,10 @@ fn the_texts_show_what_is_simulated() {
     let output = run(&["M1", "M2", "M3", "M4", "M5", "--out", &out]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let shown = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/figures"));
-    for entry in fs::read_dir(&shown).expect("the pictures of the texts") {
-        let name = entry.expect("a picture").file_name();
+    let pictures = fs::read_dir(&shown).expect("the pictures of the texts");
+    let names: Vec<_> = pictures.map(|entry| entry.expect("a picture").file_name()).collect();
+    assert!(!names.is_empty(), "no pictures");
+    for name in names {
         let [old, new] = [&shown, &folder.0].map(|folder| fs::read(folder.join(&name)).unwrap_or_default());
         let name = name.display();
         assert!(

@@ -22,7 +22,7 @@ fn wire() -> Option<Pair> {
         },
         Err(missing) => missing.to_string(),
     };
-    println!("skipped: {missing}");
+    println!("SKIPPED: {missing}");
     None
 }
 

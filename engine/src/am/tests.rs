@@ -284,6 +284,7 @@ fn three_in_a_ring_do_not_deadlock() {
     }
     world.settle();
     world.check();
+    assert!(world.asked > 0, "nothing was asked");
 }
 
 #[test]

@@ -73,12 +73,12 @@ impl Wire {
         });
         if wire.is_none() {
             println!(
-                "skipped: no veth pair can be made (root, or CAP_SYS_ADMIN and CAP_NET_ADMIN, and 'ip' are needed)"
+                "SKIPPED: no veth pair can be made (root, or CAP_SYS_ADMIN and CAP_NET_ADMIN, and 'ip' are needed)"
             );
         }
         let rings = Rings::new(1);
         if let (Some(_), Err(error)) = (&wire, &rings) {
-            println!("skipped: {error}");
+            println!("SKIPPED: {error}");
         }
         wire.filter(|_| rings.is_ok())
     }
