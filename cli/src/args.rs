@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::perf::am::AmArgs;
 use crate::perf::idle::IdleArgs;
+use crate::perf::incast::IncastArgs;
 use crate::perf::limits::Limit;
+use crate::perf::loss::Loss;
 use crate::perf::rpc::RpcArgs;
 use crate::perf::way::placement;
 use crate::units::Size;
@@ -270,6 +272,9 @@ pub enum PerfTest {
     /// Pages in fragments, placed by guessing: senders, receivers, placements, one sender and two; needs root
     Defrag(DefragArgs),
 
+    /// Many senders to one receiver at the same time, in turn with one of them alone
+    Incast(IncastArgs),
+
     /// The default policy against every fixed pulse, for every size
     Sweep(Measure),
 
@@ -328,6 +333,10 @@ pub struct Measure {
     /// Where the other end is.
     #[command(flatten)]
     pub far: Far,
+
+    /// Lose so many percent of the frames on the veth pair, at random, both ways: 0 to 50. Adapter udp
+    #[arg(long, value_name = "PERCENT")]
+    pub loss: Option<Loss>,
 
     /// Where the payloads are kept [default: private]
     #[arg(long, value_enum)]

@@ -124,6 +124,15 @@ pub struct PerfLine {
     /// The MTU of the veth pair between the two ends; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub veth: Option<u32>,
+    /// Percent of the frames on that pair that were to be lost, at random; absent if no loss was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss: Option<f64>,
+    /// Frames that crossed the pair meanwhile in either direction, those that were lost among them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames: Option<u64>,
+    /// Those of them that were lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames_lost: Option<u64>,
     /// Whether messages were sealed; absent if they crossed no wire.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sealed: Option<bool>,
@@ -263,6 +272,9 @@ mod tests {
             what: Some("short"),
             adapter: Some("shm".into()),
             veth: Some(1500),
+            loss: Some(1.0),
+            frames: Some(100),
+            frames_lost: Some(1),
             sealed: Some(true),
             policy: Some("adaptive".into()),
             memory: Some(Memory::Private),
@@ -284,6 +296,9 @@ mod tests {
             "test",
             "adapter",
             "veth",
+            "loss",
+            "frames",
+            "frames_lost",
             "sealed",
             "policy",
             "memory",

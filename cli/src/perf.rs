@@ -1,8 +1,10 @@
 //! `perf`: measures messages, and what this machine can do at best, to hold them against.
 //!
 //! A measurement has two ends in two processes, and a [`way`] between them. The measuring end ([`measure`], [`sweep`],
-//! [`compare`], [`wake`], [`idle`], [`am`], [`rpc`]) starts the other end ([`peer`] starts [`serve`]), or finds one
+//! [`compare`], [`wake`], [`idle`], [`am`], [`rpc`],
+//! [`incast`]) starts the other end ([`peer`] starts [`serve`]), or finds one
 //! that was started by hand, and asks it ([`ask`]) for lanes ([`lane`]) and for jobs on them ([`answer`]).
+//! [`loss`] loses frames on that way.
 //! A [`case`] is measured by [`lat`], [`stream`] or [`fetch`] and held against its [`floor`], which comes from
 //! [`limits`].
 
@@ -16,9 +18,11 @@ pub mod defrag;
 pub mod fetch;
 pub mod floor;
 pub mod idle;
+pub mod incast;
 pub mod lane;
 pub mod lat;
 pub mod limits;
+pub mod loss;
 pub mod measure;
 pub mod peer;
 pub mod rpc;
@@ -50,6 +54,7 @@ pub fn run(test: &PerfTest, output: Output) -> Result<(), Failure> {
         PerfTest::Am(args) => am::run(args, output),
         PerfTest::Rpc(args) => rpc::run(args, output),
         PerfTest::Defrag(args) => defrag::run(args, output),
+        PerfTest::Incast(args) => incast::run(args, output),
         PerfTest::Sweep(options) => sweep::run(options, output),
         PerfTest::Compare(args) => compare::run(args, output),
         PerfTest::Serve(args) => serve::run(args, output),

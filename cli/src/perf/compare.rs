@@ -2,6 +2,7 @@
 //! within a round drifts less.
 
 use super::case::{Case, Rig, Test};
+use super::loss::{self, Lossy};
 use super::measure::other_end;
 use super::peer::{Peer, cores};
 use super::way::Way;
@@ -23,17 +24,23 @@ const ROUNDS: u32 = 31;
 pub fn run(args: &CompareArgs, output: Output) -> Result<(), Failure> {
     let (a, b) = args.sides()?;
     check(args, [&a, &b])?;
+    loss::check(&a)?;
+    loss::check(&b)?;
     let test = test(args.test);
+    // Both sides go the same way: where one asks for loss, the other has a program that loses nothing.
+    let (lossy, losses) = (a.loss.is_some() || b.loss.is_some(), [a.loss, b.loss].map(Option::unwrap_or_default));
     let pairs = pairs(Case::all(test, &a)?, Case::all(test, &b)?)?;
     let core = cores().first;
     let way = Way::make(&args.common.across, args.common.far.peer.as_deref())?;
+    let lossy = way.wire.pair().filter(|_| lossy).map(Lossy::between).transpose()?;
+    let lose = |side: usize| lossy.iter().for_each(|lossy| lossy.set(losses[side]));
     let mut peer = other_end(&args.common, &way)?;
     let bar = progress::bar(pairs.len() * ROUNDS as usize);
     let mut table = Table::new(&["size", "A / B", "10 %", "90 %"]);
     for (a, b) in pairs {
         let size = a.size();
         bar.set_message(size.to_string());
-        let ratios = ratios(&mut peer, core, a, b, || bar.inc(1))?;
+        let ratios = ratios(&mut peer, core, [a, b], lose, || bar.inc(1))?;
         let at = |share| quantile(&ratios, share).map(thousandths).unwrap_or_default();
         let line = CompareLine {
             test: "compare",
@@ -96,15 +103,25 @@ fn pairs(a: Vec<Case>, b: Vec<Case>) -> Result<Vec<(Case, Case)>, Failure> {
     ))
 }
 
-/// The figure of A over that of B in each round. Who goes first changes from round to round.
-fn ratios(peer: &mut Peer, core: usize, a: Case, b: Case, done: impl Fn()) -> Result<Vec<f64>, Failure> {
-    let test = a.test;
-    let mut rig = |case: Case| Rig::open(peer, Case { length: case.length.part(ROUNDS), ..case });
-    let mut rigs = [rig(a)?, rig(b)?];
+/// The figure of A over that of B in each round, `before` each of which it is said whose turn it is. Who goes first
+/// changes from round to round.
+fn ratios(
+    peer: &mut Peer,
+    core: usize,
+    cases: [Case; 2],
+    before: impl Fn(usize),
+    done: impl Fn(),
+) -> Result<Vec<f64>, Failure> {
+    let test = cases[0].test;
+    let mut rigs = Vec::new();
+    for case in cases {
+        rigs.push(Rig::open(peer, Case { length: case.length.part(ROUNDS), ..case })?);
+    }
     let mut ratios = Vec::new();
     for round in 0..ROUNDS {
         let mut figures = [None; 2];
         for side in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
+            before(side);
             figures[side] = rigs[side].measure(peer, core)?.figure(test);
         }
         if let [Some(a), Some(b)] = figures {

@@ -1,7 +1,6 @@
 //! `perf idle`: what an endpoint costs that has nothing to do, what idle channels cost a busy one, and how two ends get
 //! on that have to share a core.
 
-use std::fs;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,6 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::Serialize;
 
 use super::case::{Case, Rig, Test};
+use super::incast::kernel::resident;
 use super::limits::sched_yield_pingpong;
 use super::peer::{Peer, cores};
 use super::serve::cpu_time;
@@ -150,16 +150,6 @@ fn memory(peer: &mut Peer) -> Result<u64, Failure> {
     let bytes = resident().saturating_sub(before) / u64::from(ENDPOINTS);
     rigs.into_iter().try_for_each(|rig| rig.close(peer))?;
     Ok(bytes)
-}
-
-/// Resident memory of this process that does not come from files, in bytes: shared memory included.
-fn resident() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let kib = |name: &str| -> Option<u64> {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse().ok()
-    };
-    ["RssAnon:", "RssShmem:"].into_iter().filter_map(kib).sum::<u64>() << 10
 }
 
 /// Processor time that this end and the other use while neither has anything to do.

@@ -2,6 +2,7 @@
 
 use super::case::{Case, Rig, Slice, Test};
 use super::floor::{Floor, Held};
+use super::loss::{self, Lossy};
 use super::peer::{Peer, cores};
 use super::serve;
 use super::way::Way;
@@ -27,12 +28,14 @@ const STREAMS: u32 = 8;
 /// If an option cannot be served, or the other end cannot be started or goes away.
 pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure> {
     let cases = Case::all(test, options)?;
+    loss::check(options)?;
     if let Some(listen) = &options.far.listen {
         return serve_once(options, listen, output);
     }
     let machine = Machine::here();
     let core = cores().first;
     let way = Way::make(&options.across, options.far.peer.as_deref())?;
+    let lossy = Lossy::asked(options, &way)?;
     let mut peer = other_end(options, &way)?;
     let bar = progress::bar(cases.len() + 1);
     bar.set_message("limits");
@@ -41,9 +44,10 @@ pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure>
     let mut table = Table::new(headings(test));
     for case in cases {
         bar.set_message(format!("{} {}", test.name(), case.size()));
-        let result = measure(&mut peer, core, &case)?;
+        // What it is held against is measured without loss.
+        let (result, lost) = loss::during(lossy.as_ref(), options.loss, || measure(&mut peer, core, &case))?;
         let held = result.figure().and_then(|figure| floor.hold(&result.case, figure));
-        output.line(&way.mark(line(&result, held.as_ref(), &machine)))?;
+        output.line(&loss::mark(way.mark(line(&result, held.as_ref(), &machine)), lost))?;
         table.row(cells(&result, held.as_ref()));
         bar.inc(1);
     }

@@ -45,7 +45,7 @@ impl Peer {
         let no_address = |error| Failure::new(format!("no address for the other end: {error}"), "try again");
         let address = way.own_address().map_err(no_address)?;
         let seal = way.seal.clone();
-        let mut child = Process::start(&address, core, way)?;
+        let mut child = Process::start(&["perf", "serve", "--once", "--listen", &address], core, way)?;
         let lobby = connect(&address, &seal, |error| match error {
             // It has not come so far yet.
             ConnectError::Address(AddressError::Nobody(_))
@@ -181,7 +181,11 @@ impl Drop for Peer {
     }
 }
 
-fn open(config: Config) -> Result<Endpoint, Failure> {
+/// An endpoint with these settings.
+///
+/// # Errors
+/// If there is no memory for it.
+pub(super) fn open(config: Config) -> Result<Endpoint, Failure> {
     Endpoint::open(config)
         .map_err(|error| Failure::new(error.to_string(), "use smaller sizes, or free memory and open files"))
 }
@@ -213,7 +217,7 @@ fn lobby(endpoint: Endpoint, channel: Channel) -> Result<Lane, Failure> {
     Ok(Lane::new(endpoint, channel, 0, &setup, Arc::new(AtomicBool::new(false)))?)
 }
 
-fn unreachable(error: &ConnectError) -> Failure {
+pub(super) fn unreachable(error: &ConnectError) -> Failure {
     let remedy = match error {
         ConnectError::Net(UdpCallError::Key) => "give both ends the same --key FILE, or --insecure",
         ConnectError::NetAddress(_) => "check the address that is given to --peer",
@@ -231,10 +235,11 @@ fn sweep() {
 
 /// A process that we have started, which ends with this value.
 #[derive(Debug)]
-struct Process(Child);
+pub(super) struct Process(Child);
 
 impl Process {
-    fn start(address: &str, core: usize, way: &Way) -> Result<Self, Failure> {
+    /// Starts this program with these words, on a core, at the far end of this way.
+    pub(super) fn start(words: &[&str], core: usize, way: &Way) -> Result<Self, Failure> {
         let refuse = |error: std::io::Error| {
             Failure::new(
                 format!("the other end cannot be started: {error}"),
@@ -243,7 +248,8 @@ impl Process {
         };
         let (options, key) = way.child();
         let mut child = Command::new(std::env::current_exe().map_err(refuse)?)
-            .args(["perf", "serve", "--once", "--listen", address, "--core", &core.to_string()])
+            .args(words)
+            .args(["--core", &core.to_string()])
             .args(options)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -258,7 +264,7 @@ impl Process {
     }
 
     /// Fails with what it said if it has ended.
-    fn running(&mut self) -> Result<(), Failure> {
+    pub(super) fn running(&mut self) -> Result<(), Failure> {
         if self.ended().is_none() {
             return Ok(());
         }
@@ -278,7 +284,7 @@ impl Process {
     }
 
     /// Waits until it has ended by itself, and ends it if it does not. Whether it ended in good order.
-    fn end(&mut self) -> bool {
+    pub(super) fn end(&mut self) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < ENDING {
             if let Some(status) = self.ended() {

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use cutthrough::Policy;
 
 use super::case::{Case, Rig, Test};
+use super::loss::{self, Lossy};
 use super::measure::other_end;
 use super::peer::{Peer, cores};
 use super::way::Way;
@@ -39,16 +40,19 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
     let machine = Machine::here();
     let core = cores().first;
     let cases = Case::all(Test::Lat, &options)?;
+    loss::check(&options)?;
     let way = Way::make(&options.across, options.far.peer.as_deref())?;
+    let lossy = Lossy::asked(&options, &way)?;
     let mut peer = other_end(&options, &way)?;
     let bar = progress::bar(cases.len() * ROUNDS as usize);
     let mut regrets = Table::new(&["size", "latency", "best fixed", "bandwidth", "best fixed"]);
     let mut figures = Table::new(&["policy", "size", "p50", "bandwidth"]);
     for case in cases {
         bar.set_message(case.size().to_string());
-        let swept = sweep(&mut peer, core, &case, || bar.inc(1))?;
+        let run = || sweep(&mut peer, core, &case, || bar.inc(1));
+        let (swept, lost) = loss::during(lossy.as_ref(), options.loss, run)?;
         for one in &swept {
-            output.line(&way.mark(one.line(&machine)))?;
+            output.line(&loss::mark(way.mark(one.line(&machine)), lost))?;
             figures.row(one.cells());
         }
         if let Some((line, [by_latency, by_bandwidth])) = regret(&swept) {

@@ -44,7 +44,10 @@ impl Wire {
     }
 
     /// Does something at the near end, such as opening what will be used there.
-    pub(super) fn near<R: Send>(&self, run: impl FnOnce(IpAddr) -> io::Result<R> + Send) -> io::Result<R> {
+    ///
+    /// # Errors
+    /// As [`Wire::far`].
+    pub fn near<R: Send>(&self, run: impl FnOnce(IpAddr) -> io::Result<R> + Send) -> io::Result<R> {
         match &self.pair {
             Some(pair) => pair.near.within(|| run(Pair::NEAR))?,
             None => run(Ipv4Addr::LOCALHOST.into()),

@@ -26,20 +26,20 @@ fn held_by(process: &Path) -> BTreeSet<PathBuf> {
 }
 
 /// Every network namespace that any process is in or holds.
-fn all() -> BTreeSet<PathBuf> {
+pub(crate) fn all() -> BTreeSet<PathBuf> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes.flat_map(|process| held_by(&process.path())).collect()
 }
 
 /// The names of this machine's own devices.
-fn devices() -> BTreeSet<String> {
+pub(crate) fn devices() -> BTreeSet<String> {
     let output = Command::new("ip").args(["-o", "link"]).output().expect("it was there when a pair was made");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     text.lines().filter_map(|line| Some(line.split_whitespace().nth(1)?.to_owned())).collect()
 }
 
 /// The two namespaces that a measuring process has made.
-fn made_by(running: &Running) -> BTreeSet<PathBuf> {
+pub(crate) fn made_by(running: &Running) -> BTreeSet<PathBuf> {
     let process = PathBuf::from(format!("/proc/{}", running.pid()));
     let mut made = BTreeSet::new();
     until("it has made its namespaces", || {
@@ -50,11 +50,11 @@ fn made_by(running: &Running) -> BTreeSet<PathBuf> {
 }
 
 /// The other end that a measuring process has started, after the programs that made the link.
-fn other_end(running: &Running) -> u32 {
+pub(crate) fn other_end(running: &Running, word: &str) -> u32 {
     let mut found = 0;
     until("it has started its other end", || {
         found = running.other_end();
-        fs::read_to_string(format!("/proc/{found}/cmdline")).is_ok_and(|words| words.contains("serve"))
+        fs::read_to_string(format!("/proc/{found}/cmdline")).is_ok_and(|words| words.contains(word))
     });
     found
 }
@@ -89,7 +89,7 @@ fn nothing_is_left_of_a_measurement_and_its_other_end_that_were_killed() {
     let folder = Folder::new("veth-pair-killed");
     let first = folder.start(&["perf", "lat", "--adapter", "shm", "--veth", "1500", "--seconds", "60"]);
     let made = made_by(&first);
-    let second = other_end(&first);
+    let second = other_end(&first, "serve");
     let of = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
     until("each end is in its own", || of(first.pid()) != of(second) && made == [of(first.pid()), of(second)].into());
     kill(first.pid(), Signal::KILL);
@@ -108,7 +108,7 @@ fn an_other_end_that_has_just_been_started_ends_too() {
     let folder = Folder::new("veth-young");
     for _ in 0..10 {
         let first = folder.start(&["perf", "lat", "--adapter", "shm", "--veth", "1500", "--seconds", "60"]);
-        let second = other_end(&first);
+        let second = other_end(&first, "serve");
         kill(first.pid(), Signal::KILL);
         drop(first);
         until("the other end has ended", || !runs(second));

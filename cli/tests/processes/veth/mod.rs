@@ -2,6 +2,7 @@
 //! them is left.
 
 mod left;
+mod lossy;
 mod measured;
 mod refused;
 mod space;

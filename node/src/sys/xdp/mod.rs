@@ -17,6 +17,7 @@ mod fragments_tests;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod interface;
+pub mod loss;
 #[cfg(any(test, feature = "fuzz"))]
 mod machine;
 pub mod placing;
