@@ -100,6 +100,12 @@ impl Seen {
         self.below
     }
 
+    /// How many gaps there are among the numbers that have arrived.
+    #[must_use]
+    pub fn gaps(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// The largest number that arrived, if one has.
     #[must_use]
     pub fn largest(&self) -> Option<u64> {

@@ -257,6 +257,7 @@ impl<M: Memory> Channel<M> {
             return Ok(());
         }
         self.lag = now.saturating_since(looked);
+        let gaps = self.seen.gaps();
         self.seen.insert(header.number);
         let awaited = widen(header.awaited, header.number).min(header.number);
         self.seen.forget_below(awaited);
@@ -267,6 +268,8 @@ impl<M: Memory> Channel<M> {
             let (since, before) = self.unacked.unwrap_or((now, 0));
             self.unacked = Some((since, before + frame_bytes(bytes) as u64));
             self.newest = looked.min(now);
+            // The sender waits to hear that something was lost, and that it has come again (RFC 9000, section 13.2.1).
+            self.note |= self.seen.gaps() != gaps;
         }
         self.acknowledged(header, now, tally)
     }

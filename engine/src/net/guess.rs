@@ -23,8 +23,7 @@ impl<M: Memory> Net<M> {
         let index = self.last_loaded?;
         let channel = self.channel(index)?;
         let full = full(channel);
-        if let Some(message) = channel.inbox.expected() {
-            let (_, begin, end) = channel.inbox.gap(message)?;
+        if let Some((message, begin, end)) = channel.inbox.expected() {
             return Some((Guess::Rest { channel: index, message, begin, end }, full));
         }
         self.memory.guess(index)?;

@@ -264,6 +264,7 @@ impl<P: Place> Inbox<P> {
                 opening: None,
                 target: Target::Aside(Vec::new()),
                 have: Spans::default(),
+                last: 0,
                 granted: 0,
                 copied: 0,
                 frames: 0,
@@ -415,7 +416,7 @@ impl<P: Place> Inbox<P> {
         }
         let goes_on = arrival.opening.as_ref().is_some_and(|opening| end < opening.payload);
         let kept = arrival.have.insert(offset, end);
-        (arrival.frames, arrival.way) = (arrival.frames + 1, by);
+        (arrival.frames, arrival.way, arrival.last) = (arrival.frames + 1, by, end);
         self.aside += grown as u64;
         if goes_on {
             // A first frame may be shorter than a full one: what is unasked has its end.
@@ -537,27 +538,19 @@ impl<P: Place> Inbox<P> {
         }
     }
 
-    /// The place of a message that is on its way, from the first gap on: memory, and where it begins and ends.
-    pub(super) fn gap(&mut self, number: u64) -> Option<(&mut P, u32, u32)> {
-        let arrival = self.known(number)?;
-        let (begin, end) = arrival.gap()?;
-        match &mut arrival.target {
-            Target::Place(place) => Some((place, begin, end)),
-            _ => None,
-        }
-    }
-
-    /// The first gap of a payload whose reader has lent memory.
+    /// Where the next bytes of a payload whose reader has lent memory will probably land; none if what is still to come
+    /// was lost: then others come before it.
     pub(super) fn reader_gap(&self, number: u64) -> Option<(u32, u32)> {
         let arrival = self.arriving.iter().find(|arrival| arrival.number == number)?;
-        if matches!(arrival.target, Target::Reader) { arrival.gap() } else { None }
+        if matches!(arrival.target, Target::Reader) { arrival.ahead() } else { None }
     }
 
-    /// The message whose bytes will probably come next: the first one with a place and a gap.
-    pub(super) fn expected(&self) -> Option<u64> {
+    /// The message whose bytes will probably come next, and the gap that they are for: the first one with a place that
+    /// goes on behind what came of it last. What was lost before that comes again later, and new messages before it.
+    pub(super) fn expected(&self) -> Option<(u64, u32, u32)> {
         self.window.iter().find_map(|coming| match coming {
-            Coming::Loaded(arrival) if matches!(arrival.target, Target::Place(_)) && arrival.gap().is_some() => {
-                Some(arrival.number)
+            Coming::Loaded(arrival) if matches!(arrival.target, Target::Place(_)) => {
+                arrival.ahead().map(|(begin, end)| (arrival.number, begin, end))
             }
             _ => None,
         })

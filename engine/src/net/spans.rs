@@ -28,10 +28,17 @@ impl Spans {
         self.bytes
     }
 
-    /// Where the first gap ends, if a span lies behind it.
+    /// The first gap that begins at `from` or behind it: its beginning, and its end if a span lies behind it.
     #[must_use]
-    pub(super) fn gap_end(&self) -> Option<u32> {
-        self.beyond.first().map(|span| span.0)
+    pub(super) fn gap_from(&self, from: u32) -> (u32, Option<u32>) {
+        if from <= self.front {
+            return (self.front, self.beyond.first().map(|span| span.0));
+        }
+        let at = self.beyond.partition_point(|span| span.1 < from);
+        match self.beyond.get(at) {
+            Some(span) if span.0 <= from => (span.1, self.beyond.get(at + 1).map(|next| next.0)),
+            next => (from, next.map(|next| next.0)),
+        }
     }
 
     /// Whether all bytes from `begin` to `end` are there.
@@ -117,6 +124,11 @@ mod tests {
                 prop_assert_eq!(spans.front(), (0..).find(|byte| !set.contains(byte)).unwrap());
                 let listed: BTreeSet<u32> = spans.iter().flat_map(|(begin, end)| begin..end).collect();
                 prop_assert_eq!(&listed, &set);
+            }
+            for from in 0..260 {
+                let begin = (from..).find(|byte| !set.contains(byte)).unwrap();
+                let end = set.range(begin..).next().copied();
+                prop_assert_eq!(spans.gap_from(from), (begin, end));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Two endpoints over a network that loses, repeats, reorders and delays: everything arrives once, in order, whole.
 
 mod flood;
+mod lossy;
 mod mended;
 mod rules;
 mod wire;

@@ -146,7 +146,7 @@ fn a_small_window_is_acknowledged_before_it_is_used_up() {
     let mut frames = |in_flight: u64| {
         let (now, mut batch) = (world.now(), Batch::default());
         for count in 1..1000 {
-            forger.awaited = forger.number.saturating_sub(in_flight - 1);
+            forger.awaited = u32::try_from(forger.number.saturating_sub(in_flight - 1)).unwrap();
             forger.send(&mut world, Kind::Probe, [0, 0], &[0; 960]);
             world.nodes[1].net.looked(now);
             if world.nodes[1].net.batch(now, &mut batch, 65_000).is_some() {

@@ -21,7 +21,7 @@ use super::wire::{Faults, World, pattern, sum};
 const FIRST: &[u8] = b"how do you do";
 
 /// The node that is attacked.
-const VICTIM: usize = 1;
+pub(crate) const VICTIM: usize = 1;
 
 /// A side that makes its frames by hand.
 pub(crate) struct Forger {
@@ -29,8 +29,8 @@ pub(crate) struct Forger {
     tag: u32,
     generation: u32,
     pub(crate) number: u64,
-    /// The oldest of its frames that it takes to be in flight.
-    pub(crate) awaited: u64,
+    /// The least number of which it waits for an acknowledgement.
+    pub(crate) awaited: u32,
 }
 
 /// A frame as bytes, with a seal that fits.
@@ -55,7 +55,7 @@ pub(crate) fn greeting(cookie: u64) -> Greeting {
     Greeting { tag: 3, generation: 5, life: 7, cookie, body: BODY_MIN, limits, process: 0, user: 0 }
 }
 
-fn opening(payload: u32, unasked: u32) -> Vec<u8> {
+pub(crate) fn opening(payload: u32, unasked: u32) -> Vec<u8> {
     let limits = Limits { messages: 64, unasked: 64 << 10 };
     let control = [1; CONTROL_MAX];
     Opening { payload, unasked, token: None, pages: true, limits, control_len: 8, control }.to_bytes().to_vec()
@@ -102,7 +102,7 @@ impl Forger {
             body: u16::try_from(body.len()).unwrap(),
             tag: self.tag,
             generation: self.generation,
-            awaited: u32::try_from(self.awaited).unwrap(),
+            awaited: self.awaited,
             number: self.number,
             below: 0,
             held: 0,
@@ -158,7 +158,7 @@ impl Forger {
 }
 
 /// A world with an honest channel, and a forger who was let in.
-fn world() -> (World, usize, Forger) {
+pub(crate) fn world() -> (World, usize, Forger) {
     let mut world = World::new(21, Faults::NONE);
     let (a, _) = world.join();
     world.settle();

@@ -23,6 +23,15 @@ pub(super) struct Planned {
     len: usize,
 }
 
+/// Where a frame lies in one piece that is not as guessed: from a byte on, so many.
+#[derive(Debug, Clone, Copy)]
+enum Lying {
+    /// Where it was put together.
+    Gathered(usize, usize),
+    /// Behind the plan.
+    Aside(usize, usize),
+}
+
 impl Core {
     /// Takes one train in. False if there was none.
     pub(super) fn receive(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
@@ -118,12 +127,14 @@ impl Core {
         let Some((guess, full)) = guess else { return };
         let count = bytes.div_ceil(segment);
         let aligned = segment == full || count == 1;
-        let mut aside: Vec<Option<(usize, usize)>> = Vec::with_capacity(count);
+        let mut aside: Vec<Option<Lying>> = Vec::with_capacity(count);
         self.gathered.clear();
         let mut message = match guess {
             Guess::Fresh { .. } => None,
             Guess::Rest { message, .. } => Some(low(message)),
         };
+        // What is longer than the plan lies in one piece.
+        let scattered: usize = self.plan.iter().map(|planned| planned.head_len + planned.len).sum();
         let mut lost = false;
         for k in 0..count {
             let (begin, end) = (k * segment, bytes.min((k + 1) * segment));
@@ -131,9 +142,12 @@ impl Core {
             // Behind a first frame that opens nothing there is nothing as guessed.
             lost |= k == 0 && !good && matches!(guess, Guess::Fresh { .. });
             aside.push((!good).then(|| {
+                if begin >= scattered {
+                    return Lying::Aside(begin - scattered, end - begin);
+                }
                 let at = self.gathered.len();
                 self.gather(begin, end, guess, reading.as_ref().map(|(_, reading)| &*reading.into));
-                (at, end - begin)
+                Lying::Gathered(at, end - begin)
             }));
         }
         let mut failed = false;
@@ -142,12 +156,15 @@ impl Core {
             if failed && aside.is_none() {
                 let at = self.gathered.len();
                 self.gather(k * segment, k * segment + len, guess, None);
-                aside = Some((at, len));
+                aside = Some(Lying::Gathered(at, len));
             }
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
             match aside {
-                Some((at, len)) => {
+                Some(Lying::Gathered(at, len)) => {
                     bring_in(&mut self.net, now, from, &mut self.gathered[at..at + len], reading);
+                }
+                Some(Lying::Aside(at, len)) => {
+                    bring_in(&mut self.net, now, from, &mut self.aside[at..at + len], reading);
                 }
                 None => {
                     let planned = self.plan[k];

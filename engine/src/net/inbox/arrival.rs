@@ -67,6 +67,8 @@ pub(super) struct Arrival<P> {
     pub(super) opening: Option<Box<Opening>>,
     pub(super) target: Target<P>,
     pub(super) have: Spans,
+    /// Where the frame ended that came last.
+    pub(super) last: u32,
     /// Up to where bytes were allowed: unasked, then granted.
     pub(super) granted: u32,
     /// Bytes that were copied after they had arrived, as opposed to received where they belong.
@@ -96,10 +98,11 @@ impl<P> Arrival<P> {
         }
     }
 
-    /// The first gap among the bytes that were allowed.
-    pub(super) fn gap(&self) -> Option<(u32, u32)> {
+    /// The first gap behind the frame that came last, among the bytes that were allowed: there the next one continues,
+    /// whatever was lost before it.
+    pub(super) fn ahead(&self) -> Option<(u32, u32)> {
         let payload = self.opening.as_ref()?.payload;
-        let end = self.have.gap_end().unwrap_or(payload);
-        (self.have.front() < end && self.have.front() < self.granted).then_some((self.have.front(), end))
+        let (begin, end) = self.have.gap_from(self.last);
+        (begin < payload && begin < self.granted).then(|| (begin, end.unwrap_or(payload)))
     }
 }

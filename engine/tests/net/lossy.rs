@@ -1,0 +1,79 @@
+//! What a lost frame must not cost those behind it.
+
+use cutthrough_engine::net::batch::Batch;
+use cutthrough_engine::net::inbox::{Ready, ReadyPayload};
+use cutthrough_engine::net::{Guess, NetEvent};
+use cutthrough_wire::frame::Kind;
+
+use super::rules::{Forger, VICTIM, opening, world};
+use super::wire::{World, pattern};
+
+/// Where the next frame is expected: begin and end.
+fn guessed(world: &mut World) -> Option<(u32, u32)> {
+    match world.nodes[VICTIM].net.guess(None)?.0 {
+        Guess::Rest { begin, end, .. } => Some((begin, end)),
+        Guess::Fresh { .. } => None,
+    }
+}
+
+fn send(world: &mut World, forger: &mut Forger, bytes: &[u8], offset: usize) {
+    forger.send(world, Kind::Data, [0, u32::try_from(offset).unwrap()], &bytes[offset..offset + 1000]);
+}
+
+#[test]
+fn the_next_frame_is_expected_behind_the_last_one_whatever_was_lost_before_it() {
+    let (mut world, _, mut forger) = world();
+    let bytes = pattern(4, 10_000);
+    forger.send(&mut world, Kind::Open, [0, 0], &[&opening(10_000, 10_000)[..], &bytes[..1000]].concat());
+    assert_eq!(guessed(&mut world), Some((1000, 10_000)));
+    // From 1000 to 2000 is lost, and so is from 3000 to 5000.
+    send(&mut world, &mut forger, &bytes, 2000);
+    assert_eq!(guessed(&mut world), Some((3000, 10_000)));
+    send(&mut world, &mut forger, &bytes, 5000);
+    assert_eq!(guessed(&mut world), Some((6000, 10_000)));
+    // What was lost comes again in its order, and what is new behind it.
+    send(&mut world, &mut forger, &bytes, 1000);
+    assert_eq!(guessed(&mut world), Some((3000, 5000)));
+    send(&mut world, &mut forger, &bytes, 3000);
+    send(&mut world, &mut forger, &bytes, 6000);
+    assert_eq!(guessed(&mut world), Some((7000, 10_000)));
+    for offset in [7000, 8000, 9000] {
+        send(&mut world, &mut forger, &bytes, offset);
+    }
+    // What comes before the rest of it is another message.
+    assert_eq!(guessed(&mut world), None);
+    send(&mut world, &mut forger, &bytes, 4000);
+    let landed = std::iter::from_fn(|| world.nodes[VICTIM].net.next_event()).find_map(|event| match event {
+        NetEvent::Message(_, Ready { payload: ReadyPayload::Landed(place, _), .. }) => Some(place),
+        _ => None,
+    });
+    assert_eq!(landed, Some(bytes));
+}
+
+#[test]
+fn a_gap_is_told_at_once_and_so_is_its_end() {
+    let (mut world, _, mut forger) = world();
+    let bytes = pattern(5, 10_000);
+    let tells = |world: &mut World| {
+        let (now, mut told) = (world.now(), false);
+        let mut batch = Batch::default();
+        while world.nodes[VICTIM].net.batch(now, &mut batch, 65_000).is_some() {
+            told = true;
+        }
+        told
+    };
+    forger.send(&mut world, Kind::Open, [0, 0], &[&opening(10_000, 10_000)[..], &bytes[..1000]].concat());
+    tells(&mut world);
+    for (offset, told) in [(1000, false), (2000, false), (4000, true), (5000, false)] {
+        // The frame that carries what lies from 3000 on is lost.
+        forger.number += u64::from(offset == 4000);
+        send(&mut world, &mut forger, &bytes, offset);
+        assert_eq!(tells(&mut world), told, "{offset}");
+    }
+    // Its sender has heard that, sends it again, and waits for no other before that.
+    forger.awaited = u32::try_from(forger.number).unwrap();
+    send(&mut world, &mut forger, &bytes, 3000);
+    assert!(tells(&mut world));
+    send(&mut world, &mut forger, &bytes, 6000);
+    assert!(!tells(&mut world));
+}
