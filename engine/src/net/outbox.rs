@@ -212,9 +212,24 @@ impl<L: Load> Outbox<L> {
         }
     }
 
-    /// Bytes of a message's payload that the other side has, from the first one on.
-    pub(super) fn front(&mut self, message: u64) -> usize {
-        self.going(message).map_or(0, |going| going.there.front() as usize)
+    /// Bytes of a message's payload that the other side has, and need not be kept; none before it has the opening, with
+    /// which some of them may go again.
+    pub(super) fn acknowledged_bytes(&mut self, message: u64) -> usize {
+        self.going(message).filter(|going| going.open_there).map_or(0, |going| going.there.bytes() as usize)
+    }
+
+    /// Where those begin and end that it lacks.
+    pub(super) fn lacks(&mut self, message: u64, mut each: impl FnMut(usize, usize)) {
+        let Some(going) = self.going(message) else { return };
+        let mut from = 0;
+        while from < going.bytes {
+            let (begin, end) = if going.open_there { going.there.gap_from(from) } else { (0, None) };
+            let end = end.unwrap_or(going.bytes);
+            if begin < end {
+                each(begin as usize, end as usize);
+            }
+            from = end;
+        }
     }
 
     /// Puts another payload in the place of a message's, of the same bytes: from now on it is sent from there.
@@ -490,6 +505,9 @@ impl<L: Load> Outbox<L> {
                 if going.unwanted || going.there.has(offset, offset + len) {
                     return None;
                 }
+                // An opening that went again on a path that has become wider may have carried a part of it.
+                let had = going.there.front().saturating_sub(offset);
+                let (offset, len) = (offset + had, len - had);
                 let most = u32::try_from(body).unwrap_or(u32::MAX);
                 if len > most {
                     self.again.push_front(Content::Data { message, offset: offset + most, len: len - most });
@@ -514,7 +532,58 @@ pub(super) const fn frame_bytes(body: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::widen;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    fn cargo(bytes: usize) -> Cargo<Vec<u8>> {
+        Cargo { load: vec![7; bytes], token: None, pages: true, cookie: None }
+    }
+
+    /// On a path that has become wider an opening that was lost takes more along, and what followed it is cut off
+    /// there: nobody keeps bytes that the other side has.
+    #[test]
+    fn nothing_that_the_other_side_has_goes_again_with_what_it_lacks() {
+        let mut outbox = Outbox::new(Limits { messages: 8, unasked: 1 << 20 }, 0);
+        outbox.push(b"long", Some(cargo(10_000)));
+        let content = |next: Option<Next>| match next {
+            Some(Next::Open { message, len, .. }) => Content::Open { message, len },
+            Some(Next::Data { message, offset, len }) => Content::Data { message, offset, len },
+            other => panic!("{other:?}"),
+        };
+        let sent: Vec<Content> = (0..4).map(|_| content(outbox.next_frame(1400))).collect();
+        sent.into_iter().for_each(|content| outbox.lost(content));
+        let opening = content(outbox.next_frame(3000));
+        let Content::Open { len: first, .. } = opening else { panic!("{opening:?}") };
+        outbox.acked(opening);
+        let mut lacks = Vec::new();
+        outbox.lacks(0, |begin, end| lacks.push((begin, end)));
+        assert_eq!(lacks, [(first as usize, 10_000)]);
+        let Content::Data { offset, .. } = content(outbox.next_frame(3000)) else { panic!("no data") };
+        assert_eq!(offset, first);
+    }
+
+    #[test]
+    fn what_the_other_side_lacks_is_told_gap_by_gap() {
+        let mut outbox = Outbox::new(Limits { messages: 8, unasked: 1 << 20 }, 0);
+        let message = outbox.push(b"long", Some(cargo(5_000)));
+        let lacks = |outbox: &mut Outbox<Vec<u8>>| {
+            let mut lacks = Vec::new();
+            outbox.lacks(message, |begin, end| lacks.push((begin, end)));
+            (outbox.acknowledged_bytes(message), lacks)
+        };
+        while outbox.next_frame(1000).is_some() {}
+        outbox.acked(Content::Data { message, offset: 2000, len: 1000 });
+        // Its opening may go again with any part of it.
+        assert_eq!(lacks(&mut outbox), (0, vec![(0, 5000)]));
+        outbox.acked(Content::Open { message, len: 500 });
+        assert_eq!(lacks(&mut outbox), (1500, vec![(500, 2000), (3000, 5000)]));
+        outbox.acked(Content::Data { message, offset: 3000, len: 2000 });
+        assert_eq!(lacks(&mut outbox), (3500, vec![(500, 2000)]));
+        outbox.acked(Content::Data { message, offset: 500, len: 1500 });
+        assert_eq!(lacks(&mut outbox), (0, vec![]));
+    }
 
     #[test]
     fn low_halves_are_widened_to_what_is_near() {

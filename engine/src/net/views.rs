@@ -59,9 +59,16 @@ impl<M: Memory> Net<M> {
         Some(slots.saturating_sub(channel.outbox.waiting() as u64).min(channel.outbox.room()))
     }
 
-    /// Bytes of a message's payload that the other side has, from the first one on.
+    /// Bytes of a message's payload that the other side has, and need not be kept for it.
     pub fn acknowledged(&mut self, index: usize, message: u64) -> usize {
-        self.channel(index).map_or(0, |channel| channel.outbox.front(message))
+        self.channel(index).map_or(0, |channel| channel.outbox.acknowledged_bytes(message))
+    }
+
+    /// Where the bytes of a message's payload begin and end that have to be kept for the other side, gap by gap.
+    pub fn lacks(&mut self, index: usize, message: u64, each: impl FnMut(usize, usize)) {
+        if let Some(channel) = self.channel(index) {
+            channel.outbox.lacks(message, each);
+        }
     }
 
     /// Takes a message's payload from other memory with the same bytes from now on.

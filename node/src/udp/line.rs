@@ -359,16 +359,16 @@ impl Udp {
                     _ => Ok(false),
                 };
             }
-            let front = loan.core.net.acknowledged(index, message);
-            let rest = bytes.get(front..).unwrap_or(&[]);
-            if rest.len() <= self.staging {
-                let copy = loan.core.spare.copy(front, rest, bytes.len());
-                loan.core.net.replace(index, message, copy);
-                return Ok(!rest.is_empty());
+            let there = loan.core.net.acknowledged(index, message);
+            if bytes.len() - there.min(bytes.len()) <= self.staging {
+                let mut kept = loan.core.spare.keep(bytes);
+                loan.core.net.lacks(index, message, |begin, end| kept.add(begin, end, bytes));
+                loan.core.net.replace(index, message, Outgoing::Copy(kept));
+                return Ok(there < bytes.len());
             }
             let now = clock::now();
-            if front > before {
-                (before, moved) = (front, now);
+            if there > before {
+                (before, moved) = (there, now);
             }
             if Duration::from_nanos(now.saturating_since(moved)) > self.deadline {
                 loan.core.net.close(index);

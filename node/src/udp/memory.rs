@@ -27,32 +27,52 @@ const SPARE: usize = 8;
 
 /// Buffers of copies that have been acknowledged: the next copy needs no new memory.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
+pub(super) struct Spare(Arc<Mutex<Vec<Copied>>>);
+
+/// Parts of a payload, one after the other, and where each begins in the payload and here.
+type Copied = (Vec<u8>, Vec<(usize, usize)>);
 
 impl Spare {
-    /// A copy of `bytes`, which are those of a payload from `base` on.
-    pub(super) fn copy(&self, base: usize, bytes: &[u8], len: usize) -> Outgoing {
-        let mut buffer = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        buffer.clear();
-        buffer.extend_from_slice(bytes);
-        Outgoing::Copy(Kept { bytes: buffer, base, len, home: self.clone() })
+    /// Room for copies of parts of this payload.
+    pub(super) fn keep(&self, payload: &[u8]) -> Kept {
+        let mut copied = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        copied.0.clear();
+        copied.1.clear();
+        Kept { copied, len: payload.len(), home: self.clone() }
     }
 }
 
 /// A copy of what is not acknowledged yet of a payload.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    bytes: Vec<u8>,
-    base: usize,
+    copied: Copied,
     len: usize,
     home: Spare,
+}
+
+impl Kept {
+    /// Copies what lies from `begin` to `end` in the payload; behind the parts before it.
+    pub(super) fn add(&mut self, begin: usize, end: usize, payload: &[u8]) {
+        let (bytes, parts) = &mut self.copied;
+        parts.push((begin, bytes.len()));
+        bytes.extend_from_slice(payload.get(begin..end).unwrap_or(&[]));
+    }
+
+    /// What lies from `offset` on, up to the end of the part that it is in.
+    fn piece(&self, offset: usize) -> &[u8] {
+        let (bytes, parts) = &self.copied;
+        let next = parts.partition_point(|(begin, _)| *begin <= offset);
+        let Some(&(begin, at)) = parts.get(next.wrapping_sub(1)) else { return &[] };
+        let end = parts.get(next).map_or(bytes.len(), |(_, at)| *at);
+        bytes[at..end].get(offset - begin..).unwrap_or(&[])
+    }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
         let mut spare = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
         if spare.len() < SPARE {
-            spare.push(std::mem::take(&mut self.bytes));
+            spare.push(std::mem::take(&mut self.copied));
         }
     }
 }
@@ -84,7 +104,7 @@ impl Load for Outgoing {
                 let Some((begin, page)) = pages.get(index) else { return &[] };
                 page.get(offset - begin..).unwrap_or(&[])
             }
-            Self::Copy(kept) => kept.bytes.get(offset.wrapping_sub(kept.base)..).unwrap_or(&[]),
+            Self::Copy(kept) => kept.piece(offset),
             Self::Lent(lent) => lent.bytes().get(offset..).unwrap_or(&[]),
         };
         &bytes[..bytes.len().min(most)]
@@ -526,6 +546,34 @@ impl Core {
         }
         if came {
             self.net.memory_came_back(now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// Every byte of a part is found, with no byte behind the part; what is in none is not.
+        #[test]
+        fn copies_are_of_parts_and_of_nothing_else(cuts in prop::collection::btree_set(0_usize..500, 0..20)) {
+            let payload: Vec<u8> = (0..500_u32).map(|at| at.to_le_bytes()[0]).collect();
+            let cuts: Vec<usize> = cuts.into_iter().collect();
+            let spare = Spare::default();
+            for _ in 0..2 {
+                let mut kept = spare.keep(&payload);
+                cuts.chunks_exact(2).for_each(|cut| kept.add(cut[0], cut[1], &payload));
+                let copy = Outgoing::Copy(kept);
+                prop_assert_eq!(copy.len(), 500);
+                for at in 0..500 {
+                    let part = cuts.chunks_exact(2).find(|cut| (cut[0]..cut[1]).contains(&at));
+                    prop_assert_eq!(copy.piece(at, 1000), part.map_or(&[][..], |cut| &payload[at..cut[1]]));
+                    prop_assert_eq!(copy.piece(at, 3).len(), part.map_or(0, |cut| 3.min(cut[1] - at)));
+                }
+            }
         }
     }
 }
