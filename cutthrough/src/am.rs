@@ -411,7 +411,6 @@ impl Node {
                 Some(event) => event,
                 None if looks < 512 => {
                     looks += 1;
-                    std::hint::spin_loop();
                     continue;
                 }
                 None => {
@@ -428,7 +427,7 @@ impl Node {
                 }
             };
             match event {
-                Event::Replied(reply) if reply.call == call => break Ok(reply),
+                Event::Replied(reply) if reply.call() == call => break Ok(reply),
                 Event::Failed(failed) if failed.call == call => break Err(failed.error),
                 other => aside.push_back(other),
             }
@@ -520,12 +519,12 @@ impl Node {
             };
             match taken {
                 Taken::Done => {}
-                Taken::Reply(call, context, args) => {
+                Taken::Reply(call, context) => {
                     let Some(crate::Event::Message(incoming)) = event else { return None };
                     if context.is_none() && !incoming.is_loaded() {
-                        return Some(Event::Replied(Reply { incoming, call: Call(call), args, landing: None }));
+                        return Some(Event::Replied(Reply { incoming, landing: None }));
                     }
-                    if let Some(event) = self.replied(incoming, call, context, args) {
+                    if let Some(event) = self.replied(incoming, call, context) {
                         return Some(event);
                     }
                 }

@@ -88,13 +88,18 @@ impl Endpoint {
     /// [`SendError::Full`] if the receiver is behind: poll, then try again.
     #[inline]
     pub fn send(&mut self, channel: Channel, control: &[u8]) -> Result<(), SendError> {
-        if let Some((net, index)) = self.node.wire(channel) {
-            let cargo = Cargo { load: Load::None, token: None, cookie: None };
-            let sent = net.send(index, control, cargo).map(|_| ());
-            return sent.inspect_err(|error| self.node.refused(*error));
+        match self.node.link(channel) {
+            Ok((link, stat)) => link.send_control(control, stat),
+            Err(error) => self.send_far(channel, control, error),
         }
-        let (link, stat) = self.node.link(channel)?;
-        link.send_control(control, stat)
+    }
+
+    /// Over a network, or nowhere: `error` says why.
+    fn send_far(&mut self, channel: Channel, control: &[u8], error: SendError) -> Result<(), SendError> {
+        let Some((net, index)) = self.node.wire(channel) else { return Err(error) };
+        let cargo = Cargo { load: Load::None, token: None, cookie: None };
+        let sent = net.send(index, control, cargo).map(|_| ());
+        sent.inspect_err(|error| self.node.refused(*error))
     }
 
     /// Borrows the next send slot of a channel: write the control message in place, attach a payload, send. Dropped

@@ -351,7 +351,8 @@ impl<K, L> Core<K, L> {
 
     /// Replies to a request, now or as soon as there is room. True if it went now. There are at most [`ARGS_MAX`] bytes
     /// of arguments: without that, they are left away.
-    #[inline]
+    #[inline(always)]
+    #[allow(clippy::needless_pass_by_value, reason = "an answer uses its right up")]
     pub fn reply<B: Keep<L>>(
         &mut self,
         transport: &mut impl Transport<B>,
@@ -360,7 +361,20 @@ impl<K, L> Core<K, L> {
         token: Option<Token>,
         load: B,
     ) -> bool {
-        self.answer(transport, to, None, args, token, load)
+        let peer = self.peers.get_mut(to.row as usize);
+        let Some(peer) = peer.filter(|peer| peer.answers_plainly(to.life) && to.by.is_none()) else {
+            return self.answer(transport, to, None, args, token, load);
+        };
+        if args.len() > ARGS_MAX {
+            return self.answer(transport, to, None, args, token, load);
+        }
+        peer.serving -= 1;
+        let mut control = [0; CONTROL_MAX];
+        plain(Kind::Reply, 0, args).write(to.call, args, &mut control);
+        match transport.send(to.row, &control[..16 + args.len()], token, load) {
+            Ok(()) | Err((Unsent::Closed, _)) => true,
+            Err((unsent, load)) => self.answer_later(&to, unsent, args, token, load),
+        }
     }
 
     /// Says that a request was not served, and why.
@@ -375,7 +389,6 @@ impl<K, L> Core<K, L> {
         self.answer(transport, to, Some(why), Arguments::Bytes(args), None, nothing)
     }
 
-    #[inline]
     #[allow(clippy::needless_pass_by_value, reason = "an answer uses its right up")]
     fn answer<B: Keep<L>>(
         &mut self,
@@ -395,15 +408,6 @@ impl<K, L> Core<K, L> {
             return true;
         };
         peer.serving -= 1;
-        if failure.is_none() && !peer.tell && peer.kept.is_empty() && args.len() <= ARGS_MAX {
-            let mut control = [0; CONTROL_MAX];
-            let head = plain(Kind::Reply, 0, args);
-            head.write(to.call, args, &mut control);
-            return match transport.send(to.row, &control[..16 + args.len()], token, load) {
-                Ok(()) | Err((Unsent::Closed, _)) => true,
-                Err((unsent, load)) => self.answer_later(&to, unsent, args, token, load),
-            };
-        }
         let kind = if failure.is_some() { Kind::Failed } else { Kind::Reply };
         let window = core::mem::take(&mut peer.tell);
         let code = failure.map_or(0, |failure| failure as u8);

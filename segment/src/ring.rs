@@ -13,7 +13,7 @@
 
 use core::ops::Deref;
 
-use cutthrough_wire::slot::{CONTROL_MAX, CONTROL_WORD, SLOT_WORDS};
+use cutthrough_wire::slot::{CONTROL_MAX, CONTROL_WORD, SLOT_WORDS, short_word};
 
 use crate::sync::{Ordering, Slot, prefetch_read, prefetch_write};
 
@@ -116,20 +116,16 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
     /// Writes a control message of at most 96 bytes into the next slot; longer ones are cut.
     #[inline]
     pub fn write_control(&mut self, control: &[u8]) {
-        let slot = self.slot(self.next);
-        let mut words = control.chunks_exact(8);
-        let mut place = CONTROL_WORD;
-        for chunk in words.by_ref().take(CONTROL_MAX / 8) {
-            let word =
-                u64::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3], chunk[4], chunk[5], chunk[6], chunk[7]]);
-            slot.0[place].store(word, Ordering::Relaxed);
-            place += 1;
+        let (words, tail) = control[..control.len().min(CONTROL_MAX)].as_chunks::<8>();
+        // Put together before anything is stored: from the first store on, the slot's line is on its way here, and
+        // whatever has to wait for a store waits for the line.
+        let last = short_word(tail);
+        let places = &self.slot(self.next).0[CONTROL_WORD..];
+        for (place, word) in places.iter().zip(words) {
+            place.store(u64::from_le_bytes(*word), Ordering::Relaxed);
         }
-        let tail = words.remainder();
-        if !tail.is_empty() && place < SLOT_WORDS {
-            let mut word = [0; 8];
-            word[..tail.len()].copy_from_slice(tail);
-            slot.0[place].store(u64::from_le_bytes(word), Ordering::Relaxed);
+        if let (false, Some(place)) = (tail.is_empty(), places.get(words.len())) {
+            place.store(last, Ordering::Relaxed);
         }
     }
 

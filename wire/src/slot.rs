@@ -23,6 +23,26 @@ pub const CONTROL_MAX: usize = SLOT_BYTES - CONTROL_WORD * 8;
 /// Longest payload of one message, bytes (1 GiB).
 pub const PAYLOAD_MAX: u64 = 1 << 30;
 
+/// Fewer than eight bytes as a little-endian word; of more only the first seven count. Read in narrow pieces: a
+/// processor passes what was just stored to a load only where the load lies within one store.
+#[inline]
+#[must_use]
+pub const fn short_word(bytes: &[u8]) -> u64 {
+    let (mut word, mut rest, mut at) = (0, bytes, 0);
+    if let Some(([a, b, c, d], after)) = rest.split_first_chunk() {
+        word = u32::from_le_bytes([*a, *b, *c, *d]) as u64;
+        (rest, at) = (after, 32);
+    }
+    if let Some(([a, b], after)) = rest.split_first_chunk() {
+        word |= (u16::from_le_bytes([*a, *b]) as u64) << at;
+        (rest, at) = (after, at + 16);
+    }
+    if let [byte, ..] = rest {
+        word |= (*byte as u64) << at;
+    }
+    word
+}
+
 /// How the payload of a message travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -137,6 +157,15 @@ impl Header {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_words_are_little_endian() {
+        for len in 0..8 {
+            let mut bytes = [0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0];
+            bytes[len..].fill(0);
+            assert_eq!(short_word(&bytes[..len]), u64::from_le_bytes(bytes), "{len} bytes");
+        }
+    }
 
     #[test]
     fn a_header_survives_the_words() {

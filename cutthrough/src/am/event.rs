@@ -15,26 +15,34 @@ use crate::Endpoint;
 
 /// Bytes of a control message before the arguments.
 pub(super) const HEAD: usize = 16;
+/// Where it says how long they are.
+const LEN: usize = 2;
 
 /// A request under way, as its requester knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Call(pub(super) CallId);
 
 /// The reply to a request. Its payload, if there is one, is held until this is dropped.
+///
+/// It has no more than 128 bytes, so that it is moved in pieces that are no wider than those it was written in: wider
+/// ones would wait until what was written has left for the cache.
 #[derive(Debug)]
 pub struct Reply {
+    /// Whose control message was found to be a reply: head, call, arguments.
     pub(super) incoming: Incoming,
-    pub(super) call: Call,
-    pub(super) args: u8,
     /// What was granted for a payload that did not come.
-    pub(super) landing: Option<Landing>,
+    pub(super) landing: Option<Box<Landing>>,
 }
+
+const _: () = assert!(size_of::<Reply>() <= 128 && size_of::<Option<Event>>() <= 128);
 
 impl Reply {
     /// Which request it answers.
     #[must_use]
-    pub const fn call(&self) -> Call {
-        self.call
+    #[inline]
+    pub fn call(&self) -> Call {
+        let word = self.incoming.control().get(8..).and_then(|rest| rest.first_chunk());
+        Call(CallId::from_word(word.map_or(0, |word| u64::from_le_bytes(*word))))
     }
 
     /// The channel that it came on: another than the request went on, if that was handed over.
@@ -47,7 +55,9 @@ impl Reply {
     #[inline]
     #[must_use]
     pub fn args(&self) -> &[u8] {
-        self.incoming.control().get(HEAD..HEAD + usize::from(self.args)).unwrap_or(&[])
+        let control = self.incoming.control();
+        let len = control.get(LEN).map_or(0, |len| usize::from(*len));
+        control.get(HEAD..HEAD + len).unwrap_or(&[])
     }
 
     /// A word of the arguments; 0 beyond their end.
@@ -91,8 +101,8 @@ impl Reply {
     }
 
     /// The place that was granted for a payload, if the reply has none: it is the requester's again.
-    pub const fn take_landing(&mut self) -> Option<Landing> {
-        self.landing.take()
+    pub fn take_landing(&mut self) -> Option<Landing> {
+        self.landing.take().map(|landing| *landing)
     }
 }
 

@@ -51,8 +51,8 @@ pub(super) enum Taken {
     Done,
     /// What has happened is told by the next event.
     Ready,
-    /// The reply to a call, with so many bytes of arguments.
-    Reply(CallId, Context, u8),
+    /// The reply to a call.
+    Reply(CallId, Context),
     /// A direct reply that nobody has announced yet.
     Early(CallId),
     /// No message.
@@ -181,8 +181,8 @@ impl Node {
     /// What has happened, once it was looked at.
     pub(super) fn finish(&mut self, taken: Taken, event: crate::Event) -> Option<Event> {
         match (taken, event) {
-            (Taken::Reply(call, context, args), crate::Event::Message(incoming)) => {
-                return self.replied(incoming, call, context, args);
+            (Taken::Reply(call, context), crate::Event::Message(incoming)) => {
+                return self.replied(incoming, call, context);
             }
             (Taken::Early(call), crate::Event::Message(incoming)) if self.early.len() < EARLY => {
                 self.early.push((call, incoming));
@@ -215,7 +215,7 @@ impl Node {
                 self.serve(incoming, Coming { handler, args, more: None, to });
                 Taken::Done
             }
-            Plain::Reply(call, context, args) => Taken::Reply(call, context, args),
+            Plain::Reply(call, context, _) => Taken::Reply(call, context),
             Plain::Other => self.take_other(incoming),
         }
     }
@@ -232,7 +232,7 @@ impl Node {
                 self.serve(incoming, coming);
                 Taken::Done
             }
-            Ok(Got::Reply(call, context, args)) => Taken::Reply(call, context, args.len() as u8),
+            Ok(Got::Reply(call, context, _)) => Taken::Reply(call, context),
             Ok(Got::Failed(call, context, why, args)) => {
                 let args = args.to_vec();
                 self.failed(call, context, why.into(), &args);
@@ -317,17 +317,17 @@ impl Node {
 
     /// A reply has come.
     #[inline]
-    pub(super) fn replied(&mut self, incoming: Incoming, call: CallId, context: Context, args: u8) -> Option<Event> {
+    pub(super) fn replied(&mut self, incoming: Incoming, call: CallId, context: Context) -> Option<Event> {
         if matches!(incoming.payload(), Payload::Dropped(_)) {
             self.failed(call, context, Failure::Token.into(), &[]);
             return self.ready.pop_front();
         }
         let Some(wanted) = context else {
-            return Some(Event::Replied(Reply { incoming, call: Call(call), args, landing: None }));
+            return Some(Event::Replied(Reply { incoming, landing: None }));
         };
         // Whatever came, the token is dead from now on; where it was not used, its place is free again.
-        let landing = self.inside.kill(wanted.token);
-        let reply = Reply { incoming, call: Call(call), args, landing };
+        let landing = self.inside.kill(wanted.token).map(Box::new);
+        let reply = Reply { incoming, landing };
         match wanted.then {
             Then::Tell => return Some(Event::Replied(reply)),
             Then::Handler(handler) => {

@@ -80,28 +80,6 @@ impl Way<'_> {
     fn door(&self, row: u32) -> Result<Channel, Unsent> {
         self.doors.get(row as usize).copied().flatten().ok_or(Unsent::Closed)
     }
-
-    /// Sends a loaded message; there is room for it.
-    fn send_loaded(
-        &mut self,
-        door: Channel,
-        control: &[u8],
-        token: Option<Token>,
-        body: Body<'_>,
-    ) -> Result<(), Unsent> {
-        let outgoing = self.endpoint.outgoing(door).map_err(unsent)?.write(control);
-        let outgoing = match body {
-            Body::None => outgoing,
-            Body::Copy(bytes) => outgoing.attach_copy(bytes),
-            Body::Page(page) => outgoing.attach(page),
-            Body::Pages(pages) => outgoing.attach_list(pages),
-        };
-        let outgoing = match token {
-            Some(token) => outgoing.to(token),
-            None => outgoing,
-        };
-        outgoing.send().map(drop).map_err(refused)
-    }
 }
 
 impl Transport<()> for Way<'_> {
@@ -127,22 +105,12 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             Ok(door) => door,
             Err(why) => return Err((why, body)),
         };
-        // Asked before the payload is given away, which a refused message takes with it.
-        let outgoing = match self.endpoint.outgoing(door) {
-            Ok(outgoing) => outgoing.write(control),
-            Err(error) => return Err((unsent(error), body)),
-        };
-        if let (Body::Copy(bytes), Some(token)) = (&body, token) {
-            return outgoing
-                .attach_copy(bytes)
-                .to(token)
-                .send()
-                .map(drop)
-                .map_err(|error| (refused(error), Body::None));
-        }
         // A payload of up to a page goes by way of a page: private memory might have to wait for the receiver.
         let body = match body {
             Body::Copy(bytes) if token.is_none() && bytes.len() <= self.endpoint.page_bytes() as usize => {
+                if let Err(error) = self.endpoint.outgoing(door) {
+                    return Err((unsent(error), body));
+                }
                 match self.endpoint.page(door, bytes.len()) {
                     Ok(mut page) => {
                         page.copy_from_slice(bytes);
@@ -154,7 +122,22 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             }
             body => body,
         };
-        self.send_loaded(door, control, token, body).map_err(|why| (why, Body::None))
+        // Asked before the payload is given away, which a refused message takes with it.
+        let outgoing = match self.endpoint.outgoing(door) {
+            Ok(outgoing) => outgoing.write(control),
+            Err(error) => return Err((unsent(error), body)),
+        };
+        let outgoing = match body {
+            Body::None => outgoing,
+            Body::Copy(bytes) => outgoing.attach_copy(bytes),
+            Body::Page(page) => outgoing.attach(page),
+            Body::Pages(pages) => outgoing.attach_list(pages),
+        };
+        let outgoing = match token {
+            Some(token) => outgoing.to(token),
+            None => outgoing,
+        };
+        outgoing.send().map(drop).map_err(|error| (refused(error), Body::None))
     }
 }
 

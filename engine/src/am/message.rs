@@ -8,7 +8,7 @@
 //! All numbers are little-endian. A token takes 10 bytes (index, key), a budget 6 (nanoseconds), an origin 16
 //! (generation, call). The length of the control message is exactly what its parts add up to.
 
-use cutthrough_wire::slot::CONTROL_MAX;
+use cutthrough_wire::slot::{CONTROL_MAX, short_word};
 use cutthrough_wire::token::Token;
 
 /// Most bytes of arguments in a control message: 16 words of 32 bits.
@@ -89,7 +89,7 @@ impl<'a> Arguments<'a> {
                     *place = *word;
                 }
                 if let (false, Some(place)) = (rest.is_empty(), places.get_mut(words.len())) {
-                    place[..rest.len()].copy_from_slice(rest);
+                    *place = short_word(rest).to_le_bytes();
                 }
             }
             Self::Words(words) => {

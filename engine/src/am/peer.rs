@@ -65,6 +65,12 @@ impl<L> Peer<L> {
         if self.lent && self.spent < LOAN { LARGE } else { window }
     }
 
+    /// Whether an answer to a request of this life of the channel can go at once, and says nothing of windows.
+    #[inline]
+    pub(super) fn answers_plainly(&self, life: u32) -> bool {
+        self.open && self.life == life && !self.tell && self.kept.is_empty()
+    }
+
     /// A request has gone.
     #[inline]
     pub(super) const fn sent(&mut self) {
