@@ -93,7 +93,7 @@ const POLLS_PER_LOOK: u32 = 256;
 const DATE_NS: u64 = 50_000_000;
 /// Longest sleep while something waits for room, or for an answer that may be thrown away on another thread.
 const NAP: Duration = Duration::from_millis(1);
-/// Direct replies that are set aside until they are announced.
+/// Direct replies of a channel that are set aside until they are announced.
 const EARLY: usize = 64;
 
 /// How a node behaves.

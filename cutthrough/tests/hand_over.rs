@@ -2,12 +2,17 @@
 
 mod two;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use cutthrough::am::{Args, Body, CallError, Failure, RequestError, Settings, WINDOW};
+use cutthrough::am::{Args, Body, CallError, Deferred, Failure, RequestError, Settings, WINDOW};
+use cutthrough::{Channel, Endpoint, Event};
 use two::{Over, PATIENCE, Server, small};
 
-over_both! { a_request_is_handed_over, handing_over_to_a_stranger_fails }
+over_both! {
+    a_request_is_handed_over,
+    handing_over_to_a_stranger_fails,
+    who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call
+}
 
 const ECHO: u16 = 1;
 
@@ -74,4 +79,115 @@ fn handing_over_to_a_stranger_fails(over: Over) {
     while a.call(to_b, 7, &[], PATIENCE).map(drop) != Err(CallError::Failed(Failure::Refused)) {
         assert!(since.elapsed() < PATIENCE);
     }
+}
+
+fn who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call(over: Over) {
+    let (mut c, at_c) = over.listening(small(), Settings::default());
+    let settings = Settings { deadline: Duration::from_millis(100), ..Settings::default() };
+    let (mut b, at_b) = over.listening(small(), settings);
+    // Lives, and never answers.
+    let mut taken: Vec<Deferred> = Vec::new();
+    c.short(ECHO, Args::Any, move |request| taken.push(request.defer()));
+    let _c = Server::run(c, at_c.clone());
+    let b_to_c = b.connect(&at_c, PATIENCE).expect("a channel");
+    b.short(7, Args::Any, move |request| {
+        assert!(request.hand_over(b_to_c, ECHO, &[], Body::None).is_ok());
+    });
+    let _b = Server::run(b, at_b.clone());
+    let mut a = Over::node(small(), Settings::default());
+    let to_b = a.connect(&at_b, PATIENCE).expect("a channel");
+    a.connect(&at_c, PATIENCE).expect("a channel");
+    // Nothing said: as long as a call of the giver's own.
+    assert_eq!(a.call(to_b, 7, &[], PATIENCE).map(drop), Err(CallError::Failed(Failure::Late)));
+    // A deadline of the requester's. It may find out by itself, and before it is told.
+    let call = a.ask(to_b, 7).within(Duration::from_millis(50)).send().expect("room");
+    let ended = a.wait_for(call, cutthrough::now().after(u64::MAX / 4)).map(drop);
+    assert!(matches!(ended, Err(CallError::Late | CallError::Failed(Failure::Late))), "{ended:?}");
+    let since = Instant::now();
+    while a.room(to_b) < WINDOW {
+        let _ = a.poll();
+        assert!(since.elapsed() < PATIENCE, "the window of who has asked is still bound");
+    }
+}
+
+/// An active message about a call, byte by byte.
+fn forged(kind: u8, call: &[u8], args: &[u8], origin: Option<u64>) -> Vec<u8> {
+    const F_ORIGIN: u8 = 4;
+    let flags = if origin.is_some() { F_ORIGIN } else { 0 };
+    let mut bytes = vec![kind, flags, u8::try_from(args.len()).expect("few"), 0, 0, 0, 0, 0];
+    bytes.extend(call);
+    bytes.extend(args);
+    bytes.extend(origin.into_iter().flat_map(|generation| [generation, 0]).flat_map(u64::to_le_bytes));
+    bytes
+}
+
+/// The next message that comes to an endpoint.
+fn message(endpoint: &mut Endpoint) -> Vec<u8> {
+    let since = Instant::now();
+    loop {
+        if let Some(Event::Message(message)) = endpoint.poll() {
+            return message.control().to_vec();
+        }
+        assert!(since.elapsed() < PATIENCE);
+    }
+}
+
+#[test]
+fn a_peer_with_many_early_replies_takes_no_room_from_others() {
+    const HANDED: u8 = 4;
+    const HAND_OVER: u8 = 6;
+    const DIRECT: u8 = 7;
+    let (mut a, at_a) = Over::Shm.listening(small(), Settings::default());
+    let mut peers: Vec<(Endpoint, Channel)> = Vec::new();
+    for _ in 0..3 {
+        let address = at_a.clone();
+        let joins = std::thread::spawn(move || {
+            let mut endpoint = Endpoint::open(small()).expect("an endpoint");
+            let channel = endpoint.connect(&address, PATIENCE).expect("a channel");
+            (endpoint, channel)
+        });
+        let opened = a.wait(Some(PATIENCE)).expect("somebody");
+        assert!(matches!(opened, cutthrough::am::Event::Opened(_)), "{opened:?}");
+        peers.push(joins.join().expect("a channel"));
+    }
+    let mut channels: Vec<Channel> = a.channels().collect();
+    let [(giver, giver_to_a), (taker, taker_to_a), (flood, flood_to_a)] = &mut peers[..] else { panic!("three") };
+    let to_giver = channels.remove(0);
+    let asked = a.request(to_giver, 7, &[]).expect("room");
+    let request = message(giver);
+    let call = &request[8..16];
+    // More than any node sets aside, of the call that is about to be handed over.
+    for _ in 0..200 {
+        flood.send(*flood_to_a, &forged(DIRECT, call, b"lies", None)).expect("room");
+        assert!(a.poll().is_none());
+    }
+    taker.send(*taker_to_a, &forged(DIRECT, call, b"true", None)).expect("room");
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(50) {
+        assert!(a.poll().is_none());
+    }
+    // Who takes it is known by the generation of its endpoint.
+    let generation = generation_of(taker);
+    giver.send(*giver_to_a, &forged(HAND_OVER, call, &[], Some(generation))).expect("room");
+    giver.send(*giver_to_a, &forged(HANDED, call, &[], None)).expect("room");
+    let until = cutthrough::now().after(u64::MAX / 4);
+    let reply = a.wait_for(asked, until).expect("the reply that was set aside");
+    assert_eq!(reply.args(), b"true");
+}
+
+/// The generation of an endpoint, as one that it lets in sees it.
+fn generation_of(endpoint: &mut Endpoint) -> u64 {
+    let address = format!("shm:{}/cutthrough-gen-{}.sock", std::env::temp_dir().display(), std::process::id());
+    endpoint.listen(&address).expect("a free name");
+    std::thread::scope(|scope| {
+        let joins = scope.spawn(|| {
+            let mut other = Endpoint::open(small()).expect("an endpoint");
+            let channel = other.connect(&address, PATIENCE).expect("a channel");
+            other.peer(channel).expect("it is open").generation
+        });
+        while !joins.is_finished() {
+            let _ = endpoint.poll();
+        }
+        joins.join().expect("a generation")
+    })
 }

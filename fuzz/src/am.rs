@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use arbitrary::Arbitrary;
+use cutthrough_engine::am::calls::NEVER;
 use cutthrough_engine::am::message::{ARGS_MAX, Arguments, CallId, Kind, Message, Origin};
 use cutthrough_engine::am::{Ask, Core, Failure, Got, Keep, LARGE, Plain, ReplyTo, Transport, Unsent, WINDOW};
 use cutthrough_engine::time::Instant;
@@ -268,7 +269,7 @@ impl Side {
         let ask = Ask { handler: ECHO, args: Arguments::Bytes(&args), ..Ask::default() };
         // The honest endpoint counts its requests by what they carry, so none of others goes there.
         let row = if row == HONEST { 0 } else { row };
-        match self.core.hand_over(&mut self.out, to, row, &ask, None, Context::Passed) {
+        match self.core.hand_over(&mut self.out, to, row, &ask, None, NEVER, Context::Passed) {
             Ok(call) => self.known.push(call),
             Err((_, _, to)) => {
                 self.core.fail(&mut self.out, to, Failure::Busy, &[], Kept(None));

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use cutthrough_engine::am::calls::UNDATED;
 use cutthrough_engine::am::message::{ARGS_MAX, Arguments};
 use cutthrough_engine::am::{Ask, Failure, ReplyTo};
 use cutthrough_engine::time::Instant;
@@ -193,7 +194,9 @@ impl Request<'_> {
 
     /// Hands the request over to the endpoint on another channel, with other arguments: its handler replies straight to
     /// who asked, which needs a channel to it. The reply's payload goes by reference, for tokens are good on one
-    /// channel only.
+    /// channel only. Whoever takes it has as long as the requester has said, or else as a call of this node's own:
+    /// [`Settings::deadline`](super::Settings::deadline). Then the requester gets [`Failure::Late`], unless the reply
+    /// has come.
     ///
     /// # Errors
     /// [`RequestError`], and the request: answer it otherwise.
@@ -215,7 +218,7 @@ impl Request<'_> {
         }
         let (mut way, core) = self.inside.split();
         let context = |to| Some(Box::new(Wanted { then: Then::Passed(to), token: None }));
-        match core.hand_over(&mut way, to, channel.index(), &ask, body, context) {
+        match core.hand_over(&mut way, to, channel.index(), &ask, body, deadline.unwrap_or(UNDATED), context) {
             Ok(_) => Ok(()),
             Err((why, _, to)) => {
                 self.to = Some(to);

@@ -184,9 +184,7 @@ impl Node {
             (Taken::Reply(call, context), crate::Event::Message(incoming)) => {
                 return self.replied(incoming, call, context);
             }
-            (Taken::Early(call), crate::Event::Message(incoming)) if self.early.len() < EARLY => {
-                self.early.push((call, incoming));
-            }
+            (Taken::Early(call), crate::Event::Message(incoming)) => self.set_aside(call, incoming),
             (Taken::Ready, _) => return self.ready.pop_front(),
             (_, crate::Event::Opened(channel)) => {
                 self.open(channel);
@@ -200,6 +198,15 @@ impl Node {
             _ => {}
         }
         None
+    }
+
+    /// Sets a direct reply aside until it is announced. Each channel has room for some: whoever sends many takes none
+    /// away from others.
+    fn set_aside(&mut self, call: CallId, incoming: Incoming) {
+        let its = self.early.iter().filter(|(_, other)| other.channel() == incoming.channel());
+        if its.count() < EARLY {
+            self.early.push((call, incoming));
+        }
     }
 
     /// Looks at a message where it is.
@@ -364,7 +371,11 @@ impl Node {
                 }
             }
             Then::Passed(to) => {
-                let why = if let CallError::Failed(why) = error { why } else { Failure::Gone };
+                let why = match error {
+                    CallError::Failed(why) => why,
+                    CallError::Late => Failure::Late,
+                    _ => Failure::Gone,
+                };
                 self.inside.core.handed(&to, Some(why));
             }
             Then::Tally(tally) => self.count(tally, call, Err(error)),

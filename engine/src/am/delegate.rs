@@ -5,14 +5,17 @@
 //! nobody else: B would wait for an answer that goes to A.
 
 use super::message::{CallId, Kind, Message, Origin};
-use super::{Ask, Core, Failure, Keep, ReplyTo, Transport, Unasked, calls};
+use super::{Ask, Core, Failure, Keep, ReplyTo, Transport, Unasked};
+use crate::time::Instant;
 
 impl<K, L> Core<K, L> {
     /// Hands a request over to the endpoint of another row, which replies directly to who asked. Its requester is told
-    /// who that is. When whoever takes it has answered, [`Core::handed`] has to be called with the right to answer.
+    /// who that is. When whoever takes it has answered, or has not done so before `deadline`, [`Core::handed`] has to
+    /// be called with the right to answer.
     ///
     /// # Errors
     /// [`Unasked`], the load and the right to answer; nothing has happened then.
+    #[allow(clippy::too_many_arguments, reason = "those of a request, and the right to answer")]
     pub fn hand_over<B>(
         &mut self,
         transport: &mut impl Transport<B>,
@@ -20,6 +23,7 @@ impl<K, L> Core<K, L> {
         row: u32,
         ask: &Ask<'_>,
         load: B,
+        deadline: Instant,
         context: impl FnOnce(ReplyTo) -> K,
     ) -> Result<CallId, (Unasked, B, ReplyTo)> {
         let first = self.peers.get(to.row as usize).filter(|peer| peer.open && peer.life == to.life);
@@ -30,7 +34,7 @@ impl<K, L> Core<K, L> {
         let origin = Origin { generation: first.generation, call: to.call };
         let taker = Origin { generation: taker.generation, call: CallId { index: 0, nonce: 0 } };
         let again = ReplyTo { row: to.row, life: to.life, call: to.call, by: None };
-        match self.request_for(transport, row, ask, Some(origin), load, calls::NEVER, context(to)) {
+        match self.request_for(transport, row, ask, Some(origin), load, deadline, context(to)) {
             Ok(call) => {
                 self.calls.pass(call);
                 let notice = Message { origin: Some(taker), ..Message::new(Kind::HandOver, again.call) };

@@ -51,8 +51,8 @@ pub enum Failure {
     /// The server serves as many requests as it may.
     #[error("the peer is busy: it serves as many requests at a time as it may; the request was not served, try again")]
     Busy = 5,
-    /// The request came too late to be served.
-    #[error("the deadline had passed before the request was served")]
+    /// The request came too late to be served, or was handed to somebody who has not answered in time.
+    #[error("the deadline had passed before the request was served, or before whom it was handed to has answered")]
     Late = 6,
     /// The requester had cancelled it.
     #[error("the request was cancelled")]

@@ -154,7 +154,9 @@ impl World {
                         let node = &mut self.nodes[at as usize];
                         let ask = Ask { handler: ECHO, args: Arguments::Bytes(message.args), ..Ask::default() };
                         let row = next.unwrap_or(99);
-                        if let Err((_, load, to)) = node.hand_over(&mut out, to, row, &ask, load, Context::Passed) {
+                        if let Err((_, load, to)) =
+                            node.hand_over(&mut out, to, row, &ask, load, NEVER, Context::Passed)
+                        {
                             node.fail(&mut out, to, Failure::Busy, &[], load);
                         }
                     }

@@ -166,7 +166,9 @@ impl Ledger {
             (End::Dropped, Some(Said::Reply(_, Some((_, true))))) => call.token.is_some(),
             (End::Failed(why, args), Some(Said::Failed(said, words))) if why == said && args == words => call.served,
             (End::Failed(Failure::TooLong, args), Some(Said::Reply(_, Some((_, false))))) => args.is_empty(),
-            (End::Failed(Failure::NoRoute | Failure::Gone, args), _) => call.handler == PASS && args.is_empty(),
+            (End::Failed(Failure::NoRoute | Failure::Gone | Failure::Late, args), _) => {
+                call.handler == PASS && args.is_empty()
+            }
             (End::Late | End::Cancelled | End::Lost, _) => true,
             _ => false,
         };

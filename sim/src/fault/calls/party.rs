@@ -16,7 +16,7 @@ use super::super::watch::{Life, Watch};
 use super::ledger::{self, Asked, End};
 use super::{ECHO, GRANT, PAGE, PASS};
 
-/// Direct replies that are set aside until they are announced, as in the library.
+/// Direct replies of a channel that are set aside until they are announced, as in the library.
 const EARLY: usize = 64;
 /// Bytes of a payload that no endpoint can send.
 pub(super) const UNSENDABLE: usize = 1 << 40;
@@ -218,7 +218,13 @@ impl Party {
             return Ok(());
         }
         while let Some((_, _, context)) = self.core.expire(now) {
-            let Context::Own(number) = context else { return Err("a call that was passed on is late".into()) };
+            let number = match context {
+                Context::Own(number) => number,
+                Context::Passed(to, came) => {
+                    self.handed(&to, came, Some(Failure::Late));
+                    continue;
+                }
+            };
             let late = self.mine.get(&number).and_then(|mine| mine.deadline).map(|at| now.as_nanos().checked_sub(at));
             match late {
                 Some(Some(late)) if held || late <= TICK_NS => {}
@@ -438,7 +444,7 @@ impl Party {
             }
             Got::Early(call) => {
                 around.summary.calls.early += 1;
-                if self.early.len() < EARLY {
+                if self.early.iter().filter(|(_, early)| early.row == row).count() < EARLY {
                     self.early.push((call, message.clone()));
                 }
                 Ok(())

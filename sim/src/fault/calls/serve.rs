@@ -1,5 +1,6 @@
 //! Handlers: every request is answered once, now or later, here or by another endpoint.
 
+use cutthrough_engine::am::calls::{NEVER, UNDATED};
 use cutthrough_engine::am::message::{Arguments, Message as Request};
 use cutthrough_engine::am::{Ask, Failure, ReplyTo};
 use cutthrough_engine::net::Net;
@@ -96,7 +97,9 @@ impl Party {
         let ask = Ask { handler, args: Arguments::Bytes(request.args), budget, ..Ask::default() };
         around.watch.calls.passed(number, self.me, peer, handler)?;
         let mut out = Out { net, watch: around.watch, doors: &mut self.doors, page: around.options.page };
-        match self.core.hand_over(&mut out, to, row, &ask, load, |to| Context::Passed(to, came)) {
+        // One without a deadline gets it when the endpoint next looks at its clock.
+        let deadline = if around.random.chance(500) { UNDATED } else { NEVER };
+        match self.core.hand_over(&mut out, to, row, &ask, load, deadline, |to| Context::Passed(to, came)) {
             Ok(_) => {
                 around.summary.calls.handed_over += 1;
                 Ok(None)
