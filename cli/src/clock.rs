@@ -200,6 +200,29 @@ pub fn round_trips<S, E>(
     }
 }
 
+/// Measures operations that leave no time to read the clock meanwhile, one by one; its cost is taken off.
+///
+/// # Errors
+/// The first error of `work`.
+pub fn operations<S, E>(
+    length: Length,
+    side: &mut S,
+    mut work: impl FnMut(&mut S) -> Result<(), E>,
+) -> Result<Samples, E> {
+    let cost = reading_cost();
+    let mut samples = Samples::new();
+    let mut pace = Pace::new(length, Instant::now());
+    while pace.phase() != Phase::Over {
+        let start = Instant::now();
+        work(side)?;
+        let now = Instant::now();
+        if pace.tick(now, 1) == Phase::Measure {
+            samples.record(nanoseconds(now - start).saturating_sub(cost));
+        }
+    }
+    Ok(samples)
+}
+
 /// Measures batches of `work` for a time, the first tenth of it unrecorded as warm-up. Each sample is one batch, the
 /// clock's own cost taken off; divide by `batch` to get one piece of work.
 #[must_use]
@@ -256,6 +279,19 @@ mod tests {
         let samples = round_trips(length, &mut sent, send, |_| Ok(())).expect("no error was made");
         assert_eq!(samples.quantiles(1.0).map(|quantiles| quantiles.count), Some(7));
         assert_eq!(sent, 11);
+    }
+
+    #[test]
+    fn operations_are_counted_and_end_with_an_error() {
+        let length = Length { warmup: Span::Count(3), measure: Span::Count(7) };
+        let mut done = 0;
+        let work = |done: &mut u64| {
+            *done += 1;
+            Ok::<(), ()>(())
+        };
+        let samples = operations(length, &mut done, work).expect("no error was made");
+        assert_eq!((samples.quantiles(1.0).map(|quantiles| quantiles.count), done), (Some(7), 10));
+        assert_eq!(operations(length, &mut done, |_| Err("broken")).err(), Some("broken"));
     }
 
     #[test]

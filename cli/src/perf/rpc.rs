@@ -8,7 +8,7 @@ use cutthrough::am::Service;
 use cutthrough::rpc::{Client, RpcError};
 
 use crate::args::Memory;
-use crate::clock::round_trips;
+use crate::clock::{Length, operations};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::units::Size;
@@ -16,7 +16,6 @@ use crate::units::Size;
 use super::am::station::{ECHO, FETCH, LEND, STOCK, TYPED};
 use super::am::times;
 use super::am::turns::{self, Common, Row, Side, Turns};
-use super::cargo::Tally;
 use super::case::{Case, Slice, Test};
 use super::fetch::pages_of;
 use super::lane::{LaneError, PATIENCE};
@@ -51,7 +50,8 @@ pub enum RpcRow {
 }
 
 const EXPLANATION: &str = "Whole calls, from the request until the reply is there, measured in turn with raw \
-    messages between endpoints of the same\nsettings; ratio: the median of ten rounds. raw, typed, tokio: over two raw \
+    messages between endpoints of the same\nsettings, without the cost of reading the clock, for which a blocking call \
+    leaves no time meanwhile; ratio: the median of ten rounds. raw, typed, tokio: over two raw \
     messages of 64 B. fetch_put, fetch_reference: over the\nfetch of a page of this size by a raw message and its \
     answer, the same way (perf fetch).";
 
@@ -90,17 +90,23 @@ fn raw(turns: &mut Turns<'_>) -> Result<(), Failure> {
     let row = Row { what: "raw", test: Test::Fetch, limit: "2*message_64", times: 2.0 };
     let mut side = turns.station(64)?;
     turns.row(&row, &case, &mut side, |side, length| {
-        times(
-            side,
-            length,
-            |_| Ok(()),
-            |side| {
-                let reply = side.node.call(side.channel, ECHO, &[7; 16], PATIENCE)?;
-                if reply.args().len() == 64 { Ok(()) } else { Err(LaneError::Unexpected) }
-            },
-        )
+        calls(side, length, |side| {
+            let reply = side.node.call(side.channel, ECHO, &[7; 16], PATIENCE)?;
+            if reply.args().len() == 64 { Ok(()) } else { Err(LaneError::Unexpected) }
+        })
     })?;
     turns.close(side)
+}
+
+/// Times of whole calls, one after the other.
+fn calls(
+    side: &mut Side,
+    length: Length,
+    call: impl FnMut(&mut Side) -> Result<(), LaneError>,
+) -> Result<Slice, LaneError> {
+    let samples = operations(length, side, call)?;
+    let count = samples.quantiles(1.0).map_or(0, |quantiles| quantiles.count);
+    Ok(Slice { samples: Some(samples), count, msgs_per_s: None, tally: std::mem::take(&mut side.tally) })
 }
 
 fn again(error: &dyn std::fmt::Display) -> Failure {
@@ -124,13 +130,8 @@ fn typed(
     let client = client.map_err(|error| again(&error))?;
     // 64 bytes with the lengths of both parts.
     let asked = (7, vec![7; 48]);
-    turns.row(&row, &case, &mut side, |_, length| {
-        let receive = |client: &mut &Client| {
-            if call(client, &asked)? == 7 + 48 { Ok(()) } else { Err(LaneError::Unexpected) }
-        };
-        let samples = round_trips(length, &mut &client, |_| Ok(()), receive)?;
-        let count = samples.quantiles(1.0).map_or(0, |quantiles| quantiles.count);
-        Ok::<_, LaneError>(Slice { samples: Some(samples), count, msgs_per_s: None, tally: Tally::default() })
+    turns.row(&row, &case, &mut side, |side, length| {
+        calls(side, length, |_| if call(&client, &asked)? == 7 + 48 { Ok(()) } else { Err(LaneError::Unexpected) })
     })?;
     drop(client);
     turns.close(side)

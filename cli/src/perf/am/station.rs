@@ -100,12 +100,11 @@ impl Station {
 /// Handlers without memory of their own.
 fn short(node: &mut Node, leave: &Arc<AtomicBool>) {
     node.short(ECHO, Args::Any, |request| {
-        let mut words = [0; 16];
-        let count = request.args().len() / 4;
-        for (index, word) in words.iter_mut().enumerate().take(count) {
-            *word = request.word(index);
-        }
-        request.reply(&words[..count]);
+        let mut bytes = [0; 64];
+        let args = request.args();
+        let len = args.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&args[..len]);
+        request.reply_bytes(&bytes[..len]);
     });
     node.medium(MEDIUM, Args::Any, |request| {
         let payload = request.medium();
