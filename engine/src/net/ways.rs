@@ -2,9 +2,9 @@
 //!
 //! No way is the best for everything: a ring shared with the kernel has the shortest way for one frame, a socket call
 //! that takes a whole train the least work for many. So nothing is assumed. How long it takes until what is ahead is
-//! acknowledged is measured, for each way and each size by itself, with all that had to be sent again; and what is ahead
-//! next, if it is of that size, goes the way that was the quickest. A way that was not tried for a while is tried again:
-//! machines and networks change.
+//! acknowledged is measured, for each way and each size by itself, with all that had to be sent again; and what is
+//! ahead next, if it is of that size, goes the way that was the quickest. A way that was not tried for a while is
+//! tried again: machines and networks change.
 //!
 //! A channel changes its way only when nothing of it is in flight. So frames of one way never overtake those of
 //! another, and a later frame that has arrived still proves an earlier one lost ([`Sent`](crate::flow::sent::Sent)).

@@ -517,7 +517,8 @@ impl Core {
         stores[channel] = Some(store);
     }
 
-    /// Takes back what dropped values have left at all channels: pages, and the right to payloads that nobody will read.
+    /// Takes back what dropped values have left at all channels: pages, and the right to payloads that nobody will
+    /// read.
     pub(super) fn tidy(&mut self) {
         let now = clock::now();
         self.tend_lanes(now);
