@@ -95,14 +95,14 @@ impl Node {
             if now.saturating_since(looking_since) < SPIN_NS {
                 continue;
             }
-            // Who woke by a timer does what is due, and sleeps on.
+            // Who woke because the network side had to do something does it, and sleeps on.
             if !self.arm_for(false) || self.sleep(left)? {
                 looking_since = clock::now();
             }
         }
     }
 
-    /// Sleeps until the kernel has something to say, or a timer ends. Whether it had.
+    /// Sleeps until the kernel has something to say, or something is due. False if that is of the network side alone.
     pub(super) fn sleep(&mut self, left: Option<Duration>) -> Result<bool, WaitError> {
         self.stat.add(Counter::Sleeps, 1);
         let whole = left.map_or(-1, |left| i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX));
@@ -110,9 +110,13 @@ impl Node {
         let longest = if self.callers.is_empty() { longest } else { at_most(longest, 1000) };
         let longest = if self.orphans.is_empty() { longest } else { at_most(longest, 20) };
         let whole = u64::try_from(longest).ok().map(|ms| ms * 1_000_000);
-        let Some(timer) = self.net_timer else { return self.hear_for(whole).map_err(WaitError::System) };
+        let Some(timer) = self.net_timer else {
+            return self.hear_for(whole).map(|_| true).map_err(WaitError::System);
+        };
         let until_timer = timer.saturating_since(clock::now());
-        self.hear_for(Some(whole.map_or(until_timer, |whole| whole.min(until_timer)))).map_err(WaitError::System)
+        let longest = whole.map_or(until_timer, |whole| whole.min(until_timer));
+        let heard = self.hear_for(Some(longest)).map_err(WaitError::System)?;
+        Ok(heard || longest < until_timer)
     }
 
     /// Arms every channel, so that peers ring when they publish, and looks once more: true if there was nothing, so
