@@ -26,10 +26,12 @@ const JUDGED: u64 = 64 << (SIZES - 1);
 const FRAME: u64 = 1024;
 /// Stretches of a size that a way is tried with before it is judged.
 const TRIALS: u32 = 8;
+/// Stretches of any size for which a way is tried at most.
+const STRETCHES: u32 = 32;
 /// Nanoseconds after which a way that is not taken is tried again, with [`AGAIN`] stretches.
 const STALE_NS: u64 = 1_000_000_000;
 const AGAIN: u32 = 4;
-/// Batches in a row for which another way would be better, before a stream comes to rest for it.
+/// Stretches in a row for which another way would be better, before a stream comes to rest for it.
 const PRESSURE: u32 = 8;
 /// Losses without anything that came through, after which a way is taken to lead nowhere, though signs of life that
 /// went the first way are answered.
@@ -86,6 +88,21 @@ struct Stretch {
     until: Option<u64>,
 }
 
+/// A way that is being tried for a size.
+#[derive(Debug, Clone, Copy)]
+struct Trial {
+    way: usize,
+    size: usize,
+    /// Stretches of any size after which it ends at the latest.
+    left: u32,
+}
+
+impl Trial {
+    fn of(self) -> Way {
+        Way { number: u8::try_from(self.way).unwrap_or(0), why: Why::Trial }
+    }
+}
+
 /// The ways of one channel.
 #[derive(Debug, Clone)]
 pub(super) struct Ways {
@@ -97,6 +114,9 @@ pub(super) struct Ways {
     /// Bytes acknowledged so far.
     acked: u64,
     pressure: u32,
+    /// The size that would be better off by another way, while the channel comes to rest for it.
+    rests_for: Option<usize>,
+    trial: Option<Trial>,
     /// Losses on this way since anything came through.
     losses: u32,
     /// Ways on which nothing came through, until when.
@@ -116,6 +136,8 @@ impl Default for Ways {
             stretch: None,
             acked: 0,
             pressure: 0,
+            rests_for: None,
+            trial: None,
             losses: 0,
             barred: [Instant::default(); WAYS],
             in_hand: 0,
@@ -150,15 +172,28 @@ impl Ways {
         Way { number: u8::try_from(self.usable.trailing_zeros()).unwrap_or(0), why: Why::Only }
     }
 
-    /// The way of the next batch, when `ahead` bytes wait to be sent. `None` if it has to wait until nothing is in
-    /// flight any more, because it goes another way than what is.
+    /// The way of the next batch, when `ahead` bytes wait to be sent: that of the stretch, or of a new one. `None` if
+    /// it has to wait until nothing is in flight any more, because it goes another way than what is.
     pub(super) fn choose(&mut self, now: Instant, ahead: u64, in_flight: u64) -> Option<Way> {
         if self.usable.is_power_of_two() {
             return Some(self.now);
         }
+        if in_flight > 0 && self.stretch.is_some() {
+            return Some(self.now);
+        }
         // What is in flight has to come through before it.
         let whole = in_flight + ahead.clamp(1, JUDGED);
-        let best = self.best(now, size_of(whole));
+        let size = self.rests_for.take_if(|_| in_flight == 0).unwrap_or_else(|| size_of(whole));
+        let best = match self.trial {
+            // What is begun to be tried is tried to the end, whatever other sizes would like.
+            Some(trial) if self.is_open(trial.way, now) => trial.of(),
+            _ => self.best(now, size),
+        };
+        let changes = in_flight == 0 && best.number != self.now.number;
+        if changes {
+            let tries = Trial { way: best.number.into(), size, left: STRETCHES };
+            self.trial = (best.why == Why::Trial).then_some(tries);
+        }
         if in_flight == 0 || best.number == self.now.number {
             self.pressure = 0;
             self.now = best;
@@ -166,15 +201,14 @@ impl Ways {
             // A stream never comes to rest by itself. If all of it would be better off elsewhere, it has to.
             self.pressure += 1;
             if self.pressure > PRESSURE {
+                self.rests_for = Some(size);
                 return None;
             }
             self.now.why = Why::InFlight;
         }
-        if self.stretch.is_none() {
-            let (way, acked) = (usize::from(self.now.number), self.acked);
-            let bytes = whole.min(JUDGED);
-            self.stretch = Some(Stretch { way, bytes, chosen: now, acked, rest: whole - in_flight, until: None });
-        }
+        let (way, acked) = (usize::from(self.now.number), self.acked);
+        let bytes = whole.min(JUDGED);
+        self.stretch = Some(Stretch { way, bytes, chosen: now, acked, rest: whole - in_flight, until: None });
         Some(self.now)
     }
 
@@ -190,10 +224,14 @@ impl Ways {
         }
     }
 
+    fn is_open(&self, way: usize, now: Instant) -> bool {
+        self.usable & (1 << way) != 0 && self.barred[way] <= now
+    }
+
     fn best(&self, now: Instant, size: usize) -> Way {
         let way = |number: usize, why| Way { number: u8::try_from(number).unwrap_or(0), why };
         let here = usize::from(self.now.number);
-        let usable = (0..WAYS).filter(|way| self.usable & (1 << way) != 0 && self.barred[*way] <= now);
+        let usable = (0..WAYS).filter(|way| self.is_open(*way, now));
         let cost = |way: usize| &self.costs[way][size];
         // What is begun to be tried is tried to the end, so that the way is not changed each time.
         let tried = |way: usize| cost(way).trials >= TRIALS;
@@ -234,7 +272,13 @@ impl Ways {
             ..FRAME => elapsed.saturating_sub(held),
             bytes => elapsed.saturating_mul(bytes) / (acked - stretch.acked),
         };
-        self.costs[stretch.way][size_of(stretch.bytes)].learn(now, ns.max(1));
+        let (way, size) = (stretch.way, size_of(stretch.bytes));
+        self.costs[way][size].learn(now, ns.max(1));
+        if let Some(trial) = self.trial.as_mut().filter(|trial| trial.way == way) {
+            trial.left = trial.left.saturating_sub(1);
+            let done = trial.size == size && self.costs[way][size].trials >= TRIALS;
+            self.trial.take_if(|trial| done || trial.left == 0);
+        }
     }
 
     /// Nothing comes through, again and again: the first way is taken, and this one left alone for some time.
@@ -355,6 +399,10 @@ mod tests {
         // The other way is a stranger now: it is tried, but only when nothing is in flight.
         for _ in 0..PRESSURE {
             assert_eq!(world.ways.choose(at, 64, 50), Some(Way { number: 0, why: Why::InFlight }));
+            world.ways.sent(64, 114, true);
+            // As long as it is not acknowledged, everything goes with it.
+            assert_eq!(world.ways.choose(at, 64, 114), Some(Way { number: 0, why: Why::InFlight }));
+            world.ways.acked(at, (1, 114), 0);
         }
         assert_eq!(world.ways.choose(at, 64, 50), None);
         assert_eq!(world.ways.choose(at, 64, 0), Some(Way { number: 1, why: Why::Trial }));
