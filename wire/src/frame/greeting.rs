@@ -16,7 +16,7 @@ pub struct Greeting {
     pub generation: u32,
     /// Random number of this life of the endpoint.
     pub life: u64,
-    /// What the caller was told by [`Kind::Retry`]; 0 at first.
+    /// What the caller was told by [`Kind::Retry`](super::Kind::Retry); 0 at first.
     pub cookie: u64,
     /// Longest body that the one who greets takes.
     pub body: u16,
