@@ -158,7 +158,7 @@ impl Ways {
         self.usable = if usable == 0 { 1 } else { usable & ((1 << WAYS) - 1) };
         if self.usable & (1 << self.now.number) == 0 {
             self.now = self.first();
-            self.stretch = None;
+            (self.stretch, self.trial, self.rests_for) = (None, None, None);
         }
     }
 
@@ -268,12 +268,14 @@ impl Ways {
         let elapsed = now.saturating_since(stretch.chosen);
         // Of more than is judged, or acknowledged with more, it is the part of the time that so many bytes take.
         let ns = match stretch.bytes {
-            ..FRAME if frames > 1 => return,
-            ..FRAME => elapsed.saturating_sub(held),
-            bytes => elapsed.saturating_mul(bytes) / (acked - stretch.acked),
+            ..FRAME if frames > 1 => None,
+            ..FRAME => Some(elapsed.saturating_sub(held)),
+            bytes => Some(elapsed.saturating_mul(bytes) / (acked - stretch.acked)),
         };
         let (way, size) = (stretch.way, size_of(stretch.bytes));
-        self.costs[way][size].learn(now, ns.max(1));
+        if let Some(ns) = ns {
+            self.costs[way][size].learn(now, ns.max(1));
+        }
         if let Some(trial) = self.trial.as_mut().filter(|trial| trial.way == way) {
             trial.left = trial.left.saturating_sub(1);
             let done = trial.size == size && self.costs[way][size].trials >= TRIALS;
@@ -289,7 +291,7 @@ impl Ways {
             self.now = self.first();
         }
         self.losses = 0;
-        self.stretch = None;
+        (self.stretch, self.trial, self.rests_for) = (None, None, None);
     }
 
     /// Frames of messages, which go no other way than the one that is taken, have arrived.
@@ -434,6 +436,36 @@ mod tests {
         }
         world.now += 2 * BARRED_NS;
         assert!((0..50).any(|_| world.round(64, |_| 1_000).number == 1));
+    }
+
+    #[test]
+    fn a_trial_that_measures_nothing_ends() {
+        let mut world = World::new(0b11);
+        for _ in 0..TRIALS {
+            world.round(64, |_| 1_000);
+        }
+        // Whatever is acknowledged covers several frames, which shows nothing of so short a stretch.
+        let mut taken = [0; 2];
+        for _ in 0..STRETCHES {
+            let at = Instant::from_nanos(world.now);
+            taken[usize::from(world.ways.choose(at, 64, 0).unwrap().number)] += 1;
+            world.ways.sent(64, 64, true);
+            world.ways.acked(at, (2, 64), 0);
+        }
+        assert_eq!((taken, world.ways.trial.is_none()), ([0, STRETCHES], true));
+    }
+
+    #[test]
+    fn a_trial_ends_with_its_way() {
+        for gone in [Ways::fails as fn(&mut Ways, Instant), |ways: &mut Ways, _| ways.set_usable(0b01)] {
+            let mut world = World::new(0b11);
+            for _ in 0..=TRIALS {
+                world.round(64, |_| 1_000);
+            }
+            assert_eq!((world.ways.now().number, world.ways.trial.is_some()), (1, true));
+            gone(&mut world.ways, Instant::from_nanos(world.now));
+            assert_eq!((world.ways.now().number, world.ways.trial.is_some()), (0, false));
+        }
     }
 
     #[test]
