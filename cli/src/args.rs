@@ -371,6 +371,14 @@ pub struct ServeArgs {
     #[arg(long, conflicts_with = "key")]
     pub insecure: bool,
 
+    /// What a process says that starts this one.
+    #[command(flatten)]
+    pub started: Started,
+}
+
+/// What `perf` says to the processes that it starts.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Started {
     /// Run on this core alone.
     #[arg(long, hide = true, value_name = "N")]
     pub core: Option<usize>,

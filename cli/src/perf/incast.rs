@@ -8,7 +8,6 @@ pub mod kernel;
 pub mod receiver;
 pub mod senders;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -16,7 +15,7 @@ use serde::Serialize;
 
 use super::peer::cores;
 use super::way::Way;
-use crate::args::{Across, Adapter, seconds};
+use crate::args::{Across, Adapter, Started, seconds};
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output::{Output, thousandths};
@@ -51,17 +50,9 @@ pub struct IncastArgs {
     #[arg(long, hide = true, value_name = "ADDR")]
     pub to: Option<String>,
 
-    /// Run on this core alone.
-    #[arg(long, hide = true, value_name = "N")]
-    pub core: Option<usize>,
-
-    /// Run in this network namespace, and end with the process that has started this one.
-    #[arg(long, hide = true, value_name = "PATH")]
-    pub netns: Option<PathBuf>,
-
-    /// Read the keys from standard input.
-    #[arg(long, hide = true)]
-    pub key_from_stdin: bool,
+    /// What a process says that starts this one.
+    #[command(flatten)]
+    pub started: Started,
 }
 
 /// What `perf incast` finds.
@@ -176,7 +167,7 @@ fn line(
         fairness: per_sum(least, most as f64),
         frames_lost: rounds.iter().map(|round| round.all_lost).sum(),
         one_frames_lost: rounds.iter().map(|round| round.one_lost).sum(),
-        overruns: socket.then_some(seen.overruns),
+        overruns: seen.overruns.filter(|_| socket),
         queue_bytes: socket.then_some(seen.queue_bytes),
         queue_limit_bytes: seen.queue_limit_bytes,
         memory_bytes: seen.memory_bytes,
@@ -197,8 +188,9 @@ fn text(line: &IncastLine) -> String {
     row("share of the slowest and the fastest", format!("{:.3}, {:.3}", line.least_share, line.most_share));
     row("messages", line.count.to_string());
     row("frames sent again, all and one", format!("{}, {}", line.frames_lost, line.one_frames_lost));
-    if let Some(overruns) = line.overruns {
-        row("receive overruns", overruns.to_string());
+    if line.queue_bytes.is_some() {
+        let said = line.overruns.map(|overruns| overruns.to_string());
+        row("receive overruns", said.unwrap_or_else(|| "the kernel does not say".into()));
     }
     if let (Some(bytes), Some(limit)) = (line.queue_bytes, line.queue_limit_bytes) {
         row("most in the receiver's socket", format!("{} of {}", mib(bytes), mib(limit)));

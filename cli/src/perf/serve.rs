@@ -20,7 +20,6 @@ use super::ask::{self, Answer, Ask, Setup};
 use super::lane::{Lane, LaneError, PATIENCE, config};
 use super::way::{self, Seal};
 use crate::args::ServeArgs;
-use crate::cpu;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -41,12 +40,7 @@ const GLANCE: Duration = Duration::from_millis(1);
 /// # Errors
 /// If the address cannot be used, the core is not ours or the file cannot be read.
 pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
-    if let Some(core) = args.core {
-        cpu::pin(core).map_err(|error| Failure::new(format!("core {core}: {error}"), "choose one of this process"))?;
-    }
-    if let Some(space) = &args.netns {
-        way::follow(space)?;
-    }
+    way::take_place(&args.started)?;
     let seal = Seal::of_server(args)?;
     let ending = Ending::watch().map_err(|error| Failure::new(format!("signals: {error}"), "try again"))?;
     let mut lobby = Endpoint::open(seal.apply(Config::default())?).map_err(refusal)?;

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use cutthrough::{Config, Keys, Placement};
 
 use super::limits::Wire;
-use crate::args::{Across, Adapter, ServeArgs};
+use crate::args::{Across, Adapter, ServeArgs, Started};
+use crate::cpu;
 use crate::failure::Failure;
 use crate::output::PerfLine;
 
@@ -178,7 +179,7 @@ impl Seal {
         match &args.key {
             Some(_) if !wired => Err(unsealable()),
             Some(path) => Secret::load(path).map(Self::Keys),
-            None if args.key_from_stdin => io::read_to_string(io::stdin())
+            None if args.started.key_from_stdin => io::read_to_string(io::stdin())
                 .map(|text| Self::Keys(Secret(text)))
                 .map_err(|error| Failure::new(format!("no key on standard input: {error}"), "give --key FILE")),
             None if !wired => Ok(Self::None),
@@ -271,6 +272,17 @@ pub fn scheme(address: &str) -> Option<Adapter> {
         "net" => Some(Adapter::Net),
         _ => None,
     }
+}
+
+/// Goes to the core and into the network namespace that the process has chosen that has started this one.
+///
+/// # Errors
+/// If the core is not ours, or as [`follow`].
+pub fn take_place(started: &Started) -> Result<(), Failure> {
+    if let Some(core) = started.core {
+        cpu::pin(core).map_err(|error| Failure::new(format!("core {core}: {error}"), "choose one of this process"))?;
+    }
+    started.netns.as_deref().map_or(Ok(()), follow)
 }
 
 /// The namespace that [`Way::child`] names, for a process that has just been started: goes there, and sees to it that

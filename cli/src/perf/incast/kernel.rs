@@ -2,18 +2,19 @@
 
 use std::fs;
 
-/// Datagrams for which a socket had no room (`RcvbufErrors` of `/proc/net/snmp`); 0 if the kernel does not say.
+/// Datagrams for which a socket had no room (`RcvbufErrors` of `/proc/net/snmp`); `None` if the kernel does not say.
+/// One without IPv6 says nothing of that, and has lost none.
 #[must_use]
-pub fn overruns() -> u64 {
+pub fn overruns() -> Option<u64> {
     let of = |family| fs::read_to_string(format!("/proc/thread-self/net/{family}")).unwrap_or_default();
-    snmp(&of("snmp")) + snmp6(&of("snmp6"))
+    Some(snmp(&of("snmp"))? + snmp6(&of("snmp6")))
 }
 
-fn snmp(text: &str) -> u64 {
+fn snmp(text: &str) -> Option<u64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
-    let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
+    let (names, values) = (lines.next()?, lines.next()?);
     let found = names.split(' ').zip(values.split(' ')).find(|(name, _)| *name == "RcvbufErrors");
-    found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
+    found.and_then(|(_, value)| value.parse().ok())
 }
 
 fn snmp6(text: &str) -> u64 {
@@ -54,7 +55,7 @@ mod tests {
     fn what_the_kernel_writes_is_understood() {
         let text = "Ip: Forwarding DefaultTTL\nIp: 2 64\nUdp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors \
                     SndbufErrors\nUdp: 10 2 5 11 3 0\nUdpLite: InDatagrams\nUdpLite: 0\n";
-        assert_eq!((snmp(text), snmp("")), (3, 0));
+        assert_eq!((snmp(text), snmp("")), (Some(3), None));
         assert_eq!(snmp6("Udp6InErrors                    \t9\nUdp6RcvbufErrors                \t4\n"), 4);
         let socket = |port: &str, queue: &str| {
             format!(" 27: 0100490A:{port} 00000000:0000 07 00000000:{queue} 00:00000000 00000000 0 0 1 2 0 0\n")

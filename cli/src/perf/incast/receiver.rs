@@ -53,7 +53,7 @@ pub struct Round {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
     /// Datagrams for which its socket had no room.
-    pub overruns: u64,
+    pub overruns: Option<u64>,
     /// Most bytes that stood in its socket.
     pub queue_bytes: u64,
     /// What the socket may hold; none if there is no socket.
@@ -74,7 +74,7 @@ pub struct Receiver {
     size: usize,
     room: Vec<u8>,
     core: usize,
-    overruns: u64,
+    overruns: Option<u64>,
     limit: Option<u64>,
     watch: Watch,
 }
@@ -226,7 +226,7 @@ impl Receiver {
     #[must_use]
     pub fn seen(&self) -> Seen {
         Seen {
-            overruns: kernel::overruns().saturating_sub(self.overruns),
+            overruns: kernel::overruns().zip(self.overruns).map(|(now, before)| now.saturating_sub(before)),
             queue_bytes: self.watch.queue.load(Ordering::Relaxed),
             queue_limit_bytes: self.limit,
             memory_bytes: self.watch.memory.load(Ordering::Relaxed).saturating_sub(self.watch.before),

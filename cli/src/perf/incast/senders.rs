@@ -10,7 +10,6 @@ use super::super::way::{self, Seal};
 use super::IncastArgs;
 use super::receiver::{GO, PAYLOAD, STOP, STOPPED, TAKEN, under_way};
 use crate::args::ServeArgs;
-use crate::cpu;
 use crate::failure::Failure;
 use crate::units::Size;
 
@@ -22,14 +21,9 @@ const BEHIND: Duration = Duration::from_millis(1);
 /// # Errors
 /// If the receiver cannot be reached, or goes away otherwise than in good order.
 pub fn run(args: &IncastArgs, to: &str) -> Result<(), Failure> {
-    if let Some(core) = args.core {
-        cpu::pin(core).map_err(|error| Failure::new(format!("core {core}: {error}"), "choose one of this process"))?;
-    }
-    if let Some(space) = &args.netns {
-        way::follow(space)?;
-    }
-    let (insecure, key_from_stdin) = (args.across.insecure, args.key_from_stdin);
-    let seal = Seal::of_server(&ServeArgs { listen: to.into(), insecure, key_from_stdin, ..ServeArgs::default() })?;
+    way::take_place(&args.started)?;
+    let (insecure, started) = (args.across.insecure, args.started.clone());
+    let seal = Seal::of_server(&ServeArgs { listen: to.into(), insecure, started, ..ServeArgs::default() })?;
     let payload = vec![0x5a; args.size.unwrap_or(Size(1 << 20)).bytes()];
     std::thread::scope(|scope| {
         let (seal, payload) = (&seal, &payload[..]);
