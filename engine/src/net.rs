@@ -15,6 +15,7 @@
 //! | whose payload is asked for | [`grants`] |
 //! | a payload that is read while it comes | `reading` |
 //! | the end of a channel | `ending` |
+//! | what the user is told | `told` |
 //! | when which channel is looked at | `timers` |
 //! | by which adapter, where there are several | [`ways`] |
 //! | what a caller may know of a channel, and change | `views` |
@@ -32,6 +33,7 @@ mod outbox;
 mod reading;
 mod spans;
 mod timers;
+mod told;
 mod views;
 pub mod ways;
 mod words;
@@ -501,50 +503,6 @@ impl<M: Memory> Net<M> {
                 self.touch(index);
             }
         }
-    }
-
-    /// What has happened next.
-    #[inline]
-    pub fn next_event(&mut self) -> Option<NetEvent<M::Place>> {
-        if let Some(event) = self.next_happened() {
-            return Some(event);
-        }
-        while let Some(&index) = self.ready.front() {
-            let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else {
-                self.ready.pop_front();
-                continue;
-            };
-            let taken = channel.inbox.take();
-            if channel.inbox.has_ready() {
-                // Channels take turns after as many messages as a frame brings.
-                if self.ready.len() > 1 {
-                    self.ready.rotate_left(1);
-                }
-            } else {
-                channel.queued = false;
-                self.ready.pop_front();
-                self.touch(index);
-            }
-            if let Some(message) = taken {
-                self.tally.messages_received += 1;
-                return Some(NetEvent::Message(index, message));
-            }
-        }
-        self.next_happened()
-    }
-
-    fn next_happened(&mut self) -> Option<NetEvent<M::Place>> {
-        let event = self.happened.pop_front()?;
-        if let NetEvent::Closed(index, _) | NetEvent::Failed(index, _) = &event {
-            self.free.push(*index);
-        }
-        Some(event)
-    }
-
-    /// Whether [`Net::next_event`] has something to tell.
-    #[must_use]
-    pub fn has_event(&self) -> bool {
-        !self.happened.is_empty() || !self.ready.is_empty()
     }
 }
 

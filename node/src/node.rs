@@ -35,7 +35,7 @@ use crate::udp::Udp;
 use crate::udp::address::UdpAddressError;
 use crate::udp::line::{Names, UdpCallError};
 
-use self::wires::{Came, SHOWN};
+use self::wires::SHOWN;
 
 /// Polls between two looks at the clock.
 const POLLS_PER_LOOK: u32 = 1 << 10;
@@ -188,7 +188,6 @@ pub struct Node {
     /// What the network side had counted when it was last shown.
     net_shown: [u64; SHOWN],
     names: Names,
-    happened: Vec<Came>,
 }
 
 impl Node {
@@ -230,7 +229,6 @@ impl Node {
             net_timer: None,
             net_shown: [0; SHOWN],
             names: Names::default(),
-            happened: Vec::new(),
         })
     }
 

@@ -5,6 +5,7 @@
 
 mod arrival;
 mod asked;
+mod limits;
 mod reader;
 
 use alloc::boxed::Box;
@@ -159,36 +160,9 @@ impl<P: Place> Inbox<P> {
         self.hasty = bug == Some(super::Planted::Unwritten);
     }
 
-    /// How far the other side may go now.
-    pub(super) fn limits(&mut self) -> Limits {
-        self.upto = self.messages();
-        self.told = Limits { messages: low(self.upto), unasked: low(self.released + self.allowance) };
-        self.told
-    }
-
-    /// Up to which number messages may come. What is kept of payloads that were thrown away counts as messages that
-    /// were not taken: who never hears of it cannot make this side keep more and more.
-    fn messages(&self) -> u64 {
-        self.upto.max((self.taken + self.slots).saturating_sub(self.away))
-    }
-
-    /// Whether the other side should hear of new limits: an eighth of the messages that it knows of has been taken, as
-    /// over shared memory, or half of the bytes are free again.
-    pub(super) fn limits_are_old(&self) -> bool {
-        let messages = low(self.messages()).wrapping_sub(self.told.messages);
-        let unasked = low(self.released + self.allowance).wrapping_sub(self.told.unasked);
-        u64::from(messages) >= (self.slots / 8).max(1) || u64::from(unasked) >= (self.allowance / 2).max(1)
-    }
-
     /// Messages received in order so far, handed over or not.
     pub(super) const fn received(&self) -> u64 {
         self.next
-    }
-
-    /// Bytes that lie aside, and how many may at most: those that may be sent unasked, twice over for what came before
-    /// its opening, and once more for what was granted of payloads without a place.
-    pub(super) const fn aside(&self) -> (u64, u64) {
-        (self.aside, 3 * self.allowance)
     }
 
     /// Whether everything before message `end` has been handed over to the queue of ready messages.
@@ -204,11 +178,25 @@ impl<P: Place> Inbox<P> {
     #[inline]
     pub(super) fn take(&mut self) -> Option<Ready<P>> {
         let ready = self.ready.pop_front()?;
-        self.taken += 1;
+        self.took(1);
+        Some(ready)
+    }
+
+    /// Shows up to `most` messages to the user, where they lie, and takes them out: how many.
+    #[inline]
+    pub(super) fn show(&mut self, most: usize, each: impl FnMut(&mut Ready<P>)) -> usize {
+        let count = most.min(self.ready.len());
+        self.ready.range_mut(..count).for_each(each);
+        self.ready.drain(..count);
+        self.took(count as u64);
+        count
+    }
+
+    fn took(&mut self, count: u64) {
+        self.taken += count;
         if self.ready.is_empty() && self.ready.capacity() > 64 && self.window.is_empty() && self.taken == self.next {
             self.ready = VecDeque::new();
         }
-        Some(ready)
     }
 
     /// Whether a frame with messages from `first` on, `count` of them, may be believed.

@@ -11,14 +11,15 @@ use cutthrough_segment::ring::Control;
 use rustix::event::epoll;
 
 use super::{ConnectError, NET, Node, Seat};
-use crate::incoming::{Arrived, Channel, Completion, Event, Incoming, Payload};
+use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
 use crate::shm::link::{CloseReason, Link, SendError};
 use crate::shm::receive::ReadError;
-use crate::stat::Cell;
+use crate::stat::{Cell, Stat};
 use crate::udp::address::{self, UdpAddressError, Ways};
 use crate::udp::lanes::{self, Offer};
+use crate::udp::line::Names;
 use crate::udp::line::{reason, receipt};
-use crate::udp::{Happened, Troubles, Udp};
+use crate::udp::{Happened, Stores, Told, Troubles, Udp};
 
 /// Events that are taken from the network side at a time.
 const EVENTS: usize = 64;
@@ -139,25 +140,15 @@ impl Node {
 
     /// Looks at the network: what has happened there is put where [`Node::poll`] takes events from.
     pub(super) fn turn_net(&mut self) -> Option<Event> {
-        let net = self.net.take()?;
-        let mut happened = std::mem::take(&mut self.happened);
-        net.turn(EVENTS, |stores, event| {
-            let event = match event {
-                Happened::Message(index, mut message) => {
-                    let payload = std::mem::replace(&mut message.payload, ReadyPayload::None);
-                    let arrived = stores.hand_over(index, payload, net.is_sealed());
-                    Came::Message(index, message.control_len, message.control, arrived)
-                }
-                other => Came::Other(other),
-            };
-            happened.push(event);
-        });
-        self.net = Some(net);
-        for event in happened.drain(..) {
-            let event = self.came(event);
+        loop {
+            let net = self.net.as_ref()?;
+            let (names, stat, events) = (&self.names, &self.stat, &mut self.events);
+            let other =
+                net.turn(EVENTS, |stores, told| events.extend(told_of(told, stores, names, stat, net.is_sealed())));
+            let Some(other) = other else { break };
+            let event = self.came(&other);
             self.events.extend(event);
         }
-        self.happened = happened;
         self.next_told()
     }
 
@@ -170,28 +161,11 @@ impl Node {
         event
     }
 
-    fn came(&mut self, event: Came) -> Option<Event> {
-        match event {
-            Came::Message(index, control_len, control, arrived) => {
-                let channel = self.names.get(index)?;
-                let control = Control::from_bytes(&control);
-                Some(Event::Message(match arrived {
-                    None => Incoming::new(channel, control_len, control),
-                    Some(arrived) => {
-                        self.stat.add(Counter::PayloadBytesReceived, arrived.receipt.bytes);
-                        if let Payload::Dropped(refused) = &arrived.payload {
-                            Link::count_refused(&self.stat, *refused);
-                        }
-                        Incoming::loaded(channel, control_len, control, arrived)
-                    }
-                }))
-            }
-            Came::Other(Happened::Opened(index)) => self.seat_net(index).map(Event::Opened),
-            Came::Other(Happened::Completed(index, cookie)) => {
-                let channel = self.names.get(index)?;
-                Some(Event::Completed(Completion { channel, cookie }))
-            }
-            Came::Other(Happened::Closed(index, ending)) => {
+    /// A channel has begun, or ended.
+    fn came(&mut self, event: &Happened) -> Option<Event> {
+        match *event {
+            Happened::Opened(index) => self.seat_net(index).map(Event::Opened),
+            Happened::Closed(index, ending) => {
                 let (channel, why) = (self.names.get(index)?, reason(ending));
                 match why {
                     CloseReason::Breach(breach) => self.stat.add(breach.counter(), 1),
@@ -201,7 +175,8 @@ impl Node {
                 self.remove_net(channel.index, why);
                 Some(Event::Closed(channel, why))
             }
-            Came::Other(Happened::Message(..)) => None,
+            // Told by the turn, where they lie.
+            Happened::Message(..) | Happened::Completed(..) => None,
         }
     }
 
@@ -270,11 +245,28 @@ impl Node {
     }
 }
 
-/// Something that has come, with its payload as the user gets it.
-#[derive(Debug)]
-pub(super) enum Came {
-    Message(usize, u8, [u8; cutthrough_wire::slot::CONTROL_MAX], Option<Arrived>),
-    Other(Happened),
+/// A message, or a completion, as the user gets it.
+#[inline]
+fn told_of(told: Told<'_>, stores: &mut Stores, names: &Names, stat: &Stat, sealed: bool) -> Option<Event> {
+    match told {
+        Told::Message(index, message) => {
+            let channel = names.get(index)?;
+            let control = Control::from_bytes(&message.control);
+            if matches!(message.payload, ReadyPayload::None) {
+                return Some(Event::Message(Incoming::new(channel, message.control_len, control)));
+            }
+            let payload = std::mem::replace(&mut message.payload, ReadyPayload::None);
+            let Some(arrived) = stores.hand_over(index, payload, sealed) else {
+                return Some(Event::Message(Incoming::new(channel, message.control_len, control)));
+            };
+            stat.add(Counter::PayloadBytesReceived, arrived.receipt.bytes);
+            if let Payload::Dropped(refused) = &arrived.payload {
+                Link::count_refused(stat, *refused);
+            }
+            Some(Event::Message(Incoming::loaded(channel, message.control_len, control, arrived)))
+        }
+        Told::Completed(index, cookie) => Some(Event::Completed(Completion { channel: names.get(index)?, cookie })),
+    }
 }
 
 /// How many counters of the network side are shown.

@@ -9,10 +9,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cutthrough_engine::net::batch::{Batch, Piece};
-use cutthrough_engine::net::channel::{Body, Ending};
-use cutthrough_engine::net::inbox::{Reading, Ready};
+use cutthrough_engine::net::channel::Body;
+use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::net::memory::Load as _;
-use cutthrough_engine::net::{CallError, Net, NetEvent, Settings};
+use cutthrough_engine::net::{CallError, Net, Settings};
 use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::time::Instant;
 use cutthrough_segment::page::Waker;
@@ -24,7 +24,8 @@ use super::address::{UdpAddressError, Ways};
 use super::attendant;
 use super::guard::Doorkeeper;
 use super::lanes::{Lanes, Offer, Troubles};
-use super::memory::{Outgoing, Spare, Spot, Stores};
+use super::memory::{Outgoing, Spare, Stores};
+use super::told::{Happened, Told};
 use super::trains::Planned;
 use crate::clock;
 use crate::config::Config;
@@ -50,19 +51,6 @@ const HELD: u64 = 512;
 /// How long after the application was told of several messages what it answers to them goes together, in nanoseconds.
 /// Who takes longer answers one by one.
 const TOGETHER_NS: u64 = 20_000;
-
-/// Something that has happened, by the number of its channel.
-#[derive(Debug)]
-pub(crate) enum Happened {
-    /// A peer has been let in.
-    Opened(usize),
-    /// A message has come.
-    Message(usize, Ready<Spot>),
-    /// The memory of a message may be used again.
-    Completed(usize, u64),
-    /// A channel has ended.
-    Closed(usize, Ending),
-}
 
 /// Everything behind the lock.
 #[derive(Debug)]
@@ -270,21 +258,20 @@ impl Udp {
         self.shared.lock().net.listen(true);
     }
 
-    /// Looks once at everything, and moves what has happened to `each`, at most `most` times.
-    pub(crate) fn turn(&self, most: usize, mut each: impl FnMut(&mut Stores, Happened)) {
+    /// Looks once at everything, and tells `each` up to `most` times what has come; up to what a channel begins or ends
+    /// with, which is returned.
+    pub(crate) fn turn(&self, most: usize, each: impl FnMut(&mut Stores, Told<'_>)) -> Option<Happened> {
         self.here();
         let mut core = self.shared.lock();
         if !core.net.has_event() && core.events.is_empty() {
             core.net.let_go();
             core.glance();
         }
-        for _ in 0..most {
-            let Some(event) = core.next_event() else { break };
-            each(&mut core.net.memory, event);
-        }
+        let other = core.tell(most, each);
         // Who takes messages makes room for others, and says so; but not before it has them.
         core.owed |= core.net.has_work();
         core.told_at = clock::now();
+        other
     }
 
     /// Says whether the application has been told of more than it has looked at. While it has, short messages that it
@@ -415,41 +402,6 @@ impl Core {
             self.net.tick(now);
         }
         self.transmit(now, false);
-    }
-
-    /// The next thing that has happened, but for answers to calls, which are put aside.
-    pub(super) fn next_event(&mut self) -> Option<Happened> {
-        let event = self.events.pop_front();
-        if event.is_some() { event } else { self.next_fresh() }
-    }
-
-    /// As [`Core::next_event`], without those that were taken out before.
-    pub(super) fn next_fresh(&mut self) -> Option<Happened> {
-        loop {
-            let event = self.net.next_event()?;
-            return Some(match event {
-                NetEvent::Opened(channel) => {
-                    self.furnish(channel);
-                    Happened::Opened(channel)
-                }
-                NetEvent::Connected(channel) => {
-                    self.furnish(channel);
-                    self.answers.push((channel, Ok(())));
-                    continue;
-                }
-                NetEvent::Failed(channel, why) => {
-                    self.answers.push((channel, Err(why)));
-                    continue;
-                }
-                NetEvent::Message(channel, message) => Happened::Message(channel, message),
-                NetEvent::Completed(channel, cookie) => Happened::Completed(channel, cookie),
-                NetEvent::Closed(channel, ending) => {
-                    self.settle();
-                    self.lanes.iter_mut().for_each(|lanes| lanes.leave(channel));
-                    Happened::Closed(channel, ending)
-                }
-            });
-        }
     }
 
     /// Sends what there is to send; unless `all`, not what waits for a sink that is busy.

@@ -10,6 +10,7 @@
 //! | payloads that a ring has placed | `placed` |
 //! | trains in, scattered to where they belong | `trains` |
 //! | where payloads land | `memory` |
+//! | what the application is told | `told` |
 //! | while the application looks away | `attendant` |
 //!
 //! What is sent again, acknowledged, granted and guessed is decided by [`cutthrough_engine::net`]; here is the memory,
@@ -23,9 +24,11 @@ pub(crate) mod lanes;
 pub mod line;
 mod memory;
 mod placed;
+mod told;
 mod trains;
 
-pub(crate) use door::Happened;
 pub use door::Udp;
 pub(crate) use lanes::Troubles;
 pub use lanes::{Offer, probe};
+pub(crate) use memory::Stores;
+pub(crate) use told::{Happened, Told};

@@ -1,0 +1,35 @@
+//! How much may come: messages, bytes unasked, bytes that lie aside.
+
+use cutthrough_wire::frame::{Limits, low};
+
+use super::super::memory::Place;
+use super::Inbox;
+
+impl<P: Place> Inbox<P> {
+    /// How far the other side may go now.
+    pub(in crate::net) fn limits(&mut self) -> Limits {
+        self.upto = self.messages();
+        self.told = Limits { messages: low(self.upto), unasked: low(self.released + self.allowance) };
+        self.told
+    }
+
+    /// Up to which number messages may come. What is kept of payloads that were thrown away counts as messages that
+    /// were not taken: who never hears of it cannot make this side keep more and more.
+    fn messages(&self) -> u64 {
+        self.upto.max((self.taken + self.slots).saturating_sub(self.away))
+    }
+
+    /// Whether the other side should hear of new limits: an eighth of the messages that it knows of has been taken, as
+    /// over shared memory, or half of the bytes are free again.
+    pub(in crate::net) fn limits_are_old(&self) -> bool {
+        let messages = low(self.messages()).wrapping_sub(self.told.messages);
+        let unasked = low(self.released + self.allowance).wrapping_sub(self.told.unasked);
+        u64::from(messages) >= (self.slots / 8).max(1) || u64::from(unasked) >= (self.allowance / 2).max(1)
+    }
+
+    /// Bytes that lie aside, and how many may at most: those that may be sent unasked, twice over for what came before
+    /// its opening, and once more for what was granted of payloads without a place.
+    pub(in crate::net) const fn aside(&self) -> (u64, u64) {
+        (self.aside, 3 * self.allowance)
+    }
+}

@@ -1,0 +1,79 @@
+//! What has happened, as it is told.
+
+use super::inbox::Ready;
+use super::memory::Memory;
+use super::{Net, NetEvent, State};
+
+impl<M: Memory> Net<M> {
+    /// What has happened next.
+    #[inline]
+    pub fn next_event(&mut self) -> Option<NetEvent<M::Place>> {
+        if let Some(event) = self.next_happened() {
+            return Some(event);
+        }
+        while let Some(&index) = self.ready.front() {
+            let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else {
+                self.ready.pop_front();
+                continue;
+            };
+            let taken = channel.inbox.take();
+            self.turn_to_next(index);
+            if let Some(message) = taken {
+                self.tally.messages_received += 1;
+                return Some(NetEvent::Message(index, message));
+            }
+        }
+        self.next_happened()
+    }
+
+    /// Shows `each` up to `most` of the messages that have arrived, where they lie: how many. Channels take turns; what
+    /// has happened besides is told by [`Net::next_happened`].
+    #[inline]
+    pub fn messages(&mut self, most: usize, mut each: impl FnMut(&mut M, usize, &mut Ready<M::Place>)) -> usize {
+        let mut told = 0;
+        while told < most
+            && let Some(&index) = self.ready.front()
+        {
+            let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else {
+                self.ready.pop_front();
+                continue;
+            };
+            let most = if self.ready.len() > 1 { 1 } else { most - told };
+            let memory = &mut self.memory;
+            told += channel.inbox.show(most, |ready| each(memory, index, ready));
+            self.turn_to_next(index);
+        }
+        self.tally.messages_received += told as u64;
+        told
+    }
+
+    /// After messages of the channel whose turn it is were taken.
+    fn turn_to_next(&mut self, index: usize) {
+        let Some(channel) = self.channel(index) else { return };
+        if channel.inbox.has_ready() {
+            // Channels take turns, message by message.
+            if self.ready.len() > 1 {
+                self.ready.rotate_left(1);
+            }
+        } else {
+            channel.queued = false;
+            self.ready.pop_front();
+            self.touch(index);
+        }
+    }
+
+    /// What has happened next but for messages.
+    pub fn next_happened(&mut self) -> Option<NetEvent<M::Place>> {
+        let event = self.happened.pop_front()?;
+        if let NetEvent::Closed(index, _) | NetEvent::Failed(index, _) = &event {
+            self.free.push(*index);
+        }
+        Some(event)
+    }
+
+    /// Whether [`Net::next_event`] has something to tell.
+    #[must_use]
+    pub fn has_event(&self) -> bool {
+        !self.happened.is_empty() || !self.ready.is_empty()
+    }
+}

@@ -1,0 +1,108 @@
+//! What has happened, as the application is told.
+
+use cutthrough_engine::net::NetEvent;
+use cutthrough_engine::net::channel::Ending;
+use cutthrough_engine::net::inbox::Ready;
+
+use super::door::Core;
+use super::memory::{Spot, Stores};
+
+/// Something that has happened, by the number of its channel.
+#[derive(Debug)]
+pub(crate) enum Happened {
+    /// A peer has been let in.
+    Opened(usize),
+    /// A message has come.
+    Message(usize, Ready<Spot>),
+    /// The memory of a message may be used again.
+    Completed(usize, u64),
+    /// A channel has ended.
+    Closed(usize, Ending),
+}
+
+/// What an application is told of most often, where it lies.
+pub(crate) enum Told<'a> {
+    /// A message has come.
+    Message(usize, &'a mut Ready<Spot>),
+    /// The memory of a message may be used again.
+    Completed(usize, u64),
+}
+
+impl Core {
+    /// The next thing that has happened, but for answers to calls, which are put aside.
+    pub(super) fn next_event(&mut self) -> Option<Happened> {
+        let event = self.events.pop_front();
+        if event.is_some() { event } else { self.next_fresh() }
+    }
+
+    /// As [`Core::next_event`], without those that were taken out before.
+    pub(super) fn next_fresh(&mut self) -> Option<Happened> {
+        loop {
+            let event = self.net.next_event()?;
+            if let Some(happened) = self.happened(event) {
+                return Some(happened);
+            }
+        }
+    }
+
+    /// Tells `each` up to `most` times what has come; up to what is neither a message nor a completion.
+    pub(super) fn tell(&mut self, most: usize, mut each: impl FnMut(&mut Stores, Told<'_>)) -> Option<Happened> {
+        let mut told = 0;
+        while told < most {
+            let Some(event) = self.next_but_messages() else {
+                let rest = most - told;
+                match self.net.messages(rest, |stores, index, ready| each(stores, Told::Message(index, ready))) {
+                    0 => break,
+                    messages => told += messages,
+                }
+                continue;
+            };
+            told += 1;
+            let stores = &mut self.net.memory;
+            match event {
+                Happened::Message(index, mut message) => each(stores, Told::Message(index, &mut message)),
+                Happened::Completed(index, cookie) => each(stores, Told::Completed(index, cookie)),
+                other => return Some(other),
+            }
+        }
+        None
+    }
+
+    fn next_but_messages(&mut self) -> Option<Happened> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        loop {
+            let event = self.net.next_happened()?;
+            if let Some(happened) = self.happened(event) {
+                return Some(happened);
+            }
+        }
+    }
+
+    /// What an event of the engine is to the application; `None` for answers to calls, which are put aside.
+    fn happened(&mut self, event: NetEvent<Spot>) -> Option<Happened> {
+        Some(match event {
+            NetEvent::Opened(channel) => {
+                self.furnish(channel);
+                Happened::Opened(channel)
+            }
+            NetEvent::Connected(channel) => {
+                self.furnish(channel);
+                self.answers.push((channel, Ok(())));
+                return None;
+            }
+            NetEvent::Failed(channel, why) => {
+                self.answers.push((channel, Err(why)));
+                return None;
+            }
+            NetEvent::Message(channel, message) => Happened::Message(channel, message),
+            NetEvent::Completed(channel, cookie) => Happened::Completed(channel, cookie),
+            NetEvent::Closed(channel, ending) => {
+                self.settle();
+                self.lanes.iter_mut().for_each(|lanes| lanes.leave(channel));
+                Happened::Closed(channel, ending)
+            }
+        })
+    }
+}
