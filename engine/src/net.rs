@@ -55,6 +55,7 @@ use self::memory::Memory;
 pub use self::outbox::Cargo;
 use self::ways::{Most, WAYS};
 pub use self::words::{CallError, CargoOf, Guess, NetEvent, Planted, Refused, Settings, Tally};
+use crate::check::Breach;
 use crate::seal::Guard;
 use crate::time::Instant;
 
@@ -282,39 +283,79 @@ impl<M: Memory> Net<M> {
             }
             return true;
         }
+        let Some(index) = self.whose(&header, from) else {
+            self.tally.stale += 1;
+            return true;
+        };
+        let reading = reading.filter(|(reader, _)| *reader == index).map(|(_, reading)| reading);
+        let mut held = true;
+        self.take_in(index, header.kind, |channel, memory, looked, tally| {
+            let taken = channel.receive((&header, head), body, reading, memory, (now, looked), tally);
+            held = !core::mem::take(&mut channel.guess_failed);
+            taken
+        });
+        held
+    }
+
+    /// Takes in frames that have come from `from` together, and whose payloads have landed one behind the other where
+    /// the guess said, without an opening: how many of them, from the first on. The rest has to be brought in frame by
+    /// frame; so has the first, if there is none.
+    pub fn run(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        heads: &[[u8; HEADER_BYTES]],
+        reading: Option<(usize, &mut Reading<'_>)>,
+    ) -> usize {
+        let Some(Ok(first)) = heads.first().map(Header::from_bytes) else { return 0 };
+        let Some(index) = self.whose(&first, from).filter(|_| first.kind == Kind::Data) else { return 0 };
+        let reading = reading.filter(|(reader, _)| *reader == index).map(|(_, reading)| reading);
+        self.take_in(index, first.kind, |channel, _, looked, tally| {
+            channel.receive_run(heads, reading, (now, looked), tally)
+        })
+        .unwrap_or(0)
+    }
+
+    /// The channel that a frame is of.
+    fn whose(&mut self, header: &Header, from: SocketAddr) -> Option<usize> {
         let index = header.tag as usize;
         let known = self.seats.get(index).is_some_and(|seat| seat.generation == header.generation);
         #[cfg(feature = "planted")]
         let known = known || self.planted == Some(Planted::Stale);
-        let Some(channel) = self.channel(index).filter(|channel| known && channel.peer.address == from) else {
-            self.tally.stale += 1;
-            return true;
-        };
-        let was_confirmed = channel.confirmed;
-        if matches!(header.kind, Kind::Open | Kind::Data) {
+        self.channel(index).filter(|channel| known && channel.peer.address == from).map(|_| index)
+    }
+
+    /// Has a channel take frames in, and sees what that has changed. `None` if the peer has broken a rule.
+    fn take_in<T>(
+        &mut self,
+        index: usize,
+        kind: Kind,
+        receive: impl FnOnce(&mut Channel<M>, &mut M, Instant, &mut Tally) -> Result<T, Breach>,
+    ) -> Option<T> {
+        if matches!(kind, Kind::Open | Kind::Data) {
             self.last_loaded = Some(index);
         }
-        let reading = reading.filter(|(reader, _)| *reader == index).map(|(_, reading)| reading);
         let looked = self.looked;
-        let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return true };
-        let (memory, tally) = (&mut self.memory, &mut self.tally);
+        let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return None };
+        let was_confirmed = channel.confirmed;
         channel.inbox.by = self.by;
         #[cfg(feature = "planted")]
         channel.inbox.plant(self.planted);
-        let taken = channel.receive((&header, head), body, reading, memory, (now, looked), tally);
-        let held = !core::mem::take(&mut channel.guess_failed);
+        let taken = receive(channel, &mut self.memory, looked, &mut self.tally);
         if !was_confirmed && channel.confirmed {
             self.confirmed(index);
         }
         match taken {
-            Ok(()) => self.received(index, header.kind),
+            Ok(taken) => {
+                self.received(index, kind);
+                self.touch(index);
+                Some(taken)
+            }
             Err(breach) => {
                 self.end(index, Ending::Breach(breach));
-                return held;
+                None
             }
         }
-        self.touch(index);
-        held
     }
 
     /// What a frame has changed for others than its channel.

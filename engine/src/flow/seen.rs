@@ -45,6 +45,13 @@ impl Seen {
         number >= self.floor && self.ranges.get(self.after(number).wrapping_sub(1)).is_none_or(|last| last.1 <= number)
     }
 
+    /// Whether `count` numbers from `first` on can be taken, and all of them are greater than every one that arrived.
+    #[must_use]
+    pub fn are_next(&self, first: u64, count: u64) -> bool {
+        let last = first.checked_add(count.saturating_sub(1));
+        first >= self.next() && self.is_new(first) && last.is_some_and(|last| self.is_new(last))
+    }
+
     /// Takes `number`. False if it is not new: see [`Seen::is_new`].
     ///
     /// Only for numbers of frames that are known to be genuine. If more than 256 ranges would have to be kept, the

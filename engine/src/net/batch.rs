@@ -98,32 +98,32 @@ impl Batch {
         &self.pieces
     }
 
-    /// Whether a frame of up to `full` bytes can follow: there is room, and the last one is full, or nearly so and is
-    /// filled up now.
-    pub(super) fn has_room(&mut self, full: usize, most: usize) -> bool {
+    /// How many frames of `full` bytes can follow, of which the last may be shorter: there is room, and the last one so
+    /// far is full, or nearly so and is filled up now.
+    pub(super) fn room(&mut self, full: usize, most: usize) -> usize {
         if self.frames == 0 {
-            return true;
+            return (most / full).max(1);
         }
-        if self.bytes + full + (full - self.last.min(full)) > most || self.segment > full {
-            return false;
+        let padding = full - self.last.min(full);
+        if self.bytes + padding + full > most || self.segment > full {
+            return 0;
         }
-        if self.last < full {
+        if padding > 0 {
             if self.last < full - full / 4 {
-                return false;
+                return 0;
             }
             if self.frames == 1 {
                 self.segment = full;
             } else if self.segment != full {
-                return false;
+                return 0;
             }
-            let padding = full - self.last;
             let at = self.own.len();
             self.own.resize(at + padding, 0);
             self.push_own(at, padding);
             self.bytes += padding;
             self.last = full;
         }
-        true
+        (most - self.bytes) / full
     }
 
     fn push_own(&mut self, at: usize, len: usize) {

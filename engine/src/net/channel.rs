@@ -1,6 +1,7 @@
 //! One channel over a network: its frames out, its frames in, its times.
 
 mod arrived;
+mod run;
 mod send;
 mod times;
 
@@ -256,22 +257,36 @@ impl<M: Memory> Channel<M> {
             tally.unplaced += 1;
             return Ok(());
         }
+        self.count_in(header, 1, frame_bytes(bytes), (now, looked), tally);
+        self.acknowledged(header, now, tally)
+    }
+
+    /// Remembers that `frames` frames have come, of which this is the last, with so many bytes of frames in all.
+    fn count_in(
+        &mut self,
+        header: &Header,
+        frames: u64,
+        bytes: usize,
+        (now, looked): (Instant, Instant),
+        tally: &mut Tally,
+    ) {
         self.lag = now.saturating_since(looked);
         let gaps = self.seen.gaps();
-        self.seen.insert(header.number);
+        for number in header.number + 1 - frames..=header.number {
+            self.seen.insert(number);
+        }
         let awaited = widen(header.awaited, header.number).min(header.number);
         self.seen.forget_below(awaited);
-        self.theirs = (header.number - awaited + 1).saturating_mul(frame_bytes(bytes) as u64);
+        self.theirs = (header.number - awaited + 1).saturating_mul(bytes as u64 / frames);
         (self.heard, self.confirmed) = (now, true);
-        tally.frames_received += 1;
+        tally.frames_received += frames;
         if !matches!(header.kind, Kind::Note) || note_asks(header) {
             let (since, before) = self.unacked.unwrap_or((now, 0));
-            self.unacked = Some((since, before + frame_bytes(bytes) as u64));
+            self.unacked = Some((since, before + bytes as u64));
             self.newest = looked.min(now);
             // The sender waits to hear that something was lost, and that it has come again (RFC 9000, section 13.2.1).
             self.note |= self.seen.gaps() != gaps;
         }
-        self.acknowledged(header, now, tally)
     }
 
     fn unseal<'a>(
@@ -364,7 +379,8 @@ impl<M: Memory> Channel<M> {
                 if guessed {
                     self.guess_failed = false;
                     tally.hit(*len);
-                    return self.inbox.data(message, 0, &Bytes::There(there), reading, now);
+                    let there = Bytes::There { len: there, frames: 1, full: there };
+                    return self.inbox.data(message, 0, &there, reading, now);
                 }
                 self.count_miss(message, *len, tally);
                 let aside = memory.guess(self.index).map(|place| place_bytes(place, *len)).unwrap_or_default();
@@ -380,7 +396,8 @@ impl<M: Memory> Channel<M> {
             (Kind::Data, Body::Landed { opening: None, len }) => {
                 tally.hit(*len);
                 let there = u32::try_from(*len).map_err(|_| Breach::Length)?;
-                return self.inbox.data(message, header.words[1], &Bytes::There(there), reading, now);
+                let there = Bytes::There { len: there, frames: 1, full: there };
+                return self.inbox.data(message, header.words[1], &there, reading, now);
             }
             (Kind::Note, Body::Aside(body)) => {
                 let note = Note::from_bytes(body).map_err(|_: Malformed| Breach::Descriptor)?;

@@ -63,8 +63,8 @@ pub enum ReadyPayload<P> {
 
 /// Where the bytes of a frame lie before they are taken in.
 pub(super) enum Bytes<'a> {
-    /// Where they belong already.
-    There(u32),
+    /// Where they belong already: so many, which came in so many frames, of which all but the last carry so many each.
+    There { len: u32, frames: u32, full: u32 },
     /// Here.
     Here(&'a [u8]),
 }
@@ -72,9 +72,17 @@ pub(super) enum Bytes<'a> {
 impl Bytes<'_> {
     const fn len(&self) -> u32 {
         match self {
-            Self::There(len) => *len,
+            Self::There { len, .. } => *len,
             #[allow(clippy::cast_possible_truncation, reason = "a frame has at most 64 KiB")]
             Self::Here(bytes) => bytes.len() as u32,
+        }
+    }
+
+    /// In how many frames they came, and what all of those but the last carry.
+    const fn frames(&self) -> (u32, u32) {
+        match self {
+            Self::There { frames, full, .. } => (*frames, *full),
+            Self::Here(_) => (1, self.len()),
         }
     }
 }
@@ -379,7 +387,7 @@ impl<P: Place> Inbox<P> {
         }
         let mut grown = 0;
         match (&mut arrival.target, bytes) {
-            (Target::Away, _) | (Target::Place(_) | Target::Reader, Bytes::There(_)) => {}
+            (Target::Away, _) | (Target::Place(_) | Target::Reader, Bytes::There { .. }) => {}
             (Target::Aside(aside), Bytes::Here(here)) => {
                 if aside.len() < end as usize {
                     grown = end as usize - aside.len();
@@ -400,16 +408,17 @@ impl<P: Place> Inbox<P> {
                 arrival.copied += end - offset;
             }
             // The place was taken away from under a guess: the bytes are gone and have to come again.
-            (Target::Aside(_), Bytes::There(_)) => return Ok(false),
+            (Target::Aside(_), Bytes::There { .. }) => return Ok(false),
         }
         let goes_on = arrival.opening.as_ref().is_some_and(|opening| end < opening.payload);
         let kept = arrival.have.insert(offset, end);
-        (arrival.frames, arrival.way, arrival.last) = (arrival.frames + 1, by, end);
+        let (frames, full) = bytes.frames();
+        (arrival.frames, arrival.way, arrival.last) = (arrival.frames + frames, by, end);
         self.aside += grown as u64;
         if goes_on {
             // A first frame may be shorter than a full one: what is unasked has its end.
             let first = (end as usize + OPENING_BYTES).max(self.full);
-            self.full = if offset == 0 { first } else { (end - offset) as usize };
+            self.full = if offset == 0 { first } else { full as usize };
         }
         self.advance();
         Ok(kept)

@@ -95,7 +95,7 @@ pub(super) enum Next {
     Records { first: u64, count: u32 },
     /// A message's opening, and so many bytes of its payload.
     Open { message: u64, opening: Box<Opening>, len: u32 },
-    /// Bytes of a payload.
+    /// Bytes of a payload, for one frame or several.
     Data { message: u64, offset: u32, len: u32 },
 }
 
@@ -370,8 +370,9 @@ impl<L: Load> Outbox<L> {
         }
     }
 
-    /// What goes into the next frame with a body of at most `body` bytes; it is taken as sent.
-    pub(super) fn next_frame(&mut self, body: usize) -> Option<Next> {
+    /// What goes into the next frame with a body of at most `body` bytes, or, of a payload, into up to `frames` such
+    /// frames; it is taken as sent.
+    pub(super) fn next_frames(&mut self, body: usize, frames: usize) -> Option<Next> {
         while let Some(content) = self.again.pop_front() {
             if let Some(next) = self.repeat(content, body) {
                 return Some(next);
@@ -379,7 +380,7 @@ impl<L: Load> Outbox<L> {
         }
         let ready = self.loaded.iter().position(|message| self.sendable(*message));
         if let Some(position) = ready
-            && let Some(next) = self.more_data(position, body)
+            && let Some(next) = self.more_data(position, body.saturating_mul(frames))
         {
             return Some(next);
         }
@@ -457,11 +458,11 @@ impl<L: Load> Outbox<L> {
         Some(Next::Open { message, opening, len })
     }
 
-    fn more_data(&mut self, position: usize, body: usize) -> Option<Next> {
+    fn more_data(&mut self, position: usize, most: usize) -> Option<Next> {
         let message = *self.loaded.get(position)?;
         let going = self.going(message)?;
         let offset = going.gone;
-        let len = (going.allowed - offset).min(u32::try_from(body).unwrap_or(u32::MAX));
+        let len = (going.allowed - offset).min(u32::try_from(most).unwrap_or(u32::MAX));
         going.gone += len;
         if going.gone >= going.bytes {
             self.loaded.remove(position);
@@ -552,15 +553,15 @@ mod tests {
             Some(Next::Data { message, offset, len }) => Content::Data { message, offset, len },
             other => panic!("{other:?}"),
         };
-        let sent: Vec<Content> = (0..4).map(|_| content(outbox.next_frame(1400))).collect();
+        let sent: Vec<Content> = (0..4).map(|_| content(outbox.next_frames(1400, 1))).collect();
         sent.into_iter().for_each(|content| outbox.lost(content));
-        let opening = content(outbox.next_frame(3000));
+        let opening = content(outbox.next_frames(3000, 1));
         let Content::Open { len: first, .. } = opening else { panic!("{opening:?}") };
         outbox.acked(opening);
         let mut lacks = Vec::new();
         outbox.lacks(0, |begin, end| lacks.push((begin, end)));
         assert_eq!(lacks, [(first as usize, 10_000)]);
-        let Content::Data { offset, .. } = content(outbox.next_frame(3000)) else { panic!("no data") };
+        let Content::Data { offset, .. } = content(outbox.next_frames(3000, 1)) else { panic!("no data") };
         assert_eq!(offset, first);
     }
 
@@ -573,7 +574,7 @@ mod tests {
             outbox.lacks(message, |begin, end| lacks.push((begin, end)));
             (outbox.acknowledged_bytes(message), lacks)
         };
-        while outbox.next_frame(1000).is_some() {}
+        while outbox.next_frames(1000, 1).is_some() {}
         outbox.acked(Content::Data { message, offset: 2000, len: 1000 });
         // Its opening may go again with any part of it.
         assert_eq!(lacks(&mut outbox), (0, vec![(0, 5000)]));

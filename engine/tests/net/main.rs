@@ -7,7 +7,7 @@ mod rules;
 mod wire;
 
 use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
-use cutthrough_engine::net::{Cargo, NetEvent};
+use cutthrough_engine::net::{Cargo, NetEvent, Tally};
 use proptest::prelude::*;
 
 use wire::{Faults, World, pattern};
@@ -54,6 +54,38 @@ fn a_payload_without_a_place_waits_for_its_reader() {
     world.settle();
 }
 
+/// What a world does that carries some payloads, and how often frames were brought in together.
+fn carried(seed: u64, faults: Faults, together: bool) -> (Vec<Tally>, u64) {
+    let mut world = World::new(seed, faults);
+    world.together = together;
+    let (a, _) = world.join();
+    for (seed, len) in (0..).zip([200_000, 1, 70_000, 5_000, 300_000]) {
+        let cargo = Cargo { load: pattern(seed, len), token: None, pages: true, cookie: None };
+        world.nodes[0].net.send(a, b"", Some(cargo)).unwrap();
+        let (_, message) = world.message(1);
+        let ReadyPayload::Landed(place, _) = message.payload else { panic!("{:?}", message.payload) };
+        assert!(place[..len] == pattern(seed, len)[..], "seed {seed}");
+    }
+    world.settle();
+    // Where frames landed is what differs.
+    let tally = |node: &wire::Node| Tally { placed_bytes: 0, mended_bytes: 0, hits: 0, misses: 0, ..*node.net.tally() };
+    (world.nodes.iter().map(tally).collect(), world.runs)
+}
+
+#[test]
+fn frames_brought_in_together_change_as_much_as_each_alone() {
+    let mut runs = 0;
+    for seed in 0..20 {
+        for faults in [Faults::NONE, Faults { loss: 2, duplicates: 3, reorder: 5, corrupt: 2 }] {
+            let (alone, together) = (carried(seed, faults, false), carried(seed, faults, true));
+            assert_eq!(alone.0, together.0, "{seed} {faults:?}");
+            assert_eq!(alone.1, 0);
+            runs += together.1;
+        }
+    }
+    assert!(runs > 500, "{runs}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
@@ -63,9 +95,11 @@ proptest! {
         duplicates in 0_u32..30,
         reorder in 0_u32..50,
         corrupt in 0_u32..10,
+        together in any::<bool>(),
         lens in prop::collection::vec(prop_oneof![Just(0_usize), 1..3000_usize, 1..200_000_usize], 1..40),
     ) {
         let mut world = World::new(seed, Faults { loss, duplicates, reorder, corrupt });
+        world.together = together;
         let (a, b) = world.join();
         let mut sent = 0;
         let mut next = 0;

@@ -1,12 +1,14 @@
 //! The victim, its friend, and whoever else sends it frames.
 
+mod landing;
+
 use std::net::SocketAddr;
 
 use cutthrough_engine::net::batch::{Batch, Piece};
 use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::{Reading, Ready, ReadyPayload};
-use cutthrough_engine::net::memory::{Load as _, Place as _};
-use cutthrough_engine::net::{Cargo, Guess, Net, NetEvent, Settings};
+use cutthrough_engine::net::memory::Load as _;
+use cutthrough_engine::net::{Cargo, Net, NetEvent, Settings};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{
     BODY_MIN, FRAME_VERSION, Greeting, HEADER_BYTES, Header, Kind, Limits, OPENING_BYTES, SEAL_BYTES, SEALED_BYTES,
@@ -354,6 +356,9 @@ impl Arena {
         let whole = usize::from(header.body);
         let mut header = *header;
         let plan = landed.and_then(|loose| self.plan(&mut header, body.len(), loose));
+        if plan == Some(0) && header.kind == Kind::Data && whole == body.len() && whole > 1 && header.held & 7 > 1 {
+            return self.bring_together(host, &header, &mut body, broken);
+        }
         let mut head = header.to_bytes();
         if let Some(sealed) = body.get_mut(..whole) {
             seal(&header, &mut head, sealed, broken);
@@ -378,42 +383,6 @@ impl Arena {
             assert!(host == CALLED || frame.len() <= sent, "{} bytes are answered with {}", sent, frame.len());
             self.victim_says(to, frame);
         }
-    }
-
-    /// Whether a body lands as guessed: how many bytes of it stand before the payload. With `loose` it does whatever
-    /// the header says, else the header is made to say what was guessed.
-    fn plan(&mut self, header: &mut Header, len: usize, loose: bool) -> Option<usize> {
-        let (guess, _) = self.victim.guess(None)?;
-        let (Guess::Fresh { channel } | Guess::Rest { channel, .. }) = guess;
-        if header.tag as usize != channel {
-            return None;
-        }
-        let before = if matches!(guess, Guess::Fresh { .. }) { OPENING_BYTES } else { 0 };
-        let (place, begin) = self.victim.guessed(guess)?;
-        let room = place.len() - begin;
-        let end = if let Guess::Rest { end, .. } = guess { end as usize - begin } else { room };
-        let payload = len.checked_sub(before)?;
-        if payload > room.min(end) {
-            return None;
-        }
-        #[allow(clippy::cast_possible_truncation, reason = "low halves travel")]
-        if !loose {
-            match guess {
-                Guess::Fresh { .. } if header.kind != Kind::Open => return None,
-                Guess::Fresh { .. } => {}
-                Guess::Rest { message, begin, .. } => {
-                    (header.kind, header.words) = (Kind::Data, [message as u32, begin]);
-                }
-            }
-        }
-        Some(before)
-    }
-
-    /// Bytes land where the guess says.
-    fn land(&mut self, payload: &[u8]) {
-        let Some((guess, _)) = self.victim.guess(None) else { return };
-        let Some((place, begin)) = self.victim.guessed(guess) else { return };
-        place.bytes[begin..begin + payload.len()].copy_from_slice(payload);
     }
 
     /// The victim reads a payload of the hostile side.

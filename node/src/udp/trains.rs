@@ -150,16 +150,28 @@ impl Core {
                 Lying::Gathered(at, end - begin)
             }));
         }
-        let mut failed = false;
-        for (k, mut aside) in aside.into_iter().enumerate() {
-            let len = bytes.min((k + 1) * segment) - k * segment;
-            if failed && aside.is_none() {
-                let at = self.gathered.len();
-                self.gather(k * segment, k * segment + len, guess, None);
-                aside = Some(Lying::Gathered(at, len));
+        let (mut failed, mut k) = (false, 0);
+        while let Some(lying) = aside.get(k) {
+            let mut reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+            if lying.is_none() && !failed {
+                let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+                let together = aside[k..].iter().take_while(|lying| lying.is_none()).count();
+                let taken = self.bring_in_run(now, from, k, together, reading);
+                if taken > 0 {
+                    k += taken;
+                    continue;
+                }
             }
-            let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-            match aside {
+            let (begin, end) = (k * segment, bytes.min((k + 1) * segment));
+            let lying = match *lying {
+                None if failed => {
+                    let at = self.gathered.len();
+                    self.gather(begin, end, guess, None);
+                    Some(Lying::Gathered(at, end - begin))
+                }
+                lying => lying,
+            };
+            match lying {
                 Some(Lying::Gathered(at, len)) => {
                     bring_in(&mut self.net, now, from, &mut self.gathered[at..at + len], reading);
                 }
@@ -169,13 +181,29 @@ impl Core {
                 None => {
                     let planned = self.plan[k];
                     let head = &mut self.heads[planned.head..planned.head + planned.head_len];
-                    let Some((head, opening)) = head.split_first_chunk_mut::<HEADER_BYTES>() else { continue };
-                    let opening = (!opening.is_empty()).then_some(opening);
-                    let body = Body::Landed { opening, len: len - planned.head_len };
-                    failed |= !self.net.frame(now, from, head, body, reading);
+                    if let Some((head, opening)) = head.split_first_chunk_mut::<HEADER_BYTES>() {
+                        let opening = (!opening.is_empty()).then_some(opening);
+                        let body = Body::Landed { opening, len: end - begin - planned.head_len };
+                        failed |= !self.net.frame(now, from, head, body, reading);
+                    }
                 }
             }
+            k += 1;
         }
+    }
+
+    /// Brings frames in that have landed as planned, from the `k`-th on: how many of up to `most`.
+    fn bring_in_run(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        k: usize,
+        most: usize,
+        reading: Option<(usize, &mut Reading<'_>)>,
+    ) -> usize {
+        let Some(first) = self.plan.get(k).filter(|first| first.head_len == HEADER_BYTES) else { return 0 };
+        let heads = &self.heads[first.head..first.head + most * HEADER_BYTES];
+        self.net.run(now, from, heads.as_chunks().0, reading)
     }
 
     /// Whether the frame that has landed as the `k`-th of the plan is what the plan was made for. Its header is only an

@@ -45,13 +45,13 @@ impl<M: Memory> Channel<M> {
         if let End::Here { told, .. } = &mut self.end
             && !*told
             && self.outbox.waiting() == 0
-            && batch.has_room(full, most)
+            && batch.room(full, most) > 0
         {
             *told = true;
             let words = [low(self.outbox.next()), 0];
             self.frame(batch, Kind::Close, words, &[], Some(Content::Close), now);
         }
-        if self.note_is_due(now) && batch.has_room(full, most) {
+        if self.note_is_due(now) && batch.room(full, most) > 0 {
             self.write_note(batch, now, tally);
         }
     }
@@ -69,17 +69,18 @@ impl<M: Memory> Channel<M> {
 
     /// As much of the messages as may go now. False if the batch is full.
     fn fill_up(&mut self, batch: &mut Batch, most: usize, now: Instant, tally: &mut Tally) -> bool {
-        let body = usize::from(self.body);
+        let full = frame_bytes(usize::from(self.body));
         let fits = loop {
-            if self.window.room(self.sent.in_flight()) == 0 || !self.outbox.has_next() {
+            let window = self.window.room(self.sent.in_flight());
+            if window == 0 || !self.outbox.has_next() {
                 break true;
             }
-            if !batch.has_room(frame_bytes(body), most) {
+            let frames = batch.room(full, most).min(usize::try_from(window).unwrap_or(usize::MAX).div_ceil(full));
+            if frames == 0 {
                 break false;
             }
-            let Some(next) = self.outbox.next_frame(body) else { break true };
-            self.push(batch, next, now);
-            tally.frames_sent += 1;
+            let Some(next) = self.outbox.next_frames(usize::from(self.body), frames) else { break true };
+            tally.frames_sent += self.push(batch, next, now);
         };
         let pace = self.window.pace(self.rtt.smoothed());
         if pace > 0 {
@@ -88,7 +89,8 @@ impl<M: Memory> Channel<M> {
         fits
     }
 
-    fn push(&mut self, batch: &mut Batch, next: Next, now: Instant) {
+    /// Adds what is to be sent to a batch: in how many frames.
+    fn push(&mut self, batch: &mut Batch, next: Next, now: Instant) -> u64 {
         match next {
             Next::Records { first, count } => {
                 let limits = self.inbox.limits().to_bytes();
@@ -126,7 +128,7 @@ impl<M: Memory> Channel<M> {
                 let header = self.header(Kind::Open, [low(message), 0], now);
                 let header = Header { body: low16(bytes.len() + len as usize), ..header };
                 let part = (message, 0, len as usize);
-                let Some(load) = self.outbox.load(message) else { return };
+                let Some(load) = self.outbox.load(message) else { return 1 };
                 let bytes = if len > 0 {
                     batch.push_payload(&header, Some(&bytes), part, load, &mut *self.seal)
                 } else {
@@ -135,14 +137,25 @@ impl<M: Memory> Channel<M> {
                 self.sent.push(header.number, now, low32(bytes), Content::Open { message, len });
             }
             Next::Data { message, offset, len } => {
-                let header = self.header(Kind::Data, [low(message), offset], now);
-                let header = Header { body: low16(len as usize), ..header };
-                let part = (message, offset as usize, len as usize);
-                let Some(load) = self.outbox.load(message) else { return };
-                let bytes = batch.push_payload(&header, None, part, load, &mut *self.seal);
-                self.sent.push(header.number, now, low32(bytes), Content::Data { message, offset, len });
+                let first = self.header(Kind::Data, [low(message), offset], now);
+                let Some(load) = self.outbox.load(message) else { return 1 };
+                let (end, mut at) = (offset + len, offset);
+                for number in first.number.. {
+                    let len = (end - at).min(u32::from(self.body));
+                    let header = Header { number, body: low16(len as usize), words: [low(message), at], ..first };
+                    let part = (message, at as usize, len as usize);
+                    let bytes = batch.push_payload(&header, None, part, load, &mut *self.seal);
+                    self.sent.push(number, now, low32(bytes), Content::Data { message, offset: at, len });
+                    at += len;
+                    if at >= end {
+                        self.number = number + 1;
+                        break;
+                    }
+                }
+                return self.number - first.number;
             }
         }
+        1
     }
 
     /// A header with the next number and what there is to acknowledge.
