@@ -25,6 +25,7 @@ use super::attendant;
 use super::guard::Doorkeeper;
 use super::lanes::{Lanes, Offer, Troubles};
 use super::memory::{Outgoing, Spare, Stores};
+use super::sink::Sink;
 use super::told::{Happened, Told};
 use super::trains::Planned;
 use crate::clock;
@@ -36,12 +37,8 @@ use crate::sys::datagram::{Datagrams, TRAIN_BYTES};
 pub(super) const BODY_MAX: usize = TRAIN_BYTES - HEADER_BYTES;
 /// Trains that are taken in before anything else is looked at.
 const TRAINS: u32 = 16;
-/// Sends one behind the other, with nothing received in between, after which messages wait for each other.
-const BURST: u32 = 4;
 /// Looks between two at what dropped values have left.
 const LOOKS_PER_TIDY: u32 = 32;
-/// Nanoseconds after which sends are no longer one behind the other.
-const BURST_NS: u64 = 50_000;
 /// Looks at the socket that found nothing after which it is looked at [`RARELY`], where there are rings.
 const QUIET: u32 = 64;
 /// After so many at the rings alone.
@@ -71,10 +68,7 @@ pub(super) struct Core {
     /// The channel of a batch that the socket has not taken.
     stuck: Option<(usize, SocketAddr)>,
     most: usize,
-    /// Until when the sink is busy with what was sent last, by estimate.
-    busy_until: Instant,
-    sent_at: Instant,
-    burst: u32,
+    sink: Sink,
     looks: u32,
     /// The channel that is looked at next for what dropped values have left.
     pub(super) tidied: usize,
@@ -192,9 +186,7 @@ impl Udp {
             batch: Batch::default(),
             stuck: None,
             most,
-            busy_until: Instant::default(),
-            sent_at: Instant::default(),
-            burst: 0,
+            sink: Sink::default(),
             looks: 0,
             tidied: 0,
             owed: false,
@@ -283,7 +275,8 @@ impl Udp {
 
     /// Says that the application looks after itself again.
     pub(super) fn here(&self) {
-        self.shared.turns.fetch_add(1, Ordering::Relaxed);
+        // Nobody else writes it.
+        self.shared.turns.store(self.shared.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if self.shared.asleep.load(Ordering::Relaxed) {
             self.shared.asleep.store(false, Ordering::Relaxed);
         }
@@ -358,7 +351,7 @@ impl Core {
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
             any = self.take_rings(reading);
             if any {
-                self.busy_until = Instant::default();
+                self.sink.heard();
             }
             self.aim();
             // A look at a ring costs next to nothing, one at the socket a system call.
@@ -375,8 +368,8 @@ impl Core {
                 self.quiet = self.quiet.saturating_add(1);
                 break;
             }
-            // The other side has shown that it is there for more.
-            (any, self.quiet, self.busy_until) = (true, 0, Instant::default());
+            (any, self.quiet) = (true, 0);
+            self.sink.heard();
             // Another look costs as much as a system call; what has come is told first.
             if self.net.has_event() {
                 break;
@@ -406,7 +399,7 @@ impl Core {
 
     /// Sends what there is to send; unless `all`, not what waits for a sink that is busy.
     pub(super) fn transmit(&mut self, now: Instant, all: bool) {
-        if !all && now < self.busy_until {
+        if !all && self.sink.is_busy(now) {
             return;
         }
         self.aim();
@@ -432,12 +425,7 @@ impl Core {
                 return;
             }
             moment = clock::now();
-            self.burst = if before.saturating_since(self.sent_at) < BURST_NS { self.burst + 1 } else { 0 };
-            self.sent_at = moment;
-            if self.burst >= BURST {
-                // A stream: while the sink works on this, others may join what goes next.
-                self.busy_until = moment.after(moment.saturating_since(before));
-            }
+            self.sink.sent(before, moment);
         }
     }
 
@@ -449,14 +437,15 @@ impl Core {
             self.owed = true;
             return;
         }
-        if self.busy_until != Instant::default() && self.net.unsent(channel) < HELD {
-            let now = clock::now();
-            if now < self.busy_until {
-                return;
-            }
-            return self.transmit(now, true);
+        let keeps = if self.net.unsent(channel) < HELD { self.sink.keeps() } else { Some(false) };
+        if keeps == Some(true) {
+            return;
         }
-        self.transmit(clock::now(), true);
+        let now = clock::now();
+        if keeps.is_none() && self.sink.keeps_at(now) {
+            return;
+        }
+        self.transmit(now, true);
     }
 
     /// Hands the batch to the socket. False if it takes nothing now.

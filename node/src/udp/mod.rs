@@ -6,6 +6,7 @@
 //! | with which key | [`guard`] |
 //! | a message goes out | [`mod@line`] |
 //! | batches out, under one lock | `door` |
+//! | which messages go together | `sink` |
 //! | other ways to the same peers: rings | `lanes` |
 //! | payloads that a ring has placed | `placed` |
 //! | trains in, scattered to where they belong | `trains` |
@@ -24,6 +25,7 @@ pub(crate) mod lanes;
 pub mod line;
 mod memory;
 mod placed;
+mod sink;
 mod told;
 mod trains;
 
