@@ -22,7 +22,7 @@ use crate::output::{Output, thousandths};
 use crate::stats::median;
 use crate::table::Table;
 use crate::units::{self, Size};
-use receiver::{Receiver, Round};
+use receiver::{Phase, Receiver, Round};
 
 /// How often one sender and all of them take turns.
 const ROUNDS: u32 = 5;
@@ -82,6 +82,11 @@ struct IncastLine {
     /// Frames that senders took for lost while all of them sent, and while one did.
     frames_lost: u64,
     one_frames_lost: u64,
+    /// Part of the payload bytes that were received where they belong while all of them sent, and while one did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placed: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    one_placed: Option<f64>,
     /// Datagrams for which the receiver's socket had no room in all rounds, as its kernel counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     overruns: Option<u64>,
@@ -141,7 +146,7 @@ fn line(
     let rate = |messages: u64, time: Duration| messages as f64 * size.0 as f64 / time.as_secs_f64();
     let mut each = vec![0_u64; args.senders as usize];
     for round in rounds {
-        each.iter_mut().zip(&round.each).for_each(|(sum, messages)| *sum += messages);
+        each.iter_mut().zip(&round.all.each).for_each(|(sum, messages)| *sum += messages);
     }
     let count: u64 = each.iter().sum();
     let equal = count as f64 / each.len() as f64;
@@ -149,8 +154,12 @@ fn line(
     let seen = receiver.seen();
     let socket = way.adapter != Adapter::Shm;
     let per_sum = |messages: u64, over: f64| if over > 0.0 { thousandths(messages as f64 / over) } else { 0.0 };
-    let all = |round: &Round| rate(round.each.iter().sum(), round.all_time);
-    let one = |round: &Round| rate(round.one, round.one_time);
+    let placed = |phase: &dyn Fn(&Round) -> &Phase| {
+        let sum = |which: usize| rounds.iter().map(|round| phase(round).placed[which]).sum::<u64>();
+        (sum(1) > 0).then(|| (sum(0) as f64 / sum(1) as f64 * 1e5).round() / 1e5)
+    };
+    let all = |round: &Round| rate(round.all.messages(), round.all.time);
+    let one = |round: &Round| rate(round.one.messages(), round.one.time);
     IncastLine {
         test: "incast",
         adapter: way.adapter.name(),
@@ -165,8 +174,10 @@ fn line(
         least_share: per_sum(least, equal),
         most_share: per_sum(most, equal),
         fairness: per_sum(least, most as f64),
-        frames_lost: rounds.iter().map(|round| round.all_lost).sum(),
-        one_frames_lost: rounds.iter().map(|round| round.one_lost).sum(),
+        frames_lost: rounds.iter().map(|round| round.all.lost).sum(),
+        one_frames_lost: rounds.iter().map(|round| round.one.lost).sum(),
+        placed: placed(&|round| &round.all).filter(|_| socket),
+        one_placed: placed(&|round| &round.one).filter(|_| socket),
         overruns: seen.overruns.filter(|_| socket),
         queue_bytes: socket.then_some(seen.queue_bytes),
         queue_limit_bytes: seen.queue_limit_bytes,
@@ -188,6 +199,9 @@ fn text(line: &IncastLine) -> String {
     row("share of the slowest and the fastest", format!("{:.3}, {:.3}", line.least_share, line.most_share));
     row("messages", line.count.to_string());
     row("frames sent again, all and one", format!("{}, {}", line.frames_lost, line.one_frames_lost));
+    if let (Some(all), Some(one)) = (line.placed, line.one_placed) {
+        row("placed without a copy, all and one", format!("{:.2} %, {:.2} %", all * 100.0, one * 100.0));
+    }
     if line.queue_bytes.is_some() {
         let said = line.overruns.map(|overruns| overruns.to_string());
         row("receive overruns", said.unwrap_or_else(|| "the kernel does not say".into()));

@@ -4,7 +4,7 @@
 //! scatters them: the frames of a payload come in order and uninterrupted, behind the first one of a new message or
 //! where the last one ended. What is wrong is copied from where it landed to where it belongs, and counted.
 
-use cutthrough_wire::frame::{BODY_MIN, Header, Kind};
+use cutthrough_wire::frame::{BODY_MIN, HEADER_BYTES, Header, Kind};
 
 use super::channel::Channel;
 use super::memory::{Memory, Place as _};
@@ -28,6 +28,25 @@ impl<M: Memory> Net<M> {
         }
         self.memory.guess(index)?;
         Some((Guess::Fresh { channel: index }, full))
+    }
+
+    /// What [`Net::guess`] would say if it knew that the next frame has this header; with a reader, of its message too.
+    /// A header that nobody has proved names no more than bytes that are missing.
+    pub fn foresee(&mut self, head: &[u8; HEADER_BYTES], reading: Option<(usize, u64)>) -> Option<(Guess, usize)> {
+        let header = Header::from_bytes(head).ok()?;
+        let index = header.tag as usize;
+        let known = self.seats.get(index).is_some_and(|seat| seat.generation == header.generation);
+        let channel = self.channel(index).filter(|_| known)?;
+        let full = full(channel);
+        match header.kind {
+            Kind::Open => self.memory.guess(index).map(|_| (Guess::Fresh { channel: index }, full)),
+            Kind::Data => {
+                let (message, begin) = (channel.message(&header), header.words[1]);
+                let end = channel.inbox.gap_at(message, begin, reading == Some((index, message)))?;
+                Some((Guess::Rest { channel: index, message, begin, end }, full))
+            }
+            _ => None,
+        }
     }
 
     /// The place that a guess speaks of, and the first byte that is meant; not for a reader's.

@@ -553,6 +553,20 @@ impl<P: Place> Inbox<P> {
         })
     }
 
+    /// The end of the gap in a payload that `offset` lies in, if there is one, and memory for it; with `read`, a
+    /// reader's.
+    pub(super) fn gap_at(&mut self, number: u64, offset: u32, read: bool) -> Option<u32> {
+        let arrival = self.known(number)?;
+        let payload = arrival.opening.as_ref()?.payload;
+        let memory = match &arrival.target {
+            Target::Place(_) => true,
+            Target::Reader => read,
+            Target::Aside(_) | Target::Away => false,
+        };
+        let (begin, end) = arrival.have.gap_from(offset);
+        (memory && begin == offset && offset < payload && offset < arrival.granted).then(|| end.unwrap_or(payload))
+    }
+
     /// Whether any of `len` bytes of a payload from `offset` on are there already.
     pub(super) fn has_some(&mut self, number: u64, offset: u32, len: usize) -> bool {
         let end = offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));

@@ -3,7 +3,7 @@
 use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::inbox::{Ready, ReadyPayload};
 use cutthrough_engine::net::{Guess, NetEvent};
-use cutthrough_wire::frame::Kind;
+use cutthrough_wire::frame::{Header, Kind};
 
 use super::rules::{Forger, VICTIM, opening, world};
 use super::wire::{World, pattern};
@@ -76,4 +76,30 @@ fn a_gap_is_told_at_once_and_so_is_its_end() {
     assert!(tells(&mut world));
     send(&mut world, &mut forger, &bytes, 6000);
     assert!(!tells(&mut world));
+}
+
+#[test]
+fn a_header_names_where_its_payload_belongs_and_nothing_that_is_there() {
+    let (mut world, _, mut forger) = world();
+    let bytes = pattern(6, 10_000);
+    forger.send(&mut world, Kind::Open, [0, 0], &[&opening(10_000, 8_000)[..], &bytes[..1000]].concat());
+    send(&mut world, &mut forger, &bytes, 3000);
+    let mut foreseen = |kind, words, generation| {
+        let header = forger.header(kind, words, &[7; 10]);
+        let head = Header { generation: header.generation ^ generation, ..header }.to_bytes();
+        match world.nodes[VICTIM].net.foresee(&head, None)?.0 {
+            Guess::Rest { message, begin, end, .. } => Some((message, begin, end)),
+            Guess::Fresh { .. } => None,
+        }
+    };
+    assert_eq!(foreseen(Kind::Data, [0, 1000], 0), Some((0, 1000, 3000)));
+    assert_eq!(foreseen(Kind::Data, [0, 2500], 0), Some((0, 2500, 3000)));
+    assert_eq!(foreseen(Kind::Data, [0, 4000], 0), Some((0, 4000, 10_000)));
+    // What is there, what was not granted, what is beyond it; another message, life, kind.
+    for offset in [0, 999, 3000, 3999, 8000, 10_000, u32::MAX] {
+        assert_eq!(foreseen(Kind::Data, [0, offset], 0), None, "{offset}");
+    }
+    assert_eq!(foreseen(Kind::Data, [1, 0], 0), None);
+    assert_eq!(foreseen(Kind::Data, [0, 1000], 1), None);
+    assert_eq!(foreseen(Kind::Records, [0, 1000], 0), None);
 }

@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 
 use libc::{c_int, c_void, socklen_t};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 
 /// Most bytes of a train: an IPv4 datagram of the greatest length, without the headers of IP and UDP.
 pub const TRAIN_BYTES: usize = 65_535 - 28;
@@ -149,6 +149,14 @@ impl Datagrams {
         let sent =
             unsafe { libc::syscall(libc::SYS_sendmsg, self.fd.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT) };
         usize::try_from(sent).map_err(|_| last_error())
+    }
+
+    /// Shows the first bytes of what [`Datagrams::receive`] would receive now: how many.
+    ///
+    /// # Errors
+    /// As of [`Datagrams::receive`].
+    pub fn peek(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        Ok(rustix::net::recv(&self.fd, into, RecvFlags::PEEK | RecvFlags::DONTWAIT)?.0)
     }
 
     /// Receives one train into `parts`, one after the other, in one call that never waits.

@@ -64,6 +64,8 @@ pub(super) struct Core {
     pub(super) aside: Box<[u8]>,
     pub(super) gathered: Vec<u8>,
     pub(super) plan: Vec<Planned>,
+    /// Trains of which the first header is looked at before they are received.
+    pub(super) unforeseen: u32,
     batch: Batch,
     /// The channel of a batch that the socket has not taken.
     stuck: Option<(usize, SocketAddr)>,
@@ -183,6 +185,7 @@ impl Udp {
             aside: vec![0; 1 << 16].into(),
             gathered: Vec::new(),
             plan: Vec::new(),
+            unforeseen: 0,
             batch: Batch::default(),
             stuck: None,
             most,

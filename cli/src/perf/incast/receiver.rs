@@ -35,18 +35,31 @@ const LOOK: Duration = Duration::from_millis(10);
 /// One sender alone, then all of them.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
-    /// Messages of the one, in this time, and frames that it sent again.
-    pub one: u64,
-    /// The time.
-    pub one_time: Duration,
-    /// Frames that it sent again, also while it stopped.
-    pub one_lost: u64,
-    /// Messages of each when all sent.
+    /// The one.
+    pub one: Phase,
+    /// All.
+    pub all: Phase,
+}
+
+/// What came while some senders sent.
+#[derive(Clone, Debug, Default)]
+pub struct Phase {
+    /// Messages of each sender.
     pub each: Vec<u64>,
-    /// The time.
-    pub all_time: Duration,
-    /// Frames that they sent again.
-    pub all_lost: u64,
+    /// In this time.
+    pub time: Duration,
+    /// Frames that went again, also while the senders stopped.
+    pub lost: u64,
+    /// Payload bytes that were received where they belong, and all.
+    pub placed: [u64; 2],
+}
+
+impl Phase {
+    /// Messages of all senders.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        self.each.iter().sum()
+    }
 }
 
 /// What was seen of the receiver.
@@ -74,6 +87,8 @@ pub struct Receiver {
     size: usize,
     room: Vec<u8>,
     core: usize,
+    /// Payload bytes that were received where they belong, and all, since a phase began.
+    placed: [u64; 2],
     overruns: Option<u64>,
     limit: Option<u64>,
     watch: Watch,
@@ -109,6 +124,7 @@ impl Receiver {
             size: size.bytes(),
             room: vec![0; size.bytes()],
             core: cores.first,
+            placed: [0; 2],
             overruns,
             limit,
             watch,
@@ -140,13 +156,13 @@ impl Receiver {
     pub fn round(&mut self, number: u32, time: Duration) -> Result<Round, Failure> {
         let alone = number as usize % self.channels.len();
         let all: Vec<usize> = (0..self.channels.len()).collect();
-        let (one, one_time, one_lost) = on_core(self.core, || self.phase(&[alone], time))?;
-        let (each, all_time, all_lost) = on_core(self.core, || self.phase(&all, time))?;
-        Ok(Round { one: one.iter().sum(), one_time, one_lost, each, all_time, all_lost })
+        let one = on_core(self.core, || self.phase(&[alone], time))?;
+        let all = on_core(self.core, || self.phase(&all, time))?;
+        Ok(Round { one, all })
     }
 
-    /// These senders send for so long: messages of each of all, the time in which they came, frames that went again.
-    fn phase(&mut self, which: &[usize], time: Duration) -> Result<(Vec<u64>, Duration, u64), LaneError> {
+    /// These senders send for so long.
+    fn phase(&mut self, which: &[usize], time: Duration) -> Result<Phase, LaneError> {
         for &sender in which {
             self.tell(sender, GO)?;
         }
@@ -154,32 +170,34 @@ impl Receiver {
         while Instant::now() < warm {
             self.take()?;
         }
-        let mut each = vec![0; self.channels.len()];
+        let mut phase = Phase { each: vec![0; self.channels.len()], ..Phase::default() };
+        self.placed = [0; 2];
         let begun = Instant::now();
-        let took = loop {
-            let took = begun.elapsed();
-            if took >= time {
-                break took;
+        loop {
+            phase.time = begun.elapsed();
+            if phase.time >= time {
+                break;
             }
             if let Some((sender, PAYLOAD, _)) = self.take()? {
-                each[sender] += 1;
+                phase.each[sender] += 1;
             }
-        };
+        }
+        phase.placed = self.placed;
         for &sender in which {
             self.tell(sender, STOP)?;
         }
-        let (mut stopped, mut lost, asked) = (0, 0, Instant::now());
+        let (mut stopped, asked) = (0, Instant::now());
         while stopped < which.len() {
             match self.take()? {
                 Some((_, STOPPED, frames)) => {
                     stopped += 1;
-                    lost += frames;
+                    phase.lost += frames;
                 }
                 None if asked.elapsed() > PATIENCE => return Err(LaneError::Silent),
                 _ => {}
             }
         }
-        Ok((each, took, lost))
+        Ok(phase)
     }
 
     fn tell(&mut self, sender: usize, what: u8) -> Result<(), LaneError> {
@@ -214,6 +232,8 @@ impl Receiver {
                 // All pages were taken.
                 self.endpoint.read(&mut message, &mut self.room)?;
             }
+            let receipt = message.receipt();
+            self.placed = [self.placed[0] + receipt.placed, self.placed[1] + receipt.bytes];
             drop(message);
             // Posts again what was given back, before the sender hears that it may go on.
             self.endpoint.post(channel, self.size, 0)?;
