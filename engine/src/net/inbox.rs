@@ -5,6 +5,7 @@
 
 mod arrival;
 mod asked;
+mod landing;
 mod limits;
 mod reader;
 
@@ -21,6 +22,9 @@ use super::spans::Spans;
 use crate::check::Breach;
 use crate::time::Instant;
 use crate::token::Refused;
+
+/// Bytes for which there is room at once where the first ones of a payload lie aside, at most.
+const ASIDE_BYTES: usize = 64 << 10;
 
 /// What is known of a message's payload when it is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -394,9 +398,8 @@ impl<P: Place> Inbox<P> {
                     if arrival.opening.is_none() && aside_now + grown as u64 > aside_max {
                         return Ok(false);
                     }
-                    aside.resize(end as usize, 0);
                 }
-                aside[offset as usize..end as usize].copy_from_slice(here);
+                lay_aside(aside, offset as usize, here, arrival.granted as usize);
             }
             (Target::Place(place), Bytes::Here(here)) => {
                 copy_in(place, offset as usize, here);
@@ -534,56 +537,23 @@ impl<P: Place> Inbox<P> {
             _ => None,
         }
     }
-
-    /// Where the next bytes of a payload whose reader has lent memory will probably land; none if what is still to come
-    /// was lost: then others come before it.
-    pub(super) fn reader_gap(&self, number: u64) -> Option<(u32, u32)> {
-        let arrival = self.arriving.iter().find(|arrival| arrival.number == number)?;
-        if matches!(arrival.target, Target::Reader) { arrival.ahead() } else { None }
-    }
-
-    /// The message whose bytes will probably come next, and the gap that they are for: the first one with a place that
-    /// goes on behind what came of it last. What was lost before that comes again later, and new messages before it.
-    pub(super) fn expected(&self) -> Option<(u64, u32, u32)> {
-        self.window.iter().find_map(|coming| match coming {
-            Coming::Loaded(arrival) if matches!(arrival.target, Target::Place(_)) => {
-                arrival.ahead().map(|(begin, end)| (arrival.number, begin, end))
-            }
-            _ => None,
-        })
-    }
-
-    /// The end of the gap in a payload that `offset` lies in, if there is one, and memory for it; with `read`, a
-    /// reader's.
-    pub(super) fn gap_at(&mut self, number: u64, offset: u32, read: bool) -> Option<u32> {
-        let arrival = self.known(number)?;
-        let payload = arrival.opening.as_ref()?.payload;
-        let memory = match &arrival.target {
-            Target::Place(_) => true,
-            Target::Reader => read,
-            Target::Aside(_) | Target::Away => false,
-        };
-        let (begin, end) = arrival.have.gap_from(offset);
-        (memory && begin == offset && offset < payload && offset < arrival.granted).then(|| end.unwrap_or(payload))
-    }
-
-    /// Whether any of `len` bytes of a payload from `offset` on are there already.
-    pub(super) fn has_some(&mut self, number: u64, offset: u32, len: usize) -> bool {
-        let end = offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
-        self.known(number).is_some_and(|arrival| arrival.have.has_some(offset, end))
-    }
-
-    /// Takes the place of a message for a look at bytes that have landed there.
-    pub(super) fn landing(&mut self, number: u64) -> Option<&mut P> {
-        match &mut self.known(number)?.target {
-            Target::Place(place) => Some(place),
-            _ => None,
-        }
-    }
 }
 
 fn std_take<P>(target: &mut Target<P>) -> Target<P> {
     core::mem::replace(target, Target::Away)
+}
+
+/// Copies bytes of a payload to where they lie aside; so many of it may come before they are asked for.
+fn lay_aside(aside: &mut Vec<u8>, offset: usize, bytes: &[u8], granted: usize) {
+    if aside.capacity() == 0 {
+        aside.reserve_exact(granted.clamp(bytes.len(), ASIDE_BYTES));
+    }
+    if offset > aside.len() {
+        aside.resize(offset, 0);
+    }
+    let over = bytes.len().min(aside.len() - offset);
+    aside[offset..offset + over].copy_from_slice(&bytes[..over]);
+    aside.extend_from_slice(&bytes[over..]);
 }
 
 /// Copies bytes to their place, piece by piece.
