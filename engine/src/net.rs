@@ -107,6 +107,8 @@ pub struct Net<M: Memory> {
     aimed: Option<usize>,
     /// Bytes of a batch at most, for each way.
     most: Most,
+    /// How often anything has come that brings messages on.
+    strides: u64,
     /// By which way frames come.
     by: u8,
     /// First numbers of every channel.
@@ -154,6 +156,7 @@ impl<M: Memory> Net<M> {
             last_loaded: None,
             aimed: None,
             most: [usize::MAX; WAYS],
+            strides: 0,
             by: 0,
             begin: 0,
             #[cfg(feature = "planted")]
@@ -337,11 +340,12 @@ impl<M: Memory> Net<M> {
         }
         let looked = self.looked;
         let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return None };
-        let was_confirmed = channel.confirmed;
+        let (was_confirmed, strides) = (channel.confirmed, channel.strides);
         channel.inbox.by = self.by;
         #[cfg(feature = "planted")]
         channel.inbox.plant(self.planted);
         let taken = receive(channel, &mut self.memory, looked, &mut self.tally);
+        self.strides += channel.strides - strides;
         if !was_confirmed && channel.confirmed {
             self.confirmed(index);
         }

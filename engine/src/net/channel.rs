@@ -113,6 +113,8 @@ pub(super) struct Channel<M: Memory> {
     is_asked: bool,
     /// When something that was sent was last acknowledged.
     progressed: Instant,
+    /// How often anything has come that brings messages on, here or there: their frames, acknowledgements, grants.
+    pub(super) strides: u64,
     /// For how long the frame that is taken in may have lain here.
     lag: u64,
     /// When the first frame came that waits for its acknowledgement, and bytes of all that do.
@@ -196,6 +198,7 @@ impl<M: Memory> Channel<M> {
             asked: now,
             is_asked: false,
             progressed: now,
+            strides: 0,
             lag: 0,
             unacked: None,
             arrived: Vec::new(),
@@ -279,6 +282,7 @@ impl<M: Memory> Channel<M> {
         self.seen.forget_below(awaited);
         self.theirs = (header.number - awaited + 1).saturating_mul(bytes as u64 / frames);
         (self.heard, self.confirmed) = (now, true);
+        self.strides += u64::from(matches!(header.kind, Kind::Records | Kind::Open | Kind::Data));
         tally.frames_received += frames;
         if !matches!(header.kind, Kind::Note) || note_asks(header) {
             let (since, before) = self.unacked.unwrap_or((now, 0));

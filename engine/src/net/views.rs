@@ -47,6 +47,13 @@ impl<M: Memory> Net<M> {
         self.channel(index).is_some_and(|channel| channel.outbox.is_behind())
     }
 
+    /// How often anything has come that brings messages on, on any channel: their frames, acknowledgements of them,
+    /// grants. Signs of life alone are none.
+    #[must_use]
+    pub const fn strides(&self) -> u64 {
+        self.strides
+    }
+
     /// Whether the other side has all of a message.
     pub fn is_done(&mut self, index: usize, message: u64) -> bool {
         self.channel(index).is_none_or(|channel| channel.outbox.load(message).is_none())

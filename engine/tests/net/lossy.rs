@@ -103,3 +103,18 @@ fn a_header_names_where_its_payload_belongs_and_nothing_that_is_there() {
     assert_eq!(foreseen(Kind::Data, [0, 1000], 1), None);
     assert_eq!(foreseen(Kind::Records, [0, 1000], 0), None);
 }
+
+#[test]
+fn signs_of_life_bring_no_message_on() {
+    let (mut world, _, mut forger) = world();
+    let before = world.nodes[VICTIM].net.strides();
+    forger.send(&mut world, Kind::Probe, [0, 0], &[]);
+    assert_eq!(world.nodes[VICTIM].net.strides(), before);
+    forger.send(&mut world, Kind::Open, [0, 0], &opening(3_000, 3_000));
+    forger.send(&mut world, Kind::Data, [0, 0], &[7; 1000]);
+    assert_eq!(world.nodes[VICTIM].net.strides(), before + 2);
+    // The same once more is nothing new.
+    forger.number -= 1;
+    forger.send(&mut world, Kind::Data, [0, 0], &[7; 1000]);
+    assert_eq!(world.nodes[VICTIM].net.strides(), before + 2);
+}

@@ -12,6 +12,22 @@ use super::{HEARD, HELLO, LISTENER, NET, Node, SPIN_NS, WAKER, WaitError};
 use crate::clock;
 use crate::incoming::Event;
 
+/// Looks between two at the clock.
+const LOOKS: u32 = 32;
+/// The same for who was woken and may have been woken for nothing.
+const LOOKS_WOKEN: u32 = 2;
+
+/// What has ended a sleep.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    /// The time.
+    Nothing,
+    /// The network side alone.
+    Net,
+    /// Something else too.
+    Else,
+}
+
 impl Node {
     /// Takes in what the kernel has to say: rings, deaths, callers. Waits up to `timeout_ms` (-1: for ever) for it.
     pub(super) fn hear(&mut self, timeout_ms: i32) -> Result<(), Errno> {
@@ -19,22 +35,22 @@ impl Node {
         self.hear_for(whole).map(drop)
     }
 
-    /// As [`Node::hear`], for so many nanoseconds; `None` for ever. Whether it had something to say.
-    fn hear_for(&mut self, timeout_ns: Option<u64>) -> Result<bool, Errno> {
+    /// As [`Node::hear`], for so many nanoseconds; `None` for ever.
+    fn hear_for(&mut self, timeout_ns: Option<u64>) -> Result<Woken, Errno> {
         let mut space = [MaybeUninit::<epoll::Event>::uninit(); HEARD];
         let part = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
         let timeout =
             timeout_ns.map(|ns| Timespec { tv_sec: part(ns / 1_000_000_000), tv_nsec: part(ns % 1_000_000_000) });
         let events = match epoll::wait(&self.sleepers, &mut space, timeout.as_ref()) {
             Ok((events, _)) => events,
-            Err(Errno::INTR) => return Ok(false),
+            Err(Errno::INTR) => return Ok(Woken::Nothing),
             Err(errno) => return Err(errno),
         };
-        let mut any = false;
+        let mut woken = Woken::Nothing;
         for event in events {
-            any = true;
             let (flags, data) = (event.flags, event.data);
             let gone = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+            woken = if data.u64() == NET && woken != Woken::Else { Woken::Net } else { Woken::Else };
             match data.u64() {
                 LISTENER => self.let_in(),
                 WAKER => self.look_at_shelves(),
@@ -43,7 +59,7 @@ impl Node {
                 index => self.rung(index, gone),
             }
         }
-        Ok(any)
+        Ok(woken)
     }
 
     /// Something was dropped while nobody looked: the channels that it belongs to are looked at next.
@@ -77,8 +93,10 @@ impl Node {
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
         let begun = clock::now();
         let mut looking_since = begun;
+        // After it was woken: what the network side had seen before.
+        let mut woken = None;
         loop {
-            for _ in 0..32 {
+            for _ in 0..if woken.is_some() { LOOKS_WOKEN } else { LOOKS } {
                 if let Some(event) = self.poll() {
                     return Ok(event);
                 }
@@ -92,18 +110,31 @@ impl Node {
                 }
                 None => None,
             };
+            // Of a sign of life nothing follows; behind a part of a message there is more.
+            if woken.take().is_some_and(|strides| strides != self.strides()) {
+                looking_since = now;
+            }
             if now.saturating_since(looking_since) < SPIN_NS {
                 continue;
             }
-            // Who woke because the network side had to do something does it, and sleeps on.
-            if !self.arm_for(false) || self.sleep(left)? {
-                looking_since = clock::now();
+            let strides = self.strides();
+            let by = if self.arm_for(false) { self.sleep(left)? } else { Woken::Nothing };
+            match by {
+                Woken::Else => looking_since = clock::now(),
+                // Who woke because the network side had to do something does it, and sleeps on.
+                Woken::Net | Woken::Nothing if self.net.is_some() => woken = Some(strides),
+                Woken::Net | Woken::Nothing => looking_since = clock::now(),
             }
         }
     }
 
-    /// Sleeps until the kernel has something to say, or something is due. False if that is of the network side alone.
-    pub(super) fn sleep(&mut self, left: Option<Duration>) -> Result<bool, WaitError> {
+    /// How often the network side has got anything that brings messages on.
+    fn strides(&self) -> u64 {
+        self.net.as_ref().map_or(0, |net| net.strides())
+    }
+
+    /// Sleeps until the kernel has something to say, or something is due.
+    fn sleep(&mut self, left: Option<Duration>) -> Result<Woken, WaitError> {
         self.stat.add(Counter::Sleeps, 1);
         let whole = left.map_or(-1, |left| i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX));
         let longest = if self.fence == Fence::None && !self.seats.is_empty() { NAP_MS } else { whole };
@@ -111,12 +142,11 @@ impl Node {
         let longest = if self.orphans.is_empty() { longest } else { at_most(longest, 20) };
         let whole = u64::try_from(longest).ok().map(|ms| ms * 1_000_000);
         let Some(timer) = self.net_timer else {
-            return self.hear_for(whole).map(|_| true).map_err(WaitError::System);
+            return self.hear_for(whole).map_err(WaitError::System);
         };
         let until_timer = timer.saturating_since(clock::now());
         let longest = whole.map_or(until_timer, |whole| whole.min(until_timer));
-        let heard = self.hear_for(Some(longest)).map_err(WaitError::System)?;
-        Ok(heard || longest < until_timer)
+        self.hear_for(Some(longest)).map_err(WaitError::System)
     }
 
     /// Arms every channel, so that peers ring when they publish, and looks once more: true if there was nothing, so

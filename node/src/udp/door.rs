@@ -60,6 +60,8 @@ pub(super) struct Core {
     pub(super) quiet: u32,
     /// Looks at the rings alone, one after the other.
     pub(super) passed: u32,
+    /// Whether the socket may hold what came before the last sleep: nothing wakes us for that again.
+    unlooked: bool,
     pub(super) heads: Box<[u8]>,
     pub(super) aside: Box<[u8]>,
     pub(super) gathered: Vec<u8>,
@@ -181,6 +183,7 @@ impl Udp {
             lanes,
             quiet: 0,
             passed: 0,
+            unlooked: false,
             heads: vec![0; 64 * (HEADER_BYTES + OPENING_BYTES)].into(),
             aside: vec![0; 1 << 16].into(),
             gathered: Vec::new(),
@@ -288,12 +291,17 @@ impl Udp {
         }
     }
 
+    /// See [`Net::strides`].
+    pub(crate) fn strides(&self) -> u64 {
+        self.shared.lock().net.strides()
+    }
+
     /// Sends what waits for company and says when to look again, because the application goes to sleep. `None` if there
     /// is something to look at now.
     pub(crate) fn before_sleep(&self, outside: bool) -> Option<Instant> {
         let mut core = self.shared.lock();
         let frames = core.lanes.as_ref().is_some_and(|lanes| lanes.has_frames());
-        if frames || core.net.has_event() || !core.events.is_empty() {
+        if frames || core.unlooked || core.net.has_event() || !core.events.is_empty() {
             return None;
         }
         let now = clock::now();
@@ -306,6 +314,7 @@ impl Udp {
             return None;
         }
         let next = core.net.timer().unwrap_or(Instant::from_nanos(u64::MAX));
+        core.unlooked = true;
         self.shared.asleep.store(true, Ordering::Relaxed);
         // Who sleeps in a call of ours looks after its times; for others the attendant does.
         if outside && next.as_nanos() < self.shared.wakes_at.load(Ordering::Relaxed) {
@@ -367,7 +376,8 @@ impl Core {
         }
         for _ in 0..TRAINS {
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-            if !self.receive(reading) {
+            self.unlooked = self.receive(reading);
+            if !self.unlooked {
                 self.quiet = self.quiet.saturating_add(1);
                 break;
             }

@@ -38,6 +38,7 @@ impl<M: Memory> Channel<M> {
             arrived.into_iter().for_each(|content| self.has_arrived(content));
             self.progress(acked, held, now);
         }
+        self.strides += note.grants().count() as u64;
         if note.grants().all(|(message, upto)| self.outbox.grant(message, upto)) { Ok(()) } else { Err(Breach::Index) }
     }
 
@@ -52,6 +53,7 @@ impl<M: Memory> Channel<M> {
             Content::Note { number } => self.inbox.bury(number),
             content => {
                 if content.is_of_messages() {
+                    self.strides += 1;
                     self.ways.iter_mut().for_each(|ways| ways.comes_through());
                 }
                 self.outbox.acked(content);
