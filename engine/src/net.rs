@@ -447,9 +447,8 @@ impl<M: Memory> Net<M> {
                     self.ready.push_back(index);
                 }
             }
-            let before = wanting.len();
             wanting.extend(channel.inbox.wanting().map(|wanting| (index, wanting)));
-            wanting.len() > before || channel.inbox.awaits_place()
+            channel.inbox.wants_more() || channel.inbox.awaits_place()
         });
         self.wants = still;
         for (index, message, upto) in grants::choose(&wanting, self.settings.granted) {

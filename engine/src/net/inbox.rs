@@ -5,6 +5,7 @@
 
 mod arrival;
 mod asked;
+pub(super) mod books;
 mod landing;
 mod limits;
 mod reader;
@@ -17,6 +18,7 @@ use cutthrough_wire::frame::{Limits, OPENING_BYTES, Opening, low};
 use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 
 use self::arrival::{Arrival, Coming, Target};
+use self::books::{Books, Entry};
 use super::memory::{Memory, Place, Placing, Want};
 use super::spans::Spans;
 use crate::check::Breach;
@@ -109,6 +111,7 @@ pub(super) struct Inbox<P> {
     ready: VecDeque<Ready<P>>,
     /// Messages handed over whose payload is on its way or unread.
     arriving: Vec<Box<Arrival<P>>>,
+    books: Books,
     /// Messages that the user has taken, and how many more may be on their way.
     taken: u64,
     slots: u64,
@@ -148,6 +151,7 @@ impl<P: Place> Inbox<P> {
             window: VecDeque::new(),
             ready: VecDeque::new(),
             arriving: Vec::new(),
+            books: Books::default(),
             taken: begin,
             slots,
             upto: begin + slots,
@@ -255,7 +259,8 @@ impl<P: Place> Inbox<P> {
     /// The arrival of a message that is on its way; a new one, if nothing was heard of it.
     fn arrival(&mut self, number: u64, now: Instant) -> Option<&mut Arrival<P>> {
         if number < self.next {
-            return self.arriving.iter_mut().find(|arrival| arrival.number == number).map(|boxed| &mut **boxed);
+            let at = self.handed(number)?;
+            return self.arriving.get_mut(at).map(|boxed| &mut **boxed);
         }
         let slot = self.slot(number)?;
         if matches!(slot, Coming::Nothing) {
@@ -274,6 +279,7 @@ impl<P: Place> Inbox<P> {
                 later: false,
                 wants_no_more: false,
                 told: None,
+                entry: Entry::default(),
             }));
         }
         match slot {
@@ -310,6 +316,7 @@ impl<P: Place> Inbox<P> {
             if let Some(arrival) = self.arrival(number, now) {
                 arrival.later = true;
             }
+            self.book(number);
             return Ok(false);
         }
         Ok(self.ask(number, channel, memory))
@@ -363,6 +370,7 @@ impl<P: Place> Inbox<P> {
             }
         }
         self.aside -= freed as u64;
+        self.book(number);
         guessed
     }
 
@@ -417,7 +425,10 @@ impl<P: Place> Inbox<P> {
         let kept = arrival.have.insert(offset, end);
         let (frames, full) = bytes.frames();
         (arrival.frames, arrival.way, arrival.last) = (arrival.frames + frames, by, end);
-        self.aside += grown as u64;
+        if grown > 0 {
+            self.aside += grown as u64;
+            self.book(number);
+        }
         if goes_on {
             // A first frame may be shorter than a full one: what is unasked has its end.
             let first = (end as usize + OPENING_BYTES).max(self.full);
@@ -474,6 +485,7 @@ impl<P: Place> Inbox<P> {
             Target::Place(place) => {
                 self.released += unasked;
                 self.payload_bytes += u64::from(story.bytes);
+                self.books.change(arrival.number, arrival.entry, Entry::default());
                 ReadyPayload::Landed(place, story)
             }
             Target::Away => {
@@ -514,28 +526,16 @@ impl<P: Place> Inbox<P> {
                 self.ask(number, channel, memory);
             }
             preceded |= self.window.get(at).is_some_and(Coming::may_ask);
+            if preceded && self.books.named == 0 {
+                break;
+            }
         }
         self.advance();
     }
 
     /// Whether a place could not be given.
-    pub(super) fn awaits_place(&self) -> bool {
-        self.window.iter().any(|coming| matches!(coming, Coming::Loaded(arrival) if arrival.later))
-    }
-
-    fn handed_over(&self) -> impl Iterator<Item = &Arrival<P>> {
-        self.arriving.iter().map(|arrival| &**arrival)
-    }
-
-    fn known(&mut self, number: u64) -> Option<&mut Arrival<P>> {
-        if number < self.next {
-            return self.arriving.iter_mut().find(|arrival| arrival.number == number).map(|boxed| &mut **boxed);
-        }
-        let index = usize::try_from(number - self.next).ok()?;
-        match self.window.get_mut(index) {
-            Some(Coming::Loaded(arrival)) => Some(arrival),
-            _ => None,
-        }
+    pub(super) const fn awaits_place(&self) -> bool {
+        self.books.later > 0
     }
 }
 

@@ -12,6 +12,7 @@ use cutthrough_wire::frame::{
 use cutthrough_wire::slot::CONTROL_MAX;
 use cutthrough_wire::token::Token;
 
+use super::inbox::books::{enter, strike};
 use super::memory::Load;
 use super::spans::Spans;
 
@@ -60,6 +61,8 @@ struct Going<L> {
     opened: bool,
     open_there: bool,
     unwanted: bool,
+    /// Whether it is counted among those that are behind.
+    behind: bool,
 }
 
 impl<L> Going<L> {
@@ -107,8 +110,10 @@ pub(super) struct Outbox<L> {
     entries: VecDeque<Out<L>>,
     /// The first message that was never sent.
     fresh: u64,
-    /// Messages with a payload of which bytes have not gone yet, in their order.
-    loaded: VecDeque<u64>,
+    /// Messages of whose payload bytes may go now, by rising number.
+    sending: VecDeque<u64>,
+    /// Messages that were opened, and of whose payload bytes have not gone yet.
+    behind: u64,
     /// What was lost.
     again: VecDeque<Content>,
     /// Limits of the other side.
@@ -128,7 +133,8 @@ impl<L: Load> Outbox<L> {
             base: begin,
             entries: VecDeque::new(),
             fresh: begin,
-            loaded: VecDeque::new(),
+            sending: VecDeque::new(),
+            behind: 0,
             again: VecDeque::new(),
             messages: widen(limits.messages, begin),
             unasked: widen(limits.unasked, begin),
@@ -187,6 +193,7 @@ impl<L: Load> Outbox<L> {
             opened: false,
             open_there: false,
             unwanted: false,
+            behind: false,
         })));
         number
     }
@@ -255,11 +262,12 @@ impl<L: Load> Outbox<L> {
         let Some(going) = self.going(message) else { return true };
         if upto == WANTS_NO_MORE {
             going.unwanted = true;
-            self.loaded.retain(|number| *number != message);
+            self.list(message);
             self.finish(message);
             return true;
         }
         going.allowed = going.allowed.max(upto.min(going.bytes));
+        self.list(message);
         true
     }
 
@@ -307,7 +315,6 @@ impl<L: Load> Outbox<L> {
         }
         let cookie = going.cookie;
         *entry = Out::Done;
-        self.loaded.retain(|number| *number != message);
         self.completed.extend(cookie);
         self.retire();
     }
@@ -324,9 +331,7 @@ impl<L: Load> Outbox<L> {
 
     /// Whether anything could be sent now.
     pub(super) fn has_next(&self) -> bool {
-        !self.again.is_empty()
-            || (self.fresh < self.next() && self.fresh < self.messages)
-            || self.loaded.iter().any(|message| self.sendable(*message))
+        !self.again.is_empty() || (self.fresh < self.next() && self.fresh < self.messages) || !self.sending.is_empty()
     }
 
     /// About how many bytes could go next, in one piece.
@@ -335,7 +340,7 @@ impl<L: Load> Outbox<L> {
             Content::Open { len, .. } | Content::Data { len, .. } => u64::from(*len),
             _ => CONTROL_MAX as u64,
         });
-        let loaded = self.loaded.iter().filter_map(|message| match self.peek(*message) {
+        let loaded = self.sending.iter().filter_map(|message| match self.peek(*message) {
             Some(Out::Loaded(going)) => Some(u64::from(going.allowed.saturating_sub(going.gone))),
             _ => None,
         });
@@ -359,14 +364,20 @@ impl<L: Load> Outbox<L> {
 
     /// Whether there are messages of which a part was never sent.
     pub(super) fn is_behind(&self) -> bool {
-        self.unsent() > 0 || !self.loaded.is_empty()
+        self.unsent() > 0 || self.behind > 0
     }
 
-    fn sendable(&self, message: u64) -> bool {
-        let index = message.checked_sub(self.base).and_then(|index| usize::try_from(index).ok());
-        match index.and_then(|index| self.entries.get(index)) {
-            Some(Out::Loaded(going)) => going.gone < going.allowed,
-            _ => false,
+    /// Lists a message that has changed where it belongs now: with those that are behind, and those whose bytes may go.
+    fn list(&mut self, message: u64) {
+        let Some(going) = self.going(message) else { return };
+        let behind = going.opened && !going.unwanted && going.gone < going.bytes;
+        let was = core::mem::replace(&mut going.behind, behind);
+        let sending = behind && going.gone < going.allowed;
+        self.behind = self.behind + u64::from(behind) - u64::from(was);
+        if sending {
+            enter(&mut self.sending, message);
+        } else {
+            strike(&mut self.sending, message);
         }
     }
 
@@ -378,9 +389,8 @@ impl<L: Load> Outbox<L> {
                 return Some(next);
             }
         }
-        let ready = self.loaded.iter().position(|message| self.sendable(*message));
-        if let Some(position) = ready
-            && let Some(next) = self.more_data(position, body.saturating_mul(frames))
+        if let Some(&message) = self.sending.front()
+            && let Some(next) = self.more_data(message, body.saturating_mul(frames))
         {
             return Some(next);
         }
@@ -448,25 +458,17 @@ impl<L: Load> Outbox<L> {
             control_len: going.control_len,
             control: going.control,
         });
-        let (unasked, more) = (going.unasked, going.gone < going.bytes);
-        if first {
-            self.used += u64::from(unasked);
-            if more {
-                self.loaded.push_back(message);
-            }
-        }
+        self.used += if first { u64::from(going.unasked) } else { 0 };
+        self.list(message);
         Some(Next::Open { message, opening, len })
     }
 
-    fn more_data(&mut self, position: usize, most: usize) -> Option<Next> {
-        let message = *self.loaded.get(position)?;
+    fn more_data(&mut self, message: u64, most: usize) -> Option<Next> {
         let going = self.going(message)?;
         let offset = going.gone;
         let len = (going.allowed - offset).min(u32::try_from(most).unwrap_or(u32::MAX));
         going.gone += len;
-        if going.gone >= going.bytes {
-            self.loaded.remove(position);
-        }
+        self.list(message);
         Some(Next::Data { message, offset, len })
     }
 

@@ -159,3 +159,48 @@ fn a_small_window_is_acknowledged_before_it_is_used_up() {
     assert_eq!(open_handed.last(), Some(&256), "{open_handed:?}");
     assert_eq!((frames(200), frames(100), frames(20)), (100, 50, 16));
 }
+
+/// Far more payloads wait for their readers than may come unasked, or than are looked at when it is chosen who is asked
+/// for more; whichever is read comes.
+#[test]
+fn payloads_are_read_in_any_order_however_many_wait() {
+    const COUNT: usize = 300;
+    let mut world = World::with_slots(31, Faults::NONE, 1024);
+    let (a, b) = world.join();
+    for seed in 0..COUNT {
+        let cargo = Cargo { load: pattern(seed as u64, 5_000), token: None, pages: false, cookie: None };
+        world.nodes[0].net.send(a, b"", Some(cargo)).unwrap();
+    }
+    let mut numbers = Vec::new();
+    for _ in 0..COUNT {
+        let (_, message) = world.message(1);
+        let ReadyPayload::Arriving(number, _) = message.payload else { panic!("{:?}", message.payload) };
+        numbers.push(number);
+    }
+    // The last first, then the first, and so on towards the middle.
+    let order = (0..COUNT / 2).flat_map(|at| [COUNT - 1 - at, at]);
+    for at in order {
+        let mut into = vec![0; 5_000];
+        world.read(1, b, &mut Reading { message: numbers[at], into: &mut into });
+        assert!(into == pattern(at as u64, 5_000), "{at}");
+    }
+    world.settle();
+}
+
+/// As long as a payload has its place it is asked for, whatever lies unread before it.
+#[test]
+fn a_payload_with_a_place_comes_however_many_unread_ones_were_before_it() {
+    let mut world = World::with_slots(32, Faults::NONE, 1024);
+    let (a, _) = world.join();
+    for seed in 0..100 {
+        let cargo = Cargo { load: pattern(seed, 5_000), token: None, pages: false, cookie: None };
+        world.nodes[0].net.send(a, b"", Some(cargo)).unwrap();
+    }
+    let cargo = Cargo { load: pattern(100, 500_000), token: None, pages: true, cookie: None };
+    world.nodes[0].net.send(a, b"", Some(cargo)).unwrap();
+    let landed = (0..=100).find_map(|_| match world.message(1).1.payload {
+        ReadyPayload::Landed(place, _) => Some(place),
+        _ => None,
+    });
+    assert!(landed == Some(pattern(100, 500_000)));
+}

@@ -6,8 +6,10 @@ use alloc::vec::Vec;
 use cutthrough_wire::frame::Opening;
 use cutthrough_wire::slot::CONTROL_MAX;
 
+use super::super::memory::Place;
 use super::super::spans::Spans;
-use super::Story;
+use super::books::Entry;
+use super::{Inbox, Story};
 use crate::time::Instant;
 use crate::token::Refused;
 
@@ -82,6 +84,8 @@ pub(super) struct Arrival<P> {
     pub(super) wants_no_more: bool,
     /// The frame in which the sender was last told so.
     pub(super) told: Option<u64>,
+    /// What the books say of it.
+    pub(super) entry: Entry,
 }
 
 impl<P> Arrival<P> {
@@ -90,19 +94,46 @@ impl<P> Arrival<P> {
         Story { bytes, frames: self.frames, copied: self.copied, begun: self.begun, way: self.way }
     }
 
-    /// Bytes that lie aside, or may come there.
-    pub(super) fn promised(&self) -> u64 {
-        match &self.target {
-            Target::Aside(aside) => u64::from(self.granted).max(aside.len() as u64),
-            Target::Place(_) | Target::Reader | Target::Away => 0,
-        }
-    }
-
     /// The first gap behind the frame that came last, among the bytes that were allowed: there the next one continues,
     /// whatever was lost before it.
     pub(super) fn ahead(&self) -> Option<(u32, u32)> {
         let payload = self.opening.as_ref()?.payload;
         let (begin, end) = self.have.gap_from(self.last);
         (begin < payload && begin < self.granted).then(|| (begin, end.unwrap_or(payload)))
+    }
+}
+
+impl<P: Place> Inbox<P> {
+    pub(super) fn handed_over(&self) -> impl Iterator<Item = &Arrival<P>> {
+        self.arriving.iter().map(|arrival| &**arrival)
+    }
+
+    /// As [`Inbox::known`], to look at.
+    pub(super) fn known_now(&self, number: u64) -> Option<&Arrival<P>> {
+        if number < self.next {
+            return self.arriving.get(self.handed(number)?).map(|boxed| &**boxed);
+        }
+        let index = usize::try_from(number - self.next).ok()?;
+        self.window.get(index).and_then(Coming::loaded)
+    }
+
+    /// Where a message is among those handed over: by rising number they are, and as a rule it is the first.
+    pub(super) fn handed(&self, number: u64) -> Option<usize> {
+        match self.arriving.first() {
+            Some(first) if first.number == number => Some(0),
+            _ => self.arriving.binary_search_by_key(&number, |arrival| arrival.number).ok(),
+        }
+    }
+
+    pub(super) fn known(&mut self, number: u64) -> Option<&mut Arrival<P>> {
+        if number < self.next {
+            let at = self.handed(number)?;
+            return self.arriving.get_mut(at).map(|boxed| &mut **boxed);
+        }
+        let index = usize::try_from(number - self.next).ok()?;
+        match self.window.get_mut(index) {
+            Some(Coming::Loaded(arrival)) => Some(arrival),
+            _ => None,
+        }
     }
 }

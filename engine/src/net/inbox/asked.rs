@@ -9,36 +9,45 @@ use super::super::memory::Place;
 use super::arrival::{Arrival, Target};
 use super::{Coming, Inbox};
 
+/// Payloads among which it is chosen who is asked for more, of each kind.
+const LOOKED: usize = 16;
+
 impl<P: Place> Inbox<P> {
-    /// Each payload of which more is wanted than was granted.
+    /// Payloads of which more is wanted than was granted, in their order: the first of those that have memory, and the
+    /// first of the others if there is room for them.
     pub(in crate::net) fn wanting(&self) -> impl Iterator<Item = Wanting> + '_ {
-        // Bytes that lie aside or were granted to come there.
-        let promised: u64 =
-            self.window.iter().filter_map(Coming::loaded).chain(self.handed_over()).map(Arrival::promised).sum();
-        let aside_room = u32::try_from(self.allowance.saturating_sub(promised)).unwrap_or(u32::MAX);
-        let coming = self.window.iter().filter_map(Coming::loaded);
-        self.handed_over().chain(coming).filter_map(move |arrival| {
-            let opening = arrival.opening.as_ref()?;
+        #[cfg(debug_assertions)]
+        debug_assert!(self.are_booked(), "the books are out of date");
+        let room = u32::try_from(self.allowance.saturating_sub(self.books.promised)).unwrap_or(u32::MAX);
+        let mut placed = self.books.placed.iter().take(LOOKED).peekable();
+        let mut aside = self.books.aside.iter().take(if room > 0 { LOOKED } else { 0 }).peekable();
+        let numbers = core::iter::from_fn(move || match (placed.peek(), aside.peek()) {
+            (Some(first), Some(second)) if first < second => placed.next(),
+            (Some(_), None) => placed.next(),
+            _ => aside.next(),
+        });
+        numbers.filter_map(move |number| {
+            let arrival = self.known_now(*number)?;
+            let payload = arrival.opening.as_ref()?.payload;
             let most = match &arrival.target {
-                Target::Place(_) | Target::Reader => opening.payload,
-                Target::Aside(_) if !arrival.later => opening.payload.min(arrival.granted.saturating_add(aside_room)),
-                Target::Aside(_) | Target::Away => arrival.granted,
+                Target::Place(_) | Target::Reader => payload,
+                Target::Aside(_) | Target::Away => payload.min(arrival.granted.saturating_add(room)),
             };
-            let more = arrival.granted < opening.payload && !arrival.wants_no_more;
-            more.then_some(Wanting {
-                message: arrival.number,
-                have: arrival.have.front(),
-                granted: arrival.granted,
-                most,
-                payload: opening.payload,
-            })
+            let (message, have, granted) = (arrival.number, arrival.have.front(), arrival.granted);
+            Some(Wanting { message, have, granted, most, payload })
         })
+    }
+
+    /// Whether there are any, with or without room.
+    pub(in crate::net) fn wants_more(&self) -> bool {
+        !self.books.placed.is_empty() || !self.books.aside.is_empty()
     }
 
     /// Remembers a grant.
     pub(in crate::net) fn granted(&mut self, number: u64, upto: u32) {
         if let Some(arrival) = self.known(number) {
             arrival.granted = arrival.granted.max(upto);
+            self.book(number);
         }
     }
 

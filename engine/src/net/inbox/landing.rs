@@ -4,18 +4,21 @@ use super::super::memory::Place;
 use super::arrival::Target;
 use super::{Coming, Inbox};
 
+/// Messages among which the next one to land is looked for.
+const LOOKED: usize = 64;
+
 impl<P: Place> Inbox<P> {
     /// Where the next bytes of a payload whose reader has lent memory will probably land; none if what is still to come
     /// was lost: then others come before it.
     pub(in crate::net) fn reader_gap(&self, number: u64) -> Option<(u32, u32)> {
-        let arrival = self.arriving.iter().find(|arrival| arrival.number == number)?;
+        let arrival = self.arriving.get(self.handed(number)?)?;
         if matches!(arrival.target, Target::Reader) { arrival.ahead() } else { None }
     }
 
     /// The message whose bytes will probably come next, and the gap that they are for: the first one with a place that
     /// goes on behind what came of it last. What was lost before that comes again later, and new messages before it.
     pub(in crate::net) fn expected(&self) -> Option<(u64, u32, u32)> {
-        self.window.iter().find_map(|coming| match coming {
+        self.window.iter().take(LOOKED).find_map(|coming| match coming {
             Coming::Loaded(arrival) if matches!(arrival.target, Target::Place(_)) => {
                 arrival.ahead().map(|(begin, end)| (arrival.number, begin, end))
             }

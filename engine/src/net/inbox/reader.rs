@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use super::super::memory::Place;
 use super::arrival::Target;
+use super::books::Entry;
 use super::{Coming, Inbox, Reading, Story};
 
 impl<P: Place> Inbox<P> {
@@ -15,7 +16,8 @@ impl<P: Place> Inbox<P> {
         valid: usize,
         lend: bool,
     ) -> Option<(usize, bool)> {
-        let arrival = self.arriving.iter_mut().find(|arrival| arrival.number == reading.message)?;
+        let at = self.handed(reading.message)?;
+        let arrival = self.arriving.get_mut(at)?;
         let payload = arrival.opening.as_ref()?.payload;
         let mut freed = 0;
         if let Target::Aside(aside) = &mut arrival.target {
@@ -35,6 +37,7 @@ impl<P: Place> Inbox<P> {
         }
         let front = arrival.have.front();
         self.aside -= freed as u64;
+        self.book(reading.message);
         Some((front as usize, front >= payload))
     }
 
@@ -45,7 +48,7 @@ impl<P: Place> Inbox<P> {
 
     /// A payload has been read, or will not be: forgets it.
     pub(in crate::net) fn forget(&mut self, number: u64) -> Option<Story> {
-        let position = self.arriving.iter().position(|arrival| arrival.number == number)?;
+        let position = self.handed(number)?;
         let arrival = &mut self.arriving[position];
         let story = arrival.story();
         if let Target::Aside(aside) = &arrival.target {
@@ -64,10 +67,16 @@ impl<P: Place> Inbox<P> {
             }
             // It stays known until the sender has heard of it: see `bury`.
         }
-        if arrival.have.front() >= story.bytes {
+        let (whole, entry) = (arrival.have.front() >= story.bytes, arrival.entry);
+        if whole {
             self.arriving.remove(position);
+            self.books.change(number, entry, Entry::default());
+        } else {
+            self.book(number);
         }
-        self.count_away();
+        if already || !whole {
+            self.count_away();
+        }
         Some(story)
     }
 
@@ -91,11 +100,18 @@ impl<P: Place> Inbox<P> {
                 self.unwanted.push(arrival.number);
             }
         }
+        for number in self.next..self.next + self.window.len() as u64 {
+            self.book(number);
+        }
         self.advance();
     }
 
     /// The sender has heard what was told in frame `note`: forgets payloads that were thrown away and told there.
     pub(in crate::net) fn bury(&mut self, note: u64) {
+        if self.away == 0 {
+            return;
+        }
+        // Of what is thrown away the books say nothing.
         self.arriving.retain(|arrival| !matches!(arrival.target, Target::Away) || arrival.told != Some(note));
         self.count_away();
     }

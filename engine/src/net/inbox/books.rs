@@ -1,0 +1,124 @@
+//! What follows from all payloads on their way together, kept up with each of them, so that nobody looks at a thousand
+//! that wait to find the one that moves.
+
+use alloc::collections::VecDeque;
+
+use super::super::memory::Place;
+use super::Inbox;
+use super::arrival::{Arrival, Target};
+
+/// What one payload adds to the books.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Entry {
+    /// Bytes of it that lie aside, or may come there.
+    promised: u64,
+    /// Whether more of it is wanted than was granted; and where that goes.
+    wants: Option<Wants>,
+    /// Whether it waits for a place, and whether that is named by a token.
+    later: Option<bool>,
+}
+
+/// Where more of a payload goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wants {
+    /// To memory that it has.
+    Placed,
+    /// Aside, as far as there is room.
+    Aside,
+}
+
+/// The sums, and who is meant.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    /// Bytes that lie aside or were allowed to come there.
+    pub(super) promised: u64,
+    /// Messages of which more is wanted, by rising number: those that have memory, and those that have none.
+    pub(super) placed: VecDeque<u64>,
+    pub(super) aside: VecDeque<u64>,
+    /// How many wait for a place, and how many of those for one that is named.
+    pub(super) later: usize,
+    pub(super) named: usize,
+}
+
+impl Books {
+    /// What message `number` adds is `now`, and was `before`.
+    pub(super) fn change(&mut self, number: u64, before: Entry, now: Entry) {
+        self.promised = self.promised + now.promised - before.promised;
+        if now.wants != before.wants {
+            self.list(before.wants).into_iter().for_each(|list| strike(list, number));
+            self.list(now.wants).into_iter().for_each(|list| enter(list, number));
+        }
+        let (was, is) = (before.later, now.later);
+        self.later = self.later + usize::from(is.is_some()) - usize::from(was.is_some());
+        self.named = self.named + usize::from(is == Some(true)) - usize::from(was == Some(true));
+    }
+
+    const fn list(&mut self, wants: Option<Wants>) -> Option<&mut VecDeque<u64>> {
+        match wants {
+            None => None,
+            Some(Wants::Placed) => Some(&mut self.placed),
+            Some(Wants::Aside) => Some(&mut self.aside),
+        }
+    }
+}
+
+/// Puts a number where it belongs in a rising list: as a rule at its end.
+pub(in crate::net) fn enter(list: &mut VecDeque<u64>, number: u64) {
+    if list.back().is_none_or(|last| *last < number) {
+        list.push_back(number);
+    } else if let Err(at) = list.binary_search(&number) {
+        list.insert(at, number);
+    }
+}
+
+/// Takes a number out of a rising list: as a rule from its beginning.
+pub(in crate::net) fn strike(list: &mut VecDeque<u64>, number: u64) {
+    if list.front() == Some(&number) {
+        list.pop_front();
+    } else if let Ok(at) = list.binary_search(&number) {
+        list.remove(at);
+    }
+    if list.is_empty() && list.capacity() > 64 {
+        *list = VecDeque::new();
+    }
+}
+
+impl<P> Arrival<P> {
+    /// What it adds to the books.
+    fn state(&self) -> Entry {
+        let promised = match &self.target {
+            Target::Aside(aside) => u64::from(self.granted).max(aside.len() as u64),
+            Target::Place(_) | Target::Reader | Target::Away => 0,
+        };
+        let Some(opening) = &self.opening else { return Entry { promised, ..Entry::default() } };
+        let wants = match &self.target {
+            _ if self.granted >= opening.payload || self.wants_no_more => None,
+            Target::Place(_) | Target::Reader => Some(Wants::Placed),
+            Target::Aside(_) if !self.later => Some(Wants::Aside),
+            Target::Aside(_) | Target::Away => None,
+        };
+        Entry { promised, wants, later: self.later.then_some(opening.token.is_some()) }
+    }
+}
+
+impl<P: Place> Inbox<P> {
+    /// Brings the books up to date with a message that has changed.
+    pub(super) fn book(&mut self, number: u64) {
+        let Some(arrival) = self.known(number) else { return };
+        let now = arrival.state();
+        let before = core::mem::replace(&mut arrival.entry, now);
+        if now != before {
+            self.books.change(number, before, now);
+        }
+    }
+
+    /// Whether the books say what all payloads add to them.
+    #[cfg(debug_assertions)]
+    pub(super) fn are_booked(&self) -> bool {
+        let all = || self.handed_over().chain(self.window.iter().filter_map(super::Coming::loaded));
+        let mut books = Books::default();
+        all().for_each(|arrival| books.change(arrival.number, Entry::default(), arrival.state()));
+        (books.promised, &books.placed, &books.aside) == (self.books.promised, &self.books.placed, &self.books.aside)
+            && (books.later, books.named) == (self.books.later, self.books.named)
+    }
+}
