@@ -65,13 +65,8 @@ pub fn run(args: &StatArgs, output: Output) -> Result<(), Failure> {
     let mut before = Earlier::default();
     loop {
         let lines = look(args)?;
-        if lines.is_empty()
-            && let Some(pid) = args.pid
-        {
-            return Err(Failure::new(
-                format!("process {pid} has no endpoint that may be looked at"),
-                "'cutthrough stat' lists all of them; those of other users need root",
-            ));
+        if let Some(what) = absent(args).filter(|_| lines.is_empty()) {
+            return Err(Failure::new(what, "'cutthrough stat' lists all of them; those of other users need root"));
         }
         lines.iter().try_for_each(|line| output.line(line))?;
         if args.watch.is_some() && !output.is_json() && std::io::stdout().is_terminal() {
@@ -83,6 +78,16 @@ pub fn run(args: &StatArgs, output: Output) -> Result<(), Failure> {
         let Some(interval) = args.watch else { return Ok(()) };
         before = Earlier::of(&lines);
         std::thread::sleep(Duration::from_secs_f64(interval));
+    }
+}
+
+/// That what was asked for is not there, in words; `None` if nothing was.
+fn absent(args: &StatArgs) -> Option<String> {
+    match (args.pid, &args.peer) {
+        (Some(pid), Some(name)) => Some(format!("process {pid} has no endpoint named '{name}' that may be looked at")),
+        (Some(pid), None) => Some(format!("process {pid} has no endpoint that may be looked at")),
+        (None, Some(name)) => Some(format!("no endpoint is named '{name}' that may be looked at")),
+        (None, None) => None,
     }
 }
 

@@ -9,7 +9,7 @@ use comfy_table::CellAlignment;
 pub struct Table(comfy_table::Table);
 
 impl Table {
-    /// An empty table under these headings.
+    /// An empty table under these headings; without a line of headings if all of them are empty.
     #[must_use]
     pub fn new(headings: &[&str]) -> Self {
         let mut table = comfy_table::Table::new();
@@ -32,13 +32,20 @@ impl Table {
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0.trim_fmt())
+        f.write_str(self.0.trim_fmt().trim_start_matches('\n'))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_headings_it_begins_with_its_first_row() {
+        let mut table = Table::new(&["", ""]);
+        table.row(vec!["a".into(), "5 ns".into()]);
+        assert_eq!(table.to_string(), "a  5 ns");
+    }
 
     #[test]
     fn names_stand_left_and_figures_right() {

@@ -57,6 +57,8 @@ impl Step {
     fn run(&self, root: &Path) -> bool {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).current_dir(root).stdin(Stdio::null());
+        // Nothing is built a second time here.
+        command.env("CARGO_INCREMENTAL", "0");
         command.envs(self.variables.iter().copied());
         match command.status() {
             Ok(status) => status.success(),

@@ -133,6 +133,7 @@ fn what_cannot_be_measured_is_exit_code_2_and_one_line() {
         &["perf", "sweep", "--policy", "adaptive"],
         &["perf", "compare", "lat", "--a", "--size 8", "--b", "--size 8,64"],
         &["stat", "--pid", "999999999"],
+        &["stat", "--peer", "shm:nobody"],
     ] {
         folder.refuses(words);
     }
