@@ -8,12 +8,12 @@ TESTS = {"lat": ("p50_ns", "p99_ns"), "rate": ("msgs_per_s",), "bw": ("bytes_per
 
 
 class Cutthrough:
-    """The program of this repository, default settings."""
+    """The program of this repository over shared memory, default settings."""
 
     name = "Cutthrough"
     version = ""
     how = "cutthrough perf lat, rate and bw with --memory private, pool or reference; default settings"
-    variants = (
+    variants: tuple[Variant, ...] = (
         Variant("private", COPIED, "private"),
         Variant("pool", ONE_COPY, "pool"),
         Variant("reference", HANDED_OVER, "reference"),
@@ -34,8 +34,26 @@ class Cutthrough:
         for test, wanted in TESTS.items():
             command = ["taskset", "-c", f"{first},{second}", str(settings.cutthrough), "perf", test, "--json"]
             command += ["--memory", variant.use, "--seconds", str(settings.cell_ms / 1000)]
-            command += ["--size", ",".join(map(str, settings.sizes))]
+            command += ["--size", ",".join(map(str, settings.sizes)), *self.carried(settings)]
             lines = json_lines(single(command, f"cutthrough perf {test}"))
             for line in (line for line in lines if line.get("test") == test):
                 cells.append({"size": line["size"], **{metric: line[metric] for metric in wanted if metric in line}})
         return cells
+
+    def carried(self, _settings: Settings) -> list[str]:
+        """What `perf` is told about the way between the two ends."""
+        return []
+
+
+class VethCutthrough(Cutthrough):
+    """The same across a veth pair, which `perf` makes itself."""
+
+    how = (
+        "cutthrough perf lat, rate and bw with --veth MTU --adapter udp --memory private; its own two namespaces, not "
+        "those of the others; messages are neither encrypted nor signed, as with the others"
+    )
+    variants = (Variant("UDP", COPIED, "private"),)
+
+    def carried(self, settings: Settings) -> list[str]:
+        """See Cutthrough."""
+        return ["--adapter", "udp", *(["--veth", str(settings.wire.mtu)] if settings.wire is not None else [])]

@@ -42,7 +42,9 @@ def revision() -> str:
 
 def describe(settings: Settings) -> dict:
     """The machine, for the head of the table."""
+    wire = {"veth_mtu": settings.wire.mtu} if settings.wire is not None else {}
     return {
+        **wire,
         "cpu": cpu_model(),
         "cores": os.cpu_count(),
         "pinned_to": list(settings.cores),

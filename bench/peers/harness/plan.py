@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from .wire import Wire
 
 HERE = Path(__file__).resolve().parent.parent
 """The folder of this comparison."""
@@ -11,6 +14,8 @@ REPOSITORY = HERE.parent.parent
 
 SIZES = [8, 64, 512, 4 << 10, 8 << 10, 64 << 10, 1 << 20, 4 << 20]
 QUICK_SIZES = [8, 64, 8 << 10, 64 << 10, 1 << 20]
+VETH_SIZES = [64, 8 << 10, 64 << 10, 1 << 20]
+"""Across a veth pair, where a message of 8 B costs what one of 64 B does."""
 
 COPIED, ONE_COPY, HANDED_OVER = "copied", "one-copy", "handed-over"
 GROUPS = {
@@ -76,6 +81,8 @@ class Settings:
     target: Path
     """The folder for everything that is downloaded or built; never committed."""
     cutthrough: Path
+    wire: "Wire | None" = None
+    """The veth pair between the two ends; without one they share memory."""
 
 
 class Peer(Protocol):

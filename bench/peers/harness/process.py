@@ -51,6 +51,12 @@ def pinned(core: int, command: list[str]) -> list[str]:
     return ["taskset", "-c", str(core), *command]
 
 
+def placed(end: int, command: list[str], settings: Settings) -> list[str]:
+    """The command at one end, 0 the server's and 1 the client's: on its core, and in its namespace if there is one."""
+    command = pinned(settings.cores[end], command)
+    return settings.wire.inside(end, command) if settings.wire is not None else command
+
+
 @contextmanager
 def started(command: list[str], env: dict | None = None) -> Iterator[tuple[subprocess.Popen, IO[str]]]:
     """A process in a group of its own, which ends with the block."""
@@ -100,13 +106,13 @@ def single(command: list[str], what: str) -> str:
 
 
 def pair(server: list[str], client: list[str], settings: Settings, env: dict | None = None, settle_s: float = 0) -> str:
-    """Runs a server and a client, each pinned to its core, and returns what the client printed.
+    """Runs a server and a client, each placed at its end, and returns what the client printed.
 
     The client starts `settle_s` after the server; raises Failed.
     """
-    with started(pinned(settings.cores[0], server), env) as (server_process, server_output):
+    with started(placed(0, server, settings), env) as (server_process, server_output):
         time.sleep(settle_s)
-        with started(pinned(settings.cores[1], client), env) as (client_process, client_output):
+        with started(placed(1, client, settings), env) as (client_process, client_output):
             text = finish(client_process, client_output, PAIR_TIMEOUT_S, "the client")
         finish(server_process, server_output, SERVER_GRACE_S, "the server")
     return text

@@ -50,7 +50,8 @@ def head(results: Results, settings: Settings, rounds: int) -> Iterator[str]:
     machine = results.machine
     first, second = machine["pinned_to"]
     times = "one round" if rounds == 1 else f"the medians of {rounds} rounds"
-    yield "# Cutthrough and its peers on one machine\n"
+    wire = f" across a veth pair of MTU {machine['veth_mtu']}" if "veth_mtu" in machine else ""
+    yield f"# Cutthrough and its peers on one machine{wire}\n"
     yield (
         f"{machine['date']}; {machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, "
         f"{machine['system']}; revision {machine['revision']}.\n"

@@ -4,13 +4,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from . import machine
 from .aeron import Aeron
-from .cutthrough import Cutthrough
+from .cutthrough import Cutthrough, VethCutthrough
+from .grpc import Grpc
 from .iceoryx2 import Iceoryx2
-from .openmpi import OpenMpi
+from .openmpi import OpenMpi, VethOpenMpi
 from .plan import METRICS, Failed, Missing, Peer, Results, Settings
+from .sockets import Tcp, ZeroMq
 from .ucx import DebianUcx, PypiUcx
 
 PEERS: dict[str, Callable[[], Peer]] = {
@@ -21,11 +24,26 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "iceoryx2": Iceoryx2,
     "aeron": Aeron,
 }
-"""Everything that can be measured, by the word that `--only` takes."""
+"""Everything that can be measured over shared memory, by the word that `--only` takes."""
+
+VETH_PEERS: dict[str, Callable[[], Peer]] = {
+    "cutthrough": VethCutthrough,
+    "tcp": Tcp,
+    "ucx": partial(DebianUcx, tcp=True),
+    "ucx-pypi": partial(PypiUcx, tcp=True),
+    "zeromq": ZeroMq,
+    "openmpi": VethOpenMpi,
+    "grpc": Grpc,
+}
+"""The same across a veth pair."""
 
 DEBIAN_PACKAGES = [
     *["ucx-utils", "openmpi-bin", "libopenmpi-dev", "gcc", "libc6-dev"],
     *["default-jdk-headless", "maven", "python3-pip", "util-linux"],
+]
+VETH_PACKAGES = [
+    *["ucx-utils", "openmpi-bin", "libopenmpi-dev", "libzmq3-dev", "gcc", "libc6-dev"],
+    *["iproute2", "python3-pip", "util-linux"],
 ]
 
 
@@ -34,15 +52,15 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def install() -> None:
+def install(packages: Iterable[str]) -> None:
     """Installs what Debian packages; needs root."""
-    subprocess.run(["apt-get", "install", "--yes", "--no-install-recommends", *DEBIAN_PACKAGES], check=True)
+    subprocess.run(["apt-get", "install", "--yes", "--no-install-recommends", *packages], check=True)
 
 
 def prepare(words: Iterable[str], settings: Settings, results: Results) -> None:
     """Makes every wanted peer ready; one that cannot be is noted with its reason."""
     for word in words:
-        peer = PEERS[word]()
+        peer = (VETH_PEERS if settings.wire is not None else PEERS)[word]()
         say(f"preparing {peer.name}")
         try:
             peer.prepare(settings)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from .plan import COPIED, ONE_COPY, Missing, Settings, Variant
 from .process import build, need, pair, with_bandwidth
+from .wire import DEVICE
 
 WHEEL = "libucx-cu12==1.22.0"
 SETTLE_S = 0.3
@@ -22,7 +23,7 @@ TESTS = {
 }
 
 
-def variants() -> list[Variant]:
+def shared_memory() -> list[Variant]:
     """The ways both versions are used; the part after the colon goes into UCX_TLS."""
     cma = "large messages by a system call (CMA), a single copy by the kernel"
     am = "one copy up to the rendezvous limit; above it UCX copies out as well"
@@ -34,19 +35,27 @@ def variants() -> list[Variant]:
     ]
 
 
-def iterations(size: int, cell_ms: int, streaming: bool) -> int:
+def veth() -> list[Variant]:
+    """The same for a veth pair: what goes from private memory to private memory."""
+    return [Variant("tag, TCP", COPIED, "tag:tcp")]
+
+
+def iterations(size: int, cell_ms: int, streaming: bool, wire: bool) -> int:
     """How many messages fill about one cell; the shares of size are near the slowest test on a slow machine."""
     message_ns = 200 + 0.1 * size if streaming else 800 + 0.3 * size
+    if wire:
+        message_ns = 1000 + 0.4 * size if streaming else 12000 + 0.8 * size
     return max(20, int(cell_ms * 1e6 / message_ns))
 
 
 def batch(use: str, settings: Settings) -> str:
     """The lines of a batch file: for every size the median, the 99th percentile and the stream."""
     latency, bandwidth = TESTS[use]
+    wire = settings.wire is not None
     lines = []
     for size in settings.sizes:
-        half = iterations(size, settings.cell_ms // 2, streaming=False)
-        whole = iterations(size, settings.cell_ms, streaming=True)
+        half = iterations(size, settings.cell_ms // 2, streaming=False, wire=wire)
+        whole = iterations(size, settings.cell_ms, streaming=True, wire=wire)
         lines.append(f"p50_ns/{size} -t {latency} -s {size} -n {half} -w {half // 4 + 1} -R 50")
         lines.append(f"p99_ns/{size} -t {latency} -s {size} -n {half} -w {half // 4 + 1} -R 99")
         lines.append(f"msgs_per_s/{size} -t {bandwidth} -s {size} -n {whole} -w {whole // 4 + 1}")
@@ -74,17 +83,17 @@ def free_port() -> str:
 
 
 class Ucx:
-    """One version of UCX."""
+    """One version of UCX, over shared memory or over TCP."""
 
-    how = (
-        "ucx_perftest in batch mode, UCX_TLS=posix,self, or posix,cma,self where the row says CMA; everything else "
-        "as UCX chooses; percentiles over its last 2048 samples"
-    )
-
-    def __init__(self, name: str):
+    def __init__(self, name: str, tcp: bool):
         self.name = name
         self.version = ""
-        self.variants = variants()
+        self.variants = veth() if tcp else shared_memory()
+        transports = f"tcp, UCX_NET_DEVICES={DEVICE}" if tcp else "posix,self, or posix,cma,self where the row says CMA"
+        self.how = (
+            f"ucx_perftest in batch mode, UCX_TLS={transports}; everything else as UCX chooses; percentiles over its "
+            "last 2048 samples"
+        )
         self.program = ""
         self.env = {"UCX_WARN_UNUSED_ENV_VARS": "n"}
 
@@ -100,10 +109,12 @@ class Ucx:
         listing = settings.target / f"ucx-batch-{use}-{os.getpid()}"
         listing.write_text(batch(use, settings))
         port = free_port()
+        address = settings.wire.server_address if settings.wire is not None else "127.0.0.1"
+        devices = {"UCX_NET_DEVICES": DEVICE} if settings.wire is not None else {}
         server = [self.program, "-b", str(listing), "-p", port]
-        client = [self.program, "127.0.0.1", "-b", str(listing), "-p", port, "-v", "-f"]
+        client = [self.program, address, "-b", str(listing), "-p", port, "-v", "-f"]
         try:
-            text = pair(server, client, settings, {**self.env, "UCX_TLS": transports}, SETTLE_S)
+            text = pair(server, client, settings, {**self.env, **devices, "UCX_TLS": transports}, SETTLE_S)
         finally:
             listing.unlink()
         return cells(text)
@@ -114,8 +125,8 @@ class DebianUcx(Ucx):
 
     remedy = "apt-get install ucx-utils"
 
-    def __init__(self) -> None:
-        super().__init__("UCX (Debian)")
+    def __init__(self, tcp: bool = False) -> None:
+        super().__init__("UCX (Debian)", tcp)
 
     def prepare(self, settings: Settings) -> None:
         """See Peer."""
@@ -128,8 +139,8 @@ class PypiUcx(Ucx):
 
     remedy = f"make `{sys.executable} -m pip download {WHEEL}` work"
 
-    def __init__(self) -> None:
-        super().__init__("UCX (PyPI)")
+    def __init__(self, tcp: bool = False) -> None:
+        super().__init__("UCX (PyPI)", tcp)
 
     def prepare(self, settings: Settings) -> None:
         """See Peer."""

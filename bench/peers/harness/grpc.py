@@ -1,0 +1,42 @@
+"""gRPC across a veth pair, through the Rust program in `../grpc`."""
+
+import re
+
+from .plan import COPIED, HERE, Failed, Settings, Variant
+from .process import build, json_lines, need, pair, with_bandwidth
+
+REMEDY = "install Rust (https://rustup.rs) and let cargo reach crates.io"
+PORT = "7301"
+"""Nobody else listens in the namespaces."""
+
+
+class Grpc:
+    """tonic, one thread at each end."""
+
+    name = "gRPC (tonic)"
+    version = ""
+    how = (
+        "own program (grpc/), unary calls that return the same bytes, no protocol buffers; the stream is one "
+        "client-streaming call; tokio's current-thread runtime, kept from waiting; everything else as tonic chooses"
+    )
+    variants = (Variant("unary", COPIED, "unary", "latency of unary calls; the stream is one client-streaming call"),)
+
+    def prepare(self, settings: Settings) -> None:
+        """See Peer."""
+        cargo = need("cargo", REMEDY)
+        project = HERE / "grpc"
+        target = settings.target / "grpc"
+        command = [cargo, "build", "--release", "--locked", "--target-dir", str(target)]
+        build(command, "cargo build", REMEDY, cwd=project)
+        self.program = str(target / "release/grpc-peer")
+        locked = (project / "Cargo.lock").read_text()
+        matched = re.search(r'name = "tonic"\nversion = "([^"]+)"', locked)
+        self.version = matched[1] if matched else "unknown"
+
+    def measure(self, _variant: Variant, settings: Settings) -> list[dict]:
+        """See Peer."""
+        if settings.wire is None:
+            raise Failed("there is no veth pair")
+        address = f"{settings.wire.server_address}:{PORT}"
+        client = [self.program, "client", address, str(settings.cell_ms), *map(str, settings.sizes)]
+        return with_bandwidth(json_lines(pair([self.program, "server", address], client, settings)))
