@@ -511,6 +511,22 @@ fn a_payload_that_landed_at_an_offset_beyond_its_place_is_forged() {
 }
 
 #[test]
+fn frames_that_came_together_with_the_last_numbers_there_are_prove_nothing() {
+    let (mut world, a, mut forger) = world();
+    forger.send(&mut world, Kind::Open, [0, 0], &opening(3000, 3000));
+    for number in [u64::MAX, u64::MAX - 1, u64::MAX - 2] {
+        let heads = [0, 1, 2].map(|k| {
+            let header = forger.header(Kind::Data, [0, k * 1000], &[7; 1000]);
+            let header = Header { number: number.wrapping_add(k.into()), ..header };
+            *sealed(&header, &[7; 1000]).0.first_chunk::<HEADER_BYTES>().unwrap()
+        });
+        let now = world.now();
+        assert_eq!(world.nodes[VICTIM].net.run(now, forger.address, &heads, None), 0);
+    }
+    still_works(&mut world, a);
+}
+
+#[test]
 fn a_caller_follows_one_forged_cookie_at_a_time() {
     let mut world = World::new(27, Faults::NONE);
     world.nodes[VICTIM].net.listen(false);

@@ -24,8 +24,10 @@ impl Run {
         let first = heads.first().and_then(|head| Header::from_bytes(head).ok())?;
         let mut run = Self { first, frames: 0, len: 0 };
         let mut last = first.body;
-        for (number, head) in (first.number..).zip(heads) {
+        for head in heads {
             let Ok(header) = Header::from_bytes(head) else { break };
+            // Nothing of this has been proved.
+            let number = first.number.checked_add(run.frames as u64)?;
             let offset = u32::try_from(run.len).ok().and_then(|len| first.words[1].checked_add(len))?;
             let due = Header { number, body: header.body, words: [first.words[0], offset], ..first };
             if header != due || last < first.body || header.body > first.body {
@@ -69,8 +71,9 @@ impl<M: Memory> Channel<M> {
         let Some(bytes) = bytes.filter(|bytes| bytes.len() == run.len) else { return Ok(0) };
         // Up to the first that is forged.
         (run.frames, run.len) = (0, 0);
-        for ((number, head), body) in (run.first.number..).zip(heads).zip(bytes.chunks_mut(full)) {
+        for (head, body) in heads.iter().zip(bytes.chunks_mut(full)) {
             let (protected, seal) = head.split_at(SEALED_BYTES);
+            let number = run.first.number + run.frames as u64;
             if !seal.first_chunk().is_some_and(|seal| self.seal.open(number, protected, seal, body)) {
                 break;
             }
