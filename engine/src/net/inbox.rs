@@ -112,6 +112,8 @@ pub(super) struct Inbox<P> {
     /// Messages handed over whose payload is on its way or unread.
     arriving: Vec<Box<Arrival<P>>>,
     books: Books,
+    /// The message whose payload is read from where it lies aside.
+    sought: Option<u64>,
     /// Messages that the user has taken, and how many more may be on their way.
     taken: u64,
     slots: u64,
@@ -152,6 +154,7 @@ impl<P: Place> Inbox<P> {
             ready: VecDeque::new(),
             arriving: Vec::new(),
             books: Books::default(),
+            sought: None,
             taken: begin,
             slots,
             upto: begin + slots,

@@ -204,3 +204,27 @@ fn a_payload_with_a_place_comes_however_many_unread_ones_were_before_it() {
     });
     assert!(landed == Some(pattern(100, 500_000)));
 }
+
+/// A short payload fits into what may lie aside, where none of the long ones before it does: who reads it without
+/// lending memory gets it, however many they are.
+#[test]
+fn a_short_payload_is_read_from_aside_behind_many_long_ones() {
+    let mut world = World::with_slots(33, Faults::NONE, 1024);
+    let (a, b) = world.join();
+    let lens: Vec<usize> = [20_000].into_iter().chain([100_000; 40]).chain([3_000]).collect();
+    for (seed, len) in (0..).zip(&lens) {
+        world.nodes[0].net.send(a, b"", Some(to_be_read(seed, *len))).unwrap();
+    }
+    let mut numbers = Vec::new();
+    while numbers.len() < lens.len() {
+        let (_, message) = world.message(1);
+        let ReadyPayload::Arriving(number, _) = message.payload else { panic!("{:?}", message.payload) };
+        numbers.push(number);
+    }
+    let last = lens.len() - 1;
+    for at in [0, last] {
+        let mut into = vec![0; lens[at]];
+        world.read_some(1, b, &mut Reading { message: numbers[at], into: &mut into });
+        assert!(into == pattern(at as u64, lens[at]), "{at}");
+    }
+}

@@ -13,14 +13,18 @@ use super::{Coming, Inbox};
 const LOOKED: usize = 16;
 
 impl<P: Place> Inbox<P> {
-    /// Payloads of which more is wanted than was granted, in their order: the first of those that have memory, and the
-    /// first of the others if there is room for them.
+    /// Payloads of which more is wanted than was granted, in their order: the first of those that have memory, and, if
+    /// there is room for them, the first of the others and the one that is read.
     pub(in crate::net) fn wanting(&self) -> impl Iterator<Item = Wanting> + '_ {
         #[cfg(debug_assertions)]
         debug_assert!(self.are_booked(), "the books are out of date");
         let room = u32::try_from(self.allowance.saturating_sub(self.books.promised)).unwrap_or(u32::MAX);
         let mut placed = self.books.placed.iter().take(LOOKED).peekable();
-        let mut aside = self.books.aside.iter().take(if room > 0 { LOOKED } else { 0 }).peekable();
+        let others = &self.books.aside;
+        let beyond = |number: &&u64| others.get(LOOKED).is_some_and(|next| next <= *number);
+        let sought = self.sought.as_ref().filter(beyond).filter(|number| others.binary_search(number).is_ok());
+        let aside = others.iter().take(LOOKED).chain(sought);
+        let mut aside = aside.take(if room > 0 { usize::MAX } else { 0 }).peekable();
         let numbers = core::iter::from_fn(move || match (placed.peek(), aside.peek()) {
             (Some(first), Some(second)) if first < second => placed.next(),
             (Some(_), None) => placed.next(),

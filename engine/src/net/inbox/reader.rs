@@ -30,6 +30,7 @@ impl<P: Place> Inbox<P> {
                 freed = aside.len();
                 arrival.target = Target::Reader;
             } else {
+                self.sought = Some(reading.message);
                 let front = arrival.have.front() as usize;
                 let new = valid.min(front)..front;
                 reading.into[new.clone()].copy_from_slice(&aside[new]);
