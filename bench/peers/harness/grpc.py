@@ -1,11 +1,8 @@
 """gRPC across a veth pair, through the Rust program in `../grpc`."""
 
-import re
+from .plan import COPIED, Failed, Settings, Variant
+from .process import build_crate, json_lines, pair, with_bandwidth
 
-from .plan import COPIED, HERE, Failed, Settings, Variant
-from .process import build, json_lines, need, pair, with_bandwidth
-
-REMEDY = "install Rust (https://rustup.rs) and let cargo reach crates.io"
 PORT = "7301"
 """Nobody else listens in the namespaces."""
 
@@ -23,15 +20,7 @@ class Grpc:
 
     def prepare(self, settings: Settings) -> None:
         """See Peer."""
-        cargo = need("cargo", REMEDY)
-        project = HERE / "grpc"
-        target = settings.target / "grpc"
-        command = [cargo, "build", "--release", "--locked", "--target-dir", str(target)]
-        build(command, "cargo build", REMEDY, cwd=project)
-        self.program = str(target / "release/grpc-peer")
-        locked = (project / "Cargo.lock").read_text()
-        matched = re.search(r'name = "tonic"\nversion = "([^"]+)"', locked)
-        self.version = matched[1] if matched else "unknown"
+        self.program, self.version = build_crate("grpc", "tonic", settings)
 
     def measure(self, _variant: Variant, settings: Settings) -> list[dict]:
         """See Peer."""

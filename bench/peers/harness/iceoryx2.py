@@ -1,14 +1,11 @@
 """iceoryx2, through the Rust program in `../iceoryx2`."""
 
-import re
 import shutil
 import tempfile
 from pathlib import Path
 
-from .plan import COPIED, HANDED_OVER, HERE, ONE_COPY, Settings, Variant
-from .process import build, json_lines, need, pair, with_bandwidth
-
-REMEDY = "install Rust (https://rustup.rs) and let cargo reach crates.io"
+from .plan import COPIED, HANDED_OVER, ONE_COPY, Settings, Variant
+from .process import build_crate, json_lines, pair, with_bandwidth
 
 
 class Iceoryx2:
@@ -28,15 +25,7 @@ class Iceoryx2:
 
     def prepare(self, settings: Settings) -> None:
         """See Peer."""
-        cargo = need("cargo", REMEDY)
-        project = HERE / "iceoryx2"
-        target = settings.target / "iceoryx2"
-        command = [cargo, "build", "--release", "--locked", "--target-dir", str(target)]
-        build(command, "cargo build", REMEDY, cwd=project)
-        self.program = str(target / "release/iceoryx2-peer")
-        locked = (project / "Cargo.lock").read_text()
-        matched = re.search(r'name = "iceoryx2"\nversion = "([^"]+)"', locked)
-        self.version = matched[1] if matched else "unknown"
+        self.program, self.version = build_crate("iceoryx2", "iceoryx2", settings)
 
     def measure(self, variant: Variant, settings: Settings) -> list[dict]:
         """See Peer."""

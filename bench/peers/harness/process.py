@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from .plan import Failed, Missing, Settings
+from .plan import HERE, Failed, Missing, Settings
 
 PAIR_TIMEOUT_S = 90
 """Longest time for one variant at all sizes."""
@@ -38,6 +39,17 @@ def build(command: list[str], what: str, remedy: str, env: dict | None = None, c
     if done.returncode != 0:
         raise Missing(f"{what} failed: {last_line(done.stderr or done.stdout)}", remedy)
     return done.stdout
+
+
+def build_crate(name: str, library: str, settings: Settings) -> tuple[str, str]:
+    """Builds one of our Rust programs: its path, and the version of the library that it drives; raises Missing."""
+    remedy = "install Rust (https://rustup.rs) and let cargo reach crates.io"
+    project, target = HERE / name, settings.target / name
+    command = [need("cargo", remedy), "build", "--release", "--locked", "--target-dir", str(target)]
+    build(command, "cargo build", remedy, cwd=project)
+    locked = (project / "Cargo.lock").read_text()
+    matched = re.search(rf'name = "{library}"\nversion = "([^"]+)"', locked)
+    return str(target / f"release/{name}-peer"), matched[1] if matched else "unknown"
 
 
 def last_line(text: str) -> str:
