@@ -19,7 +19,7 @@ use crate::clock;
 /// Nanoseconds between two looks at whether the application has looked.
 const LOOK_NS: u64 = 5_000_000;
 /// Nanoseconds between two looks while the application sleeps or is away.
-const SLEEP_NS: u64 = 200_000_000;
+const SLEEP_NS: u64 = 50_000_000;
 /// Shortest nap.
 const NAP_NS: u64 = 50_000;
 /// How often frames are taken in that come before a nap.
