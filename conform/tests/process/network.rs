@@ -103,7 +103,7 @@ fn an_address_is_free_the_instant_its_owner_is_dead() {
         let begun = Instant::now();
         let channel = caller.connect(&address, PATIENCE).expect("a channel");
         caller.send(channel, b"there").expect("sent");
-        assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < HEARD, "{:?}", begun.elapsed());
         drop(other);
         drop(listening(&address));
     }
@@ -276,7 +276,7 @@ fn nobody_there_is_said_in_time() {
     for timeout in [0, 50, 300].map(Duration::from_millis) {
         let begun = Instant::now();
         let error = endpoint.connect(&free(), timeout).expect_err("nobody is there");
-        assert!(begun.elapsed() >= timeout && begun.elapsed() < timeout + Duration::from_millis(300));
+        assert!(begun.elapsed() >= timeout && begun.elapsed() < timeout + HEARD);
         assert!(error.to_string().contains("is anybody listening there"), "{error}");
     }
     assert!(endpoint.channels().next().is_none() && endpoint.poll().is_none());
