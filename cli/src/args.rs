@@ -213,8 +213,8 @@ pub struct Measure {
     pub size: Vec<Size>,
 
     /// Pulse policy: store-and-forward, fixed:BYTES, adaptive or adaptive:MINPULSE [default: adaptive].
-    /// Store-and-forward and fixed pulses above 64 KiB get a staging ring that holds the whole message; the others keep
-    /// that of 256 KiB
+    /// In shared memory store-and-forward and fixed pulses above 64 KiB get a staging ring that holds the whole
+    /// message, the others keep that of 256 KiB; on a network it says how long the batches are that go at once
     #[arg(long)]
     pub policy: Option<Policy>,
 

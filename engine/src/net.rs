@@ -30,6 +30,7 @@ mod guess;
 pub mod inbox;
 pub mod memory;
 mod outbox;
+mod pulses;
 mod reading;
 mod spans;
 mod timers;
@@ -53,9 +54,11 @@ use self::greet::{Call, Welcomed};
 use self::inbox::Reading;
 use self::memory::Memory;
 pub use self::outbox::Cargo;
+use self::pulses::Worth;
 use self::ways::{Most, WAYS};
 pub use self::words::{CallError, CargoOf, Guess, NetEvent, Planted, Refused, Settings, Tally};
 use crate::check::Breach;
+use crate::pulse::Policy;
 use crate::seal::Guard;
 use crate::time::Instant;
 
@@ -107,6 +110,8 @@ pub struct Net<M: Memory> {
     aimed: Option<usize>,
     /// Bytes of a batch at most, for each way.
     most: Most,
+    /// What is worth a batch of its own, where the way is free.
+    worth: Option<Worth>,
     /// How often anything has come that brings messages on.
     strides: u64,
     /// By which way frames come.
@@ -156,6 +161,7 @@ impl<M: Memory> Net<M> {
             last_loaded: None,
             aimed: None,
             most: [usize::MAX; WAYS],
+            worth: None,
             strides: 0,
             by: 0,
             begin: 0,
@@ -474,7 +480,8 @@ impl<M: Memory> Net<M> {
                 };
                 channel.listed = false;
                 batch.clear();
-                channel.fill(batch, &self.most.map(|way| way.min(most)), now, &mut self.tally);
+                let bounds = (&self.most.map(|way| way.min(most)), self.worth.as_ref());
+                channel.fill(batch, bounds, now, &mut self.tally);
                 let to = channel.peer.address;
                 self.touch(index);
                 if !batch.is_empty() {
@@ -485,6 +492,18 @@ impl<M: Memory> Net<M> {
                 return None;
             }
             self.settle(now);
+        }
+    }
+
+    /// Says how batches of the first way are divided; before that, they are not.
+    pub fn divide(&mut self, policy: Policy) {
+        self.worth = Worth::new(policy);
+    }
+
+    /// It took `ns` nanoseconds to make and to send a batch of the first way.
+    pub fn took(&mut self, bytes: usize, ns: u64) {
+        if let Some(worth) = &mut self.worth {
+            worth.observe(bytes as u64, ns);
         }
     }
 

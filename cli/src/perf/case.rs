@@ -8,7 +8,7 @@ use super::ask::{Setup, Shape};
 use super::lane::{Lane, LaneError, on_core};
 use super::peer::Peer;
 use super::{fetch, lat, stream};
-use crate::args::{Measure, Memory};
+use crate::args::{Adapter, Measure, Memory};
 use crate::clock::{Length, Span};
 use crate::failure::Failure;
 use crate::stats::{Quantiles, Samples};
@@ -69,6 +69,8 @@ pub struct Case {
     pub policy: Policy,
     /// How payloads get from a ring to their pages.
     pub placement: Placement,
+    /// Whether the two ends share memory, and so a staging ring.
+    pub shared: bool,
     /// How much is measured.
     pub length: Length,
     /// Seed of the order of fetches.
@@ -81,13 +83,13 @@ impl Case {
     /// # Errors
     /// If an option cannot be served.
     pub fn all(test: Test, options: &Measure) -> Result<Vec<Self>, Failure> {
-        options.across.adapter(options.far.peer.as_deref().or(options.far.listen.as_deref()))?;
+        let adapter = options.across.adapter(options.far.peer.as_deref().or(options.far.listen.as_deref()))?;
         let default: Vec<Size> = test.sizes().iter().copied().map(Size).collect();
         let sizes = if options.size.is_empty() { &default } else { &options.size };
-        sizes.iter().map(|&size| Self::one(test, options, size)).collect()
+        sizes.iter().map(|&size| Self::one(test, options, adapter, size)).collect()
     }
 
-    fn one(test: Test, options: &Measure, size: Size) -> Result<Self, Failure> {
+    fn one(test: Test, options: &Measure, adapter: Adapter, size: Size) -> Result<Self, Failure> {
         let bytes = u32::try_from(size.0).ok().filter(|&bytes| bytes > 0 && u64::from(bytes) <= PAYLOAD_MAX);
         let Some(bytes) = bytes else {
             return Err(Failure::new("a message of 0 bytes cannot be measured", "give --size of 1 or more"));
@@ -97,6 +99,7 @@ impl Case {
             shape: Shape { memory: options.memory.unwrap_or(Memory::Private), bytes },
             policy: options.policy.unwrap_or_default(),
             placement: options.across.placement.unwrap_or_default(),
+            shared: adapter == Adapter::Shm,
             length: length(options),
             seed: options.seed.unwrap_or_default(),
         })
@@ -117,12 +120,14 @@ impl Case {
     /// The settings of a lane for this case.
     ///
     /// Store-and-forward has to have the whole message in the staging ring before any of it is copied out, and so has,
-    /// nearly, a long fixed pulse; they get a ring that is long enough. Adaptive pulses keep the default ring.
+    /// nearly, a long fixed pulse; they get a ring that is long enough. Adaptive pulses keep the default ring. On a
+    /// network there is no such ring, and the policy says how long batches are: all have the same memory.
     #[must_use]
     pub fn setup(&self) -> Setup {
         let default = Config::default();
         let whole = self.shape.bytes.checked_next_power_of_two().unwrap_or(1 << 30);
         let staging_bytes = match self.policy {
+            _ if !self.shared => default.staging_bytes,
             Policy::StoreAndForward => default.staging_bytes.max(whole),
             Policy::Fixed(pulse) if pulse.get() > u64::from(default.staging_bytes / 4) => {
                 default.staging_bytes.max(whole)
@@ -295,6 +300,8 @@ mod tests {
         assert_eq!(staging(4 << 20, "fixed:131072"), 4 << 20);
         assert_eq!(staging(3 << 20, "store-and-forward"), 4 << 20);
         assert_eq!(staging(8 << 10, "store-and-forward"), 256 << 10);
+        let wired = Case { shared: false, ..sized(4 << 20, "fixed:131072") };
+        assert_eq!(wired.setup().staging_bytes, 256 << 10);
     }
 
     #[test]

@@ -24,6 +24,8 @@ const SIZES: [u64; 7] = [64, 512, 4 << 10, 8 << 10, 64 << 10, 1 << 20, 4 << 20];
 
 /// The shortest fixed pulse.
 const SHORTEST: u64 = 512;
+/// What one call to a network takes, with its headers.
+const LONGEST_BATCH: u64 = 64 << 10;
 
 /// How often each policy is measured; its time is divided among the rounds.
 const ROUNDS: u32 = 15;
@@ -92,11 +94,12 @@ fn checked(options: &Measure) -> Result<Measure, Failure> {
     Ok(Measure { size, seconds, ..options.clone() })
 }
 
-/// The default, store-and-forward, and every power of two that cuts a message of `bytes` bytes. A control message is
-/// not cut at all.
+/// The default, store-and-forward, and every power of two that cuts a message of `bytes` bytes; on a network up to the
+/// longest batch, for a longer pulse is the same again. A control message is not cut at all.
 fn policies(case: &Case) -> Vec<Policy> {
     let mut policies = vec![Policy::default(), Policy::StoreAndForward];
-    let shorter = |pulse: &u64| !case.is_control() && *pulse < case.size().0;
+    let longest = if case.shared { u64::MAX } else { LONGEST_BATCH };
+    let shorter = |pulse: &u64| !case.is_control() && *pulse < case.size().0 && *pulse <= longest;
     let pulses = std::iter::successors(Some(SHORTEST), |pulse| pulse.checked_mul(2)).take_while(shorter);
     policies.extend(pulses.filter_map(NonZeroU64::new).map(Policy::Fixed));
     policies
@@ -204,6 +207,9 @@ mod tests {
         assert_eq!(names(4096), ["adaptive", "store-and-forward", "fixed:512", "fixed:1024", "fixed:2048"]);
         assert_eq!(names(64), ["adaptive", "store-and-forward"]);
         assert_eq!(names(512), ["adaptive", "store-and-forward"]);
+        let last = |shared| policies(&Case { shared, ..case(1 << 20) }).last().map(ToString::to_string);
+        assert_eq!(last(true).as_deref(), Some("fixed:524288"));
+        assert_eq!(last(false).as_deref(), Some("fixed:65536"), "no batch is longer");
     }
 
     #[test]

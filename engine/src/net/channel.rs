@@ -15,6 +15,7 @@ use cutthrough_wire::seal::Seal;
 use super::inbox::{Bytes, Inbox, Reading};
 use super::memory::Memory;
 use super::outbox::{Content, Outbox, frame_bytes, widen};
+use super::pulses::Pulses;
 use super::ways::Ways;
 use super::{Settings, Tally};
 use crate::check::Breach;
@@ -126,6 +127,8 @@ pub(super) struct Channel<M: Memory> {
     theirs: u64,
     /// Before this time nothing new is sent, so that a window does not go out all at once.
     paced: Instant,
+    /// How long its batches are.
+    pulses: Pulses,
     /// The ways that its frames may go, if there are several.
     pub(super) ways: Option<Box<Ways>>,
     /// Whether what is to be sent waits until nothing is in flight any more, for another way.
@@ -207,6 +210,7 @@ impl<M: Memory> Channel<M> {
             paced: now,
             ways: None,
             resting: false,
+            pulses: Pulses::default(),
             newest: now,
             note: false,
             grants: Vec::new(),

@@ -21,7 +21,7 @@ pub type Most = [usize; WAYS];
 /// Sizes that are told apart: each twice the one before, from 64 B on.
 const SIZES: usize = 10;
 /// Bytes that a way is judged by at most: the least of the largest size.
-const JUDGED: u64 = 64 << (SIZES - 1);
+pub(super) const JUDGED: u64 = 64 << (SIZES - 1);
 /// Bytes that fit a frame of any path. Of less, only an acknowledgement of nothing else shows what the way costs.
 const FRAME: u64 = 1024;
 /// Stretches of a size that a way is tried with before it is judged.

@@ -170,6 +170,7 @@ impl Udp {
         for (way, most) in lanes.iter_mut().flat_map(|lanes| lanes.limits()) {
             net.limit_way(way, most);
         }
+        net.divide(config.policy);
         let rings = lanes.iter().flat_map(|lanes| lanes.watched());
         let watched = std::iter::once(socket.as_fd()).chain(rings).map(|fd| fd.try_clone_to_owned());
         let watched = watched.collect::<io::Result<Vec<_>>>().map_err(refused)?;
@@ -439,6 +440,9 @@ impl Core {
             }
             moment = clock::now();
             self.sink.sent(before, moment);
+            if self.batch.way().number == 0 {
+                self.net.took(self.batch.bytes(), moment.saturating_since(before));
+            }
         }
     }
 

@@ -10,13 +10,23 @@ use super::super::Tally;
 use super::super::batch::Batch;
 use super::super::memory::{Load, Memory};
 use super::super::outbox::{Content, Next, frame_bytes};
-use super::super::ways::Most;
+use super::super::pulses::Worth;
+use super::super::ways::{JUDGED, Most};
 use super::{ACK_BYTES, Channel, End, RANGES, low16, low32};
 use crate::time::Instant;
 
+/// Batches for which it is looked how much there is ahead, so that they get like lengths.
+const BATCHES_AHEAD: u64 = 4;
+
 impl<M: Memory> Channel<M> {
-    /// Fills a batch of up to `most` bytes with what there is to send.
-    pub(in crate::net) fn fill(&mut self, batch: &mut Batch, most: &Most, now: Instant, tally: &mut Tally) {
+    /// Fills a batch of up to `most` bytes with what there is to send; `worth` is for the first way.
+    pub(in crate::net) fn fill(
+        &mut self,
+        batch: &mut Batch,
+        (most, worth): (&Most, Option<&Worth>),
+        now: Instant,
+        tally: &mut Tally,
+    ) {
         let chosen = self.choose(now);
         let (way, first) = self.ways.as_ref().map_or_else(Default::default, |ways| (ways.now(), ways.first()));
         batch.go(way);
@@ -33,7 +43,11 @@ impl<M: Memory> Channel<M> {
             return;
         }
         if chosen && now >= self.paced {
-            let fits = self.fill_up(batch, most, now, tally);
+            let pulse = self.pulse(most, worth.filter(|_| way.number == 0));
+            let fits = self.fill_up(batch, pulse, now, tally);
+            if !self.outbox.has_next() {
+                self.pulses.end();
+            }
             if let Some(ways) = &mut self.ways {
                 ways.sent(batch.bytes() as u64, self.sent.in_flight(), !self.outbox.has_next());
             }
@@ -61,10 +75,21 @@ impl<M: Memory> Channel<M> {
         let Some(ways) = &mut self.ways else { return true };
         let in_flight = self.sent.in_flight();
         if self.outbox.has_next() {
-            self.resting = ways.choose(now, self.outbox.ahead(), in_flight).is_none();
+            self.resting = ways.choose(now, self.outbox.ahead(JUDGED), in_flight).is_none();
         }
         ways.hand_over(&mut self.rtt, &mut self.window, u32::from(self.body));
         !self.resting
+    }
+
+    /// Bytes of the next batch at most.
+    fn pulse(&mut self, most: usize, worth: Option<&Worth>) -> usize {
+        let Some(worth) = worth.filter(|_| self.outbox.has_next()) else { return most };
+        let ahead = self.outbox.ahead(most as u64 * BATCHES_AHEAD);
+        if self.sent.in_flight() == 0 {
+            self.pulses.begin(ahead, worth);
+        }
+        let body = usize::from(self.body);
+        self.pulses.next(ahead, (body, frame_bytes(body)), most)
     }
 
     /// As much of the messages as may go now. False if the batch is full.

@@ -1,0 +1,60 @@
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::*;
+
+fn cargo(bytes: usize) -> Cargo<Vec<u8>> {
+    Cargo { load: vec![7; bytes], token: None, pages: true, cookie: None }
+}
+
+/// On a path that has become wider an opening that was lost takes more along, and what followed it is cut off
+/// there: nobody keeps bytes that the other side has.
+#[test]
+fn nothing_that_the_other_side_has_goes_again_with_what_it_lacks() {
+    let mut outbox = Outbox::new(Limits { messages: 8, unasked: 1 << 20 }, 0);
+    outbox.push(b"long", Some(cargo(10_000)));
+    let content = |next: Option<Next>| match next {
+        Some(Next::Open { message, len, .. }) => Content::Open { message, len },
+        Some(Next::Data { message, offset, len }) => Content::Data { message, offset, len },
+        other => panic!("{other:?}"),
+    };
+    let sent: Vec<Content> = (0..4).map(|_| content(outbox.next_frames(1400, 1))).collect();
+    sent.into_iter().for_each(|content| outbox.lost(content));
+    let opening = content(outbox.next_frames(3000, 1));
+    let Content::Open { len: first, .. } = opening else { panic!("{opening:?}") };
+    outbox.acked(opening);
+    let mut lacks = Vec::new();
+    outbox.lacks(0, |begin, end| lacks.push((begin, end)));
+    assert_eq!(lacks, [(first as usize, 10_000)]);
+    let Content::Data { offset, .. } = content(outbox.next_frames(3000, 1)) else { panic!("no data") };
+    assert_eq!(offset, first);
+}
+
+#[test]
+fn what_the_other_side_lacks_is_told_gap_by_gap() {
+    let mut outbox = Outbox::new(Limits { messages: 8, unasked: 1 << 20 }, 0);
+    let message = outbox.push(b"long", Some(cargo(5_000)));
+    let lacks = |outbox: &mut Outbox<Vec<u8>>| {
+        let mut lacks = Vec::new();
+        outbox.lacks(message, |begin, end| lacks.push((begin, end)));
+        (outbox.acknowledged_bytes(message), lacks)
+    };
+    while outbox.next_frames(1000, 1).is_some() {}
+    outbox.acked(Content::Data { message, offset: 2000, len: 1000 });
+    // Its opening may go again with any part of it.
+    assert_eq!(lacks(&mut outbox), (0, vec![(0, 5000)]));
+    outbox.acked(Content::Open { message, len: 500 });
+    assert_eq!(lacks(&mut outbox), (1500, vec![(500, 2000), (3000, 5000)]));
+    outbox.acked(Content::Data { message, offset: 3000, len: 2000 });
+    assert_eq!(lacks(&mut outbox), (3500, vec![(500, 2000)]));
+    outbox.acked(Content::Data { message, offset: 500, len: 1500 });
+    assert_eq!(lacks(&mut outbox), (0, vec![]));
+}
+
+#[test]
+fn low_halves_are_widened_to_what_is_near() {
+    assert_eq!(widen(5, 3), 5);
+    assert_eq!(widen(u32::MAX, 1 << 32), (1 << 32) - 1);
+    assert_eq!(widen(2, (1 << 32) - 3), (1 << 32) + 2);
+    assert_eq!(widen(u32::MAX, 0), 0);
+}
