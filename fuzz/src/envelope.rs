@@ -15,8 +15,6 @@ pub struct Frame {
     pub ends: [([u8; 4], u16, [u8; 6]); 2],
     /// Body of the datagram.
     pub body: Vec<u8>,
-    /// Number of the datagram.
-    pub ident: u16,
     /// Bytes behind the datagram.
     pub padding: u8,
     /// Bytes that are changed: which, and by how much.
@@ -36,7 +34,7 @@ pub struct Frame {
 pub fn run(frame: &Frame) {
     same(&frame.noise);
     let [from, to] = frame.ends.map(|(ip, port, mac)| (SocketAddrV4::new(ip.into(), port), mac));
-    let mut bytes = envelope(from, to, frame.body.len(), frame.ident).to_vec();
+    let mut bytes = envelope(from, to, frame.body.len()).to_vec();
     bytes.extend_from_slice(&frame.body);
     bytes.resize(bytes.len() + usize::from(frame.padding), 0x5a);
     assert_eq!(plain(&bytes), Some((from.0, to.0, frame.body.len())), "a frame that was written is one");

@@ -87,7 +87,7 @@ pub fn run(traffic: &Traffic) {
         backwards: traffic.backwards,
         strict: traffic.strict,
     };
-    let ours = Ours { local: LOCAL, frame_max: u32::try_from(FRAME_MAX).expect("1514") };
+    let ours = Ours { local: LOCAL, frame_max: u32::try_from(FRAME_MAX).expect("1514"), of_rings: true };
     let programs = (redirect(&ours, Ran::RINGS), matching(&ours, &settings, Ran::RINGS, Ran::MEMORY));
     let mut memory = vec![0; usize::try_from(shared::BYTES).expect("some thousand bytes")];
     let mut due = announce(traffic, &settings, &mut memory);
@@ -242,6 +242,7 @@ fn datagram(body: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; ENVELOPE];
     frame[12..14].copy_from_slice(&[8, 0]);
     (frame[14], frame[20], frame[23]) = (0x45, 0x40, 17);
+    frame[18..20].copy_from_slice(b"ct");
     frame[30..34].copy_from_slice(&LOCAL.ip().octets());
     frame[36..38].copy_from_slice(&LOCAL.port().to_be_bytes());
     frame.extend_from_slice(body);
@@ -269,7 +270,7 @@ fn fragment(due: &Due, longer: i8) -> Vec<u8> {
 fn is_ours(linear: &[u8]) -> bool {
     linear.len() >= ENVELOPE
         && linear[12..15] == [8, 0, 0x45]
-        && linear[20..22] == [0x40, 0]
+        && linear[18..22] == [b'c', b't', 0x40, 0]
         && linear[23] == 17
         && linear[30..34] == LOCAL.ip().octets()
         && linear[36..38] == LOCAL.port().to_be_bytes()

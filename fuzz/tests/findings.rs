@@ -162,7 +162,6 @@ fn every_field_of_an_envelope_is_looked_at() {
             envelope::run(&Frame {
                 ends: [([10, 0, 0, 1], 7, [2; 6]), ([10, 0, 0, 2], 9, [4; 6])],
                 body: vec![1; 9],
-                ident: at,
                 padding: 9,
                 changes: vec![(at, by)],
                 mended: at % 2 == 0 || by > 1,

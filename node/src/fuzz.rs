@@ -10,13 +10,8 @@ pub use crate::sys::xdp::fuzz::{Ran, run, socket};
 
 /// Writes the headers before a body of so many bytes, from one address and hardware address to another.
 #[must_use]
-pub fn envelope(
-    from: (SocketAddrV4, [u8; 6]),
-    to: (SocketAddrV4, [u8; 6]),
-    body: usize,
-    ident: u16,
-) -> [u8; ENVELOPE_BYTES] {
-    Envelope::write(&Hop::new(from, to, 1, Instant::default()), body, ident)
+pub fn envelope(from: (SocketAddrV4, [u8; 6]), to: (SocketAddrV4, [u8; 6]), body: usize) -> [u8; ENVELOPE_BYTES] {
+    Envelope::write(&Hop::new(from, to, 1, Instant::default()), body)
 }
 
 /// Takes a frame apart: sender, receiver and body.

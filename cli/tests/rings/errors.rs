@@ -48,7 +48,7 @@ fn occupy(space: &Space, name: &str) -> Attached {
     within(space, || {
         let interface = Interface::named(name).expect("an interface");
         let rings = Rings::new(1).expect("a map");
-        let ours = Ours { local: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9), frame_max: 1514 };
+        let ours = Ours { local: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9), frame_max: 1514, of_rings: true };
         let program = Program::load(&redirect(&ours, rings.number())).expect("a program");
         program.attach(interface.index, Mode::Generic).expect("nobody else is there")
     })

@@ -3,6 +3,10 @@
 //! Every frame that is written is one whole datagram: no IP options, "don't fragment", a time to live of 64, and no UDP
 //! checksum (0), because the frames of this project carry their own seal. Only such frames are read, whatever their
 //! time to live and UDP checksum.
+//!
+//! The number that IPv4 gives a datagram for its fragments may be anything where there are none (RFC 6864). Here it is
+//! [`MARK`]: it says that a ring has sent the frame, so that a ring takes it in. What a socket has sent, one datagram
+//! alone too, stays with the socket, and so comes in the order in which it was sent.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -25,6 +29,9 @@ pub(crate) const ETHERTYPE: [u8; 2] = [0x08, 0x00];
 pub(crate) const VERSION_AND_LENGTH: u8 = 0x45;
 /// Not to be fragmented, and no fragment: flags and offset of every frame that a ring carries.
 pub(crate) const WHOLE: [u8; 2] = [0x40, 0x00];
+/// The number of every datagram that a ring has sent. A kernel gives its own, unfragmented, 0 or the next of a count:
+/// at most one in 65,536 of them bears it by chance. Nothing is wrong with that one but its order.
+pub(crate) const MARK: [u8; 2] = *b"ct";
 /// UDP in IP.
 pub(crate) const PROTOCOL: u8 = 17;
 const TIME_TO_LIVE: u8 = 64;
@@ -56,6 +63,7 @@ impl Envelope {
         put(&mut bytes, 6, from);
         put(&mut bytes, 12, ETHERTYPE);
         put(&mut bytes, IP, [VERSION_AND_LENGTH, 0]);
+        put(&mut bytes, IDENT, MARK);
         put(&mut bytes, FLAGS, WHOLE);
         put(&mut bytes, IP + 8, [TIME_TO_LIVE, PROTOCOL]);
         put(&mut bytes, SOURCE, local.ip().octets());
@@ -71,20 +79,18 @@ impl Envelope {
         Self { bytes, sum }
     }
 
-    /// The headers of a frame with a body of so many bytes. `ident` may be any number, since nobody may fragment the
-    /// datagram (RFC 6864).
+    /// The headers of a frame with a body of so many bytes.
     ///
     /// # Panics
     /// If the body is longer than [`BODY_MAX`].
     #[inline]
-    pub(crate) fn write(hop: &Hop, body_len: usize, ident: u16) -> [u8; ENVELOPE_BYTES] {
+    pub(crate) fn write(hop: &Hop, body_len: usize) -> [u8; ENVELOPE_BYTES] {
         assert!(body_len <= BODY_MAX, "a UDP body of {body_len} bytes");
         let Self { mut bytes, sum } = hop.envelope;
         #[expect(clippy::cast_possible_truncation, reason = "it was compared above")]
         let (total, udp) = ((body_len + IP_BYTES + UDP_BYTES) as u16, (body_len + UDP_BYTES) as u16);
         put(&mut bytes, TOTAL, total.to_be_bytes());
-        put(&mut bytes, IDENT, ident.to_be_bytes());
-        put(&mut bytes, CHECKSUM, (!folded(sum + u32::from(total) + u32::from(ident))).to_be_bytes());
+        put(&mut bytes, CHECKSUM, (!folded(sum + u32::from(total))).to_be_bytes());
         put(&mut bytes, UDP_LENGTH, udp.to_be_bytes());
         bytes
     }
@@ -107,7 +113,8 @@ pub(crate) fn fragment(
     let mut head = [0; FRAGMENT_BYTES];
     head.copy_from_slice(&all[..FRAGMENT_BYTES]);
     // What stands there for all frames is taken out of the sum again.
-    let sum = sum - u32::from(u16::from_be_bytes(WHOLE)) + u32::from(total) + u32::from(ident) + u32::from(place);
+    let sum = sum - u32::from(u16::from_be_bytes(WHOLE)) - u32::from(u16::from_be_bytes(MARK));
+    let sum = sum + u32::from(total) + u32::from(ident) + u32::from(place);
     for (at, field) in [(TOTAL, total), (IDENT, ident), (FLAGS, place), (CHECKSUM, !folded(sum))] {
         head[at..at + 2].copy_from_slice(&field.to_be_bytes());
     }
@@ -211,9 +218,9 @@ mod tests {
         any::<([u8; 4], u16, Mac)>().prop_map(|(ip, port, mac)| (SocketAddrV4::new(ip.into(), port), mac))
     }
 
-    fn frame(from: (SocketAddrV4, Mac), to: (SocketAddrV4, Mac), body: &[u8], ident: u16) -> Vec<u8> {
+    fn frame(from: (SocketAddrV4, Mac), to: (SocketAddrV4, Mac), body: &[u8]) -> Vec<u8> {
         let hop = Hop::new(from, to, 1, Instant::default());
-        [&Envelope::write(&hop, body.len(), ident)[..], body].concat()
+        [&Envelope::write(&hop, body.len())[..], body].concat()
     }
 
     /// The checksum as RFC 791 defines it, added up one by one.
@@ -231,17 +238,17 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read(
-            from in end(), to in end(), body in vec(any::<u8>(), 0..3000), ident: u16, padding in 0..64_usize,
+            from in end(), to in end(), body in vec(any::<u8>(), 0..3000), padding in 0..64_usize,
         ) {
-            let mut frame = frame(from, to, &body, ident);
+            let mut frame = frame(from, to, &body);
             frame.extend(vec![0x5a; padding]);
             let mut expected = body.clone();
             prop_assert_eq!(parse(&mut frame), Some((from.0, to.0, &mut expected[..])));
         }
 
         #[test]
-        fn the_checksum_is_that_of_the_header(from in end(), to in end(), len in 0..=BODY_MAX, ident: u16) {
-            let mut head = Envelope::write(&Hop::new(from, to, 1, Instant::default()), len, ident);
+        fn the_checksum_is_that_of_the_header(from in end(), to in end(), len in 0..=BODY_MAX) {
+            let mut head = Envelope::write(&Hop::new(from, to, 1, Instant::default()), len);
             let written = number(&head, CHECKSUM);
             put(&mut head, CHECKSUM, [0, 0]);
             let expected = checksum(&head[IP..UDP]);
@@ -265,8 +272,8 @@ mod tests {
                 prop_assert_eq!((number(IDENT), number(FLAGS)), (ident, place));
                 prop_assert_eq!(usize::from(number(TOTAL)), bytes + 20);
                 let written = number(CHECKSUM);
-                prop_assert_eq!(&head[..IP], &Envelope::write(&hop, 0, 0)[..IP]);
-                prop_assert_eq!(&head[SOURCE..UDP], &Envelope::write(&hop, 0, 0)[SOURCE..UDP]);
+                prop_assert_eq!(&head[..IP], &Envelope::write(&hop, 0)[..IP]);
+                prop_assert_eq!(&head[SOURCE..UDP], &Envelope::write(&hop, 0)[SOURCE..UDP]);
                 head[CHECKSUM..CHECKSUM + 2].fill(0);
                 let expected = checksum(&head[IP..]);
                 prop_assert!(written == expected || (written % 0xffff, expected % 0xffff) == (0, 0));
@@ -305,7 +312,7 @@ mod tests {
             noise in vec(any::<u8>(), 0..100), from in end(), to in end(),
         ) {
             let _ = parse(&mut noise.clone());
-            let mut frame = frame(from, to, &body, 7);
+            let mut frame = frame(from, to, &body);
             for (at, byte) in changes {
                 if let Some(target) = frame.get_mut(at) {
                     *target = byte;
@@ -321,7 +328,7 @@ mod tests {
         /// The checksum finds every header of which one byte is another.
         #[test]
         fn a_changed_ip_header_is_refused(from in end(), to in end(), at in IP..UDP, change in 1..=255_u8) {
-            let mut frame = frame(from, to, b"body", 7);
+            let mut frame = frame(from, to, b"body");
             frame[at] ^= change;
             prop_assert_eq!(parse(&mut frame), None);
         }
@@ -334,7 +341,7 @@ mod tests {
             (SocketAddrV4::new([10, 0, 0, 1].into(), 7), [2; 6]),
             (SocketAddrV4::new([10, 0, 0, 2].into(), 8), [4; 6]),
         );
-        let good = frame(ends.0, ends.1, b"some body", 3);
+        let good = frame(ends.0, ends.1, b"some body");
         assert!(parse(&mut good.clone()).is_some());
         let changed = |at: usize, bytes: &[u8]| {
             let mut frame = good.clone();

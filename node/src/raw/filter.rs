@@ -7,6 +7,8 @@
 //! * for this address, this port, and by this interface. What comes another way (from this machine itself, by another
 //!   adapter) never passes the tap;
 //! * for this host by its hardware address, and not by broadcast;
+//! * sent by a ring, by its mark. What a socket has sent stays with the socket: two ways in for one way out would
+//!   change the order, and let the sender take what is only late for lost;
 //! * a whole datagram without options that must not be fragmented. A datagram that the kernel has put together from
 //!   fragments looks whole to the socket, but has lost that mark on the way;
 //! * of at most the length that a slot of the ring takes, by the length in the IP header. That of a train (GSO) is the
@@ -19,7 +21,7 @@ use std::net::SocketAddrV4;
 
 use libc::sock_filter as Instruction;
 
-use super::envelope::{ETHERNET_BYTES, IP_BYTES, PROTOCOL, VERSION_AND_LENGTH, WHOLE};
+use super::envelope::{ETHERNET_BYTES, IP_BYTES, MARK, PROTOCOL, VERSION_AND_LENGTH, WHOLE};
 
 /// What a ring takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub(crate) struct Rule {
     pub(crate) interface: u32,
     /// Most bytes of the datagram, with the headers of IP and UDP.
     pub(crate) total_max: u16,
+    /// Whether it takes only what a ring has sent; otherwise what sockets have sent, too.
+    pub(crate) of_rings: bool,
 }
 
 /// The program of the tap: accepts what the ring takes.
@@ -77,6 +81,9 @@ fn program(rule: &Rule, at: &Headers, taken: u32, left: u32) -> Vec<Instruction>
         (EQUAL, u32::from(libc::PACKET_HOST)),
         (BYTE, at.ip),
         (EQUAL, u32::from(VERSION_AND_LENGTH)),
+        (HALF, at.ip + 4),
+        // To add compares nothing.
+        (if rule.of_rings { EQUAL } else { ADD }, u32::from(u16::from_be_bytes(MARK))),
         (HALF, at.ip + 6),
         (EQUAL, u32::from(u16::from_be_bytes(WHOLE))),
         // UDP fills the datagram.
@@ -162,8 +169,12 @@ mod tests {
         }
     }
 
-    const RULE: Rule =
-        Rule { to: SocketAddrV4::new(std::net::Ipv4Addr::new(10, 0, 0, 2), 7000), interface: 3, total_max: 1500 };
+    const RULE: Rule = Rule {
+        to: SocketAddrV4::new(std::net::Ipv4Addr::new(10, 0, 0, 2), 7000),
+        interface: 3,
+        total_max: 1500,
+        of_rings: true,
+    };
 
     /// Frames that the rule takes, but for a few bytes.
     fn frame() -> impl Strategy<Value = Frame> {
@@ -177,7 +188,7 @@ mod tests {
         (body, change, around).prop_map(|(body, change, (interface, kind))| {
             let from = (SocketAddrV4::new([10, 0, 0, 1].into(), 9), [2; 6]);
             let hop = Hop::new(from, (RULE.to, [4; 6]), 3, Instant::default());
-            let mut bytes = [&Envelope::write(&hop, body, 1)[..], &vec![0; body]].concat();
+            let mut bytes = [&Envelope::write(&hop, body)[..], &vec![0; body]].concat();
             if let Some((at, byte)) = change {
                 bytes[at] = byte;
             }
@@ -192,6 +203,7 @@ mod tests {
         frame.interface == RULE.interface
             && frame.kind == 0
             && bytes[14] == 0x45
+            && bytes[18..20] == MARK
             && half(20) == 0x4000
             && bytes[23] == 17
             && bytes[30..34] == RULE.to.ip().octets()
@@ -224,7 +236,7 @@ mod tests {
     fn there_are_frames_of_both_kinds() {
         let hop = Hop::new((RULE.to, [2; 6]), (RULE.to, [4; 6]), 3, Instant::default());
         for (body, taken) in [(0, true), (1472, true), (1473, false)] {
-            let bytes = [&Envelope::write(&hop, body, 1)[..], &vec![0; body]].concat();
+            let bytes = [&Envelope::write(&hop, body)[..], &vec![0; body]].concat();
             assert_eq!(run(&tap(&RULE), &Frame { bytes, interface: 3, kind: 0 }, 0) != 0, taken, "{body}");
         }
     }

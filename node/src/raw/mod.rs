@@ -9,7 +9,7 @@
 //!
 //! A ring sends and receives Ethernet frames with IPv4 and UDP in them, with the addresses and ports of the endpoint's
 //! own socket. So a peer without rings understands them, and so do routers; nothing is negotiated. The receiver alone
-//! decides what it takes from its ring; the rest stays with the socket.
+//! decides what it takes from its ring: what a ring has sent, by its mark; the rest stays with the socket.
 //!
 //! A ring takes frames before the machine's own packet filter (`nft`) sees them. Rules there that drop a peer's frames
 //! do not hold for them, and rules that rewrite the addresses of arriving frames (DNAT), or IPsec between the adapter

@@ -61,7 +61,6 @@ pub(crate) struct PacketRing {
     body_max: usize,
     /// Datagrams of the train that came first that were shown already.
     shown: usize,
-    ident: u16,
     /// Frames in the ring that the kernel has not been told of with success.
     unkicked: usize,
     counts: RingCounts,
@@ -69,12 +68,22 @@ pub(crate) struct PacketRing {
 
 impl PacketRing {
     /// Opens rings on `interface` beside `socket`, which is bound to `local` or to its port. From then on the short
-    /// frames for `local` that come by this interface come to the ring alone, and after this value's end to the socket
-    /// again. A frame that comes while this is done may come twice.
+    /// frames for `local` that rings have sent and that come by this interface come to the ring alone, and after this
+    /// value's end to the socket again. A frame that comes while this is done may come twice.
     ///
     /// # Errors
     /// [`PacketError`]; then nothing has changed.
     pub(crate) fn open(socket: OwnedFd, local: SocketAddrV4, interface: &Interface) -> Result<Self, PacketError> {
+        Self::open_for(socket, local, interface, true)
+    }
+
+    /// With `of_rings`, only what a ring has sent comes to the ring.
+    fn open_for(
+        socket: OwnedFd,
+        local: SocketAddrV4,
+        interface: &Interface,
+        of_rings: bool,
+    ) -> Result<Self, PacketError> {
         if local.ip().is_unspecified() || local.port() == 0 {
             return Err(PacketError::Anywhere(local));
         }
@@ -83,7 +92,7 @@ impl PacketRing {
             return Err(PacketError::Kernel(release));
         }
         let total_max = u16::try_from(interface.mtu).unwrap_or(u16::MAX);
-        let rule = Rule { to: local, interface: interface.index, total_max };
+        let rule = Rule { to: local, interface: interface.index, total_max, of_rings };
         let longest = ETHERNET_BYTES + usize::from(total_max);
         let name = || interface.name.clone();
         let refused = |error| match error {
@@ -102,7 +111,6 @@ impl PacketRing {
             interface: interface.index,
             body_max: usize::from(total_max).saturating_sub(IP_BYTES + UDP_BYTES),
             shown: 0,
-            ident: 0,
             unkicked: 0,
             counts: RingCounts::default(),
         })
@@ -193,8 +201,7 @@ impl Ring for PacketRing {
         let mut left = bytes;
         for _ in 0..frames {
             let body = left.min(segment);
-            let head = Envelope::write(hop, body, self.ident);
-            self.ident = self.ident.wrapping_add(1);
+            let head = Envelope::write(hop, body);
             self.packets.put(ENVELOPE_BYTES + body, |frame| {
                 let (envelope, room) = frame.split_at_mut(ENVELOPE_BYTES);
                 envelope.copy_from_slice(&head);

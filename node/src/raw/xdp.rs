@@ -58,7 +58,8 @@ pub(crate) struct XdpRing {
     in_place: u64,
     /// Room for a frame whose parts do not lie one behind the other.
     aside: Vec<u8>,
-    ident: u16,
+    /// Number of the last datagram that was sent in fragments.
+    fragmented: u16,
     strays: u64,
     refused: u64,
     broken: Option<XdpError>,
@@ -72,6 +73,8 @@ pub(crate) struct XdpRing {
 enum Way {
     /// They are copied.
     Copy,
+    /// They are copied, and the datagrams of sockets too come by the ring.
+    All,
     /// They are copied, by another process, to which the ring is passed.
     Lent,
     /// The register cuts them free, and they land there.
@@ -79,9 +82,9 @@ enum Way {
 }
 
 impl XdpRing {
-    /// Takes the datagrams for `local` that come on `queue` of an interface, in this mode, or in the best one that the
-    /// interface has: zero-copy, native, generic; generic only on interfaces that are software. `pages` bytes of its
-    /// memory are for payloads that are sent in place.
+    /// Takes the datagrams of other rings for `local` that come on `queue` of an interface, in this mode, or in the
+    /// best one that the interface has: zero-copy, native, generic; generic only on interfaces that are software.
+    /// `pages` bytes of its memory are for payloads that are sent in place.
     ///
     /// # Errors
     /// [`XdpError`], of the last mode that was tried.
@@ -93,6 +96,19 @@ impl XdpRing {
         pages: u64,
     ) -> Result<Self, XdpError> {
         Self::open_for(interface, local, queue, mode, (Way::Copy, pages))
+    }
+
+    /// As [`XdpRing::open`], but takes the datagrams that sockets have sent too, and keeps the order of neither.
+    ///
+    /// # Errors
+    /// As [`XdpRing::open`].
+    fn open_to_all(
+        interface: &Interface,
+        local: SocketAddrV4,
+        mode: Option<Mode>,
+        pages: u64,
+    ) -> Result<Self, XdpError> {
+        Self::open_for(interface, local, 0, mode, (Way::All, pages))
     }
 
     /// As [`XdpRing::open`], but the payloads of datagrams can be cut free and land in the user's pages, where a
@@ -172,7 +188,7 @@ impl XdpRing {
         let writers = if way == Way::Lent { Writers::Both } else { Writers::Maker };
         let memory = Memory::new(plan.end, writers)?;
         let rings = Rings::new(interface.queues)?;
-        let ours = Ours { local, frame_max };
+        let ours = Ours { local, frame_max, of_rings: way != Way::All };
         // The socket first: it cannot receive before the map knows it, and a program that is there alone passes all on.
         let mut xsk = match Xsk::open(interface, &memory, settings) {
             Err(XdpError::Refused { .. } | XdpError::Unsupported { .. }) if !plan.scattered => {
@@ -182,7 +198,7 @@ impl XdpRing {
         };
         let mut cut = None;
         let program = match way {
-            Way::Copy | Way::Lent => Program::load(&redirect(&ours, rings.number()))?,
+            Way::Copy | Way::All | Way::Lent => Program::load(&redirect(&ours, rings.number()))?,
             Way::Cut => {
                 let slots = Slots::of(frame_max);
                 let shared = SharedMemory::new(usize::try_from(slots.shared_bytes()).unwrap_or(usize::MAX))?;
@@ -226,7 +242,7 @@ impl XdpRing {
             under_way: vec![0; slots],
             in_place: 0,
             aside: Vec::new(),
-            ident: 0,
+            fragmented: 0,
             strays: 0,
             refused: 0,
             broken: None,
@@ -260,8 +276,7 @@ impl XdpRing {
         let body = header.len() + bytes;
         self.check(hop, body)?;
         self.reclaim()?;
-        self.ident = self.ident.wrapping_add(1);
-        let envelope = Envelope::write(hop, body, self.ident);
+        let envelope = Envelope::write(hop, body);
         let put = self.gather([&envelope, header], at, bytes)?;
         if put {
             self.xsk.kick()?;
@@ -352,12 +367,11 @@ impl XdpRing {
 
     /// Puts one frame into the ring. There is room for it.
     fn put(&mut self, hop: &Hop, slot: u32, cursor: &mut Cursor<'_, '_>, body: usize) -> Result<(), XdpError> {
-        self.ident = self.ident.wrapping_add(1);
         let bytes = ENVELOPE_BYTES + body;
         let place = self.plan.send_base + u64::from(slot) * self.plan.send_stride;
         let frame = self.memory.frame(place, bytes);
         let (envelope, rest) = frame.split_at_mut(ENVELOPE_BYTES);
-        envelope.copy_from_slice(&Envelope::write(hop, body, self.ident));
+        envelope.copy_from_slice(&Envelope::write(hop, body));
         cursor.copy_to(rest);
         let mut sent = 0;
         while sent < bytes {

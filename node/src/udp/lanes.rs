@@ -405,7 +405,7 @@ pub fn probe(adapter: Adapter) -> Vec<(&'static str, Result<(), String>)> {
     let program = || {
         let rings = Rings::new(1)?;
         let nowhere = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 9);
-        Program::load(&redirect(&Ours { local: nowhere, frame_max: 1514 }, rings.number())).map(drop)
+        Program::load(&redirect(&Ours { local: nowhere, frame_max: 1514, of_rings: true }, rings.number())).map(drop)
     };
     match adapter {
         Adapter::Packet => vec![("AF_PACKET socket", socket(AddressFamily::PACKET))],

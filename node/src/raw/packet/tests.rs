@@ -30,7 +30,8 @@ pub(super) struct End {
 fn end(at: Ipv4Addr, to: SocketAddrV4) -> End {
     let (socket, local) = socket(at);
     let (interface, way) = hop(&socket, local, to);
-    let ring = PacketRing::open(again(&socket), local, &interface).unwrap();
+    // What sockets send makes many shapes of frames: it comes to the ring, too.
+    let ring = PacketRing::open_for(again(&socket), local, &interface, false).unwrap();
     End { socket, local, ring, way }
 }
 
@@ -168,6 +169,26 @@ fn what_came_in_fragments_comes_by_the_socket() {
     assert_eq!((ring.len(), socket.len()), (2, 5));
 }
 
+/// The ring of an endpoint takes what a ring has sent; what a socket has sent stays with the socket, in its order.
+#[test]
+fn what_a_socket_has_sent_comes_by_the_socket() {
+    let Some(wire) = wire(1500) else { return };
+    let mut receiver = far(&wire);
+    let End { socket, local, .. } = receiver;
+    let (interface, way) = wire.far.within(|| hop(&socket, local, SocketAddrV4::new(NEAR, 9)));
+    drop(receiver.ring);
+    let ring = wire.far.within(|| PacketRing::open(again(&socket), local, &interface)).unwrap();
+    receiver = End { socket, local, ring, way };
+    let mut sender = near(&wire, local);
+    let by_socket: Vec<Vec<u8>> = [1, 100, 1472].map(|bytes| body(bytes, bytes)).into();
+    let by_ring: Vec<Vec<u8>> = [8, 200, 1400].map(|bytes| body(bytes, bytes)).into();
+    for (one, two) in by_socket.iter().zip(&by_ring) {
+        send(&sender.socket, local, one, None);
+        assert!(sender.ring.send(&sender.way, &[IoSlice::new(two)], 1472).unwrap());
+    }
+    assert_eq!(gather(&mut receiver, 6), (by_ring, by_socket));
+}
+
 /// What this machine sends to itself never passes the adapter.
 #[test]
 fn what_comes_another_way_comes_by_the_socket() {
@@ -286,7 +307,7 @@ fn strange_frames_go_where_they_belong() {
     let Some(wire) = wire(1500) else { return };
     let mut receiver = far(&wire);
     let mut sender = near(&wire, receiver.local);
-    let good = [&Envelope::write(&sender.way, 20, 0)[..], &body(1, 20)].concat();
+    let good = [&Envelope::write(&sender.way, 20)[..], &body(1, 20)].concat();
     let mut put = |change: &dyn Fn(&mut Vec<u8>)| {
         let mut frame = good.clone();
         change(&mut frame);
@@ -425,7 +446,7 @@ fn the_way_is_found() {
         let (interface, way) = hop(&socket, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, local.port()), ends.1);
         assert_eq!((interface, way.local(), way.remote()), (route.interface.clone(), local, ends.1));
         // The hardware addresses are those that the other side knows.
-        let head = Envelope::write(&way, 0, 0);
+        let head = Envelope::write(&way, 0);
         assert_eq!(head[6..12], route.interface.mac);
         let theirs = wire.far.within(|| Routes::open().unwrap().route(None, NEAR)).unwrap().interface;
         assert_eq!((head[..6].to_vec(), theirs.name.as_str()), (theirs.mac.to_vec(), "far"));
@@ -437,7 +458,7 @@ fn the_way_is_found() {
         let distant = SocketAddrV4::new([198, 51, 100, 7].into(), 8);
         let (_, direct) = routes.hop(ends.0, ends.1).unwrap();
         let (_, way) = routes.hop(ends.0, distant).unwrap();
-        assert_eq!(Envelope::write(&way, 0, 0)[..14], Envelope::write(&direct, 0, 0)[..14]);
+        assert_eq!(Envelope::write(&way, 0)[..14], Envelope::write(&direct, 0)[..14]);
         assert_eq!(way.remote(), distant);
     });
 }

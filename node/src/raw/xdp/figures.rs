@@ -49,7 +49,7 @@ impl<'a> Bare<'a> {
         for slot in 0..ring.plan.send_slots {
             let place = ring.plan.send_base + u64::from(slot) * ring.plan.send_stride;
             let frame = ring.memory.frame(place, ENVELOPE_BYTES + segment);
-            frame[..ENVELOPE_BYTES].copy_from_slice(&Envelope::write(hop, segment, 0));
+            frame[..ENVELOPE_BYTES].copy_from_slice(&Envelope::write(hop, segment));
         }
         Self(ring, 0)
     }

@@ -39,7 +39,7 @@ impl Raw {
             }
         };
         let interface = Interface::numbered(interface.index)?;
-        let ring = XdpRing::open(&interface, local, 0, mode, pages)?;
+        let ring = XdpRing::open_to_all(&interface, local, mode, pages)?;
         Ok(Self { ring, hop })
     }
 

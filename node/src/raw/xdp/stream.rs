@@ -101,7 +101,7 @@ impl Stream {
             loose: LOOSE,
             copied: false,
         };
-        let ours = Ours { local, frame_max: interface.mtu + LINK_BYTES };
+        let ours = Ours { local, frame_max: interface.mtu + LINK_BYTES, of_rings: false };
         let register = Matching { queue, slice, cut, backwards: !cut, strict };
         let pages = Pages::open(interface, (queue, mode), layout, shared::BYTES, |rings, shared| {
             matching(&ours, &register, rings.number(), shared.number())

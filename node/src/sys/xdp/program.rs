@@ -12,6 +12,8 @@ use std::net::SocketAddrV4;
 
 use cutthrough_wire::frame::{FRAME_VERSION, HEADER_BYTES, Kind};
 
+use crate::raw::envelope::MARK;
+
 use super::code::{Code, Do, Label, Register, When, Width};
 
 /// Bytes before the body of a datagram: Ethernet, IPv4 without options, UDP.
@@ -67,6 +69,8 @@ pub struct Ours {
     /// The longest frame that the interface carries, with 14 bytes of Ethernet: what is longer has been joined by the
     /// kernel, and belongs to it.
     pub frame_max: u32,
+    /// Whether only what a ring has sent is ours, by its mark; otherwise what sockets have sent is, too.
+    pub of_rings: bool,
 }
 
 /// Which fragments a [`matching`] program takes.
@@ -245,9 +249,12 @@ pub(super) fn is_ours(code: &mut Code, ours: &Ours, bytes: i32, pass: Label) {
     let network = |bytes: [u8; 2]| i32::from(u16::from_le_bytes(bytes));
     code.load(Width::Word, R3, CONTEXT, DATA_END);
     code.change(R4, Do::Move, R2).change(R4, Do::Add, bytes).jump(R4, When::Greater, R3, pass);
-    // IPv4; five words of header; not to be fragmented, and no fragment; UDP.
+    // IPv4; five words of header; sent by a ring, or by anybody; not to be fragmented, and no fragment; UDP.
     code.load(Width::Half, R4, R2, 12).jump(R4, When::NotEqual, network([0x08, 0x00]), pass);
     code.load(Width::Byte, R4, R2, 14).jump(R4, When::NotEqual, 0x45, pass);
+    if ours.of_rings {
+        code.load(Width::Half, R4, R2, 18).jump(R4, When::NotEqual, network(MARK), pass);
+    }
     code.load(Width::Half, R4, R2, 20).jump(R4, When::NotEqual, network([0x40, 0x00]), pass);
     code.load(Width::Byte, R4, R2, 23).jump(R4, When::NotEqual, 17, pass);
     code.load(Width::Word, R4, R2, 30);

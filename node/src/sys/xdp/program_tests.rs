@@ -10,7 +10,7 @@ use super::machine::{MEMORY, Machine, REDIRECT, RINGS, memory};
 use super::program::{ANNOUNCED, ENVELOPE_BYTES, LOGGED, Matching, Ours, matching, redirect, shared};
 
 pub(super) const LOCAL: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 1, 200, 255), 40_007);
-pub(super) const OURS: Ours = Ours { local: LOCAL, frame_max: 1514 };
+pub(super) const OURS: Ours = Ours { local: LOCAL, frame_max: 1514, of_rings: true };
 pub(super) const PASS: u64 = 2;
 
 /// A datagram for us with this body.
@@ -18,6 +18,7 @@ pub(super) fn frame(body: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; ENVELOPE_BYTES];
     frame[12..14].copy_from_slice(&[8, 0]);
     frame[14] = 0x45;
+    frame[18..20].copy_from_slice(b"ct");
     frame[20] = 0x40;
     frame[23] = 17;
     frame[30..34].copy_from_slice(&LOCAL.ip().octets());
@@ -28,6 +29,11 @@ pub(super) fn frame(body: &[u8]) -> Vec<u8> {
 
 /// What the document of the program says, in plain words.
 pub(super) fn is_ours(linear: &[u8]) -> bool {
+    is_for_us(linear) && linear[18..20] == *b"ct"
+}
+
+/// Whoever has sent it.
+fn is_for_us(linear: &[u8]) -> bool {
     linear.len() >= ENVELOPE_BYTES
         && linear[12..14] == [8, 0]
         && linear[14] == 0x45
@@ -61,15 +67,16 @@ proptest! {
     /// The verdict is the plain one, and the machine panics if anything is read out of bounds.
     #[test]
     fn redirect_takes_ours_and_nothing_else(
-        linear in frames(), beyond in prop_oneof![Just(0_usize), 0..3000_usize], queue in 0..4_u32,
+        linear in frames(), beyond in prop_oneof![Just(0_usize), 0..3000_usize], queue in 0..4_u32, of_rings: bool,
     ) {
         let mut memory = memory();
         let length = linear.len() + beyond;
         let rings = [0, 2];
         let mut machine =
             Machine { linear: &linear, beyond, queue, processor: 0, rings: &rings, memory: &mut memory, cut: 0 };
-        let verdict = machine.run(&redirect(&OURS, RINGS));
-        let taken = is_ours(&linear) && length <= 1514 && rings.contains(&queue);
+        let verdict = machine.run(&redirect(&Ours { of_rings, ..OURS }, RINGS));
+        let ours = if of_rings { is_ours(&linear) } else { is_for_us(&linear) };
+        let taken = ours && length <= 1514 && rings.contains(&queue);
         prop_assert_eq!(verdict, if taken { REDIRECT } else { PASS });
         prop_assert_eq!(machine.cut, 0);
     }

@@ -113,7 +113,7 @@ fn datagram(to_near: bool, port: u16, body: &[u8]) -> Vec<u8> {
     let (to, from) = if to_near { (NEAR_MAC, FAR_MAC) } else { (FAR_MAC, NEAR_MAC) };
     let (source, target) = if to_near { (FAR, NEAR) } else { (NEAR, FAR) };
     let length = |extra: usize| u16::try_from(body.len() + extra).unwrap().to_be_bytes();
-    let mut ip = [vec![0x45, 0], length(28).to_vec(), vec![0, 0, 0x40, 0, 64, 17, 0, 0]].concat();
+    let mut ip = [vec![0x45, 0], length(28).to_vec(), vec![b'c', b't', 0x40, 0, 64, 17, 0, 0]].concat();
     ip.extend([source.octets(), target.octets()].concat());
     let sum = sum(&ip).to_be_bytes();
     ip[10..12].copy_from_slice(&sum);
@@ -310,7 +310,7 @@ fn child(part: &str) -> Command {
 #[ignore = "a part of a_process_that_is_killed_leaves_nothing"]
 fn victim() {
     let mode = if std::env::var("XDP_MODE").unwrap() == "native" { Mode::Native } else { Mode::Generic };
-    let ours = Ours { local: SocketAddrV4::new(NEAR, PORT), frame_max: 1514 };
+    let ours = Ours { local: SocketAddrV4::new(NEAR, PORT), frame_max: 1514, of_rings: true };
     let _end = End::open("near", settings(mode, 0), Some(ours)).unwrap();
     println!("ready");
     std::thread::sleep(Duration::from_secs(60));

@@ -100,7 +100,7 @@ impl Wire {
 
     /// What is for the near end.
     pub(crate) fn ours(&self) -> Ours {
-        Ours { local: SocketAddrV4::new(NEAR, PORT), frame_max: self.mtu + LINK_BYTES }
+        Ours { local: SocketAddrV4::new(NEAR, PORT), frame_max: self.mtu + LINK_BYTES, of_rings: true }
     }
 }
 

@@ -40,8 +40,8 @@ impl XdpRing {
         if at < self.plan.pages || !inside || bytes == 0 || bytes > BODY_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        self.ident = self.ident.wrapping_add(1);
-        let ident = self.ident;
+        self.fragmented = self.fragmented.wrapping_add(1);
+        let ident = self.fragmented;
         let slice = slice(self.interface.mtu) as usize;
         let head = udp(hop, self.memory.frame(at, bytes), vouched).ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Outgoing { at, bytes, slice, ident, head })

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::raw::Ring as _;
+use crate::raw::packet::PacketRing;
 use crate::raw::veth::{self, FAR, NEAR};
 
 const PORT: u16 = 7100;
@@ -69,12 +70,18 @@ fn a_ring_goes_to_who_wants_its_address_and_works_there() {
         let far = wire.far.within(|| UdpSocket::bind((FAR, PORT)).expect("a port"));
         far.set_read_timeout(Some(PATIENCE)).expect("a timeout");
         let (_, hop) = wire.near.within(|| veth::hop(&socket, LOCAL, SocketAddrV4::new(FAR, PORT)));
+        // What comes by the ring was sent by one.
+        let (mut back, way) = wire.far.within(|| {
+            let (socket, local) = veth::socket(FAR);
+            let (interface, way) = veth::hop(&socket, local, LOCAL);
+            (PacketRing::open(veth::again(&socket), local, &interface).expect("a ring"), way)
+        });
         for number in 0..100_u8 {
             while !ring.send(&hop, &[IoSlice::new(&[number; 100])], 100).expect("a ring") {}
             let mut room = [0; 200];
             assert_eq!(far.recv(&mut room).expect("a datagram"), 100);
             assert_eq!(room[..100], [number; 100]);
-            far.send_to(&[!number; 64], LOCAL).expect("sent");
+            assert!(back.send(&way, &[IoSlice::new(&[!number; 64])], 64).expect("a ring"));
             let begun = Instant::now();
             while ring.receive(1, &mut |_, body| assert_eq!(*body, [!number; 64])) == 0 {
                 assert!(begun.elapsed() < PATIENCE, "nothing comes by the ring");
