@@ -48,7 +48,7 @@ use core::net::SocketAddr;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, Malformed};
 
 use self::batch::Batch;
-use self::channel::{Body, Channel, Ending};
+use self::channel::{Bodies, Body, Channel, Ending};
 use self::grants::Wanting;
 use self::greet::{Call, Welcomed};
 use self::inbox::Reading;
@@ -306,21 +306,20 @@ impl<M: Memory> Net<M> {
         held
     }
 
-    /// Takes in frames that have come from `from` together, and whose payloads have landed one behind the other where
-    /// the guess said, without an opening: how many of them, from the first on. The rest has to be brought in frame by
-    /// frame; so has the first, if there is none.
+    /// Takes in frames that have come from `from` together, parts of one payload without an opening: how many of them,
+    /// from the first on. The rest has to be brought in frame by frame; so has the first, if there is none.
     pub fn run(
         &mut self,
         now: Instant,
         from: SocketAddr,
-        heads: &[[u8; HEADER_BYTES]],
+        (heads, bodies): (&[[u8; HEADER_BYTES]], Bodies<'_>),
         reading: Option<(usize, &mut Reading<'_>)>,
     ) -> usize {
         let Some(Ok(first)) = heads.first().map(Header::from_bytes) else { return 0 };
         let Some(index) = self.whose(&first, from).filter(|_| first.kind == Kind::Data) else { return 0 };
         let reading = reading.filter(|(reader, _)| *reader == index).map(|(_, reading)| reading);
         self.take_in(index, first.kind, |channel, _, looked, tally| {
-            channel.receive_run(heads, reading, (now, looked), tally)
+            channel.receive_run((heads, bodies), reading, (now, looked), tally)
         })
         .unwrap_or(0)
     }

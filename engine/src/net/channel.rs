@@ -79,6 +79,15 @@ pub enum Body<'a> {
     },
 }
 
+/// Where the bodies of frames lie that came together.
+#[derive(Debug)]
+pub enum Bodies<'a> {
+    /// Where the guess said, one behind the other.
+    Landed,
+    /// Aside, each behind its header, a frame to every so many bytes, of which there is at least one.
+    Aside(&'a mut [u8], usize),
+}
+
 /// What the handshake has agreed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Agreed {
@@ -375,7 +384,7 @@ impl<M: Memory> Channel<M> {
                 let opening = Opening::from_bytes(opening).map_err(|_: Malformed| Breach::Descriptor)?;
                 self.outbox.allow(opening.limits);
                 self.inbox.open(message, Box::new(opening), self.index, memory, now)?;
-                self.count_miss(message, payload.len(), tally);
+                self.count_miss(message, (1, payload.len()), tally);
                 return self.inbox.data(message, 0, &Bytes::Here(payload), reading, now);
             }
             (Kind::Open, Body::Landed { opening: Some(opening), len }) => {
@@ -390,7 +399,7 @@ impl<M: Memory> Channel<M> {
                     let there = Bytes::There { len: there, frames: 1, full: there };
                     return self.inbox.data(message, 0, &there, reading, now);
                 }
-                self.count_miss(message, *len, tally);
+                self.count_miss(message, (1, *len), tally);
                 let aside = memory.guess(self.index).map(|place| place_bytes(place, *len)).unwrap_or_default();
                 if aside.len() < *len {
                     return Ok(false);
@@ -398,7 +407,7 @@ impl<M: Memory> Channel<M> {
                 return self.inbox.data(message, 0, &Bytes::Here(&aside), reading, now);
             }
             (Kind::Data, Body::Aside(body)) => {
-                self.count_miss(message, body.len(), tally);
+                self.count_miss(message, (1, body.len()), tally);
                 return self.inbox.data(message, header.words[1], &Bytes::Here(body), reading, now);
             }
             (Kind::Data, Body::Landed { opening: None, len }) => {
@@ -425,9 +434,9 @@ impl<M: Memory> Channel<M> {
     }
 
     /// Counts bytes that have to be copied to the place that their message has.
-    fn count_miss(&mut self, message: u64, len: usize, tally: &mut Tally) {
+    fn count_miss(&mut self, message: u64, (frames, len): (usize, usize), tally: &mut Tally) {
         if len > 0 && self.inbox.landing(message).is_some() {
-            tally.missed(len);
+            tally.missed(frames, len);
         }
     }
 

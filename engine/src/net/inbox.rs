@@ -14,7 +14,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use cutthrough_wire::frame::{Limits, OPENING_BYTES, Opening, low};
+use cutthrough_wire::frame::{HEADER_BYTES, Limits, OPENING_BYTES, Opening, low};
 use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 
 use self::arrival::{Arrival, Coming, Target};
@@ -73,12 +73,14 @@ pub(super) enum Bytes<'a> {
     There { len: u32, frames: u32, full: u32 },
     /// Here.
     Here(&'a [u8]),
+    /// Here, so many bytes in parts of `full` bytes, each of them a header's length into `segment` bytes.
+    Apart { frames: &'a [u8], segment: usize, len: u32, full: u32 },
 }
 
 impl Bytes<'_> {
     const fn len(&self) -> u32 {
         match self {
-            Self::There { len, .. } => *len,
+            Self::There { len, .. } | Self::Apart { len, .. } => *len,
             #[allow(clippy::cast_possible_truncation, reason = "a frame has at most 64 KiB")]
             Self::Here(bytes) => bytes.len() as u32,
         }
@@ -89,7 +91,20 @@ impl Bytes<'_> {
         match self {
             Self::There { frames, full, .. } => (*frames, *full),
             Self::Here(_) => (1, self.len()),
+            Self::Apart { len, full, .. } => (len.div_ceil(*full), *full),
         }
+    }
+
+    /// The parts that lie here, and how far into the whole each begins.
+    fn parts(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let (frames, segment, len, full) = match self {
+            Self::There { .. } => (&[][..], 1, 0, 1),
+            Self::Here(bytes) => (*bytes, bytes.len().max(1), bytes.len(), bytes.len().max(1)),
+            Self::Apart { frames, segment, len, full } => (*frames, *segment, *len as usize, *full as usize),
+        };
+        let head = if matches!(self, Self::Apart { .. }) { HEADER_BYTES } else { 0 };
+        let parts = frames.chunks(segment).zip((0..len).step_by(full));
+        parts.map(move |(frame, begin)| (begin, &frame[head..head + full.min(len - begin)]))
     }
 }
 
@@ -403,22 +418,25 @@ impl<P: Place> Inbox<P> {
         let mut grown = 0;
         match (&mut arrival.target, bytes) {
             (Target::Away, _) | (Target::Place(_) | Target::Reader, Bytes::There { .. }) => {}
-            (Target::Aside(aside), Bytes::Here(here)) => {
+            (Target::Aside(aside), Bytes::Here(_) | Bytes::Apart { .. }) => {
                 if aside.len() < end as usize {
                     grown = end as usize - aside.len();
                     if arrival.opening.is_none() && aside_now + grown as u64 > aside_max {
                         return Ok(false);
                     }
                 }
-                lay_aside(aside, offset as usize, here, arrival.granted as usize);
+                for (at, part) in bytes.parts() {
+                    lay_aside(aside, offset as usize + at, part, arrival.granted as usize);
+                }
             }
-            (Target::Place(place), Bytes::Here(here)) => {
-                copy_in(place, offset as usize, here);
+            (Target::Place(place), Bytes::Here(_) | Bytes::Apart { .. }) => {
+                bytes.parts().for_each(|(at, part)| copy_in(place, offset as usize + at, part));
                 arrival.copied += end - offset;
             }
-            (Target::Reader, Bytes::Here(here)) => {
+            (Target::Reader, Bytes::Here(_) | Bytes::Apart { .. }) => {
                 let Some(reading) = reading.filter(|reading| reading.message == number) else { return Ok(false) };
-                reading.into[offset as usize..end as usize].copy_from_slice(here);
+                let into = &mut reading.into[offset as usize..end as usize];
+                bytes.parts().for_each(|(at, part)| into[at..at + part.len()].copy_from_slice(part));
                 arrival.copied += end - offset;
             }
             // The place was taken away from under a guess: the bytes are gone and have to come again.

@@ -75,8 +75,8 @@ impl Tally {
         self.placed_bytes += bytes as u64;
     }
 
-    pub(super) const fn missed(&mut self, bytes: usize) {
-        self.misses += 1;
+    pub(super) const fn missed(&mut self, frames: usize, bytes: usize) {
+        self.misses += frames as u64;
         self.mended_bytes += bytes as u64;
     }
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use cutthrough_engine::check::Breach;
 use cutthrough_engine::net::batch::Batch;
-use cutthrough_engine::net::channel::{Body, Ending};
+use cutthrough_engine::net::channel::{Bodies, Body, Ending};
 use cutthrough_engine::net::inbox::{Ready, ReadyPayload};
 use cutthrough_engine::net::{CallError, Cargo, NetEvent};
 use cutthrough_engine::time::Instant;
@@ -521,7 +521,7 @@ fn frames_that_came_together_with_the_last_numbers_there_are_prove_nothing() {
             *sealed(&header, &[7; 1000]).0.first_chunk::<HEADER_BYTES>().unwrap()
         });
         let now = world.now();
-        assert_eq!(world.nodes[VICTIM].net.run(now, forger.address, &heads, None), 0);
+        assert_eq!(world.nodes[VICTIM].net.run(now, forger.address, (&heads, Bodies::Landed), None), 0);
     }
     still_works(&mut world, a);
 }

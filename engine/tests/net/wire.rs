@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use cutthrough_engine::net::batch::{Batch, Piece};
-use cutthrough_engine::net::channel::Body;
+use cutthrough_engine::net::channel::{Bodies, Body};
 use cutthrough_engine::net::inbox::{Reading, Ready};
 use cutthrough_engine::net::memory::{Load as _, Memory, Place as _, Placing, Want};
 use cutthrough_engine::net::{Guess, Net, NetEvent, Settings};
@@ -271,10 +271,11 @@ impl World {
         }
         let mut came = &mut came[..];
         while let Some(&(target, from, _)) = came.first() {
-            if self.together && reading.is_none() {
-                let landed = self.land(target, from, now, came);
-                if landed > 0 {
-                    came = &mut came[landed..];
+            if self.together {
+                let landed = if reading.is_none() { self.land(target, from, now, came) } else { 0 };
+                let taken = if landed > 0 { landed } else { self.aside(target, from, now, came, &mut reading) };
+                if taken > 0 {
+                    came = &mut came[taken..];
                     continue;
                 }
             }
@@ -311,7 +312,7 @@ impl World {
         }
         let mut done = 0;
         while done < heads.len() {
-            let taken = net.run(now, from, &heads[done..], None);
+            let taken = net.run(now, from, (&heads[done..], Bodies::Landed), None);
             self.runs += u64::from(taken > 1);
             if taken == 0 {
                 net.frame(now, from, &heads[done], Body::Landed { opening: None, len: lens[done] }, None);
@@ -319,6 +320,34 @@ impl World {
             done += taken.max(1);
         }
         done
+    }
+
+    /// Brings frames of one sender in together that lie aside: how many.
+    fn aside(
+        &mut self,
+        target: usize,
+        from: SocketAddr,
+        now: Instant,
+        came: &[(usize, SocketAddr, Vec<u8>)],
+        reading: &mut Option<(usize, usize, &mut Reading<'_>)>,
+    ) -> usize {
+        let segment = came[0].2.len();
+        let (mut heads, mut train) = (Vec::new(), Vec::new());
+        for (_, _, frame) in came.iter().take_while(|other| (other.0, other.1) == (target, from)) {
+            let Some(head) = frame.first_chunk::<HEADER_BYTES>() else { break };
+            if frame.len() > segment || train.len() % segment != 0 {
+                break;
+            }
+            heads.push(*head);
+            train.extend_from_slice(frame);
+        }
+        let reading = match reading {
+            Some((node, channel, reading)) if *node == target => Some((*channel, &mut **reading)),
+            _ => None,
+        };
+        let taken = self.nodes[target].net.run(now, from, (&heads, Bodies::Aside(&mut train, segment)), reading);
+        self.runs += u64::from(taken > 1);
+        taken
     }
 
     fn bytes(&self, index: usize, channel: usize, batch: &Batch) -> Vec<u8> {

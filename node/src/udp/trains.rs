@@ -4,7 +4,7 @@ use std::io::IoSliceMut;
 use std::net::SocketAddr;
 
 use cutthrough_engine::net::Guess;
-use cutthrough_engine::net::channel::Body;
+use cutthrough_engine::net::channel::{Bodies, Body};
 use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::net::memory::Place as _;
 use cutthrough_engine::time::Instant;
@@ -156,9 +156,25 @@ impl Core {
         mut reading: Option<(usize, &mut Reading<'_>)>,
     ) {
         let bytes = bytes.min(self.aside.len());
-        for frame in self.aside[..bytes].chunks_mut(segment) {
-            let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-            bring_in(&mut self.net, now, from, frame, reading);
+        let train = &mut self.aside[..bytes];
+        let heads = copy_heads(train, segment, &mut self.heads);
+        let (mut together, mut k) = (true, 0);
+        while k * segment < train.len() {
+            let mut reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+            let rest = &mut train[k * segment..];
+            if together && heads.get(k).is_some_and(|head| head[1] == Kind::Data as u8) {
+                let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+                let taken = self.net.run(now, from, (&heads[k..], Bodies::Aside(rest, segment)), reading);
+                // What cannot be taken in together is not tried again.
+                together = taken > 0;
+                k += taken;
+                if together {
+                    continue;
+                }
+            }
+            let frame = rest.len().min(segment);
+            bring_in(&mut self.net, now, from, &mut rest[..frame], reading);
+            k += 1;
         }
     }
 
@@ -249,7 +265,7 @@ impl Core {
     ) -> usize {
         let Some(first) = self.plan.get(k).filter(|first| first.head_len == HEADER_BYTES) else { return 0 };
         let heads = &self.heads[first.head..first.head + most * HEADER_BYTES];
-        self.net.run(now, from, heads.as_chunks().0, reading)
+        self.net.run(now, from, (heads.as_chunks().0, Bodies::Landed), reading)
     }
 
     /// Whether the frame that has landed as the `k`-th of the plan is what the plan was made for. Its header is only an
@@ -304,6 +320,17 @@ impl Core {
         // A place that was taken away meanwhile leaves a gap; the frame's seal will not fit.
         self.gathered.resize(whole, 0);
     }
+}
+
+/// Copies the headers of a train's frames together, as far as there is room: those.
+fn copy_heads<'a>(train: &[u8], segment: usize, heads: &'a mut [u8]) -> &'a [[u8; HEADER_BYTES]] {
+    let mut count = 0;
+    for (head, frame) in heads.as_chunks_mut().0.iter_mut().zip(train.chunks(segment)) {
+        let Some(first) = frame.first_chunk::<HEADER_BYTES>() else { break };
+        *head = *first;
+        count += 1;
+    }
+    &heads.as_chunks().0[..count]
 }
 
 /// The reader whose message a guess speaks of, if it does of one.

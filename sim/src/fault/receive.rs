@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use cutthrough_engine::net::batch::Batch;
-use cutthrough_engine::net::channel::Body;
+use cutthrough_engine::net::channel::{Bodies, Body};
 use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::net::memory::Place as _;
 use cutthrough_engine::net::{Guess, Net};
@@ -65,8 +65,13 @@ pub(super) fn together(
         Some((guess, full, runs, before))
     });
     let Some((guess, full, runs, aside)) = landed else {
-        for frame in &mut frames {
-            bring(net, now, from, frame, &mut lent);
+        let mut at = 0;
+        while at < frames.len() {
+            let taken = bring_run(net, now, from, &frames[at..], true, &mut lent);
+            if taken == 0 {
+                bring(net, now, from, &mut frames[at], &mut lent);
+            }
+            at += taken.max(1);
         }
         return;
     };
@@ -93,9 +98,16 @@ pub(super) fn together(
         }
     }
     let mut fits = fits;
-    let mut at = 0;
-    for index in 0..frames.len() {
-        at += frames[index].len();
+    let (mut at, mut next) = (0, 0);
+    while next < frames.len() {
+        let together = fits[next..].iter().take_while(|fits| **fits).count();
+        let taken = bring_run(net, now, from, &frames[next..next + together], false, &mut lent);
+        let index = next;
+        next += taken.max(1);
+        at += frames[index..next].iter().map(Vec::len).sum::<usize>();
+        if taken > 0 {
+            continue;
+        }
         if !fits[index] {
             bring(net, now, from, &mut frames[index], &mut lent);
             continue;
@@ -273,6 +285,25 @@ pub(super) fn bring(
     let mut reading = lent.as_mut().map(|lent| (lent.channel, Reading { message: lent.message, into: lent.into }));
     let reading = reading.as_mut().map(|(channel, reading)| (*channel, reading));
     net.frame(now, from, head, Body::Aside(body), reading)
+}
+
+/// Brings frames in together that lie aside, or have landed: how many of them.
+fn bring_run(
+    net: &mut Net<Host>,
+    now: Instant,
+    from: SocketAddr,
+    frames: &[Vec<u8>],
+    aside: bool,
+    lent: &mut Option<Lent<'_>>,
+) -> usize {
+    let heads = frames.iter().map_while(|frame| frame.first_chunk::<HEADER_BYTES>().copied());
+    let heads: Vec<_> = heads.take_while(|head| head[1] == Kind::Data as u8).collect();
+    let mut train = if aside { frames.concat() } else { Vec::new() };
+    let segment = frames.first().map_or(0, Vec::len);
+    let bodies = if aside { Bodies::Aside(&mut train, segment) } else { Bodies::Landed };
+    let mut reading = lent.as_mut().map(|lent| (lent.channel, Reading { message: lent.message, into: lent.into }));
+    let reading = reading.as_mut().map(|(channel, reading)| (*channel, reading));
+    net.run(now, from, (&heads, bodies), reading)
 }
 
 fn bring_landed(

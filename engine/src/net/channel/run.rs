@@ -1,11 +1,12 @@
-//! Frames that came together, one behind the other, and landed where they belong: taken in as one.
+//! Frames of one payload that came together, one behind the other: taken in as one.
 
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, SEALED_BYTES};
+use cutthrough_wire::seal::Seal;
 
 use super::super::Tally;
 use super::super::inbox::{Bytes, Reading};
 use super::super::memory::{Memory, Place};
-use super::{Channel, frame_bytes, low32};
+use super::{Bodies, Channel, frame_bytes, low32};
 use crate::check::Breach;
 use crate::time::Instant;
 
@@ -40,6 +41,26 @@ impl Run {
         (first.kind == Kind::Data && first.body > 0).then_some(run)
     }
 
+    /// Opens the bodies of its frames, and keeps those up to the first that is forged.
+    fn keep_good<'a>(
+        &mut self,
+        seal: &mut dyn Seal,
+        heads: &[[u8; HEADER_BYTES]],
+        bodies: impl Iterator<Item = &'a mut [u8]>,
+    ) {
+        let most = core::mem::take(&mut self.frames);
+        self.len = 0;
+        for (head, body) in heads.iter().zip(bodies).take(most) {
+            let (protected, tag) = head.split_at(SEALED_BYTES);
+            let number = self.first.number + self.frames as u64;
+            if !tag.first_chunk().is_some_and(|tag| seal.open(number, protected, tag, body)) {
+                return;
+            }
+            self.frames += 1;
+            self.len += body.len();
+        }
+    }
+
     /// The last of its frames.
     const fn last(&self) -> Header {
         Header { number: self.first.number + self.frames as u64 - 1, ..self.first }
@@ -47,11 +68,11 @@ impl Run {
 }
 
 impl<M: Memory> Channel<M> {
-    /// Takes in frames that have landed in the place of their message, one behind the other: how many of them, from the
-    /// first on. Frame by frame it would come to the same; whatever is not as usual is left to that.
+    /// Takes in frames of one payload that came together, one behind the other: how many of them, from the first on.
+    /// Frame by frame it would come to the same; whatever is not as usual is left to that.
     pub(in crate::net) fn receive_run(
         &mut self,
-        heads: &[[u8; HEADER_BYTES]],
+        (heads, bodies): (&[[u8; HEADER_BYTES]], Bodies<'_>),
         reading: Option<&mut Reading<'_>>,
         (now, looked): (Instant, Instant),
         tally: &mut Tally,
@@ -59,34 +80,45 @@ impl<M: Memory> Channel<M> {
         let Some(mut run) = Run::of(heads).filter(|run| self.is_welcome(run)) else { return Ok(0) };
         let (message, offset, full) = (self.message(&run.first), run.first.words[1], usize::from(run.first.body));
         let mut reading = reading.filter(|reading| reading.message == message);
-        let begin = offset as usize;
-        let bytes = match &mut reading {
-            Some(reading) => reading.into.get_mut(begin..begin + run.len),
-            None => self
-                .inbox
-                .landing(message)
-                .filter(|place| begin + run.len <= place.len())
-                .map(|place| place.piece(begin, run.len)),
-        };
-        let Some(bytes) = bytes.filter(|bytes| bytes.len() == run.len) else { return Ok(0) };
-        // Up to the first that is forged.
-        (run.frames, run.len) = (0, 0);
-        for (head, body) in heads.iter().zip(bytes.chunks_mut(full)) {
-            let (protected, seal) = head.split_at(SEALED_BYTES);
-            let number = run.first.number + run.frames as u64;
-            if !seal.first_chunk().is_some_and(|seal| self.seal.open(number, protected, seal, body)) {
-                break;
+        let mut bodies = bodies;
+        match &mut bodies {
+            Bodies::Landed => {
+                let begin = offset as usize;
+                let bytes = match &mut reading {
+                    Some(reading) => reading.into.get_mut(begin..begin + run.len),
+                    None => self
+                        .inbox
+                        .landing(message)
+                        .filter(|place| begin + run.len <= place.len())
+                        .map(|place| place.piece(begin, run.len)),
+                };
+                let Some(bytes) = bytes.filter(|bytes| bytes.len() == run.len) else { return Ok(0) };
+                run.keep_good(&mut *self.seal, heads, bytes.chunks_mut(full));
             }
-            run.frames += 1;
-            run.len += body.len();
+            Bodies::Aside(..) if !self.inbox.takes(message, reading.is_some()) => return Ok(0),
+            Bodies::Aside(frames, segment) => {
+                let all = run.len;
+                let lens = (0..all).step_by(full).map(|begin| full.min(all - begin));
+                let parts = frames.chunks_mut(*segment).zip(lens);
+                let parts = parts.map_while(|(frame, len)| frame.get_mut(HEADER_BYTES..HEADER_BYTES + len));
+                run.keep_good(&mut *self.seal, heads, parts);
+            }
         }
         if run.frames == 0 {
             return Ok(0);
         }
-        tally.hits += run.frames as u64;
-        tally.placed_bytes += run.len as u64;
-        let there = Bytes::There { len: low32(run.len), frames: low32(run.frames), full: low32(full) };
-        if !self.inbox.data(message, offset, &there, reading, now)? {
+        let bytes = match bodies {
+            Bodies::Landed => {
+                tally.hits += run.frames as u64;
+                tally.placed_bytes += run.len as u64;
+                Bytes::There { len: low32(run.len), frames: low32(run.frames), full: low32(full) }
+            }
+            Bodies::Aside(frames, segment) => {
+                self.count_miss(message, (run.frames, run.len), tally);
+                Bytes::Apart { frames, segment, len: low32(run.len), full: low32(full) }
+            }
+        };
+        if !self.inbox.data(message, offset, &bytes, reading, now)? {
             tally.unplaced += run.frames as u64;
             return Ok(run.frames);
         }

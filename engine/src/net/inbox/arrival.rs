@@ -125,6 +125,12 @@ impl<P: Place> Inbox<P> {
         }
     }
 
+    /// Whether bytes of a message that lie aside can be taken in for sure, with its reader there or not.
+    pub(in crate::net) fn takes(&self, number: u64, reading: bool) -> bool {
+        let arrival = self.known_now(number).filter(|arrival| arrival.opening.is_some());
+        arrival.is_some_and(|arrival| reading || !matches!(arrival.target, Target::Reader))
+    }
+
     pub(super) fn known(&mut self, number: u64) -> Option<&mut Arrival<P>> {
         if number < self.next {
             let at = self.handed(number)?;

@@ -1,9 +1,9 @@
 //! Frames that land where the victim guesses.
 
 use cutthrough_engine::net::Guess;
-use cutthrough_engine::net::channel::Body;
+use cutthrough_engine::net::channel::{Bodies, Body};
 use cutthrough_engine::net::memory::Place as _;
-use cutthrough_wire::frame::{Header, Kind, OPENING_BYTES};
+use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES};
 
 use super::{Arena, HOSTILE, address, seal};
 
@@ -32,13 +32,23 @@ impl Arena {
             number = number.wrapping_add(1);
             words[1] = words[1].wrapping_add(u32::from(len));
         }
-        self.land(body);
+        // They land, or lie aside: each behind its header, or cut off where its length says otherwise.
+        let aside = header.held >> 8 & 1 == 1;
+        let segment = HEADER_BYTES + full - usize::from(header.held >> 9 & 1);
+        let mut train: Vec<u8> = heads.iter().zip(body.chunks(full)).flat_map(|(h, b)| [&h[..], b].concat()).collect();
+        if !aside {
+            self.land(body);
+        }
         let (now, mut done) = (self.time(), 0);
         while done < heads.len() {
-            let taken = self.victim.run(now, address(host), &heads[done..], None);
+            let rest = train.get_mut(done * (HEADER_BYTES + full)..).unwrap_or_default();
+            let bodies = if aside { Bodies::Aside(rest, segment) } else { Bodies::Landed };
+            let taken = self.victim.run(now, address(host), (&heads[done..], bodies), None);
             assert!(taken <= heads.len() - done, "more frames than there are");
             if taken == 0 {
-                let body = Body::Landed { opening: None, len: lens[done] };
+                let mut alone = body.chunks(full).nth(done).unwrap_or_default().to_vec();
+                let body =
+                    if aside { Body::Aside(&mut alone) } else { Body::Landed { opening: None, len: lens[done] } };
                 self.victim.frame(now, address(host), &heads[done], body, None);
             }
             done += taken.max(1);
