@@ -43,10 +43,21 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
     way::take_place(&args.started)?;
     let seal = Seal::of_server(args)?;
     let ending = Ending::watch().map_err(|error| Failure::new(format!("signals: {error}"), "try again"))?;
-    let mut lobby = Endpoint::open(seal.apply(Config::default())?).map_err(refusal)?;
-    lobby.listen(&ask::lobby_address(&args.listen)).map_err(refusal)?;
-    output.say(&format!("Waiting at {}; measure with 'cutthrough perf lat --peer {0}'", args.listen))?;
-    Server::new(lobby, args.listen.clone(), seal, ending).serve(args.once)
+    let open = || Endpoint::open(seal.apply(Config::default())?).map_err(refusal);
+    let at = ask::lobby_address(&args.listen);
+    if at != args.listen {
+        // Whether there can be such a ring is said now, not to the first client.
+        open()?.listen(&args.listen).map_err(refusal)?;
+    }
+    let mut lobby = open()?;
+    lobby.listen(&at).map_err(refusal)?;
+    let port = lobby.net_address().map(|address| address.port());
+    let address = match (args.listen.strip_suffix(":0"), port) {
+        (Some(host), Some(port)) => format!("{host}:{port}"),
+        _ => args.listen.clone(),
+    };
+    output.say(&format!("Waiting at {address}; measure with 'cutthrough perf lat --peer {address}'"))?;
+    Server::new(lobby, address, seal, ending).serve(args.once)
 }
 
 fn refusal(error: impl std::error::Error + 'static) -> Failure {
