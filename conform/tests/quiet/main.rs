@@ -158,6 +158,33 @@ fn an_endpoint_at_which_nobody_looks_hardly_wakes() {
     assert_eq!(message.control(), b"still here");
 }
 
+/// Beside an application that waits for long its attendant sleeps too, and is there again when that returns.
+#[test]
+fn who_looks_after_a_sleeper_sleeps() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let config = || Config { insecure: true, ..Config::default() };
+    let mut b = Endpoint::open(config()).expect("an endpoint");
+    b.listen("udp:127.0.0.1:0").expect("a free port");
+    let address = format!("udp:{}", b.net_address().expect("its address"));
+    let mut a = Endpoint::open(config()).expect("an endpoint");
+    connect(&mut a, &mut b, &address);
+    let asleep = Duration::from_secs(4);
+    thread::scope(|scope| {
+        for endpoint in [&mut a, &mut b] {
+            scope.spawn(move || assert!(matches!(endpoint.wait(Some(asleep)), Err(WaitError::TimedOut))));
+        }
+        thread::sleep(asleep / 2);
+        let before = wakes("cutthrough-net");
+        thread::sleep(asleep / 4);
+        assert!(before > 0, "nobody looks after them");
+        assert_eq!(wakes("cutthrough-net") - before, 0, "they are looked after while they wait");
+    });
+    // Longer than a silent peer lives: somebody answers for it.
+    thread::sleep(2 * Config::default().silence);
+    assert!(b.poll().is_none() && a.poll().is_none());
+    assert_eq!((a.channels().count(), b.channels().count()), (1, 1), "one was taken for dead");
+}
+
 /// How often the threads of this name have waited for something.
 fn wakes(name: &str) -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").expect("our threads").flatten().map(|task| task.path());

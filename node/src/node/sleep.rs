@@ -91,6 +91,14 @@ impl Node {
     /// # Errors
     /// [`WaitError`].
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
+        let event = self.look_and_sleep(timeout);
+        if let Some(net) = &self.net {
+            net.has_waited();
+        }
+        event
+    }
+
+    fn look_and_sleep(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
         let begun = clock::now();
         let mut looking_since = begun;
         // After it was woken: what the network side had seen before.

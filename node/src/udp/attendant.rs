@@ -3,7 +3,7 @@
 //!
 //! It does nothing while the application polls or sleeps in a call of ours; it looks every few milliseconds whether
 //! that is so. Once it does the application's work it naps until there is some, and the application ends that nap when
-//! it comes back.
+//! it comes back. Beside an application that has slept for a second it sleeps itself, until that returns.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -18,10 +18,16 @@ use crate::clock;
 
 /// Nanoseconds between two looks at whether the application has looked.
 const LOOK_NS: u64 = 5_000_000;
-/// Nanoseconds between two looks while the application sleeps or is away.
+/// Longest nap between the application's work, in nanoseconds.
+const SERVING_NS: u64 = 1_000_000_000;
+/// Nanoseconds between two looks while the application sleeps.
 const SLEEP_NS: u64 = 50_000_000;
+/// Nanoseconds of sleep in calls of ours after which nobody looks whether the application is still there.
+const DORMANT_NS: u64 = 1_000_000_000;
 /// Shortest nap.
 const NAP_NS: u64 = 50_000;
+/// So long that it has no end: an hour.
+const FOREVER_NS: u64 = 3_600_000_000_000;
 /// How often frames are taken in that come before a nap.
 const LOOKS: u32 = 64;
 /// Nanoseconds for which an endpoint that is dropped waits until what it has sent has arrived.
@@ -35,8 +41,19 @@ fn attend(shared: &Shared) {
     let mut seen = 0;
     let mut nap = LOOK_NS;
     let mut serving = false;
+    let mut waits_since = None;
     while !shared.stop.load(Ordering::Acquire) {
         sleep(shared, nap, serving);
+        if shared.waits.load(Ordering::Relaxed) {
+            let now = clock::now();
+            if now.saturating_since(*waits_since.get_or_insert(now)) > DORMANT_NS {
+                hibernate(shared);
+                (waits_since, nap) = (None, LOOK_NS);
+                continue;
+            }
+        } else {
+            waits_since = None;
+        }
         let turns = shared.turns.load(Ordering::Relaxed);
         if turns != seen {
             (seen, serving, nap) = (turns, false, LOOK_NS);
@@ -63,9 +80,20 @@ fn attend(shared: &Shared) {
         serving = !asleep;
         shared.serving.store(serving, Ordering::Relaxed);
         let timer = core.net.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
-        nap = if quiet { timer.clamp(NAP_NS, SLEEP_NS) } else { NAP_NS };
+        // Who does the application's work hears the socket, and that the application is back.
+        let longest = if serving { SERVING_NS } else { SLEEP_NS };
+        nap = if quiet { timer.clamp(NAP_NS, longest) } else { NAP_NS };
     }
     linger(shared);
+}
+
+/// Sleeps until the application returns from the call in which it waits.
+fn hibernate(shared: &Shared) {
+    shared.dormant.store(true, Ordering::SeqCst);
+    while shared.waits.load(Ordering::SeqCst) && !shared.stop.load(Ordering::Acquire) {
+        sleep(shared, FOREVER_NS, false);
+    }
+    shared.dormant.store(false, Ordering::Relaxed);
 }
 
 /// Naps until the application kicks, or, if it is away, until something comes.

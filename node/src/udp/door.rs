@@ -98,6 +98,10 @@ pub(super) struct Shared {
     pub(super) turns: AtomicU64,
     /// Whether the application sleeps, and is woken by the socket.
     pub(super) asleep: AtomicBool,
+    /// Whether it does so in a call of ours that looks after the times.
+    pub(super) waits: AtomicBool,
+    /// Whether the attendant sleeps until it is kicked, because there has been such a call for long.
+    pub(super) dormant: AtomicBool,
     /// Whether the attendant does the application's work, and naps until there is some.
     pub(super) serving: AtomicBool,
     pub(super) stop: AtomicBool,
@@ -211,6 +215,8 @@ impl Udp {
             core: Mutex::new(core),
             turns: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
+            dormant: AtomicBool::new(false),
             serving: AtomicBool::new(false),
             more: AtomicBool::new(false),
             stop: AtomicBool::new(false),
@@ -292,9 +298,27 @@ impl Udp {
         }
     }
 
+    /// As [`Udp::here`], for a call that may last.
+    pub(super) fn stay(&self) -> Stay<'_> {
+        self.here();
+        Stay(self)
+    }
+
     /// See [`Net::strides`].
     pub(crate) fn strides(&self) -> u64 {
         self.shared.lock().net.strides()
+    }
+
+    /// The application comes back from a call of ours in which it may have slept: the attendant has to look after it
+    /// again.
+    pub(crate) fn has_waited(&self) {
+        if self.shared.waits.load(Ordering::Relaxed) {
+            // Either the attendant sees that nobody waits, or its sleep is seen here.
+            self.shared.waits.store(false, Ordering::SeqCst);
+            if self.shared.dormant.load(Ordering::SeqCst) {
+                self.shared.kick();
+            }
+        }
     }
 
     /// Sends what waits for company and says when to look again, because the application goes to sleep. `None` if there
@@ -318,10 +342,21 @@ impl Udp {
         core.unlooked = true;
         self.shared.asleep.store(true, Ordering::Relaxed);
         // Who sleeps in a call of ours looks after its times; for others the attendant does.
+        self.shared.waits.store(!outside, Ordering::Relaxed);
         if outside && next.as_nanos() < self.shared.wakes_at.load(Ordering::Relaxed) {
             self.shared.kick();
         }
         Some(next)
+    }
+}
+
+/// The application stays in a call of ours, for so long perhaps that the attendant takes over meanwhile. That has to
+/// look again when the call ends: it does not know what was left to be done.
+pub(super) struct Stay<'a>(&'a Udp);
+
+impl Drop for Stay<'_> {
+    fn drop(&mut self) {
+        self.0.here();
     }
 }
 

@@ -112,7 +112,7 @@ impl Udp {
         let body = Datagrams::route_mtu(address).map_or(1500, |mtu| mtu as usize);
         let headers = if address.is_ipv4() { 28 } else { 48 } + HEADER_BYTES;
         let body = u16::try_from(body.saturating_sub(headers).min(BODY_MAX)).unwrap_or(u16::MAX);
-        self.here();
+        let _stay = self.stay();
         let begun = clock::now();
         let mut core = self.shared.lock();
         let index = core.net.call(begun, address, body).ok_or(UdpCallError::Full)?;
@@ -322,7 +322,7 @@ impl Udp {
         token: Option<Token>,
         cookie: Option<u64>,
     ) -> Result<Receipt, SendError> {
-        self.here();
+        let _stay = self.stay();
         let started = clock::timed(bytes.len() as u64);
         let sent = lend(bytes, |lent| {
             let mut core = self.shared.lock();
@@ -482,7 +482,7 @@ impl Udp {
 
     /// Reads a payload that was handed over before it was there, and waits for it.
     pub(crate) fn read(&self, index: usize, message: u64, into: &mut [u8]) -> Result<Story, ReadError> {
-        self.here();
+        let _stay = self.stay();
         let mut core = self.shared.lock();
         let mut reading = Reading { message, into };
         let mut moved = clock::now();
