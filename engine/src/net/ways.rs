@@ -28,8 +28,9 @@ const FRAME: u64 = 1024;
 const TRIALS: u32 = 8;
 /// Stretches of any size for which a way is tried at most.
 const STRETCHES: u32 = 32;
-/// Nanoseconds after which a way that is not taken is tried again, with [`AGAIN`] stretches.
-const STALE_NS: u64 = 1_000_000_000;
+/// Nanoseconds after which a way that is not taken is tried again, with [`AGAIN`] stretches: at first, when what was
+/// measured may have been the beginning of the channel, twice as long each time, and at most.
+const STALE_NS: (u64, u64) = (125_000_000, 1_000_000_000);
 const AGAIN: u32 = 4;
 /// Stretches in a row for which another way would be better, before a stream comes to rest for it.
 const PRESSURE: u32 = 8;
@@ -73,6 +74,8 @@ struct Cost {
     trials: u32,
     /// When the last of them was measured.
     at: Instant,
+    /// How often the way was tried again.
+    again: u32,
 }
 
 /// What was ahead and in flight when a way was chosen, until it is acknowledged.
@@ -86,6 +89,8 @@ struct Stretch {
     /// Bytes of it that are not sent yet; once all are, how many are acknowledged when all of it is.
     rest: u64,
     until: Option<u64>,
+    /// Whether the way was changed for it: then it says how long a rest lasts, not what a stream by this way costs.
+    first: bool,
 }
 
 /// A way that is being tried for a size.
@@ -207,8 +212,8 @@ impl Ways {
             self.now.why = Why::InFlight;
         }
         let (way, acked) = (usize::from(self.now.number), self.acked);
-        let bytes = whole.min(JUDGED);
-        self.stretch = Some(Stretch { way, bytes, chosen: now, acked, rest: whole - in_flight, until: None });
+        let (bytes, rest) = (whole.min(JUDGED), whole - in_flight);
+        self.stretch = Some(Stretch { way, bytes, chosen: now, acked, rest, until: None, first: changes });
         Some(self.now)
     }
 
@@ -240,8 +245,7 @@ impl Ways {
         }
         let mut best = here;
         for other in usable.filter(|other| *other != here) {
-            let stale = now.saturating_since(cost(other).at) > STALE_NS;
-            if !tried(other) || stale {
+            if !tried(other) || cost(other).is_stale(now) {
                 return way(other, Why::Trial);
             }
             if cost(other).ns * BETTER.1 < cost(best).ns * BETTER.0 {
@@ -270,6 +274,7 @@ impl Ways {
         let ns = match stretch.bytes {
             ..FRAME if frames > 1 => None,
             ..FRAME => Some(elapsed.saturating_sub(held)),
+            _ if stretch.first => None,
             bytes => Some(elapsed.saturating_mul(bytes) / (acked - stretch.acked)),
         };
         let (way, size) = (stretch.way, size_of(stretch.bytes));
@@ -278,7 +283,7 @@ impl Ways {
         }
         if let Some(trial) = self.trial.as_mut().filter(|trial| trial.way == way) {
             trial.left = trial.left.saturating_sub(1);
-            let done = trial.size == size && self.costs[way][size].trials >= TRIALS;
+            let done = ns.is_some() && trial.size == size && self.costs[way][size].trials >= TRIALS;
             self.trial.take_if(|trial| done || trial.left == 0);
         }
     }
@@ -309,10 +314,16 @@ impl Ways {
 }
 
 impl Cost {
+    /// Whether nothing was measured for so long that the way is tried again.
+    fn is_stale(&self, now: Instant) -> bool {
+        let doubled = STALE_NS.0 << self.again.min(8);
+        now.saturating_since(self.at) > doubled.min(STALE_NS.1)
+    }
+
     fn learn(&mut self, now: Instant, ns: u64) {
-        if now.saturating_since(self.at) > STALE_NS && self.trials >= TRIALS {
+        if self.is_stale(now) && self.trials >= TRIALS {
             // What was known is of old. A few stretches show what is now, not as many as of a stranger.
-            (self.ns, self.trials) = (0, TRIALS - AGAIN);
+            (self.ns, self.trials, self.again) = (0, TRIALS - AGAIN, self.again + 1);
         }
         // A machine that stood still shows nothing of the way.
         let ns = if self.ns == 0 { ns } else { ns.min(self.ns * 4) };
@@ -372,11 +383,30 @@ mod tests {
             world.round(64, |way| if way == 0 { 2_000 } else { 9_000 });
         }
         assert_eq!(world.round(64, |_| 2_000).number, 0);
-        world.now += 2 * STALE_NS;
+        world.now += 2 * STALE_NS.1;
         for _ in 0..100 {
             world.round(64, |way| if way == 0 { 2_000 } else { 500 });
         }
         assert_eq!(world.round(64, |_| 500), Way { number: 1, why: Why::Cheapest });
+    }
+
+    /// The first stretches of a channel, and the first after a change, cost more than those of a stream.
+    #[test]
+    fn what_the_beginning_has_cost_is_soon_forgotten() {
+        let mut world = World::new(0b11);
+        let begun = world.now;
+        let mut by_first = 0;
+        for round in 0..20_000 {
+            let slow = if round < 2 * u64::from(TRIALS) { 10 } else { 1 };
+            let before = world.ways.now().number;
+            let way = world.ways.choose(Instant::from_nanos(world.now), 65_000, 0).unwrap();
+            let changed = if way.number == before { 1 } else { 20 };
+            world.ways.sent(65_000, 65_000, true);
+            world.now += if way.number == 0 { 10_000 * slow * changed } else { 40_000 * changed };
+            world.ways.acked(Instant::from_nanos(world.now), (1, 65_000), 0);
+            by_first += u64::from(round >= 10_000 && way.number == 0);
+        }
+        assert!(by_first > 9_900, "{by_first} of 10,000, after {} us", (world.now - begun) / 1000);
     }
 
     #[test]
