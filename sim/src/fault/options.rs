@@ -1,7 +1,9 @@
 //! What a seed decides before anything happens: how large the world is, and what goes wrong in it.
 
 use std::fmt;
+use std::num::NonZeroU64;
 
+use cutthrough_engine::pulse::Policy;
 use cutthrough_wire::frame::HEADER_BYTES;
 
 use super::With;
@@ -13,6 +15,9 @@ use super::ways::Ways;
 const WAYS: u64 = 0x77_6179_7300;
 /// The same for those of active messages.
 const CALLS: u64 = 0x6361_6c6c_7300;
+
+/// The same for what divides batches.
+const PULSES: u64 = 0x7075_6c73_6500;
 
 /// How long frames take, beside what the path itself takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +62,8 @@ pub(super) struct Options {
     /// Payload bytes that a user may keep before new places have to wait.
     pub(super) kept: usize,
     pub(super) guesses: bool,
+    /// How what finds the way free is divided into batches.
+    pub(super) policy: Policy,
     pub(super) calls: Habits,
     pub(super) ways: Ways,
 }
@@ -119,9 +126,19 @@ impl Options {
             longest: random.pick(&[500, 3_000, 3_000, 20_000, 20_000, 100_000]).max(ways.longest()),
             kept: usize::try_from(random.pick(&[10_000, 100_000, 10_000_000])).unwrap_or(10_000),
             guesses: random.chance(800),
+            policy: policy(&mut Random::new(mix(seed ^ PULSES))),
             calls,
             ways,
         }
+    }
+}
+
+/// Half of the worlds divide: by what batches cost, or by a size.
+fn policy(random: &mut Random) -> Policy {
+    match random.below(4) {
+        0 => Policy::default(),
+        1 => Policy::Adaptive { minpulse: NonZeroU64::new(random.between(1, 20_000)) },
+        _ => Policy::StoreAndForward,
     }
 }
 
@@ -138,7 +155,7 @@ impl fmt::Display for Options {
             f,
             "nodes {} sealed {} begin {} loss {} duplicates {} reorder {} corrupt {} truncate {} way_ns {} delay {:?} \
              faults {} weights {:?} calm_ns {} queue {} body {} slots {} unasked {} granted {} silence_ns {} page {} \
-             messages {} longest {} kept {} guesses {} {}{}",
+             messages {} longest {} kept {} guesses {} policy {} {}{}",
             self.nodes,
             self.sealed,
             self.begin,
@@ -163,6 +180,7 @@ impl fmt::Display for Options {
             self.longest,
             self.kept,
             self.guesses,
+            self.policy,
             self.calls,
             self.ways,
         )

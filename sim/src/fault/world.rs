@@ -22,6 +22,9 @@ use super::{Bug, Summary, address, receive};
 
 /// Bytes of one call to the network.
 const MOST: usize = 65_000;
+/// What a batch of the first way costs: nanoseconds for each, and bytes in a nanosecond.
+const BATCH_NS: u64 = 2_000;
+const BYTES_A_NS: u64 = 4;
 /// Batches that an endpoint receives before it does something else.
 const RECEIVES: usize = 8;
 /// Messages of each channel when nothing goes wrong any more, where there is more than one way to try.
@@ -185,6 +188,7 @@ impl World {
         let mut net = Net::new(settings, host, Box::new(guard));
         net.begin_at(options.begin);
         net.listen(true);
+        net.divide(options.policy);
         for way in (1..WAYS).filter(|_| options.ways.has_rings(index)) {
             net.limit_way(way, options.limit());
         }
@@ -325,6 +329,9 @@ impl World {
             }
             if way > 0 && self.batch.frames() > 1 && self.batch.bytes() > self.options.limit() {
                 return Err(format!("{} bytes at once by way {way}", self.batch.bytes()));
+            }
+            if way == 0 {
+                net.took(self.batch.bytes(), BATCH_NS + self.batch.bytes() as u64 / BYTES_A_NS);
             }
             for bytes in receive::frames(net, channel, &self.batch) {
                 let frame = Frame { from: index, to: super::node_of(to), way, bytes };
