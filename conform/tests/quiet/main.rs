@@ -35,6 +35,17 @@ fn pair() -> [(Endpoint, Channel); 2] {
     [(a, at_a), (b, at_b)]
 }
 
+/// Two endpoints joined over UDP on loopback, each with an attendant.
+fn pair_over_udp() -> [(Endpoint, Channel); 2] {
+    let config = || Config { insecure: true, ..Config::default() };
+    let mut a = Endpoint::open(config()).expect("an endpoint");
+    let mut b = Endpoint::open(config()).expect("an endpoint");
+    b.listen("udp:127.0.0.1:0").expect("a free port");
+    let address = format!("udp:{}", b.net_address().expect("its address"));
+    let (at_a, at_b) = connect(&mut a, &mut b, &address);
+    [(a, at_a), (b, at_b)]
+}
+
 /// A 64-byte message from one endpoint to the other, both polled by this thread.
 fn pass(from: &mut (Endpoint, Channel), to: &mut (Endpoint, Channel), number: u64) {
     let mut control = [0; 64];
@@ -135,12 +146,7 @@ fn an_idle_endpoint_uses_no_processor() {
 #[test]
 fn an_endpoint_at_which_nobody_looks_hardly_wakes() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let config = || Config { insecure: true, ..Config::default() };
-    let mut b = Endpoint::open(config()).expect("an endpoint");
-    b.listen("udp:127.0.0.1:0").expect("a free port");
-    let address = format!("udp:{}", b.net_address().expect("its address"));
-    let mut a = Endpoint::open(config()).expect("an endpoint");
-    let (at_a, _) = connect(&mut a, &mut b, &address);
+    let [(mut a, at_a), (mut b, _)] = pair_over_udp();
     thread::sleep(Duration::from_millis(200));
     let before = wakes("cutthrough-net");
     thread::sleep(Duration::from_secs(3));
@@ -162,12 +168,7 @@ fn an_endpoint_at_which_nobody_looks_hardly_wakes() {
 #[test]
 fn who_looks_after_a_sleeper_sleeps() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let config = || Config { insecure: true, ..Config::default() };
-    let mut b = Endpoint::open(config()).expect("an endpoint");
-    b.listen("udp:127.0.0.1:0").expect("a free port");
-    let address = format!("udp:{}", b.net_address().expect("its address"));
-    let mut a = Endpoint::open(config()).expect("an endpoint");
-    connect(&mut a, &mut b, &address);
+    let [(mut a, _), (mut b, _)] = pair_over_udp();
     let asleep = Duration::from_secs(4);
     thread::scope(|scope| {
         for endpoint in [&mut a, &mut b] {

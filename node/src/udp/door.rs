@@ -272,10 +272,13 @@ impl Udp {
             core.net.let_go();
             core.glance();
         }
+        let tells = core.net.has_event() || !core.events.is_empty();
         let other = core.tell(most, each);
         // Who takes messages makes room for others, and says so; but not before it has them.
         core.owed |= core.net.has_work();
-        core.told_at = clock::now();
+        if tells {
+            core.told_at = clock::now();
+        }
         other
     }
 
