@@ -16,6 +16,9 @@ use super::inbox::books::{enter, strike};
 use super::memory::Load;
 use super::spans::Spans;
 
+/// Messages that were never sent whose payloads are looked at, to know how much there is ahead.
+const LOOKED_AT: u64 = 64;
+
 /// What a frame in flight carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Content {
@@ -334,25 +337,29 @@ impl<L: Load> Outbox<L> {
         !self.again.is_empty() || (self.fresh < self.next() && self.fresh < self.messages) || !self.sending.is_empty()
     }
 
-    /// About how many bytes could go next, in one piece; of more than `enough`, some number above that.
+    /// About how many bytes could go next; of more than `enough`, some number above that.
     pub(super) fn ahead(&self, enough: u64) -> u64 {
-        let fresh = self.next().min(self.messages).saturating_sub(self.fresh);
-        let first = match self.peek(self.fresh) {
-            Some(Out::Loaded(going)) => {
-                OPENING_BYTES as u64 + u64::from(going.bytes).min(self.unasked.saturating_sub(self.used))
-            }
-            _ => 0,
-        };
         let again = self.again.iter().map(|content| match content {
             Content::Open { len, .. } | Content::Data { len, .. } => u64::from(*len),
             _ => CONTROL_MAX as u64,
         });
-        let loaded = self.sending.iter().filter_map(|message| match self.peek(*message) {
+        let sending = self.sending.iter().filter_map(|message| match self.peek(*message) {
             Some(Out::Loaded(going)) => Some(u64::from(going.allowed.saturating_sub(going.gone))),
             _ => None,
         });
-        let mut sum = first + fresh * CONTROL_MAX as u64;
-        for bytes in again.chain(loaded) {
+        let unsent = self.next().min(self.messages).saturating_sub(self.fresh);
+        let mut unasked = self.unasked.saturating_sub(self.used);
+        let skip = usize::try_from(self.fresh - self.base).unwrap_or(usize::MAX);
+        let fresh = self.entries.iter().skip(skip).take(unsent.min(LOOKED_AT) as usize).map(|out| match out {
+            Out::Loaded(going) => {
+                let first = u64::from(going.bytes).min(unasked);
+                unasked -= first;
+                OPENING_BYTES as u64 + first
+            }
+            Out::Control(..) | Out::Done => CONTROL_MAX as u64,
+        });
+        let mut sum = unsent.saturating_sub(LOOKED_AT) * CONTROL_MAX as u64;
+        for bytes in again.chain(sending).chain(fresh) {
             if sum > enough {
                 break;
             }

@@ -58,3 +58,28 @@ fn low_halves_are_widened_to_what_is_near() {
     assert_eq!(widen(2, (1 << 32) - 3), (1 << 32) + 2);
     assert_eq!(widen(u32::MAX, 0), 0);
 }
+
+#[test]
+fn what_is_ahead_is_all_that_waits_up_to_enough() {
+    let mut outbox = Outbox::new(Limits { messages: 1000, unasked: 20_000 }, 0);
+    let ahead = |outbox: &Outbox<Vec<u8>>| outbox.ahead(1 << 20);
+    assert_eq!(ahead(&outbox), 0);
+    outbox.push(b"short", None);
+    outbox.push(b"long", Some(cargo(8_000)));
+    outbox.push(b"long", Some(cargo(8_000)));
+    let (short, opening) = (CONTROL_MAX as u64, OPENING_BYTES as u64);
+    assert_eq!(ahead(&outbox), short + 2 * (opening + 8_000));
+    // Of a payload that is longer than what goes unasked, the rest waits to be asked for.
+    outbox.push(b"longer", Some(cargo(8_000)));
+    assert_eq!(ahead(&outbox), short + 3 * opening + 20_000);
+    assert!((8_000..20_000).contains(&outbox.ahead(8_000)));
+    while outbox.next_frames(1000, 1).is_some() {}
+    assert_eq!(ahead(&outbox), 0);
+    outbox.lost(Content::Data { message: 1, offset: 0, len: 500 });
+    assert!(outbox.grant(3, 8_000));
+    assert_eq!(ahead(&outbox), 500 + 4_000);
+    for _ in 0..200 {
+        outbox.push(b"short", None);
+    }
+    assert_eq!(ahead(&outbox), 4_500 + 200 * short);
+}
