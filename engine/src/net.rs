@@ -506,6 +506,13 @@ impl<M: Memory> Net<M> {
         }
     }
 
+    /// Whether payloads wait for a place, or for more of them to be asked for: either may become possible at any time,
+    /// when somebody lets go of memory.
+    #[must_use]
+    pub const fn is_wanting(&self) -> bool {
+        !self.wants.is_empty()
+    }
+
     /// Whether any channel has something to send, or may have.
     #[must_use]
     pub fn has_work(&self) -> bool {

@@ -18,7 +18,7 @@ use crate::clock;
 
 /// Nanoseconds between two looks at whether the application has looked.
 const LOOK_NS: u64 = 5_000_000;
-/// Longest nap between the application's work, in nanoseconds.
+/// Longest nap while the application's work is done, in nanoseconds.
 const SERVING_NS: u64 = 1_000_000_000;
 /// Nanoseconds between two looks while the application sleeps.
 const SLEEP_NS: u64 = 50_000_000;
@@ -80,8 +80,9 @@ fn attend(shared: &Shared) {
         serving = !asleep;
         shared.serving.store(serving, Ordering::Relaxed);
         let timer = core.net.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
-        // Who does the application's work hears the socket, and that the application is back.
-        let longest = if serving { SERVING_NS } else { SLEEP_NS };
+        // Who does the application's work hears the socket, and that the application is back; but not that another
+        // thread has dropped pages.
+        let longest = if serving && !core.net.is_wanting() { SERVING_NS } else { SLEEP_NS };
         nap = if quiet { timer.clamp(NAP_NS, longest) } else { NAP_NS };
     }
     linger(shared);

@@ -266,8 +266,7 @@ impl Udp {
     /// Looks once at everything, and tells `each` up to `most` times what has come; up to what a channel begins or ends
     /// with, which is returned.
     pub(crate) fn turn(&self, most: usize, each: impl FnMut(&mut Stores, Told<'_>)) -> Option<Happened> {
-        self.here();
-        let mut core = self.shared.lock();
+        let mut core = self.enter();
         if !core.net.has_event() && core.events.is_empty() {
             core.net.let_go();
             core.glance();
@@ -299,6 +298,13 @@ impl Udp {
         if self.shared.serving.load(Ordering::Relaxed) && self.shared.serving.swap(false, Ordering::Relaxed) {
             self.shared.kick();
         }
+    }
+
+    /// What is behind the lock, for a call of the application's: what that changes may be due at once, and an attendant
+    /// that naps knows nothing of it.
+    pub(super) fn enter(&self) -> MutexGuard<'_, Core> {
+        self.here();
+        self.shared.lock()
     }
 
     /// As [`Udp::here`], for a call that may last.

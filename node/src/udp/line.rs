@@ -165,7 +165,7 @@ impl Udp {
 
     /// Closes a channel, once everything has arrived that it has sent.
     pub(crate) fn close(&self, index: usize) {
-        let mut core = self.shared.lock();
+        let mut core = self.enter();
         core.net.close(index);
         core.transmit(clock::now(), true);
     }
@@ -200,7 +200,7 @@ impl Udp {
     /// # Errors
     /// [`SendError::Full`] or [`SendError::Closed`].
     pub fn check_room(&self, index: usize) -> Result<(), SendError> {
-        let mut core = self.shared.lock();
+        let mut core = self.enter();
         if core.net.room(index) == Some(0) {
             core.transmit(clock::now(), true);
             core.turn(None);
@@ -241,8 +241,7 @@ impl Udp {
 
     #[inline]
     fn send_control(&self, index: usize, control: &[u8]) -> Result<Receipt, SendError> {
-        self.here();
-        let mut core = self.shared.lock();
+        let mut core = self.enter();
         Self::queue(&mut core, index, control, None)?;
         core.queued(index, self.shared.more.load(Ordering::Relaxed));
         Ok(Receipt::default())
@@ -260,8 +259,7 @@ impl Udp {
             Sheaf::One(page) => vec![page],
             Sheaf::Many(pages) => pages,
         };
-        self.here();
-        let mut core = self.shared.lock();
+        let mut core = self.enter();
         let Some(store) = core.net.memory.get(index) else {
             return Err(SendError::Closed(Self::closed(&core, index)));
         };
@@ -393,7 +391,7 @@ impl Udp {
         if bytes as u64 > PAYLOAD_MAX {
             return Err(NoMemory::TooLong);
         }
-        let mut core = self.shared.lock();
+        let mut core = self.enter();
         let Some(store) = core.net.memory.get(index) else {
             return Err(NoMemory::Closed(Self::closed(&core, index)));
         };
@@ -413,7 +411,7 @@ impl Udp {
         if bytes as u64 > PAYLOAD_MAX {
             return Err(NoMemory::TooLong);
         }
-        let mut core = self.shared.lock();
+        let mut core = self.enter();
         let mut posted = 0;
         loop {
             let Some(store) = core.net.memory.get(index) else {
@@ -437,7 +435,7 @@ impl Udp {
     /// # Errors
     /// [`NoMemory`].
     pub fn grant(&self, index: usize, landing: Landing) -> Result<Token, NoMemory> {
-        let mut core = self.shared.lock();
+        let mut core = self.enter();
         let Some(store) = core.net.memory.get(index) else {
             return Err(NoMemory::Closed(Self::closed(&core, index)));
         };
@@ -469,7 +467,7 @@ impl Udp {
     /// # Errors
     /// [`RevokeError`].
     pub fn revoke(&self, index: usize, token: Token) -> Result<Landing, RevokeError> {
-        let mut core = self.shared.lock();
+        let mut core = self.enter();
         let Some(store) = core.net.memory.get(index) else {
             return Err(RevokeError::Closed(Self::closed(&core, index)));
         };
@@ -524,8 +522,7 @@ impl Udp {
         into: &mut [u8],
         valid: usize,
     ) -> Result<(usize, Option<Story>), ReadError> {
-        self.here();
-        let mut core = self.shared.lock();
+        let mut core = self.enter();
         core.turn(None);
         let now = clock::now();
         let mut reading = Reading { message, into };
