@@ -45,8 +45,8 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
     let ending = Ending::watch().map_err(|error| Failure::new(format!("signals: {error}"), "try again"))?;
     let open = || Endpoint::open(seal.apply(Config::default())?).map_err(refusal);
     let at = ask::lobby_address(&args.listen);
-    if at != args.listen {
-        // Whether there can be such a ring is said now, not to the first client.
+    if at != args.listen && std::env::var_os("CUTTHROUGH_LEASE").is_none() {
+        // Whether there can be such a ring is said now, not to the first client; but one that is leased is given once.
         open()?.listen(&args.listen).map_err(refusal)?;
     }
     let mut lobby = open()?;

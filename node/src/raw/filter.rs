@@ -12,7 +12,7 @@
 //! * a whole datagram without options that must not be fragmented. A datagram that the kernel has put together from
 //!   fragments looks whole to the socket, but has lost that mark on the way;
 //! * of at most the length that a slot of the ring takes, by the length in the IP header. That of a train (GSO) is the
-//!   whole train's, so that short trains go to the ring, and long ones to the socket.
+//!   whole train's: where those of sockets are taken, the short ones go to the ring and the long ones to the socket.
 //!
 //! The lengths that the kernel itself counts (`skb->len`) are of no use here: they begin at different headers, and
 //! include the padding of short frames at the tap alone.

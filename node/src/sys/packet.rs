@@ -6,7 +6,8 @@
 //!
 //! Before each frame lies a head that says how it is to be cut (`PACKET_VNET_HDR`). It is needed both ways:
 //!
-//! * a short train of datagrams (GSO) comes as one frame. The head says how long the datagrams in it are;
+//! * a short train of datagrams (GSO), where the filter takes it, comes as one frame. The head says how long the
+//!   datagrams in it are;
 //! * on its way out a frame's bytes stay in the slot until the adapter has read them, and the kernel remembers their
 //!   pages. The head asks it to copy the frame at once instead: across a veth pair round trips of 8 KiB were a tenth to
 //!   a fifth shorter, and the slot is free at once, whatever the adapter does. Only frames that are longer than any
