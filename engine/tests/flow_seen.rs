@@ -30,11 +30,16 @@ fn agrees(seen: &Seen, taken: &BTreeSet<u64>, forgotten: u64) {
 #[derive(Debug, Clone)]
 enum Step {
     Insert(u64),
+    Run(u64, u64),
     Forget(u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![12 => (0_u64..200).prop_map(Step::Insert), 1 => (0_u64..250).prop_map(Step::Forget)];
+    let step = prop_oneof![
+        12 => (0_u64..200).prop_map(Step::Insert),
+        2 => (0_u64..200, 0_u64..20).prop_map(|(first, count)| Step::Run(first, count)),
+        1 => (0_u64..250).prop_map(Step::Forget),
+    ];
     prop::collection::vec(step, 0..200)
 }
 
@@ -52,6 +57,12 @@ proptest! {
                     if new {
                         taken.insert(number);
                     }
+                }
+                Step::Run(first, count) => {
+                    // A run often goes on where all has arrived.
+                    let first = if first % 2 == 0 { seen.below() } else { first };
+                    seen.insert_run(first, count);
+                    taken.extend((first..first + count).filter(|number| *number >= forgotten));
                 }
                 Step::Forget(number) => {
                     seen.forget_below(number);

@@ -138,18 +138,22 @@ pub const fn low(number: u64) -> u32 {
     number as u32
 }
 
+#[inline]
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     bytes.get(at..at + 2).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]))
 }
 
+#[inline]
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
 }
 
+#[inline]
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
+#[inline]
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
@@ -173,6 +177,13 @@ impl Header {
         put(&mut bytes, 40, &self.words[0].to_le_bytes());
         put(&mut bytes, 44, &self.words[1].to_le_bytes());
         bytes
+    }
+
+    /// Whether these are its bytes, whatever the seal is.
+    #[must_use]
+    #[inline]
+    pub fn is(&self, bytes: &[u8; HEADER_BYTES]) -> bool {
+        self.to_bytes()[..SEALED_BYTES] == bytes[..SEALED_BYTES]
     }
 
     /// Takes a header apart.

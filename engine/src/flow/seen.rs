@@ -84,6 +84,18 @@ impl Seen {
         true
     }
 
+    /// Takes `count` numbers from `first` on, as [`Seen::insert`] would one by one.
+    pub fn insert_run(&mut self, first: u64, count: u64) {
+        if first == self.below && self.ranges.is_empty() && count < AHEAD_MAX && first < u64::MAX - count {
+            self.below += count;
+            self.settle();
+            return;
+        }
+        (first..first.saturating_add(count)).for_each(|number| {
+            self.insert(number);
+        });
+    }
+
     /// Closes the gaps below `number`: the sender says that it waits for no acknowledgement of a lower one. Numbers
     /// below it are refused from now on.
     ///

@@ -63,7 +63,8 @@ struct GivenUp {
 /// The frames that a side has sent on a channel and that are not settled. `T` is what a frame carried.
 ///
 /// Each content that is pushed comes out once: acknowledged, lost, or drained. A frame that is acknowledged after it
-/// was given up as lost changes nothing but [`Sent::spurious`]. An idle channel keeps room for a few frames at most.
+/// was given up as lost changes nothing but [`Sent::spurious`]. After [`Sent::rest`] an idle channel keeps room for a
+/// few frames at most.
 ///
 /// Numbers in acknowledgements must be of frames that were sent: [`Ack::from_wire`] sees to it, for ranges it is the
 /// caller who does, and who keeps the ranges of one frame apart from each other. A lie costs only the channel on which
@@ -260,6 +261,14 @@ impl<T> Sent<T> {
         (self.live, self.bytes) = (0, 0);
     }
 
+    /// Lets go of memory, if nothing is in flight: to be called where nothing has been for a while. A sender that waits
+    /// for each train before the next would else ask for the same memory again and again.
+    pub fn rest(&mut self) {
+        if self.entries.is_empty() && self.entries.capacity() > KEPT {
+            self.entries = VecDeque::new();
+        }
+    }
+
     /// Counts and removes those given up of which `fate` knows more now.
     fn look_back(&mut self, fate: impl Fn(GivenUp) -> Fate) {
         if self.given_up.is_empty() {
@@ -279,9 +288,6 @@ impl<T> Sent<T> {
         self.bytes -= bytes;
         while self.entries.front().is_some_and(|entry| entry.content.is_none()) {
             self.entries.pop_front();
-        }
-        if self.entries.is_empty() && self.entries.capacity() > KEPT {
-            self.entries = VecDeque::new();
         }
         if self.given_up.is_empty() && self.given_up.capacity() > 0 {
             self.given_up = VecDeque::new();

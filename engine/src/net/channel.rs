@@ -288,9 +288,7 @@ impl<M: Memory> Channel<M> {
     ) {
         self.lag = now.saturating_since(looked);
         let gaps = self.seen.gaps();
-        for number in header.number + 1 - frames..=header.number {
-            self.seen.insert(number);
-        }
+        self.seen.insert_run(header.number + 1 - frames, frames);
         let awaited = widen(header.awaited, header.number).min(header.number);
         self.seen.forget_below(awaited);
         self.theirs = (header.number - awaited + 1).saturating_mul(bytes as u64 / frames);

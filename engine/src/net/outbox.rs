@@ -37,6 +37,17 @@ pub(super) enum Content {
 }
 
 impl Content {
+    /// Takes the bytes of `next` in, if they are those behind these in the same payload. False if they are not.
+    pub(super) fn goes_on(&mut self, next: Self) -> bool {
+        let (Self::Data { message, offset, len }, Self::Data { message: other, offset: at, len: more }) = (self, next)
+        else {
+            return false;
+        };
+        let behind = *message == other && *offset + *len == at;
+        *len += if behind { more } else { 0 };
+        behind
+    }
+
     /// Whether it is a part of messages.
     pub(super) const fn is_of_messages(&self) -> bool {
         matches!(self, Self::Records { .. } | Self::Open { .. } | Self::Data { .. })

@@ -18,7 +18,11 @@ impl<M: Memory> Channel<M> {
     pub(super) fn acknowledged(&mut self, header: &Header, now: Instant, tally: &mut Tally) -> Result<(), Breach> {
         let ack = Ack::from_wire(header.below, header.bits, self.number).ok_or(Breach::Index)?;
         let mut arrived = core::mem::take(&mut self.arrived);
-        let acked = self.sent.acked(ack, |content| arrived.push(content));
+        let acked = self.sent.acked(ack, |content| {
+            if !arrived.last_mut().is_some_and(|last: &mut Content| last.goes_on(content)) {
+                arrived.push(content);
+            }
+        });
         arrived.drain(..).for_each(|content| self.has_arrived(content));
         self.arrived = arrived;
         self.progress(acked, header.held, now);

@@ -26,17 +26,23 @@ impl Run {
         let mut run = Self { first, frames: 0, len: 0 };
         let mut last = first.body;
         for head in heads {
-            let Ok(header) = Header::from_bytes(head) else { break };
             // Nothing of this has been proved.
             let number = first.number.checked_add(run.frames as u64)?;
             let offset = u32::try_from(run.len).ok().and_then(|len| first.words[1].checked_add(len))?;
-            let due = Header { number, body: header.body, words: [first.words[0], offset], ..first };
-            if header != due || last < first.body || header.body > first.body {
+            let due = Header { number, words: [first.words[0], offset], ..first };
+            if last < first.body {
                 break;
             }
-            last = header.body;
+            if !due.is(head) {
+                // The last one may be shorter.
+                let Ok(header) = Header::from_bytes(head) else { break };
+                if header != (Header { body: header.body, ..due }) || header.body > first.body {
+                    break;
+                }
+                last = header.body;
+            }
             run.frames += 1;
-            run.len += usize::from(header.body);
+            run.len += usize::from(last);
         }
         (first.kind == Kind::Data && first.body > 0).then_some(run)
     }

@@ -40,6 +40,7 @@ impl<M: Memory> Channel<M> {
         if now.saturating_since(self.heard) >= settings.silence_ns {
             return Some(if matches!(self.end, End::Here { .. }) { Ending::Here } else { Ending::Silent });
         }
+        self.sent.rest();
         self.find_lost(now, tally);
         let (outbox, probe, end) = (&mut self.outbox, &mut self.probe, &mut self.end);
         let again = (&mut self.regrant, &mut self.unlimited);
