@@ -27,7 +27,7 @@ use super::lanes::{Lanes, Offer, Troubles};
 use super::memory::{Outgoing, Spare, Stores};
 use super::sink::Sink;
 use super::told::{Happened, Told};
-use super::trains::Planned;
+use super::trains::Plan;
 use crate::clock;
 use crate::config::Config;
 use crate::raw::xdp::lease;
@@ -65,7 +65,8 @@ pub(super) struct Core {
     pub(super) heads: Box<[u8]>,
     pub(super) aside: Box<[u8]>,
     pub(super) gathered: Vec<u8>,
-    pub(super) plan: Vec<Planned>,
+    /// How the next train should land.
+    pub(super) plan: Plan,
     /// Trains of which the first header is looked at before they are received.
     pub(super) unforeseen: u32,
     batch: Batch,
@@ -192,7 +193,7 @@ impl Udp {
             heads: vec![0; 64 * (HEADER_BYTES + OPENING_BYTES)].into(),
             aside: vec![0; 1 << 16].into(),
             gathered: Vec::new(),
-            plan: Vec::new(),
+            plan: Plan::default(),
             unforeseen: 0,
             batch: Batch::default(),
             stuck: None,

@@ -21,13 +21,59 @@ const UNFORESEEN: u32 = 256;
 /// There is no train.
 struct Nothing;
 
-/// A frame as it should land: where its header lies, and its part of the place.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Planned {
+/// How the frames of a train should land: headers aside, one behind the other, bodies in a run of a place.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Plan {
+    /// First byte of the run in the payload, and how many there are.
+    first: usize,
+    len: usize,
+    /// Bytes of a full frame.
+    full: usize,
+    /// Bytes behind the header of the first frame that are not of the payload.
+    opening: usize,
+    frames: usize,
+}
+
+/// A frame as it should land: where its header lies, and its part of the payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Planned {
     head: usize,
     head_len: usize,
     offset: usize,
     len: usize,
+}
+
+impl Plan {
+    /// Frames of `full` bytes into `len` bytes of a place from `first` on, as many as a train has.
+    fn new(first: usize, len: usize, full: usize, opening: usize) -> Self {
+        let body = full - HEADER_BYTES;
+        let frames = if len == 0 { 0 } else { (len + opening).div_ceil(body).min(TRAIN_BYTES / full) };
+        Self { first, len: len.min((frames * body).saturating_sub(opening)), full, opening, frames }
+    }
+
+    #[inline]
+    fn get(&self, k: usize) -> Option<Planned> {
+        if k >= self.frames {
+            return None;
+        }
+        let body = self.full - HEADER_BYTES;
+        // The opening is behind the first header, and takes that much of the first frame.
+        let (before, opening) = if k == 0 { (0, self.opening) } else { (self.opening, 0) };
+        let done = k * body - before;
+        let len = (body - opening).min(self.len - done);
+        let (head, head_len) = (k * HEADER_BYTES + before, HEADER_BYTES + opening);
+        Some(Planned { head, head_len, offset: self.first + done, len })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Planned> + use<> {
+        let plan = *self;
+        (0..plan.frames).map_while(move |k| plan.get(k))
+    }
+
+    /// Bytes of all of it.
+    const fn bytes(&self) -> usize {
+        self.frames * HEADER_BYTES + if self.frames > 0 { self.opening } else { 0 } + self.len
+    }
 }
 
 /// Where a frame lies in one piece that is not as guessed: from a byte on, so many.
@@ -85,7 +131,7 @@ impl Core {
         placing: bool,
         mut reading: Option<(usize, &mut Reading<'_>)>,
     ) -> bool {
-        self.plan.clear();
+        self.plan = Plan::default();
         if guess.is_none() {
             return self.receive_aside(placing, reading);
         }
@@ -105,10 +151,10 @@ impl Core {
                 },
             };
             let opening = if matches!(guess, Guess::Fresh { .. }) { OPENING_BYTES } else { 0 };
-            plan(&mut self.plan, first, run.len(), full, opening);
-            parts.reserve(self.plan.len() * 2 + 1);
+            self.plan = Plan::new(first, run.len(), full, opening);
+            parts.reserve(self.plan.frames * 2 + 1);
             let (mut heads, mut run) = (&mut *self.heads, run);
-            for planned in &self.plan {
+            for planned in self.plan.iter() {
                 let (head, rest) = heads.split_at_mut(planned.head_len);
                 let (body, later) = run.split_at_mut(planned.len);
                 parts.push(IoSliceMut::new(head));
@@ -128,7 +174,7 @@ impl Core {
             return true;
         }
         let segment = usize::from(received.segment).max(1);
-        if self.plan.is_empty() {
+        if self.plan.frames == 0 {
             self.bring_in_all(now, (received.from, received.bytes, segment), reading);
             return true;
         }
@@ -196,7 +242,7 @@ impl Core {
             Guess::Rest { message, .. } => Some(low(message)),
         };
         // What is longer than the plan lies in one piece.
-        let scattered: usize = self.plan.iter().map(|planned| planned.head_len + planned.len).sum();
+        let scattered = self.plan.bytes();
         let mut lost = false;
         for k in 0..count {
             let (begin, end) = (k * segment, bytes.min((k + 1) * segment));
@@ -241,7 +287,7 @@ impl Core {
                     bring_in(&mut self.net, now, from, &mut self.aside[at..at + len], reading);
                 }
                 None => {
-                    let planned = self.plan[k];
+                    let Some(planned) = self.plan.get(k) else { break };
                     let head = &mut self.heads[planned.head..planned.head + planned.head_len];
                     if let Some((head, opening)) = head.split_first_chunk_mut::<HEADER_BYTES>() {
                         let opening = (!opening.is_empty()).then_some(opening);
@@ -293,7 +339,7 @@ impl Core {
         let whole = self.gathered.len() + end - begin;
         let mut at = 0;
         let (mut from, to) = (begin, end);
-        for planned in &self.plan {
+        for planned in self.plan.iter() {
             for (is_head, len) in [(true, planned.head_len), (false, planned.len)] {
                 if from < at + len && from < to && from >= at {
                     let (skip, take) = (from - at, to.min(at + len) - from);
@@ -342,15 +388,41 @@ fn reading_of<'a, 'b>(guess: Guess, reading: &'a mut Option<(usize, &mut Reading
         .map(|(_, reading)| &mut **reading)
 }
 
-/// Plans frames of `full` bytes into `len` bytes of a place from `first` on.
-fn plan(plan: &mut Vec<Planned>, first: usize, len: usize, full: usize, opening: usize) {
-    let (mut done, mut head, mut total) = (0, 0, 0);
-    while done < len && total + full <= TRAIN_BYTES {
-        let head_len = HEADER_BYTES + if head == 0 { opening } else { 0 };
-        let body = (full - head_len).min(len - done);
-        plan.push(Planned { head, head_len, offset: first + done, len: body });
-        done += body;
-        head += head_len;
-        total += full;
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The plan by its definition: frame after frame until the place or the train is full.
+    fn step_by_step(first: usize, len: usize, full: usize, opening: usize) -> Vec<Planned> {
+        let (mut plan, mut done, mut head, mut total) = (Vec::new(), 0, 0, 0);
+        while done < len && total + full <= TRAIN_BYTES {
+            let head_len = HEADER_BYTES + if head == 0 { opening } else { 0 };
+            let body = (full - head_len).min(len - done);
+            plan.push(Planned { head, head_len, offset: first + done, len: body });
+            done += body;
+            head += head_len;
+            total += full;
+        }
+        plan
+    }
+
+    proptest! {
+        #[test]
+        fn a_plan_is_what_its_definition_says(
+            first in 0_usize..1 << 20,
+            len in prop_oneof![Just(0_usize), 1_usize..5000, 1_usize..1 << 18],
+            full in 300_usize..TRAIN_BYTES,
+            opens in any::<bool>(),
+        ) {
+            let opening = if opens { OPENING_BYTES } else { 0 };
+            let plan = Plan::new(first, len, full, opening);
+            let planned: Vec<Planned> = plan.iter().collect();
+            prop_assert_eq!(&planned, &step_by_step(first, len, full, opening));
+            let bytes: usize = planned.iter().map(|planned| planned.head_len + planned.len).sum();
+            prop_assert_eq!(plan.bytes(), bytes);
+            prop_assert_eq!(plan.get(planned.len()), None);
+        }
     }
 }
