@@ -1,7 +1,8 @@
 //! What one call to the network takes: frames of equal length, the last of which may be shorter.
 //!
 //! A batch is a pulse: everything that waits when the way is free goes at once (see [`crate::pulse`]). Headers, control
-//! messages and sealed payloads lie in the batch's own memory; bare payloads are named and sent from where they lie.
+//! messages and sealed payloads lie in the batch's own memory; bare payloads are named and sent from where they lie,
+//! unless whoever has them would rather have them copied behind their headers ([`Load::coalesces`]).
 
 use alloc::vec::Vec;
 
@@ -32,11 +33,25 @@ pub enum Piece {
     },
 }
 
+/// A part of a payload that a batch carries in its own memory, as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Copied {
+    /// Number of the message.
+    pub message: u64,
+    /// First byte in the payload.
+    pub offset: usize,
+    /// First byte in the batch's own memory.
+    pub at: usize,
+    /// Number of bytes.
+    pub len: usize,
+}
+
 /// Frames to be sent in one call.
 #[derive(Debug, Default)]
 pub struct Batch {
     own: Vec<u8>,
     pieces: Vec<Piece>,
+    copied: Vec<Copied>,
     segment: usize,
     last: usize,
     bytes: usize,
@@ -49,6 +64,7 @@ impl Batch {
     pub fn clear(&mut self) {
         self.own.clear();
         self.pieces.clear();
+        self.copied.clear();
         (self.segment, self.last, self.bytes, self.frames) = (0, 0, 0, 0);
     }
 
@@ -90,6 +106,19 @@ impl Batch {
     #[must_use]
     pub fn own(&self) -> &[u8] {
         &self.own
+    }
+
+    /// Parts of payloads in that memory, in the order of travel, as far as they are not sealed.
+    #[must_use]
+    pub fn copied(&self) -> &[Copied] {
+        &self.copied
+    }
+
+    /// Gives its own memory away, with the list of those parts, and takes others for the next batch: this one can only
+    /// be cleared then.
+    pub const fn swap(&mut self, own: &mut Vec<u8>, copied: &mut Vec<Copied>) {
+        core::mem::swap(&mut self.own, own);
+        core::mem::swap(&mut self.copied, copied);
     }
 
     /// The pieces, in the order of travel.
@@ -176,7 +205,14 @@ impl Batch {
         let before = self.own.len() - at;
         self.push_own(at, before);
         let piece = load.piece(offset, len);
-        let sum = if seal.is_bare() && piece.len() == len {
+        let sum = if seal.is_bare() && piece.len() == len && load.coalesces(len) {
+            let to = self.own.len();
+            self.own.extend_from_slice(piece);
+            self.push_own(to, len);
+            self.copied.push(Copied { message, offset, at: to, len });
+            let (head, body) = self.own.split_at(to);
+            seal.sum(header.number, &head[at..at + SEALED_BYTES], body)
+        } else if seal.is_bare() && piece.len() == len {
             self.pieces.push(Piece::Payload { message, offset, len });
             seal.sum(header.number, &self.own[at..at + SEALED_BYTES], piece)
         } else {

@@ -17,6 +17,13 @@ pub trait Load {
     /// At least one and at most `most` bytes from `offset` on, as far as they lie in one piece. Asked only for bytes
     /// that are there.
     fn piece(&self, offset: usize, most: usize) -> &[u8];
+
+    /// Whether `len` bytes of it that go bare, in one frame, are copied behind the frame's header, so that the batch is
+    /// one piece, rather than sent from where they lie.
+    fn coalesces(&self, len: usize) -> bool {
+        let _ = len;
+        false
+    }
 }
 
 /// Memory that a payload lands in. Nobody else sees it until it is handed over.

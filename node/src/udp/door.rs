@@ -24,7 +24,8 @@ use super::address::{UdpAddressError, Ways};
 use super::attendant;
 use super::guard::Doorkeeper;
 use super::lanes::{Lanes, Offer, Troubles};
-use super::memory::{Outgoing, Spare, Stores};
+use super::memory::Stores;
+use super::outgoing::{Carried, Outgoing, Spare};
 use super::sink::Sink;
 use super::told::{Happened, Told};
 use super::trains::Plan;
@@ -82,6 +83,8 @@ pub(super) struct Core {
     /// When the application was last told of something.
     told_at: Instant,
     pub(super) troubles: Troubles,
+    /// Of the payload that a caller lends while its call lasts.
+    pub(super) carried: Carried,
     pub(super) spare: Spare,
     /// How calls have ended, until somebody asks.
     pub(super) answers: Vec<(usize, Result<(), CallError>)>,
@@ -204,6 +207,7 @@ impl Udp {
             owed: false,
             told_at: Instant::default(),
             troubles: Troubles::default(),
+            carried: Carried::default(),
             spare: Spare::default(),
             answers: Vec::new(),
             events: std::collections::VecDeque::new(),
@@ -472,6 +476,7 @@ impl Core {
                     self.stuck = Some((channel, to));
                     return;
                 }
+                self.carried.take(channel, &mut self.batch, &self.spare);
                 moment = clock::now();
             }
             let mut batch = std::mem::take(&mut self.batch);
@@ -483,6 +488,7 @@ impl Core {
                 self.stuck = Some((channel, to));
                 return;
             }
+            self.carried.take(channel, &mut self.batch, &self.spare);
             moment = clock::now();
             self.sink.sent(before, moment);
             if self.batch.way().number == 0 {

@@ -17,7 +17,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::door::{BODY_MAX, Core, Udp};
 use super::lanes::{ADAPTERS, Troubles};
-use super::memory::{Outgoing, Spot};
+use super::memory::Spot;
+use super::outgoing::{Kept, Outgoing};
 use crate::clock;
 use crate::incoming::Channel;
 use crate::shm::grant::{Landing, NoMemory, RevokeError};
@@ -326,7 +327,9 @@ impl Udp {
             let mut core = self.shared.lock();
             let mut loan = Loan { core: &mut core, index, message: None };
             let cargo = NetCargo { load: Outgoing::Lent(lent), token, pages: false, cookie: None };
-            loan.message = Some(Self::queue(loan.core, index, control, Some(cargo))?);
+            let message = Self::queue(loan.core, index, control, Some(cargo))?;
+            loan.message = Some(message);
+            loan.core.carried.begin(index, message);
             let copied = self.see_off(&mut loan, bytes)?;
             Ok((copied, loan.core.net.way(index)))
         });
@@ -354,15 +357,16 @@ impl Udp {
             if loan.core.net.is_done(index, message) {
                 return match loan.core.net.ended(index) {
                     Some(ending) if loan.core.net.peer(index).is_none() => Err(SendError::Closed(reason(ending))),
-                    _ => Ok(false),
+                    _ => Ok(loan.core.carried.end(&loan.core.spare)),
                 };
             }
             let there = loan.core.net.acknowledged(index, message);
             if bytes.len() - there.min(bytes.len()) <= self.staging {
-                let mut kept = loan.core.spare.keep(bytes);
-                loan.core.net.lacks(index, message, |begin, end| kept.add(begin, end, bytes));
-                loan.core.net.replace(index, message, Outgoing::Copy(kept));
-                return Ok(there < bytes.len());
+                let core = &mut *loan.core;
+                let mut kept = Kept::new(bytes, &mut core.carried, &core.spare);
+                core.net.lacks(index, message, |begin, end| kept.add(begin, end, bytes));
+                core.net.replace(index, message, Outgoing::Copy(kept));
+                return Ok(core.carried.end(&core.spare) || there < bytes.len());
             }
             let now = clock::now();
             if there > before {
@@ -564,6 +568,7 @@ struct Loan<'a> {
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
+        self.core.carried.end(&self.core.spare);
         if let Some(message) = self.message
             && matches!(self.core.net.load(self.index, message), Some(Outgoing::Lent(_)))
         {

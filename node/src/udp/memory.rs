@@ -1,10 +1,10 @@
-//! Where payloads lie before they go, and where they land when they come.
+//! Where payloads land when they come, and the pages of the pool that they leave from.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use cutthrough_engine::net::inbox::{ReadyPayload, Story};
-use cutthrough_engine::net::memory::{Load, Memory, Place, Placing, Want};
+use cutthrough_engine::net::memory::{Memory, Place, Placing, Want};
 use cutthrough_engine::receipt::Path;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token, Tokens};
@@ -13,103 +13,15 @@ use cutthrough_segment::page::{Ground, Landed, Page, Pages, Release, Releases, R
 
 use super::door::Core;
 use super::line::receipt;
+use super::outgoing::Outgoing;
 use crate::clock;
 use crate::config::Config;
 use crate::incoming::{Arrived, Arriving, Payload};
-use crate::sys::lent::Lent;
 
 /// Most runs that may be posted on a channel.
 const POSTED: usize = 4096;
 /// Channels at once that are looked at for what dropped values have left.
 const TIDIED: usize = 64;
-/// Buffers for copies that are kept for the next one.
-const SPARE: usize = 8;
-
-/// Buffers of copies that have been acknowledged: the next copy needs no new memory.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Spare(Arc<Mutex<Vec<Copied>>>);
-
-/// Parts of a payload, one after the other, and where each begins in the payload and here.
-type Copied = (Vec<u8>, Vec<(usize, usize)>);
-
-impl Spare {
-    /// Room for copies of parts of this payload.
-    pub(super) fn keep(&self, payload: &[u8]) -> Kept {
-        let mut copied = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        copied.0.clear();
-        copied.1.clear();
-        Kept { copied, len: payload.len(), home: self.clone() }
-    }
-}
-
-/// A copy of what is not acknowledged yet of a payload.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    copied: Copied,
-    len: usize,
-    home: Spare,
-}
-
-impl Kept {
-    /// Copies what lies from `begin` to `end` in the payload; behind the parts before it.
-    pub(super) fn add(&mut self, begin: usize, end: usize, payload: &[u8]) {
-        let (bytes, parts) = &mut self.copied;
-        parts.push((begin, bytes.len()));
-        bytes.extend_from_slice(payload.get(begin..end).unwrap_or(&[]));
-    }
-
-    /// What lies from `offset` on, up to the end of the part that it is in.
-    fn piece(&self, offset: usize) -> &[u8] {
-        let (bytes, parts) = &self.copied;
-        let next = parts.partition_point(|(begin, _)| *begin <= offset);
-        let Some(&(begin, at)) = parts.get(next.wrapping_sub(1)) else { return &[] };
-        let end = parts.get(next).map_or(bytes.len(), |(_, at)| *at);
-        bytes[at..end].get(offset - begin..).unwrap_or(&[])
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        let mut spare = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.len() < SPARE {
-            spare.push(std::mem::take(&mut self.copied));
-        }
-    }
-}
-
-/// A payload that goes.
-#[derive(Debug)]
-pub(crate) enum Outgoing {
-    /// Pages of the channel's pool, and where each begins in the payload.
-    Pages(Vec<(usize, Page)>),
-    /// A copy.
-    Copy(Kept),
-    /// Memory that the caller lends until its call ends.
-    Lent(Lent),
-}
-
-impl Load for Outgoing {
-    fn len(&self) -> usize {
-        match self {
-            Self::Pages(pages) => pages.last().map_or(0, |(begin, page)| begin + page.len()),
-            Self::Copy(kept) => kept.len,
-            Self::Lent(lent) => lent.bytes().len(),
-        }
-    }
-
-    fn piece(&self, offset: usize, most: usize) -> &[u8] {
-        let bytes = match self {
-            Self::Pages(pages) => {
-                let index = pages.partition_point(|(begin, _)| *begin <= offset).saturating_sub(1);
-                let Some((begin, page)) = pages.get(index) else { return &[] };
-                page.get(offset - begin..).unwrap_or(&[])
-            }
-            Self::Copy(kept) => kept.piece(offset),
-            Self::Lent(lent) => lent.bytes().get(offset..).unwrap_or(&[]),
-        };
-        &bytes[..bytes.len().min(most)]
-    }
-}
 
 /// Memory that a payload lands in.
 #[derive(Debug)]
@@ -547,34 +459,6 @@ impl Core {
         }
         if came {
             self.net.memory_came_back(now);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        /// Every byte of a part is found, with no byte behind the part; what is in none is not.
-        #[test]
-        fn copies_are_of_parts_and_of_nothing_else(cuts in prop::collection::btree_set(0_usize..500, 0..20)) {
-            let payload: Vec<u8> = (0..500_u32).map(|at| at.to_le_bytes()[0]).collect();
-            let cuts: Vec<usize> = cuts.into_iter().collect();
-            let spare = Spare::default();
-            for _ in 0..2 {
-                let mut kept = spare.keep(&payload);
-                cuts.chunks_exact(2).for_each(|cut| kept.add(cut[0], cut[1], &payload));
-                let copy = Outgoing::Copy(kept);
-                prop_assert_eq!(copy.len(), 500);
-                for at in 0..500 {
-                    let part = cuts.chunks_exact(2).find(|cut| (cut[0]..cut[1]).contains(&at));
-                    prop_assert_eq!(copy.piece(at, 1000), part.map_or(&[][..], |cut| &payload[at..cut[1]]));
-                    prop_assert_eq!(copy.piece(at, 3).len(), part.map_or(0, |cut| 3.min(cut[1] - at)));
-                }
-            }
         }
     }
 }

@@ -5,6 +5,7 @@
 //! | where to | [`address`] |
 //! | with which key | [`guard`] |
 //! | a message goes out | [`mod@line`] |
+//! | what lies where on its way out, and what is kept to go again | `outgoing` |
 //! | batches out, under one lock | `door` |
 //! | which messages go together | `sink` |
 //! | other ways to the same peers: rings | `lanes` |
@@ -24,6 +25,7 @@ pub mod guard;
 pub(crate) mod lanes;
 pub mod line;
 mod memory;
+mod outgoing;
 mod placed;
 mod sink;
 mod told;

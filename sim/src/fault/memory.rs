@@ -44,6 +44,10 @@ impl Load for Cargo {
         let end = (offset / self.page + 1) * self.page;
         &self.bytes[offset..self.bytes.len().min(end).min(offset.saturating_add(most))]
     }
+    fn coalesces(&self, len: usize) -> bool {
+        // Some do, some do not.
+        (self.bytes.len() ^ len) & 1 == 1
+    }
 }
 
 /// Pages that a payload lands in.
