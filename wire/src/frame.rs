@@ -183,7 +183,7 @@ impl Header {
     #[must_use]
     #[inline]
     pub fn is(&self, bytes: &[u8; HEADER_BYTES]) -> bool {
-        self.to_bytes()[..SEALED_BYTES] == bytes[..SEALED_BYTES]
+        self.to_bytes().first_chunk::<SEALED_BYTES>() == bytes.first_chunk()
     }
 
     /// Takes a header apart.

@@ -86,7 +86,9 @@ fn steps(root: &Path) -> Vec<Step> {
             .with(&[("RUSTDOCFLAGS", "-D warnings")]),
         Step::new("loom", "cargo test --locked --package cutthrough-segment --test loom --release")
             .with(&[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")]),
-        Step::new("findings of the fuzzer", "cargo test --locked --manifest-path fuzz/Cargo.toml"),
+        // What it depends on has been built for the tests.
+        Step::new("findings of the fuzzer", "cargo test --locked --manifest-path fuzz/Cargo.toml")
+            .with(&[("CARGO_TARGET_DIR", "target")]),
     ];
     steps.extend(targets(root).iter().map(|target| fuzz(target)));
     for (name, command) in [("demo", "demo"), ("faults", "sim fault --seeds 2000"), ("the papers' results", "sim all")]
