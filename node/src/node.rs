@@ -31,9 +31,9 @@ use crate::shm::link::{CloseReason, Link, SendError};
 use crate::shm::receive::ReadError;
 use crate::shm::rendezvous::{AddressError, Listener};
 use crate::stat::{Cell, Stat};
-use crate::udp::Udp;
 use crate::udp::address::UdpAddressError;
-use crate::udp::line::{Names, UdpCallError};
+use crate::udp::line::UdpCallError;
+use crate::udp::{Names, Udp};
 
 use self::wires::SHOWN;
 

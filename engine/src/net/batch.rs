@@ -12,6 +12,9 @@ use cutthrough_wire::seal::{OPENING_NUMBER, Seal};
 use super::memory::Load;
 use super::ways::Way;
 
+/// Frames of a batch at most: what the kernel takes in one call (64 before Linux 6.9).
+const FRAMES: usize = 64;
+
 /// A piece of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Piece {
@@ -155,6 +158,16 @@ impl Batch {
         (most - self.bytes) / full
     }
 
+    /// Whether a frame of so many bytes can follow as it is: all before it are as long as the first one, and it is not
+    /// longer. So short messages of one length go together.
+    pub(super) const fn takes(&self, bytes: usize, most: usize) -> bool {
+        self.frames > 0
+            && self.frames < FRAMES
+            && self.last == self.segment
+            && bytes <= self.segment
+            && self.bytes + bytes <= most
+    }
+
     fn push_own(&mut self, at: usize, len: usize) {
         if let Some(Piece::Own { at: before, len: have }) = self.pieces.last_mut()
             && *before + *have == at
@@ -248,5 +261,67 @@ impl Batch {
         let bytes = before + len;
         self.count(bytes);
         bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cutthrough_wire::frame::Kind;
+
+    use super::*;
+
+    struct Unsealed;
+
+    impl Seal for Unsealed {
+        fn is_bare(&self) -> bool {
+            true
+        }
+        fn sum(&mut self, _: u64, _: &[u8], _: &[u8]) -> [u8; SEAL_BYTES] {
+            [0; SEAL_BYTES]
+        }
+        fn seal(&mut self, _: u64, _: &[u8], _: &mut [u8]) -> [u8; SEAL_BYTES] {
+            [0; SEAL_BYTES]
+        }
+        fn seal_into(&mut self, _: u64, _: &[u8], _: &[u8], _: &mut [u8]) -> [u8; SEAL_BYTES] {
+            [0; SEAL_BYTES]
+        }
+        fn open(&mut self, _: u64, _: &[u8], _: &[u8; SEAL_BYTES], _: &mut [u8]) -> bool {
+            true
+        }
+    }
+
+    const HEADER: Header = Header {
+        kind: Kind::Data,
+        body: 0,
+        tag: 0,
+        generation: 0,
+        awaited: 0,
+        number: 0,
+        below: 0,
+        held: 0,
+        bits: 0,
+        words: [0; 2],
+    };
+
+    /// Batches of frames of these bodies, each as long as the rule lets it be.
+    fn frames(bodies: impl Iterator<Item = usize>, most: usize) -> Vec<usize> {
+        let (mut batch, mut batches) = (Batch::default(), Vec::new());
+        for body in bodies {
+            if !batch.is_empty() && !batch.takes(HEADER_BYTES + body, most) {
+                batches.push(batch.frames());
+                batch.clear();
+            }
+            batch.push(&HEADER, &[&[0; 1000][..body]], &mut Unsealed);
+        }
+        batches.push(batch.frames());
+        batches
+    }
+
+    #[test]
+    fn short_frames_go_together_as_far_as_the_kernel_takes_them() {
+        assert_eq!(frames(core::iter::repeat_n(10, 200), 65_000), [64, 64, 64, 8]);
+        assert_eq!(frames(core::iter::repeat_n(936, 12), 5_000), [5, 5, 2]);
+        // Only the last may be shorter, and none longer.
+        assert_eq!(frames([10, 10, 9, 9, 10].into_iter(), 65_000), [3, 1, 1]);
     }
 }

@@ -348,6 +348,18 @@ impl<L: Load> Outbox<L> {
         !self.again.is_empty() || (self.fresh < self.next() && self.fresh < self.messages) || !self.sending.is_empty()
     }
 
+    /// Bytes of the next frame, if that is a message that was never sent, with all of its payload in a body of at most
+    /// `body` bytes.
+    pub(super) fn next_whole(&self, body: usize) -> Option<usize> {
+        if !self.again.is_empty() || !self.sending.is_empty() || self.fresh >= self.messages {
+            return None;
+        }
+        let Some(Out::Loaded(going)) = self.peek(self.fresh) else { return None };
+        let bytes = OPENING_BYTES + going.bytes as usize;
+        let goes = bytes <= body && u64::from(going.bytes) <= self.unasked.saturating_sub(self.used);
+        goes.then(|| frame_bytes(bytes))
+    }
+
     /// About how many bytes could go next; of more than `enough`, some number above that.
     pub(super) fn ahead(&self, enough: u64) -> u64 {
         let again = self.again.iter().map(|content| match content {

@@ -2,8 +2,11 @@
 
 use core::net::SocketAddr;
 
+use cutthrough_wire::frame::OPENING_BYTES;
+
 use super::channel::{self, Ending};
 use super::memory::Memory;
+use super::outbox::frame_bytes;
 use super::ways::{WAYS, Way};
 use super::{Net, State};
 
@@ -40,6 +43,11 @@ impl<M: Memory> Net<M> {
     /// Messages of a channel that have not been sent even once.
     pub fn unsent(&mut self, index: usize) -> u64 {
         self.channel(index).map_or(0, |channel| channel.outbox.unsent())
+    }
+
+    /// Whether a payload of so many bytes goes in one frame with its message.
+    pub fn is_one_frame(&mut self, index: usize, bytes: usize) -> bool {
+        self.channel(index).is_some_and(|channel| frame_bytes(OPENING_BYTES + bytes) <= channel.full())
     }
 
     /// Whether anything of a channel has not been sent even once: it waits for room, or to be asked for.

@@ -4,6 +4,7 @@ mod flood;
 mod lossy;
 mod mended;
 mod rules;
+mod together;
 mod wire;
 
 use cutthrough_engine::net::inbox::{Reading, ReadyPayload};

@@ -17,9 +17,8 @@ use crate::shm::receive::ReadError;
 use crate::stat::{Cell, Stat};
 use crate::udp::address::{self, UdpAddressError, Ways};
 use crate::udp::lanes::{self, Offer};
-use crate::udp::line::Names;
 use crate::udp::line::{reason, receipt};
-use crate::udp::{Happened, Stores, Told, Troubles, Udp};
+use crate::udp::{Happened, Names, Stores, Told, Troubles, Udp};
 
 /// Events that are taken from the network side at a time.
 const EVENTS: usize = 64;

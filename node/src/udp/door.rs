@@ -499,21 +499,23 @@ impl Core {
 
     /// After a message was queued: sends, unless it may wait for others. With `more`, the application has got several
     /// messages at once, and has not looked at the last of them: what it answers to those goes together, and at the
-    /// latest when it looks for more.
-    pub(super) fn queued(&mut self, channel: usize, more: bool) {
-        if more && self.net.unsent(channel) < HELD && clock::now().saturating_since(self.told_at) < TOGETHER_NS {
+    /// latest when it looks for more. `bytes` is what the message takes. Whether it waits.
+    pub(super) fn queued(&mut self, channel: usize, more: bool, bytes: usize) -> bool {
+        let held = HELD.min((TRAIN_BYTES / bytes.max(1)) as u64);
+        if more && self.net.unsent(channel) < held && clock::now().saturating_since(self.told_at) < TOGETHER_NS {
             self.owed = true;
-            return;
+            return true;
         }
-        let keeps = if self.net.unsent(channel) < HELD { self.sink.keeps() } else { Some(false) };
+        let keeps = if self.net.unsent(channel) < held { self.sink.keeps() } else { Some(false) };
         if keeps == Some(true) {
-            return;
+            return true;
         }
         let now = clock::now();
         if keeps.is_none() && self.sink.keeps_at(now) {
-            return;
+            return true;
         }
         self.transmit(now, true);
+        false
     }
 
     /// Hands the batch to the socket. False if it takes nothing now.

@@ -11,7 +11,7 @@ use cutthrough_engine::receipt::{Path, Receipt, Why};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_segment::page::Page;
-use cutthrough_wire::frame::{HEADER_BYTES, Refusal};
+use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES, Refusal};
 use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -20,7 +20,6 @@ use super::lanes::{ADAPTERS, Troubles};
 use super::memory::Spot;
 use super::outgoing::{Kept, Outgoing};
 use crate::clock;
-use crate::incoming::Channel;
 use crate::shm::grant::{Landing, NoMemory, RevokeError};
 use crate::shm::link::{CloseReason, Identity, SendError};
 use crate::shm::receive::ReadError;
@@ -32,6 +31,9 @@ use crate::sys::lent::lend;
 const SPIN_NS: u64 = 50_000;
 /// Longest sleep of a call that waits, in nanoseconds.
 const NAP_NS: u64 = 5_000_000;
+/// Bytes of a payload that waits for others as a control message does, at most: less than a page, so that pages are
+/// received where they belong.
+const SHORT: usize = 2048;
 
 /// Why a call over UDP has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -244,7 +246,7 @@ impl Udp {
     fn send_control(&self, index: usize, control: &[u8]) -> Result<Receipt, SendError> {
         let mut core = self.enter();
         Self::queue(&mut core, index, control, None)?;
-        core.queued(index, self.shared.more.load(Ordering::Relaxed));
+        core.queued(index, self.shared.more.load(Ordering::Relaxed), control.len());
         Ok(Receipt::default())
     }
 
@@ -287,7 +289,7 @@ impl Udp {
         let started = clock::timed(bytes as u64);
         let cargo = NetCargo { load: Outgoing::Pages(pages), token, pages: true, cookie };
         Self::queue(&mut core, index, control, Some(cargo))?;
-        Self::send_off(&mut core, index);
+        self.send_off(&mut core, index, bytes);
         let way = core.net.way(index);
         Ok(self.sent(bytes, 0, started, way))
     }
@@ -330,34 +332,42 @@ impl Udp {
             let message = Self::queue(loan.core, index, control, Some(cargo))?;
             loan.message = Some(message);
             loan.core.carried.begin(index, message);
-            let copied = self.see_off(&mut loan, bytes)?;
-            Ok((copied, loan.core.net.way(index)))
+            let copies = self.see_off(&mut loan, bytes)?;
+            Ok((copies, loan.core.net.way(index)))
         });
-        let (copied, way) = sent?;
+        let (copies, way) = sent?;
         self.complete(index, cookie);
-        Ok(self.sent(bytes.len(), u8::from(copied), started, way))
+        Ok(self.sent(bytes.len(), copies, started, way))
     }
 
-    /// Sends what may go. If not all of it may, acknowledgements that have come make room: who sends without polling
-    /// would not see them.
-    fn send_off(core: &mut Core, index: usize) {
-        core.transmit(clock::now(), true);
+    /// Sends what may go, unless it is a short payload that waits for others: whether it does. If not all may go,
+    /// acknowledgements that have come make room: who sends without polling would not see them.
+    fn send_off(&self, core: &mut Core, index: usize, bytes: usize) -> bool {
+        if bytes <= SHORT && core.net.is_one_frame(index, bytes) {
+            let more = self.shared.more.load(Ordering::Relaxed);
+            if core.queued(index, more, HEADER_BYTES + OPENING_BYTES + bytes) {
+                return true;
+            }
+        } else {
+            core.transmit(clock::now(), true);
+        }
         if core.net.is_behind(index) {
             core.turn(None);
         }
+        false
     }
 
-    /// Sends until what is not acknowledged may be copied. True if anything was.
-    fn see_off(&self, loan: &mut Loan<'_>, bytes: &[u8]) -> Result<bool, SendError> {
-        let (index, Some(message)) = (loan.index, loan.message) else { return Ok(false) };
+    /// Sends until what is not acknowledged may be copied: how often it was.
+    fn see_off(&self, loan: &mut Loan<'_>, bytes: &[u8]) -> Result<u8, SendError> {
+        let (index, Some(message)) = (loan.index, loan.message) else { return Ok(0) };
         let mut moved = clock::now();
         let (mut before, mut looked) = (0, moved);
-        Self::send_off(loan.core, index);
+        let waits = self.send_off(loan.core, index, bytes.len());
         loop {
             if loan.core.net.is_done(index, message) {
                 return match loan.core.net.ended(index) {
                     Some(ending) if loan.core.net.peer(index).is_none() => Err(SendError::Closed(reason(ending))),
-                    _ => Ok(loan.core.carried.end(&loan.core.spare)),
+                    _ => Ok(u8::from(loan.core.carried.end(&loan.core.spare))),
                 };
             }
             let there = loan.core.net.acknowledged(index, message);
@@ -366,7 +376,9 @@ impl Udp {
                 let mut kept = Kept::new(bytes, &mut core.carried, &core.spare);
                 core.net.lacks(index, message, |begin, end| kept.add(begin, end, bytes));
                 core.net.replace(index, message, Outgoing::Copy(kept));
-                return Ok(core.carried.end(&core.spare) || there < bytes.len());
+                // What waits is copied behind its header when it goes.
+                let again = u8::from(waits && !self.sealed && !bytes.is_empty());
+                return Ok(again + u8::from(core.carried.end(&core.spare) || there < bytes.len()));
             }
             let now = clock::now();
             if there > before {
@@ -574,22 +586,5 @@ impl Drop for Loan<'_> {
         {
             self.core.net.abandon(self.index);
         }
-    }
-}
-
-/// The name of a channel that its user knows, by number of the network side.
-#[derive(Debug, Default)]
-pub(crate) struct Names(Vec<Option<Channel>>);
-
-impl Names {
-    pub(crate) fn set(&mut self, index: usize, channel: Option<Channel>) {
-        if self.0.len() <= index {
-            self.0.resize(index + 1, None);
-        }
-        self.0[index] = channel;
-    }
-
-    pub(crate) fn get(&self, index: usize) -> Option<Channel> {
-        self.0.get(index).copied().flatten()
     }
 }

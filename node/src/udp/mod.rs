@@ -35,4 +35,4 @@ pub use door::Udp;
 pub(crate) use lanes::Troubles;
 pub use lanes::{Offer, probe};
 pub(crate) use memory::Stores;
-pub(crate) use told::{Happened, Told};
+pub(crate) use told::{Happened, Names, Told};

@@ -6,6 +6,7 @@ use cutthrough_engine::net::inbox::Ready;
 
 use super::door::Core;
 use super::memory::{Spot, Stores};
+use crate::incoming::Channel;
 
 /// Something that has happened, by the number of its channel.
 #[derive(Debug)]
@@ -104,5 +105,22 @@ impl Core {
                 Happened::Closed(channel, ending)
             }
         })
+    }
+}
+
+/// The name of a channel that its user knows, by number of the network side.
+#[derive(Debug, Default)]
+pub(crate) struct Names(Vec<Option<Channel>>);
+
+impl Names {
+    pub(crate) fn set(&mut self, index: usize, channel: Option<Channel>) {
+        if self.0.len() <= index {
+            self.0.resize(index + 1, None);
+        }
+        self.0[index] = channel;
+    }
+
+    pub(crate) fn get(&self, index: usize) -> Option<Channel> {
+        self.0.get(index).copied().flatten()
     }
 }

@@ -100,7 +100,9 @@ impl<M: Memory> Channel<M> {
             if window == 0 || !self.outbox.has_next() {
                 break true;
             }
-            let frames = batch.room(full, most).min(usize::try_from(window).unwrap_or(usize::MAX).div_ceil(full));
+            let follows = self.outbox.next_whole(usize::from(self.body)).is_some_and(|bytes| batch.takes(bytes, most));
+            let room = if follows { 1 } else { batch.room(full, most) };
+            let frames = room.min(usize::try_from(window).unwrap_or(usize::MAX).div_ceil(full));
             if frames == 0 {
                 break false;
             }

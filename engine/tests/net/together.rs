@@ -1,0 +1,38 @@
+//! Short messages with payloads, which share batches.
+
+use cutthrough_engine::net::Cargo;
+use cutthrough_engine::net::batch::Batch;
+use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
+
+use super::wire::{Faults, World, pattern};
+
+fn short(number: usize, len: usize) -> Cargo<Vec<u8>> {
+    Cargo { load: pattern(number as u64, len), token: None, pages: false, cookie: None }
+}
+
+/// Frames of one call are of one length, but for the last, which may be shorter; what comes behind that goes next.
+/// Lost as a whole, they come again, in their order.
+#[test]
+fn short_messages_of_one_length_share_a_batch() {
+    let mut world = World::new(31, Faults::NONE);
+    let (a, b) = world.join();
+    world.settle();
+    let lens: Vec<usize> = [300; 20].into_iter().chain([200, 300]).collect();
+    for (number, len) in lens.iter().enumerate() {
+        world.nodes[0].net.send(a, &[7], Some(short(number, *len))).unwrap();
+    }
+    let (mut batch, mut frames) = (Batch::default(), Vec::new());
+    let now = world.now();
+    while world.nodes[0].net.batch(now, &mut batch, 65_000).is_some() {
+        frames.push(batch.frames());
+        assert!(batch.bytes() <= batch.frames() * batch.segment());
+    }
+    assert_eq!(frames, [21, 1]);
+    for (number, len) in lens.iter().enumerate() {
+        let (_, message) = world.message(1);
+        let ReadyPayload::Arriving(ticket, _) = message.payload else { panic!("{:?}", message.payload) };
+        let mut into = vec![0; *len];
+        world.read(1, b, &mut Reading { message: ticket, into: &mut into });
+        assert!(into == pattern(number as u64, *len), "message {number}");
+    }
+}
