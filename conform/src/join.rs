@@ -1,5 +1,7 @@
 //! Two endpoints, joined, and short words for what a test does with them.
 
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -19,6 +21,24 @@ pub enum Capability {
     ThousandChannels,
     /// More than one endpoint on a side.
     ManyEndpoints,
+}
+
+/// An address on loopback that nobody listens at, nor will until whoever asked does.
+///
+/// A port that the system has given and taken back may go to the next socket that asks for any. So the host is one of
+/// this process alone (127.0.0.0/8 is all of this machine, and no process has a number of more than 22 bits), and the
+/// port one that the system gives nobody by itself.
+///
+/// # Panics
+///
+/// When a process has asked for more than 20,000 of them.
+#[must_use]
+pub fn free_udp_address() -> SocketAddrV4 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(number < 20_000, "so many addresses for one process");
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    SocketAddrV4::new(Ipv4Addr::new(127, high + 1, middle, low), 2000 + number)
 }
 
 /// A way in which two endpoints are joined.

@@ -11,4 +11,4 @@ pub mod bytes;
 pub mod join;
 pub mod suite;
 
-pub use join::{Capability, Join, Pair, Side};
+pub use join::{Capability, Join, Pair, Side, free_udp_address};

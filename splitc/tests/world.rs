@@ -3,16 +3,13 @@
 
 use std::time::Duration;
 
+use cutthrough_conform::free_udp_address;
 use cutthrough_splitc::{Element, Error, Global, Op, Settings, Spread, World};
 use proptest::prelude::*;
 
 /// Ranks as threads over UDP on loopback, in plain text.
 fn over_udp<R: Send>(size: u32, program: impl Fn(&mut World) -> Result<R, Error> + Sync) -> Result<Vec<R>, Error> {
-    let free = || std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
-    // All are held until all are known, so that they differ.
-    let sockets: Vec<_> = (0..size).map(|_| free()).collect();
-    let addresses = sockets.iter().map(|socket| format!("udp:{}", socket.local_addr().expect("an address"))).collect();
-    drop(sockets);
+    let addresses = (0..size).map(|_| format!("udp:{}", free_udp_address())).collect();
     let settings = Settings { size, addresses, job: "udp".into(), insecure: true, ..Settings::alone() };
     World::threads_at(&settings, program)
 }

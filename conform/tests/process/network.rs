@@ -10,6 +10,7 @@ use cutthrough::{
     Channel, CloseReason, Config, ConnectError, Endpoint, Event, Keys, ListenError, ReadError, SendError, SharedKey,
     UdpAddressError, UdpCallError,
 };
+use cutthrough_conform::free_udp_address;
 use cutthrough_wire::frame::{FRAME_VERSION, HEADER_BYTES, Kind, Refusal};
 use rustix::process::{Signal, kill_process};
 
@@ -21,8 +22,7 @@ const HEARD: Duration = Duration::from_millis(1500);
 
 /// An address that nobody listens at.
 fn free() -> String {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    format!("udp:{}", socket.local_addr().expect("its address"))
+    format!("udp:{}", free_udp_address())
 }
 
 fn listening(address: &str) -> Endpoint {
