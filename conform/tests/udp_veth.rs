@@ -3,6 +3,8 @@
 
 mod veth;
 
+use cutthrough_conform::Join as _;
+use cutthrough_conform::suite::paths::placed_of_a_stream;
 use veth::Veth;
 
 mod ethernet {
@@ -15,4 +17,17 @@ mod jumbo {
     use super::Veth;
 
     cutthrough_conform::suite!(Veth(9000, "udp"); control, paths, tokens);
+}
+
+/// Messages of one frame, and of several: what follows the first in a train lands like the first.
+#[test]
+fn messages_that_share_trains_land_where_they_belong() {
+    for (mtu, len) in [(1500, 4096), (1500, 8192), (1500, 64 << 10), (9000, 8192), (9000, 64 << 10)] {
+        let veth = Veth(mtu, "udp");
+        if veth.skips_all() {
+            return;
+        }
+        let (placed, all) = (placed_of_a_stream(&veth, len), 128 * len as u64);
+        assert!(placed > all * 3 / 4, "MTU {mtu}, {len} bytes: {placed} bytes of {all}");
+    }
 }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | who is there, with which key? | `greet` |
 //! | a message, until the other side has it | `outbox` |
-//! | frames that go in one call | [`batch`] |
+//! | frames that go in one call | [`batch`], `leaving` |
 //! | one channel: numbers, acknowledgements, times | [`channel`] |
 //! | where will the next frames land? | `guess` |
 //! | a message, until it can be handed over | [`inbox`], `spans` |
@@ -28,6 +28,7 @@ pub mod grants;
 mod greet;
 mod guess;
 pub mod inbox;
+mod leaving;
 pub mod memory;
 mod outbox;
 mod pulses;
@@ -47,7 +48,6 @@ use core::net::SocketAddr;
 
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, Malformed};
 
-use self::batch::Batch;
 use self::channel::{Bodies, Body, Channel, Ending};
 use self::grants::Wanting;
 use self::greet::{Call, Welcomed};
@@ -58,7 +58,6 @@ use self::pulses::Worth;
 use self::ways::{Most, WAYS};
 pub use self::words::{CallError, CargoOf, Guess, NetEvent, Planted, Refused, Settings, Tally};
 use crate::check::Breach;
-use crate::pulse::Policy;
 use crate::seal::Guard;
 use crate::time::Instant;
 
@@ -466,43 +465,6 @@ impl<M: Memory> Net<M> {
                 channel.grant(message, upto);
             }
             self.touch(index);
-        }
-    }
-
-    /// Fills `batch`, of up to `most` bytes, with frames of one channel that has something to send: the channel, and
-    /// where they go. `None` if there is nothing to send.
-    pub fn batch(&mut self, now: Instant, batch: &mut Batch, most: usize) -> Option<(usize, SocketAddr)> {
-        loop {
-            while let Some(index) = self.work.pop_front() {
-                let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else {
-                    continue;
-                };
-                channel.listed = false;
-                batch.clear();
-                let bounds = (&self.most.map(|way| way.min(most)), self.worth.as_ref());
-                channel.fill(batch, bounds, now, &mut self.tally);
-                let to = channel.peer.address;
-                self.touch(index);
-                if !batch.is_empty() {
-                    return Some((index, to));
-                }
-            }
-            if self.changed.is_empty() {
-                return None;
-            }
-            self.settle(now);
-        }
-    }
-
-    /// Says how batches of the first way are divided; before that, they are not.
-    pub fn divide(&mut self, policy: Policy) {
-        self.worth = Worth::new(policy);
-    }
-
-    /// It took `ns` nanoseconds to make and to send a batch of the first way.
-    pub fn took(&mut self, bytes: usize, ns: u64) {
-        if let Some(worth) = &mut self.worth {
-            worth.observe(bytes as u64, ns);
         }
     }
 

@@ -288,3 +288,49 @@ pub fn every_policy(join: &impl Join) {
         }
     }
 }
+
+/// Payloads of many lengths, sent one behind the other, land in posted places or wait for their readers: each whole, in
+/// its order.
+pub fn streams_of_many_lengths(join: &impl Join) {
+    const LENS: [usize; 9] = [4096, 8192, 8192, 100, 5000, 20_000, 24 << 10, 1, 12_000];
+    let mut pair = join.pair(config(), config());
+    assert_eq!(pair.b.endpoint.post(pair.b.channel, 24 << 10, 8), Ok(8));
+    let lens = || (0..300_u64).map(|number| (number, LENS[(number * number % 31) as usize % LENS.len()]));
+    pair.both(
+        |a| {
+            for (number, len) in lens() {
+                a.send_copy(&number.to_le_bytes(), &pattern(number, len), None);
+            }
+        },
+        |b| {
+            for (number, len) in lens() {
+                let mut message = b.message();
+                assert_eq!((message.control(), message.payload_len()), (&number.to_le_bytes()[..], len));
+                b.read_checked(&mut message, number);
+            }
+        },
+    );
+}
+
+/// How many bytes of 128 payloads of `len` bytes, which were sent one behind the other before anybody looked, were
+/// received where they belong, by their receipts.
+///
+/// # Panics
+/// If one of them does not land in its place.
+pub fn placed_of_a_stream(join: &impl Join, len: usize) -> u64 {
+    const MESSAGES: u32 = 128;
+    let wide = || Config { landing_bytes: 64 << 20, ..Config::default() };
+    let mut pair = join.pair(wide(), wide());
+    assert_eq!(pair.b.endpoint.post(pair.b.channel, len, MESSAGES), Ok(MESSAGES));
+    for number in 0..u64::from(MESSAGES) {
+        pair.a.send_copy(b"", &pattern(number, len), None);
+    }
+    let mut placed = 0;
+    for number in 0..u64::from(MESSAGES) {
+        while pair.a.endpoint.poll().is_some() {}
+        let message = pair.b.message();
+        check(number, &landed(&message).to_vec());
+        placed += message.receipt().placed;
+    }
+    placed
+}

@@ -13,7 +13,10 @@ use super::memory::Load;
 use super::ways::Way;
 
 /// Frames of a batch at most: what the kernel takes in one call (64 before Linux 6.9).
-const FRAMES: usize = 64;
+pub(super) const FRAMES: usize = 64;
+
+/// Of how many bytes of a payload one more may be added to its end, so that others can follow in the same batch.
+pub(super) const PADDED: usize = 8;
 
 /// A piece of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +62,8 @@ pub struct Batch {
     last: usize,
     bytes: usize,
     frames: usize,
+    /// Bytes by which the last frame may be filled up, if that is more than a quarter of a frame.
+    pad: usize,
     way: Way,
 }
 
@@ -68,7 +73,7 @@ impl Batch {
         self.own.clear();
         self.pieces.clear();
         self.copied.clear();
-        (self.segment, self.last, self.bytes, self.frames) = (0, 0, 0, 0);
+        (self.segment, self.last, self.bytes, self.frames, self.pad) = (0, 0, 0, 0, 0);
     }
 
     /// Whether it holds no frame.
@@ -131,17 +136,17 @@ impl Batch {
     }
 
     /// How many frames of `full` bytes can follow, of which the last may be shorter: there is room, and the last one so
-    /// far is full, or nearly so and is filled up now.
+    /// far is full, or is filled up now because that adds little to it, or to the payload whose end it carries.
     pub(super) fn room(&mut self, full: usize, most: usize) -> usize {
         if self.frames == 0 {
-            return (most / full).max(1);
+            return (most / full).clamp(1, FRAMES);
         }
         let padding = full - self.last.min(full);
         if self.bytes + padding + full > most || self.segment > full {
             return 0;
         }
         if padding > 0 {
-            if self.last < full - full / 4 {
+            if padding > self.pad.max(full / 4) || self.frames >= FRAMES {
                 return 0;
             }
             if self.frames == 1 {
@@ -155,7 +160,7 @@ impl Batch {
             self.bytes += padding;
             self.last = full;
         }
-        (most - self.bytes) / full
+        ((most - self.bytes) / full).min(FRAMES - self.frames.min(FRAMES))
     }
 
     /// Whether a frame of so many bytes can follow as it is: all before it are as long as the first one, and it is not
@@ -182,6 +187,7 @@ impl Batch {
         if self.frames == 0 {
             self.segment = bytes;
         }
+        self.pad = 0;
         self.frames += 1;
         self.bytes += bytes;
         self.last = bytes;
@@ -260,6 +266,7 @@ impl Batch {
         }
         let bytes = before + len;
         self.count(bytes);
+        self.pad = load.len() / PADDED;
         bytes
     }
 }

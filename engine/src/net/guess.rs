@@ -9,7 +9,7 @@ use cutthrough_wire::frame::{BODY_MIN, HEADER_BYTES, Header, Kind};
 use super::channel::Channel;
 use super::memory::{Memory, Place as _};
 use super::outbox::frame_bytes;
-use super::{Guess, Net};
+use super::{Guess, Net, State};
 
 impl<M: Memory> Net<M> {
     /// Where the next frames will probably land, and how long a full frame is there. With a reader, in its memory.
@@ -39,7 +39,10 @@ impl<M: Memory> Net<M> {
         let channel = self.channel(index).filter(|_| known)?;
         let full = full(channel);
         match header.kind {
-            Kind::Open => self.memory.guess(index).map(|_| (Guess::Fresh { channel: index }, full)),
+            Kind::Open => {
+                let fresh = self.memory.guess(index).map(|_| Guess::Fresh { channel: index });
+                fresh.map(|guess| (guess, frame_bytes(usize::from(header.body))))
+            }
             Kind::Data => {
                 let (message, begin) = (channel.message(&header), header.words[1]);
                 let end = channel.inbox.gap_at(message, begin, reading == Some((index, message)))?;
@@ -58,6 +61,20 @@ impl<M: Memory> Net<M> {
                 Some((place, begin as usize))
             }
         }
+    }
+
+    /// The places that a guess speaks of, one for each message: the rest of a payload, if it is not for a reader, and
+    /// those that come next. The first bytes that are meant are those of [`Net::guessed`], then each from its first.
+    pub fn landings(&mut self, guess: Guess, reads: bool) -> impl Iterator<Item = &mut M::Place> {
+        let (channel, message) = match guess {
+            Guess::Fresh { channel } => (channel, None),
+            Guess::Rest { channel, message, .. } => (channel, (!reads).then_some(message)),
+        };
+        let rest = match self.seats.get_mut(channel).map(|seat| &mut seat.state) {
+            Some(State::Open(channel)) => message.and_then(|message| channel.inbox.landing(message)),
+            _ => None,
+        };
+        rest.into_iter().chain(self.memory.guesses(channel))
     }
 
     /// Which life of a channel its frames name, and the number of the first message that has not come whole.

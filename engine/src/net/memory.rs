@@ -78,6 +78,11 @@ pub trait Memory {
 
     /// The place where the next payload of this channel will probably land. It stays where it is.
     fn guess(&mut self, channel: usize) -> Option<&mut Self::Place>;
+
+    /// The same, with those behind it where more messages will probably land in their order, as far as they are known.
+    fn guesses(&mut self, channel: usize) -> impl Iterator<Item = &mut Self::Place> {
+        self.guess(channel).into_iter()
+    }
 }
 
 impl Load for alloc::vec::Vec<u8> {

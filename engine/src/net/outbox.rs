@@ -3,6 +3,8 @@
 //! Every message keeps its number until all of it is acknowledged. What was lost is sent again before anything new; of
 //! a payload only the bytes that the other side takes unasked, or has granted, are sent at all.
 
+mod again;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
@@ -12,6 +14,7 @@ use cutthrough_wire::frame::{
 use cutthrough_wire::slot::CONTROL_MAX;
 use cutthrough_wire::token::Token;
 
+use super::batch::PADDED;
 use super::inbox::books::{enter, strike};
 use super::memory::Load;
 use super::spans::Spans;
@@ -70,6 +73,8 @@ struct Going<L> {
     allowed: u32,
     /// Up to where bytes have gone at least once.
     gone: u32,
+    /// Bytes of its frames' bodies; chosen when it is opened.
+    body: u16,
     /// Which bytes the other side has.
     there: Spans,
     opened: bool,
@@ -203,6 +208,7 @@ impl<L: Load> Outbox<L> {
             unasked: 0,
             allowed: 0,
             gone: 0,
+            body: u16::MAX,
             there: Spans::default(),
             opened: false,
             open_there: false,
@@ -231,6 +237,11 @@ impl<L: Load> Outbox<L> {
             Some(Out::Loaded(going)) => Some(&going.load),
             _ => None,
         }
+    }
+
+    /// Bytes of a message's payload that have not gone even once.
+    pub(super) fn left(&mut self, message: u64) -> usize {
+        self.going(message).map_or(0, |going| (going.bytes - going.gone) as usize)
     }
 
     /// Bytes of a message's payload that the other side has, and need not be kept; none before it has the opening, with
@@ -360,6 +371,31 @@ impl<L: Load> Outbox<L> {
         goes.then(|| frame_bytes(bytes))
     }
 
+    /// Bytes of the body of the next frame, of at most `body` bytes, if it is a full one.
+    pub(super) fn next_body(&self, body: usize) -> usize {
+        let next = self.sending.front().copied().unwrap_or(self.fresh);
+        if self.again.is_empty() { self.body_of(next, body) } else { body }
+    }
+
+    /// Bytes of the bodies of a message's frames, of at most `body` bytes.
+    pub(super) fn body_of(&self, message: u64, body: usize) -> usize {
+        match self.peek(message) {
+            Some(Out::Loaded(going)) if going.opened => body.min(usize::from(going.body)),
+            Some(Out::Loaded(going)) => self.like(going.bytes, body),
+            _ => body,
+        }
+    }
+
+    /// Bytes of the bodies of a payload's frames if the message is opened now. They are of like length where the last
+    /// one would else be much shorter than others: then it could not be filled up for others to follow in its batch.
+    fn like(&self, payload: u32, body: usize) -> usize {
+        let bytes = OPENING_BYTES + payload as usize;
+        let frames = bytes.div_ceil(body.max(1));
+        let lacks = frames * body - bytes;
+        let all = u64::from(payload) <= self.unasked.saturating_sub(self.used);
+        if frames > 1 && all && lacks > payload as usize / PADDED { bytes.div_ceil(frames) } else { body }
+    }
+
     /// About how many bytes could go next; of more than `enough`, some number above that.
     pub(super) fn ahead(&self, enough: u64) -> u64 {
         let again = self.again.iter().map(|content| match content {
@@ -401,9 +437,9 @@ impl<L: Load> Outbox<L> {
         self.next() - self.fresh
     }
 
-    /// Whether there are messages of which a part was never sent.
-    pub(super) fn is_behind(&self) -> bool {
-        self.unsent() > 0 || self.behind > 0
+    /// Messages of which a part was never sent.
+    pub(super) fn behind(&self) -> u64 {
+        self.unsent() + self.behind
     }
 
     /// Lists a message that has changed where it belongs now: with those that are behind, and those whose bytes may go.
@@ -429,7 +465,7 @@ impl<L: Load> Outbox<L> {
             }
         }
         if let Some(&message) = self.sending.front()
-            && let Some(next) = self.more_data(message, body.saturating_mul(frames))
+            && let Some(next) = self.more_data(message, body, frames)
         {
             return Some(next);
         }
@@ -478,10 +514,12 @@ impl<L: Load> Outbox<L> {
 
     fn open(&mut self, message: u64, body: usize) -> Option<Next> {
         let credit = u32::try_from(self.unasked.saturating_sub(self.used)).unwrap_or(u32::MAX);
+        let body = self.body_of(message, body);
         let going = self.going(message)?;
         let first = !going.opened;
         if first {
             going.opened = true;
+            going.body = u16::try_from(body).unwrap_or(u16::MAX);
             going.unasked = going.bytes.min(credit);
             going.allowed = going.allowed.max(going.unasked);
         }
@@ -502,62 +540,14 @@ impl<L: Load> Outbox<L> {
         Some(Next::Open { message, opening, len })
     }
 
-    fn more_data(&mut self, message: u64, most: usize) -> Option<Next> {
+    fn more_data(&mut self, message: u64, body: usize, frames: usize) -> Option<Next> {
         let going = self.going(message)?;
         let offset = going.gone;
+        let most = body.min(usize::from(going.body)).saturating_mul(frames);
         let len = (going.allowed - offset).min(u32::try_from(most).unwrap_or(u32::MAX));
         going.gone += len;
         self.list(message);
         Some(Next::Data { message, offset, len })
-    }
-
-    /// What was lost once more, if the other side still lacks it.
-    fn repeat(&mut self, content: Content, body: usize) -> Option<Next> {
-        match content {
-            Content::Records { first, count } => {
-                let end = first + u64::from(count);
-                let first = (first.max(self.base)..end).find(|number| {
-                    let index = usize::try_from(number - self.base).unwrap_or(usize::MAX);
-                    matches!(self.entries.get(index), Some(Out::Control(..)))
-                })?;
-                let count = self.records(first, end, body);
-                let rest = first + u64::from(count);
-                if rest < end {
-                    let left = u32::try_from(end - rest).unwrap_or(0);
-                    self.again.push_front(Content::Records { first: rest, count: left });
-                }
-                (count > 0).then_some(Next::Records { first, count })
-            }
-            Content::Open { message, len } => {
-                let going = self.going(message)?;
-                if going.open_there {
-                    return None;
-                }
-                let next = self.open(message, body)?;
-                // On a path that has become narrower the opening carries less than it did.
-                if let Next::Open { len: now, .. } = &next
-                    && *now < len
-                {
-                    self.again.push_front(Content::Data { message, offset: *now, len: len - *now });
-                }
-                Some(next)
-            }
-            Content::Data { message, offset, len } => {
-                let going = self.going(message)?;
-                if going.unwanted || going.there.has(offset, offset + len) {
-                    return None;
-                }
-                // An opening that went again on a path that has become wider may have carried a part of it.
-                let had = going.there.front().saturating_sub(offset);
-                let (offset, len) = (offset + had, len - had);
-                let most = u32::try_from(body).unwrap_or(u32::MAX);
-                if len > most {
-                    self.again.push_front(Content::Data { message, offset: offset + most, len: len - most });
-                }
-                Some(Next::Data { message, offset, len: len.min(most) })
-            }
-            Content::Note { .. } | Content::Probe { .. } | Content::Close => None,
-        }
     }
 }
 

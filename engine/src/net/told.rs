@@ -74,6 +74,12 @@ impl<M: Memory> Net<M> {
     /// Whether [`Net::next_event`] has something to tell.
     #[must_use]
     pub fn has_event(&self) -> bool {
-        !self.happened.is_empty() || !self.ready.is_empty()
+        !self.happened.is_empty() || self.has_message()
+    }
+
+    /// Whether there are messages among them.
+    #[must_use]
+    pub fn has_message(&self) -> bool {
+        !self.ready.is_empty()
     }
 }

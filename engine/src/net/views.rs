@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use cutthrough_wire::frame::OPENING_BYTES;
+use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES};
 
 use super::channel::{self, Ending};
 use super::memory::Memory;
@@ -50,9 +50,10 @@ impl<M: Memory> Net<M> {
         self.channel(index).is_some_and(|channel| frame_bytes(OPENING_BYTES + bytes) <= channel.full())
     }
 
-    /// Whether anything of a channel has not been sent even once: it waits for room, or to be asked for.
-    pub fn is_behind(&mut self, index: usize) -> bool {
-        self.channel(index).is_some_and(|channel| channel.outbox.is_behind())
+    /// Messages of a channel of which a part has not been sent even once: it waits for company, for room, or to be
+    /// asked for.
+    pub fn behind(&mut self, index: usize) -> u64 {
+        self.channel(index).map_or(0, |channel| channel.outbox.behind())
     }
 
     /// How often anything has come that brings messages on, on any channel: their frames, acknowledgements of them,
@@ -72,6 +73,11 @@ impl<M: Memory> Net<M> {
         let slots = self.settings.slots;
         let channel = self.channel(index).filter(|channel| channel.end == channel::End::None)?;
         Some(slots.saturating_sub(channel.outbox.waiting() as u64).min(channel.outbox.room()))
+    }
+
+    /// Bytes of a message's payload that have not been sent even once, and how many of them a frame carries at most.
+    pub fn left(&mut self, index: usize, message: u64) -> (usize, usize) {
+        self.channel(index).map_or((0, 0), |channel| (channel.outbox.left(message), channel.full() - HEADER_BYTES))
     }
 
     /// Bytes of a message's payload that the other side has, and need not be kept for it.

@@ -36,3 +36,41 @@ fn short_messages_of_one_length_share_a_batch() {
         assert!(into == pattern(number as u64, *len), "message {number}");
     }
 }
+
+/// Sends so many messages of `len` bytes, and says of how many frames each batch is that is full, then of the rest.
+fn trains(messages: usize, len: usize) -> (Vec<usize>, Vec<usize>) {
+    let mut world = World::new(31, Faults::NONE);
+    let (a, b) = world.join();
+    world.settle();
+    for number in 0..messages {
+        world.nodes[0].net.send(a, &[7], Some(short(number, len))).unwrap();
+    }
+    let (mut batch, now, net) = (Batch::default(), world.now(), &mut world.nodes[0].net);
+    let (mut full, mut rest) = (Vec::new(), Vec::new());
+    while net.train(now, &mut batch, 20_000).is_some() {
+        full.push(batch.frames());
+        assert!(batch.bytes() > 20_000 - batch.segment(), "{} bytes", batch.bytes());
+    }
+    assert!(!net.has_train(now, 20_000));
+    while net.batch(now, &mut batch, 20_000).is_some() {
+        rest.push(batch.frames());
+        assert!(batch.bytes() <= batch.frames() * batch.segment());
+    }
+    // Lost as a whole, they come again, in their order.
+    for number in 0..messages {
+        let (_, message) = world.message(1);
+        let ReadyPayload::Arriving(ticket, _) = message.payload else { panic!("{:?}", message.payload) };
+        let mut into = vec![0; len];
+        world.read(1, b, &mut Reading { message: ticket, into: &mut into });
+        assert!(into == pattern(number as u64, len), "message {number}");
+    }
+    (full, rest)
+}
+
+/// While the sink is busy only full batches go, of parts of as many messages as it takes; the rest waits.
+#[test]
+fn what_fills_no_train_waits_for_others() {
+    assert_eq!(trains(1, 3000), (vec![], vec![3]));
+    assert_eq!(trains(9, 3000), (vec![17], vec![10]), "frames of like length, for others to follow");
+    assert_eq!(trains(4, 8192), (vec![13], vec![11]));
+}

@@ -1,6 +1,6 @@
 //! Batches out and trains in: one socket for all channels of an endpoint, under one lock.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,27 +8,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cutthrough_engine::net::batch::{Batch, Piece};
+use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::Reading;
-use cutthrough_engine::net::memory::Load as _;
 use cutthrough_engine::net::{CallError, Net, Settings};
 use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::time::Instant;
 use cutthrough_segment::page::Waker;
-use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES};
+use cutthrough_wire::frame::HEADER_BYTES;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::Errno;
 
 use super::address::{UdpAddressError, Ways};
 use super::attendant;
 use super::guard::Doorkeeper;
 use super::lanes::{Lanes, Offer, Troubles};
 use super::memory::Stores;
-use super::outgoing::{Carried, Outgoing, Spare};
+use super::outgoing::{Carried, Spare};
+use super::plan::{HEADS, Like, Plan};
 use super::sink::Sink;
 use super::told::{Happened, Told};
-use super::trains::Plan;
 use crate::clock;
 use crate::config::Config;
 use crate::raw::xdp::lease;
@@ -44,11 +42,6 @@ const LOOKS_PER_TIDY: u32 = 32;
 const QUIET: u32 = 64;
 /// After so many at the rings alone.
 const RARELY: u32 = 64;
-/// Messages that wait for each other at most.
-const HELD: u64 = 512;
-/// How long after the application was told of several messages what it answers to them goes together, in nanoseconds.
-/// Who takes longer answers one by one.
-const TOGETHER_NS: u64 = 20_000;
 
 /// Everything behind the lock.
 #[derive(Debug)]
@@ -64,24 +57,29 @@ pub(super) struct Core {
     /// Whether the socket may hold what came before the last sleep: nothing wakes us for that again.
     unlooked: bool,
     pub(super) heads: Box<[u8]>,
+    /// What nobody wants of a train.
+    pub(super) scraps: Box<[u8]>,
     pub(super) aside: Box<[u8]>,
     pub(super) gathered: Vec<u8>,
     /// How the next train should land.
     pub(super) plan: Plan,
+    /// What the last train was like; the same of one that has not been proved.
+    pub(super) like: Like,
+    pub(super) came: Like,
     /// Trains of which the first header is looked at before they are received.
     pub(super) unforeseen: u32,
-    batch: Batch,
+    pub(super) batch: Batch,
     /// The channel of a batch that the socket has not taken.
-    stuck: Option<(usize, SocketAddr)>,
-    most: usize,
-    sink: Sink,
+    pub(super) stuck: Option<(usize, SocketAddr)>,
+    pub(super) most: usize,
+    pub(super) sink: Sink,
     looks: u32,
     /// The channel that is looked at next for what dropped values have left.
     pub(super) tidied: usize,
     /// Whether something has come of which only the application has been told so far.
-    owed: bool,
+    pub(super) owed: bool,
     /// When the application was last told of something.
-    told_at: Instant,
+    pub(super) told_at: Instant,
     pub(super) troubles: Troubles,
     /// Of the payload that a caller lends while its call lasts.
     pub(super) carried: Carried,
@@ -193,10 +191,13 @@ impl Udp {
             quiet: 0,
             passed: 0,
             unlooked: false,
-            heads: vec![0; 64 * (HEADER_BYTES + OPENING_BYTES)].into(),
+            heads: vec![0; HEADS].into(),
+            scraps: vec![0; TRAIN_BYTES].into(),
             aside: vec![0; 1 << 16].into(),
             gathered: Vec::new(),
             plan: Plan::default(),
+            like: Like::default(),
+            came: Like::default(),
             unforeseen: 0,
             batch: Batch::default(),
             stuck: None,
@@ -412,7 +413,7 @@ impl Core {
             self.wake();
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
             any = self.take_rings(reading);
-            if any {
+            if any && self.net.has_message() {
                 self.sink.heard();
             }
             self.aim();
@@ -432,7 +433,10 @@ impl Core {
                 break;
             }
             (any, self.quiet) = (true, 0);
-            self.sink.heard();
+            // Acknowledgements alone say that it works on what it has.
+            if self.net.has_message() {
+                self.sink.heard();
+            }
             // Another look costs as much as a system call; what has come is told first.
             if self.net.has_event() {
                 break;
@@ -458,106 +462,6 @@ impl Core {
             self.net.tick(now);
         }
         self.transmit(now, false);
-    }
-
-    /// Sends what there is to send; unless `all`, not what waits for a sink that is busy.
-    pub(super) fn transmit(&mut self, now: Instant, all: bool) {
-        if !all && self.sink.is_busy(now) {
-            return;
-        }
-        self.aim();
-        while let Some((to, frame)) = self.net.greeting() {
-            let _ = self.socket.send(Some(to), &[IoSlice::new(&frame)], None);
-        }
-        let mut moment = now;
-        loop {
-            if let Some((channel, to)) = self.stuck.take() {
-                if !self.put(channel, to) {
-                    self.stuck = Some((channel, to));
-                    return;
-                }
-                self.carried.take(channel, &mut self.batch, &self.spare);
-                moment = clock::now();
-            }
-            let mut batch = std::mem::take(&mut self.batch);
-            let next = self.net.batch(moment, &mut batch, self.most);
-            self.batch = batch;
-            let Some((channel, to)) = next else { break };
-            let before = moment;
-            if !self.put(channel, to) {
-                self.stuck = Some((channel, to));
-                return;
-            }
-            self.carried.take(channel, &mut self.batch, &self.spare);
-            moment = clock::now();
-            self.sink.sent(before, moment);
-            if self.batch.way().number == 0 {
-                self.net.took(self.batch.bytes(), moment.saturating_since(before));
-            }
-        }
-    }
-
-    /// After a message was queued: sends, unless it may wait for others. With `more`, the application has got several
-    /// messages at once, and has not looked at the last of them: what it answers to those goes together, and at the
-    /// latest when it looks for more. `bytes` is what the message takes. Whether it waits.
-    pub(super) fn queued(&mut self, channel: usize, more: bool, bytes: usize) -> bool {
-        let held = HELD.min((TRAIN_BYTES / bytes.max(1)) as u64);
-        if more && self.net.unsent(channel) < held && clock::now().saturating_since(self.told_at) < TOGETHER_NS {
-            self.owed = true;
-            return true;
-        }
-        let keeps = if self.net.unsent(channel) < held { self.sink.keeps() } else { Some(false) };
-        if keeps == Some(true) {
-            return true;
-        }
-        let now = clock::now();
-        if keeps.is_none() && self.sink.keeps_at(now) {
-            return true;
-        }
-        self.transmit(now, true);
-        false
-    }
-
-    /// Hands the batch to the socket. False if it takes nothing now.
-    fn put(&mut self, channel: usize, to: SocketAddr) -> bool {
-        let mut parts = Vec::with_capacity(self.batch.pieces().len());
-        for piece in self.batch.pieces() {
-            match *piece {
-                Piece::Own { at, len } => parts.push(IoSlice::new(&self.batch.own()[at..at + len])),
-                Piece::Payload { message, offset, len } => {
-                    let load = self.net.load(channel, message).map(|load: &Outgoing| load.piece(offset, len));
-                    match load {
-                        Some(bytes) if bytes.len() == len => parts.push(IoSlice::new(bytes)),
-                        // It has been acknowledged since, by a frame that was sent before: nobody needs this one.
-                        _ => return true,
-                    }
-                }
-            }
-        }
-        let way = self.batch.way().number;
-        if let Some(lanes) = self.lanes.as_mut().filter(|_| way > 0) {
-            return match lanes.send(channel, way, &parts, self.batch.segment()) {
-                Ok(sent) => sent,
-                Err(why) => {
-                    // What was in the batch is sent again by another way.
-                    lanes.drop_ring(way, &why);
-                    let usable = lanes.join(channel, to);
-                    self.net.set_ways(channel, usable);
-                    self.troubles.refused_calls += 1;
-                    true
-                }
-            };
-        }
-        let segment = (self.batch.frames() > 1).then(|| u16::try_from(self.batch.segment()).unwrap_or(u16::MAX));
-        match self.socket.send(Some(to), &parts, segment) {
-            Ok(_) => true,
-            Err(Errno::AGAIN | Errno::NOBUFS) => false,
-            // Whatever else the system says: the frames are lost, and sent again if anybody is there.
-            Err(_) => {
-                self.troubles.refused_calls += 1;
-                true
-            }
-        }
     }
 }
 

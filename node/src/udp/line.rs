@@ -1,40 +1,31 @@
 //! One channel over a network, as its endpoint uses it.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use cutthrough_engine::net::CallError;
 use cutthrough_engine::net::channel::Ending;
 use cutthrough_engine::net::inbox::{Reading, Story};
-use cutthrough_engine::net::ways::Way;
-use cutthrough_engine::net::{CallError, Cargo as NetCargo, Refused as NetRefused};
 use cutthrough_engine::receipt::{Path, Receipt, Why};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_segment::page::Page;
-use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES, Refusal};
-use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
+use cutthrough_wire::frame::{HEADER_BYTES, Refusal};
+use cutthrough_wire::slot::PAYLOAD_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::door::{BODY_MAX, Core, Udp};
 use super::lanes::{ADAPTERS, Troubles};
 use super::memory::Spot;
-use super::outgoing::{Kept, Outgoing};
 use crate::clock;
 use crate::shm::grant::{Landing, NoMemory, RevokeError};
-use crate::shm::link::{CloseReason, Identity, SendError};
+use crate::shm::link::{CloseReason, Identity};
 use crate::shm::receive::ReadError;
-use crate::shm::send::{Cargo, Load, Sheaf};
 use crate::sys::datagram::Datagrams;
-use crate::sys::lent::lend;
 
 /// Nanoseconds of looking before a call that waits goes to sleep.
-const SPIN_NS: u64 = 50_000;
+pub(super) const SPIN_NS: u64 = 50_000;
 /// Longest sleep of a call that waits, in nanoseconds.
 const NAP_NS: u64 = 5_000_000;
-/// Bytes of a payload that waits for others as a control message does, at most: less than a page, so that pages are
-/// received where they belong.
-const SHORT: usize = 2048;
-
 /// Why a call over UDP has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UdpCallError {
@@ -101,7 +92,7 @@ pub(crate) fn receipt(story: &Story, path: Path, sealed: bool) -> Receipt {
 }
 
 /// Sleeps until the socket has something, or `until`, or a nap has passed.
-fn nap(udp: &Udp, until: Option<Instant>) {
+pub(super) fn nap(udp: &Udp, until: Option<Instant>) {
     let now = clock::now();
     let nap = until.map_or(NAP_NS, |until| until.saturating_since(now).min(NAP_NS));
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(nap).unwrap_or(0) };
@@ -173,230 +164,8 @@ impl Udp {
         core.transmit(clock::now(), true);
     }
 
-    fn closed(core: &Core, index: usize) -> CloseReason {
+    pub(super) fn closed(core: &Core, index: usize) -> CloseReason {
         core.net.ended(index).map_or(CloseReason::Here, reason)
-    }
-
-    /// Sends a message.
-    ///
-    /// # Errors
-    /// [`SendError`].
-    pub fn send(&self, index: usize, control: &[u8], cargo: Cargo<'_>) -> Result<Receipt, SendError> {
-        if control.len() > CONTROL_MAX {
-            return Err(SendError::TooLong);
-        }
-        let Cargo { load, token, cookie } = cargo;
-        match load {
-            Load::None => {
-                let receipt = self.send_control(index, control)?;
-                self.complete(index, cookie);
-                Ok(receipt)
-            }
-            Load::Copy(bytes) if bytes.len() as u64 > PAYLOAD_MAX => Err(SendError::TooLong),
-            Load::Copy(bytes) => self.send_copy(index, control, bytes, token, cookie),
-            Load::Pages(sheaf) => self.send_pages(index, control, sheaf, token, cookie),
-        }
-    }
-
-    /// Whether a message can be sent now; looks at the network if it seems not.
-    ///
-    /// # Errors
-    /// [`SendError::Full`] or [`SendError::Closed`].
-    pub fn check_room(&self, index: usize) -> Result<(), SendError> {
-        let mut core = self.enter();
-        if core.net.room(index) == Some(0) {
-            core.transmit(clock::now(), true);
-            core.turn(None);
-        }
-        match core.net.room(index) {
-            Some(0) => Err(SendError::Full),
-            Some(_) => Ok(()),
-            None => Err(SendError::Closed(Self::closed(&core, index))),
-        }
-    }
-
-    fn complete(&self, index: usize, cookie: Option<u64>) {
-        if let Some(cookie) = cookie {
-            self.shared.lock().events.push_back(super::Happened::Completed(index, cookie));
-        }
-    }
-
-    fn queue(
-        core: &mut Core,
-        index: usize,
-        control: &[u8],
-        cargo: Option<NetCargo<Outgoing>>,
-    ) -> Result<u64, SendError> {
-        let refused = match core.net.send(index, control, cargo) {
-            Ok(number) => return Ok(number),
-            Err((NetRefused::Closed, _)) => return Err(SendError::Closed(Self::closed(core, index))),
-            Err((NetRefused::Full, cargo)) => cargo,
-        };
-        // Who sends without polling would never see that there is room.
-        core.transmit(clock::now(), true);
-        core.turn(None);
-        match core.net.send(index, control, refused) {
-            Ok(number) => Ok(number),
-            Err((NetRefused::Full, _)) => Err(SendError::Full),
-            Err((NetRefused::Closed, _)) => Err(SendError::Closed(Self::closed(core, index))),
-        }
-    }
-
-    #[inline]
-    fn send_control(&self, index: usize, control: &[u8]) -> Result<Receipt, SendError> {
-        let mut core = self.enter();
-        Self::queue(&mut core, index, control, None)?;
-        core.queued(index, self.shared.more.load(Ordering::Relaxed), control.len());
-        Ok(Receipt::default())
-    }
-
-    fn send_pages(
-        &self,
-        index: usize,
-        control: &[u8],
-        sheaf: Sheaf,
-        token: Option<Token>,
-        cookie: Option<u64>,
-    ) -> Result<Receipt, SendError> {
-        let pages: Vec<Page> = match sheaf {
-            Sheaf::One(page) => vec![page],
-            Sheaf::Many(pages) => pages,
-        };
-        let mut core = self.enter();
-        let Some(store) = core.net.memory.get(index) else {
-            return Err(SendError::Closed(Self::closed(&core, index)));
-        };
-        if !pages.iter().all(|page| store.owns(page)) {
-            return Err(SendError::ForeignPage);
-        }
-        let all_but_last = pages.split_last().map_or(&[][..], |(_, rest)| rest);
-        if !all_but_last.iter().all(Page::is_full) {
-            return Err(SendError::PartialPage);
-        }
-        let bytes: usize = pages.iter().map(|page| page.len()).sum();
-        if bytes as u64 > PAYLOAD_MAX {
-            return Err(SendError::TooLong);
-        }
-        let mut begin = 0;
-        let pages = pages
-            .into_iter()
-            .map(|page| {
-                let at = begin;
-                begin += page.len();
-                (at, page)
-            })
-            .collect();
-        let started = clock::timed(bytes as u64);
-        let cargo = NetCargo { load: Outgoing::Pages(pages), token, pages: true, cookie };
-        Self::queue(&mut core, index, control, Some(cargo))?;
-        self.send_off(&mut core, index, bytes);
-        let way = core.net.way(index);
-        Ok(self.sent(bytes, 0, started, way))
-    }
-
-    fn sent(&self, bytes: usize, copies: u8, started: Instant, way: Way) -> Receipt {
-        let bytes = bytes as u64;
-        // A ring's memory is the kernel's: what goes there is copied.
-        let copies = copies + u8::from(way.number > 0);
-        let finished = clock::timed(bytes);
-        Receipt {
-            path: Path::Wire,
-            copies,
-            movers: 1,
-            bytes,
-            started,
-            finished,
-            adapter: ADAPTERS.get(usize::from(way.number)).copied().unwrap_or_default(),
-            why: way.why,
-            sealed: self.sealed,
-            ..Receipt::default()
-        }
-    }
-
-    /// Sends private memory: straight from where it lies, for as long as this call lasts; what is not acknowledged then
-    /// is copied, so that it can be sent again.
-    fn send_copy(
-        &self,
-        index: usize,
-        control: &[u8],
-        bytes: &[u8],
-        token: Option<Token>,
-        cookie: Option<u64>,
-    ) -> Result<Receipt, SendError> {
-        let _stay = self.stay();
-        let started = clock::timed(bytes.len() as u64);
-        let sent = lend(bytes, |lent| {
-            let mut core = self.shared.lock();
-            let mut loan = Loan { core: &mut core, index, message: None };
-            let cargo = NetCargo { load: Outgoing::Lent(lent), token, pages: false, cookie: None };
-            let message = Self::queue(loan.core, index, control, Some(cargo))?;
-            loan.message = Some(message);
-            loan.core.carried.begin(index, message);
-            let copies = self.see_off(&mut loan, bytes)?;
-            Ok((copies, loan.core.net.way(index)))
-        });
-        let (copies, way) = sent?;
-        self.complete(index, cookie);
-        Ok(self.sent(bytes.len(), copies, started, way))
-    }
-
-    /// Sends what may go, unless it is a short payload that waits for others: whether it does. If not all may go,
-    /// acknowledgements that have come make room: who sends without polling would not see them.
-    fn send_off(&self, core: &mut Core, index: usize, bytes: usize) -> bool {
-        if bytes <= SHORT && core.net.is_one_frame(index, bytes) {
-            let more = self.shared.more.load(Ordering::Relaxed);
-            if core.queued(index, more, HEADER_BYTES + OPENING_BYTES + bytes) {
-                return true;
-            }
-        } else {
-            core.transmit(clock::now(), true);
-        }
-        if core.net.is_behind(index) {
-            core.turn(None);
-        }
-        false
-    }
-
-    /// Sends until what is not acknowledged may be copied: how often it was.
-    fn see_off(&self, loan: &mut Loan<'_>, bytes: &[u8]) -> Result<u8, SendError> {
-        let (index, Some(message)) = (loan.index, loan.message) else { return Ok(0) };
-        let mut moved = clock::now();
-        let (mut before, mut looked) = (0, moved);
-        let waits = self.send_off(loan.core, index, bytes.len());
-        loop {
-            if loan.core.net.is_done(index, message) {
-                return match loan.core.net.ended(index) {
-                    Some(ending) if loan.core.net.peer(index).is_none() => Err(SendError::Closed(reason(ending))),
-                    _ => Ok(u8::from(loan.core.carried.end(&loan.core.spare))),
-                };
-            }
-            let there = loan.core.net.acknowledged(index, message);
-            if bytes.len() - there.min(bytes.len()) <= self.staging {
-                let core = &mut *loan.core;
-                let mut kept = Kept::new(bytes, &mut core.carried, &core.spare);
-                core.net.lacks(index, message, |begin, end| kept.add(begin, end, bytes));
-                core.net.replace(index, message, Outgoing::Copy(kept));
-                // What waits is copied behind its header when it goes.
-                let again = u8::from(waits && !self.sealed && !bytes.is_empty());
-                return Ok(again + u8::from(core.carried.end(&core.spare) || there < bytes.len()));
-            }
-            let now = clock::now();
-            if there > before {
-                (before, moved) = (there, now);
-            }
-            if Duration::from_nanos(now.saturating_since(moved)) > self.deadline {
-                loan.core.net.close(index);
-                return Err(SendError::Closed(CloseReason::Stalled));
-            }
-            if loan.core.turn(None) {
-                looked = now;
-            } else if now.saturating_since(looked) > SPIN_NS {
-                if loan.core.doze() {
-                    nap(self, loan.core.net.timer());
-                }
-                looked = clock::now();
-            }
-        }
     }
 
     /// Pages of a channel's pool.
@@ -568,23 +337,5 @@ impl Udp {
         let mut core = self.shared.lock();
         let rings = core.lanes.as_mut().map(|lanes| lanes.counts()).unwrap_or_default();
         (*core.net.tally(), Troubles { rings, ..core.troubles })
-    }
-}
-
-/// Memory that is lent to a message for the time of a call: taken back when this is dropped, whatever happens.
-struct Loan<'a> {
-    core: &'a mut Core,
-    index: usize,
-    message: Option<u64>,
-}
-
-impl Drop for Loan<'_> {
-    fn drop(&mut self) {
-        self.core.carried.end(&self.core.spare);
-        if let Some(message) = self.message
-            && matches!(self.core.net.load(self.index, message), Some(Outgoing::Lent(_)))
-        {
-            self.core.net.abandon(self.index);
-        }
     }
 }

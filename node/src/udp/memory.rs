@@ -386,23 +386,37 @@ impl Memory for Stores {
     }
 
     fn guess(&mut self, channel: usize) -> Option<&mut Spot> {
-        let store = self.get(channel)?;
-        while let Some(token) = store.granted.front() {
-            if store.tokens.look(*token).is_ok() {
-                break;
-            }
-            store.granted.pop_front();
-        }
-        match store.granted.front().copied() {
-            Some(token) => store.guess_for(token),
-            None => {
-                // What was dropped since may be all that there is.
-                if store.free.is_empty() {
-                    store.tidy();
+        self.guesses(channel).next()
+    }
+
+    fn guesses(&mut self, channel: usize) -> impl Iterator<Item = &mut Spot> {
+        let (mut named, mut free) = (None, None);
+        if let Some(store) = self.get(channel) {
+            match store.next_named() {
+                Some(token) => named = store.guess_for(token),
+                None => {
+                    // What was dropped since may be all that there is.
+                    if store.free.is_empty() {
+                        store.tidy();
+                    }
+                    free = Some(store.free.iter_mut());
                 }
-                store.free.front_mut()
             }
         }
+        named.into_iter().chain(free.into_iter().flatten())
+    }
+}
+
+impl Store {
+    /// The first token that was granted and is still good: the next payload will probably carry it.
+    fn next_named(&mut self) -> Option<Token> {
+        while let Some(token) = self.granted.front().copied() {
+            if self.tokens.look(token).is_ok() {
+                return Some(token);
+            }
+            self.granted.pop_front();
+        }
+        None
     }
 }
 

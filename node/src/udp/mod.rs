@@ -4,12 +4,15 @@
 //! |---|---|
 //! | where to | [`address`] |
 //! | with which key | [`guard`] |
-//! | a message goes out | [`mod@line`] |
+//! | a channel, as its endpoint uses it | [`mod@line`] |
+//! | a message goes out | `send` |
 //! | what lies where on its way out, and what is kept to go again | `outgoing` |
-//! | batches out, under one lock | `door` |
+//! | batches out | `batches` |
 //! | which messages go together | `sink` |
+//! | what all of it shares, under one lock | `door` |
 //! | other ways to the same peers: rings | `lanes` |
 //! | payloads that a ring has placed | `placed` |
+//! | how the next train should land | `plan` |
 //! | trains in, scattered to where they belong | `trains` |
 //! | where payloads land | `memory` |
 //! | what the application is told | `told` |
@@ -20,6 +23,7 @@
 
 pub mod address;
 mod attendant;
+mod batches;
 mod door;
 pub mod guard;
 pub(crate) mod lanes;
@@ -27,6 +31,8 @@ pub mod line;
 mod memory;
 mod outgoing;
 mod placed;
+mod plan;
+mod send;
 mod sink;
 mod told;
 mod trains;

@@ -15,7 +15,7 @@ use crate::sys::lent::Lent;
 
 /// Bytes of private memory in a frame up to which they are copied behind its header. To name the two in a list costs
 /// the kernel 130 to 150 ns; to copy 1,424 bytes takes 40 ns, and to copy 8,924 longer than that.
-const COALESCED: usize = 4096;
+pub(super) const COALESCED: usize = 4096;
 /// Batches whose memory is kept while the payload is sent that they carry. What was sent before is acknowledged, or
 /// copied once more.
 const CARRIED: usize = 4;

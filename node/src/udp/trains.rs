@@ -3,78 +3,25 @@
 use std::io::IoSliceMut;
 use std::net::SocketAddr;
 
-use cutthrough_engine::net::Guess;
 use cutthrough_engine::net::channel::{Bodies, Body};
 use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::net::memory::Place as _;
+use cutthrough_engine::net::{Guess, Net};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES, low};
 use rustix::io::Errno;
 
 use super::door::{Core, bring_in};
+use super::memory::Stores;
+use super::plan::{FRAMES, Like, Stretch};
 use crate::clock;
-use crate::sys::datagram::TRAIN_BYTES;
+use crate::sys::datagram::Received;
 
 /// Trains whose first header is looked at before they are received, after frames that belonged elsewhere.
 const UNFORESEEN: u32 = 256;
 
 /// There is no train.
 struct Nothing;
-
-/// How the frames of a train should land: headers aside, one behind the other, bodies in a run of a place.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Plan {
-    /// First byte of the run in the payload, and how many there are.
-    first: usize,
-    len: usize,
-    /// Bytes of a full frame.
-    full: usize,
-    /// Bytes behind the header of the first frame that are not of the payload.
-    opening: usize,
-    frames: usize,
-}
-
-/// A frame as it should land: where its header lies, and its part of the payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Planned {
-    head: usize,
-    head_len: usize,
-    offset: usize,
-    len: usize,
-}
-
-impl Plan {
-    /// Frames of `full` bytes into `len` bytes of a place from `first` on, as many as a train has.
-    fn new(first: usize, len: usize, full: usize, opening: usize) -> Self {
-        let body = full - HEADER_BYTES;
-        let frames = if len == 0 { 0 } else { (len + opening).div_ceil(body).min(TRAIN_BYTES / full) };
-        Self { first, len: len.min((frames * body).saturating_sub(opening)), full, opening, frames }
-    }
-
-    #[inline]
-    fn get(&self, k: usize) -> Option<Planned> {
-        if k >= self.frames {
-            return None;
-        }
-        let body = self.full - HEADER_BYTES;
-        // The opening is behind the first header, and takes that much of the first frame.
-        let (before, opening) = if k == 0 { (0, self.opening) } else { (self.opening, 0) };
-        let done = k * body - before;
-        let len = (body - opening).min(self.len - done);
-        let (head, head_len) = (k * HEADER_BYTES + before, HEADER_BYTES + opening);
-        Some(Planned { head, head_len, offset: self.first + done, len })
-    }
-
-    fn iter(&self) -> impl Iterator<Item = Planned> + use<> {
-        let plan = *self;
-        (0..plan.frames).map_while(move |k| plan.get(k))
-    }
-
-    /// Bytes of all of it.
-    const fn bytes(&self) -> usize {
-        self.frames * HEADER_BYTES + if self.frames > 0 { self.opening } else { 0 } + self.len
-    }
-}
 
 /// Where a frame lies in one piece that is not as guessed: from a byte on, so many.
 #[derive(Debug, Clone, Copy)]
@@ -94,11 +41,14 @@ impl Core {
             Ok(guess) => guess,
             Err(Nothing) => return false,
         };
-        let misses = self.net.tally().misses;
+        let (misses, hits) = (self.net.tally().misses, self.net.tally().hits);
         let any = self.receive_as(guess, placing, reading);
         if any {
             let missed = self.net.tally().misses > misses;
             self.unforeseen = if missed { UNFORESEEN } else { self.unforeseen.saturating_sub(1) };
+            if missed || self.net.tally().hits > hits {
+                self.like = self.came;
+            }
         }
         any
     }
@@ -115,7 +65,12 @@ impl Core {
             return Ok(None);
         }
         if self.unforeseen == 0 {
-            return Ok(self.net.guess(reader));
+            let guess = self.net.guess(reader);
+            return Ok(guess.map(|(guess, full)| match guess {
+                // Messages in frames of their own follow each other as short as the last ones were.
+                Guess::Fresh { .. } => (guess, self.like.segment.unwrap_or(full)),
+                Guess::Rest { .. } => (guess, full),
+            }));
         }
         let mut head = [0; HEADER_BYTES];
         match self.socket.peek(&mut head) {
@@ -131,35 +86,50 @@ impl Core {
         placing: bool,
         mut reading: Option<(usize, &mut Reading<'_>)>,
     ) -> bool {
-        self.plan = Plan::default();
-        if guess.is_none() {
-            return self.receive_aside(placing, reading);
+        let Some((guess, full)) = guess else { return self.receive_aside(placing, reading) };
+        self.plan.begin(full);
+        let (begin, end) = match guess {
+            Guess::Fresh { .. } => (0, usize::MAX),
+            Guess::Rest { begin, end, .. } => (begin as usize, end as usize),
+        };
+        let reader = reading_of(guess, &mut reading);
+        let mut opens = matches!(guess, Guess::Fresh { .. });
+        let mut places = self.net.landings(guess, reader.is_some());
+        let mut run: Option<&mut [u8]> = match reader {
+            Some(reading) => reading.into.get_mut(begin..end),
+            None => places.next().map(|place| place.piece(begin, end - begin)),
+        };
+        let mut runs: Vec<&mut [u8]> = Vec::new();
+        let mut first = begin;
+        let mut messages = self.like.messages.max(1);
+        while messages > 0
+            && let Some(bytes) = run
+            && self.plan.add(first, (bytes.as_ptr().addr(), bytes.len()), opens)
+        {
+            if !bytes.is_empty() {
+                runs.push(bytes);
+            }
+            (first, opens, messages) = (0, true, messages - 1);
+            run = places.next().map(|place| place.piece(0, usize::MAX));
         }
-        let mut parts: Vec<IoSliceMut<'_>> = Vec::new();
-        if let Some((guess, full)) = guess {
-            let (first, run): (usize, &mut [u8]) = match (reading_of(guess, &mut reading), guess) {
-                (Some(reading), Guess::Rest { begin, end, .. }) => {
-                    (begin as usize, &mut reading.into[begin as usize..end as usize])
-                }
-                (_, Guess::Fresh { .. }) => match self.net.guessed(guess) {
-                    Some((place, _)) => (0, place.piece(0, usize::MAX)),
-                    None => (0, &mut []),
-                },
-                (None, Guess::Rest { begin, end, .. }) => match self.net.guessed(guess) {
-                    Some((place, _)) => (begin as usize, place.piece(begin as usize, (end - begin) as usize)),
-                    None => (0, &mut []),
-                },
-            };
-            let opening = if matches!(guess, Guess::Fresh { .. }) { OPENING_BYTES } else { 0 };
-            self.plan = Plan::new(first, run.len(), full, opening);
-            parts.reserve(self.plan.frames * 2 + 1);
-            let (mut heads, mut run) = (&mut *self.heads, run);
-            for planned in self.plan.iter() {
-                let (head, rest) = heads.split_at_mut(planned.head_len);
-                let (body, later) = run.split_at_mut(planned.len);
-                parts.push(IoSliceMut::new(head));
-                parts.push(IoSliceMut::new(body));
-                (heads, run) = (rest, later);
+        drop(places);
+        let mut parts: Vec<IoSliceMut<'_>> = Vec::with_capacity(self.plan.frames() * 2 + runs.len() + 1);
+        let (mut heads, mut scraps) = (&mut *self.heads, &mut *self.scraps);
+        let mut runs = runs.into_iter();
+        let (mut run, mut stretch): (&mut [u8], _) = (runs.next().unwrap_or_default(), 0);
+        for planned in self.plan.iter() {
+            if planned.stretch > stretch {
+                (run, stretch) = (runs.next().unwrap_or_default(), planned.stretch);
+            }
+            let (head, other_heads) = heads.split_at_mut(planned.head_len);
+            let (body, rest) = run.split_at_mut(planned.len);
+            parts.push(IoSliceMut::new(head));
+            parts.push(IoSliceMut::new(body));
+            (heads, run) = (other_heads, rest);
+            if planned.pad > 0 {
+                let (pad, others) = scraps.split_at_mut(planned.pad);
+                parts.push(IoSliceMut::new(pad));
+                scraps = others;
             }
         }
         parts.push(IoSliceMut::new(&mut self.aside));
@@ -167,25 +137,33 @@ impl Core {
             Ok(received) => received,
             Err(_) => return false,
         };
-        drop(parts);
+        drop((parts, runs));
         let now = clock::now();
         if received.truncated || received.bytes == 0 {
             self.troubles.cut_trains += u64::from(received.truncated);
             return true;
         }
-        let segment = usize::from(received.segment).max(1);
-        if self.plan.frames == 0 {
+        let segment = self.is_like(&received);
+        if self.plan.frames() == 0 {
             self.bring_in_all(now, (received.from, received.bytes, segment), reading);
             return true;
         }
-        self.take_in(now, (received.from, received.bytes, segment), guess, reading);
+        self.take_in(now, (received.from, received.bytes, segment), (guess, full), reading);
         true
+    }
+
+    /// Remembers what a train is like, but for its messages. Bytes of its frames.
+    fn is_like(&mut self, received: &Received) -> usize {
+        let segment = usize::from(received.segment).max(1);
+        let segments = if received.bytes > segment { Some(segment) } else { self.like.segment };
+        self.came = Like { segment: segments, messages: 0 };
+        segment
     }
 
     /// Takes one train in that is not scattered.
     fn receive_aside(&mut self, placing: bool, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         let Ok(received) = self.socket.receive(&mut [IoSliceMut::new(&mut self.aside)]) else { return false };
-        let segment = usize::from(received.segment).max(1);
+        let segment = self.is_like(&received);
         let wrong = received.truncated || placing && !self.may_bring_in(received.bytes.min(self.aside.len()), segment);
         self.troubles.cut_trains += u64::from(wrong);
         if !wrong {
@@ -208,10 +186,14 @@ impl Core {
         while k * segment < train.len() {
             let mut reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
             let rest = &mut train[k * segment..];
-            if together && heads.get(k).is_some_and(|head| head[1] == Kind::Data as u8) {
+            let kind = heads.get(k).map(|head| head[1]);
+            let opens = kind == Some(Kind::Open as u8);
+            self.came.messages += usize::from(opens || k == 0);
+            together |= opens;
+            if together && kind == Some(Kind::Data as u8) {
                 let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
                 let taken = self.net.run(now, from, (&heads[k..], Bodies::Aside(rest, segment)), reading);
-                // What cannot be taken in together is not tried again.
+                // What cannot be taken in together is not tried again, up to the next message.
                 together = taken > 0;
                 k += taken;
                 if together {
@@ -229,10 +211,9 @@ impl Core {
         &mut self,
         now: Instant,
         (from, bytes, segment): (SocketAddr, usize, usize),
-        guess: Option<(Guess, usize)>,
+        (guess, full): (Guess, usize),
         mut reading: Option<(usize, &mut Reading<'_>)>,
     ) {
-        let Some((guess, full)) = guess else { return };
         let count = bytes.div_ceil(segment);
         let aligned = segment == full || count == 1;
         let mut aside: Vec<Option<Lying>> = Vec::with_capacity(count);
@@ -243,25 +224,34 @@ impl Core {
         };
         // What is longer than the plan lies in one piece.
         let scattered = self.plan.bytes();
-        let mut lost = false;
         for k in 0..count {
             let (begin, end) = (k * segment, bytes.min((k + 1) * segment));
-            let good = aligned && !lost && self.is_as_guessed(k, end - begin, guess, &mut message);
-            // Behind a first frame that opens nothing there is nothing as guessed.
-            lost |= k == 0 && !good && matches!(guess, Guess::Fresh { .. });
-            aside.push((!good).then(|| {
+            let good = aligned && self.is_as_guessed(k, end - begin, guess, &mut message);
+            let lying = (!good).then(|| {
                 if begin >= scattered {
                     return Lying::Aside(begin - scattered, end - begin);
                 }
                 let at = self.gathered.len();
                 self.gather(begin, end, guess, reading_of(guess, &mut reading).map(|reading| &*reading.into));
                 Lying::Gathered(at, end - begin)
-            }));
+            });
+            let kind = match lying {
+                None => self.plan.get(k).and_then(|planned| self.heads.get(planned.head + 1)),
+                Some(Lying::Gathered(at, _)) => self.gathered.get(at + 1),
+                Some(Lying::Aside(at, _)) => self.aside.get(at + 1),
+            };
+            self.came.messages += usize::from(k == 0 || kind == Some(&(Kind::Open as u8)));
+            aside.push(lying);
         }
-        let (mut failed, mut k) = (false, 0);
+        // The stretch whose message has got another place than planned.
+        let (mut failed, mut k) = (None, 0);
         while let Some(lying) = aside.get(k) {
-            let mut reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-            if lying.is_none() && !failed {
+            let stretch = self.plan.get(k).map(|planned| planned.stretch);
+            if lying.is_none() && !self.is_there(k, guess) {
+                failed = stretch;
+            }
+            let failed_now = failed.is_some() && failed == stretch;
+            if lying.is_none() && !failed_now {
                 let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
                 let together = aside[k..].iter().take_while(|lying| lying.is_none()).count();
                 let taken = self.bring_in_run(now, from, k, together, reading);
@@ -272,13 +262,14 @@ impl Core {
             }
             let (begin, end) = (k * segment, bytes.min((k + 1) * segment));
             let lying = match *lying {
-                None if failed => {
+                None if failed_now => {
                     let at = self.gathered.len();
                     self.gather(begin, end, guess, None);
                     Some(Lying::Gathered(at, end - begin))
                 }
                 lying => lying,
             };
+            let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
             match lying {
                 Some(Lying::Gathered(at, len)) => {
                     bring_in(&mut self.net, now, from, &mut self.gathered[at..at + len], reading);
@@ -291,8 +282,10 @@ impl Core {
                     let head = &mut self.heads[planned.head..planned.head + planned.head_len];
                     if let Some((head, opening)) = head.split_first_chunk_mut::<HEADER_BYTES>() {
                         let opening = (!opening.is_empty()).then_some(opening);
-                        let body = Body::Landed { opening, len: end - begin - planned.head_len };
-                        failed |= !self.net.frame(now, from, head, body, reading);
+                        let len = (end - begin - planned.head_len).min(planned.len);
+                        if !self.net.frame(now, from, head, Body::Landed { opening, len }, reading) {
+                            failed = stretch;
+                        }
                     }
                 }
             }
@@ -310,6 +303,7 @@ impl Core {
         reading: Option<(usize, &mut Reading<'_>)>,
     ) -> usize {
         let Some(first) = self.plan.get(k).filter(|first| first.head_len == HEADER_BYTES) else { return 0 };
+        let most = most.min(self.plan.stretch(first.stretch).map_or(0, |stretch| stretch.end() - k));
         let heads = &self.heads[first.head..first.head + most * HEADER_BYTES];
         self.net.run(now, from, (heads.as_chunks().0, Bodies::Landed), reading)
     }
@@ -318,13 +312,18 @@ impl Core {
     /// allegation: whether it is true is seen when it is brought in.
     fn is_as_guessed(&self, k: usize, len: usize, guess: Guess, message: &mut Option<u32>) -> bool {
         let Some(planned) = self.plan.get(k) else { return false };
-        if len < planned.head_len || len > planned.head_len + planned.len {
+        if planned.head_len > HEADER_BYTES {
+            *message = None;
+        }
+        // What follows the last one lies aside, and so does what is behind its end.
+        if len < planned.head_len || len > planned.bytes() && k + 1 < self.plan.frames() {
             return false;
         }
         let Some(head) = self.heads[planned.head..].first_chunk::<HEADER_BYTES>() else { return false };
         let Ok(header) = Header::from_bytes(head) else { return false };
         let (Guess::Fresh { channel } | Guess::Rest { channel, .. }) = guess;
-        if header.tag as usize != channel || usize::from(header.body) + HEADER_BYTES > len {
+        let whole = usize::from(header.body) + HEADER_BYTES;
+        if header.tag as usize != channel || whole > len || whole > planned.head_len + planned.len {
             return false;
         }
         if planned.head_len > HEADER_BYTES {
@@ -334,25 +333,46 @@ impl Core {
         header.kind == Kind::Data && Some(header.words[0]) == *message && header.words[1] as usize == planned.offset
     }
 
+    /// Whether the message that the `k`-th frame of the plan opens, if it opens one, would get the place now that was
+    /// planned for it.
+    fn is_there(&mut self, k: usize, guess: Guess) -> bool {
+        let (Guess::Fresh { channel } | Guess::Rest { channel, .. }) = guess;
+        let stretch = self.plan.get(k).and_then(|planned| self.plan.stretch(planned.stretch)).copied();
+        let Some(stretch) = stretch.filter(|stretch| stretch.opens() && stretch.frame == k) else { return true };
+        let place = self.net.guessed(Guess::Fresh { channel });
+        place.is_some_and(|(place, _)| place.piece(0, 1).as_ptr().addr() == stretch.at)
+    }
+
     /// Copies bytes of a train together that have been scattered by the plan.
     fn gather(&mut self, begin: usize, end: usize, guess: Guess, reader: Option<&[u8]>) {
         let whole = self.gathered.len() + end - begin;
         let mut at = 0;
         let (mut from, to) = (begin, end);
         for planned in self.plan.iter() {
-            for (is_head, len) in [(true, planned.head_len), (false, planned.len)] {
+            let scrap = self.plan.scrap(planned.stretch);
+            for (part, len) in [(Part::Head, planned.head_len), (Part::Body, planned.len), (Part::Pad, planned.pad)] {
                 if from < at + len && from < to && from >= at {
                     let (skip, take) = (from - at, to.min(at + len) - from);
-                    if is_head {
-                        let start = planned.head + skip;
-                        self.gathered.extend_from_slice(&self.heads[start..start + take]);
-                    } else if let Some(reader) = reader {
-                        let start = planned.offset + skip;
-                        self.gathered.extend_from_slice(&reader[start..start + take]);
-                    } else {
-                        let start = planned.offset + skip;
-                        let bytes = self.net.guessed(guess).map(|(place, _)| place.piece(start, take));
-                        self.gathered.extend_from_slice(bytes.unwrap_or(&mut []));
+                    match part {
+                        Part::Head => {
+                            let start = planned.head + skip;
+                            self.gathered.extend_from_slice(&self.heads[start..start + take]);
+                        }
+                        Part::Pad => {
+                            let start = scrap + skip;
+                            self.gathered.extend_from_slice(&self.scraps[start..start + take]);
+                        }
+                        Part::Body => {
+                            let start = planned.offset + skip;
+                            let stretch = self.plan.stretch(planned.stretch).copied();
+                            let bytes = match (reader.filter(|_| planned.stretch == 0), stretch) {
+                                (Some(reader), _) => reader.get(start..start + take),
+                                (None, Some(stretch)) => landed(&mut self.net, guess, &stretch)
+                                    .and_then(|run| run.get(start - stretch.first..start - stretch.first + take)),
+                                (None, None) => None,
+                            };
+                            self.gathered.extend_from_slice(bytes.unwrap_or(&[]));
+                        }
                     }
                     from += take;
                 }
@@ -366,6 +386,23 @@ impl Core {
         // A place that was taken away meanwhile leaves a gap; the frame's seal will not fit.
         self.gathered.resize(whole, 0);
     }
+}
+
+/// The parts of a frame that is scattered.
+#[derive(Clone, Copy)]
+enum Part {
+    Head,
+    Body,
+    Pad,
+}
+
+/// The run of a stretch that is no reader's, as long as it has not been given to another message.
+fn landed<'a>(net: &'a mut Net<Stores>, guess: Guess, stretch: &Stretch) -> Option<&'a [u8]> {
+    let mut places = net.landings(guess, false).take(FRAMES + 1);
+    places.find_map(|place| {
+        let run = place.piece(stretch.first, stretch.len);
+        (run.as_ptr().addr() == stretch.at && run.len() == stretch.len).then_some(&*run)
+    })
 }
 
 /// Copies the headers of a train's frames together, as far as there is room: those.
@@ -386,43 +423,4 @@ fn reading_of<'a, 'b>(guess: Guess, reading: &'a mut Option<(usize, &mut Reading
         .as_mut()
         .filter(|(reader, reading)| (*reader, reading.message) == (channel, message))
         .map(|(_, reading)| &mut **reading)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    /// The plan by its definition: frame after frame until the place or the train is full.
-    fn step_by_step(first: usize, len: usize, full: usize, opening: usize) -> Vec<Planned> {
-        let (mut plan, mut done, mut head, mut total) = (Vec::new(), 0, 0, 0);
-        while done < len && total + full <= TRAIN_BYTES {
-            let head_len = HEADER_BYTES + if head == 0 { opening } else { 0 };
-            let body = (full - head_len).min(len - done);
-            plan.push(Planned { head, head_len, offset: first + done, len: body });
-            done += body;
-            head += head_len;
-            total += full;
-        }
-        plan
-    }
-
-    proptest! {
-        #[test]
-        fn a_plan_is_what_its_definition_says(
-            first in 0_usize..1 << 20,
-            len in prop_oneof![Just(0_usize), 1_usize..5000, 1_usize..1 << 18],
-            full in 300_usize..TRAIN_BYTES,
-            opens in any::<bool>(),
-        ) {
-            let opening = if opens { OPENING_BYTES } else { 0 };
-            let plan = Plan::new(first, len, full, opening);
-            let planned: Vec<Planned> = plan.iter().collect();
-            prop_assert_eq!(&planned, &step_by_step(first, len, full, opening));
-            let bytes: usize = planned.iter().map(|planned| planned.head_len + planned.len).sum();
-            prop_assert_eq!(plan.bytes(), bytes);
-            prop_assert_eq!(plan.get(planned.len()), None);
-        }
-    }
 }

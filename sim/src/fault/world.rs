@@ -25,6 +25,8 @@ const MOST: usize = 65_000;
 /// What a batch of the first way costs: nanoseconds for each, and bytes in a nanosecond.
 const BATCH_NS: u64 = 2_000;
 const BYTES_A_NS: u64 = 4;
+/// For how long the sink is busy at most, when messages wait for others.
+const BUSY_NS: u64 = 20_000;
 /// Batches that an endpoint receives before it does something else.
 const RECEIVES: usize = 8;
 /// Messages of each channel when nothing goes wrong any more, where there is more than one way to try.
@@ -322,7 +324,14 @@ impl World {
             self.network.send(self.now, &frame, &self.options, &mut self.random, &mut self.summary);
         }
         let most = self.random.pick(&[1, 9_000, MOST, MOST]);
-        while let Some((channel, to)) = net.batch(now, &mut self.batch, most) {
+        // Where the sink is busy, what fills no train waits until it is not.
+        let gathers = self.random.chance(250);
+        loop {
+            let next = match gathers {
+                true => net.train(now, &mut self.batch, most),
+                false => net.batch(now, &mut self.batch, most),
+            };
+            let Some((channel, to)) = next else { break };
             let way = self.batch.way().number;
             if user.talks.iter().any(|talk| talk.index == channel && talk.ways >> way & 1 == 0) {
                 return Err(format!("channel {channel} goes way {way}, which it does not have"));
@@ -344,7 +353,8 @@ impl World {
         let timer = net.timer().into_iter().chain(user.due()).min();
         let timer = timer.map(|timer| timer.as_nanos().saturating_sub(node.ahead).max(self.now + 1));
         let more = !all || net.has_event() && !slow;
-        let soon = if more { Some(self.now + 1_000) } else { None };
+        let waits = gathers && net.has_work();
+        let soon = if more { Some(self.now + 1_000) } else { waits.then(|| self.now + BUSY_NS) };
         let busy = user.is_busy() || slow;
         let later =
             busy.then(|| self.now + (20_000 << node.idle) + self.random.below(self.options.way_ns * 2 + 50_000));

@@ -7,7 +7,7 @@ use cutthrough_wire::frame::{
 };
 
 use super::super::Tally;
-use super::super::batch::Batch;
+use super::super::batch::{Batch, FRAMES};
 use super::super::memory::{Load, Memory};
 use super::super::outbox::{Content, Next, frame_bytes};
 use super::super::pulses::Worth;
@@ -19,12 +19,13 @@ use crate::time::Instant;
 const BATCHES_AHEAD: u64 = 4;
 
 impl<M: Memory> Channel<M> {
-    /// Fills a batch of up to `most` bytes with what there is to send; `worth` is for the first way.
+    /// Fills a batch of up to `most` bytes with what there is to send; `worth` is for the first way. With `whole`, it
+    /// is as long as it may be.
     pub(in crate::net) fn fill(
         &mut self,
         batch: &mut Batch,
         (most, worth): (&Most, Option<&Worth>),
-        now: Instant,
+        (now, whole): (Instant, bool),
         tally: &mut Tally,
     ) {
         let chosen = self.choose(now);
@@ -43,7 +44,7 @@ impl<M: Memory> Channel<M> {
             return;
         }
         if chosen && now >= self.paced {
-            let pulse = self.pulse(most, worth.filter(|_| way.number == 0));
+            let pulse = self.pulse(most, worth.filter(|_| way.number == 0 && !whole));
             let fits = self.fill_up(batch, pulse, now, tally);
             if !self.outbox.has_next() {
                 self.pulses.end();
@@ -70,6 +71,16 @@ impl<M: Memory> Channel<M> {
         }
     }
 
+    /// Whether there are messages that would fill a batch now, and nothing keeps them.
+    pub(in crate::net) fn fills(&self, most: &Most, now: Instant) -> bool {
+        let way = self.ways.as_ref().map_or(0, |ways| usize::from(ways.now().number));
+        let body = usize::from(self.body);
+        let frames = (most[way] / frame_bytes(body)).clamp(1, FRAMES);
+        let ahead = || self.outbox.ahead((frames * body) as u64) >= (frames * body) as u64;
+        let room = self.window.room(self.sent.in_flight()) >= (frames * frame_bytes(body)) as u64;
+        !self.resting && now >= self.paced && room && ahead()
+    }
+
     /// Chooses the way of what comes next. False if that has to wait until nothing is in flight.
     fn choose(&mut self, now: Instant) -> bool {
         let Some(ways) = &mut self.ways else { return true };
@@ -94,13 +105,13 @@ impl<M: Memory> Channel<M> {
 
     /// As much of the messages as may go now. False if the batch is full.
     fn fill_up(&mut self, batch: &mut Batch, most: usize, now: Instant, tally: &mut Tally) -> bool {
-        let full = frame_bytes(usize::from(self.body));
         let fits = loop {
             let window = self.window.room(self.sent.in_flight());
             if window == 0 || !self.outbox.has_next() {
                 break true;
             }
             let follows = self.outbox.next_whole(usize::from(self.body)).is_some_and(|bytes| batch.takes(bytes, most));
+            let full = frame_bytes(self.outbox.next_body(usize::from(self.body)));
             let room = if follows { 1 } else { batch.room(full, most) };
             let frames = room.min(usize::try_from(window).unwrap_or(usize::MAX).div_ceil(full));
             if frames == 0 {
@@ -167,8 +178,9 @@ impl<M: Memory> Channel<M> {
                 let first = self.header(Kind::Data, [low(message), offset], now);
                 let Some(load) = self.outbox.load(message) else { return 1 };
                 let (end, mut at) = (offset + len, offset);
+                let body = low32(self.outbox.body_of(message, usize::from(self.body)));
                 for number in first.number.. {
-                    let len = (end - at).min(u32::from(self.body));
+                    let len = (end - at).min(body);
                     let header = Header { number, body: low16(len as usize), words: [low(message), at], ..first };
                     let part = (message, at as usize, len as usize);
                     let bytes = batch.push_payload(&header, None, part, load, &mut *self.seal);

@@ -1,0 +1,147 @@
+//! Batches out: what goes at once, and what waits for others to fill a train.
+
+use std::io::IoSlice;
+use std::net::SocketAddr;
+
+use cutthrough_engine::net::batch::Piece;
+use cutthrough_engine::net::memory::Load as _;
+use cutthrough_engine::time::Instant;
+use rustix::io::Errno;
+
+use super::door::Core;
+use super::outgoing::Outgoing;
+use crate::clock;
+use crate::sys::datagram::TRAIN_BYTES;
+
+/// Messages that wait for each other at most.
+const HELD: u64 = 512;
+/// How long after the application was told of several messages what it answers to them goes together, in nanoseconds.
+/// Who takes longer answers one by one.
+const TOGETHER_NS: u64 = 20_000;
+
+impl Core {
+    /// Sends what there is to send; unless `all`, what waits for a sink that is busy only as far as it fills trains.
+    pub(super) fn transmit(&mut self, now: Instant, all: bool) {
+        let busy = !all && self.sink.is_busy(now);
+        if busy && !self.net.has_train(now, self.most) {
+            return;
+        }
+        self.aim();
+        while let Some((to, frame)) = self.net.greeting() {
+            let _ = self.socket.send(Some(to), &[IoSlice::new(&frame)], None);
+        }
+        self.send_off(now, busy);
+    }
+
+    /// Sends batches; with `whole`, only those that are trains as long as may be.
+    fn send_off(&mut self, now: Instant, whole: bool) {
+        let mut moment = now;
+        loop {
+            if let Some((channel, to)) = self.stuck.take() {
+                if !self.put(channel, to) {
+                    self.stuck = Some((channel, to));
+                    return;
+                }
+                self.carried.take(channel, &mut self.batch, &self.spare);
+                moment = clock::now();
+            }
+            let mut batch = std::mem::take(&mut self.batch);
+            let next = match whole {
+                true => self.net.train(moment, &mut batch, self.most),
+                false => self.net.batch(moment, &mut batch, self.most),
+            };
+            self.batch = batch;
+            let Some((channel, to)) = next else { break };
+            let before = moment;
+            if !self.put(channel, to) {
+                self.stuck = Some((channel, to));
+                return;
+            }
+            self.carried.take(channel, &mut self.batch, &self.spare);
+            moment = clock::now();
+            self.sink.sent(before, moment);
+            if self.batch.way().number == 0 {
+                self.net.took(self.batch.bytes(), moment.saturating_since(before));
+            }
+        }
+    }
+
+    /// After a message was queued: sends, unless it may wait for others. With `more`, the application has got several
+    /// messages at once, and has not looked at the last of them: what it answers to those goes together, and at the
+    /// latest when it looks for more. `bytes` is what the message takes. Whether it waits.
+    pub(super) fn queued(&mut self, channel: usize, more: bool, bytes: usize) -> bool {
+        let held = HELD.min((TRAIN_BYTES / bytes.max(1)) as u64);
+        if more && self.net.unsent(channel) < held && clock::now().saturating_since(self.told_at) < TOGETHER_NS {
+            self.owed = true;
+            return true;
+        }
+        let keeps = if self.net.unsent(channel) < held { self.sink.keeps() } else { Some(false) };
+        if keeps == Some(true) {
+            return true;
+        }
+        let now = clock::now();
+        if keeps.is_none() && self.sink.keeps_at(now) {
+            return true;
+        }
+        self.transmit(now, true);
+        false
+    }
+
+    /// After a payload was queued: sends what fills trains, and the rest too unless it may wait, as [`Core::queued`]
+    /// has it. Whether something waits.
+    pub(super) fn gathers(&mut self, channel: usize, more: bool) -> bool {
+        let now = clock::now();
+        let answers = more && now.saturating_since(self.told_at) < TOGETHER_NS;
+        self.owed |= answers;
+        let waits = answers || self.sink.keeps_at(now);
+        if waits && self.net.has_train(now, self.most) {
+            self.aim();
+            self.send_off(now, true);
+        } else if !waits {
+            self.transmit(now, true);
+        }
+        waits && self.net.behind(channel) > 0
+    }
+
+    /// Hands the batch to the socket. False if it takes nothing now.
+    fn put(&mut self, channel: usize, to: SocketAddr) -> bool {
+        let mut parts = Vec::with_capacity(self.batch.pieces().len());
+        for piece in self.batch.pieces() {
+            match *piece {
+                Piece::Own { at, len } => parts.push(IoSlice::new(&self.batch.own()[at..at + len])),
+                Piece::Payload { message, offset, len } => {
+                    let load = self.net.load(channel, message).map(|load: &Outgoing| load.piece(offset, len));
+                    match load {
+                        Some(bytes) if bytes.len() == len => parts.push(IoSlice::new(bytes)),
+                        // It has been acknowledged since, by a frame that was sent before: nobody needs this one.
+                        _ => return true,
+                    }
+                }
+            }
+        }
+        let way = self.batch.way().number;
+        if let Some(lanes) = self.lanes.as_mut().filter(|_| way > 0) {
+            return match lanes.send(channel, way, &parts, self.batch.segment()) {
+                Ok(sent) => sent,
+                Err(why) => {
+                    // What was in the batch is sent again by another way.
+                    lanes.drop_ring(way, &why);
+                    let usable = lanes.join(channel, to);
+                    self.net.set_ways(channel, usable);
+                    self.troubles.refused_calls += 1;
+                    true
+                }
+            };
+        }
+        let segment = (self.batch.frames() > 1).then(|| u16::try_from(self.batch.segment()).unwrap_or(u16::MAX));
+        match self.socket.send(Some(to), &parts, segment) {
+            Ok(_) => true,
+            Err(Errno::AGAIN | Errno::NOBUFS) => false,
+            // Whatever else the system says: the frames are lost, and sent again if anybody is there.
+            Err(_) => {
+                self.troubles.refused_calls += 1;
+                true
+            }
+        }
+    }
+}
