@@ -63,9 +63,10 @@ pub(super) struct Core {
     pub(super) gathered: Vec<u8>,
     /// How the next train should land.
     pub(super) plan: Plan,
-    /// What the last train was like; the same of one that has not been proved.
+    /// What trains were like of late.
     pub(super) like: Like,
-    pub(super) came: Like,
+    /// Messages of the train that is brought in, and how long its frames are, if it has several.
+    pub(super) came: (usize, Option<usize>),
     /// Trains of which the first header is looked at before they are received.
     pub(super) unforeseen: u32,
     pub(super) batch: Batch,
@@ -197,7 +198,7 @@ impl Udp {
             gathered: Vec::new(),
             plan: Plan::default(),
             like: Like::default(),
-            came: Like::default(),
+            came: (0, None),
             unforeseen: 0,
             batch: Batch::default(),
             stuck: None,

@@ -13,13 +13,29 @@ pub(super) const FRAMES: usize = 64;
 /// Bytes of the headers of as many frames, of which each may open a message.
 pub(super) const HEADS: usize = FRAMES * (HEADER_BYTES + OPENING_BYTES);
 
-/// What a train was like: the next one will probably be so, too.
+/// Trains for which there is a plan for as many messages as one of them had.
+const REMEMBERED: u32 = 16;
+
+/// What trains were like of late: the next one will probably be so, too.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Like {
     /// Bytes of a frame, once one came with several.
     pub(super) segment: Option<usize>,
-    /// Messages that were opened, or went on.
+    /// Messages that were opened, or went on, at most.
     pub(super) messages: usize,
+    /// Trains since one had so many.
+    since: u32,
+}
+
+impl Like {
+    /// A train has come, of so many messages; how long its frames are, if it had several.
+    pub(super) fn came(&mut self, messages: usize, segment: Option<usize>) {
+        self.segment = segment.or(self.segment);
+        self.since += 1;
+        if messages >= self.messages || self.since > REMEMBERED {
+            (self.messages, self.since) = (messages, 0);
+        }
+    }
 }
 
 /// Frames of one payload, one behind the other, into one run of a place.
@@ -218,6 +234,18 @@ mod tests {
             }
             prop_assert!(scrap <= TRAIN_BYTES);
         }
+    }
+
+    #[test]
+    fn the_most_messages_of_late_are_remembered() {
+        let mut like = Like::default();
+        like.came(8, Some(1488));
+        for _ in 0..REMEMBERED {
+            like.came(1, None);
+            assert_eq!((like.messages, like.segment), (8, Some(1488)));
+        }
+        like.came(2, Some(700));
+        assert_eq!((like.messages, like.segment), (2, Some(700)));
     }
 
     #[test]

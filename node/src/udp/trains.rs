@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::door::{Core, bring_in};
 use super::memory::Stores;
-use super::plan::{FRAMES, Like, Stretch};
+use super::plan::{FRAMES, Stretch};
 use crate::clock;
 use crate::sys::datagram::Received;
 
@@ -47,7 +47,8 @@ impl Core {
             let missed = self.net.tally().misses > misses;
             self.unforeseen = if missed { UNFORESEEN } else { self.unforeseen.saturating_sub(1) };
             if missed || self.net.tally().hits > hits {
-                self.like = self.came;
+                let (messages, segment) = self.came;
+                self.like.came(messages, segment);
             }
         }
         any
@@ -155,8 +156,7 @@ impl Core {
     /// Remembers what a train is like, but for its messages. Bytes of its frames.
     fn is_like(&mut self, received: &Received) -> usize {
         let segment = usize::from(received.segment).max(1);
-        let segments = if received.bytes > segment { Some(segment) } else { self.like.segment };
-        self.came = Like { segment: segments, messages: 0 };
+        self.came = (0, (received.bytes > segment).then_some(segment));
         segment
     }
 
@@ -188,7 +188,7 @@ impl Core {
             let rest = &mut train[k * segment..];
             let kind = heads.get(k).map(|head| head[1]);
             let opens = kind == Some(Kind::Open as u8);
-            self.came.messages += usize::from(opens || k == 0);
+            self.came.0 += usize::from(opens || k == 0);
             together |= opens;
             if together && kind == Some(Kind::Data as u8) {
                 let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
@@ -240,7 +240,7 @@ impl Core {
                 Some(Lying::Gathered(at, _)) => self.gathered.get(at + 1),
                 Some(Lying::Aside(at, _)) => self.aside.get(at + 1),
             };
-            self.came.messages += usize::from(k == 0 || kind == Some(&(Kind::Open as u8)));
+            self.came.0 += usize::from(k == 0 || kind == Some(&(Kind::Open as u8)));
             aside.push(lying);
         }
         // The stretch whose message has got another place than planned.
