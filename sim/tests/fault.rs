@@ -115,6 +115,7 @@ fn seeds_that_once_failed_keep_every_rule() {
     let with_rings = [
         (9668, "probes of a channel whose welcome was lost were taken for those of the one that the call got instead"),
         (73_800, "answers went by a way on trial that led nowhere, and their node was taken for dead"),
+        (32_982, "a channel that was closed here kept the ways of before, of which none led anywhere"),
     ];
     let of = |rings| move |(seed, story)| (fault::run_with(seed, With { rings, calls: false }, None), story);
     for (ran, story) in seeds.map(of(false)).into_iter().chain(with_rings.map(of(true))) {

@@ -14,7 +14,7 @@ pub(super) const FRAMES: usize = 64;
 pub(super) const HEADS: usize = FRAMES * (HEADER_BYTES + OPENING_BYTES);
 
 /// Trains for which there is a plan for as many messages as one of them had.
-const REMEMBERED: u32 = 16;
+const REMEMBERED: u32 = 64;
 
 /// What trains were like of late: the next one will probably be so, too.
 #[derive(Debug, Clone, Copy, Default)]

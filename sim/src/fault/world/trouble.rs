@@ -172,8 +172,9 @@ impl World {
         if let Some(living) = &mut node.living {
             for talk in &mut living.user.talks {
                 talk.ways = of;
-                living.net.set_ways(talk.index, of);
             }
+            // So have those that are closed here, and still wait for the other side to hear so.
+            (0..self.options.channels).for_each(|index| living.net.set_ways(index, of));
         }
         if of > 1 && of & 1 == 1 && self.random.chance(self.options.ways.stays_away) {
             let way = if of == 0b111 { self.random.pick(&[1, 2]) } else { usize::from(of >> 1) };
