@@ -4,7 +4,7 @@
 //! scatters them: the frames of a payload come in order and uninterrupted, behind the first one of a new message or
 //! where the last one ended. What is wrong is copied from where it landed to where it belongs, and counted.
 
-use cutthrough_wire::frame::{BODY_MIN, HEADER_BYTES, Header, Kind};
+use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind};
 
 use super::channel::Channel;
 use super::memory::{Memory, Place as _};
@@ -46,6 +46,9 @@ impl<M: Memory> Net<M> {
             Kind::Data => {
                 let (message, begin) = (channel.message(&header), header.words[1]);
                 let end = channel.inbox.gap_at(message, begin, reading == Some((index, message)))?;
+                // Only the last one may be shorter than others.
+                let goes_on = begin.checked_add(u32::from(header.body)).is_some_and(|next| next < end);
+                let full = if goes_on { frame_bytes(usize::from(header.body)) } else { full };
                 Some((Guess::Rest { channel: index, message, begin, end }, full))
             }
             _ => None,
@@ -117,6 +120,11 @@ impl<M: Memory> Net<M> {
 
 /// How long a full frame of the other side is: as long as the last one that can be one, or as those of this side.
 fn full<M: Memory>(channel: &Channel<M>) -> usize {
-    // A frame is shorter where what may be sent ends, and as short as a hostile side likes.
-    if channel.inbox.full < usize::from(BODY_MIN) { channel.full() } else { frame_bytes(channel.inbox.full) }
+    // A frame is shorter where what may be sent ends, and as short as a hostile side likes. Those of like length have
+    // more than half of what they may have.
+    if channel.inbox.full <= (channel.full() - HEADER_BYTES) / 2 {
+        channel.full()
+    } else {
+        frame_bytes(channel.inbox.full)
+    }
 }

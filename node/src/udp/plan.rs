@@ -19,8 +19,9 @@ const REMEMBERED: u32 = 64;
 /// What trains were like of late: the next one will probably be so, too.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Like {
-    /// Bytes of a frame, once one came with several.
+    /// Bytes of a frame, once one came with several; and of the last one, if it had several.
     pub(super) segment: Option<usize>,
+    pub(super) last: Option<usize>,
     /// Messages that were opened, or went on, at most.
     pub(super) messages: usize,
     /// Trains since one had so many.
@@ -30,7 +31,7 @@ pub(super) struct Like {
 impl Like {
     /// A train has come, of so many messages; how long its frames are, if it had several.
     pub(super) fn came(&mut self, messages: usize, segment: Option<usize>) {
-        self.segment = segment.or(self.segment);
+        (self.segment, self.last) = (segment.or(self.segment), segment);
         self.since += 1;
         if messages >= self.messages || self.since > REMEMBERED {
             (self.messages, self.since) = (messages, 0);

@@ -70,7 +70,8 @@ impl Core {
             return Ok(guess.map(|(guess, full)| match guess {
                 // Messages in frames of their own follow each other as short as the last ones were.
                 Guess::Fresh { .. } => (guess, self.like.segment.unwrap_or(full)),
-                Guess::Rest { .. } => (guess, full),
+                // What goes on is cut as it was before.
+                Guess::Rest { .. } => (guess, self.like.last.unwrap_or(full)),
             }));
         }
         let mut head = [0; HEADER_BYTES];
