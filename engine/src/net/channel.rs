@@ -161,6 +161,8 @@ pub(super) struct Channel<M: Memory> {
     pub(super) changed: bool,
     /// Whether it is in the list of channels that have something to send.
     pub(super) listed: bool,
+    /// Since when it waits for company, though it has something to send.
+    pub(super) waits_since: Option<Instant>,
     /// Whether it is in the list of channels that have messages ready.
     pub(super) queued: bool,
     pub(super) confirmed: bool,
@@ -231,6 +233,7 @@ impl<M: Memory> Channel<M> {
             timer_set: None,
             changed: false,
             listed: false,
+            waits_since: None,
             queued: false,
             confirmed: false,
         }

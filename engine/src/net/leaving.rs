@@ -10,6 +10,9 @@ use super::{Net, State};
 use crate::pulse::Policy;
 use crate::time::Instant;
 
+/// Nanoseconds for which what fills no batch waits for others to do so.
+const WAITS_NS: u64 = 20_000;
+
 impl<M: Memory> Net<M> {
     /// Fills `batch`, of up to `most` bytes, with frames of one channel that has something to send: the channel, and
     /// where they go. `None` if there is nothing to send.
@@ -17,13 +20,13 @@ impl<M: Memory> Net<M> {
         self.fill(now, batch, most, false)
     }
 
-    /// As [`Net::batch`], but only of a channel that can fill a batch with parts of messages. What does not is left to
-    /// wait for company.
+    /// As [`Net::batch`], but only of a channel that can fill a batch with parts of messages, or has waited for long.
+    /// What does not is left to wait for company.
     pub fn train(&mut self, now: Instant, batch: &mut Batch, most: usize) -> Option<(usize, SocketAddr)> {
         self.fill(now, batch, most, true)
     }
 
-    /// Whether any channel can fill a batch of `most` bytes.
+    /// Whether any channel can fill a batch of `most` bytes, or has waited for long.
     pub fn has_train(&mut self, now: Instant, most: usize) -> bool {
         self.full(now, most).is_some()
     }
@@ -35,7 +38,7 @@ impl<M: Memory> Net<M> {
                 let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else {
                     continue;
                 };
-                channel.listed = false;
+                (channel.listed, channel.waits_since) = (false, None);
                 batch.clear();
                 channel.fill(batch, bounds, (now, whole), &mut self.tally);
                 let to = channel.peer.address;
@@ -59,12 +62,14 @@ impl<M: Memory> Net<M> {
         self.full(now, most).and_then(|at| self.work.remove(at))
     }
 
-    /// Where the first channel is listed that can fill a batch.
+    /// Where the first channel is listed that can fill a batch, or has waited for long: a stream to one peer would keep
+    /// all others waiting else.
     fn full(&mut self, now: Instant, most: usize) -> Option<usize> {
         let most = self.most_bytes(most);
         (0..self.work.len()).find(|&at| {
             let seat = self.work.get(at).and_then(|&index| self.seats.get_mut(index));
-            matches!(seat.map(|seat| &mut seat.state), Some(State::Open(channel)) if channel.fills(&most, now))
+            let Some(State::Open(channel)) = seat.map(|seat| &mut seat.state) else { return false };
+            channel.fills(&most, now) || now.saturating_since(*channel.waits_since.get_or_insert(now)) >= WAITS_NS
         })
     }
 

@@ -74,3 +74,25 @@ fn what_fills_no_train_waits_for_others() {
     assert_eq!(trains(9, 3000), (vec![17], vec![10]), "frames of like length, for others to follow");
     assert_eq!(trains(4, 8192), (vec![13], vec![11]));
 }
+
+/// Who streams to one peer keeps no other waiting for long: what another channel has goes after 20 us, though it fills
+/// nothing.
+#[test]
+fn a_stream_does_not_keep_other_channels_waiting() {
+    let mut world = World::new(31, Faults::NONE);
+    let (streams, _) = world.join();
+    let (other, _) = world.join();
+    world.settle();
+    let (mut batch, mut now, net) = (Batch::default(), world.now(), &mut world.nodes[0].net);
+    net.send(other, &[7], None).unwrap();
+    let mut went = Vec::new();
+    for number in 0..4 {
+        (0..2).for_each(|half| assert!(net.send(streams, &[7], Some(short(number * 2 + half, 5000))).is_ok()));
+        while let Some((channel, _)) = net.train(now, &mut batch, 9000) {
+            went.push(channel);
+        }
+        now = now.after(10_000);
+    }
+    assert!(went.iter().filter(|channel| **channel == streams).count() >= 3, "{went:?}");
+    assert!(went.contains(&other), "{went:?}");
+}

@@ -22,14 +22,14 @@ const TOGETHER_NS: u64 = 20_000;
 impl Core {
     /// Sends what there is to send; unless `all`, what waits for a sink that is busy only as far as it fills trains.
     pub(super) fn transmit(&mut self, now: Instant, all: bool) {
+        while let Some((to, frame)) = self.net.greeting() {
+            let _ = self.socket.send(Some(to), &[IoSlice::new(&frame)], None);
+        }
         let busy = !all && self.sink.is_busy(now);
         if busy && !self.net.has_train(now, self.most) {
             return;
         }
         self.aim();
-        while let Some((to, frame)) = self.net.greeting() {
-            let _ = self.socket.send(Some(to), &[IoSlice::new(&frame)], None);
-        }
         self.send_off(now, busy);
     }
 

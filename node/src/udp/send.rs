@@ -219,7 +219,7 @@ impl Udp {
         let mut waits = self.send_off(loan.core, index, bytes.len());
         let (left, body) = loan.core.net.left(index, message);
         // What waits is copied when this call ends, and once more behind the headers of short frames.
-        let twice = left.min(body) <= COALESCED && !self.sealed;
+        let twice = left > 0 && left.min(body) <= COALESCED && !self.sealed;
         if waits && twice && left > COPIED_TWICE {
             loan.core.transmit(clock::now(), true);
             waits = false;
@@ -237,7 +237,7 @@ impl Udp {
                 let mut kept = Kept::new(bytes, &mut core.carried, &core.spare);
                 core.net.lacks(index, message, |begin, end| kept.add(begin, end, bytes));
                 core.net.replace(index, message, Outgoing::Copy(kept));
-                let again = u8::from(waits && twice && !bytes.is_empty());
+                let again = u8::from(waits && twice);
                 return Ok(again + u8::from(core.carried.end(&core.spare) || there < bytes.len()));
             }
             let now = clock::now();
