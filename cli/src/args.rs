@@ -74,7 +74,7 @@ pub enum Command {
     /// Open a ring of the adapter xdp for a process that may open none itself; needs root
     #[command(after_help = "Example, for a program that listens at or connects by the adapter xdp:\n  \
         cutthrough lease xdp:10.0.0.1:7000 --user 1000 --at /run/ring.sock      as root; ends when it is taken\n  \
-        CUTTHROUGH_LEASE=/run/ring.sock page_server FILE xdp:10.0.0.1:7000      as user 1000")]
+        CUTTHROUGH_LEASE=/run/ring.sock page_server FILE xdp:10.0.0.1:7000 KEYS as user 1000")]
     Lease(crate::lease::LeaseArgs),
 
     /// Show live counters and queue depths of running endpoints

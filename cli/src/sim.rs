@@ -78,7 +78,7 @@ fn timelines(results: &[(Experiment, Outcome)]) -> Result<Vec<Timeline>, Failure
     let figures = results.iter().flat_map(|(_, outcome)| &outcome.figures);
     let timelines: Vec<Timeline> = figures.filter_map(Timeline::of).collect();
     if timelines.is_empty() {
-        let remedy = "use --trace with 'sim all', with 'sim point', or with an experiment that draws one";
+        let remedy = "use --trace with 'sim all', with 'sim point', or with N2, which draws one";
         return Err(Failure::new("none of these experiments draws a packet-flow graph", remedy));
     }
     Ok(timelines)

@@ -34,11 +34,13 @@ impl FromStr for Size {
             "GiB" => GIB,
             _ => return Err("write bytes (64) or 8KiB, 1MiB, 1GiB".into()),
         };
-        let count: u64 = digits.parse().map_err(|_| "write bytes (64) or 8KiB, 1MiB, 1GiB".to_string())?;
-        match count.checked_mul(unit) {
-            Some(bytes) if bytes <= Self::MAX.0 => Ok(Self(bytes)),
-            _ => Err(format!("the largest size is {}", Self::MAX)),
+        if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+            return Err("write bytes (64) or 8KiB, 1MiB, 1GiB".into());
         }
+        // A number that fits nowhere is too large, too.
+        let bytes = digits.parse().ok().and_then(|count: u64| count.checked_mul(unit));
+        let size = bytes.filter(|bytes| *bytes <= Self::MAX.0).map(Self);
+        size.ok_or_else(|| format!("the largest size is {}", Self::MAX))
     }
 }
 
@@ -101,6 +103,7 @@ mod tests {
         assert_eq!("0".parse(), Ok(Size(0)));
         assert_eq!("64".parse(), Ok(Size(64)));
         assert_eq!("64B".parse(), Ok(Size(64)));
+        assert_eq!("99999999999999999999".parse::<Size>(), Err("the largest size is 1 GiB".into()));
         assert_eq!("8KiB".parse(), Ok(Size(8192)));
         assert_eq!("4MiB".parse(), Ok(Size(4 << 20)));
         assert_eq!("1GiB".parse(), Ok(Size::MAX));

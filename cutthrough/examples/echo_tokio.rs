@@ -3,7 +3,7 @@
 use cutthrough::{AsyncEndpoint, Config, Endpoint, Event};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let address = std::env::args().nth(1).unwrap_or_else(|| "shm:echo".to_owned());
+    let address = std::env::args().nth(1).unwrap_or_else(|| "shm:echo-tokio".to_owned());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
         let mut endpoint = AsyncEndpoint::new(Endpoint::open(Config::default())?)?;

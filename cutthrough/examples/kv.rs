@@ -1,4 +1,4 @@
-//! A key-value store whose values travel as pages: `kv serve [ADDRESS]`, `kv set KEY VALUE [ADDRESS]`,
+//! A key-value store whose values travel as payloads: `kv serve [ADDRESS]`, `kv set KEY VALUE [ADDRESS]`,
 //! `kv get KEY [ADDRESS]`.
 
 use std::collections::HashMap;
@@ -19,8 +19,14 @@ const USAGE: &str = "usage: kv serve [ADDRESS] | kv set KEY VALUE [ADDRESS] | kv
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    // Any value may look like an address: what stands behind the words of a command is one.
+    let count = match words.first() {
+        Some(&"serve") => 1,
+        Some(&"set") => 3,
+        _ => 2,
+    };
     let (words, address) = match words.as_slice() {
-        [words @ .., address] if address.contains(':') => (words, *address),
+        [words @ .., address] if words.len() == count => (words, *address),
         words => (words, "shm:kv"),
     };
     let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());

@@ -25,8 +25,9 @@ use turns::{Common, Figure, Row, Side, Turns};
 
 /// Requests under way where a rate or a stream is measured.
 const UNDER_WAY: u64 = 64;
-/// Requests between two looks at the clock.
+/// Requests between two looks at the clock, at most, and bytes of their payloads.
 const PER_LOOK: u64 = 64;
+const BYTES_PER_LOOK: u64 = 64 << 10;
 /// Streams of which the median counts.
 const STREAMS: u32 = 8;
 /// Bytes of a medium payload.
@@ -149,7 +150,8 @@ fn store(turns: &mut Turns<'_>, case: &Case) -> Result<(), Failure> {
     let mut side = turns.station(case.size().0)?;
     let from = vec![0x5a; case.shape.bytes as usize];
     turns.row(&row, case, &mut side, |side, length| {
-        stream(side, length, |side| side.node.ask(side.channel, STORE).body(Body::Copy(&from)).send().map(drop))
+        let ask = |side: &mut Side| side.node.ask(side.channel, STORE).body(Body::Copy(&from)).send().map(drop);
+        stream(side, length, case.size().0, ask)
     })?;
     turns.close(side)
 }
@@ -170,7 +172,7 @@ fn rate(turns: &mut Turns<'_>) -> Result<(), Failure> {
     let mut count = 0;
     for _ in 0..STREAMS {
         let slice = turns.attended(&mut side, |side| {
-            stream(side, case.length, |side| side.node.request(side.channel, ECHO, &[1, 2, 3, 4]).map(drop))
+            stream(side, case.length, 16, |side| side.node.request(side.channel, ECHO, &[1, 2, 3, 4]).map(drop))
         })?;
         count += slice.count;
         rates.extend(slice.msgs_per_s);
@@ -191,17 +193,18 @@ fn rate(turns: &mut Turns<'_>) -> Result<(), Failure> {
     turns.close(side)
 }
 
-/// Requests as fast as the other end answers them, some of them under way. The time that counts ends with the last
-/// reply.
+/// Requests of so many bytes as fast as the other end answers them, some of them under way. The time that counts ends
+/// with the last reply.
 fn stream(
     side: &mut Side,
     length: Length,
+    bytes: u64,
     mut ask: impl FnMut(&mut Side) -> Result<(), RequestError>,
 ) -> Result<Slice, LaneError> {
     let (mut sent, mut answered) = (0_u64, 0_u64);
     let mut pace = Pace::new(length, Instant::now());
     while pace.phase() != Phase::Over {
-        let messages = PER_LOOK.min(pace.left());
+        let messages = (BYTES_PER_LOOK / bytes).clamp(1, PER_LOOK).min(pace.left());
         for _ in 0..messages {
             loop {
                 if sent - answered < UNDER_WAY {

@@ -117,6 +117,12 @@ impl Case {
         self.test != Test::Fetch && self.shape.is_control()
     }
 
+    /// Whether payloads come over a wire to places that wait for them, so that some may have to be moved there.
+    #[must_use]
+    pub fn lands_by_wire(&self) -> bool {
+        !self.shared && (self.shape.memory == Memory::Pool || self.placement != Placement::Auto)
+    }
+
     /// The settings of a lane for this case.
     ///
     /// Store-and-forward has to have the whole message in the staging ring before any of it is copied out, and so has,

@@ -38,8 +38,9 @@ pub fn run(args: &CompareArgs, output: Output) -> Result<(), Failure> {
     let bar = progress::bar(pairs.len() * ROUNDS as usize);
     let mut table = Table::new(&["size", "A / B", "10 %", "90 %"]);
     for (a, b) in pairs {
+        let sizes = if a.size() == b.size() { a.size().to_string() } else { format!("{}, {}", a.size(), b.size()) };
         let size = a.size();
-        bar.set_message(size.to_string());
+        bar.set_message(sizes.clone());
         let ratios = ratios(&mut peer, core, [a, b], lose, || bar.inc(1))?;
         let at = |share| quantile(&ratios, share).map(thousandths).unwrap_or_default();
         let line = CompareLine {
@@ -54,7 +55,7 @@ pub fn run(args: &CompareArgs, output: Output) -> Result<(), Failure> {
         };
         output.line(&line)?;
         let ratio = |ratio: f64| format!("{ratio:.3}");
-        table.row(vec![size.to_string(), ratio(line.ratio_p50), ratio(line.ratio_lo), ratio(line.ratio_hi)]);
+        table.row(vec![sizes, ratio(line.ratio_p50), ratio(line.ratio_lo), ratio(line.ratio_hi)]);
     }
     bar.finish_and_clear();
     let what = if test.is_time() { "times: below 1, A is faster" } else { "rates: above 1, A is faster" };

@@ -347,6 +347,9 @@ pub fn run(args: &LimitsArgs, output: Output) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
+    if let Some(why) = missing.first().filter(|_| missing.len() == plan.len()) {
+        return Err(Failure::new(why.clone(), "nothing else was asked for"));
+    }
     output.say(&format!("{machine}\n\n{table}"))?;
     for why in missing {
         output.say(&why)?;

@@ -17,7 +17,6 @@ use crate::table::Table;
 use crate::units;
 
 use super::cargo::Tally;
-use cutthrough::Placement;
 
 /// Streams into which a bandwidth measurement is cut; the median of them counts, because machines are noisy.
 const STREAMS: u32 = 8;
@@ -131,7 +130,7 @@ fn line(result: &Measured, held: Option<&Held>, machine: &Machine) -> PerfLine {
         msgs_per_s: msgs_per_s.map(f64::round),
         copies: tally.copies(),
         pulses: tally.pulses(),
-        placed_ratio: tally.placed_ratio().filter(|_| case.placement != Placement::Auto),
+        placed_ratio: tally.placed_ratio().filter(|_| case.lands_by_wire()),
         limit: held.map(|held| held.limit.clone()),
         limit_ns: held.map(|held| tenths(held.ns)),
         ratio_to_limit: held.map(|held| thousandths(held.ratio)),

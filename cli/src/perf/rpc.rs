@@ -50,10 +50,10 @@ pub enum RpcRow {
 }
 
 const EXPLANATION: &str = "Whole calls, from the request until the reply is there, measured in turn with raw \
-    messages between endpoints of the same\nsettings, without the cost of reading the clock, for which a blocking call \
-    leaves no time meanwhile; ratio: the median of ten rounds. raw, typed, tokio: over two raw \
-    messages of 64 B. fetch_put, fetch_reference: over the\nfetch of a page of this size by a raw message and its \
-    answer, the same way (perf fetch).";
+    messages between endpoints of the same\nsettings, without the cost of reading the clock, for which a blocking \
+    call leaves no time; ratio: the median of ten rounds.\nraw, typed, tokio: over two raw messages of 64 B. \
+    fetch_put, fetch_reference: over the fetch of a page of this size by\na raw message and its answer, the same way \
+    (perf fetch).";
 
 /// Measures calls, and prints each row; or, with `--listen`, is the other end once.
 ///

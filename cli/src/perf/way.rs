@@ -42,6 +42,7 @@ impl Way {
                 "leave --peer and --listen away, or --veth if the other end runs on another machine",
             ));
         }
+        across.fits(adapter, address)?;
         let wire = across.veth.map_or(Ok(Wire::loopback()), Wire::veth)?;
         if let Some(pair) = wire.pair() {
             pair.near.enter().map_err(|error| Failure::new(format!("its namespace: {error}"), "run it as root"))?;
@@ -217,6 +218,18 @@ fn unsealed() -> Failure {
 }
 
 impl Across {
+    /// Whether what lies between the two ends is a way of this adapter.
+    fn fits(&self, adapter: Adapter, address: Option<&str>) -> Result<(), Failure> {
+        let ring = matches!(adapter, Adapter::Xdp | Adapter::Packet);
+        if ring && self.veth.is_none() && address.is_none() {
+            return Err(Failure::new(
+                format!("the adapter {} needs a network interface to the other end", adapter.name()),
+                "give --veth 1500, or --peer with the address of another machine",
+            ));
+        }
+        Ok(())
+    }
+
     /// The adapter to be used; `address` is that of an other end that somebody else starts.
     ///
     /// # Errors
@@ -321,6 +334,19 @@ mod tests {
         assert!(seal(&udp(Across::default()), true).is_err_and(|why| why.contains("--insecure")));
         assert_eq!(seal(&udp(insecure), true), Ok(Seal::Plain));
         assert!(seal(&udp(sealed), true).is_err_and(|why| why.contains("--key")));
+    }
+
+    #[test]
+    fn an_adapter_goes_with_what_lies_between_the_ends() {
+        let across = |adapter| Across { adapter: Some(adapter), ..Across::default() };
+        let refused = |adapter| {
+            let made = Way::make(&across(adapter), None);
+            made.map(drop).map_err(|failure| failure.to_string()).expect_err("it fits")
+        };
+        assert!(refused(Adapter::Xdp).contains("give --veth 1500"));
+        assert!(refused(Adapter::Packet).contains("give --veth 1500"));
+        assert!(across(Adapter::Packet).fits(Adapter::Packet, Some("packet:10.0.0.1:7")).is_ok());
+        assert!(across(Adapter::Udp).fits(Adapter::Udp, None).is_ok());
     }
 
     #[test]

@@ -144,13 +144,14 @@ fn text(summary: &Summary, failed: u64) -> String {
     #[allow(clippy::cast_precision_loss, reason = "for people")]
     let seconds = summary.virtual_ns as f64 / 1e9;
     format!(
-        "{} seeds kept every rule, {failed} failed\n\
+        "{} {} kept every rule, {failed} failed\n\
          {} frames, {} messages, {} payload bytes, {} lives, {} channel ends, {seconds:.1} s of virtual time\n\
          {}\n\
          {}\n\
          frames by socket {}, by one ring {}, by another {}; by rings into pages: {} fragments hit, {} missed, \
          {} others, {} whole pages\nhash {:016x}",
         count(summary.seeds),
+        if summary.seeds == 1 { "seed" } else { "seeds" },
         count(summary.frames),
         count(summary.messages),
         count(summary.payload_bytes),
