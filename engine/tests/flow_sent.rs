@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cutthrough_engine::flow::rtt::Rtt;
 use cutthrough_engine::flow::seen::{Ack, Seen};
-use cutthrough_engine::flow::sent::Sent;
+use cutthrough_engine::flow::sent::{Lost, Sent};
 use cutthrough_engine::time::Instant;
 use proptest::prelude::*;
 
@@ -120,6 +120,8 @@ proptest! {
                     let want = list.acked(|number| number < ack.below || ack.has_bit(number), ack.end());
                     let acked = sent.acked(ack, each);
                     prop_assert_eq!(acked.frames as usize, want.len());
+                    let longest = was.iter().filter(|frame| want.contains(&frame.0)).map(|frame| frame.2).max();
+                    prop_assert_eq!(acked.longest, longest.unwrap_or(0));
                     let newest = was.iter().rev().find(|frame| want.contains(&frame.0));
                     prop_assert_eq!(acked.newest, newest.map(|frame| (frame.0, at(frame.1))));
                     want
@@ -136,14 +138,21 @@ proptest! {
                         list.frames.iter().filter(|f| list.is_lost(f.0, f.1, now, &rtt)).copied().collect();
                     let want = list.take(|frame| verdicts.contains(frame));
                     let bytes: u64 = verdicts.iter().map(|frame| u64::from(frame.2)).sum();
+                    let mut lost = 0;
+                    let each = |number, frame: Lost| {
+                        assert_eq!(frame.number, number);
+                        lost += u64::from(frame.bytes);
+                        got.push(number);
+                    };
                     prop_assert_eq!(sent.lost(at(now), &rtt, each), bytes);
+                    prop_assert_eq!(lost, bytes);
                     want
                 }
                 Step::Probe(backoff) => {
                     let overtaken = list.frames.first().is_some_and(|frame| list.largest.is_some_and(|n| frame.0 < n));
                     let due = !overtaken && list.timer(&rtt, backoff).is_some_and(|when| when <= now);
                     let oldest: Vec<_> = list.frames.iter().take(if due { 2 } else { 0 }).copied().collect();
-                    prop_assert_eq!(sent.probe(at(now), &rtt, backoff, each), due);
+                    prop_assert_eq!(sent.probe(at(now), &rtt, backoff, |number, _| got.push(number)), due);
                     list.take(|frame| oldest.contains(frame))
                 }
             };
@@ -195,8 +204,8 @@ proptest! {
             }
             backoff = if acked > 0 { 0 } else { backoff };
             let before = waiting.len();
-            sent.lost(at(now), &rtt, |content| waiting.push(content));
-            backoff += u32::from(sent.probe(at(now), &rtt, backoff, |content| waiting.push(content)));
+            sent.lost(at(now), &rtt, |content, _| waiting.push(content));
+            backoff += u32::from(sent.probe(at(now), &rtt, backoff, |content, _| waiting.push(content)));
             given_up += waiting.len() - before;
             if waiting.is_empty() && sent.is_empty() {
                 break;
@@ -220,8 +229,8 @@ fn a_frame_that_was_given_up_too_early_is_counted() {
     let rtt = steady();
     let mut flight = sent(1);
     let timer = flight.timer(&rtt, 0).unwrap();
-    assert!(!flight.probe(at(timer.as_nanos() - 1), &rtt, 0, drop));
-    assert!(flight.probe(timer, &rtt, 0, drop));
+    assert!(!flight.probe(at(timer.as_nanos() - 1), &rtt, 0, |_, _| ()));
+    assert!(flight.probe(timer, &rtt, 0, |_, _| ()));
     flight.push(1, timer, 100, 0);
     assert_eq!(flight.acked(Ack { below: 1, bits: 0 }, |_| panic!("it is not in flight")).frames, 0);
     assert_eq!(flight.spurious(), 1);
@@ -235,7 +244,7 @@ fn a_gap_that_was_forgotten_is_not_counted() {
     let mut flight = sent(5);
     flight.acked(Ack { below: 0, bits: 0b1111 }, drop);
     let mut lost = Vec::new();
-    assert_eq!(flight.lost(at(6_000), &rtt, |number| lost.push(number)), 100);
+    assert_eq!(flight.lost(at(6_000), &rtt, |number, _| lost.push(number)), 100);
     assert_eq!(lost, [0]);
     flight.push(5, at(6_000), 100, 0);
     flight.acked(Ack { below: 6, bits: 0 }, drop);
@@ -247,8 +256,8 @@ fn a_lie_about_the_future_does_not_last() {
     let rtt = steady();
     let mut flight = sent(3);
     flight.acked_range(1_000_000, u64::MAX, drop);
-    assert_eq!(flight.lost(at(3_000), &rtt, drop), 300);
+    assert_eq!(flight.lost(at(3_000), &rtt, |_, _| ()), 300);
     flight.push(3, at(4_000), 100, 3);
-    assert_eq!(flight.lost(at(5_000), &rtt, drop), 0, "frame 3 cannot have been overtaken");
+    assert_eq!(flight.lost(at(5_000), &rtt, |_, _| ()), 0, "frame 3 cannot have been overtaken");
     assert_eq!(flight.acked_range(9, 2, drop).frames, 0);
 }

@@ -248,11 +248,11 @@ impl Sender {
     }
 
     fn time_out(&mut self, now: Instant) {
-        let lost = self.sent.lost(now, &self.rtt, drop);
+        let lost = self.sent.lost(now, &self.rtt, |(), _| ());
         if lost > 0 {
             self.window.lost(now, lost);
         }
-        if self.sent.probe(now, &self.rtt, self.backoff, drop) {
+        if self.sent.probe(now, &self.rtt, self.backoff, |(), _| ()) {
             self.backoff += 1;
             if self.backoff > 2 {
                 self.window.silent();

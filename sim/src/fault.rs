@@ -91,6 +91,10 @@ pub struct Injected {
     pub black_holes: u64,
     /// Times that ways were taken away or given back.
     pub ways_changed: u64,
+    /// Times that a path began to carry less, or more again.
+    pub narrowed: u64,
+    /// Frames that were too long for their path.
+    pub too_long: u64,
 }
 
 /// Frames that came by rings whose buffers are parts of pages.
@@ -164,6 +168,8 @@ impl Summary {
             swallowed,
             black_holes,
             ways_changed,
+            narrowed,
+            too_long,
         } = &mut self.injected;
         let theirs = &other.injected;
         let pairs = [
@@ -197,6 +203,8 @@ impl Summary {
             (swallowed, theirs.swallowed),
             (black_holes, theirs.black_holes),
             (ways_changed, theirs.ways_changed),
+            (narrowed, theirs.narrowed),
+            (too_long, theirs.too_long),
             (&mut self.placed.hits, other.placed.hits),
             (&mut self.placed.misses, other.placed.misses),
             (&mut self.placed.strays, other.placed.strays),

@@ -29,6 +29,7 @@ fn fixed_seeds_keep_every_rule() {
     assert!(kinds.iter().all(|kind| *kind > 1000), "{all:?}");
     let rare = [injected.overflowed, injected.cut_off, injected.replayed, injected.forged, injected.crashes];
     assert!(rare.iter().all(|kind| *kind > 100), "{all:?}");
+    assert!(injected.narrowed > 100 && injected.too_long > 1000, "{all:?}");
     let of_rings = [injected.ring_overflows, injected.strays, injected.swallowed, injected.black_holes];
     assert!(of_rings.iter().all(|kind| *kind > 100) && injected.ways_changed > 50, "{all:?}");
     assert!(all.frames_by_way.iter().all(|frames| *frames > 50_000), "{all:?}");

@@ -139,6 +139,8 @@ fn text(summary: &Summary, failed: u64) -> String {
         ("swallowed by a way", injected.swallowed),
         ("black holes", injected.black_holes),
         ("changes of ways", injected.ways_changed),
+        ("paths that carry less", injected.narrowed),
+        ("too long for their path", injected.too_long),
     ];
     let kinds: Vec<String> = kinds.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
     #[allow(clippy::cast_precision_loss, reason = "for people")]

@@ -31,6 +31,8 @@ pub struct Acked {
     pub frames: u32,
     /// Their bytes.
     pub bytes: u64,
+    /// Bytes of the longest of them.
+    pub longest: u32,
     /// Number and time of sending of the largest of them: what gives a sample of the round trip.
     pub newest: Option<(u64, Instant)>,
 }
@@ -39,8 +41,18 @@ impl Acked {
     fn add(&mut self, number: u64, sent: Instant, bytes: u32) {
         self.frames += 1;
         self.bytes += u64::from(bytes);
+        self.longest = self.longest.max(bytes);
         self.newest = Some((number, sent));
     }
+}
+
+/// A frame that is taken for lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Its number.
+    pub number: u64,
+    /// Its bytes.
+    pub bytes: u32,
 }
 
 /// A frame. Without contents it is settled already, and only keeps its place.
@@ -171,7 +183,7 @@ impl<T> Sent<T> {
 
     /// Takes out what is to be taken as lost, and hands each content to `each`, by rising number. Returns the bytes of
     /// the lost frames.
-    pub fn lost(&mut self, now: Instant, rtt: &Rtt, mut each: impl FnMut(T)) -> u64 {
+    pub fn lost(&mut self, now: Instant, rtt: &Rtt, mut each: impl FnMut(T, Lost)) -> u64 {
         let (mut frames, mut bytes) = (0, 0);
         let (reached, next, delay) = (self.reached, self.next, rtt.loss_delay());
         for entry in self.entries.iter_mut().take_while(|entry| overtaken(entry.number, reached)) {
@@ -182,7 +194,7 @@ impl<T> Sent<T> {
                 remember(&mut self.given_up, GivenUp { number: entry.number, next });
                 frames += 1;
                 bytes += u64::from(entry.bytes);
-                each(content);
+                each(content, Lost { number: entry.number, bytes: entry.bytes });
             }
         }
         self.settle(frames, bytes);
@@ -194,7 +206,7 @@ impl<T> Sent<T> {
     ///
     /// `backoff` is how many time-outs have passed since something was acknowledged. There is no probe while
     /// [`Sent::lost`] has still to judge a frame: call that first.
-    pub fn probe(&mut self, now: Instant, rtt: &Rtt, backoff: u32, mut each: impl FnMut(T)) -> bool {
+    pub fn probe(&mut self, now: Instant, rtt: &Rtt, backoff: u32, mut each: impl FnMut(T, Lost)) -> bool {
         let Some(first) = self.entries.front() else { return false };
         if overtaken(first.number, self.reached) || now < self.last_sent.after(rtt.probe_timeout(backoff)) {
             return false;
@@ -204,7 +216,8 @@ impl<T> Sent<T> {
             remember(&mut self.given_up, GivenUp { number: entry.number, next: self.next });
             frames += 1;
             bytes += u64::from(entry.bytes);
-            entry.content.take().into_iter().for_each(&mut each);
+            let lost = Lost { number: entry.number, bytes: entry.bytes };
+            entry.content.take().into_iter().for_each(|content| each(content, lost));
         }
         self.settle(frames, bytes);
         true

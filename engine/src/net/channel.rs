@@ -1,6 +1,7 @@
 //! One channel over a network: its frames out, its frames in, its times.
 
 mod arrived;
+mod reach;
 mod run;
 mod send;
 mod times;
@@ -12,6 +13,7 @@ use core::net::SocketAddr;
 use cutthrough_wire::frame::{Header, Kind, LIMITS_BYTES, Limits, Malformed, Note, Opening, Records};
 use cutthrough_wire::seal::Seal;
 
+use self::reach::Reach;
 use super::inbox::{Bytes, Inbox, Reading};
 use super::memory::Memory;
 use super::outbox::{Content, Outbox, frame_bytes, widen};
@@ -31,15 +33,15 @@ const ACK_BYTES: (u64, u64) = (16 << 10, 256 << 10);
 const ACK_NS: (u64, u64) = (5_000, 1_000_000);
 /// Ranges of numbers in a note.
 const RANGES: usize = 32;
-/// Probe time-outs in a row after which long frames are suspected of not coming through.
-const LONG_FRAMES_LOST: u32 = 4;
+/// Probe time-outs in a row after which nothing is known of the way any more.
+const SILENT: u32 = 4;
 /// Probe time-outs in a row after which the way is suspected.
 const WAY_FAILS: u32 = 2;
+/// Probe time-outs in a row of which one was of a long frame, after which a short one is sent beside it.
+const DOUBTS: u32 = 2;
 /// Nanoseconds without any acknowledgement before anything is concluded from time-outs: an application, or a machine,
 /// that does not look for some milliseconds is no network that loses frames.
 const LONG_SILENCE_NS: u64 = 50_000_000;
-/// Nanoseconds before a longer frame is tried again after that.
-const LONGER_AGAIN_NS: u64 = 500_000_000;
 
 /// Why a channel over a network has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,8 +116,7 @@ pub(super) struct Channel<M: Memory> {
     backoff: u32,
     pub(super) outbox: Outbox<M::Load>,
     pub(super) inbox: Inbox<M::Place>,
-    body: u16,
-    longer_at: Option<Instant>,
+    reach: Reach,
     probe: Option<u16>,
     heard: Instant,
     asked: Instant,
@@ -205,8 +206,7 @@ impl<M: Memory> Channel<M> {
             backoff: 0,
             outbox: Outbox::new(peer.limits, begin),
             inbox: Inbox::new(settings.slots, allowance, begin),
-            body: peer.body,
-            longer_at: None,
+            reach: Reach::new(peer.body),
             probe: None,
             heard: now,
             asked: now,
@@ -241,7 +241,7 @@ impl<M: Memory> Channel<M> {
 
     /// Bytes of the longest frame.
     pub(super) const fn full(&self) -> usize {
-        frame_bytes(self.body as usize)
+        frame_bytes(self.reach.body() as usize)
     }
 
     /// Takes a frame in that names this channel.
@@ -492,9 +492,14 @@ impl<M: Memory> Channel<M> {
         self.grants.push((message, upto));
     }
 
-    /// Longest body from now on.
-    pub(super) const fn set_body(&mut self, body: u16) {
-        self.body = body;
+    /// The handshake has shown no longer bodies than this.
+    pub(super) fn reaches(&mut self, body: u16) {
+        self.reach.narrow(body);
+    }
+
+    /// The system refuses frames of so many bytes.
+    pub(super) fn too_long(&mut self, now: Instant, bytes: usize) {
+        self.reach.shorten(now, u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
     /// Asks the other side for a sign of life.

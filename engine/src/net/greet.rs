@@ -29,7 +29,7 @@ const WELCOMED: usize = 64;
 const CONFIRM_NS: u64 = 1_000_000_000;
 /// Bodies that are tried when longer ones do not come through: Ethernet's 1,500 bytes over IPv6, and what every path
 /// carries.
-const SHORTER: [u16; 2] = [1452 - 64, BODY_MIN];
+pub(super) const SHORTER: [u16; 2] = [1452 - 64, BODY_MIN];
 
 /// A call of ours.
 pub(super) struct Call {
@@ -434,7 +434,7 @@ impl<M: Memory> Channel<M> {
     /// The path carries no longer bodies than this.
     fn narrow(&mut self, body: u16) {
         self.peer.body = self.peer.body.min(body);
-        self.set_body(self.peer.body);
+        self.reaches(body);
     }
 
     /// The seal of what is said in a welcome: number 0 of this side, which no frame uses. Once only.

@@ -9,6 +9,7 @@ use super::memory::Memory;
 use super::outbox::frame_bytes;
 use super::ways::{WAYS, Way};
 use super::{Net, State};
+use crate::time::Instant;
 
 impl<M: Memory> Net<M> {
     /// Messages of a channel that were sent, acknowledged, and received; payload bytes sent and received.
@@ -131,6 +132,15 @@ impl<M: Memory> Net<M> {
         let Some(channel) = self.channel(index) else { return };
         if usable > 1 || channel.ways.is_some() {
             channel.ways.get_or_insert_default().set_usable(usable);
+        }
+    }
+
+    /// The system refuses frames of so many bytes to the peer of a channel: from now on they are shorter, until a probe
+    /// comes through. What has not gone is found lost, and goes again.
+    pub fn too_long(&mut self, now: Instant, index: usize, bytes: usize) {
+        if let Some(channel) = self.channel(index) {
+            channel.too_long(now, bytes);
+            self.touch(index);
         }
     }
 

@@ -3,9 +3,9 @@
 use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::inbox::{Ready, ReadyPayload};
 use cutthrough_engine::net::{Guess, NetEvent};
-use cutthrough_wire::frame::{Header, Kind};
+use cutthrough_wire::frame::{BODY_MIN, HEADER_BYTES, Header, Kind, OPENING_BYTES};
 
-use super::rules::{Forger, VICTIM, opening, world};
+use super::rules::{Forger, VICTIM, opening, still_works, world};
 use super::wire::{World, pattern};
 
 /// Where the next frame is expected: begin and end.
@@ -117,4 +117,19 @@ fn signs_of_life_bring_no_message_on() {
     forger.number -= 1;
     forger.send(&mut world, Kind::Data, [0, 0], &[7; 1000]);
     assert_eq!(world.nodes[VICTIM].net.strides(), before + 2);
+}
+
+#[test]
+fn however_short_frames_are_their_guess_is_a_whole_one() {
+    for bytes in [1, OPENING_BYTES, usize::from(BODY_MIN)] {
+        let (mut world, a, mut forger) = world();
+        forger.send(&mut world, Kind::Open, [0, 0], &[&opening(60_000, 4000)[..], &[7]].concat());
+        // More is to come behind each.
+        for offset in [1, 2000] {
+            forger.send(&mut world, Kind::Data, [0, offset], &vec![7; bytes]);
+            let (_, full) = world.nodes[VICTIM].net.guess(None).expect("the rest of it");
+            assert!(full >= HEADER_BYTES + usize::from(BODY_MIN), "{full} bytes");
+        }
+        still_works(&mut world, a);
+    }
 }

@@ -3,6 +3,7 @@
 mod flood;
 mod lossy;
 mod mended;
+mod narrow;
 mod rules;
 mod together;
 mod wire;

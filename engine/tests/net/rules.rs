@@ -69,7 +69,12 @@ impl Forger {
 
     /// One that was let in.
     pub(crate) fn joined(world: &mut World) -> Self {
-        let mut forger = Self::stranger(9);
+        Self::joined_as(world, 9)
+    }
+
+    /// One that was let in, from this host.
+    pub(crate) fn joined_as(world: &mut World, host: u8) -> Self {
+        let mut forger = Self::stranger(host);
         let retry = forger.hello(world, 0, FIRST, BODY_MIN).expect("a cookie");
         let cookie = u64::from_le_bytes(*retry[HEADER_BYTES..].first_chunk().unwrap());
         let welcome = forger.hello(world, cookie, FIRST, BODY_MIN).expect("let in");
@@ -167,7 +172,7 @@ pub(crate) fn world() -> (World, usize, Forger) {
 }
 
 /// The honest channel is as it was.
-fn still_works(world: &mut World, a: usize) {
+pub(crate) fn still_works(world: &mut World, a: usize) {
     world.nodes[0].net.send(a, b"still here", None).unwrap();
     let (_, message) = world.message(VICTIM);
     assert_eq!(&message.control[..usize::from(message.control_len)], b"still here");
@@ -550,21 +555,6 @@ fn a_caller_follows_one_forged_cookie_at_a_time() {
     forger.send(&mut world, Kind::Refuse, [0, 0], &refusal);
     let event = world.nodes[VICTIM].net.next_event();
     assert!(matches!(event, Some(NetEvent::Failed(at, CallError::Refused(Refusal::Channels))) if at == index));
-}
-
-#[test]
-fn however_short_frames_are_their_guess_is_a_whole_one() {
-    for bytes in [1, OPENING_BYTES, usize::from(BODY_MIN)] {
-        let (mut world, a, mut forger) = world();
-        forger.send(&mut world, Kind::Open, [0, 0], &[&opening(60_000, 4000)[..], &[7]].concat());
-        // More is to come behind each.
-        for offset in [1, 2000] {
-            forger.send(&mut world, Kind::Data, [0, offset], &vec![7; bytes]);
-            let (_, full) = world.nodes[VICTIM].net.guess(None).expect("the rest of it");
-            assert!(full >= HEADER_BYTES + usize::from(BODY_MIN), "{full} bytes");
-        }
-        still_works(&mut world, a);
-    }
 }
 
 #[test]

@@ -143,6 +143,13 @@ pub(crate) struct World {
     pub(crate) black: Option<(usize, u8)>,
     /// Batches that have gone that way.
     pub(crate) swallowed: u64,
+    /// Bytes of the longest frame that the path from node 0 carries, and how many longer ones it has dropped.
+    pub(crate) carries: usize,
+    pub(crate) too_long: u64,
+    /// When node 1 looks again.
+    held: u64,
+    /// Bytes of the longest frame that has come out of that path.
+    pub(crate) longest: usize,
     /// Generation that the last frame for node 1 names.
     pub(crate) generation: u32,
     /// Whether frames that come together land where the guess says, and are brought in together.
@@ -196,6 +203,10 @@ impl World {
             delay: 5_000,
             black: None,
             swallowed: 0,
+            carries: usize::MAX,
+            too_long: 0,
+            held: 0,
+            longest: 0,
             generation: 0,
             together: false,
             runs: 0,
@@ -221,6 +232,11 @@ impl World {
         let Some(target) = self.nodes.iter().position(|node| node.address == to) else { return };
         if target == 1 {
             self.generation = u32::from_le_bytes(*frame[8..].first_chunk().unwrap());
+            if frame.len() > self.carries {
+                self.too_long += 1;
+                return;
+            }
+            self.longest = self.longest.max(frame.len());
         }
         let copies = if self.chance(self.faults.loss) { 0 } else { 1 + u32::from(self.chance(self.faults.duplicates)) };
         for _ in 0..copies {
@@ -232,6 +248,9 @@ impl World {
             let mut arrives = self.now + self.delay;
             if self.chance(self.faults.reorder) {
                 arrives += mix(self.random) % 50_000;
+            }
+            if target == 1 {
+                arrives = arrives.max(self.held);
             }
             self.frames += 1;
             let from = self.nodes[from].address;
@@ -420,6 +439,19 @@ impl World {
     /// Lets time pass without a look.
     pub(crate) const fn pass(&mut self, nanos: u64) {
         self.now += nanos;
+    }
+
+    /// Node 1 does not look for so long.
+    pub(crate) const fn hold(&mut self, nanos: u64) {
+        self.held = self.now + nanos;
+    }
+
+    /// Lets so much time go on, with everything that happens in it.
+    pub(crate) fn go_on(&mut self, nanos: u64) {
+        let until = self.now + nanos;
+        while self.now < until {
+            self.step(None);
+        }
     }
 
     pub(crate) const fn now(&self) -> Instant {

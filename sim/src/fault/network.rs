@@ -29,6 +29,8 @@ struct Path {
     free_at: [u64; WAYS],
     clogged: u64,
     cut: u64,
+    /// Bytes of the longest frame that it carries, if that is less than at first.
+    carries: Option<usize>,
 }
 
 /// All paths.
@@ -64,14 +66,21 @@ impl Network {
         self.paths[from * self.nodes + to].cut = until;
     }
 
+    /// Longer frames than this do not come through any more; those of any length, if `None`.
+    pub(super) fn narrow(&mut self, from: usize, to: usize, carries: Option<usize>) {
+        self.paths[from * self.nodes + to].carries = carries;
+    }
+
     /// Nothing comes out that an endpoint sends by this way, until then.
     pub(super) fn swallow(&mut self, from: usize, way: usize, until: u64) {
         self.swallows[from][way] = until;
     }
 
-    /// Every path and every way is open from now on.
-    pub(super) fn heal(&mut self) {
-        self.paths.fill(Path::default());
+    /// Every path and every way is open from now on; whether paths that carry less stay so is another matter.
+    pub(super) fn heal(&mut self, stays_narrow: bool) {
+        for path in &mut self.paths {
+            *path = Path { carries: path.carries.filter(|_| stays_narrow), ..Path::default() };
+        }
         self.swallows.fill([0; WAYS]);
     }
 
@@ -102,6 +111,10 @@ impl Network {
         let path = &mut self.paths[frame.from * self.nodes + frame.to];
         if now < path.cut {
             summary.injected.cut_off += 1;
+            return;
+        }
+        if path.carries.is_some_and(|most| frame.bytes.len() > most) {
+            summary.injected.too_long += 1;
             return;
         }
         if now < self.swallows[frame.from][way] {

@@ -16,6 +16,8 @@ const WAYS: u64 = 0x77_6179_7300;
 /// The same for those of active messages.
 const CALLS: u64 = 0x6361_6c6c_7300;
 
+/// The same for paths that carry less.
+const WIDTHS: u64 = 0x7769_6474_6873;
 /// The same for what divides batches.
 const PULSES: u64 = 0x7075_6c73_6500;
 
@@ -66,6 +68,10 @@ pub(super) struct Options {
     pub(super) policy: Policy,
     pub(super) calls: Habits,
     pub(super) ways: Ways,
+    /// Paths that carry less from then on, by weight as other faults.
+    pub(super) narrow: u64,
+    /// Whether they stay as they are when nothing else goes wrong any more.
+    pub(super) stays_narrow: bool,
 }
 
 impl Options {
@@ -96,6 +102,7 @@ impl Options {
         if !with.calls {
             calls.nobody();
         }
+        let mut widths = Random::new(mix(seed ^ WIDTHS));
         Self {
             nodes: usize::try_from(nodes).unwrap_or(2),
             sealed,
@@ -129,6 +136,8 @@ impl Options {
             policy: policy(&mut Random::new(mix(seed ^ PULSES))),
             calls,
             ways,
+            narrow: if widths.chance(300) { widths.below(10) } else { 0 },
+            stays_narrow: widths.chance(500),
         }
     }
 }
@@ -155,7 +164,7 @@ impl fmt::Display for Options {
             f,
             "nodes {} sealed {} begin {} loss {} duplicates {} reorder {} corrupt {} truncate {} way_ns {} delay {:?} \
              faults {} weights {:?} calm_ns {} queue {} body {} slots {} unasked {} granted {} silence_ns {} page {} \
-             messages {} longest {} kept {} guesses {} policy {} {}{}",
+             messages {} longest {} kept {} guesses {} policy {} narrow {} {} {}{}",
             self.nodes,
             self.sealed,
             self.begin,
@@ -181,6 +190,8 @@ impl fmt::Display for Options {
             self.kept,
             self.guesses,
             self.policy,
+            self.narrow,
+            self.stays_narrow,
             self.calls,
             self.ways,
         )

@@ -374,7 +374,7 @@ impl World {
     }
 
     fn heal(&mut self) {
-        self.network.heal();
+        self.network.heal(self.options.stays_narrow);
         let options = &mut self.options;
         (options.loss, options.duplicates, options.reorder, options.corrupt, options.truncate) = (0, 0, 0, 0, 0);
         self.calm = Some(self.now);

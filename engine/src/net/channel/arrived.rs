@@ -7,10 +7,12 @@ use cutthrough_wire::frame::{Header, Note};
 use super::super::Tally;
 use super::super::memory::{Load, Memory};
 use super::super::outbox::{Content, Outbox, widen};
+use super::reach::Reach;
 use super::{Channel, End};
 use crate::check::Breach;
+use crate::flow::rtt::Rtt;
 use crate::flow::seen::Ack;
-use crate::flow::sent::Acked;
+use crate::flow::sent::{Acked, Lost, Sent};
 use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {
@@ -23,7 +25,7 @@ impl<M: Memory> Channel<M> {
                 arrived.push(content);
             }
         });
-        arrived.drain(..).for_each(|content| self.has_arrived(content));
+        arrived.drain(..).for_each(|content| self.has_arrived(content, now));
         self.arrived = arrived;
         self.progress(acked, header.held, now);
         self.find_lost(now, tally);
@@ -39,7 +41,7 @@ impl<M: Memory> Channel<M> {
             }
             let mut arrived = Vec::new();
             let acked = self.sent.acked_range(first, first + u64::from(count), |content| arrived.push(content));
-            arrived.into_iter().for_each(|content| self.has_arrived(content));
+            arrived.into_iter().for_each(|content| self.has_arrived(content, now));
             self.progress(acked, held, now);
         }
         self.strides += note.grants().count() as u64;
@@ -47,7 +49,7 @@ impl<M: Memory> Channel<M> {
     }
 
     /// A frame of ours has arrived.
-    fn has_arrived(&mut self, content: Content) {
+    fn has_arrived(&mut self, content: Content, now: Instant) {
         match content {
             Content::Close => {
                 if let End::Here { acked, .. } = &mut self.end {
@@ -55,6 +57,7 @@ impl<M: Memory> Channel<M> {
                 }
             }
             Content::Note { number } => self.inbox.bury(number),
+            Content::Probe { body } => self.reach.carries(now, body),
             content => {
                 if content.is_of_messages() {
                     self.strides += 1;
@@ -65,8 +68,9 @@ impl<M: Memory> Channel<M> {
         }
     }
 
-    fn progress(&mut self, Acked { frames, bytes, newest }: Acked, held: u16, now: Instant) {
-        let Some((_, sent_at)) = newest else { return };
+    fn progress(&mut self, acked: Acked, held: u16, now: Instant) {
+        self.reach.acked(now, &acked);
+        let Acked { frames, bytes, newest: Some((_, sent_at)), .. } = acked else { return };
         let held = u64::from(held) << 8;
         if let Some(ways) = &mut self.ways {
             ways.acked(now, (frames, bytes), held + self.lag);
@@ -80,40 +84,74 @@ impl<M: Memory> Channel<M> {
     }
 
     pub(super) fn find_lost(&mut self, now: Instant, tally: &mut Tally) {
-        let (outbox, probe, end) = (&mut self.outbox, &mut self.probe, &mut self.end);
-        let again = (&mut self.regrant, &mut self.unlimited);
-        let mut of_messages = 0;
-        let lost = self.sent.lost(now, &self.rtt, |content| {
-            tally.frames_lost += 1;
-            of_messages += u32::from(content.is_of_messages());
-            requeue(content, outbox, probe, end, (again.0, again.1));
-        });
-        if lost > 0 {
+        let (sent, rtt, _, mut losses) = self.losses(now);
+        let bytes = sent.lost(now, rtt, |content, frame| losses.take(content, frame));
+        let (frames, of_messages, tries) = (losses.frames, losses.of_messages, losses.tries);
+        if frames > 0 {
+            tally.frames_lost += frames;
             self.ways.iter_mut().for_each(|ways| ways.lost(now, of_messages));
-            self.window.lost(now, lost);
+            self.window.lost(now, bytes - tries);
         }
+    }
+
+    /// Frames in flight, their times, and what takes those that are lost.
+    pub(super) fn losses(&mut self, now: Instant) -> (&mut Sent<Content>, &Rtt, u32, Losses<'_, M::Load>) {
+        let losses = Losses {
+            now,
+            next: self.number,
+            frames: 0,
+            of_messages: 0,
+            tries: 0,
+            outbox: &mut self.outbox,
+            probe: &mut self.probe,
+            end: &mut self.end,
+            regrant: &mut self.regrant,
+            unlimited: &mut self.unlimited,
+            reach: &mut self.reach,
+        };
+        (&mut self.sent, &self.rtt, self.backoff, losses)
     }
 }
 
-/// Puts what was lost back to where it is sent again from.
-pub(super) fn requeue<L: Load>(
-    content: Content,
-    outbox: &mut Outbox<L>,
-    probe: &mut Option<u16>,
-    end: &mut End,
-    (regrant, unlimited): (&mut bool, &mut bool),
-) {
-    match content {
-        Content::Note { .. } => *regrant = true,
-        Content::Probe { body } => *probe = Some(body),
-        Content::Close => {
-            if let End::Here { told, .. } = end {
-                *told = false;
-            }
+/// Takes what was lost, and puts it back to where it is sent again from.
+pub(super) struct Losses<'a, L> {
+    now: Instant,
+    /// Number of the next frame.
+    next: u64,
+    /// Frames that were lost, and how many of them are of messages.
+    pub(super) frames: u64,
+    pub(super) of_messages: u32,
+    /// Bytes of those besides that were longer than any path has to carry, to see whether this one does.
+    tries: u64,
+    outbox: &'a mut Outbox<L>,
+    probe: &'a mut Option<u16>,
+    end: &'a mut End,
+    regrant: &'a mut bool,
+    unlimited: &'a mut bool,
+    reach: &'a mut Reach,
+}
+
+impl<L: Load> Losses<'_, L> {
+    pub(super) fn take(&mut self, content: Content, lost: Lost) {
+        if matches!(content, Content::Probe { body } if body > 0) {
+            self.tries += u64::from(lost.bytes);
+            return;
         }
-        content => {
-            *unlimited |= matches!(content, Content::Records { .. } | Content::Open { .. });
-            outbox.lost(content);
+        self.frames += 1;
+        self.of_messages += u32::from(content.is_of_messages());
+        self.reach.lost(self.now, lost, self.next);
+        match content {
+            Content::Note { .. } => *self.regrant = true,
+            Content::Probe { .. } => *self.probe = Some(0),
+            Content::Close => {
+                if let End::Here { told, .. } = self.end {
+                    *told = false;
+                }
+            }
+            content => {
+                *self.unlimited |= matches!(content, Content::Records { .. } | Content::Open { .. });
+                self.outbox.lost(content);
+            }
         }
     }
 }

@@ -56,7 +56,7 @@ impl<M: Memory> Channel<M> {
                 return;
             }
         }
-        let full = frame_bytes(usize::from(self.body));
+        let full = frame_bytes(usize::from(self.reach.body()));
         if let End::Here { told, .. } = &mut self.end
             && !*told
             && self.outbox.waiting() == 0
@@ -74,7 +74,7 @@ impl<M: Memory> Channel<M> {
     /// Whether there are messages that would fill a batch now, and nothing keeps them.
     pub(in crate::net) fn fills(&self, most: &Most, now: Instant) -> bool {
         let way = self.ways.as_ref().map_or(0, |ways| usize::from(ways.now().number));
-        let body = usize::from(self.body);
+        let body = usize::from(self.reach.body());
         let frames = (most[way] / frame_bytes(body)).clamp(1, FRAMES);
         let ahead = || self.outbox.ahead((frames * body) as u64) >= (frames * body) as u64;
         let room = self.window.room(self.sent.in_flight()) >= (frames * frame_bytes(body)) as u64;
@@ -88,7 +88,7 @@ impl<M: Memory> Channel<M> {
         if self.outbox.has_next() {
             self.resting = ways.choose(now, self.outbox.ahead(JUDGED), in_flight).is_none();
         }
-        ways.hand_over(&mut self.rtt, &mut self.window, u32::from(self.body));
+        ways.hand_over(&mut self.rtt, &mut self.window, u32::from(self.reach.body()));
         !self.resting
     }
 
@@ -99,7 +99,7 @@ impl<M: Memory> Channel<M> {
         if self.sent.in_flight() == 0 {
             self.pulses.begin(ahead, worth);
         }
-        let body = usize::from(self.body);
+        let body = usize::from(self.reach.body());
         self.pulses.next(ahead, (body, frame_bytes(body)), most)
     }
 
@@ -110,14 +110,15 @@ impl<M: Memory> Channel<M> {
             if window == 0 || !self.outbox.has_next() {
                 break true;
             }
-            let follows = self.outbox.next_whole(usize::from(self.body)).is_some_and(|bytes| batch.takes(bytes, most));
-            let full = frame_bytes(self.outbox.next_body(usize::from(self.body)));
+            let follows =
+                self.outbox.next_whole(usize::from(self.reach.body())).is_some_and(|bytes| batch.takes(bytes, most));
+            let full = frame_bytes(self.outbox.next_body(usize::from(self.reach.body())));
             let room = if follows { 1 } else { batch.room(full, most) };
             let frames = room.min(usize::try_from(window).unwrap_or(usize::MAX).div_ceil(full));
             if frames == 0 {
                 break false;
             }
-            let Some(next) = self.outbox.next_frames(usize::from(self.body), frames) else { break true };
+            let Some(next) = self.outbox.next_frames(usize::from(self.reach.body()), frames) else { break true };
             tally.frames_sent += self.push(batch, next, now);
         };
         let pace = self.window.pace(self.rtt.smoothed());
@@ -148,7 +149,7 @@ impl<M: Memory> Channel<M> {
                     let header = Header { body: low16(at), ..header };
                     batch.push(&header, &[&body[..at]], &mut *self.seal)
                 } else {
-                    let mut records = Vec::with_capacity(usize::from(self.body));
+                    let mut records = Vec::with_capacity(usize::from(self.reach.body()));
                     records.extend_from_slice(&limits);
                     self.outbox.write_records(first, count, |control| {
                         records.extend_from_slice(&[u8::try_from(control.len()).unwrap_or(0), 0]);
@@ -178,7 +179,7 @@ impl<M: Memory> Channel<M> {
                 let first = self.header(Kind::Data, [low(message), offset], now);
                 let Some(load) = self.outbox.load(message) else { return 1 };
                 let (end, mut at) = (offset + len, offset);
-                let body = low32(self.outbox.body_of(message, usize::from(self.body)));
+                let body = low32(self.outbox.body_of(message, usize::from(self.reach.body())));
                 for number in first.number.. {
                     let len = (end - at).min(body);
                     let header = Header { number, body: low16(len as usize), words: [low(message), at], ..first };
@@ -251,7 +252,8 @@ impl<M: Memory> Channel<M> {
             self.grants = self.inbox.outstanding();
         }
         self.grants.extend(self.inbox.take_unwanted().into_iter().map(|message| (message, WANTS_NO_MORE)));
-        let most = usize::from(self.body).saturating_sub(NOTE_BYTES + RANGES * NOTE_ENTRY_BYTES) / NOTE_ENTRY_BYTES;
+        let most =
+            usize::from(self.reach.body()).saturating_sub(NOTE_BYTES + RANGES * NOTE_ENTRY_BYTES) / NOTE_ENTRY_BYTES;
         let rest = self.grants.split_off(self.grants.len().min(most));
         let grants = core::mem::replace(&mut self.grants, rest);
         // A sender that has come to its limits sends nothing that would show the loss of new ones.

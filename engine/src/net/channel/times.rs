@@ -2,8 +2,7 @@
 
 use super::super::memory::Memory;
 use super::super::{Settings, Tally};
-use super::arrived::requeue;
-use super::{Channel, End, Ending, LONG_FRAMES_LOST, LONG_SILENCE_NS, LONGER_AGAIN_NS, WAY_FAILS};
+use super::{Channel, DOUBTS, End, Ending, LONG_SILENCE_NS, SILENT, WAY_FAILS};
 use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {
@@ -22,8 +21,8 @@ impl<M: Memory> Channel<M> {
         if let Some((since, _)) = self.unacked {
             next = next.min(since.after(self.ack_delay()));
         }
-        if let Some(longer) = self.longer_at {
-            next = next.min(longer);
+        if let Some(at) = self.reach.try_at().filter(|_| self.probe.is_none()) {
+            next = next.min(at);
         }
         if self.paced > now && self.outbox.has_next() {
             next = next.min(self.paced);
@@ -42,15 +41,11 @@ impl<M: Memory> Channel<M> {
         }
         self.sent.rest();
         self.find_lost(now, tally);
-        let (outbox, probe, end) = (&mut self.outbox, &mut self.probe, &mut self.end);
-        let again = (&mut self.regrant, &mut self.unlimited);
-        let mut of_messages = 0;
-        let timed_out = self.sent.probe(now, &self.rtt, self.backoff, |content| {
-            tally.frames_lost += 1;
-            of_messages += u32::from(content.is_of_messages());
-            requeue(content, outbox, probe, end, (again.0, again.1));
-        });
-        if timed_out {
+        let (sent, rtt, backoff, mut losses) = self.losses(now);
+        let timed_out = sent.probe(now, rtt, backoff, |content, frame| losses.take(content, frame));
+        let (frames, of_messages) = (losses.frames, losses.of_messages);
+        if timed_out && frames > 0 {
+            tally.frames_lost += frames;
             tally.timeouts += 1;
             self.backoff += 1;
             if let Some(ways) = &mut self.ways {
@@ -59,22 +54,16 @@ impl<M: Memory> Channel<M> {
                     ways.fails(now);
                 }
             }
-            let long = now.saturating_since(self.progressed) >= LONG_SILENCE_NS && self.backoff >= LONG_FRAMES_LOST;
-            if long && self.body > cutthrough_wire::frame::BODY_MIN {
-                self.body = cutthrough_wire::frame::BODY_MIN;
-                self.longer_at = Some(now.after(LONGER_AGAIN_NS));
-            }
-            if long {
+            if now.saturating_since(self.progressed) >= LONG_SILENCE_NS && self.backoff >= SILENT {
                 self.window.silent();
             }
-        }
-        if self.longer_at.is_some_and(|at| now >= at) {
-            self.longer_at = None;
-            if self.backoff == 0 {
-                self.body = self.peer.body;
-            } else {
-                self.longer_at = Some(now.after(LONGER_AGAIN_NS));
+            if self.reach.is_doubtful() && self.backoff >= DOUBTS && self.confirmed {
+                // A short frame beside the long ones.
+                self.probe.get_or_insert(0);
             }
+        }
+        if self.probe.is_none() && self.confirmed {
+            self.probe = self.reach.tries(now);
         }
         if now.saturating_since(self.heard.max(self.asked)) >= settings.silence_ns / 4 && self.probe.is_none() {
             self.asked = now;

@@ -11,7 +11,7 @@ use super::super::user::Around;
 use super::World;
 
 /// What goes wrong at a time, by weight.
-const TROUBLES: [fn(&mut World); 12] = [
+const TROUBLES: [fn(&mut World); 13] = [
     World::crash,
     World::pause,
     World::jump,
@@ -24,12 +24,16 @@ const TROUBLES: [fn(&mut World); 12] = [
     World::swallow,
     World::change_ways,
     World::flood,
+    World::narrow,
 ];
 
 impl World {
     /// Something goes wrong.
     pub(super) fn trouble(&mut self) {
-        let weights = || self.options.weights.iter().chain(&self.options.ways.weights);
+        let weights = || {
+            let options = &self.options;
+            options.weights.iter().chain(&options.ways.weights).chain([&options.narrow])
+        };
         let mut at = self.random.below(weights().sum::<u64>().max(1));
         let kind = weights().position(|weight| {
             let found = at < *weight;
@@ -93,6 +97,14 @@ impl World {
         self.summary.injected.cuts += 1;
         let until = self.now + self.span();
         self.network.cut(from, to, until);
+    }
+
+    /// A path carries less from now on, or as much as at first again.
+    fn narrow(&mut self) {
+        let (from, to) = self.pair();
+        self.summary.injected.narrowed += 1;
+        let carries = self.random.pick(&[Some(1200), Some(1200), Some(1452), Some(1464), Some(3000), None]);
+        self.network.narrow(from, to, carries);
     }
 
     fn slow(&mut self) {

@@ -1,0 +1,152 @@
+//! How long bodies the path carries: what the handshake has shown, until long frames are lost and short ones are not.
+//!
+//! A frame is lost for many reasons, and its length is one of them only if those that are shorter come through. So
+//! bodies get shorter when long frames were lost again and again, none of them came through meanwhile, and then a
+//! shorter one did that was sent later. They get longer when a probe of the longer length was acknowledged (compare RFC
+//! 8899), never by trying with what somebody waits for.
+
+use cutthrough_wire::frame::BODY_MIN;
+
+use super::super::greet::SHORTER;
+use super::super::outbox::frame_bytes;
+use super::low32;
+use crate::flow::sent::{Acked, Lost};
+use crate::time::Instant;
+
+/// How often long frames are lost, each time after the last loss was noticed, before the path is suspected.
+const LOSSES: u32 = 4;
+/// Nanoseconds since the first of them, at least: a machine that does not look for a while has lost nothing.
+const LOSSES_NS: u64 = 10_000_000;
+/// Nanoseconds for which it is believed that what has come through after a loss comes through.
+const KNOWN_NS: u64 = 1_000_000_000;
+/// Nanoseconds before a longer frame is tried: at first, twice as long each time, and at most.
+const TRY_NS: (u64, u64) = (1_000_000_000, 30_000_000_000);
+
+#[derive(Debug)]
+pub(super) struct Reach {
+    /// Bytes of the longest body from now on, and of the longest that the handshake has shown.
+    body: u16,
+    most: u16,
+    /// How often long frames were lost since one came through, since when, and bytes of the shortest.
+    losses: u32,
+    since: Instant,
+    shortest: u32,
+    /// The last of them, and the first number sent since that was noticed.
+    last: u64,
+    counts_from: u64,
+    /// Bytes of a frame that has come through after a loss of such, and when.
+    known: (u32, Instant),
+    /// When a longer frame is tried, and how long after that again.
+    try_at: Option<Instant>,
+    wait: u64,
+    /// When bodies last got longer.
+    longer_since: Option<Instant>,
+}
+
+impl Reach {
+    pub(super) fn new(body: u16) -> Self {
+        Self {
+            body,
+            most: body,
+            losses: 0,
+            since: Instant::default(),
+            shortest: u32::MAX,
+            last: 0,
+            counts_from: 0,
+            known: (0, Instant::default()),
+            try_at: None,
+            wait: TRY_NS.0,
+            longer_since: None,
+        }
+    }
+
+    /// Bytes of the longest body.
+    pub(super) const fn body(&self) -> u16 {
+        self.body
+    }
+
+    /// The handshake has shown less than it did before.
+    pub(super) fn narrow(&mut self, body: u16) {
+        *self = Self::new(self.most.min(body));
+    }
+
+    /// A frame is lost; `next` is the number of the next one.
+    pub(super) fn lost(&mut self, now: Instant, lost: Lost, next: u64) {
+        if now.saturating_since(self.known.1) >= KNOWN_NS {
+            self.known.0 = 0;
+        }
+        if lost.bytes <= bytes(BODY_MIN).max(self.known.0) || lost.bytes > bytes(self.body) {
+            return;
+        }
+        self.shortest = self.shortest.min(lost.bytes);
+        self.last = self.last.max(lost.number);
+        if lost.number >= self.counts_from {
+            self.since = if self.losses == 0 { now } else { self.since };
+            self.losses += 1;
+            self.counts_from = next;
+        }
+    }
+
+    /// Frames have come through.
+    pub(super) fn acked(&mut self, now: Instant, acked: &Acked) {
+        let Some((newest, _)) = acked.newest.filter(|_| self.losses > 0) else { return };
+        if acked.longest >= self.shortest {
+            self.known = (if acked.longest < bytes(self.body) { acked.longest } else { 0 }, now);
+            (self.losses, self.shortest) = (0, u32::MAX);
+        } else if newest > self.last && self.losses >= LOSSES && now.saturating_since(self.since) >= LOSSES_NS {
+            self.shorten(now, self.shortest);
+        }
+    }
+
+    /// Whether it is to be found out if shorter frames come through.
+    pub(super) const fn is_doubtful(&self) -> bool {
+        self.losses > 0
+    }
+
+    /// Frames of so many bytes do not come through.
+    pub(super) fn shorten(&mut self, now: Instant, too_long: u32) {
+        if too_long > bytes(self.body) {
+            return;
+        }
+        let shorter = SHORTER.into_iter().find(|body| bytes(*body) < too_long).unwrap_or(BODY_MIN);
+        self.body = self.body.min(shorter);
+        (self.losses, self.shortest, self.known.0) = (0, u32::MAX, 0);
+        // One that gets shorter as soon as it is longer is trusted less and less.
+        let soon = self.longer_since.is_some_and(|since| now.saturating_since(since) < TRY_NS.1);
+        if self.try_at.is_none() {
+            self.wait = if soon { self.wait } else { TRY_NS.0 };
+        }
+        self.put_off(now);
+    }
+
+    fn put_off(&mut self, now: Instant) {
+        self.try_at = (self.body < self.most).then(|| now.after(self.wait));
+        self.wait = (self.wait * 2).min(TRY_NS.1);
+    }
+
+    /// When a longer frame is to be tried.
+    pub(super) const fn try_at(&self) -> Option<Instant> {
+        self.try_at
+    }
+
+    /// The longer body that is to be tried now. If nothing is heard of that, it is tried again later.
+    pub(super) fn tries(&mut self, now: Instant) -> Option<u16> {
+        self.try_at.filter(|at| now >= *at)?;
+        self.put_off(now);
+        let longer = SHORTER.into_iter().rev().find(|body| *body > self.body);
+        Some(longer.unwrap_or(self.most).min(self.most))
+    }
+
+    /// A body so long has come through.
+    pub(super) fn carries(&mut self, now: Instant, body: u16) {
+        if body > self.body {
+            self.body = body.min(self.most);
+            self.longer_since = Some(now);
+            self.try_at = (self.body < self.most).then(|| now.after(TRY_NS.0));
+        }
+    }
+}
+
+fn bytes(body: u16) -> u32 {
+    low32(frame_bytes(usize::from(body)))
+}
