@@ -339,12 +339,9 @@ impl<M: Memory> Net<M> {
         kind: Kind,
         receive: impl FnOnce(&mut Channel<M>, &mut M, Instant, &mut Tally) -> Result<T, Breach>,
     ) -> Option<T> {
-        if matches!(kind, Kind::Open | Kind::Data) {
-            self.last_loaded = Some(index);
-        }
         let looked = self.looked;
         let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return None };
-        let (was_confirmed, strides) = (channel.confirmed, channel.strides);
+        let (was_confirmed, strides, opened) = (channel.confirmed, channel.strides, self.tally.opened());
         channel.inbox.by = self.by;
         #[cfg(feature = "planted")]
         channel.inbox.plant(self.planted);
@@ -355,7 +352,10 @@ impl<M: Memory> Net<M> {
         }
         match taken {
             Ok(taken) => {
-                self.received(index, kind);
+                // What nobody has proved steers nothing.
+                if self.tally.opened() > opened {
+                    self.received(index, kind);
+                }
                 self.touch(index);
                 Some(taken)
             }
@@ -368,6 +368,9 @@ impl<M: Memory> Net<M> {
 
     /// What a frame has changed for others than its channel.
     fn received(&mut self, index: usize, kind: Kind) {
+        if matches!(kind, Kind::Open | Kind::Data) {
+            self.last_loaded = Some(index);
+        }
         let Some(channel) = self.channel(index) else { return };
         let completed: Vec<u64> = channel.outbox.completed.drain(..).collect();
         let ready = channel.inbox.has_ready() && !core::mem::replace(&mut channel.queued, true);

@@ -256,15 +256,15 @@ impl<M: Memory> Channel<M> {
     ) -> Result<(), Breach> {
         // Unless the message of an opening that has landed gets the place, the frames behind it lie elsewhere.
         self.guess_failed = matches!(&body, Body::Landed { opening: Some(_), .. });
+        let (mut body, ok) = self.unseal(header, head, body, memory, reading.as_deref_mut());
+        if !ok {
+            tally.forged += 1;
+            return Ok(());
+        }
         if !self.seen.is_new(header.number) {
             tally.duplicates += 1;
             // Our acknowledgement may have been lost. One note must not ask for another.
             self.note |= header.kind != Kind::Note || note_asks(header);
-            return Ok(());
-        }
-        let (mut body, ok) = self.unseal(header, head, body, memory, reading.as_deref_mut());
-        if !ok {
-            tally.forged += 1;
             return Ok(());
         }
         let bytes = match &body {

@@ -70,6 +70,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// New frames that have opened, whether there was memory for them or not.
+    pub(super) const fn opened(&self) -> u64 {
+        self.frames_received + self.unplaced
+    }
+
     pub(super) const fn hit(&mut self, bytes: usize) {
         self.hits += 1;
         self.placed_bytes += bytes as u64;

@@ -1,5 +1,6 @@
 //! Two endpoints over a network that loses, repeats, reorders and delays: everything arrives once, in order, whole.
 
+mod alleged;
 mod flood;
 mod lossy;
 mod mended;

@@ -85,6 +85,10 @@ impl Forger {
         forger
     }
 
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Says hello with a body of at least `len` bytes: the answer, if there is one.
     fn hello(&mut self, world: &mut World, cookie: u64, first: &[u8], len: u16) -> Option<Vec<u8>> {
         let mut body = greeting(cookie).to_bytes(u16::try_from(first.len()).unwrap()).to_vec();
@@ -143,7 +147,7 @@ impl Forger {
     }
 
     /// Headers and bodies of what the victim sends this side now.
-    fn hears(&self, world: &mut World) -> Vec<(Header, Vec<u8>)> {
+    pub(crate) fn hears(&self, world: &mut World) -> Vec<(Header, Vec<u8>)> {
         let now = world.now();
         let (net, mut batch, mut heard) = (&mut world.nodes[VICTIM].net, Batch::default(), Vec::new());
         net.hurry();

@@ -1,0 +1,61 @@
+//! Frames that do not open are allegations: nothing follows from them but a count (rule N15).
+
+use cutthrough_engine::net::channel::Body;
+use cutthrough_engine::net::{Guess, NetEvent};
+use cutthrough_wire::frame::{Header, Kind};
+
+use super::rules::{Forger, VICTIM, opening, sealed, world};
+use super::wire::World;
+
+/// Brings a frame whose seal is wrong.
+fn forge(world: &mut World, forger: &Forger, header: &Header, body: &[u8]) {
+    let (mut head, mut body) = sealed(header, body);
+    head[60] ^= 1;
+    let (now, from) = (world.now(), forger.address());
+    world.nodes[VICTIM].net.frame(now, from, head.first_chunk().unwrap(), Body::Aside(&mut body), None);
+}
+
+#[test]
+fn a_forged_frame_with_an_old_number_is_not_answered() {
+    let (mut world, _, mut forger) = world();
+    forger.send(&mut world, Kind::Probe, [0, 0], &[]);
+    forger.hears(&mut world);
+    let old = Header { number: 0, ..forger.header(Kind::Probe, [0, 0], &[]) };
+    let before = *world.nodes[VICTIM].net.tally();
+    (0..10).for_each(|_| forge(&mut world, &forger, &old, &[]));
+    assert!(forger.hears(&mut world).is_empty());
+    let tally = *world.nodes[VICTIM].net.tally();
+    assert_eq!((tally.forged, tally.duplicates), (before.forged + 10, before.duplicates));
+    // The true one is answered again.
+    let (head, mut body) = sealed(&old, &[]);
+    let (now, from) = (world.now(), forger.address());
+    world.nodes[VICTIM].net.frame(now, from, head.first_chunk().unwrap(), Body::Aside(&mut body), None);
+    assert_eq!(forger.hears(&mut world).len(), 1);
+    assert_eq!(world.nodes[VICTIM].net.tally().duplicates, before.duplicates + 1);
+}
+
+#[test]
+fn a_forged_frame_does_not_change_where_the_next_is_expected() {
+    let (mut world, _, mut one) = world();
+    let mut other = Forger::joined_as(&mut world, 10);
+    let guessed = |world: &mut World| {
+        let (Guess::Rest { channel, .. } | Guess::Fresh { channel }, _) = world.nodes[VICTIM].net.guess(None)?;
+        Some(channel)
+    };
+    other.send(&mut world, Kind::Open, [0, 0], &opening(3000, 3000));
+    one.send(&mut world, Kind::Open, [0, 0], &opening(3000, 3000));
+    let expected = guessed(&mut world);
+    assert!(expected.is_some());
+    for kind in [Kind::Data, Kind::Open] {
+        let body = if kind == Kind::Open { opening(3000, 3000) } else { vec![7; 1000] };
+        forge(&mut world, &other, &other.header(kind, [0, 0], &body), &body);
+        // So it is with one that has come before.
+        forge(&mut world, &other, &Header { number: 0, ..other.header(kind, [0, 0], &body) }, &body);
+        assert_eq!(guessed(&mut world), expected, "{kind:?}");
+    }
+    other.send(&mut world, Kind::Data, [0, 0], &[7; 1000]);
+    assert_ne!(guessed(&mut world), expected);
+    assert!(
+        std::iter::from_fn(|| world.nodes[VICTIM].net.next_event()).all(|event| !matches!(event, NetEvent::Closed(..)))
+    );
+}
