@@ -374,13 +374,18 @@ fn bodies_that_make_no_sense_are_breaches() {
         unasked: 6,
         ..Opening::from_bytes(open[..].first_chunk().unwrap()).unwrap()
     });
-    let bodies: [(Kind, [u32; 2], Vec<u8>); 6] = [
+    let many: Vec<(u32, u32)> = vec![(0, 1); 33];
+    let bodies: [(Kind, [u32; 2], Vec<u8>); 10] = [
         (Kind::Records, [0, 2], records(1)),
         (Kind::Records, [0, 1], vec![0; 7]),
         (Kind::Records, [0, 1], [&[0; 8][..], &[97, 0], &[0; 97]].concat()),
         (Kind::Open, [0, 0], bad.to_vec()),
         (Kind::Note, [0, 0], vec![0; 15]),
         (Kind::Note, [0, 0], [note(&[], &[]), vec![0; 8]].concat()),
+        (Kind::Note, [0, 0], note(&many, &[])),
+        (Kind::Note, [0, 0], note(&[(0, 1), (0, 1)], &[])),
+        (Kind::Note, [0, 0], note(&[(0, 1), (1, 1)], &[])),
+        (Kind::Note, [0, 0], note(&[(0, 0)], &[])),
     ];
     for (kind, words, body) in bodies {
         let (mut world, a, mut forger) = world();

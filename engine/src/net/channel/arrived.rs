@@ -8,7 +8,7 @@ use super::super::Tally;
 use super::super::memory::{Load, Memory};
 use super::super::outbox::{Content, Outbox, widen};
 use super::reach::Reach;
-use super::{Channel, End};
+use super::{Channel, End, RANGES};
 use crate::check::Breach;
 use crate::flow::rtt::Rtt;
 use crate::flow::seen::Ack;
@@ -34,13 +34,21 @@ impl<M: Memory> Channel<M> {
 
     /// What a note says besides: ranges of frames that have arrived beyond those, and grants.
     pub(super) fn noted(&mut self, note: &Note<'_>, held: u16, now: Instant) -> Result<(), Breach> {
+        if note.ranges().count() > RANGES {
+            return Err(Breach::Descriptor);
+        }
+        let mut before = u64::MAX;
         for (first, count) in note.ranges() {
             let first = widen(first, self.number);
-            if first.saturating_add(u64::from(count)) > self.number {
+            let end = first.saturating_add(u64::from(count));
+            if count == 0 || end > core::mem::replace(&mut before, first) {
+                return Err(Breach::Descriptor);
+            }
+            if end > self.number {
                 return Err(Breach::Index);
             }
             let mut arrived = Vec::new();
-            let acked = self.sent.acked_range(first, first + u64::from(count), |content| arrived.push(content));
+            let acked = self.sent.acked_range(first, end, |content| arrived.push(content));
             arrived.into_iter().for_each(|content| self.has_arrived(content, now));
             self.progress(acked, held, now);
         }
