@@ -107,6 +107,7 @@ impl<M: Memory> Channel<M> {
     fn fill_up(&mut self, batch: &mut Batch, most: usize, now: Instant, tally: &mut Tally) -> bool {
         let fits = loop {
             let window = self.window.room(self.sent.in_flight());
+            self.outbox.forget_again();
             if window == 0 || !self.outbox.has_next() {
                 break true;
             }

@@ -4,6 +4,30 @@ use super::super::memory::Load;
 use super::{Content, Next, Out, Outbox};
 
 impl<L: Load> Outbox<L> {
+    /// Forgets of what was lost what comes first and the other side does not lack any more.
+    pub(in crate::net) fn forget_again(&mut self) {
+        while let Some(content) = self.again.front().copied()
+            && !self.is_lacked(content)
+        {
+            self.again.pop_front();
+        }
+    }
+
+    /// Whether the other side still lacks any of what was lost.
+    fn is_lacked(&mut self, content: Content) -> bool {
+        match content {
+            Content::Records { first, count } => {
+                let mut numbers = first.max(self.base)..first + u64::from(count);
+                numbers.any(|number| matches!(self.peek(number), Some(Out::Control(..))))
+            }
+            Content::Open { message, .. } => self.going(message).is_some_and(|going| !going.open_there),
+            Content::Data { message, offset, len } => {
+                self.going(message).is_some_and(|going| !going.unwanted && !going.there.has(offset, offset + len))
+            }
+            Content::Note { .. } | Content::Probe { .. } | Content::Close => false,
+        }
+    }
+
     /// What was lost once more, if the other side still lacks it.
     pub(super) fn repeat(&mut self, content: Content, body: usize) -> Option<Next> {
         match content {

@@ -83,3 +83,23 @@ fn what_is_ahead_is_all_that_waits_up_to_enough() {
     }
     assert_eq!(ahead(&outbox), 4_500 + 200 * short);
 }
+
+/// What is told of the next frames is so: else those behind a longer one in its batch are cut at wrong places. What was
+/// lost and is not needed any more must not hide that a payload with frames of like length comes next.
+#[test]
+fn the_next_frames_are_as_long_as_is_told() {
+    let mut outbox = Outbox::new(Limits { messages: 8, unasked: 1 << 20 }, 0);
+    let unwanted = outbox.push(b"long", Some(cargo(5_000)));
+    outbox.push(b"like", Some(cargo(3_000)));
+    let opening = outbox.next_frames(1400, 1);
+    assert!(matches!(opening, Some(Next::Open { message, .. }) if message == unwanted));
+    let Some(Next::Data { message, offset, len }) = outbox.next_frames(1400, 64) else { panic!("no data") };
+    assert!(matches!(outbox.next_frames(1400, 1), Some(Next::Open { .. })));
+    outbox.lost(Content::Data { message, offset, len });
+    assert!(outbox.grant(low(unwanted), WANTS_NO_MORE));
+    outbox.forget_again();
+    let told = outbox.next_body(1400);
+    let Some(Next::Data { message, len, .. }) = outbox.next_frames(1400, 2) else { panic!("no data") };
+    assert_eq!(told, outbox.body_of(message, 1400));
+    assert!(told < 1400 && len as usize > told, "{len} bytes in frames of {told}");
+}
