@@ -95,6 +95,8 @@ pub struct Net<M: Memory> {
     work: VecDeque<usize>,
     ready: VecDeque<usize>,
     wants: Vec<usize>,
+    /// Channels that may owe an acknowledgement which waits for company.
+    owing: Vec<usize>,
     /// Channels that have changed since they were last looked at as a whole.
     changed: Vec<usize>,
     /// Channels that are over, but for payloads that their user may still read.
@@ -152,6 +154,7 @@ impl<M: Memory> Net<M> {
             work: VecDeque::new(),
             ready: VecDeque::new(),
             wants: Vec::new(),
+            owing: Vec::new(),
             changed: Vec::new(),
             through: Vec::new(),
             timers: BinaryHeap::new(),
@@ -347,6 +350,9 @@ impl<M: Memory> Net<M> {
         channel.inbox.plant(self.planted);
         let taken = receive(channel, &mut self.memory, looked, &mut self.tally);
         self.strides += channel.strides - strides;
+        if channel.owes() && !core::mem::replace(&mut channel.owing, true) {
+            self.owing.push(index);
+        }
         if !was_confirmed && channel.confirmed {
             self.confirmed(index);
         }
@@ -529,14 +535,16 @@ impl<M: Memory> Net<M> {
 
     /// Sends every acknowledgement that waits for company: this side goes to sleep.
     pub fn hurry(&mut self) {
-        for index in 0..self.seats.len() {
-            if let State::Open(channel) = &mut self.seats[index].state
-                && channel.owes()
-            {
+        let mut owing = core::mem::take(&mut self.owing);
+        for index in owing.drain(..) {
+            let Some(channel) = self.channel(index) else { continue };
+            channel.owing = false;
+            if channel.owes() {
                 channel.hurry();
                 self.touch(index);
             }
         }
+        self.owing = owing;
     }
 }
 

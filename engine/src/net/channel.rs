@@ -160,6 +160,8 @@ pub(super) struct Channel<M: Memory> {
     pub(super) timer_set: Option<Instant>,
     /// Whether it is in the list of channels that have changed.
     pub(super) changed: bool,
+    /// Whether it is in the list of channels that may owe an acknowledgement.
+    pub(super) owing: bool,
     /// Whether it is in the list of channels that have something to send.
     pub(super) listed: bool,
     /// Since when it waits for company, though it has something to send.
@@ -232,6 +234,7 @@ impl<M: Memory> Channel<M> {
             end: End::None,
             timer_set: None,
             changed: false,
+            owing: false,
             listed: false,
             waits_since: None,
             queued: false,

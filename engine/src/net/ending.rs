@@ -80,6 +80,7 @@ impl<M: Memory> Net<M> {
         self.work.retain(|other| *other != index);
         self.ready.retain(|other| *other != index);
         self.wants.retain(|other| *other != index);
+        self.owing.retain(|other| *other != index);
         self.through.retain(|other| *other != index);
         self.welcomed.retain(|known| !known.is_for(index));
     }
