@@ -62,15 +62,15 @@ fn attend(shared: &Shared) {
         let asleep = shared.asleep.load(Ordering::Relaxed);
         let mut core = shared.lock();
         let now = clock::now();
-        let due = core.net.timer().is_some_and(|timer| timer <= now);
+        let due = core.stuck.is_some() || core.net.timer().is_some_and(|timer| timer <= now);
         if !asleep || due {
-            core.turn(None);
+            core.last_turn();
         }
         // Where frames of a ring wake nobody by themselves, they go to the socket meanwhile.
         let quiet = (0..LOOKS).any(|_| {
             let quiet = core.doze();
             if !quiet {
-                core.turn(None);
+                core.last_turn();
             }
             quiet
         });
@@ -79,7 +79,7 @@ fn attend(shared: &Shared) {
         }
         serving = !asleep;
         shared.serving.store(serving, Ordering::Relaxed);
-        let timer = core.net.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
+        let timer = core.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
         // Who does the application's work hears the socket, and that the application is back; but not that another
         // thread has dropped pages.
         let longest = if serving && !core.net.is_wanting() { SERVING_NS } else { SLEEP_NS };
@@ -118,12 +118,12 @@ fn linger(shared: &Shared) {
     core.net.listen(false);
     core.net.close_all();
     loop {
-        core.turn(None);
+        core.last_turn();
         while core.next_event().is_some() {}
         if core.net.channels() == 0 || clock::now().saturating_since(begun) > LINGER_NS {
             return;
         }
-        let timer = core.net.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
+        let timer = core.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
         drop(core);
         sleep(shared, timer.clamp(NAP_NS, LOOK_NS), true);
         core = shared.lock();

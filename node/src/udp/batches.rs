@@ -105,19 +105,13 @@ impl Core {
 
     /// Hands the batch to the socket. False if it takes nothing now.
     fn put(&mut self, channel: usize, to: SocketAddr) -> bool {
-        let mut parts = Vec::with_capacity(self.batch.pieces().len());
-        for piece in self.batch.pieces() {
-            match *piece {
-                Piece::Own { at, len } => parts.push(IoSlice::new(&self.batch.own()[at..at + len])),
-                Piece::Payload { message, offset, len } => {
-                    let load = self.net.load(channel, message).map(|load: &Outgoing| load.piece(offset, len));
-                    match load {
-                        Some(bytes) if bytes.len() == len => parts.push(IoSlice::new(bytes)),
-                        // It has been acknowledged since, by a frame that was sent before: nobody needs this one.
-                        _ => return true,
-                    }
-                }
-            }
+        let load = |message, offset, len| {
+            let load = self.net.load(channel, message).map(|load: &Outgoing| load.piece(offset, len));
+            load.filter(|bytes| bytes.len() == len)
+        };
+        let parts = gather(self.batch.pieces(), self.batch.own(), self.batch.segment(), load);
+        if parts.is_empty() {
+            return true;
         }
         let way = self.batch.way().number;
         if let Some(lanes) = self.lanes.as_mut().filter(|_| way > 0) {
@@ -143,5 +137,71 @@ impl Core {
                 true
             }
         }
+    }
+}
+
+/// The bytes of a batch, where they lie. What has been acknowledged since it was made, by a frame that was sent before,
+/// may be gone: the frames that carry it are left out, and nobody needs them.
+fn gather<'a>(
+    pieces: &[Piece],
+    own: &'a [u8],
+    segment: usize,
+    load: impl Fn(u64, usize, usize) -> Option<&'a [u8]>,
+) -> Vec<IoSlice<'a>> {
+    let found = |piece: &Piece| match *piece {
+        Piece::Own { at, len } => Some(&own[at..at + len]),
+        Piece::Payload { message, offset, len } => load(message, offset, len),
+    };
+    let mut parts = Vec::with_capacity(pieces.len());
+    if pieces.iter().all(|piece| found(piece).map(|bytes| parts.push(IoSlice::new(bytes))).is_some()) {
+        return parts;
+    }
+    parts.clear();
+    // Of the frame that is looked at: its first part, its bytes so far, and whether all of them are there.
+    let (mut first, mut done, mut whole) = (0, 0, true);
+    for piece in pieces {
+        let (Piece::Own { len, .. } | Piece::Payload { len, .. }) = *piece;
+        let bytes = found(piece);
+        let mut at = 0;
+        while at < len {
+            if done == segment {
+                (first, done, whole) = (parts.len(), 0, true);
+            }
+            let more = (len - at).min(segment - done);
+            match bytes {
+                Some(bytes) if whole => parts.push(IoSlice::new(&bytes[at..at + more])),
+                _ => {
+                    whole = false;
+                    parts.truncate(first);
+                }
+            }
+            (at, done) = (at + more, done + more);
+        }
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frames of ten bytes: a header of four of its own and six of a payload, or ten of its own; the last is shorter.
+    fn batch(gone: &'static [u64]) -> Vec<u8> {
+        const OWN: &[u8] = b"HEADheadownframe..tail";
+        const LOAD: &[u8] = b"abcdefghijkl";
+        let own = |at, len| Piece::Own { at, len };
+        let of = |message, offset, len| Piece::Payload { message, offset, len };
+        let pieces = [own(0, 4), of(7, 0, 6), own(4, 4), of(8, 6, 6), own(8, 14), of(9, 0, 2)];
+        let load = |message, offset, len| (!gone.contains(&message)).then(|| LOAD.get(offset..offset + len)).flatten();
+        gather(&pieces, OWN, 10, load).iter().flat_map(|part| part.to_vec()).collect()
+    }
+
+    #[test]
+    fn frames_whose_payload_is_gone_are_left_out_and_no_others() {
+        assert_eq!(batch(&[]), b"HEADabcdefheadghijklownframe..tailab");
+        assert_eq!(batch(&[7]), b"headghijklownframe..tailab");
+        assert_eq!(batch(&[8]), b"HEADabcdefownframe..tailab");
+        assert_eq!(batch(&[9]), b"HEADabcdefheadghijklownframe..");
+        assert_eq!(batch(&[7, 8, 9]), b"ownframe..");
     }
 }

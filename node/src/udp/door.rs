@@ -36,6 +36,8 @@ use crate::sys::datagram::{Datagrams, TRAIN_BYTES};
 pub(super) const BODY_MAX: usize = TRAIN_BYTES - HEADER_BYTES;
 /// Trains that are taken in before anything else is looked at.
 const TRAINS: u32 = 16;
+/// Nanoseconds after which a batch is sent again that the socket has not taken.
+pub(super) const STUCK_NS: u64 = 100_000;
 /// Looks between two at what dropped values have left.
 const LOOKS_PER_TIDY: u32 = 32;
 /// Looks at the socket that found nothing after which it is looked at [`RARELY`], where there are rings.
@@ -354,7 +356,7 @@ impl Udp {
         if !core.doze() {
             return None;
         }
-        let next = core.net.timer().unwrap_or(Instant::from_nanos(u64::MAX));
+        let next = core.timer().unwrap_or(Instant::from_nanos(u64::MAX));
         core.unlooked = true;
         self.shared.asleep.store(true, Ordering::Relaxed);
         // Who sleeps in a call of ours looks after its times; for others the attendant does.
@@ -390,20 +392,33 @@ impl Core {
     /// Takes in what has come, does what is due, sends what there is to send. True if anything came.
     pub(super) fn turn(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         let any = self.take_in_all(reading);
-        self.follow(any);
+        self.follow(any, false);
         any
+    }
+
+    /// As [`Core::turn`], for who may not look again before long: what waits for a busy sink goes, too.
+    pub(super) fn last_turn(&mut self) {
+        let any = self.take_in_all(None);
+        self.follow(any, true);
+    }
+
+    /// When there is something to do next, at the latest: by the engine's times, or because the socket has not taken
+    /// a batch.
+    pub(super) fn timer(&self) -> Option<Instant> {
+        let again = self.stuck.is_some().then(|| clock::now().after(STUCK_NS));
+        self.net.timer().into_iter().chain(again).min()
     }
 
     /// As [`Core::turn`]; but if something has come for the application, the rest has time until it has been told.
     fn glance(&mut self) {
         if self.owed {
-            self.follow(true);
+            self.follow(true, false);
         }
         let any = self.take_in_all(None);
         if any && self.net.has_event() {
             self.owed = true;
         } else {
-            self.follow(any);
+            self.follow(any, false);
         }
     }
 
@@ -446,8 +461,9 @@ impl Core {
         any
     }
 
-    /// What follows from what has come, or from the time: asks, repeats, acknowledges, sends.
-    fn follow(&mut self, any: bool) {
+    /// What follows from what has come, or from the time: asks, repeats, acknowledges, sends; with `all`, also what
+    /// waits for a busy sink.
+    fn follow(&mut self, any: bool, all: bool) {
         let now = clock::now();
         self.owed = false;
         self.looks = self.looks.wrapping_add(1);
@@ -462,7 +478,7 @@ impl Core {
         if self.net.timer().is_some_and(|timer| timer <= now) {
             self.net.tick(now);
         }
-        self.transmit(now, false);
+        self.transmit(now, all);
     }
 }
 

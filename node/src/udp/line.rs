@@ -135,7 +135,7 @@ impl Udp {
             }
             heard = if any { now } else { heard };
             if now.saturating_since(heard) > SPIN_NS {
-                let (timer, quiet) = (core.net.timer(), core.doze());
+                let (timer, quiet) = (core.timer(), core.doze());
                 // Others that share this endpoint's thread of life may want the lock.
                 drop(core);
                 if quiet {
@@ -292,7 +292,7 @@ impl Udp {
                 looked = now;
             } else if now.saturating_since(looked) > SPIN_NS {
                 if core.doze() {
-                    nap(self, core.net.timer());
+                    nap(self, core.timer());
                 }
                 looked = clock::now();
             }

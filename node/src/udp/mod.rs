@@ -34,6 +34,8 @@ mod placed;
 mod plan;
 mod send;
 mod sink;
+#[cfg(test)]
+mod tests;
 mod told;
 mod trains;
 

@@ -252,7 +252,7 @@ impl Udp {
                 looked = now;
             } else if now.saturating_since(looked) > SPIN_NS {
                 if loan.core.doze() {
-                    nap(self, loan.core.net.timer());
+                    nap(self, loan.core.timer());
                 }
                 looked = clock::now();
             }

@@ -6,11 +6,12 @@
 
 use cutthrough_engine::time::Instant;
 
-/// Sends one behind the other, with nothing received in between, after which messages wait for each other.
+/// Sends one behind the other after which messages wait for each other. What is received meanwhile ends a wait, and
+/// not the row: who is answered at once may well be about to send more.
 const BURST: u32 = 4;
 /// Nanoseconds after which sends are no longer one behind the other.
 const BURST_NS: u64 = 50_000;
-/// Nanoseconds for which messages gather at most.
+/// Nanoseconds for which messages wait at most.
 const GATHER_NS: u64 = 20_000;
 /// Messages for which the clock is not looked at, at most.
 const UNLOOKED: u32 = 32;
@@ -39,6 +40,12 @@ impl Sink {
         (self.until, self.unlooked) = (Instant::default(), 0);
     }
 
+    /// Busy until then, whatever was sent.
+    #[cfg(test)]
+    pub(super) const fn busy_until(&mut self, until: Instant) {
+        self.until = until;
+    }
+
     /// A batch was sent, from `before` to `after`.
     pub(super) fn sent(&mut self, before: Instant, after: Instant) {
         self.burst = if before.saturating_since(self.sent_at) < BURST_NS { self.burst + 1 } else { 0 };
@@ -47,7 +54,7 @@ impl Sink {
         self.unlooked = 0;
         if self.burst >= BURST {
             let took = after.saturating_since(before);
-            self.until = after.after(took.max((took + gathered).min(GATHER_NS)));
+            self.until = after.after((took + gathered).min(GATHER_NS));
         }
     }
 
@@ -129,6 +136,12 @@ mod tests {
         }
         assert!(waits.is_sorted() && waits[0] >= 3000 && waits[3] > 10_000, "{waits:?}");
         assert!(waits.iter().all(|wait| *wait <= GATHER_NS + 100 * u64::from(UNLOOKED)), "{waits:?}");
+    }
+
+    #[test]
+    fn a_slow_call_keeps_nothing_for_longer_than_the_bound() {
+        let (mut sink, now) = after(9, 3_000_000);
+        assert!(sink.keeps_at(at(now + GATHER_NS - 1)) && !sink.keeps_at(at(now + GATHER_NS)));
     }
 
     #[test]

@@ -1,0 +1,61 @@
+//! Two endpoints on loopback, from inside.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use cutthrough_segment::page::Waker;
+
+use super::Udp;
+use super::address::Ways;
+use super::door::STUCK_NS;
+use crate::clock;
+use crate::config::Config;
+
+/// Nobody who holds a lock for so long means well.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An endpoint, bound to a free port of this host.
+fn at(host: impl Into<std::net::IpAddr>, config: Config) -> Udp {
+    static LIFE: AtomicU8 = AtomicU8::new(1);
+    let life = LIFE.fetch_add(1, Ordering::Relaxed).into();
+    let config = Config { insecure: config.keys.is_none(), ..config };
+    Udp::open((Ways::Udp, SocketAddr::new(host.into(), 0)), &config, life, &Arc::new(Waker::new().unwrap())).unwrap()
+}
+
+/// Two endpoints, and the number that the first one gives to the channel between them.
+fn pair() -> (Udp, Udp, usize) {
+    let [near, far] = [(); 2].map(|()| at(Ipv4Addr::LOCALHOST, Config::default()));
+    far.listen();
+    let channel = near.call(far.local(), PATIENCE).unwrap();
+    (near, far, channel)
+}
+
+/// While messages of a stream wait for a busy sink, nobody but the application may leave them waiting.
+#[test]
+fn who_may_not_look_again_before_long_leaves_nothing_waiting() {
+    let (near, _far, channel) = pair();
+    let mut core = near.shared.lock();
+    core.sink.busy_until(clock::now().after(60_000_000_000));
+    core.net.send(channel, b"held back", None).unwrap();
+    core.turn(None);
+    assert_eq!(core.net.unsent(channel), 1, "an application that looks again leaves it for a while");
+    core.sink.busy_until(clock::now().after(60_000_000_000));
+    core.last_turn();
+    assert_eq!(core.net.unsent(channel), 0);
+}
+
+/// A batch that the socket has not taken is a reason to look again; and not one of who gets the channel's number next.
+#[test]
+fn what_is_stuck_is_looked_after_until_its_channel_is_another_one() {
+    let (near, far, channel) = pair();
+    let mut core = near.shared.lock();
+    core.stuck = Some((channel, far.local()));
+    let timer = core.timer();
+    assert!(timer.is_some_and(|timer| timer <= clock::now().after(STUCK_NS)));
+    core.furnish(channel + 1);
+    assert!(core.stuck.is_some());
+    core.furnish(channel);
+    assert!(core.stuck.is_none());
+}
