@@ -3,9 +3,10 @@
 mod loopback;
 
 use cutthrough::{Config, Counter, Endpoint, Event};
-use cutthrough_conform::Join as _;
+use cutthrough_conform::bytes::pattern;
 use cutthrough_conform::join::connect;
 use cutthrough_conform::suite::paths::a_stream_is_placed;
+use cutthrough_conform::{Join as _, Side};
 use loopback::Loopback;
 
 cutthrough_conform::suite!(Loopback(None));
@@ -54,4 +55,29 @@ fn answers_to_messages_that_came_together_go_together() {
 #[test]
 fn messages_that_share_trains_land_where_they_belong() {
     assert!(a_stream_is_placed(&Loopback(None), 8192));
+}
+
+/// Who listens at all addresses of a machine answers from the one that was called, on each of its channels.
+#[test]
+fn a_listener_at_all_addresses_is_reached_by_each() {
+    let loopback = Loopback(None);
+    let open = || Endpoint::open(loopback.config(Config::default())).expect("an endpoint");
+    for (all, hosts) in [("udp:0.0.0.0:0", &["127.0.0.2", "127.0.0.3", "127.0.0.1"][..]), ("udp:[::]:0", &["[::1]"])] {
+        let (mut a, mut b) = (open(), open());
+        b.listen(all).expect("a port");
+        let port = b.net_address().expect("an address").port();
+        let channels: Vec<_> =
+            hosts.iter().map(|host| connect(&mut a, &mut b, &format!("udp:{host}:{port}"))).collect();
+        let [mut a, mut b] =
+            [(a, channels[0].0), (b, channels[0].1)].map(|(endpoint, channel)| Side { endpoint, channel });
+        for (number, (at_a, at_b)) in (0..).zip(channels.into_iter().rev()) {
+            (a.channel, b.channel) = (at_a, at_b);
+            for from_a in [true, false] {
+                let (from, to) = if from_a { (&mut a, &mut b) } else { (&mut b, &mut a) };
+                from.send_copy(b"all of it", &pattern(number, 100_000), None);
+                let mut message = to.message();
+                to.read_checked(&mut message, number);
+            }
+        }
+    }
 }

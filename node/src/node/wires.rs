@@ -47,7 +47,7 @@ impl Node {
             self.open_net((ways, socket))?;
         }
         if let Some(net) = &self.net {
-            net.listen();
+            net.listen().map_err(|source| UdpAddressError::Socket { address: socket, source })?;
         }
         self.stat.set_name(address);
         Ok(())

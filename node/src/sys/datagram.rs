@@ -10,9 +10,8 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::{size_of, zeroed};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::ptr::NonNull;
 
 use libc::{c_int, c_void, socklen_t};
 use rustix::io::Errno;
@@ -43,6 +42,8 @@ pub struct Received {
     pub segment: u16,
     /// Who has sent it.
     pub from: SocketAddr,
+    /// To which address of this machine, if [`Datagrams::tell_local`] has asked for that.
+    pub local: Option<IpAddr>,
     /// Whether the end of it is lost, because it did not fit into the scatter list.
     pub truncated: bool,
 }
@@ -104,6 +105,20 @@ impl Datagrams {
         Ok(rustix::net::connect(&self.fd, &to)?)
     }
 
+    /// Asks the kernel to say to which address of this machine each train has come, if the socket is bound to all of
+    /// them: whether it is.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub fn tell_local(&self) -> io::Result<bool> {
+        match self.local()?.ip() {
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED) => set(self.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?,
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED) => set(self.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
     /// The longest IP datagram, in bytes with its headers, that the way to `to` is believed to carry now.
     ///
     /// # Errors
@@ -130,6 +145,20 @@ impl Datagrams {
     /// [`Errno::CONNREFUSED`] if the one that it is joined to did not listen earlier; this was not sent then. Others as
     /// the kernel says.
     pub fn send(&self, to: Option<SocketAddr>, parts: &[IoSlice<'_>], segment: Option<u16>) -> Result<usize, Errno> {
+        self.send_from(None, to, parts, segment)
+    }
+
+    /// As [`Datagrams::send`], from this address of the machine; the kernel chooses one if none is named.
+    ///
+    /// # Errors
+    /// As of [`Datagrams::send`]; [`Errno::INVAL`] if it is no address of this machine.
+    pub fn send_from(
+        &self,
+        from: Option<IpAddr>,
+        to: Option<SocketAddr>,
+        parts: &[IoSlice<'_>],
+        segment: Option<u16>,
+    ) -> Result<usize, Errno> {
         let mut name = to.map(Name::from);
         let mut control = Control::default();
         let mut message = empty();
@@ -141,9 +170,23 @@ impl Datagrams {
         message.msg_iov = parts.as_ptr().cast::<libc::iovec>().cast_mut();
         message.msg_iovlen = parts.len();
         if let Some(segment) = segment {
-            control.put(&mut message, segment);
+            control.add(&mut message, (libc::SOL_UDP, libc::UDP_SEGMENT), segment);
         }
-        // SAFETY: `message` names the address, the list and the control message, with their true lengths; all of them
+        match from {
+            Some(IpAddr::V4(from)) => {
+                let from = libc::in_addr { s_addr: u32::from_ne_bytes(from.octets()) };
+                let any = libc::in_addr { s_addr: 0 };
+                let source = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: from, ipi_addr: any };
+                control.add(&mut message, (libc::IPPROTO_IP, libc::IP_PKTINFO), source);
+            }
+            Some(IpAddr::V6(from)) => {
+                let from = libc::in6_addr { s6_addr: from.octets() };
+                let source = libc::in6_pktinfo { ipi6_addr: from, ipi6_ifindex: 0 };
+                control.add(&mut message, (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO), source);
+            }
+            None => {}
+        }
+        // SAFETY: `message` names the address, the list and the control messages, with their true lengths; all of them
         // are alive and nobody writes them until the call returns. An `IoSlice` is an `iovec`, as its documentation
         // promises.
         let sent =
@@ -182,9 +225,11 @@ impl Datagrams {
         let received = unsafe { libc::syscall(libc::SYS_recvmsg, self.fd.as_raw_fd(), &raw mut message, FLAGS) };
         let bytes = usize::try_from(received).map_err(|_| last_error())?;
         let whole = u16::try_from(bytes).unwrap_or(u16::MAX);
+        let (segment, local) = Control::told(&message);
         Ok(Received {
             bytes,
-            segment: Control::segment(&message).unwrap_or(whole).min(whole),
+            segment: segment.unwrap_or(whole).min(whole),
+            local,
             from: name.address().ok_or(Errno::AFNOSUPPORT)?,
             truncated: message.msg_flags & libc::MSG_TRUNC != 0,
         })
@@ -322,45 +367,62 @@ impl Name {
     }
 }
 
-/// Room for the control message that says how long segments are, aligned as its head asks.
+/// Room for control messages, aligned as their heads ask: how long segments are, and an address of this machine.
 #[derive(Default)]
 #[repr(C, align(8))]
-struct Control([u64; 6]);
+struct Control([u64; 8]);
 
 impl Control {
-    /// Asks for segments of so many bytes in `message`.
-    fn put(&mut self, message: &mut libc::msghdr, segment: u16) {
-        const BYTES: socklen_t = length_of::<u16>();
-        message.msg_control = (&raw mut self.0).cast();
+    /// Adds one of this level and type to `message`, behind those that it has.
+    fn add<T: Copy>(&mut self, message: &mut libc::msghdr, (level, kind): (c_int, c_int), value: T) {
+        let bytes = length_of::<T>();
+        let begin = message.msg_controllen;
         // SAFETY: this only computes lengths.
-        let (space, length) = unsafe { (libc::CMSG_SPACE(BYTES), libc::CMSG_LEN(BYTES)) };
-        message.msg_controllen = space as usize;
-        // SAFETY: `message` names this room, which has more than `space` bytes and is aligned for a head; the first
-        // head is at its beginning and its data lie inside of those bytes.
+        let (space, length) = unsafe { (libc::CMSG_SPACE(bytes), libc::CMSG_LEN(bytes)) };
+        assert!(begin + space as usize <= size_of::<Self>(), "room for two of them");
+        message.msg_control = (&raw mut self.0).cast();
+        message.msg_controllen = begin + space as usize;
+        // SAFETY: this room has `space` bytes from `begin` on, as was just seen; that is a multiple of a head's
+        // alignment, as all lengths with which others were added are.
         unsafe {
-            let mut head = NonNull::new_unchecked(libc::CMSG_FIRSTHDR(message));
-            head.as_mut().cmsg_level = libc::SOL_UDP;
-            head.as_mut().cmsg_type = libc::UDP_SEGMENT;
-            head.as_mut().cmsg_len = length as usize;
-            libc::CMSG_DATA(head.as_ptr()).cast::<u16>().write_unaligned(segment);
+            let head = self.0.as_mut_ptr().add(begin / size_of::<u64>()).cast::<libc::cmsghdr>();
+            (*head).cmsg_level = level;
+            (*head).cmsg_type = kind;
+            (*head).cmsg_len = length as usize;
+            libc::CMSG_DATA(head).cast::<T>().write_unaligned(value);
         }
     }
 
-    /// Bytes of each segment, where the kernel says that it has joined some.
-    fn segment(message: &libc::msghdr) -> Option<u16> {
+    /// Bytes of each segment, where the kernel says that it has joined some; and the address of this machine to which
+    /// they have come, where it was asked for that.
+    fn told(message: &libc::msghdr) -> (Option<u16>, Option<IpAddr>) {
+        let (mut segment, mut local) = (None, None);
         // SAFETY: `message` names a room whose first `msg_controllen` bytes the kernel has filled with control
-        // messages; the steps below stay inside of them by the lengths that the kernel wrote.
+        // messages; the steps below stay inside of them by the lengths that the kernel wrote, and each is read as what
+        // its level and type say that it is.
         unsafe {
             let mut head = libc::CMSG_FIRSTHDR(message);
             while let Some(at) = head.as_ref() {
-                if at.cmsg_level == libc::SOL_UDP && at.cmsg_type == libc::UDP_GRO {
-                    let value = libc::CMSG_DATA(head).cast::<c_int>().read_unaligned();
-                    return u16::try_from(value).ok().filter(|bytes| *bytes > 0);
+                let data = libc::CMSG_DATA(head);
+                match (at.cmsg_level, at.cmsg_type) {
+                    (libc::SOL_UDP, libc::UDP_GRO) => {
+                        let value = data.cast::<c_int>().read_unaligned();
+                        segment = u16::try_from(value).ok().filter(|bytes| *bytes > 0);
+                    }
+                    (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                        let info = data.cast::<libc::in_pktinfo>().read_unaligned();
+                        local = Some(Ipv4Addr::from(info.ipi_spec_dst.s_addr.to_ne_bytes()).into());
+                    }
+                    (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                        let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                        local = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                    }
+                    _ => {}
                 }
                 head = libc::CMSG_NXTHDR(message, head);
             }
         }
-        None
+        (segment, local)
     }
 }
 
@@ -405,7 +467,7 @@ mod tests {
                 let received = receive(&b, &mut [IoSliceMut::new(&mut room)]);
                 let segment = u16::try_from(bytes).unwrap();
                 let from = a.local().unwrap();
-                assert_eq!(received, Received { bytes: sent.len(), segment, from, truncated: false });
+                assert_eq!(received, Received { bytes: sent.len(), segment, from, local: None, truncated: false });
                 assert!(room[..sent.len()] == sent);
             }
         }
@@ -444,6 +506,25 @@ mod tests {
                 assert_eq!(received.segment, if headers.len() == 1 { whole } else { segment });
                 assert!(aside == headers && landed == payload, "{payload_bytes} by {slice}");
             }
+        }
+    }
+
+    /// Who is bound to all addresses hears to which one a train has come, and answers from there.
+    #[test]
+    fn a_train_comes_from_the_address_that_is_named() {
+        for (all, host) in [("0.0.0.0:0", "127.0.0.2"), ("[::]:0", "::1")] {
+            let host: IpAddr = host.parse().unwrap();
+            let [a, b] = [SocketAddr::new(host, 0), all.parse().unwrap()].map(|at| Datagrams::bind(at).unwrap());
+            assert_eq!((a.tell_local().unwrap(), b.tell_local().unwrap()), (false, true));
+            let called = SocketAddr::new(host, b.local().unwrap().port());
+            assert_eq!(a.send(Some(called), &[IoSlice::new(&[7; 100])], Some(40)), Ok(100));
+            let mut room = [0; 200];
+            let received = receive(&b, &mut [IoSliceMut::new(&mut room)]);
+            assert_eq!((received.bytes, received.segment, received.local), (100, 40, Some(host)));
+            let back = (Some(host), Some(received.from));
+            assert_eq!(b.send_from(back.0, back.1, &[IoSlice::new(&[8; 90])], Some(40)), Ok(90));
+            let received = receive(&a, &mut [IoSliceMut::new(&mut room)]);
+            assert_eq!((received.bytes, received.segment, received.from), (90, 40, called));
         }
     }
 

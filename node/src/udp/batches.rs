@@ -22,9 +22,7 @@ const TOGETHER_NS: u64 = 20_000;
 impl Core {
     /// Sends what there is to send; unless `all`, what waits for a sink that is busy only as far as it fills trains.
     pub(super) fn transmit(&mut self, now: Instant, all: bool) {
-        while let Some((to, frame)) = self.net.greeting() {
-            let _ = self.socket.send(Some(to), &[IoSlice::new(&frame)], None);
-        }
+        self.greet();
         let busy = !all && self.sink.is_busy(now);
         if busy && !self.net.has_train(now, self.most) {
             return;
@@ -128,7 +126,8 @@ impl Core {
             };
         }
         let segment = (self.batch.frames() > 1).then(|| u16::try_from(self.batch.segment()).unwrap_or(u16::MAX));
-        match self.socket.send(Some(to), &parts, segment) {
+        let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
+        match self.socket.send_from(from, Some(to), &parts, segment) {
             Ok(_) => true,
             Err(Errno::AGAIN | Errno::NOBUFS) => false,
             // Whatever else the system says: the frames are lost, and sent again if anybody is there.

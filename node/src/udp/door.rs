@@ -26,6 +26,7 @@ use super::memory::Stores;
 use super::outgoing::{Carried, Spare};
 use super::plan::{HEADS, Like, Plan};
 use super::sink::Sink;
+use super::sources::Sources;
 use super::told::{Happened, Told};
 use crate::clock;
 use crate::config::Config;
@@ -50,6 +51,8 @@ const RARELY: u32 = 64;
 pub(super) struct Core {
     pub(super) net: Net<Stores>,
     pub(super) socket: Datagrams,
+    /// By which address of this machine channels were opened, where the socket is bound to all of them.
+    pub(super) sources: Option<Sources>,
     /// Rings beside it.
     pub(super) lanes: Option<Box<Lanes>>,
     /// Looks at the socket that found nothing, one after the other.
@@ -190,6 +193,7 @@ impl Udp {
         let core = Core {
             net,
             socket,
+            sources: None,
             lanes,
             quiet: 0,
             passed: 0,
@@ -268,8 +272,16 @@ impl Udp {
     }
 
     /// Lets peers in from now on.
-    pub(crate) fn listen(&self) {
-        self.shared.lock().net.listen(true);
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub(crate) fn listen(&self) -> io::Result<()> {
+        let mut core = self.shared.lock();
+        if core.socket.tell_local()? {
+            core.sources.get_or_insert_default();
+        }
+        core.net.listen(true);
+        Ok(())
     }
 
     /// Looks once at everything, and tells `each` up to `most` times what has come; up to what a channel begins or ends
@@ -425,6 +437,10 @@ impl Core {
     /// Takes in what has come. True if anything has.
     fn take_in_all(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         let mut any = false;
+        if self.sources.is_some() {
+            // What is not an answer to what comes now.
+            self.greet();
+        }
         if self.lanes.is_some() {
             self.wake();
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));

@@ -110,6 +110,7 @@ impl Udp {
         let begun = clock::now();
         let mut core = self.shared.lock();
         let index = core.net.call(begun, address, body).ok_or(UdpCallError::Full)?;
+        core.sources.iter_mut().for_each(|sources| sources.set(index, None));
         let (mut heard, mut joined) = (begun, false);
         loop {
             let any = core.turn(None);

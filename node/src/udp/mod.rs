@@ -9,6 +9,7 @@
 //! | what lies where on its way out, and what is kept to go again | `outgoing` |
 //! | batches out | `batches` |
 //! | which messages go together | `sink` |
+//! | from which address | `sources` |
 //! | what all of it shares, under one lock | `door` |
 //! | other ways to the same peers: rings | `lanes` |
 //! | payloads that a ring has placed | `placed` |
@@ -34,6 +35,7 @@ mod placed;
 mod plan;
 mod send;
 mod sink;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod told;

@@ -27,7 +27,7 @@ fn at(host: impl Into<std::net::IpAddr>, config: Config) -> Udp {
 /// Two endpoints, and the number that the first one gives to the channel between them.
 fn pair() -> (Udp, Udp, usize) {
     let [near, far] = [(); 2].map(|()| at(Ipv4Addr::LOCALHOST, Config::default()));
-    far.listen();
+    far.listen().unwrap();
     let channel = near.call(far.local(), PATIENCE).unwrap();
     (near, far, channel)
 }

@@ -148,9 +148,10 @@ impl Core {
         let segment = self.is_like(&received);
         if self.plan.frames() == 0 {
             self.bring_in_all(now, (received.from, received.bytes, segment), reading);
-            return true;
+        } else {
+            self.take_in(now, (received.from, received.bytes, segment), (guess, full), reading);
         }
-        self.take_in(now, (received.from, received.bytes, segment), (guess, full), reading);
+        self.greet_from(received.local);
         true
     }
 
@@ -169,6 +170,7 @@ impl Core {
         self.troubles.cut_trains += u64::from(wrong);
         if !wrong {
             self.bring_in_all(clock::now(), (received.from, received.bytes, segment), reading);
+            self.greet_from(received.local);
         }
         true
     }
