@@ -2,9 +2,9 @@
 
 mod loopback;
 
-use cutthrough::{Config, Counter, Endpoint, Event};
+use cutthrough::{Config, ConnectError, Counter, Endpoint, Event, UdpCallError};
 use cutthrough_conform::bytes::pattern;
-use cutthrough_conform::join::connect;
+use cutthrough_conform::join::{PATIENCE, connect};
 use cutthrough_conform::suite::paths::a_stream_is_placed;
 use cutthrough_conform::{Join as _, Side};
 use loopback::Loopback;
@@ -80,4 +80,17 @@ fn a_listener_at_all_addresses_is_reached_by_each() {
             }
         }
     }
+}
+
+/// Where no way leads the kernel says so, and nobody waits for an answer.
+#[test]
+fn who_cannot_be_reached_is_said_at_once() {
+    let loopback = Loopback(None);
+    let mut endpoint = Endpoint::open(loopback.config(Config::default())).expect("an endpoint");
+    endpoint.listen(&loopback.address()).expect("a free port");
+    // From an address of loopback no way leads to an address for examples (RFC 5737).
+    let error = endpoint.connect("udp:192.0.2.1:7", PATIENCE).unwrap_err();
+    assert!(matches!(error, ConnectError::Net(UdpCallError::Unreachable { .. })), "{error}");
+    let error = endpoint.connect("udp:[::1]:7", PATIENCE).unwrap_err();
+    assert!(matches!(error, ConnectError::Net(UdpCallError::OtherFamily { .. })), "{error}");
 }

@@ -221,6 +221,9 @@ pub(super) fn unreachable(error: &ConnectError) -> Failure {
     let remedy = match error {
         ConnectError::Net(UdpCallError::Key) => "give both ends the same --key FILE, or --insecure",
         ConnectError::NetAddress(_) => "check the address that is given to --peer",
+        ConnectError::Net(UdpCallError::Unreachable { .. } | UdpCallError::OtherFamily { .. }) => {
+            "check the address that is given to --peer, and the routes of this machine: ip route get HOST"
+        }
         _ => "start 'cutthrough perf serve --listen ADDRESS' and give that address to --peer",
     };
     Failure::of_address(error, remedy)

@@ -17,6 +17,7 @@ use cutthrough_engine::time::Instant;
 use cutthrough_segment::page::Waker;
 use cutthrough_wire::frame::HEADER_BYTES;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 
 use super::address::{UdpAddressError, Ways};
 use super::attendant;
@@ -77,6 +78,8 @@ pub(super) struct Core {
     pub(super) batch: Batch,
     /// The channel of a batch that the socket has not taken.
     pub(super) stuck: Option<(usize, SocketAddr)>,
+    /// To whom the kernel has said last that there is no way, and why.
+    pub(super) unreachable: Option<(SocketAddr, Errno)>,
     pub(super) most: usize,
     pub(super) sink: Sink,
     looks: u32,
@@ -139,7 +142,7 @@ impl Shared {
 pub struct Udp {
     pub(super) shared: Arc<Shared>,
     attendant: Option<JoinHandle<()>>,
-    local: SocketAddr,
+    pub(super) local: SocketAddr,
     ways: Ways,
     pub(super) deadline: Duration,
     pub(super) sealed: bool,
@@ -208,6 +211,7 @@ impl Udp {
             unforeseen: 0,
             batch: Batch::default(),
             stuck: None,
+            unreachable: None,
             most,
             sink: Sink::default(),
             looks: 0,

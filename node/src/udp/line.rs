@@ -1,5 +1,6 @@
 //! One channel over a network, as its endpoint uses it.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use cutthrough_engine::net::CallError;
@@ -12,6 +13,7 @@ use cutthrough_segment::page::Page;
 use cutthrough_wire::frame::{HEADER_BYTES, Refusal};
 use cutthrough_wire::slot::PAYLOAD_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::door::{BODY_MAX, Core, Udp};
 use super::lanes::{ADAPTERS, Troubles};
@@ -44,6 +46,22 @@ pub enum UdpCallError {
     /// This endpoint has all its channels.
     #[error("this endpoint has all channels that its settings allow")]
     Full,
+    /// The kernel says that no way leads there.
+    #[error("{address} cannot be reached from this endpoint: {why}")]
+    Unreachable {
+        /// Who was called.
+        address: SocketAddr,
+        /// What the kernel said.
+        why: Errno,
+    },
+    /// An IPv4 address, where the socket is bound to one of IPv6, or the other way round.
+    #[error("{address} cannot be reached from {local}, which this endpoint is bound to: open another one for it")]
+    OtherFamily {
+        /// Who was called.
+        address: SocketAddr,
+        /// The endpoint's own.
+        local: SocketAddr,
+    },
     /// The peer answers, but no frames of a ring would reach it.
     #[error("the peer cannot be reached by {0}: it is not beyond the interface of this endpoint; use udp: or net:")]
     Way(&'static str),
@@ -102,7 +120,10 @@ pub(super) fn nap(udp: &Udp, until: Option<Instant>) {
 
 impl Udp {
     /// Opens a channel to whoever listens at `address`: its number.
-    pub(crate) fn call(&self, address: std::net::SocketAddr, timeout: Duration) -> Result<usize, UdpCallError> {
+    pub(crate) fn call(&self, address: SocketAddr, timeout: Duration) -> Result<usize, UdpCallError> {
+        if address.is_ipv4() != self.local.is_ipv4() {
+            return Err(UdpCallError::OtherFamily { address, local: self.local });
+        }
         let body = Datagrams::route_mtu(address).map_or(1500, |mtu| mtu as usize);
         let headers = if address.is_ipv4() { 28 } else { 48 } + HEADER_BYTES;
         let body = u16::try_from(body.saturating_sub(headers).min(BODY_MAX)).unwrap_or(u16::MAX);
@@ -111,6 +132,7 @@ impl Udp {
         let mut core = self.shared.lock();
         let index = core.net.call(begun, address, body).ok_or(UdpCallError::Full)?;
         core.sources.iter_mut().for_each(|sources| sources.set(index, None));
+        core.unreachable = None;
         let (mut heard, mut joined) = (begun, false);
         loop {
             let any = core.turn(None);
@@ -121,6 +143,10 @@ impl Udp {
                 let (_, answer) = core.answers.swap_remove(position);
                 answer.map_err(UdpCallError::from)?;
                 joined = true;
+            }
+            if let Some((_, why)) = core.unreachable.filter(|(to, _)| *to == address && !joined) {
+                core.net.close(index);
+                return Err(UdpCallError::Unreachable { address, why });
             }
             let now = clock::now();
             if joined && core.lanes.as_ref().is_none_or(|lanes| lanes.is_as_asked(index)) {

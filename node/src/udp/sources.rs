@@ -9,6 +9,8 @@ use std::net::IpAddr;
 
 use cutthrough_wire::frame::{Greeting, HEADER_BYTES, Kind};
 
+use rustix::io::Errno;
+
 use super::door::Core;
 
 /// The address by which each channel was opened, by its number; none for those that this side has called.
@@ -42,7 +44,19 @@ impl Core {
     /// Sends the frames of handshakes that wait, from whatever address the kernel chooses.
     pub(super) fn greet(&mut self) {
         while let Some((to, frame)) = self.net.greeting() {
-            let _ = self.socket.send(Some(to), &[IoSlice::new(&frame)], None);
+            let sent = self.socket.send(Some(to), &[IoSlice::new(&frame)], None);
+            // Others may pass: there is no room now, or the next one is shorter.
+            if let Err(
+                why @ (Errno::NETUNREACH
+                | Errno::HOSTUNREACH
+                | Errno::NETDOWN
+                | Errno::ADDRNOTAVAIL
+                | Errno::INVAL
+                | Errno::ACCESS),
+            ) = sent
+            {
+                self.unreachable = Some((to, why));
+            }
         }
     }
 
