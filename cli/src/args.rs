@@ -71,6 +71,12 @@ pub enum Command {
     /// Start a program as many ranks, with their endpoints joined
     Run(crate::run::args::RunArgs),
 
+    /// Make a key file for channels between machines
+    #[command(after_help = "Examples:\n  \
+        cutthrough key pages.key                       a key that both sides share\n  \
+        cutthrough key own.key --static                a private key; prints the line for the peers' key files")]
+    Key(crate::key::KeyArgs),
+
     /// Open a ring of the adapter xdp for a process that may open none itself; needs root
     #[command(after_help = "Example, for a program that listens at or connects by the adapter xdp:\n  \
         cutthrough lease xdp:10.0.0.1:7000 --user 1000 --at /run/ring.sock      as root; ends when it is taken\n  \

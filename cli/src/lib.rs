@@ -1,7 +1,7 @@
 //! The program `cutthrough`: what it reads, measures and prints.
 //!
 //! A command line goes through these files in order: [`args`] reads it, [`main`] hands it to the command ([`demo`],
-//! [`info`], [`lease`], [`perf`], [`run`], [`stat`]), which measures on chosen cores ([`cpu`]) with [`clock`] and
+//! [`info`], [`key`], [`lease`], [`perf`], [`run`], [`stat`]), which measures on chosen cores ([`cpu`]) with [`clock`] and
 //! [`stats`], or simulates ([`sim`]), and prints through [`output`] for scripts and [`table`] and [`timeline`] for
 //! people. A [`failure`] is one line on standard error.
 
@@ -14,6 +14,7 @@ pub mod demo;
 pub mod failure;
 pub mod file;
 pub mod info;
+pub mod key;
 pub mod lease;
 pub mod machine;
 pub mod output;
@@ -65,6 +66,7 @@ fn run(words: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Info => info::run(output),
         Command::Perf { test } => perf::run(&test, output),
         Command::Run(args) => run::run(&args, output),
+        Command::Key(args) => key::run(&args, output),
         Command::Lease(args) => lease::run(&args, output),
         Command::Demo(args) => demo::run(&args, output),
         Command::Stat(args) => stat::run(&args, output),

@@ -79,3 +79,35 @@ fn a_reader_that_goes_away_is_no_error() {
     assert_eq!(output.status.code(), Some(0));
     assert!(output.stderr.is_empty(), "{}", text(&output.stderr));
 }
+
+/// Keys of both kinds, which the library reads, and which nobody else can.
+#[test]
+fn a_key_file_is_made_once_and_for_its_user_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let [shared, own] = ["shared", "own"].map(|name| {
+        let path = std::env::temp_dir().join(format!("program-test-{}-{name}.key", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        path
+    });
+    let words = |path: &std::path::Path| ["key".to_owned(), path.display().to_string()];
+    let made = program(&[]).args(words(&shared)).output().expect("the program");
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    let text_of = |path| std::fs::read_to_string(path).expect("a key file");
+    assert!(cutthrough::Keys::from_text(&text_of(&shared)).is_ok() && text_of(&shared).starts_with("psk:"));
+    let before = text_of(&shared);
+    let again = program(&[]).args(words(&shared)).output().expect("the program");
+    assert_eq!(again.status.code(), Some(2));
+    let message = text(&again.stderr);
+    assert!(message.lines().count() == 1 && message.contains("exists; name another file"), "{message}");
+    assert_eq!(text_of(&shared), before);
+
+    let made = program(&[]).args(words(&own)).arg("--static").output().expect("the program");
+    assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
+    let hex = text_of(&own).trim().strip_prefix("private:").expect("a private key").to_owned();
+    let private = cutthrough::PrivateKey::from_hex(&hex).expect("its digits");
+    assert_eq!(text(&made.stdout).trim(), private.public().line());
+    for path in [&shared, &own] {
+        assert_eq!(path.metadata().expect("a file").permissions().mode() & 0o777, 0o600);
+        std::fs::remove_file(path).expect("a file");
+    }
+}

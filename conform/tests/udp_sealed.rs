@@ -4,8 +4,9 @@ mod loopback;
 
 use std::sync::Arc;
 
-use cutthrough::{Keys, PrivateKey, SharedKey};
+use cutthrough::{ConnectError, Endpoint, Keys, PrivateKey, SealError, SharedKey, UdpCallError};
 use cutthrough_conform::bytes::pattern;
+use cutthrough_conform::join::PATIENCE;
 use cutthrough_conform::{Join, Pair, Side, join, suite};
 
 use loopback::Loopback;
@@ -51,4 +52,36 @@ fn static_keys_seal_both_ways() {
     let (at_a, at_b) = join::connect(&mut a, &mut b, &address);
     let (a, b) = (Side { endpoint: a, channel: at_a }, Side { endpoint: b, channel: at_b });
     talk(&mut Pair { a, b, way: address.clone(), address, wire: true });
+}
+
+/// Three parties, each of which knows the public keys of both others: a call says which of them it is for, and both
+/// sides learn whom they have.
+#[test]
+fn each_of_several_peers_is_called_by_its_key() {
+    let own = [1, 2, 3].map(|number| PrivateKey::from_bytes([number; 32]));
+    let public: Vec<_> = own.iter().map(PrivateKey::public).collect();
+    let parties = own.map(|own| {
+        let peers = public.iter().copied().filter(|peer| *peer != own.public()).collect();
+        Loopback(Some(Arc::new(Keys::Static { own, peers })))
+    });
+    let open = |party: &Loopback| {
+        let address = party.address();
+        (party.listening(suite::config(), &address), address)
+    };
+    let [mut a, mut b, mut c] = parties.each_ref().map(open);
+    let refusal = |from: &mut Endpoint, address: &str| match from.connect(address, PATIENCE) {
+        Err(ConnectError::Net(UdpCallError::Peer(why))) => why,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refusal(&mut a.0, &b.1), SealError::WhichPeer);
+    let stranger = PrivateKey::from_bytes([4; 32]).public();
+    assert_eq!(refusal(&mut a.0, &format!("{}#{stranger}", b.1)), SealError::Unknown(stranger));
+    for (to, number) in [(&mut b, 1), (&mut c, 2)] {
+        let (at_a, at_to) = join::connect(&mut a.0, &mut to.0, &format!("{}#{}", to.1, public[number]));
+        assert_eq!(a.0.peer(at_a).and_then(|peer| peer.key), Some(*public[number].bytes()));
+        assert_eq!(to.0.peer(at_to).and_then(|peer| peer.key), Some(*public[0].bytes()));
+    }
+    // Who answers at that address, but has another key, is not believed.
+    let error = a.0.connect(&format!("{}#{}", b.1, public[2]), PATIENCE).unwrap_err();
+    assert!(matches!(error, ConnectError::Net(UdpCallError::Key)), "{error}");
 }

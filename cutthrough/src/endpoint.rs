@@ -42,8 +42,9 @@ impl Endpoint {
     /// Takes an address and lets peers in: `shm:NAME` (or `shm:/PATH` for a socket file of one's own) for processes of
     /// this machine, `udp:HOST:PORT` for others; one of each at a time. With `packet:` or `xdp:` instead of `udp:`
     /// frames go by rings shared with the kernel, which needs rights; with `net:` each batch goes the way that has cost
-    /// the least. All of these understand each other. Peers appear as [`Event::Opened`]. The address
-    /// is free again when the endpoint is dropped or its process ends in any way.
+    /// the least. All of these understand each other. At `udp:0.0.0.0:PORT` or `udp:[::]:PORT` peers reach it by every
+    /// address of this machine. Peers appear as [`Event::Opened`]. The address is free again when the endpoint is
+    /// dropped or its process ends in any way.
     ///
     /// # Errors
     /// [`ListenError`], whose text says what to do.
@@ -51,7 +52,8 @@ impl Endpoint {
         self.node.listen(address)
     }
 
-    /// Opens a channel to whoever listens at `address`, and waits up to `timeout` for the answer.
+    /// Opens a channel to whoever listens at `address`, and waits up to `timeout` for the answer. Who has the public
+    /// keys of several peers says which one is called, by its 64 digits behind the address: `udp:HOST:PORT#HEX`.
     ///
     /// # Errors
     /// [`ConnectError`], whose text says what to do.
@@ -211,7 +213,8 @@ impl Endpoint {
         self.node.close(channel);
     }
 
-    /// Who is on the other side of a channel; `None` if it has ended.
+    /// Who is on the other side of a channel, as it says, and the public key that it has proved to hold, if it has one;
+    /// `None` if the channel has ended.
     pub fn peer(&mut self, channel: Channel) -> Option<Identity> {
         if let Some((net, index)) = self.node.wire(channel) {
             return net.identity(index);

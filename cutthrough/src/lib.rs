@@ -58,7 +58,7 @@ pub use cutthrough_node::shm::rendezvous::AddressError;
 pub use cutthrough_node::sys::xdp::Mode as XdpMode;
 pub use cutthrough_node::udp::{Offer, address::UdpAddressError, line::UdpCallError, probe};
 pub use cutthrough_node::{shm::rendezvous::folder, stat};
-pub use cutthrough_seal::{KeyError, Keys, PrivateKey, PublicKey, SharedKey};
+pub use cutthrough_seal::{KeyError, KeyFault, Keys, PrivateKey, PublicKey, SealError, SharedKey};
 pub use cutthrough_segment::bell::Fence;
 pub use cutthrough_segment::page::{Landed, Page};
 pub use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};

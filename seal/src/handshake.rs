@@ -42,16 +42,16 @@ pub const SECOND: usize = KEY + PAYLOAD + TAG;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SealError {
     /// The keys name several peers, and nobody says which one is called.
-    #[error("the key file names several peers; say which one is called")]
+    #[error("the key file names several peers; name the one that is called behind its address: udp:HOST:PORT#HEX")]
     WhichPeer,
     /// The keys name no peer at all.
     #[error("the key file names no peer")]
     NoPeer,
     /// A peer was named, and the key is shared: its holders cannot be told apart.
-    #[error("with a shared key no peer can be chosen; use `private:` and `public:` lines")]
+    #[error("with a shared key no peer can be chosen; leave its key away, or use `private:` and `public:` lines")]
     SharedPeer,
     /// The other side has proved to hold this key, or we were to call it, and our list does not have it.
-    #[error("the peer's public key {0} is not in the key file")]
+    #[error("the peer's public key {0} is not in the key file; add it as a line `public:`")]
     Unknown(PublicKey),
     /// The message cannot be one of this handshake.
     #[error("a handshake message has {wanted} bytes here, not {got}; does the other side use keys of the same kind?")]
@@ -133,7 +133,7 @@ impl Initiator {
         prologue: &[u8],
         entropy: [u8; 32],
     ) -> Result<(Self, Vec<u8>), SealError> {
-        let peer = callee(keys, terms.peer)?;
+        let peer = keys.callee(terms.peer)?;
         let mut builder = noise(keys, b"initiator", prologue, entropy)?;
         if let Some(peer) = &peer {
             builder = builder.remote_public_key(peer.bytes())?;
@@ -202,18 +202,24 @@ pub fn respond_on(
     Ok((session(&mut noise, chosen), second))
 }
 
-/// Whom to call.
-fn callee(keys: &Keys, named: Option<PublicKey>) -> Result<Option<PublicKey>, SealError> {
-    match (keys, named) {
-        (Keys::Shared(_), None) => Ok(None),
-        (Keys::Shared(_), Some(_)) => Err(SealError::SharedPeer),
-        (Keys::Static { peers, .. }, Some(named)) if peers.contains(&named) => Ok(Some(named)),
-        (Keys::Static { .. }, Some(named)) => Err(SealError::Unknown(named)),
-        (Keys::Static { peers, .. }, None) => match peers[..] {
-            [] => Err(SealError::NoPeer),
-            [peer] => Ok(Some(peer)),
-            _ => Err(SealError::WhichPeer),
-        },
+impl Keys {
+    /// Whom a call goes to that names this peer, or none; `None` if holders of the key cannot be told apart.
+    ///
+    /// # Errors
+    /// [`SealError::WhichPeer`], [`SealError::NoPeer`], [`SealError::SharedPeer`], [`SealError::Unknown`], if the keys
+    /// do not say whom.
+    pub fn callee(&self, named: Option<PublicKey>) -> Result<Option<PublicKey>, SealError> {
+        match (self, named) {
+            (Self::Shared(_), None) => Ok(None),
+            (Self::Shared(_), Some(_)) => Err(SealError::SharedPeer),
+            (Self::Static { peers, .. }, Some(named)) if peers.contains(&named) => Ok(Some(named)),
+            (Self::Static { .. }, Some(named)) => Err(SealError::Unknown(named)),
+            (Self::Static { peers, .. }, None) => match peers[..] {
+                [] => Err(SealError::NoPeer),
+                [peer] => Ok(Some(peer)),
+                _ => Err(SealError::WhichPeer),
+            },
+        }
     }
 }
 

@@ -58,4 +58,7 @@ impl Seal for Session {
     fn open(&mut self, number: u64, header: &[u8], seal: &[u8; SEAL_BYTES], body: &mut [u8]) -> bool {
         self.opener.open(number, header, seal, body).is_ok()
     }
+    fn peer(&self) -> Option<[u8; 32]> {
+        self.peer.map(|key| *key.bytes())
+    }
 }

@@ -22,6 +22,11 @@ pub trait Seal {
     /// no use.
     #[must_use]
     fn open(&mut self, number: u64, header: &[u8], seal: &[u8; SEAL_BYTES], body: &mut [u8]) -> bool;
+
+    /// The public key that the other side has proved to hold, if it has one.
+    fn peer(&self) -> Option<[u8; 32]> {
+        None
+    }
 }
 
 /// Added to the number of a frame for the seal of its opening, which is apart from that of its payload.

@@ -41,6 +41,11 @@ impl<M: Memory> Net<M> {
         Some((peer.address, peer.process, peer.user, peer.life))
     }
 
+    /// The public key that a channel's peer has proved to hold, if it has one.
+    pub fn peer_key(&mut self, index: usize) -> Option<[u8; 32]> {
+        self.channel(index)?.seal.peer()
+    }
+
     /// Messages of a channel that have not been sent even once.
     pub fn unsent(&mut self, index: usize) -> u64 {
         self.channel(index).map_or(0, |channel| channel.outbox.unsent())

@@ -100,6 +100,7 @@ impl Node {
             process: u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0),
             user: credentials.uid.as_raw(),
             generation: heard.greeting.generation,
+            key: None,
         };
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(&self.sleepers, &socket, epoll::EventData::new_u64(u64::from(seat)), flags)?;

@@ -66,6 +66,7 @@ impl Node {
     }
 
     pub(super) fn connect_net(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
+        let (address, peer) = address::named(address)?;
         let (ways, socket) = address::parse(address)?;
         match &self.net {
             Some(net) if net.ways() != ways => return Err(UdpAddressError::OtherWays(net.ways().scheme()).into()),
@@ -81,7 +82,7 @@ impl Node {
             }
         }
         let Some(net) = &self.net else { return Err(ConnectError::Channels(self.config.channels)) };
-        let index = net.call(socket, timeout)?;
+        let index = net.call(socket, peer, timeout)?;
         self.seat_net(index).ok_or(ConnectError::Channels(self.config.channels))
     }
 

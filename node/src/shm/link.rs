@@ -91,6 +91,8 @@ pub struct Identity {
     pub user: u32,
     /// Random number of this life of the peer's endpoint.
     pub generation: u64,
+    /// The public key that it has proved to hold, on another machine; none with a shared key, or in plain text.
+    pub key: Option<[u8; 32]>,
 }
 
 /// One channel.

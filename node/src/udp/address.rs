@@ -1,6 +1,9 @@
-//! Addresses of the form `udp:HOST:PORT`, and with other schemes the same for other adapters.
+//! Addresses of the form `udp:HOST:PORT`, and with other schemes the same for other adapters. Who calls a peer that has
+//! a key pair may name its public key: `udp:HOST:PORT#HEX`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+
+use cutthrough_seal::{KeyFault, PublicKey};
 
 use crate::raw::xdp::lease::LeaseError;
 
@@ -54,6 +57,14 @@ pub enum UdpAddressError {
         /// What the resolver said.
         source: std::io::Error,
     },
+    /// What stands behind the address is no public key.
+    #[error("{address}#: {fault}")]
+    Peer {
+        /// The address before it.
+        address: String,
+        /// What is wrong.
+        fault: KeyFault,
+    },
     /// Neither a key nor the permission to go without.
     #[error("no key is configured: give a key file (--key FILE), or ask for plain text by name (--insecure)")]
     NoKey,
@@ -79,6 +90,16 @@ pub enum UdpAddressError {
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+/// An address, and the public key behind it, if there is one: `udp:HOST:PORT#HEX` is whoever has that key.
+///
+/// # Errors
+/// [`UdpAddressError::Peer`].
+pub fn named(address: &str) -> Result<(&str, Option<PublicKey>), UdpAddressError> {
+    let Some((rest, key)) = address.split_once('#') else { return Ok((address, None)) };
+    let key = PublicKey::from_hex(key).map_err(|fault| UdpAddressError::Peer { address: rest.to_owned(), fault })?;
+    Ok((rest, Some(key)))
 }
 
 /// The adapters and the socket address that an address names; the first, if the host has several.
@@ -108,6 +129,17 @@ mod tests {
         assert!(parse("net:[::1]:7").unwrap().1.is_ipv6());
         for ways in Ways::EACH {
             assert_eq!(parse(&format!("{}:10.0.0.1:7", ways.scheme())).unwrap().0, ways);
+        }
+    }
+
+    #[test]
+    fn a_public_key_may_stand_behind_an_address() {
+        let key = PublicKey::from_bytes([0xab; 32]);
+        assert_eq!(named(&format!("udp:host:7#{key}")).unwrap(), ("udp:host:7", Some(key)));
+        assert_eq!(named("udp:host:7").unwrap(), ("udp:host:7", None));
+        for wrong in ["", "abc", "0x"] {
+            let error = named(&format!("udp:host:7#{wrong}")).unwrap_err();
+            assert!(error.to_string().starts_with("udp:host:7#: a key has 64 hexadecimal digits"), "{error}");
         }
     }
 

@@ -14,6 +14,7 @@ use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::net::{CallError, Net, Settings};
 use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::time::Instant;
+use cutthrough_seal::Keys;
 use cutthrough_segment::page::Waker;
 use cutthrough_wire::frame::HEADER_BYTES;
 use rustix::event::{EventfdFlags, eventfd};
@@ -21,7 +22,7 @@ use rustix::io::Errno;
 
 use super::address::{UdpAddressError, Ways};
 use super::attendant;
-use super::guard::Doorkeeper;
+use super::guard::{Callees, Doorkeeper};
 use super::lanes::{Lanes, Offer, Troubles};
 use super::memory::Stores;
 use super::outgoing::{Carried, Spare};
@@ -145,7 +146,9 @@ pub struct Udp {
     pub(super) local: SocketAddr,
     ways: Ways,
     pub(super) deadline: Duration,
-    pub(super) sealed: bool,
+    pub(super) keys: Option<Arc<Keys>>,
+    /// Whom the guard calls.
+    pub(super) callees: Callees,
     pub(super) staging: usize,
 }
 
@@ -181,7 +184,9 @@ impl Udp {
             process: std::process::id(),
             user: rustix::process::getuid().as_raw(),
         };
-        let mut net = Net::new(settings, Stores::default(), Box::new(Doorkeeper::new(config.keys.clone())));
+        let callees = Callees::default();
+        let guard = Doorkeeper::new(config.keys.clone(), callees.clone());
+        let mut net = Net::new(settings, Stores::default(), Box::new(guard));
         for (way, most) in lanes.iter_mut().flat_map(|lanes| lanes.limits()) {
             net.limit_way(way, most);
         }
@@ -251,7 +256,8 @@ impl Udp {
             ways,
             deadline: config.deadline,
             staging,
-            sealed: config.keys.is_some(),
+            keys: config.keys.clone(),
+            callees,
         })
     }
 

@@ -1,10 +1,11 @@
 //! Keys and check sums: what the engine asks of whoever proves who is who.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cutthrough_engine::seal::{BoxedSeal, Guard, Handshake, Seal, WrongKey};
-use cutthrough_seal::{CheckSum, Initiator, Keys, respond};
+use cutthrough_seal::{CheckSum, Initiator, Keys, PublicKey, Terms, respond};
+use cutthrough_wire::frame::Greeting;
 
 /// The handshake of plain text: there is none.
 #[derive(Debug)]
@@ -25,17 +26,42 @@ impl Handshake for Begun {
     }
 }
 
+/// Whom each call goes to, by the number of its channel, where that was said.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Callees(Arc<Mutex<Vec<Option<PublicKey>>>>);
+
+impl Callees {
+    fn lock(&self) -> MutexGuard<'_, Vec<Option<PublicKey>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set(&self, channel: usize, peer: Option<PublicKey>) {
+        let mut callees = self.lock();
+        if callees.len() <= channel {
+            callees.resize(channel + 1, None);
+        }
+        callees[channel] = peer;
+    }
+
+    /// Whom the call goes to whose hello this is.
+    fn of(&self, prologue: &[u8]) -> Option<PublicKey> {
+        let (greeting, _) = Greeting::from_bytes(prologue).ok()?;
+        self.lock().get(greeting.tag as usize).copied().flatten()
+    }
+}
+
 /// The guard of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Doorkeeper {
     keys: Option<Arc<Keys>>,
+    callees: Callees,
     secret: RandomState,
     plain: CheckSum,
 }
 
 impl Doorkeeper {
-    pub(crate) fn new(keys: Option<Arc<Keys>>) -> Self {
-        Self { keys, secret: RandomState::new(), plain: CheckSum }
+    pub(crate) fn new(keys: Option<Arc<Keys>>, callees: Callees) -> Self {
+        Self { keys, callees, secret: RandomState::new(), plain: CheckSum }
     }
 }
 
@@ -53,7 +79,8 @@ fn entropy() -> [u8; 32] {
 impl Guard for Doorkeeper {
     fn call(&mut self, prologue: &[u8]) -> Result<(Box<dyn Handshake + Send>, Vec<u8>), WrongKey> {
         let Some(keys) = &self.keys else { return Ok((Box::new(Plain), Vec::new())) };
-        let (initiator, first) = Initiator::begin(keys, prologue, entropy()).map_err(|_| WrongKey)?;
+        let terms = Terms { peer: self.callees.of(prologue), ..Terms::default() };
+        let (initiator, first) = Initiator::begin_on(keys, terms, prologue, entropy()).map_err(|_| WrongKey)?;
         Ok((Box::new(Begun(initiator)), first))
     }
 

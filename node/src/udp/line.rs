@@ -9,6 +9,7 @@ use cutthrough_engine::net::inbox::{Reading, Story};
 use cutthrough_engine::receipt::{Path, Receipt, Why};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
+use cutthrough_seal::{PublicKey, SealError};
 use cutthrough_segment::page::Page;
 use cutthrough_wire::frame::{HEADER_BYTES, Refusal};
 use cutthrough_wire::slot::PAYLOAD_MAX;
@@ -40,6 +41,12 @@ pub enum UdpCallError {
     /// The keys do not fit.
     #[error("the keys do not fit: both sides need the same key, or both plain text (--insecure)")]
     Key,
+    /// The keys do not say whom to call, or do not go with the one who was named.
+    #[error("{0}")]
+    Peer(SealError),
+    /// A public key was named, and there is no key of ours.
+    #[error("only who has a key can call a peer by its public key; give a key file (--key FILE)")]
+    NoKey,
     /// The other endpoint is there, but does not listen.
     #[error("the endpoint at that address does not listen")]
     Nobody,
@@ -119,8 +126,18 @@ pub(super) fn nap(udp: &Udp, until: Option<Instant>) {
 }
 
 impl Udp {
-    /// Opens a channel to whoever listens at `address`: its number.
-    pub(crate) fn call(&self, address: SocketAddr, timeout: Duration) -> Result<usize, UdpCallError> {
+    /// Opens a channel to whoever listens at `address`, and holds the key pair of `peer`: its number.
+    pub(crate) fn call(
+        &self,
+        address: SocketAddr,
+        peer: Option<PublicKey>,
+        timeout: Duration,
+    ) -> Result<usize, UdpCallError> {
+        let peer = match &self.keys {
+            Some(keys) => keys.callee(peer).map_err(UdpCallError::Peer)?,
+            None if peer.is_some() => return Err(UdpCallError::NoKey),
+            None => None,
+        };
         if address.is_ipv4() != self.local.is_ipv4() {
             return Err(UdpCallError::OtherFamily { address, local: self.local });
         }
@@ -133,6 +150,7 @@ impl Udp {
         let index = core.net.call(begun, address, body).ok_or(UdpCallError::Full)?;
         core.sources.iter_mut().for_each(|sources| sources.set(index, None));
         core.unreachable = None;
+        self.callees.set(index, peer);
         let (mut heard, mut joined) = (begun, false);
         loop {
             let any = core.turn(None);
@@ -175,13 +193,14 @@ impl Udp {
 
     /// Whether channels are sealed.
     pub(crate) const fn is_sealed(&self) -> bool {
-        self.sealed
+        self.keys.is_some()
     }
 
     /// Who is on the other side of a channel.
     pub fn identity(&self, index: usize) -> Option<Identity> {
-        let (_, process, user, generation) = self.shared.lock().net.peer(index)?;
-        Some(Identity { process, user, generation })
+        let mut core = self.shared.lock();
+        let (_, process, user, generation) = core.net.peer(index)?;
+        Some(Identity { process, user, generation, key: core.net.peer_key(index) })
     }
 
     /// Closes a channel, once everything has arrived that it has sent.

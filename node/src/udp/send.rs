@@ -161,7 +161,7 @@ impl Udp {
             finished,
             adapter: ADAPTERS.get(usize::from(way.number)).copied().unwrap_or_default(),
             why: way.why,
-            sealed: self.sealed,
+            sealed: self.is_sealed(),
             ..Receipt::default()
         }
     }
@@ -219,7 +219,7 @@ impl Udp {
         let mut waits = self.send_off(loan.core, index, bytes.len());
         let (left, body) = loan.core.net.left(index, message);
         // What waits is copied when this call ends, and once more behind the headers of short frames.
-        let twice = left > 0 && left.min(body) <= COALESCED && !self.sealed;
+        let twice = left > 0 && left.min(body) <= COALESCED && !self.is_sealed();
         if waits && twice && left > COPIED_TWICE {
             loan.core.transmit(clock::now(), true);
             waits = false;

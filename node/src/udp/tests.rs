@@ -28,7 +28,7 @@ fn at(host: impl Into<std::net::IpAddr>, config: Config) -> Udp {
 fn pair() -> (Udp, Udp, usize) {
     let [near, far] = [(); 2].map(|()| at(Ipv4Addr::LOCALHOST, Config::default()));
     far.listen().unwrap();
-    let channel = near.call(far.local(), PATIENCE).unwrap();
+    let channel = near.call(far.local(), None, PATIENCE).unwrap();
     (near, far, channel)
 }
 
