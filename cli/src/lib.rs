@@ -1,8 +1,8 @@
 //! The program `cutthrough`: what it reads, measures and prints.
 //!
 //! A command line goes through these files in order: [`args`] reads it, [`main`] hands it to the command ([`demo`],
-//! [`info`], [`key`], [`lease`], [`perf`], [`run`], [`stat`]), which measures on chosen cores ([`cpu`]) with [`clock`] and
-//! [`stats`], or simulates ([`sim`]), and prints through [`output`] for scripts and [`table`] and [`timeline`] for
+//! [`info`], [`key`], [`lease`], [`perf`], [`run`], [`stat`]), which measures on chosen cores ([`cpu`]) with [`clock`]
+//! and [`stats`], or simulates ([`sim`]), and prints through [`output`] for scripts and [`table`] and [`timeline`] for
 //! people. A [`failure`] is one line on standard error.
 
 #![forbid(unsafe_code)]
@@ -72,4 +72,13 @@ fn run(words: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Stat(args) => stat::run(&args, output),
         Command::Sim(args) => sim::run(&args, output),
     }
+}
+
+/// Says that a test, or a part of one, is skipped, and why: where it is seen even if the test passes.
+#[cfg(test)]
+pub(crate) fn skipped(why: impl std::fmt::Display) {
+    use std::io::Write as _;
+    let name = std::thread::current().name().unwrap_or("a test").to_owned();
+    // `eprintln` would go where the harness keeps the output of tests that pass.
+    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
 }

@@ -108,20 +108,24 @@ pub trait Join {
         }
     }
 
-    /// Whether to skip all behaviours; says so where the test's output goes.
+    /// Whether to skip all behaviours; says so where it is seen, whether the test passes or not.
     fn skips_all(&self) -> bool {
         let missing = self.missing();
         if let Some(why) = &missing {
-            eprintln!("SKIPPED: {why}");
+            crate::skipped(why);
         }
         missing.is_some()
     }
 
-    /// Whether to skip a behaviour that needs this; says so where the test's output goes.
+    /// Whether to skip a behaviour that needs this; says so as [`Join::skips_all`] does, unless it cannot be otherwise.
     fn skips(&self, capability: Capability) -> bool {
         let lack = self.lacks(capability);
         if let Some(why) = &lack {
-            eprintln!("SKIPPED, no {capability:?}: {why}");
+            match capability {
+                // Where two machines are, there are none by nature: nobody can do anything about it.
+                Capability::SharedPages => eprintln!("SKIPPED, no {capability:?}: {why}"),
+                _ => crate::skipped(format_args!("no {capability:?}: {why}")),
+            }
         }
         lack.is_some()
     }

@@ -196,7 +196,7 @@ fn receipts_name_the_adapter() {
     for (scheme, ring) in [("udp", None), ("packet", Some(Adapter::Packet)), ("xdp", Some(Adapter::Xdp))] {
         let join = Veth(1500, scheme);
         if let Some(why) = join.missing() {
-            eprintln!("SKIPPED: {why}");
+            cutthrough_conform::skipped(why);
             return;
         }
         let mut pair = join.pair(suite::config(), suite::config());
@@ -220,7 +220,7 @@ fn receipts_name_the_adapter() {
 fn what_a_socket_has_sent_keeps_its_order_beside_a_ring() {
     let join = Veth(1500, "net");
     if let Some(why) = join.missing() {
-        eprintln!("SKIPPED: {why}");
+        cutthrough_conform::skipped(why);
         return;
     }
     let mut pair = join.pair(suite::config(), suite::config());
@@ -249,7 +249,7 @@ fn what_a_socket_has_sent_keeps_its_order_beside_a_ring() {
 fn both_ways_are_taken_by_net() {
     let join = Veth(1500, "net");
     if let Some(why) = join.missing() {
-        eprintln!("SKIPPED: {why}");
+        cutthrough_conform::skipped(why);
         return;
     }
     let mut pair = join.pair(suite::config(), suite::config());
@@ -290,7 +290,7 @@ fn payloads_land_where_they_belong_without_a_copy() {
     for (mtu, seal) in [(1500, Seal::Plain), (1500, Seal::Key), (9000, Seal::Plain), (9000, Seal::Key)] {
         let join = cut(mtu, seal, u64::MAX);
         if let Some(why) = join.missing() {
-            eprintln!("SKIPPED: {why}");
+            cutthrough_conform::skipped(why);
             return;
         }
         for bytes in [8 << 10, 64 << 10] {

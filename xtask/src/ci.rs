@@ -1,5 +1,6 @@
 //! Every check, in the order of how soon it tells something.
 
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -8,6 +9,9 @@ use std::time::Instant;
 const FUZZ_SECONDS: u32 = 6;
 /// The same for `pair`, which joins two sides for each input: less than a hundred inputs a second.
 const PAIR_SECONDS: u32 = 25;
+
+/// How the line of a test begins that says that it is skipped.
+const SKIPPED: &str = "SKIPPED ";
 
 /// A release build in a third of the time: nothing is measured here.
 const QUICK: &[(&str, &str)] = &[("CARGO_PROFILE_RELEASE_LTO", "off"), ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")];
@@ -23,10 +27,11 @@ struct Step {
 pub(crate) fn run(root: &Path) -> bool {
     let steps = steps(root);
     let begun = Instant::now();
+    let mut skipped = Vec::new();
     for (done, step) in steps.iter().enumerate() {
         println!("\n=== {}: {}", step.name, step.words.join(" "));
         let started = Instant::now();
-        let passed = step.run(root);
+        let passed = step.run(root, &mut skipped);
         let verdict = if passed { "ok" } else { "FAILED" };
         println!("=== {} ... {verdict} ({:.1} s)", step.name, started.elapsed().as_secs_f64());
         if !passed {
@@ -34,6 +39,9 @@ pub(crate) fn run(root: &Path) -> bool {
             println!("\ntest result: FAILED. {done} passed; 1 failed; {left} ignored; finished in {}", seconds(begun));
             return false;
         }
+    }
+    if !skipped.is_empty() {
+        println!("\nskipped, in whole or in part:\n{}", skipped.join("\n"));
     }
     let passed = steps.len();
     println!("\ntest result: ok. {passed} passed; 0 failed; 0 ignored; finished in {}", seconds(begun));
@@ -54,13 +62,21 @@ impl Step {
         Self { variables, ..self }
     }
 
-    fn run(&self, root: &Path) -> bool {
+    /// Whether it passed; tests that were skipped say so on standard error, line by line.
+    fn run(&self, root: &Path, skipped: &mut Vec<String>) -> bool {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).current_dir(root).stdin(Stdio::null());
         // Nothing is built a second time here.
         command.env("CARGO_INCREMENTAL", "0");
         command.envs(self.variables.iter().copied());
-        match command.status() {
+        if self.words.get(1).is_some_and(|word| word == "test") {
+            command.stderr(Stdio::piped());
+        }
+        let ended = command.spawn().and_then(|mut child| {
+            child.stderr.take().map_or(Ok(()), |said| hear(BufReader::new(said), skipped))?;
+            child.wait()
+        });
+        match ended {
             Ok(status) => status.success(),
             Err(error) => {
                 eprintln!("{}: {error}", self.words[0]);
@@ -68,6 +84,16 @@ impl Step {
             }
         }
     }
+}
+
+/// Passes on what a step says on standard error, and keeps the lines of tests that were skipped.
+fn hear(said: impl BufRead, skipped: &mut Vec<String>) -> io::Result<()> {
+    for line in said.split(b'\n') {
+        let line = String::from_utf8_lossy(&line?).into_owned();
+        eprintln!("{line}");
+        skipped.extend(line.starts_with(SKIPPED).then_some(line));
+    }
+    Ok(())
 }
 
 fn steps(root: &Path) -> Vec<Step> {
@@ -132,6 +158,13 @@ mod tests {
         for target in targets {
             assert!(manifest.contains(&format!("name = \"{target}\"")), "{target}");
         }
+    }
+
+    #[test]
+    fn lines_of_skipped_tests_are_kept_and_no_others() {
+        let mut skipped = Vec::new();
+        hear(&b"SKIPPED a: why\nnot SKIPPED b\n\xff\nSKIPPED c: it"[..], &mut skipped).unwrap();
+        assert_eq!(skipped, ["SKIPPED a: why", "SKIPPED c: it"]);
     }
 
     #[test]

@@ -139,7 +139,7 @@ pub(crate) fn interrupts_are_heeded() -> bool {
     let ignored = u64::from_str_radix(ignored.trim(), 16).expect("a mask");
     let heeded = ignored & 1 << (Signal::INT.as_raw() - 1) == 0;
     if !heeded {
-        eprintln!("SKIPPED, no interrupts: this test was started with SIGINT ignored, as by `nohup` or `&`");
+        crate::skipped("no interrupts: this test was started with SIGINT ignored, as by `nohup` or `&`");
     }
     heeded
 }

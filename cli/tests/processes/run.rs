@@ -191,7 +191,7 @@ fn two_namespaces_have_the_ranks_in_turn() {
     if code == Some(2)
         && (errors.contains("network namespaces") || errors.contains("iproute2") || errors.contains("veth"))
     {
-        eprintln!("SKIPPED, no veth pair: {errors}");
+        crate::skipped(format_args!("no veth pair: {errors}"));
         return;
     }
     assert_eq!(code, Some(0), "{errors}");

@@ -105,7 +105,7 @@ fn a_process_without_rights_has_a_ring_of_its_own() {
         assert!(shown(&pair).contains("xdp"), "{}", shown(&pair));
         let mut other = match Process::start(&pair, tenant(&folder.path(), OTHER, scheme)) {
             Ok(other) => other,
-            Err(error) => return println!("SKIPPED: another user cannot run this program: {error}"),
+            Err(error) => return crate::skipped(format_args!("another user cannot run this program: {error}")),
         };
         let why = other.says("DECLINED ");
         assert!(why.contains(&format!("for user {USER}, and you are user {OTHER}; ")), "{why}");
@@ -243,6 +243,6 @@ fn what_cannot_be_leased_is_refused_in_one_line() {
     let mut without = program(&["lease", &here, "--user", "1", "--at", path]);
     match within(&pair.near, || without.uid(USER).gid(USER).output()) {
         Ok(output) => assert!(refusal(&output).contains("CAP_"), "{}", text(&output.stderr)),
-        Err(error) => println!("SKIPPED: another user cannot run the program: {error}"),
+        Err(error) => crate::skipped(format_args!("another user cannot run the program: {error}")),
     }
 }

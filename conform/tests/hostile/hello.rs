@@ -198,7 +198,7 @@ fn memory_of_huge_pages_is_refused() {
         fcntl_add_seals(&file, SealFlags::SHRINK)?;
         Ok(file)
     });
-    let Ok(huge) = huge else { return eprintln!("SKIPPED: no memory files of huge pages here") };
+    let Ok(huge) = huge else { return cutthrough_conform::skipped("no memory files of huge pages here") };
     let mut victim = Victim::open();
     let landing = memory(layout.landing_bytes, SealFlags::SHRINK);
     assert_eq!(answer(&mut victim, &hello(sizes()), &[huge.as_fd(), landing.as_fd()]), Some(Refusal::Memory));

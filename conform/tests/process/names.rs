@@ -48,7 +48,7 @@ fn a_folder_that_others_may_enter_is_refused() {
 #[test]
 fn another_users_folder_and_socket_are_refused() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("SKIPPED: only root can start a process of another user");
+        return cutthrough_conform::skipped("only root can start a process of another user");
     }
     let folder = Folder::new();
     let said = try_in(&folder, "try-listen", Some(65534));

@@ -120,8 +120,8 @@ fn kill(scheme: &str, needs: Adapter, cut: bool) {
     let missing = probe(needs).into_iter().find_map(|(_, tried)| tried.err());
     let pair = match (missing, Pair::make(1500)) {
         (None, Ok(pair)) => pair,
-        (Some(missing), _) => return eprintln!("SKIPPED: {missing}"),
-        (None, Err(missing)) => return eprintln!("SKIPPED: {missing}"),
+        (Some(missing), _) => return cutthrough_conform::skipped(missing),
+        (None, Err(missing)) => return cutthrough_conform::skipped(missing),
     };
     let address = format!("{scheme}:{}:{PORT}", Pair::NEAR);
     // It need not wait long for the dead.

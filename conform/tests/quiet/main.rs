@@ -92,7 +92,9 @@ fn a_control_message_makes_no_system_call() {
         pass(b, a, number);
         number += 1;
     });
-    let Some(counted) = counted else { return eprintln!("SKIPPED: this kernel cannot dispatch system calls to users") };
+    let Some(counted) = counted else {
+        return cutthrough_conform::skipped("this kernel cannot dispatch system calls to users");
+    };
     let asides = asides(&pair) - before;
     assert!(counted <= asides, "{counted} round trips with system calls, and only {asides} reasons for one");
     assert!(asides < ROUND_TRIPS / 10, "{asides} times beside the path");
@@ -106,7 +108,7 @@ fn a_control_message_makes_no_system_call() {
 #[cfg(target_arch = "x86_64")]
 fn a_control_message_takes_no_lock() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(traced) = steps::trace() else { return eprintln!("SKIPPED: no process can be traced here") };
+    let Some(traced) = steps::trace() else { return cutthrough_conform::skipped("no process can be traced here") };
     for (name, rounds) in [("sent", &traced.send), ("received", &traced.receive)] {
         assert!(!rounds.is_empty());
         for steps in rounds {
@@ -240,7 +242,7 @@ fn two_spinning_sides_on_one_core_make_progress() {
     core.set(0);
     // By a thread of its own: this one may be that of the next test too.
     if thread::scope(|scope| scope.spawn(|| sched_setaffinity(None, &core)).join().expect("no panic")).is_err() {
-        return eprintln!("SKIPPED: a thread cannot be bound to core 0");
+        return cutthrough_conform::skipped("a thread cannot be bound to core 0");
     }
     let [mut a, mut b] = pair();
     let spin = |side: &mut (Endpoint, Channel), first: bool| {

@@ -269,7 +269,7 @@ mod tests {
         let mut routes = Routes::open().unwrap();
         let here = Ipv4Addr::LOCALHOST;
         if matches!(routes.route(None, here), Err(RouteError::NoRoute(_))) {
-            eprintln!("SKIPPED: the loopback interface is down in this network namespace");
+            crate::skipped("the loopback interface is down in this network namespace");
             return;
         }
         for from in [None, Some(Ipv4Addr::UNSPECIFIED), Some(here)] {

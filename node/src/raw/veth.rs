@@ -61,7 +61,7 @@ pub(super) struct Wire {
 /// A wire, or none, and the reason was printed.
 pub(super) fn wire(mtu: u32) -> Option<Wire> {
     let made = thread::scope(|scope| scope.spawn(|| make(mtu)).join().expect("no panic"));
-    made.inspect_err(|reason| eprintln!("SKIPPED: no veth pair: {reason}")).ok()
+    made.inspect_err(|reason| crate::skipped(format_args!("no veth pair: {reason}"))).ok()
 }
 
 fn make(mtu: u32) -> Result<Wire, String> {

@@ -14,7 +14,7 @@ use crate::folder::{Folder, kill, runs, until};
 /// Whether frames can be lost here; if not, the reason goes where the test's output goes.
 fn can_lose(mtu: u32) -> bool {
     let Some(pair) = pair(mtu) else { return false };
-    Lossy::between(&pair).map_err(|why| eprintln!("SKIPPED, no frames can be lost: {why}")).is_ok()
+    Lossy::between(&pair).map_err(|why| crate::skipped(format_args!("no frames can be lost: {why}"))).is_ok()
 }
 
 fn count(line: &Value, field: &str) -> f64 {
@@ -80,7 +80,7 @@ fn loss_where_none_can_be_is_one_line() {
     // Who is root in a namespace alone may make the pair, and no program.
     let by = |words: &[&str]| Command::new("unshare").arg("-Ur").args(words).output();
     if pair(1500).is_none() || !by(&["true"]).is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED, 'unshare -Ur' does not work here");
+        crate::skipped("'unshare -Ur' does not work here");
         return;
     }
     let words = [env!("CARGO_BIN_EXE_cutthrough"), "perf", "lat", "--veth", "1500", "--loss", "1", "--size", "64"];

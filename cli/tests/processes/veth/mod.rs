@@ -15,7 +15,7 @@ pub(crate) fn pair(mtu: u32) -> Option<Pair> {
         Ok(pair) => Some(pair),
         Err(missing @ Missing::Mtu(_)) => panic!("{missing}"),
         Err(missing) => {
-            eprintln!("SKIPPED, no veth pair: {missing}");
+            crate::skipped(format_args!("no veth pair: {missing}"));
             None
         }
     }

@@ -14,7 +14,7 @@ fn by(words: &[&str]) -> Option<Output> {
     };
     let works = run("true", &[]).is_ok_and(|output| output.status.success());
     if !works {
-        eprintln!("SKIPPED, {words:?} does not work here");
+        crate::skipped(format_args!("{words:?} does not work here"));
         return None;
     }
     run(env!("CARGO_BIN_EXE_cutthrough"), &LIMITS).ok()

@@ -224,7 +224,10 @@ fn an_ordinary_socket_takes_what_a_ring_sends() {
         let Some(wire) = wire(mtu) else { return };
         let (listener, to) = wire.far.within(|| socket(FAR));
         if listener.receive_bytes() < 32 << 20 {
-            eprintln!("SKIPPED: 2000 frames do not fit into a receive buffer of {} bytes", listener.receive_bytes());
+            crate::skipped(format_args!(
+                "2000 frames do not fit into a receive buffer of {} bytes",
+                listener.receive_bytes()
+            ));
             return;
         }
         let mut sender = near(&wire, to);

@@ -327,7 +327,7 @@ fn a_process_without_privileges_gets_a_queue_of_its_own() {
     let spawned = command.uid(65_534).gid(65_534).stdin(OwnedFd::from(theirs)).stdout(Stdio::piped()).spawn();
     let child = match spawned {
         Ok(child) => child,
-        Err(error) => return println!("SKIPPED: another user cannot run this program: {error}"),
+        Err(error) => return crate::skipped(format_args!("another user cannot run this program: {error}")),
     };
     let fds = [near.xsk.as_fd(), near.memory.file()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];

@@ -72,13 +72,11 @@ impl Wire {
             Some(Self { near, far, mtu })
         });
         if wire.is_none() {
-            println!(
-                "SKIPPED: no veth pair can be made (root, or CAP_SYS_ADMIN and CAP_NET_ADMIN, and 'ip' are needed)"
-            );
+            crate::skipped("no veth pair can be made (root, or CAP_SYS_ADMIN and CAP_NET_ADMIN, and 'ip' are needed)");
         }
         let rings = Rings::new(1);
         if let (Some(_), Err(error)) = (&wire, &rings) {
-            println!("SKIPPED: {error}");
+            crate::skipped(error);
         }
         wire.filter(|_| rings.is_ok())
     }

@@ -41,7 +41,7 @@ fn me() -> u32 {
 fn lease(wire: &veth::Wire, path: &Path) -> Option<Lease> {
     match wire.near.within(|| Lease::open(&format!("xdp:{LOCAL}"), 0, None, path)) {
         Err(error @ LeaseError::Ring(XdpError::Privilege { .. } | XdpError::Unsupported { .. })) => {
-            println!("SKIPPED: {error}");
+            crate::skipped(error);
             None
         }
         lease => Some(lease.expect("a ring")),
