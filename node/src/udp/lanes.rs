@@ -1,8 +1,9 @@
 //! Other ways to the same peers: rings of raw frames beside the socket.
 //!
 //! Which ways there are is said by the address (`udp:`, `packet:`, `xdp:`, `net:`); which of them a batch goes is
-//! decided by [`cutthrough_engine::net::ways`]. A peer needs none of them: whatever way a frame goes, it arrives as the
-//! datagram that the socket would have sent, and this side's rings take in what a peer's socket has sent.
+//! decided by [`cutthrough_engine::net::ways`]. A peer needs none of them: whatever way a frame goes, it arrives as a
+//! datagram that its socket takes. This side's rings take in what a peer's rings have sent; what its socket has sent
+//! comes by the socket (rule N16).
 
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -396,6 +397,9 @@ pub fn probe(adapter: Adapter) -> Vec<(&'static str, Result<(), String>)> {
         let flags = SocketFlags::CLOEXEC;
         let opened = socket_with(family, SocketType::RAW, flags, None).map(drop);
         opened.map_err(|errno| match errno {
+            rustix::io::Errno::PERM | rustix::io::Errno::ACCESS if family == AddressFamily::XDP => {
+                XdpError::Privilege { what: "a ring", right: "CAP_NET_RAW" }.to_string()
+            }
             rustix::io::Errno::PERM | rustix::io::Errno::ACCESS => {
                 "needs the right CAP_NET_RAW in this network namespace: be root, or try 'unshare -Urn'".to_owned()
             }

@@ -63,11 +63,14 @@ impl Mode {
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
     /// This process lacks a privilege.
-    #[error("{what} needs {right}; run as root, or have root run 'cutthrough lease' for you")]
+    #[error(
+        "{what} needs {}; use packet: or udp: instead, run as root, or have root run 'cutthrough lease' for you",
+        lacking(right)
+    )]
     Privilege {
         /// What was refused.
         what: &'static str,
-        /// The capability.
+        /// The capability that was missed first. The text names all that a ring needs and this thread lacks.
         right: &'static str,
     },
     /// The kernel, or the driver in this mode, does not have it.
@@ -137,6 +140,25 @@ pub enum XdpError {
     },
 }
 
+/// What a ring of the adapter `xdp` needs that this thread does not have. What it has may be refused all the same, if
+/// it has that in a user namespace alone.
+fn lacking(right: &str) -> String {
+    use rustix::thread::{CapabilitySet, capabilities};
+    let have = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+    named(have).unwrap_or_else(|| format!("{right} outside of all user namespaces"))
+}
+
+/// The names of all rights that a ring needs beside these; none if it needs no others.
+fn named(have: rustix::thread::CapabilitySet) -> Option<String> {
+    use rustix::thread::CapabilitySet as Set;
+    let bpf = if have.contains(Set::SYS_ADMIN) { Set::empty() } else { Set::BPF };
+    let needed = [("CAP_NET_RAW", Set::NET_RAW), ("CAP_NET_ADMIN", Set::NET_ADMIN), ("CAP_BPF", bpf)];
+    let lacks: Vec<&str> =
+        needed.into_iter().filter(|(_, right)| !have.contains(*right)).map(|(name, _)| name).collect();
+    let (last, others) = lacks.split_last()?;
+    Some(if others.is_empty() { (*last).to_owned() } else { format!("{} and {last}", others.join(", ")) })
+}
+
 impl XdpError {
     fn of_bpf(what: &'static str, errno: Errno) -> Self {
         match errno {
@@ -171,5 +193,23 @@ impl From<XdpError> for io::Error {
             _ => io::ErrorKind::Other,
         };
         Self::new(kind, error)
+    }
+}
+
+#[cfg(test)]
+mod texts {
+    use rustix::thread::CapabilitySet as Set;
+
+    use super::*;
+
+    #[test]
+    fn all_rights_that_are_missing_are_named_at_once() {
+        let said = |have| named(have).unwrap_or_default();
+        assert_eq!(said(Set::empty()), "CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF");
+        assert_eq!(said(Set::SYS_ADMIN), "CAP_NET_RAW and CAP_NET_ADMIN");
+        assert_eq!(said(Set::NET_RAW | Set::NET_ADMIN), "CAP_BPF");
+        assert_eq!(named(Set::NET_RAW | Set::NET_ADMIN | Set::BPF), None);
+        let error = XdpError::Privilege { what: "a map", right: "CAP_BPF and CAP_NET_ADMIN" }.to_string();
+        assert!(error.lines().count() == 1 && error.contains("; use packet: or udp: instead"), "{error}");
     }
 }
