@@ -43,9 +43,14 @@ pub trait Guard {
     /// The check sum of frames that are sent when there is no channel yet.
     fn plain(&mut self) -> &mut dyn Seal;
 
-    /// A number that nobody can foresee who does not know this guard's secret, and the same for the same bytes: told to
-    /// a caller before memory is spent on it.
+    /// A number that nobody can foresee who does not know this guard's secret, and for a while the same for the same
+    /// bytes: told to a caller before memory is spent on it.
     fn cookie(&self, bytes: &[u8]) -> u64;
+
+    /// Whether a cookie is one that is told for these bytes, or was told not long ago. It is never 0.
+    fn knows(&self, bytes: &[u8], cookie: u64) -> bool {
+        self.cookie(bytes).max(1) == cookie
+    }
 
     /// A number that nobody can foresee.
     fn random(&mut self) -> u64;

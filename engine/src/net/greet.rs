@@ -305,8 +305,9 @@ impl<M: Memory> Net<M> {
         if !self.listening {
             return self.refuse(from, caller, Refusal::Nobody);
         }
-        let cookie = self.guard.cookie(&address_bytes(from)).max(1);
-        if greeting.cookie != cookie {
+        let proof = address_bytes(from);
+        if !self.guard.knows(&proof, greeting.cookie) {
+            let cookie = self.guard.cookie(&proof).max(1);
             return self.greet_with(from, Kind::Retry, caller, &cookie.to_le_bytes());
         }
         let proven = u16::try_from(body.len()).unwrap_or(u16::MAX).min(greeting.body).min(self.settings.body);

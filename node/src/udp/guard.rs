@@ -4,8 +4,15 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cutthrough_engine::seal::{BoxedSeal, Guard, Handshake, Seal, WrongKey};
+use cutthrough_engine::time::Instant;
 use cutthrough_seal::{CheckSum, Initiator, Keys, PublicKey, Terms, respond};
 use cutthrough_wire::frame::Greeting;
+
+use crate::clock;
+
+/// Nanoseconds for which the same cookie is told. It is good for as long again, so that a hello that was recorded is of
+/// no use before long.
+const COOKIE_NS: u64 = 4_000_000_000;
 
 /// The handshake of plain text: there is none.
 #[derive(Debug)]
@@ -65,6 +72,17 @@ impl Doorkeeper {
     }
 }
 
+impl Doorkeeper {
+    fn cookie_at(&self, span: u64, bytes: &[u8]) -> u64 {
+        self.secret.hash_one((span, bytes))
+    }
+}
+
+/// The number of the time in which a cookie is told.
+const fn span(now: Instant) -> u64 {
+    now.as_nanos() / COOKIE_NS
+}
+
 fn entropy() -> [u8; 32] {
     let mut bytes = [0; 32];
     let mut have = 0;
@@ -100,11 +118,34 @@ impl Guard for Doorkeeper {
     }
 
     fn cookie(&self, bytes: &[u8]) -> u64 {
-        self.secret.hash_one(bytes)
+        self.cookie_at(span(clock::now()), bytes)
+    }
+
+    fn knows(&self, bytes: &[u8], cookie: u64) -> bool {
+        let now = span(clock::now());
+        [now, now.saturating_sub(1)].into_iter().any(|span| self.cookie_at(span, bytes).max(1) == cookie)
     }
 
     fn random(&mut self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = entropy();
         u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_is_good_for_its_span_and_the_next() {
+        let guard = Doorkeeper::new(None, Callees::default());
+        // The clock may step into the next span meanwhile.
+        let (now, mine) = (span(clock::now()), b"address");
+        let told = |span: u64| guard.cookie_at(span, mine).max(1);
+        assert!(guard.knows(mine, told(now)) && guard.knows(mine, guard.cookie(mine).max(1)));
+        assert!(span(clock::now()) > now || guard.knows(mine, told(now.saturating_sub(1))));
+        for stranger in [0, told(now.wrapping_sub(2)), told(now + 9), guard.cookie_at(now, b"other").max(1)] {
+            assert!(!guard.knows(mine, stranger), "{stranger}");
+        }
     }
 }
