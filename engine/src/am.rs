@@ -21,7 +21,8 @@
 //!    before the request goes.
 //! 2. Who serves keeps room for one answer for each request under way: an answer that the transport has no room for
 //!    waits in a queue that is never longer than the peer's window, plus one word for each call of its own. So serving
-//!    a request never waits.
+//!    a request never waits. A request whose answer waits is still under way, for its requester has not seen that: who
+//!    sends more than a window without taking answers in has broken a rule.
 //! 3. Taking in an answer sends nothing. Handlers of requests can send nothing but their answer.
 //! 4. By 2 and 3, whoever polls takes in everything that has come, however full the way back is. So every ring empties,
 //!    there is room in it some time later, and what waits in the queues goes. Only a new request is ever refused for
@@ -125,6 +126,7 @@ impl<K, L> Core<K, L> {
         if let Some(peer) = self.peers.get_mut(row as usize) {
             peer.open = false;
             peer.kept.clear();
+            (peer.answers, peer.direct) = (0, 0);
         }
         self.backlog.retain(|other| *other != row);
         if self.borrower == Some(row) {
@@ -243,7 +245,7 @@ impl<K, L> Core<K, L> {
     pub fn accept_plain(&mut self, row: u32, control: &[u8]) -> Plain<K> {
         let Some((head, call)) = Head::read_plain(control) else { return Plain::Other };
         let Some(peer) = self.peers.get_mut(row as usize).filter(|peer| peer.open) else { return Plain::Other };
-        if head.kind == Kind::Request as u8 && peer.serving < WINDOW {
+        if head.kind == Kind::Request as u8 && peer.serving + peer.answers < WINDOW {
             peer.serving += 1;
             return Plain::Request(head.handler, head.len, ReplyTo { row, life: peer.life, call, by: None });
         }
@@ -270,7 +272,7 @@ impl<K, L> Core<K, L> {
         };
         match message.kind {
             Kind::Request => {
-                if peer.serving >= if peer.borrower { LARGE } else { WINDOW } {
+                if !peer.may_ask() {
                     return Err(Malformed::Unexpected);
                 }
                 peer.serving += 1;
@@ -318,7 +320,7 @@ impl<K, L> Core<K, L> {
             (Kind::Cancel, None) => Ok(Got::Cancelled(call)),
             (Kind::Back, None) => {
                 let peer = &mut self.peers[row as usize];
-                if !peer.borrower || peer.serving > WINDOW {
+                if !peer.borrower || peer.serving + peer.answers > WINDOW {
                     return Err(Malformed::Unexpected);
                 }
                 (peer.borrower, peer.tell) = (false, false);
@@ -478,7 +480,7 @@ impl<K, L> Core<K, L> {
         if peer.kept.is_empty() {
             self.backlog.push(row);
         }
-        peer.kept.push_back(Kept { control, len, token, load });
+        peer.push(Kept { kind: message.kind, control, len, token, load });
     }
 
     /// Whether anything waits for room.
@@ -495,12 +497,13 @@ impl<K, L> Core<K, L> {
             let peer = &mut peers[*row as usize];
             while let Some(kept) = peer.kept.pop_front() {
                 match transport.send(*row, &kept.control[..kept.len], kept.token, kept.load) {
-                    Ok(()) | Err((Unsent::Closed, _)) => {}
+                    Ok(()) | Err((Unsent::Closed, _)) => peer.gone(kept.kind),
                     Err((Unsent::Full, load)) => {
                         peer.kept.push_front(Kept { load, ..kept });
                         return true;
                     }
                     Err((Unsent::Refused, _)) => {
+                        peer.gone(kept.kind);
                         if let Ok(message) = Message::decode(&kept.control[..kept.len]) {
                             let failed = Message {
                                 kind: failed(message.kind),
@@ -510,7 +513,7 @@ impl<K, L> Core<K, L> {
                             };
                             let mut control = [0; CONTROL_MAX];
                             let len = failed.encode(&mut control).unwrap_or(0);
-                            peer.kept.push_front(Kept { control, len, token: None, load: None });
+                            peer.push_front(Kept { kind: failed.kind, control, len, token: None, load: None });
                         }
                     }
                 }

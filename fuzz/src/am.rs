@@ -298,8 +298,10 @@ pub fn run(steps: &[Step]) {
     for step in steps {
         world.step(step);
         let victim = &world.victim;
-        // An answer for each request that is served, and a word for each call and each request that was handed over.
-        let most = (ROWS * 3 * LARGE) as usize + victim.calls.len();
+        // A window of answers on each row, one of which is the larger, and as many words of requests handed over; direct
+        // replies; and two words for each call: that it was cancelled, and that the larger window goes back.
+        let windows = (ROWS - 1) * WINDOW + LARGE;
+        let most = (2 * windows + ROWS * LARGE) as usize + 2 * victim.calls.len();
         assert!(victim.core.waiting_to_go() <= most && victim.put_off.len() <= (ROWS * LARGE) as usize);
         for row in 0..ROWS {
             let (under_way, _) = victim.core.under_way(row);

@@ -1,11 +1,13 @@
 //! Requests that are handed over: A asks B, B hands over to C, C replies to A (Trapeze's delegated call, USENIX 1998).
 //!
 //! On each channel every request is answered once, as ever: C answers B when its direct reply has gone, and then B
-//! answers A. So the windows and the queues of all three stay as bounded as they are without it. C can hand it to
-//! nobody else: B would wait for an answer that goes to A.
+//! answers A. So the windows and the queues of all three stay as bounded as they are without it. Only direct replies
+//! need a bound of their own, for those that wait for A are the replies to requests of any number of Bs: at most
+//! [`LARGE`] wait, and what C would reply beyond them is thrown away. C can hand it to nobody else: B would wait for an
+//! answer that goes to A.
 
 use super::message::{CallId, Kind, Message, Origin};
-use super::{Ask, Core, Failure, Keep, ReplyTo, Transport, Unasked};
+use super::{Ask, Core, Failure, Keep, LARGE, ReplyTo, Transport, Unasked};
 use crate::time::Instant;
 
 impl<K, L> Core<K, L> {
@@ -67,9 +69,14 @@ impl<K, L> Core<K, L> {
         args: &[u8],
         load: B,
     ) -> bool {
-        let first = self.peers.get(to.row as usize).is_some_and(|peer| peer.open && peer.life == to.life);
+        let first = self.peers.get(to.row as usize).filter(|peer| peer.open && peer.life == to.life);
+        let why = match first {
+            None => Some(Failure::NoRoute),
+            Some(first) if first.direct >= LARGE => Some(Failure::Abandoned),
+            Some(_) => None,
+        };
         let mut went = true;
-        if first {
+        if why.is_none() {
             let code = failure.map_or(0, |failure| failure as u8);
             let message = Message { code, args, ..Message::new(Kind::Direct, to.call) };
             went = self.send_or_keep(transport, to.row, message, None, load);
@@ -77,7 +84,7 @@ impl<K, L> Core<K, L> {
         if let Some(peer) = self.peers.get_mut(row as usize).filter(|peer| peer.open && peer.life == life) {
             peer.serving -= 1;
             let window = core::mem::take(&mut peer.tell);
-            let (kind, code) = if first { (Kind::Reply, 0) } else { (Kind::Failed, Failure::NoRoute as u8) };
+            let (kind, code) = why.map_or((Kind::Reply, 0), |why| (Kind::Failed, why as u8));
             self.keep(row, Message { window, code, ..Message::new(kind, call) }, None, None);
         }
         went

@@ -5,11 +5,13 @@ use alloc::collections::VecDeque;
 use cutthrough_wire::slot::CONTROL_MAX;
 use cutthrough_wire::token::Token;
 
+use super::message::Kind;
 use super::{LARGE, LOAN, WINDOW};
 
 /// A message that waits for room.
 #[derive(Debug)]
 pub(super) struct Kept<L> {
+    pub(super) kind: Kind,
     pub(super) control: [u8; CONTROL_MAX],
     pub(super) len: usize,
     pub(super) token: Option<Token>,
@@ -36,8 +38,12 @@ pub(super) struct Peer<L> {
     /// Whether the peer has our larger window, and whether it has yet to be told.
     pub(super) borrower: bool,
     pub(super) tell: bool,
-    /// What waits for room. At most an answer for each request that was served, and a notice for each call.
+    /// What waits for room: answers, direct replies to requests that others have handed over, and notices.
     pub(super) kept: VecDeque<Kept<L>>,
+    /// How many of them are answers. The peer has not seen those, so their units of its window are still taken.
+    pub(super) answers: u32,
+    /// How many are direct replies.
+    pub(super) direct: u32,
 }
 
 impl<L> Default for Peer<L> {
@@ -54,6 +60,8 @@ impl<L> Default for Peer<L> {
             borrower: false,
             tell: false,
             kept: VecDeque::new(),
+            answers: 0,
+            direct: 0,
         }
     }
 }
@@ -63,6 +71,41 @@ impl<L> Peer<L> {
     #[inline]
     pub(super) const fn limit(&self, window: u32) -> u32 {
         if self.lent && self.spent < LOAN { LARGE } else { window }
+    }
+
+    /// Whether the peer may send another request. Those whose answers it has not seen are under way.
+    #[inline]
+    pub(super) const fn may_ask(&self) -> bool {
+        self.serving + self.answers < if self.borrower { LARGE } else { WINDOW }
+    }
+
+    /// A message waits for room, behind the others.
+    pub(super) fn push(&mut self, kept: Kept<L>) {
+        self.waits(kept.kind);
+        self.kept.push_back(kept);
+    }
+
+    /// A message waits for room, before the others.
+    pub(super) fn push_front(&mut self, kept: Kept<L>) {
+        self.waits(kept.kind);
+        self.kept.push_front(kept);
+    }
+
+    const fn waits(&mut self, kind: Kind) {
+        match kind {
+            Kind::Reply | Kind::Failed | Kind::Handed => self.answers += 1,
+            Kind::Direct => self.direct += 1,
+            _ => {}
+        }
+    }
+
+    /// A message of this kind waits no more.
+    pub(super) const fn gone(&mut self, kind: Kind) {
+        match kind {
+            Kind::Reply | Kind::Failed | Kind::Handed => self.answers -= 1,
+            Kind::Direct => self.direct -= 1,
+            _ => {}
+        }
     }
 
     /// Whether an answer to a request of this life of the channel can go at once, and says nothing of windows.

@@ -10,6 +10,8 @@ use proptest::prelude::*;
 use super::calls::NEVER;
 use super::*;
 
+mod greedy;
+
 type Rings = BTreeMap<(u32, u32), VecDeque<(Vec<u8>, Option<Vec<u8>>)>>;
 
 /// The way out of one endpoint.

@@ -1,0 +1,84 @@
+//! Peers that want to be served and never take an answer in.
+
+use alloc::vec::Vec;
+
+use super::*;
+
+/// Who sent requests and never took an answer had each served, and each answer kept.
+#[test]
+fn who_never_takes_an_answer_in_is_refused_after_a_window() {
+    let call = CallId { index: 3, nonce: 9 };
+    let mut control = [0; CONTROL_MAX];
+    for (plain_first, wants, most) in [(true, false, WINDOW), (false, false, WINDOW), (false, true, LARGE)] {
+        let mut node: Core<(), Vec<u8>> = Core::new(WINDOW);
+        node.opened(0, 1);
+        let mut shut = Narrow(0, Vec::new());
+        let len = Message { window: wants, ..Message::new(Kind::Request, call) }.encode(&mut control).expect("short");
+        let mut refused = None;
+        for _ in 0..2 * most {
+            let plain = if plain_first { node.accept_plain(0, &control[..len]) } else { Plain::Other };
+            let to = match plain {
+                Plain::Request(_, _, to) => to,
+                _ => match node.accept(0, &control[..len]) {
+                    Ok(Got::Request(_, to)) => to,
+                    other => {
+                        refused = other.err();
+                        break;
+                    }
+                },
+            };
+            node.reply(&mut shut, to, Arguments::default(), None, None);
+        }
+        assert_eq!((refused, node.waiting_to_go()), (Some(Malformed::Unexpected), most as usize), "{plain_first}");
+        // Half of the answers are taken in: so many more are served.
+        shut.0 = most as usize / 2;
+        node.flush(&mut shut);
+        let served = (0..most).take_while(|_| match node.accept(0, &control[..len]) {
+            Ok(Got::Request(_, to)) => !node.reply(&mut shut, to, Arguments::default(), None, None),
+            _ => false,
+        });
+        assert_eq!(served.count(), most as usize / 2);
+    }
+}
+
+/// Two that work together: one hands requests over whose replies the other never takes in.
+#[test]
+fn direct_replies_that_nobody_takes_in_are_thrown_away_in_the_end() {
+    let mut node: Core<(), Vec<u8>> = Core::new(WINDOW);
+    node.opened(0, 1);
+    node.opened(1, 2);
+    let call = CallId { index: 3, nonce: 9 };
+    let mut control = [0; CONTROL_MAX];
+    let origin = Some(Origin { generation: 1, call });
+    let len = Message { origin, ..Message::new(Kind::Request, call) }.encode(&mut control).expect("short");
+    let mut way = OneShut(Vec::new());
+    for _ in 0..2 * LARGE {
+        let Ok(Got::Request(_, to)) = node.accept(1, &control[..len]) else {
+            panic!("refused, though it takes every answer in")
+        };
+        node.reply(&mut way, to, Arguments::default(), None, None);
+        node.flush(&mut way);
+    }
+    assert_eq!(node.waiting_to_go(), LARGE as usize);
+    let last = Message::decode(way.0.last().expect("answers")).expect("an answer");
+    assert_eq!((last.kind, Failure::of(last.code)), (Kind::Failed, Failure::Abandoned));
+}
+
+/// The way to row 0 is shut, the other is not.
+struct OneShut(Vec<Vec<u8>>);
+
+impl Transport<Option<Vec<u8>>> for OneShut {
+    fn send(
+        &mut self,
+        row: u32,
+        control: &[u8],
+        _: Option<Token>,
+        load: Option<Vec<u8>>,
+    ) -> Result<(), (Unsent, Option<Vec<u8>>)> {
+        if row == 0 {
+            return Err((Unsent::Full, load));
+        }
+        self.0.push(control.to_vec());
+        Ok(())
+    }
+}
