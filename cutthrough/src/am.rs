@@ -398,12 +398,13 @@ impl Node {
         done
     }
 
-    /// Waits for the reply to a call, until `until`; then the call is cancelled. Serves requests meanwhile, and keeps
-    /// other events for later polls.
+    /// Waits for the reply to a call, until `until`; then the call is cancelled. That counts, and not the deadline of
+    /// the [`Settings`]. Serves requests meanwhile, and keeps other events for later polls.
     ///
     /// # Errors
     /// [`CallError`].
     pub fn wait_for(&mut self, call: Call, until: Instant) -> Result<Reply, CallError> {
+        self.inside.core.date_one(call.0, until);
         let mut aside = VecDeque::new();
         let mut looks = 0_u32;
         let done = loop {

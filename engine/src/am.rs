@@ -93,6 +93,12 @@ impl<K, L> Core<K, L> {
         self.calls.date(deadline);
     }
 
+    /// Gives this deadline to one call, unless it was made with one.
+    #[inline]
+    pub fn date_one(&mut self, call: CallId, deadline: Instant) {
+        self.calls.date_one(call, deadline);
+    }
+
     /// Answers and notices that wait for room.
     #[must_use]
     pub fn waiting_to_go(&self) -> usize {

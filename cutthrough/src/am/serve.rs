@@ -404,6 +404,11 @@ impl Node {
         true
     }
 
+    /// Gives a call this deadline, unless it was made with one.
+    pub(crate) fn date_one(&mut self, call: Call, deadline: Instant) {
+        self.inside.core.date_one(call.0, deadline);
+    }
+
     /// Begins to count calls.
     pub(crate) fn begin_tally(&mut self) -> u32 {
         self.tallies.push(Tally::default());

@@ -301,7 +301,10 @@ impl<'n> Remote<'n> {
         while next < count || !under_way.is_empty() {
             while next < count && under_way.len() < DEPTH {
                 match send(self.node, tally, next) {
-                    Ok(call) => under_way.push((call, next)),
+                    Ok(call) => {
+                        self.node.date_one(call, until);
+                        under_way.push((call, next));
+                    }
                     // The peer is behind: what it gives back makes room.
                     Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoPages)) => break,
                     Err(error) => {

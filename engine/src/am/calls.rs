@@ -35,6 +35,8 @@ struct Entry<K> {
     row: u32,
     state: State<K>,
     deadline: Instant,
+    /// Whether the deadline is one for all ([`Calls::date`]), which one of its own replaces.
+    common: bool,
     by: By,
     /// Whether whom it was handed by has answered: then only the direct reply is missing.
     handed: bool,
@@ -111,11 +113,12 @@ impl<K> Calls<K> {
             entry.row = row;
             entry.state = State::Waiting(context);
             entry.deadline = deadline;
+            entry.common = false;
             return CallId { index, nonce: entry.nonce };
         }
         let index = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let state = State::Waiting(context);
-        self.entries.push(Entry { nonce: 1, row, state, deadline, by: By::Asked, handed: false });
+        self.entries.push(Entry { nonce: 1, row, state, deadline, common: false, by: By::Asked, handed: false });
         self.free.reserve(self.entries.len());
         CallId { index, nonce: 1 }
     }
@@ -138,9 +141,23 @@ impl<K> Calls<K> {
         for entry in &mut self.entries {
             if entry.deadline == UNDATED {
                 entry.deadline = deadline;
+                entry.common = true;
             }
         }
         self.undated = 0;
+        self.due = self.due.min(deadline);
+    }
+
+    /// Gives this deadline to one call, unless it was made with one.
+    pub fn date_one(&mut self, call: CallId, deadline: Instant) {
+        let Some(entry) = self.entry(call) else { return };
+        if entry.deadline != UNDATED && !entry.common {
+            return;
+        }
+        let undated = entry.deadline == UNDATED;
+        entry.deadline = deadline;
+        entry.common = false;
+        self.undated = self.undated.saturating_sub(usize::from(undated));
         self.due = self.due.min(deadline);
     }
 

@@ -448,6 +448,23 @@ fn a_call_that_began_without_a_look_at_the_clock_is_late_from_the_next_look_on()
 }
 
 #[test]
+fn a_deadline_of_its_own_replaces_one_for_all() {
+    let mut core: Core<u8, ()> = Core::new(4);
+    core.opened(0, 1);
+    let [undated, dated, made_with] =
+        [calls::UNDATED, calls::UNDATED, Instant::from_nanos(50)].map(|deadline| core.calls.begin(0, deadline, 7));
+    core.date_one(undated, Instant::from_nanos(300));
+    core.date(Instant::from_nanos(100));
+    core.date_one(dated, Instant::from_nanos(200));
+    core.date_one(made_with, Instant::from_nanos(200));
+    assert!(!core.calls().has_undated());
+    for (now, late) in [(50, made_with), (200, dated), (300, undated)] {
+        assert_eq!(core.expire(Instant::from_nanos(now - 1)), None);
+        assert_eq!(core.expire(Instant::from_nanos(now)), Some((late, 0, 7)));
+    }
+}
+
+#[test]
 fn what_cannot_be_is_refused() {
     let mut world = World::new(2, 100, WINDOW);
     let node = &mut world.nodes[0];

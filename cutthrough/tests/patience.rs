@@ -1,0 +1,69 @@
+//! How long calls wait: as long as they were told, whatever the node's own deadline is, and whatever others do.
+
+mod two;
+
+use std::time::Duration;
+
+use cutthrough::am::{Args, CallError, Event, Settings};
+use cutthrough::rma::{Owner, Region, Remote};
+use two::{Over, PATIENCE, small};
+
+over_both! { a_timeout_counts_more_than_the_deadline, operations_on_memory_have_their_timeout }
+
+const SLOW: u16 = 1;
+/// Longer than the deadline, and shorter than the timeouts.
+const NAP: Duration = Duration::from_millis(200);
+
+/// A deadline that is over long before an answer comes.
+fn hasty() -> Settings {
+    Settings { deadline: Duration::from_millis(50), ..Settings::default() }
+}
+
+fn a_timeout_counts_more_than_the_deadline(over: Over) {
+    let (_server, mut node, channel) = over.serve_with(small(), hasty(), |node| {
+        node.short(SLOW, Args::Any, |request| {
+            std::thread::sleep(NAP);
+            request.reply(&[7]);
+        });
+    });
+    let reply = node.call(channel, SLOW, &[], PATIENCE).expect("a reply within its timeout");
+    assert_eq!(reply.word(0), 7);
+    // What was said with the request itself stands.
+    let made = node.ask(channel, SLOW).within(NAP / 4).send().expect("room");
+    let late = cutthrough_node::clock::now().after(10_000_000_000);
+    assert_eq!(node.wait_for(made, late).map(drop), Err(CallError::Late));
+    // Where nothing is said, the deadline counts.
+    node.request(channel, SLOW, &[]).expect("room");
+    let Ok(Event::Failed(failed)) = node.wait(Some(PATIENCE)) else { panic!("it is late") };
+    assert_eq!(failed.error, CallError::Late);
+}
+
+fn operations_on_memory_have_their_timeout(over: Over) {
+    let region = Region::new(1 << 20, 4096);
+    let mut key = None;
+    let (_server, mut node, channel) = over.serve_with(small(), hasty(), |node| {
+        key = Some(Owner::new(node).register(&region));
+    });
+    let mut remote = Remote::new(&mut node, channel, key.expect("a key"), PATIENCE);
+    let operations: [fn(&mut Remote<'_>) -> Result<(), CallError>; 4] = [
+        |remote| remote.put(16, b"hello"),
+        |remote| remote.get(16, &mut [0; 5]),
+        |remote| remote.fetch_add(8, 5).map(drop),
+        |remote| remote.store_pages(&Region::new(1 << 20, 4096), &[(0, 1)]).map_err(|error| error.error),
+    ];
+    for (number, operation) in operations.into_iter().enumerate() {
+        // The owner waits for whoever has the region locked.
+        std::thread::scope(|scope| {
+            let (locked, is_locked) = std::sync::mpsc::channel();
+            let region = &region;
+            scope.spawn(move || {
+                let region = region.lock();
+                locked.send(()).expect("somebody waits");
+                std::thread::sleep(NAP);
+                drop(region);
+            });
+            is_locked.recv().expect("a lock");
+            assert_eq!(operation(&mut remote), Ok(()), "operation {number}");
+        });
+    }
+}
