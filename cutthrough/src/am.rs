@@ -364,13 +364,18 @@ impl Node {
         }
     }
 
+    fn has_room(&mut self, channel: Channel) -> bool {
+        let may = self.room(channel) > 0 && !self.inside.core.is_behind(channel.index());
+        may && self.inside.endpoint.outgoing(channel).is_ok()
+    }
+
     /// Waits until a request can be made on a channel (`request_wait` of those who want to block). Serves requests
     /// meanwhile, and keeps other events for later polls.
     ///
     /// # Errors
     /// [`RequestError::Closed`], or [`RequestError::TimedOut`].
     pub fn wait_for_room(&mut self, channel: Channel, timeout: Duration) -> Result<(), RequestError> {
-        if self.room(channel) > 0 && !self.inside.core.has_backlog() && self.inside.endpoint.outgoing(channel).is_ok() {
+        if self.has_room(channel) {
             return Ok(());
         }
         let until = clock::now().after(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
@@ -379,8 +384,7 @@ impl Node {
             if self.inside.door(channel.index()) != Some(channel) {
                 break Err(RequestError::Closed);
             }
-            let room = self.room(channel) > 0 && !self.inside.core.has_backlog();
-            if room && self.inside.endpoint.outgoing(channel).is_ok() {
+            if self.has_room(channel) {
                 break Ok(());
             }
             let now = clock::now();

@@ -4,7 +4,8 @@ mod two;
 
 use std::time::Duration;
 
-use cutthrough::am::{Args, CallError, Event, Settings};
+use cutthrough::Channel;
+use cutthrough::am::{Args, CallError, Event, Node, Settings};
 use cutthrough::rma::{Owner, Region, Remote};
 use two::{Over, PATIENCE, small};
 
@@ -66,4 +67,38 @@ fn operations_on_memory_have_their_timeout(over: Over) {
             assert_eq!(operation(&mut remote), Ok(()), "operation {number}");
         });
     }
+}
+
+/// A node with a channel to another, and the other's channel to it.
+fn joined(far: &mut Node, address: &str) -> (Node, Channel) {
+    let mut node = Over::node(small(), Settings::default());
+    let channel = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| node.connect(address, PATIENCE).expect("a channel"));
+        let Ok(Event::Opened(channel)) = far.wait(Some(PATIENCE)) else { panic!("nobody comes") };
+        connecting.join().expect("the other thread");
+        channel
+    });
+    (node, channel)
+}
+
+/// Answers that waited for one peer kept requests to all others waiting.
+#[test]
+fn who_takes_no_answers_in_stands_in_nobody_elses_way() {
+    let (mut far, address) = Over::Shm.listening(small(), Settings::default());
+    far.short(SLOW, Args::Any, |request| request.reply(&[1]));
+    let (mut idle, to_idle) = joined(&mut far, &address);
+    let (mut other, to_other) = joined(&mut far, &address);
+    let channel = idle.channels().next().expect("a channel");
+    // More answers than there is room for.
+    for _ in 0..40 {
+        idle.request(channel, SLOW, &[]).expect("the requests are taken");
+        assert!(far.poll().is_none());
+    }
+    let little = Duration::from_millis(20);
+    assert!(far.wait_for_room(to_idle, little).is_err(), "there is room for all of the answers");
+    assert_eq!(far.wait_for_room(to_other, little), Ok(()));
+    let answered = (0..1000).filter(|_| matches!((far.poll(), idle.poll()), (_, Some(Event::Replied(_)))));
+    assert_eq!(answered.count(), 40);
+    assert_eq!(far.wait_for_room(to_idle, little), Ok(()));
+    drop(other.poll());
 }

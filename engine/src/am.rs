@@ -99,6 +99,12 @@ impl<K, L> Core<K, L> {
         self.calls.date_one(call, deadline);
     }
 
+    /// Whether anything waits for room on a row: then no request can be made there.
+    #[must_use]
+    pub fn is_behind(&self, row: u32) -> bool {
+        self.peers.get(row as usize).is_some_and(|peer| !peer.kept.is_empty())
+    }
+
     /// Answers and notices that wait for room.
     #[must_use]
     pub fn waiting_to_go(&self) -> usize {
