@@ -291,7 +291,8 @@ impl Node {
         if self.inside.door(channel.index()) == Some(channel) { window.saturating_sub(under_way) } else { 0 }
     }
 
-    /// Registers what takes the replies of requests that name it ([`Asking::then`]), and their failures.
+    /// Registers what takes the replies of requests that name it ([`Asking::then`]), and their failures. If it panics,
+    /// that ends there.
     pub fn on_reply(&mut self, handler: u16, take: impl FnMut(Result<Reply, Failed>) + Send + 'static) {
         let index = usize::from(handler);
         if self.replies.len() <= index {
@@ -593,3 +594,6 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

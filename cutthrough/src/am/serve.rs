@@ -14,7 +14,9 @@ use cutthrough_node::incoming::{Channel, Incoming, Payload};
 use super::event::{Call, CallError, Ended, Event, Failed, Reply};
 use super::request::{More, Request};
 use super::way::{Body, Kept};
-use super::{Args, Context, Continuation, DATE_NS, EARLY, Inside, NAP, Node, RESERVED, Tally, Then, Wanted};
+use super::{
+    Args, Context, Continuation, DATE_NS, EARLY, Inside, NAP, Node, POLLS_PER_LOOK, RESERVED, Tally, Then, Wanted,
+};
 
 /// A handler, and what it takes.
 pub(super) struct Registered {
@@ -339,12 +341,12 @@ impl Node {
             Then::Tell => return Some(Event::Replied(reply)),
             Then::Handler(handler) => {
                 if let Some(take) = self.replies.get_mut(usize::from(handler)).and_then(Option::as_mut) {
-                    take(Ok(reply));
+                    upcall(|| take(Ok(reply)));
                 }
             }
             Then::Continue(slot) => {
                 if let Some(run) = self.take_continuation(slot) {
-                    run(&mut self.inside.endpoint, Ok(reply));
+                    upcall(|| run(&mut self.inside.endpoint, Ok(reply)));
                 }
             }
             Then::Passed(to) => self.inside.core.handed(&to, None),
@@ -362,12 +364,13 @@ impl Node {
             Then::Tell => self.ready.push_back(Event::Failed(Failed { call, error, args: args.to_vec(), landing })),
             Then::Handler(handler) => {
                 if let Some(take) = self.replies.get_mut(usize::from(handler)).and_then(Option::as_mut) {
-                    take(Err(Failed { call, error, args: args.to_vec(), landing }));
+                    upcall(|| take(Err(Failed { call, error, args: args.to_vec(), landing })));
                 }
             }
             Then::Continue(slot) => {
                 if let Some(run) = self.take_continuation(slot) {
-                    run(&mut self.inside.endpoint, Err(Failed { call, error, args: args.to_vec(), landing }));
+                    let failed = Failed { call, error, args: args.to_vec(), landing };
+                    upcall(|| run(&mut self.inside.endpoint, Err(failed)));
                 }
             }
             Then::Passed(to) => {
@@ -394,6 +397,9 @@ impl Node {
         self.polls = self.polls.wrapping_add(1);
         if self.inside.core.has_backlog() || self.inside.shelf.any() {
             self.tend();
+        }
+        if sleep || self.polls.is_multiple_of(POLLS_PER_LOOK) {
+            self.look(false);
         }
         let event = if sleep { self.inside.endpoint.wait(Some(NAP)).ok() } else { self.inside.endpoint.poll() };
         let Some(event) = event else { return false };
@@ -465,6 +471,12 @@ impl Node {
         }
         now
     }
+}
+
+/// Runs what somebody has given. A panic ends there: whoever polls goes on, be it the only thread that does.
+pub(super) fn upcall(run: impl FnOnce()) {
+    // What it shares with the rest of the program is its own matter; the node's own state is whole.
+    let _ = catch_unwind(AssertUnwindSafe(run));
 }
 
 /// A duration in nanoseconds.

@@ -1,7 +1,7 @@
 //! A node that several threads share, with a thread of its own that serves requests while nobody else does.
 
 use std::io::{Read as _, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::serve::upcall;
 use super::{Event, Node};
 
 /// Why a service could not be started.
@@ -48,11 +49,14 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// Starts the thread. Events that no handler takes go to `event`, on that thread or on one that uses the node.
+    /// Starts the thread. Events that no handler takes go to `event`, on that thread. If it panics, or a reply handler
+    /// or a continuation does, the thread goes on.
     ///
     /// # Errors
     /// [`ServiceError`].
     pub fn spawn(node: Node, event: impl FnMut(Event) + Send + 'static) -> Result<Self, ServiceError> {
+        // Kept for good: later the process may have no descriptors left.
+        let sleepers = node.inside.endpoint.as_fd().try_clone_to_owned()?;
         let (bell, heard) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         heard.set_nonblocking(true)?;
@@ -64,7 +68,9 @@ impl Service {
             patrols: AtomicBool::new(false),
         });
         let its = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("cutthrough-am".into()).spawn(move || its.run(&heard, event))?;
+        let thread = std::thread::Builder::new()
+            .name("cutthrough-am".into())
+            .spawn(move || its.run(&heard, &sleepers, event))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
@@ -131,11 +137,11 @@ impl Shared {
         let _ = (&self.bell).write(&[1]);
     }
 
-    fn run(&self, heard: &UnixStream, mut event: impl FnMut(Event)) {
+    fn run(&self, heard: &UnixStream, sleepers: &OwnedFd, mut event: impl FnMut(Event)) {
         while !self.over.load(Ordering::Acquire) {
             let mut node = self.lock();
             while let Some(happened) = node.poll() {
-                event(happened);
+                upcall(|| event(happened));
             }
             let now = node.look(true);
             // SYNC POINT patrol: both sides store, then load; at least one sees the other.
@@ -148,15 +154,13 @@ impl Shared {
                 }
             }
             let nap = node.nap(now);
-            let sleepers = node.inside.endpoint.as_fd().try_clone_to_owned();
             drop(node);
-            let Ok(sleepers) = sleepers else { return };
             let nap = if used { Some(nap.map_or(PATROL, |nap| nap.min(PATROL))) } else { nap };
             let timeout = nap.map(|nap| Timespec {
                 tv_sec: i64::try_from(nap.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(nap.subsec_nanos()),
             });
-            let mut fds = [PollFd::new(heard, PollFlags::IN), PollFd::new(&sleepers, PollFlags::IN)];
+            let mut fds = [PollFd::new(heard, PollFlags::IN), PollFd::new(sleepers, PollFlags::IN)];
             // While others drive, the endpoint is not armed, and only the bell says something.
             let fds = if used { &mut fds[..1] } else { &mut fds[..] };
             let _ = poll(fds, timeout.as_ref());
