@@ -223,8 +223,6 @@ impl World {
             pool_bytes: POOL,
             landing_bytes: LANDING,
             deadline,
-            // A rank that computes says nothing meanwhile.
-            silence: deadline,
             keys: settings.keys.clone(),
             insecure: settings.insecure,
             ..Config::default()
