@@ -268,6 +268,12 @@ impl Owner {
         if head > len {
             return None;
         }
+        if request.is_arriving() {
+            // There was no page for it when it came. No batch is as long as the most that is gathered.
+            let mut bytes = vec![0; Some(len).filter(|len| *len <= GATHER_MAX)?];
+            request.read(&mut bytes).ok()?;
+            return Some((extents::decode(&bytes[..head]), Payload::Buffer(bytes)));
+        }
         match request.take_payload() {
             Payload::Landed(landed) => {
                 scratch.resize(head, 0);

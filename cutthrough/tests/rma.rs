@@ -5,7 +5,7 @@ mod two;
 
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{CallError, Failure, Node};
+use cutthrough::am::{Body, CallError, Failure, Node};
 use cutthrough::rma::{Extent, Key, Owner, Region, Remote};
 use cutthrough::{Channel, Config};
 use proptest::prelude::*;
@@ -16,6 +16,7 @@ over_both! {
     what_is_put_is_got, lists_and_strides_are_as_a_model_says, atomics_are_atomic,
     nothing_outside_of_a_region_is_touched, pages_go_to_exact_slots, arriving_pages_are_seen_one_by_one,
     a_dead_owner_leaves_a_list_of_what_is_valid, a_refused_batch_moves_nothing,
+    a_batch_that_is_still_arriving_is_written,
 }
 
 const PAGE: u32 = 16 << 10;
@@ -98,6 +99,22 @@ fn lists_and_strides_are_as_a_model_says(over: Over) {
     let mut back = vec![0; 700_000];
     remote.get_list(&long, &mut back).expect("in the region");
     assert!(back == bytes);
+}
+
+/// A batch for which there was no page when it came was refused.
+fn a_batch_that_is_still_arriving_is_written(over: Over) {
+    const SCATTER: u16 = cutthrough::am::RESERVED + 3;
+    let region = Region::new(1 << 20, PAGE);
+    let (_server, mut node, channel, key) = owning(over, &region);
+    let bytes = pattern(3, 300_000);
+    // One run: its offset, its length, and its bytes. From private memory they come as they are read.
+    let list = [&5_u64.to_le_bytes()[..], &300_000_u64.to_le_bytes()].concat();
+    let args: Vec<u8> = [key.0, 1, 0].into_iter().flat_map(u32::to_le_bytes).collect();
+    let payload = [list, bytes.clone()].concat();
+    let call = node.ask(channel, SCATTER).args(&args).body(Body::Copy(&payload)).send().expect("room");
+    let end = node.wait_for(call, cutthrough_node::clock::now().after(20_000_000_000));
+    assert_eq!(end.map(drop), Ok(()));
+    assert_eq!(region.lock()[5..300_005], bytes);
 }
 
 fn atomics_are_atomic(over: Over) {
