@@ -1,7 +1,7 @@
 //! The hello: the first thing that two sides say to each other (rules H1 to H6).
 //!
-//! One fixed record of 64 bytes in each direction. Over shared memory the file descriptors of the out memory, of the
-//! landing memory and of the event that wakes the sayer travel beside it.
+//! One fixed record of 64 bytes in each direction. Over shared memory the file descriptors of the out memory and of the
+//! landing memory travel beside it.
 
 use crate::{VERSION, layout::Sizes};
 
