@@ -1,7 +1,9 @@
 //! Names and folders: who may have them, and who may not.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 
 use cutthrough::{AddressError, Endpoint, ListenError};
 
@@ -9,8 +11,13 @@ use crate::child::{Folder, Other, config};
 
 /// What another process says that tries to listen under a name in a folder.
 fn try_in(folder: &Folder, part: &str, user: Option<u32>) -> String {
+    try_at(folder.path(), part, user)
+}
+
+/// As [`try_in`], for a folder that is reached by this path.
+fn try_at(folder: &Path, part: &str, user: Option<u32>) -> String {
     let mut command = Other::command(part, "shm:name");
-    command.env("CUTTHROUGH_DIR", folder.path());
+    command.env("CUTTHROUGH_DIR", folder);
     if let Some(user) = user {
         command.uid(user).gid(user);
     }
@@ -60,4 +67,136 @@ fn another_users_folder_and_socket_are_refused() {
     command.uid(65534).gid(65534);
     let said = Other::start(command).says();
     assert!(said.contains("another user"), "{said}");
+}
+
+/// What a process says of trying to listen at a path of its own in this folder.
+fn try_path(folder: &Folder, name: &str) -> Result<(), String> {
+    let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+    let address = format!("shm:{}", folder.path().join(name).display());
+    endpoint.listen(&address).map_err(|error| error.to_string())
+}
+
+/// The names in a folder, in order.
+fn names(folder: &Folder) -> Vec<String> {
+    let mut names: Vec<_> = folder.files().iter().map(|name| name.to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// A socket that nobody listens on any more.
+fn dead_socket(path: &Path) {
+    drop(UnixListener::bind(path).expect("a socket"));
+}
+
+#[test]
+fn what_is_no_socket_is_never_removed() {
+    let folder = Folder::new();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("text"), "precious").expect("a file");
+    std::fs::write(at("empty"), "").expect("a file");
+    std::fs::create_dir(at("folder")).expect("a folder");
+    symlink(at("text"), at("link")).expect("a link");
+    symlink(at("nowhere"), at("dangling")).expect("a link");
+    let before = names(&folder);
+    for name in ["text", "empty", "folder", "link", "dangling"] {
+        let said = try_path(&folder, name).expect_err(name);
+        assert!(said.contains(name) && said.contains("not a name of ours"), "{name}: {said}");
+        assert_eq!(names(&folder), before, "{name}");
+    }
+    assert_eq!(std::fs::read(at("text")).expect("the file"), b"precious");
+}
+
+#[test]
+fn a_lock_file_that_is_not_ours_is_never_taken() {
+    let folder = Folder::new();
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("Cargo.lock"), "precious").expect("a file");
+    std::fs::write(at("empty"), "").expect("a file");
+    std::fs::create_dir(at("folder.lock")).expect("a folder");
+    symlink(at("empty"), at("link.lock")).expect("a link");
+    symlink(at("nowhere"), at("dangling.lock")).expect("a link");
+    dead_socket(&at("socket.lock"));
+    let before = names(&folder);
+    for name in ["Cargo", "folder", "link", "dangling", "socket"] {
+        let said = try_path(&folder, name).expect_err(name);
+        assert!(said.contains(&format!("{name}.lock")) && said.contains("not a name of ours"), "{name}: {said}");
+        assert_eq!(names(&folder), before, "{name}");
+    }
+    assert_eq!(std::fs::read(at("Cargo.lock")).expect("the file"), b"precious");
+}
+
+#[test]
+fn a_socket_that_somebody_else_listens_on_is_in_use() {
+    let folder = Folder::new();
+    let _somebody = UnixListener::bind(folder.path().join("socket")).expect("a socket");
+    assert!(try_path(&folder, "socket").expect_err("in use").contains("in use"));
+    assert_eq!(names(&folder), ["socket"]);
+}
+
+#[test]
+fn names_that_differ_in_their_ends_are_different_names() {
+    let folder = Folder::new();
+    let address = |name: &str| format!("shm:{}", folder.path().join(name).display());
+    let mut listening: Vec<Endpoint> = Vec::new();
+    for name in ["a.one", "a.two", "a", "x.lock"] {
+        let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+        endpoint.listen(&address(name)).expect(name);
+        listening.push(endpoint);
+    }
+    for name in ["a.one", "a.two", "a", "x.lock"] {
+        let said = Other::start(Other::command("try-listen", &address(name))).says();
+        assert!(said.contains("in use"), "{name}: {said}");
+    }
+    drop(listening);
+    assert!(names(&folder).is_empty(), "{:?}", names(&folder));
+}
+
+#[test]
+fn what_others_keep_in_the_folder_stays_there() {
+    let folder = Folder::new();
+    let at = |name: &str| folder.path().join(name);
+    for name in ["Cargo.lock", "Cargo.sock", "yarn.lock", "full.sock.lock"] {
+        std::fs::write(at(name), "precious").expect("a file");
+    }
+    for name in ["empty.lock", "alone.sock.lock", "text.sock.lock", "live.sock.lock", "bare.lock"] {
+        std::fs::write(at(name), "").expect("a file");
+    }
+    std::fs::write(at("text.sock"), "precious").expect("a file");
+    symlink(at("empty.lock"), at("link.sock.lock")).expect("a link");
+    for name in ["full.sock", "link.sock", "bare.sock", "unlocked.sock"] {
+        dead_socket(&at(name));
+    }
+    let _somebody = UnixListener::bind(at("live.sock")).expect("a socket");
+    let before = names(&folder);
+    assert_eq!(try_in(&folder, "try-listen", None), "listening");
+    assert_eq!(names(&folder), before);
+}
+
+#[test]
+fn what_a_killed_process_leaves_in_the_folder_is_swept() {
+    let folder = Folder::new();
+    for name in ["shm:first", "shm:second"] {
+        let mut command = Other::command("listen", name);
+        command.env("CUTTHROUGH_DIR", folder.path());
+        let mut other = Other::start(command);
+        assert_eq!(other.says(), "ready");
+        assert_eq!(names(&folder).len(), 2, "{:?}", names(&folder));
+    }
+    assert_eq!(try_in(&folder, "try-listen", None), "listening");
+    assert!(names(&folder).is_empty(), "{:?}", names(&folder));
+}
+
+#[test]
+fn a_folder_that_is_a_link_is_refused() {
+    let folder = Folder::new();
+    let there = folder.path().join("there");
+    std::fs::create_dir(&there).expect("a folder");
+    std::fs::set_permissions(&there, PermissionsExt::from_mode(0o700)).expect("its mode");
+    assert_eq!(try_at(&there, "try-listen", None), "listening");
+    let link = folder.path().join("link");
+    symlink(&there, &link).expect("a link");
+    for path in [link.clone(), link.join(""), link.join(".")] {
+        let said = try_at(&path, "try-listen", None);
+        assert!(said.contains("symbolic link") && said.contains("CUTTHROUGH_DIR"), "{path:?}: {said}");
+    }
 }

@@ -1,15 +1,18 @@
 //! How two processes find each other: a Unix socket in a folder that only this user can enter.
 //!
-//! The name belongs to whoever holds the lock on `NAME.lock`. The kernel drops the lock when its holder dies, however
-//! it dies, so a name is never blocked by the dead, and whoever comes along next removes what they left.
+//! The name belongs to whoever holds the lock on its lock file: the socket's whole name and `.lock`. The kernel drops
+//! the lock when its holder dies, however it dies, so a name is never blocked by the dead, and whoever comes along next
+//! removes what they left. Nothing else is ever removed: only a socket on which nobody listens, and a lock file that is
+//! an empty regular file of this user.
 
-use std::fs::{File, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::{File, Metadata, OpenOptions};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
 use rustix::process::geteuid;
@@ -37,6 +40,9 @@ pub enum AddressError {
     /// Somebody else listens under this name.
     #[error("{0:?} is in use by a running process; choose another name or stop that process")]
     InUse(PathBuf),
+    /// Something else lies there, which is not Cutthrough's to remove.
+    #[error("{0:?} is there already and is not a name of ours; choose another name or move it away")]
+    Foreign(PathBuf),
     /// Nobody listens under this name.
     #[error("nobody listens at {0:?}; start the listening side first")]
     Nobody(PathBuf),
@@ -85,10 +91,14 @@ pub fn socket_path(address: &str) -> Result<PathBuf, AddressError> {
 
 /// The folder, made if need be, and checked to be ours alone.
 fn own_folder() -> Result<PathBuf, AddressError> {
-    let path = folder();
+    // Without a slash at its end, behind which a link would be followed.
+    let path: PathBuf = folder().components().collect();
     let refuse = |source| AddressError::Folder { path: path.clone(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(refuse)?;
-    let metadata = std::fs::metadata(&path).map_err(refuse)?;
+    let metadata = std::fs::symlink_metadata(&path).map_err(refuse)?;
+    if metadata.is_symlink() {
+        return Err(refuse(std::io::Error::other("it is a symbolic link")));
+    }
     if metadata.uid() != geteuid().as_raw() {
         return Err(refuse(std::io::Error::other("it belongs to another user")));
     }
@@ -103,30 +113,37 @@ fn own_folder() -> Result<PathBuf, AddressError> {
 pub struct Listener {
     socket: OwnedFd,
     path: PathBuf,
-    lock_path: PathBuf,
-    _lock: File,
+    lock: Lock,
 }
 
 impl Listener {
     /// Takes the name and listens.
     ///
     /// # Errors
-    /// [`AddressError`]; [`AddressError::InUse`] if a living process has the name.
+    /// [`AddressError`]; [`AddressError::InUse`] if a living process has the name, [`AddressError::Foreign`] if what
+    /// lies there is no name.
     pub fn open(address: &str) -> Result<Self, AddressError> {
         let path = socket_path(address)?;
         if let Some(folder) = path.parent().filter(|_| !address.starts_with("shm:/")) {
             sweep(folder);
         }
-        let lock_path = path.with_extension("lock");
-        let lock = take_lock(&lock_path).map_err(|error| explain(error, &path))?;
-        let _ = std::fs::remove_file(&path);
+        vacant(&path)?;
+        let lock = Lock::take(&path)?;
+        match vacant(&path)? {
+            Vacancy::Free => {}
+            Vacancy::Socket if abandoned(&path) => {
+                let _ = std::fs::remove_file(&path);
+            }
+            Vacancy::Socket => return Err(AddressError::InUse(path)),
+        }
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
             .map_err(|errno| system(&path, errno))?;
         let name = SocketAddrUnix::new(&path).map_err(|errno| system(&path, errno))?;
         bind(&socket, &name).map_err(|errno| explain(errno.into(), &path))?;
-        let _ = rustix::fs::chmod(&path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
-        listen(&socket, 128).map_err(|errno| system(&path, errno))?;
-        Ok(Self { socket, path, lock_path, _lock: lock })
+        let listener = Self { socket, path, lock };
+        let _ = rustix::fs::chmod(&listener.path, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
+        listen(&listener.socket, 128).map_err(|errno| system(&listener.path, errno))?;
+        Ok(listener)
     }
 
     /// The listening socket, non-blocking.
@@ -144,9 +161,39 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
-        let _ = std::fs::remove_file(&self.lock_path);
+        if self.lock.holds() && is_socket(&self.path) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+/// What lies where a socket shall be.
+enum Vacancy {
+    /// Nothing.
+    Free,
+    /// A socket.
+    Socket,
+}
+
+/// Whether a socket can lie at `path`: nothing is there, or a socket, which may be abandoned.
+fn vacant(path: &Path) -> Result<Vacancy, AddressError> {
+    match std::fs::symlink_metadata(path) {
+        Ok(metadata) if metadata.file_type().is_socket() => Ok(Vacancy::Socket),
+        Ok(_) => Err(AddressError::Foreign(path.to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vacancy::Free),
+        Err(error) => Err(explain(error, path)),
+    }
+}
+
+fn is_socket(path: &Path) -> bool {
+    matches!(vacant(path), Ok(Vacancy::Socket))
+}
+
+/// Whether nobody listens at a socket any more, of whatever kind it is.
+fn abandoned(path: &Path) -> bool {
+    let Ok(socket) = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None) else { return false };
+    let Ok(name) = SocketAddrUnix::new(path) else { return false };
+    connect(&socket, &name) == Err(Errno::CONNREFUSED)
 }
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
@@ -167,43 +214,101 @@ pub fn reach(path: &Path) -> Result<OwnedFd, AddressError> {
     }
 }
 
+/// What a lock file's name has behind its socket's.
+const LOCK_END: &str = ".lock";
 /// Tries to take the lock so many times, [`LOCK_NAP`] apart: whoever sweeps holds it for an instant.
 const LOCK_TRIES: u32 = 20;
 /// Time between two tries.
 const LOCK_NAP: Duration = Duration::from_millis(2);
 
-/// Takes the lock, and makes sure that the file which it is on is still the one under this name: its last holder may
-/// have removed it meanwhile.
-fn take_lock(path: &Path) -> std::io::Result<File> {
-    let mut tries = 0;
-    loop {
-        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) if still_named(&file, path) => return Ok(file),
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) if tries < LOCK_TRIES => {
-                tries += 1;
-                std::thread::sleep(LOCK_NAP);
+/// The lock on a name. The file goes when this does.
+#[derive(Debug)]
+struct Lock {
+    file: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Takes the lock on the name of the socket at `path`, and makes sure that the file which it is on is still the one
+    /// under this name: its last holder may have removed it meanwhile.
+    fn take(path: &Path) -> Result<Self, AddressError> {
+        let lock_path = lock_path(path);
+        let mut tries = 0;
+        loop {
+            let mut options = OpenOptions::new();
+            options.create(true).truncate(false);
+            let file = match open_lock(&mut options, &lock_path) {
+                Ok(file) => file,
+                Err(_) if is_other(&lock_path) => return Err(AddressError::Foreign(lock_path)),
+                Err(error) => return Err(explain(error, path)),
+            };
+            if !file.metadata().is_ok_and(|metadata| is_lock(&metadata)) {
+                return Err(AddressError::Foreign(lock_path));
             }
-            Err(errno) => return Err(errno.into()),
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) if still_named(&file, &lock_path) => return Ok(Self { file, path: lock_path }),
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) if tries < LOCK_TRIES => {
+                    tries += 1;
+                    std::thread::sleep(LOCK_NAP);
+                }
+                Err(errno) => return Err(explain(errno.into(), path)),
+            }
+        }
+    }
+
+    /// Whether the file is still under its name.
+    fn holds(&self) -> bool {
+        still_named(&self.file, &self.path)
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.holds() {
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
+/// The lock file of the socket at `path`.
+fn lock_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(LOCK_END);
+    PathBuf::from(name)
+}
+
+/// Opens a lock file; neither follows a link nor waits for whoever reads from a pipe.
+fn open_lock(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    options.write(true).mode(0o600).custom_flags(flags.bits().cast_signed()).open(path)
+}
+
+/// Whether something lies at `path` that is no regular file.
+fn is_other(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file())
+}
+
+/// Whether this may be a lock file of ours: an empty regular file of this user.
+fn is_lock(metadata: &Metadata) -> bool {
+    metadata.is_file() && metadata.len() == 0 && metadata.uid() == geteuid().as_raw()
+}
+
 /// Whether `path` still names this open file.
 fn still_named(file: &File, path: &Path) -> bool {
-    match (std::fs::metadata(path), file.metadata()) {
+    match (std::fs::symlink_metadata(path), file.metadata()) {
         (Ok(named), Ok(open)) => named.ino() == open.ino() && named.dev() == open.dev(),
         _ => false,
     }
 }
 
-/// Removes what dead processes left in the folder: sockets and locks whose lock nobody holds.
+/// Removes what dead processes left in the folder: sockets `NAME.sock` on which nobody listens, whose lock
+/// `NAME.sock.lock` nobody holds, and that lock. Whatever else lies there stays.
 pub fn sweep(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let lock = entry.path();
-        if lock.extension().is_some_and(|extension| extension == "lock") {
-            let _ = sweep_name(&lock.with_extension("sock"));
+        let socket = entry.path();
+        if socket.extension() == Some(OsStr::new("sock")) && is_socket(&socket) {
+            let _ = sweep_name(&socket);
         }
     }
 }
@@ -211,16 +316,26 @@ pub fn sweep(folder: &Path) {
 /// Removes what a dead process left under one name, if it is dead. False if it may not be dead yet: a dying process
 /// hangs up its sockets before it gives up its locks.
 pub fn sweep_name(path: &Path) -> bool {
-    let lock_path = path.with_extension("lock");
-    let Ok(file) = OpenOptions::new().write(true).open(&lock_path) else { return true };
+    let lock_path = lock_path(path);
+    let Ok(file) = open_lock(&mut OpenOptions::new(), &lock_path) else { return true };
+    if !file.metadata().is_ok_and(|metadata| is_lock(&metadata)) {
+        return true;
+    }
     // Only who holds the lock on the file that bears the name now may remove anything: a restarted process may have
     // taken the name since the file was opened.
-    let dead = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() && still_named(&file, &lock_path);
-    if dead {
-        let _ = std::fs::remove_file(path);
-        let _ = std::fs::remove_file(&lock_path);
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() || !still_named(&file, &lock_path) {
+        return false;
     }
-    dead
+    match vacant(path) {
+        Ok(Vacancy::Socket) if abandoned(path) => {
+            let _ = std::fs::remove_file(path);
+        }
+        Ok(Vacancy::Free) => {}
+        // Somebody else's, and then so may be the lock.
+        Ok(Vacancy::Socket) | Err(_) => return true,
+    }
+    let _ = std::fs::remove_file(&lock_path);
+    true
 }
 
 fn system(path: &Path, errno: Errno) -> AddressError {
