@@ -2,8 +2,8 @@
 //!
 //! In the order in which a channel lives: [`config`] says what an endpoint wants, [`rendezvous`](shm::rendezvous) finds
 //! the peer, [`handshake`](shm::handshake) passes memory both ways, [`link`](shm::link) sends and receives, [`node`]
-//! polls all links, sleeps and keeps house, [`stat`] shows counters to whoever may look. [`idle`] and [`clock`] are the
-//! two small things that all of them need.
+//! polls all links, sleeps and keeps house, [`stat`] shows counters to whoever may look. [`idle`], [`pace`] and
+//! [`clock`] are the small things that they need.
 //!
 //! Nearly all unsafe code is in the crate below (`segment`); what is needed here lies in `sys`.
 #![deny(unsafe_code)]
@@ -16,6 +16,7 @@ pub mod fuzz;
 pub mod idle;
 pub mod incoming;
 pub mod node;
+pub mod pace;
 #[cfg_attr(not(test), expect(dead_code, reason = "no door takes rings in yet"))]
 pub mod raw;
 pub mod shm;

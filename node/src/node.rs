@@ -26,6 +26,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::idle::Idle;
 use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
+use crate::pace::Pace;
 use crate::shm::handshake::HandshakeError;
 use crate::shm::link::{CloseReason, Link, SendError};
 use crate::shm::receive::ReadError;
@@ -37,8 +38,6 @@ use crate::udp::{Names, Udp};
 
 use self::wires::SHOWN;
 
-/// Polls between two looks at the clock.
-const POLLS_PER_LOOK: u32 = 1 << 10;
 /// Nanoseconds between two rounds of housekeeping while polling: who has come, who has gone. Sleepers hear of it at
 /// once.
 const HOUSE_NS: u64 = 20_000_000;
@@ -162,6 +161,7 @@ pub struct Node {
     events: VecDeque<Event>,
     idle: Idle,
     polls: u32,
+    pace: Pace,
     housed: Instant,
     /// Whether somebody may have slept since the kernel was last asked what it has to say.
     armed: bool,
@@ -209,6 +209,7 @@ impl Node {
             events: VecDeque::new(),
             idle: Idle::default(),
             polls: 0,
+            pace: Pace::new(clock::now()),
             housed: clock::now(),
             armed: false,
             awake: Vec::new(),
@@ -403,7 +404,7 @@ impl Node {
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
         self.polls = self.polls.wrapping_add(1);
-        if !self.polls.is_multiple_of(POLLS_PER_LOOK)
+        if !self.pace.due(self.polls)
             && !self.armed
             && self.events.is_empty()
             && let Some(index) = self.turn.current()
@@ -422,7 +423,7 @@ impl Node {
 
     /// The whole of a poll: the clock, what the kernel has to say, every channel whose turn it is.
     fn poll_all(&mut self) -> Option<Event> {
-        if self.polls.is_multiple_of(POLLS_PER_LOOK) {
+        if self.pace.due(self.polls) {
             self.look_at_clock();
         }
         if self.armed {
@@ -521,6 +522,7 @@ impl Node {
     #[cold]
     fn look_at_clock(&mut self) {
         let now = clock::now();
+        self.pace.look(self.polls, now);
         if now.saturating_since(self.housed) >= HOUSE_NS {
             self.keep_house();
             self.housed = now;

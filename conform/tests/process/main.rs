@@ -8,6 +8,7 @@ mod limits;
 mod names;
 mod network;
 mod rings;
+mod slow;
 
 #[test]
 fn other_side() {

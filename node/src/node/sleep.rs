@@ -166,6 +166,7 @@ impl Node {
     /// As [`Node::arm`]; says whether the caller sleeps outside of a call of ours.
     fn arm_for(&mut self, outside: bool) -> bool {
         self.armed = true;
+        self.pace.sleeps();
         if let Some(net) = &self.net {
             self.net_timer = net.before_sleep(outside);
             if self.net_timer.is_none() {
