@@ -1,6 +1,7 @@
 //! One engine over its channels, polled: whose turn it is, what has arrived, who has come and gone, when to sleep.
 
 mod doors;
+mod left;
 mod sleep;
 mod wires;
 
@@ -36,6 +37,7 @@ use crate::udp::address::UdpAddressError;
 use crate::udp::line::UdpCallError;
 use crate::udp::{Names, Udp};
 
+use self::left::Left;
 use self::wires::SHOWN;
 
 /// Nanoseconds between two rounds of housekeeping while polling: who has come, who has gone. Sleepers hear of it at
@@ -188,6 +190,7 @@ pub struct Node {
     /// What the network side had counted when it was last shown.
     net_shown: [u64; SHOWN],
     names: Names,
+    left: Left,
 }
 
 impl Node {
@@ -230,6 +233,7 @@ impl Node {
             net_timer: None,
             net_shown: [0; SHOWN],
             names: Names::default(),
+            left: Left::default(),
         })
     }
 
@@ -310,9 +314,13 @@ impl Node {
             }
             Payload::Arriving(_) if wired => return self.read_net(message, into),
             Payload::Arriving(arriving) => {
-                let (link, stat) = self.link_to_wait(channel).map_err(unreadable)?;
-                let read = link.read(arriving, into, trace, stat);
-                let read = read.inspect_err(|_| self.warm(channel))?;
+                let read = if let Some(read) = self.left.read(channel, arriving, into, &self.stat) {
+                    read
+                } else {
+                    let (link, stat) = self.link_to_wait(channel).map_err(unreadable)?;
+                    let read = link.read(arriving, into, trace, stat);
+                    read.inspect_err(|_| self.warm(channel))?
+                };
                 receipt.pulses = read.pulses;
                 receipt.copies += read.extra_copies;
                 arrived.payload = Payload::None;
@@ -335,9 +343,15 @@ impl Node {
         if self.is_wire(channel) {
             return self.read_some_net(message, into);
         }
-        let (link, stat) = self.link(channel).map_err(unreadable)?;
-        let read = link.read_some(arriving, into, &mut (), stat);
-        let read = read.inspect_err(|_| self.warm(channel))?;
+        let len = arriving.bytes as usize;
+        let whole = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
+        let read = if let Some(read) = self.left.read(channel, arriving, whole, &self.stat) {
+            read
+        } else {
+            let (link, stat) = self.link(channel).map_err(unreadable)?;
+            let read = link.read_some(arriving, into, &mut (), stat);
+            read.inspect_err(|_| self.warm(channel))?
+        };
         arrived.receipt.pulses = read.pulses;
         if read.done {
             arrived.receipt.finished = clock::timed(arrived.receipt.bytes);
@@ -488,11 +502,16 @@ impl Node {
             return Some(Event::Completed(Completion { channel, cookie }));
         }
         let reason = link.ending()?;
+        if let Ok(Some(message)) = link.settle(&self.stat) {
+            return Some(Event::Message(message));
+        }
+        let (shelf, payloads) = (Arc::clone(link.shelf()), link.take_aside());
         match reason {
             CloseReason::Breach(breach) => self.stat.add(breach.counter(), 1),
             CloseReason::Died => self.stat.add(Counter::PeersDied, 1),
             CloseReason::Here | CloseReason::Peer | CloseReason::Stalled => {}
         }
+        self.left.keep(channel, shelf, payloads);
         self.remove(channel.index, reason);
         Some(Event::Closed(channel, reason))
     }
@@ -542,6 +561,7 @@ impl Node {
             }
         }
         self.show_net();
+        self.left.tidy();
         let now = clock::now();
         self.callers.retain(|caller| now.saturating_since(caller.since) < HELLO_NS);
         self.sweep();

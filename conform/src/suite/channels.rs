@@ -51,6 +51,37 @@ pub fn closing_delivers_what_waited_behind_a_payload(join: &impl Join) {
     }
 }
 
+/// Payloads that had arrived can be read after the end was told: their sender was told that they were sent. Not over a
+/// network: there an endpoint lets go of them when it tells of the end.
+pub fn what_had_arrived_can_be_read_after_the_end(join: &impl Join) {
+    for round in 0..20u64 {
+        let mut pair = join.pair(config(), config());
+        if pair.wire {
+            return;
+        }
+        let len = if round < 10 { 20_000 } else { 5000 };
+        for number in 0..3 {
+            pair.a.send_copy(b"unread", &pattern(round + number, len), None);
+        }
+        if round % 2 == 0 {
+            pair.a.endpoint.close(pair.a.channel);
+        } else {
+            drop(pair.a);
+        }
+        let mut messages: Vec<_> = (0..3).map(|_| pair.b.message()).collect();
+        assert_eq!(pair.b.closed(), CloseReason::Peer);
+        for number in [2, 0, 1] {
+            let message = &mut messages[usize::try_from(number).unwrap_or(0)];
+            if number == round % 4 {
+                drop(message.take_payload());
+            } else {
+                pair.b.read_checked(message, round + number);
+            }
+        }
+        assert!(pair.b.endpoint.poll().is_none());
+    }
+}
+
 /// Two channels between the same endpoints keep their messages, pages and ends apart.
 pub fn two_channels_between_the_same_endpoints(join: &impl Join) {
     let mut pair = join.pair(config(), config());

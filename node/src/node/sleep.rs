@@ -64,6 +64,7 @@ impl Node {
 
     /// Something was dropped while nobody looked: the channels that it belongs to are looked at next.
     pub(super) fn look_at_shelves(&mut self) {
+        self.left.tidy();
         for (index, seat) in self.seats.iter_mut().enumerate() {
             let Some(link) = seat.link.as_mut().filter(|link| link.shelf_filled()) else { continue };
             if link.disarm() {

@@ -14,7 +14,7 @@ use cutthrough_engine::tune::Tuner;
 use cutthrough_segment::bell::Fence;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{Array, OwnArray};
-use cutthrough_segment::page::Waker;
+use cutthrough_segment::page::{Shelf, Waker};
 use cutthrough_segment::record::{Reader, Writer};
 use cutthrough_segment::ring::{Consumer, Impossible, Producer};
 use cutthrough_segment::stage::Staging;
@@ -315,6 +315,12 @@ impl Link {
         if patience::wake(&self.peer, &self.socket) {
             stat.add(Counter::WakesSent, 1);
         }
+    }
+
+    /// Where dropped values leave what they give back.
+    #[must_use]
+    pub const fn shelf(&self) -> &Arc<Shelf> {
+        &self.traffic.shelf
     }
 
     /// What a wait for the peer came to.

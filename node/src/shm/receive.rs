@@ -4,6 +4,7 @@
 //! reader to say where it shall go ([`Link::read`]), or goes where its token says. Only the payload at the front of the
 //! ring can be taken out; if the next one has to come past it, the front is set aside in memory of its own.
 
+mod last;
 mod staged;
 
 use std::collections::VecDeque;
@@ -102,6 +103,9 @@ struct Front {
     goes: Goes,
 }
 
+/// A payload that was set aside: its ticket, the first byte that its reader has not got yet, the bytes from there.
+pub type Aside = (u64, usize, Vec<u8>);
+
 /// The receiving side of a channel's payloads.
 #[derive(Debug)]
 pub(super) struct Inbox {
@@ -118,8 +122,7 @@ pub(super) struct Inbox {
     /// A message with a staged payload that waits until the front is out of its way.
     held: Option<(Control, Header)>,
     queue: VecDeque<Incoming>,
-    /// Payloads set aside: ticket, first byte, bytes from there.
-    aside: Vec<(u64, usize, Vec<u8>)>,
+    aside: Vec<Aside>,
     pub(super) unread: Vec<u64>,
     tickets: u64,
     /// The way back to the shelf, out of the last payload that was read: to make another takes a locked instruction.
