@@ -6,3 +6,4 @@ mod hello;
 mod liar;
 mod lies;
 mod scribble;
+mod shares;

@@ -14,11 +14,13 @@ use crate::liar::{Liar, Victim, config, sizes};
 const ROUNDS: u64 = 300;
 /// Longest life of one of them.
 const LIFE: Duration = Duration::from_millis(15);
+/// Kinds of messages.
+const KINDS: u64 = Kind::Share as u64 + 1;
 /// Longest payload that the victim reads.
 const READ_MAX: usize = 1 << 20;
 
 /// Numbers that look random (SplitMix64) and come again with the same seed.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
     fn next(&mut self) -> u64 {
@@ -28,12 +30,12 @@ impl Dice {
         value ^ (value >> 31)
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
     /// A number of the kind that rings are full of: small, near a limit, or anything.
-    fn number(&mut self) -> u64 {
+    pub(crate) fn number(&mut self) -> u64 {
         match self.below(8) {
             0..=3 => self.below(70),
             4 => self.below(1 << 17),
@@ -57,8 +59,8 @@ fn scribble(liar: &mut Liar, seed: u64, stop: &AtomicBool) {
                 liar.publish(words);
             }
             7 => {
-                let line = 1 + dice.below(9);
-                out.word(line * LINE_BYTES).store(dice.number(), Ordering::Release);
+                let line = 1 + dice.below(Line::ShareTaken as u64);
+                out.word(line * LINE_BYTES + dice.below(3) * 8).store(dice.number(), Ordering::Release);
             }
             8 => liar.own.set(Line::Staged, liar.peer.get(Line::Drained) + dice.below(1 << 16)),
             9 => liar.own.set(Line::Drained, liar.peer.get(Line::Staged)),
@@ -105,8 +107,8 @@ fn scribble_quietly(liar: &mut Liar, seed: u64, stop: &AtomicBool) {
 
 /// Words 1 to 3 of a slot which may even be good.
 fn plausible(dice: &mut Dice) -> [u64; 3] {
-    let kind = Kind::from_raw(u8::try_from(dice.below(8)).unwrap_or(0)).unwrap_or(Kind::Control);
-    let with_runs = matches!(kind, Kind::Reference | Kind::Put | Kind::GetToken);
+    let kind = Kind::from_raw(u8::try_from(dice.below(KINDS)).unwrap_or(0)).unwrap_or(Kind::Control);
+    let with_runs = matches!(kind, Kind::Reference | Kind::Put | Kind::GetToken | Kind::Share);
     let runs = u16::try_from(if with_runs { 1 + dice.below(3) } else { 0 }).unwrap_or(0);
     let payload_len = if kind == Kind::Control { 0 } else { u32::try_from(dice.below(20_000)).unwrap_or(0) };
     let detail = match kind {
