@@ -96,7 +96,7 @@ mod tests {
         pace.look(at.0, Instant::from_nanos(0));
         poll(&mut pace, &mut at, 10_000, 20);
         poll(&mut pace, &mut at, MOST, 5_000_000);
-        assert_eq!(poll(&mut pace, &mut at, 10, 5_000_000), 5_000_000);
+        assert!(poll(&mut pace, &mut at, 10, 5_000_000) <= 2 * APART_NS);
         assert_eq!(poll(&mut pace, &mut at, 10_000, 20), u64::from(MOST) * 20);
     }
 
