@@ -130,6 +130,12 @@ impl Core {
         match self.socket.send_from(from, Some(to), &parts, segment) {
             Ok(_) => true,
             Err(Errno::AGAIN | Errno::NOBUFS) => false,
+            // Longer than the interface takes by now; a train of such frames is refused as an invalid one.
+            Err(Errno::MSGSIZE | Errno::INVAL) => {
+                self.net.too_long(clock::now(), channel, self.batch.segment());
+                self.troubles.refused_calls += 1;
+                true
+            }
             // Whatever else the system says: the frames are lost, and sent again if anybody is there.
             Err(_) => {
                 self.troubles.refused_calls += 1;
