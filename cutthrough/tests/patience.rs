@@ -46,7 +46,8 @@ fn operations_on_memory_have_their_timeout(over: Over) {
         key = Some(Owner::new(node).register(&region));
     });
     let mut remote = Remote::new(&mut node, channel, key.expect("a key"), PATIENCE);
-    let operations: [fn(&mut Remote<'_>) -> Result<(), CallError>; 4] = [
+    type Operation = fn(&mut Remote<'_>) -> Result<(), CallError>;
+    let operations: [Operation; 4] = [
         |remote| remote.put(16, b"hello"),
         |remote| remote.get(16, &mut [0; 5]),
         |remote| remote.fetch_add(8, 5).map(drop),

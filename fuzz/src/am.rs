@@ -298,8 +298,8 @@ pub fn run(steps: &[Step]) {
     for step in steps {
         world.step(step);
         let victim = &world.victim;
-        // A window of answers on each row, one of which is the larger, and as many words of requests handed over; direct
-        // replies; and two words for each call: that it was cancelled, and that the larger window goes back.
+        // A window of answers on each row, one of which is the larger, and as many words of requests handed over;
+        // direct replies; and two words for each call: that it was cancelled, that the larger window goes back.
         let windows = (ROWS - 1) * WINDOW + LARGE;
         let most = (2 * windows + ROWS * LARGE) as usize + 2 * victim.calls.len();
         assert!(victim.core.waiting_to_go() <= most && victim.put_off.len() <= (ROWS * LARGE) as usize);
