@@ -92,6 +92,7 @@ impl Incoming {
         Self { control, channel, control_len, loaded: false, cargo: None }
     }
 
+    #[inline(always)]
     pub(crate) fn loaded(channel: Channel, control_len: u8, control: Control, arrived: Arrived) -> Self {
         Self { control, channel, control_len, loaded: true, cargo: Some(Box::new(arrived)) }
     }

@@ -300,8 +300,11 @@ impl Node {
         let arrived = message.cargo_mut().ok_or(ReadError::Nothing)?;
         let len = usize::try_from(arrived.receipt.bytes).unwrap_or(usize::MAX);
         let into = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
-        let receipt = &mut arrived.receipt;
-        let started = if receipt.started == Instant::default() { clock::timed(receipt.bytes) } else { receipt.started };
+        // Changed here and written back as a whole: what is stored in parts cannot be loaded as a whole for a while.
+        let mut receipt = arrived.receipt;
+        if receipt.started == Instant::default() {
+            receipt.started = clock::timed(receipt.bytes);
+        }
         match &mut arrived.payload {
             Payload::None | Payload::Dropped(_) => return Err(ReadError::Nothing),
             Payload::Landed(landed) => {
@@ -326,8 +329,9 @@ impl Node {
                 arrived.payload = Payload::None;
             }
         }
-        (receipt.started, receipt.finished) = (started, clock::timed(receipt.bytes));
-        Ok(*receipt)
+        receipt.finished = clock::timed(receipt.bytes);
+        arrived.receipt = receipt;
+        Ok(receipt)
     }
 
     /// Reads what has arrived of a payload, without waiting: how many bytes at the start of `into` are valid by now.
