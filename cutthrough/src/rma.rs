@@ -60,7 +60,7 @@ const SCATTER: u16 = RESERVED + 3;
 /// Reads runs of bytes that the payload lists.
 const GATHER: u16 = RESERVED + 4;
 
-/// Most bytes that are gathered for one request: eight times the largest page.
+/// Most bytes that are read for one request, which the owner may have to keep: eight times the largest page.
 const GATHER_MAX: usize = 16 << 20;
 
 /// What a peer names a region by: the number of its registration.
@@ -231,7 +231,8 @@ impl Owner {
         let Some(region) = self.region(&request) else { return request.refuse(NO_REGION) };
         let extent = Extent { offset: offset(&request, 1), len: request.word(3) };
         let mut bytes = region.lock();
-        let Some(place) = Region::run(&mut bytes, extent) else { return request.refuse(OUTSIDE) };
+        let place = Region::run(&mut bytes, extent).filter(|place| place.len() <= GATHER_MAX);
+        let Some(place) = place else { return request.refuse(OUTSIDE) };
         if request.place().is_none()
             && let Ok(mut page) = request.page(place.len())
         {
@@ -352,7 +353,7 @@ impl Owner {
 }
 
 const NO_REGION: &[u8] = b"no region has that key";
-const OUTSIDE: &[u8] = b"outside of the region, or not aligned";
+const OUTSIDE: &[u8] = b"outside of the region, not aligned, or too much";
 
 /// Two words of the arguments.
 fn offset(request: &Request<'_>, word: usize) -> u64 {

@@ -16,7 +16,7 @@ over_both! {
     what_is_put_is_got, lists_and_strides_are_as_a_model_says, atomics_are_atomic,
     nothing_outside_of_a_region_is_touched, pages_go_to_exact_slots, arriving_pages_are_seen_one_by_one,
     a_dead_owner_leaves_a_list_of_what_is_valid, a_refused_batch_moves_nothing,
-    a_batch_that_is_still_arriving_is_written,
+    a_batch_that_is_still_arriving_is_written, what_is_long_is_got_in_pieces,
 }
 
 const PAGE: u32 = 16 << 10;
@@ -46,6 +46,23 @@ fn what_is_put_is_got(over: Over) {
         remote.get(offset, &mut back).expect("in the region");
         assert_eq!(back, bytes);
     }
+}
+
+/// No request makes the owner keep more than a piece for whoever does not take it.
+fn what_is_long_is_got_in_pieces(over: Over) {
+    let region = Region::new(20 << 20, PAGE);
+    let (_server, mut node, channel, key) = owning(over, &region);
+    let len = (17 << 20) + 5;
+    let bytes = pattern(1, len);
+    region.lock()[4096..4096 + len].copy_from_slice(&bytes);
+    let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+    let mut back = vec![0; len];
+    remote.get(4096, &mut back).expect("in the region");
+    assert!(back == bytes);
+    // The owner's handler of this operation, asked for more than a piece at once.
+    let get = cutthrough::am::RESERVED + 1;
+    let refused = node.call(channel, get, &[key.0, 0, 0, len as u32], PATIENCE);
+    assert_eq!(refused.map(drop), Err(CallError::Failed(Failure::Refused)));
 }
 
 fn lists_and_strides_are_as_a_model_says(over: Over) {

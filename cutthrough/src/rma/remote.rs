@@ -8,7 +8,7 @@ use cutthrough_node::incoming::{Channel, Payload};
 use cutthrough_node::shm::grant::NoMemory;
 
 use super::extents::{EXTENT_BYTES, Extent};
-use super::{ATOMIC, Atomic, GATHER, GET, Key, PUT, Region, SCATTER};
+use super::{ATOMIC, Atomic, GATHER, GATHER_MAX, GET, Key, PUT, Region, SCATTER};
 use crate::am::{Body, Call, CallError, Node, Reply, RequestError};
 
 /// Bytes of one message of a batch, without the list of its runs: what is under way then stays in a second-level cache
@@ -76,20 +76,26 @@ impl<'n> Remote<'n> {
         self.finish(call, until).map(drop)
     }
 
-    /// Reads bytes of the region, from `offset` on.
+    /// Reads bytes of the region, from `offset` on; more than 16 MiB in several pieces.
     ///
     /// # Errors
     /// As [`Remote::put`].
     pub fn get(&mut self, offset: u64, into: &mut [u8]) -> Result<(), CallError> {
         let until = self.until();
-        self.node.wait_for_room(self.channel, self.timeout)?;
-        let mut args = self.args([offset]);
-        let len = u32::try_from(into.len()).map_err(|_| RequestError::Payload)?;
-        args.extend_from_slice(&len.to_le_bytes());
-        let call = self.node.ask(self.channel, GET).args(&args).send();
-        let mut reply = self.finish(call, until)?;
-        if !into.is_empty() {
-            self.node.read(&mut reply, into)?;
+        // What is asked for without bytes shows whether it lies in the region, too.
+        let count = into.len().div_ceil(GATHER_MAX).max(1);
+        let mut pieces = into.chunks_mut(GATHER_MAX);
+        for piece in 0..count {
+            let into = pieces.next().unwrap_or_default();
+            self.node.wait_for_room(self.channel, self.timeout)?;
+            let mut args = self.args([offset.saturating_add((piece * GATHER_MAX) as u64)]);
+            let len = u32::try_from(into.len()).map_err(|_| RequestError::Payload)?;
+            args.extend_from_slice(&len.to_le_bytes());
+            let call = self.node.ask(self.channel, GET).args(&args).send();
+            let mut reply = self.finish(call, until)?;
+            if !into.is_empty() {
+                self.node.read(&mut reply, into)?;
+            }
         }
         Ok(())
     }
