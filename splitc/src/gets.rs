@@ -95,11 +95,12 @@ impl Gets {
         };
         let place = &mut self.slots[asked.slot as usize];
         let into = &mut place.bytes[asked.at..asked.at + asked.len];
-        let came = if asked.len <= GET_INLINE { reply.args().len() - 4 } else { reply.payload_len() };
-        if came != asked.len {
+        let inline = asked.len <= GET_INLINE;
+        let came = if inline { reply.args().len().checked_sub(4) } else { Some(reply.payload_len()) };
+        if came != Some(asked.len) {
             return Err("it answered with another number of bytes than were asked for");
         }
-        if asked.len <= GET_INLINE {
+        if inline {
             into.copy_from_slice(&reply.args()[4..]);
         } else {
             node.read(&mut reply, into).map_err(|_| "its answer did not arrive as a whole")?;

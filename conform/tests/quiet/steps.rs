@@ -123,6 +123,11 @@ impl Drop for Tracee {
         // SAFETY: the kernel writes a number.
         while self.thread != 0 && unsafe { libc::waitpid(self.thread, &raw mut status, libc::__WALL) } == self.thread {}
         let _ = self.process.wait();
+        // It was killed, so it has removed nothing; nobody listens at its name again.
+        let name = format!("cutthrough-quiet-{}.sock", self.process.id());
+        for name in [format!("{name}.lock"), name] {
+            let _ = std::fs::remove_file(std::env::temp_dir().join(name));
+        }
     }
 }
 
