@@ -70,8 +70,15 @@ impl Plan {
         if pair.is_some() || hosts.is_some() {
             common.push(("CUTTHROUGH_KEY", random_key().map_err(refuse)?));
         }
-        if hosts.is_none() && !is_found(program) {
-            return Err(Failure::new(format!("there is no program {}", program.display()), "check its name"));
+        if hosts.is_none() {
+            let name = program.display();
+            if !is_found(program, Path::is_file) {
+                return Err(Failure::new(format!("there is no program {name}"), "check its name"));
+            }
+            if !is_found(program, may_be_executed) {
+                let advice = "chmod +x it, or name a program";
+                return Err(Failure::new(format!("{name} is no file that may be executed"), advice));
+            }
         }
         let own = std::env::current_exe().map_err(refuse)?;
         let rank = |rank: u32| {
@@ -113,13 +120,18 @@ fn random_key() -> std::io::Result<String> {
     Ok(text)
 }
 
-fn is_found(program: &OsStr) -> bool {
+fn may_be_executed(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// Whether a program's name leads to a file that suits, as it is looked for when it is started.
+fn is_found(program: &OsStr, suits: fn(&Path) -> bool) -> bool {
     let path = Path::new(program);
     if path.components().count() > 1 || path.is_absolute() {
-        return path.is_file();
+        return suits(path);
     }
     let folders = std::env::var_os("PATH").map(|paths| std::env::split_paths(&paths).collect::<Vec<PathBuf>>());
-    folders.unwrap_or_default().iter().any(|folder| folder.join(path).is_file())
+    folders.unwrap_or_default().iter().any(|folder| suits(&folder.join(path)))
 }
 
 fn read_hosts(path: &Path) -> Result<Vec<Host>, Failure> {

@@ -54,6 +54,8 @@ fn what_cannot_run_is_told_before_anything_is_started() {
     let refused = |words: &[&str]| folder.refuses(words);
     let no_program = refused(&["run", "-n", "2", "--", "there-is-no-such-program"]);
     assert_eq!(no_program, "cutthrough: there is no program there-is-no-such-program; check its name\n");
+    let no_right = refused(&["run", "-n", "2", "--", "/etc/passwd"]);
+    assert!(no_right.starts_with("cutthrough: /etc/passwd is no file that may be executed; chmod +x it"), "{no_right}");
     assert!(refused(&["run", "-n", "2"]).contains("PROGRAM"));
     assert!(refused(&["run", "-n", "0", "--", "true"]).contains("0 is not in 1..=4096"));
     let no_file = refused(&["run", "--hosts", "/nonexistent", "--", "true"]);
