@@ -60,6 +60,9 @@ pub const WINDOW: u32 = 256;
 pub const LARGE: u32 = 2048;
 /// Requests that a borrower of the larger window may send before it gives it back.
 pub const LOAN: u32 = 4 * LARGE;
+/// Bytes of loads that are kept for a peer, unless one alone has more: a window of answers of any length would be as
+/// much memory as a peer likes that takes nothing in.
+pub const KEPT_BYTES: usize = 32 << 20;
 
 /// The state of all channels. `K` is what shall happen with an answer, `L` a load that is kept.
 #[derive(Debug)]
@@ -444,7 +447,7 @@ impl<K, L> Core<K, L> {
         let mut packed = [0; ARGS_MAX];
         if unsent == Unsent::Full {
             let args = args.as_bytes(&mut packed).unwrap_or(&[]);
-            self.keep(to.row, Message { args, ..Message::new(Kind::Reply, to.call) }, token, load.keep());
+            self.keep_with(to.row, Message { args, ..Message::new(Kind::Reply, to.call) }, token, load);
         } else {
             let code = Failure::TooLong as u8;
             self.keep(to.row, Message { code, ..Message::new(Kind::Failed, to.call) }, None, None);
@@ -465,12 +468,12 @@ impl<K, L> Core<K, L> {
         // What does not fit is the caller's mistake, who is told before it comes here.
         let Some(len) = message.encode(&mut control) else { return true };
         if !self.peers[row as usize].kept.is_empty() {
-            self.keep(row, message, token, load.keep());
+            self.keep_with(row, message, token, load);
             return false;
         }
         match transport.send(row, &control[..len], token, load) {
             Err((Unsent::Full, load)) => {
-                self.keep(row, message, token, load.keep());
+                self.keep_with(row, message, token, load);
                 false
             }
             // A payload that cannot be sent: the answer says so without it.
@@ -484,15 +487,29 @@ impl<K, L> Core<K, L> {
         }
     }
 
-    /// Puts a message behind those of its row that wait for room.
+    /// Keeps an answer and its load, unless too much is kept for this peer: then it says that this side is busy.
+    fn keep_with<B: Keep<L>>(&mut self, row: u32, message: Message<'_>, token: Option<Token>, load: B) {
+        let (before, bytes) = (self.peers[row as usize].bytes, load.bytes());
+        if bytes > 0 && before > 0 && before + bytes > KEPT_BYTES {
+            let code = Failure::Busy as u8;
+            return self.keep(row, Message { kind: failed(message.kind), code, args: &[], ..message }, None, None);
+        }
+        self.put(row, message, token, load.keep(), bytes);
+    }
+
     fn keep(&mut self, row: u32, message: Message<'_>, token: Option<Token>, load: Option<L>) {
+        self.put(row, message, token, load, 0);
+    }
+
+    /// Puts a message behind those of its row that wait for room.
+    fn put(&mut self, row: u32, message: Message<'_>, token: Option<Token>, load: Option<L>, bytes: usize) {
         let mut control = [0; CONTROL_MAX];
         let Some(len) = message.encode(&mut control) else { return };
         let peer = &mut self.peers[row as usize];
         if peer.kept.is_empty() {
             self.backlog.push(row);
         }
-        peer.push(Kept { kind: message.kind, control, len, token, load });
+        peer.push(Kept { kind: message.kind, control, len, token, load, bytes });
     }
 
     /// Whether anything waits for room.
@@ -509,13 +526,13 @@ impl<K, L> Core<K, L> {
             let peer = &mut peers[*row as usize];
             while let Some(kept) = peer.kept.pop_front() {
                 match transport.send(*row, &kept.control[..kept.len], kept.token, kept.load) {
-                    Ok(()) | Err((Unsent::Closed, _)) => peer.gone(kept.kind),
+                    Ok(()) | Err((Unsent::Closed, _)) => peer.gone(kept.kind, kept.bytes),
                     Err((Unsent::Full, load)) => {
                         peer.kept.push_front(Kept { load, ..kept });
                         return true;
                     }
                     Err((Unsent::Refused, _)) => {
-                        peer.gone(kept.kind);
+                        peer.gone(kept.kind, kept.bytes);
                         if let Ok(message) = Message::decode(&kept.control[..kept.len]) {
                             let failed = Message {
                                 kind: failed(message.kind),
@@ -525,7 +542,8 @@ impl<K, L> Core<K, L> {
                             };
                             let mut control = [0; CONTROL_MAX];
                             let len = failed.encode(&mut control).unwrap_or(0);
-                            peer.push_front(Kept { kind: failed.kind, control, len, token: None, load: None });
+                            let kind = failed.kind;
+                            peer.push_front(Kept { kind, control, len, token: None, load: None, bytes: 0 });
                         }
                     }
                 }

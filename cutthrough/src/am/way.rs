@@ -60,6 +60,10 @@ impl Keep<Kept> for Body<'_> {
             Self::Pages(pages) => Some(Kept::Pages(pages)),
         }
     }
+
+    fn bytes(&self) -> usize {
+        if let Self::Copy(bytes) = self { bytes.len() } else { 0 }
+    }
 }
 
 impl Keep<Kept> for () {

@@ -16,6 +16,8 @@ pub(super) struct Kept<L> {
     pub(super) len: usize,
     pub(super) token: Option<Token>,
     pub(super) load: Option<L>,
+    /// Bytes that keeping the load takes.
+    pub(super) bytes: usize,
 }
 
 /// One channel.
@@ -44,6 +46,8 @@ pub(super) struct Peer<L> {
     pub(super) answers: u32,
     /// How many are direct replies.
     pub(super) direct: u32,
+    /// Bytes that keeping their loads takes.
+    pub(super) bytes: usize,
 }
 
 impl<L> Default for Peer<L> {
@@ -62,6 +66,7 @@ impl<L> Default for Peer<L> {
             kept: VecDeque::new(),
             answers: 0,
             direct: 0,
+            bytes: 0,
         }
     }
 }
@@ -81,17 +86,18 @@ impl<L> Peer<L> {
 
     /// A message waits for room, behind the others.
     pub(super) fn push(&mut self, kept: Kept<L>) {
-        self.waits(kept.kind);
+        self.waits(kept.kind, kept.bytes);
         self.kept.push_back(kept);
     }
 
     /// A message waits for room, before the others.
     pub(super) fn push_front(&mut self, kept: Kept<L>) {
-        self.waits(kept.kind);
+        self.waits(kept.kind, kept.bytes);
         self.kept.push_front(kept);
     }
 
-    const fn waits(&mut self, kind: Kind) {
+    const fn waits(&mut self, kind: Kind, bytes: usize) {
+        self.bytes += bytes;
         match kind {
             Kind::Reply | Kind::Failed | Kind::Handed => self.answers += 1,
             Kind::Direct => self.direct += 1,
@@ -99,8 +105,9 @@ impl<L> Peer<L> {
         }
     }
 
-    /// A message of this kind waits no more.
-    pub(super) const fn gone(&mut self, kind: Kind) {
+    /// A message of this kind waits no more, nor do so many bytes of its load.
+    pub(super) const fn gone(&mut self, kind: Kind, bytes: usize) {
+        self.bytes -= bytes;
         match kind {
             Kind::Reply | Kind::Failed | Kind::Handed => self.answers -= 1,
             Kind::Direct => self.direct -= 1,

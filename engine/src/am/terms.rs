@@ -19,6 +19,11 @@ pub trait Transport<B> {
 pub trait Keep<L> {
     /// The load, for as long as it takes; `None` if there is none.
     fn keep(self) -> Option<L>;
+
+    /// Bytes of memory that keeping it takes, beyond what holds it already.
+    fn bytes(&self) -> usize {
+        0
+    }
 }
 
 /// Why a message was not sent.

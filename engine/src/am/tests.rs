@@ -42,6 +42,10 @@ impl Keep<Vec<u8>> for Option<Vec<u8>> {
     fn keep(self) -> Option<Vec<u8>> {
         self
     }
+
+    fn bytes(&self) -> usize {
+        self.as_ref().map_or(0, Vec::len)
+    }
 }
 
 /// What becomes of a call: of the test's own, or to be passed on to who has asked first.

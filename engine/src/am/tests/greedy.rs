@@ -82,3 +82,35 @@ impl Transport<Option<Vec<u8>>> for OneShut {
         Ok(())
     }
 }
+
+/// Each answer was kept whole, however long, so that a window of them was as much memory as the peer liked.
+#[test]
+fn long_answers_to_who_takes_nothing_in_are_bounded_in_bytes() {
+    let mut node: Core<(), Vec<u8>> = Core::new(WINDOW);
+    node.opened(0, 1);
+    let mut shut = Narrow(0, Vec::new());
+    let mut control = [0; CONTROL_MAX];
+    let mut answer = |node: &mut Core<(), Vec<u8>>, shut: &mut Narrow, index, bytes| {
+        let call = CallId { index, nonce: 9 };
+        let len = Message::new(Kind::Request, call).encode(&mut control).expect("short");
+        let Ok(Got::Request(_, to)) = node.accept(0, &control[..len]) else { panic!("refused") };
+        node.reply(shut, to, Arguments::default(), None, Some(alloc::vec![0; bytes]));
+    };
+    // One alone may be as long as it is.
+    answer(&mut node, &mut shut, 0, KEPT_BYTES + 1);
+    for index in 1..5 {
+        answer(&mut node, &mut shut, index, KEPT_BYTES / 4);
+    }
+    shut.0 = 100;
+    assert!(node.flush(&mut shut));
+    for index in 5..10 {
+        shut.0 = shut.1.len();
+        answer(&mut node, &mut shut, index, KEPT_BYTES / 4);
+    }
+    shut.0 = 100;
+    assert!(node.flush(&mut shut));
+    let of = |sent: &[u8]| Message::decode(sent).map(|sent| (sent.kind, sent.code)).expect("well-formed");
+    let kinds: Vec<_> = shut.1.iter().map(|(sent, _)| of(sent)).collect();
+    let (whole, busy) = ((Kind::Reply, 0), (Kind::Failed, Failure::Busy as u8));
+    assert_eq!(kinds, [whole, busy, busy, busy, busy, whole, whole, whole, whole, busy]);
+}
