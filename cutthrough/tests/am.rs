@@ -504,6 +504,7 @@ fn reply_handlers_are_called(over: Over) {
         node.ask(channel, ECHO).args(&i.to_le_bytes()).then(4).send().expect("room");
     }
     node.ask(channel, 99).then(4).send().expect("room");
+    assert_eq!(node.ask(channel, ECHO).then(5).send(), Err(RequestError::NoHandler));
     let since = Instant::now();
     while sum.load(Ordering::SeqCst) < 1010 {
         assert!(node.poll().is_none());

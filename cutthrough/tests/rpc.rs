@@ -137,6 +137,7 @@ fn a_continuation_runs_once(over: Over) {
 
 fn a_future_needs_no_executor(over: Over) {
     let (_server, client) = serve(over, Settings::default(), methods);
+    assert_eq!(client.within(Duration::MAX).call(DOUBLE, &3), Ok(6));
     struct Flag(AtomicU32);
     impl std::task::Wake for Flag {
         fn wake(self: Arc<Self>) {
@@ -162,6 +163,11 @@ fn a_future_needs_no_executor(over: Over) {
             assert!(since.elapsed() < PATIENCE, "nobody wakes the task");
         };
         assert_eq!(result, Ok(round * 2));
+        if round == 0 {
+            // It was made once; to poll it again is a mistake.
+            let again = || call.as_mut().poll(&mut Context::from_waker(&waker));
+            assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(again)).is_err());
+        }
     }
 }
 

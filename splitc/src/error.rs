@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Why an operation of a world has ended. After any of these but [`Error::Outside`] the world cannot be used any more:
-/// every later operation says the same.
+/// Why an operation of a world has ended. After any of these the world cannot be used any more, and every later
+/// operation says the same; but [`Error::Outside`] changes nothing where this side finds it before anything is sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -119,7 +119,7 @@ impl<'a> Asking<'_, 'a> {
             && node.replies.get(usize::from(handler)).is_none_or(Option::is_none)
         {
             // A mistake of the caller's, found before anything is sent.
-            return Err(RequestError::Closed);
+            return Err(RequestError::NoHandler);
         }
         let inside = &mut node.inside;
         let row = channel.index();

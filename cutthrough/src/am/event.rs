@@ -168,6 +168,9 @@ pub enum RequestError {
     /// The system refused to wait.
     #[error("waiting for room failed")]
     Wait,
+    /// The request names a reply handler that there is not.
+    #[error("no reply handler has that number: register it with Node::on_reply")]
+    NoHandler,
 }
 
 impl From<Unasked> for RequestError {

@@ -21,6 +21,8 @@ const SPIN: Duration = Duration::from_micros(50);
 const SPIN_ASYNC: Duration = Duration::from_micros(10);
 /// How long a caller waits before it asks a busy server, or a full window, again.
 const AGAIN: Duration = Duration::from_micros(100);
+/// A hundred years.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 /// How long one try to open another channel may take. A task waits for it, and so do others that use the service.
 const RECONNECT: Duration = Duration::from_millis(50);
 
@@ -83,17 +85,20 @@ impl Client {
     pub fn start<Q: Message, R: Message>(&self, method: Method<Q, R>, asked: &Q) -> Pending<R> {
         let mut bytes = Vec::new();
         asked.encode(&mut bytes);
+        // What nobody lives to see is no time of the clock's.
         let now = Instant::now();
+        let until = now.checked_add(self.within).unwrap_or_else(|| now + FOR_EVER);
         Pending {
             client: self.clone(),
             number: method.number,
             idempotent: method.idempotent,
             asked: bytes,
-            until: now + self.within,
+            until,
             slot: Arc::default(),
             call: None,
             before: None,
             spin: SPIN_ASYNC,
+            over: false,
             decode: decode::<R>,
         }
     }
@@ -175,7 +180,10 @@ impl Slot {
         let mut left = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         left.answer = Some(answer);
         self.done.store(true, Ordering::Release);
-        if let Some(waker) = left.waker.take() {
+        let waker = left.waker.take();
+        // Whoever is woken may look here at once.
+        drop(left);
+        if let Some(waker) = waker {
             waker.wake();
         }
     }
@@ -196,6 +204,8 @@ pub struct Pending<R> {
     /// Why it was not answered when it was made before.
     before: Option<RpcError>,
     spin: Duration,
+    /// Whether its answer was given.
+    over: bool,
     decode: fn(&[u8]) -> Result<R, RpcError>,
 }
 
@@ -257,10 +267,8 @@ impl<R> Pending<R> {
     }
 }
 
-impl<R> Future for Pending<R> {
-    type Output = Result<R, RpcError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+impl<R> Pending<R> {
+    fn advance(&mut self, context: &Context<'_>) -> Poll<Result<R, RpcError>> {
         let begun = Instant::now();
         let mut again = begun;
         loop {
@@ -298,6 +306,19 @@ impl<R> Future for Pending<R> {
                 },
             }
         }
+    }
+}
+
+impl<R> Future for Pending<R> {
+    type Output = Result<R, RpcError>;
+
+    /// # Panics
+    /// If it is polled after its answer was given: to make the call again is not what anybody wants.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        assert!(!self.over, "a call was polled after its answer was given");
+        let answer = self.advance(context);
+        self.over = answer.is_ready();
+        answer
     }
 }
 
