@@ -141,7 +141,7 @@ impl<K, L> Core<K, L> {
         if let Some(peer) = self.peers.get_mut(row as usize) {
             peer.open = false;
             peer.kept.clear();
-            (peer.answers, peer.direct) = (0, 0);
+            (peer.answers, peer.direct, peer.bytes) = (0, 0, 0);
         }
         self.backlog.retain(|other| *other != row);
         if self.borrower == Some(row) {
@@ -319,7 +319,7 @@ impl<K, L> Core<K, L> {
         peer.answered(message.window);
         if peer.lent && peer.gives_back() {
             peer.give_back();
-            self.keep(row, Message::new(Kind::Back, call), None, None);
+            self.keep(row, Message::new(Kind::Back, call));
         }
         Ok(match answered {
             Answered::Later => Got::Nothing,
@@ -450,7 +450,7 @@ impl<K, L> Core<K, L> {
             self.keep_with(to.row, Message { args, ..Message::new(Kind::Reply, to.call) }, token, load);
         } else {
             let code = Failure::TooLong as u8;
-            self.keep(to.row, Message { code, ..Message::new(Kind::Failed, to.call) }, None, None);
+            self.keep(to.row, Message { code, ..Message::new(Kind::Failed, to.call) });
         }
         false
     }
@@ -480,7 +480,7 @@ impl<K, L> Core<K, L> {
             Err((Unsent::Refused, _)) => {
                 let message =
                     Message { kind: failed(message.kind), code: Failure::TooLong as u8, args: &[], ..message };
-                self.keep(row, message, None, None);
+                self.keep(row, message);
                 false
             }
             Ok(()) | Err((Unsent::Closed, _)) => true,
@@ -492,13 +492,14 @@ impl<K, L> Core<K, L> {
         let (before, bytes) = (self.peers[row as usize].bytes, load.bytes());
         if bytes > 0 && before > 0 && before + bytes > KEPT_BYTES {
             let code = Failure::Busy as u8;
-            return self.keep(row, Message { kind: failed(message.kind), code, args: &[], ..message }, None, None);
+            return self.keep(row, Message { kind: failed(message.kind), code, args: &[], ..message });
         }
         self.put(row, message, token, load.keep(), bytes);
     }
 
-    fn keep(&mut self, row: u32, message: Message<'_>, token: Option<Token>, load: Option<L>) {
-        self.put(row, message, token, load, 0);
+    /// Keeps a message that has no load.
+    fn keep(&mut self, row: u32, message: Message<'_>) {
+        self.put(row, message, None, None, 0);
     }
 
     /// Puts a message behind those of its row that wait for room.
@@ -569,7 +570,7 @@ impl<K, L> Core<K, L> {
 
     fn tell_cancelled(&mut self, ended: &Ended<K>) {
         if ended.served && self.peers.get(ended.row as usize).is_some_and(|peer| peer.open) {
-            self.keep(ended.row, Message::new(Kind::Cancel, ended.call), None, None);
+            self.keep(ended.row, Message::new(Kind::Cancel, ended.call));
         }
     }
 }

@@ -40,7 +40,7 @@ impl<K, L> Core<K, L> {
             Ok(call) => {
                 self.calls.pass(call);
                 let notice = Message { origin: Some(taker), ..Message::new(Kind::HandOver, again.call) };
-                self.keep(again.row, notice, None, None);
+                self.keep(again.row, notice);
                 Ok(call)
             }
             Err((why, load)) => Err((why, load, again)),
@@ -56,7 +56,7 @@ impl<K, L> Core<K, L> {
         let window = core::mem::take(&mut peer.tell);
         let kind = if failure.is_some() { Kind::Failed } else { Kind::Handed };
         let code = failure.map_or(0, |failure| failure as u8);
-        self.keep(to.row, Message { window, code, ..Message::new(kind, to.call) }, None, None);
+        self.keep(to.row, Message { window, code, ..Message::new(kind, to.call) });
     }
 
     /// The reply goes to who asked first; then who has handed the request over is told.
@@ -85,7 +85,7 @@ impl<K, L> Core<K, L> {
             peer.serving -= 1;
             let window = core::mem::take(&mut peer.tell);
             let (kind, code) = why.map_or((Kind::Reply, 0), |why| (Kind::Failed, why as u8));
-            self.keep(row, Message { window, code, ..Message::new(kind, call) }, None, None);
+            self.keep(row, Message { window, code, ..Message::new(kind, call) });
         }
         went
     }
