@@ -39,15 +39,13 @@ impl Pace {
     }
 
     /// The poll of this number looks at the clock.
-    pub const fn look(&mut self, poll: u32, now: Instant) {
+    pub fn look(&mut self, poll: u32, now: Instant) {
         let passed = now.saturating_since(self.looked);
         if self.slept {
             self.slept = false;
         } else if passed > APART_NS {
-            // At most the number of polls there were, so it fits.
-            #[allow(clippy::cast_possible_truncation, reason = "it is less than the number of polls before")]
-            let polls = (self.polls as u64 * APART_NS / passed) as u32;
-            self.polls = if polls == 0 { 1 } else { polls };
+            // Fewer than there were, so they fit.
+            self.polls = u32::try_from(u64::from(self.polls) * APART_NS / passed).map_or(1, |polls| polls.max(1));
         } else if self.polls < MOST {
             self.polls *= 2;
         }
