@@ -131,7 +131,7 @@ impl Core {
             Ok(_) => true,
             Err(Errno::AGAIN | Errno::NOBUFS) => false,
             // Longer than the interface takes by now; a train of such frames is refused as an invalid one.
-            Err(Errno::MSGSIZE | Errno::INVAL) => {
+            Err(why) if why == Errno::MSGSIZE || why == Errno::INVAL && segment.is_some() => {
                 self.net.too_long(clock::now(), channel, self.batch.segment());
                 self.troubles.refused_calls += 1;
                 true
