@@ -73,12 +73,3 @@ fn run(words: impl IntoIterator<Item = OsString>) -> Result<(), Failure> {
         Command::Sim(args) => sim::run(&args, output),
     }
 }
-
-/// Says that a test, or a part of one, is skipped, and why: where it is seen even if the test passes.
-#[cfg(test)]
-pub(crate) fn skipped(why: impl std::fmt::Display) {
-    use std::io::Write as _;
-    let name = std::thread::current().name().unwrap_or("a test").to_owned();
-    // `eprintln` would go where the harness keeps the output of tests that pass.
-    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
-}

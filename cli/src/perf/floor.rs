@@ -191,7 +191,7 @@ mod tests {
         let wire = Wire::loopback();
         let floor = Floor { cacheline_ns: None, message_ns: None, wire: Some((&wire, None)) };
         if crate::cpu::Pair::apart().is_none() {
-            crate::skipped("one core cannot show these limits");
+            cutthrough_conform::skipped("one core cannot show these limits");
             return;
         }
         for (test, size, limit) in [

@@ -4,6 +4,7 @@
 mod errors;
 mod lease;
 
+use cutthrough_conform::skipped;
 use std::net::IpAddr;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -61,12 +62,4 @@ fn within<R: Send>(space: &Space, run: impl FnOnce() -> R + Send) -> R {
 /// `SCHEME:HOST:PORT` of an end of the wire.
 fn at(scheme: &str, host: IpAddr, port: u16) -> String {
     format!("{scheme}:{host}:{port}")
-}
-
-/// Says that a test, or a part of one, is skipped, and why: where it is seen even if the test passes.
-pub(crate) fn skipped(why: impl std::fmt::Display) {
-    use std::io::Write as _;
-    let name = std::thread::current().name().unwrap_or("a test").to_owned();
-    // `eprintln` would go where the harness keeps the output of tests that pass.
-    let _ = writeln!(std::io::stderr(), "SKIPPED {name}: {why}");
 }
