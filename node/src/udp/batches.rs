@@ -107,13 +107,23 @@ impl Core {
             let load = self.net.load(channel, message).map(|load: &Outgoing| load.piece(offset, len));
             load.filter(|bytes| bytes.len() == len)
         };
-        let parts = gather(self.batch.pieces(), self.batch.own(), self.batch.segment(), load);
+        let (lone, several);
+        let parts = match *self.batch.pieces() {
+            [Piece::Own { at, len }] => {
+                lone = [IoSlice::new(&self.batch.own()[at..at + len])];
+                &lone[..]
+            }
+            ref pieces => {
+                several = gather(pieces, self.batch.own(), self.batch.segment(), load);
+                &several[..]
+            }
+        };
         if parts.is_empty() {
             return true;
         }
         let way = self.batch.way().number;
         if let Some(lanes) = self.lanes.as_mut().filter(|_| way > 0) {
-            return match lanes.send(channel, way, &parts, self.batch.segment()) {
+            return match lanes.send(channel, way, parts, self.batch.segment()) {
                 Ok(sent) => sent,
                 Err(why) => {
                     // What was in the batch is sent again by another way.
@@ -127,7 +137,7 @@ impl Core {
         }
         let segment = (self.batch.frames() > 1).then(|| u16::try_from(self.batch.segment()).unwrap_or(u16::MAX));
         let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
-        match self.socket.send_from(from, Some(to), &parts, segment) {
+        match self.socket.send_from(from, Some(to), parts, segment) {
             Ok(_) => true,
             Err(Errno::AGAIN | Errno::NOBUFS) => false,
             // Longer than the interface takes by now; a train of such frames is refused as an invalid one.

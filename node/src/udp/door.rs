@@ -88,7 +88,7 @@ pub(super) struct Core {
     pub(super) tidied: usize,
     /// Whether something has come of which only the application has been told so far.
     pub(super) owed: bool,
-    /// When the application was last told of something.
+    /// When the application was last told of several things at once.
     pub(super) told_at: Instant,
     pub(super) troubles: Troubles,
     /// Of the payload that a caller lends while its call lasts.
@@ -296,17 +296,21 @@ impl Udp {
 
     /// Looks once at everything, and tells `each` up to `most` times what has come; up to what a channel begins or ends
     /// with, which is returned.
-    pub(crate) fn turn(&self, most: usize, each: impl FnMut(&mut Stores, Told<'_>)) -> Option<Happened> {
+    pub(crate) fn turn(&self, most: usize, mut each: impl FnMut(&mut Stores, Told<'_>)) -> Option<Happened> {
         let mut core = self.enter();
         if !core.net.has_event() && core.events.is_empty() {
             core.net.let_go();
             core.glance();
         }
-        let tells = core.net.has_event() || !core.events.is_empty();
-        let other = core.tell(most, each);
+        let mut told = 0_usize;
+        let other = core.tell(most, |stores, what| {
+            told += 1;
+            each(stores, what);
+        });
         // Who takes messages makes room for others, and says so; but not before it has them.
         core.owed |= core.net.has_work();
-        if tells {
+        // What is answered to one alone waits for nothing.
+        if told > 1 {
             core.told_at = clock::now();
         }
         other
@@ -504,7 +508,9 @@ impl Core {
         if self.net.timer().is_some_and(|timer| timer <= now) {
             self.net.tick(now);
         }
-        self.transmit(now, all);
+        if self.stuck.is_some() || self.net.has_work() {
+            self.transmit(now, all);
+        }
     }
 }
 
