@@ -10,7 +10,7 @@ use super::super::tests::{FAR_END, NEAR_END};
 use super::*;
 use crate::clock;
 use crate::raw::{Hop, Ring};
-use crate::sys::xdp::wire::{FAR_MAC, NEAR_MAC, Wire};
+use crate::sys::xdp::wire::{FAR_MAC, NEAR_MAC, Wire, stay};
 use crate::sys::xdp::{Interface, Mode};
 
 const PAGES: u64 = 256 << 10;
@@ -25,6 +25,7 @@ struct Ends {
 }
 
 fn ends(wire: &Wire, mode: Mode) -> Ends {
+    stay();
     let (near, near_index) = wire.near(|| {
         let interface = Interface::named("near").unwrap();
         (XdpRing::open_placing(&interface, NEAR_END, 0, Some(mode), PAGES).unwrap(), interface.index)

@@ -8,7 +8,7 @@ use cutthrough_engine::time::Instant;
 use super::super::super::Hop;
 use super::super::XdpRing;
 use super::*;
-use crate::sys::xdp::wire::{FAR, FAR_MAC, NEAR, NEAR_MAC, PORT, Wire};
+use crate::sys::xdp::wire::{FAR, FAR_MAC, NEAR, NEAR_MAC, PORT, Wire, stay};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const NEAR_END: SocketAddrV4 = SocketAddrV4::new(NEAR, PORT);
@@ -37,10 +37,7 @@ struct Setting {
 
 impl Setting {
     fn new(wire: &Wire, mode: Mode, paging: Paging) -> Self {
-        // What a thread sends runs on its processor, and the frames of one only are taken.
-        let mut here = rustix::thread::CpuSet::new();
-        here.set(rustix::thread::sched_getcpu());
-        rustix::thread::sched_setaffinity(None, &here).unwrap();
+        stay();
         let (mut near, beside) = wire.near(|| {
             let interface = Interface::named("near").unwrap();
             let near = Fragments::open(&interface, NEAR_END, (0, mode), paging).unwrap();
