@@ -38,6 +38,7 @@ use crate::udp::line::UdpCallError;
 use crate::udp::{Names, Udp};
 
 use self::left::Left;
+pub use self::sleep::WaitError;
 use self::wires::SHOWN;
 
 /// Nanoseconds between two rounds of housekeeping while polling: who has come, who has gone. Sleepers hear of it at
@@ -61,8 +62,10 @@ const LISTENER: u64 = 1 << 32;
 const WAKER: u64 = LISTENER + 1;
 /// Number of the network's socket.
 const NET: u64 = LISTENER + 2;
+/// Number of the timer that ends naps.
+const NAP: u64 = LISTENER + 3;
 /// First number of a hello in progress.
-const HELLO: u64 = LISTENER + 3;
+const HELLO: u64 = LISTENER + 4;
 /// Polls between two looks at the network while other channels are busy.
 const POLLS_PER_NET: u32 = 16;
 
@@ -125,17 +128,6 @@ pub enum ConnectError {
     System(Errno),
 }
 
-/// Why waiting ended without an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum WaitError {
-    /// The time is over.
-    #[error("nothing happened in time")]
-    TimedOut,
-    /// The system refused to wait.
-    #[error("waiting failed: {0}")]
-    System(Errno),
-}
-
 /// A peer that has connected and not yet said hello.
 #[derive(Debug)]
 struct Caller {
@@ -175,6 +167,8 @@ pub struct Node {
     sizes: Sizes,
     generation: u64,
     fence: Fence,
+    /// Ends naps, where no fence lets this node sleep longer.
+    napper: Option<OwnedFd>,
     waker: Arc<Waker>,
     sleepers: OwnedFd,
     listener: Option<Listener>,
@@ -205,6 +199,8 @@ impl Node {
         let waker = Arc::new(Waker::new().map_err(system("eventfd"))?);
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&sleepers, waker.event(), epoll::EventData::new_u64(WAKER), flags).map_err(system("epoll"))?;
+        let fence = bell::register();
+        let napper = sleep::napper(fence, &sleepers).map_err(system("timer"))?;
         let generation = random().map_err(system("random numbers"))?;
         Ok(Self {
             turn: Turn::new(),
@@ -221,7 +217,8 @@ impl Node {
             config,
             sizes,
             generation,
-            fence: bell::register(),
+            fence,
+            napper,
             waker,
             sleepers,
             listener: None,

@@ -5,5 +5,6 @@
 mod hello;
 mod liar;
 mod lies;
+mod naps;
 mod scribble;
 mod shares;

@@ -1,14 +1,16 @@
 //! Sleeping and waking: what the kernel has to say, and when it makes sense to ask.
 
 use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_segment::bell::{self, Fence, NAP_MS};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-use super::{HEARD, HELLO, LISTENER, NET, Node, SPIN_NS, WAKER, WaitError};
+use super::{HEARD, HELLO, LISTENER, NAP, NET, Node, SPIN_NS, WAKER};
 use crate::clock;
 use crate::incoming::Event;
 
@@ -17,11 +19,24 @@ const LOOKS: u32 = 32;
 /// The same for who was woken and may have been woken for nothing.
 const LOOKS_WOKEN: u32 = 2;
 
-/// What has ended a sleep.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Why waiting ended without an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    /// The time is over.
+    #[error("nothing happened in time")]
+    TimedOut,
+    /// The system refused to wait.
+    #[error("waiting failed: {0}")]
+    System(Errno),
+}
+
+/// What has ended a sleep: of several, the one that comes last here.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Woken {
     /// The time.
     Nothing,
+    /// The end of a nap, after which nothing was found.
+    Nap,
     /// The network side alone.
     Net,
     /// Something else too.
@@ -50,11 +65,16 @@ impl Node {
         for event in events {
             let (flags, data) = (event.flags, event.data);
             let gone = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
-            woken = if data.u64() == NET && woken != Woken::Else { Woken::Net } else { Woken::Else };
+            let by = match data.u64() {
+                NET => Woken::Net,
+                NAP if !self.look_everywhere() => Woken::Nap,
+                _ => Woken::Else,
+            };
+            woken = woken.max(by);
             match data.u64() {
                 LISTENER => self.let_in(),
                 WAKER => self.look_at_shelves(),
-                NET => {}
+                NET | NAP => {}
                 number if number >= HELLO => self.answer(number),
                 index => self.rung(index, gone),
             }
@@ -72,6 +92,21 @@ impl Node {
             }
             self.turn.warm(index);
         }
+    }
+
+    /// Peers may have overlooked that they are to ring: the channels where something waits are looked at next. True if
+    /// there are any.
+    fn look_everywhere(&mut self) -> bool {
+        let mut found = false;
+        for (index, seat) in self.seats.iter_mut().enumerate() {
+            let Some(link) = seat.link.as_mut().filter(|link| link.ready()) else { continue };
+            if link.disarm() {
+                self.awake.push(index);
+            }
+            self.turn.warm(index);
+            found = true;
+        }
+        found
     }
 
     /// A channel's socket has something to say: a ring, or the end.
@@ -129,10 +164,10 @@ impl Node {
             let strides = self.strides();
             let by = if self.arm_for(false) { self.sleep(left)? } else { Woken::Nothing };
             match by {
-                Woken::Else => looking_since = clock::now(),
-                // Who woke because the network side had to do something does it, and sleeps on.
-                Woken::Net | Woken::Nothing if self.net.is_some() => woken = Some(strides),
-                Woken::Net | Woken::Nothing => looking_since = clock::now(),
+                // Who woke because a nap is over, or the network side had to do something, does it and sleeps on.
+                Woken::Nap | Woken::Net => woken = Some(strides),
+                Woken::Nothing if self.net.is_some() => woken = Some(strides),
+                Woken::Nothing | Woken::Else => looking_since = clock::now(),
             }
         }
     }
@@ -146,8 +181,7 @@ impl Node {
     fn sleep(&mut self, left: Option<Duration>) -> Result<Woken, WaitError> {
         self.stat.add(Counter::Sleeps, 1);
         let whole = left.map_or(-1, |left| i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX));
-        let longest = if self.fence == Fence::None && !self.seats.is_empty() { NAP_MS } else { whole };
-        let longest = if self.callers.is_empty() { longest } else { at_most(longest, 1000) };
+        let longest = if self.callers.is_empty() { whole } else { at_most(whole, 1000) };
         let longest = if self.orphans.is_empty() { longest } else { at_most(longest, 20) };
         let whole = u64::try_from(longest).ok().map(|ms| ms * 1_000_000);
         let Some(timer) = self.net_timer else {
@@ -162,6 +196,17 @@ impl Node {
     /// that the caller may sleep on the node's file descriptor; false if there is something to poll for.
     pub fn arm(&mut self) -> bool {
         self.arm_for(true)
+    }
+
+    /// Sets the timer that ends a nap, where a peer may overlook that this side is armed. False if it cannot be set.
+    fn nap(&self) -> bool {
+        let Some(timer) = self.napper.as_ref().filter(|_| self.seats.iter().any(|seat| seat.link.is_some())) else {
+            return true;
+        };
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let soon = Timespec { tv_nsec: i64::from(NAP_MS) * 1_000_000, ..never };
+        let nap = Itimerspec { it_interval: never, it_value: soon };
+        timerfd_settime(timer, TimerfdTimerFlags::empty(), &nap).is_ok()
     }
 
     /// As [`Node::arm`]; says whether the caller sleeps outside of a call of ours.
@@ -186,7 +231,7 @@ impl Node {
         let ready = |index: &usize| self.seats[*index].link.as_ref().is_some_and(|link| link.ready());
         if !fresh.iter().any(ready) && self.events.is_empty() {
             if self.waker.sleep() {
-                return true;
+                return self.nap();
             }
             self.look_at_shelves();
             return false;
@@ -199,6 +244,16 @@ impl Node {
         }
         false
     }
+}
+
+/// The timer that ends naps, among the things that wake a sleeper: only where there is no fence to be had.
+pub(super) fn napper(fence: Fence, sleepers: &OwnedFd) -> Result<Option<OwnedFd>, Errno> {
+    if fence != Fence::None {
+        return Ok(None);
+    }
+    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+    epoll::add(sleepers, &timer, epoll::EventData::new_u64(NAP), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+    Ok(Some(timer))
 }
 
 /// The smaller of two timeouts, of which -1 is the longest.
