@@ -1,9 +1,13 @@
 //! Atomics and cache hints, from one place, so that loom can stand in for the former.
 
 #[cfg(not(loom))]
-pub use core::sync::atomic::{AtomicU64, Ordering, fence};
+pub use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicU64, Ordering, fence};
+pub use loom::sync::Mutex;
+#[cfg(loom)]
+pub use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+pub use std::sync::Mutex;
 
 use cutthrough_wire::slot::SLOT_WORDS;
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use cutthrough_segment::bell::{Fence, heavy_fence, light_fence};
 use cutthrough_segment::record::{Reader, Words, Writer};
 use cutthrough_segment::ring::{Consumer, Producer, Slots, Taken};
+use cutthrough_segment::shelf::{Release, Shelf, Waker};
 use cutthrough_segment::sync::{AtomicU64, Ordering, Slot, fence};
 use loom::cell::UnsafeCell;
 use loom::thread;
@@ -237,6 +238,57 @@ fn a_sleeper_that_is_rung_for_finds_everything_in_the_end() {
     });
 }
 
+/// A page dropped by another thread, against an endpoint that falls asleep: it was found by the last look, or the
+/// endpoint is woken.
+fn drop_against_sleep() {
+    let waker = Arc::new(Waker::new().unwrap());
+    let shelf = Arc::new(Shelf::new(Arc::clone(&waker)));
+    let left = Arc::clone(&shelf);
+    let dropper = thread::spawn(move || left.put(Release::Posted { id: 1 }));
+    if waker.sleep() {
+        dropper.join().unwrap();
+        assert!(waker.event().load(Ordering::Acquire) == 1, "the endpoint sleeps, and nobody will wake it");
+    } else {
+        assert!(shelf.filled(), "it looks, and finds nothing");
+        dropper.join().unwrap();
+    }
+    let mut found = Vec::new();
+    shelf.clear(&mut found);
+    assert_eq!(found, [Release::Posted { id: 1 }]);
+}
+
+#[test]
+fn a_page_dropped_beside_a_sleeper_wakes_it() {
+    loom::model(drop_against_sleep);
+}
+
+/// An endpoint that looks, sleeps and wakes as `Node` does gets everything that two others drop meanwhile.
+#[test]
+fn every_page_that_is_dropped_comes_back() {
+    explore(2, || {
+        let waker = Arc::new(Waker::new().unwrap());
+        let shelf = Arc::new(Shelf::new(Arc::clone(&waker)));
+        let droppers = [1, 2].map(|id| {
+            let shelf = Arc::clone(&shelf);
+            thread::spawn(move || shelf.put(Release::Posted { id }))
+        });
+        let (mut found, mut heard) = (Vec::new(), 0);
+        while found.len() < 2 {
+            if shelf.filled() {
+                shelf.clear(&mut found);
+            } else if waker.sleep() {
+                while waker.event().load(Ordering::Acquire) == heard {
+                    thread::yield_now();
+                }
+                heard = waker.event().load(Ordering::Acquire);
+                waker.awake();
+            }
+        }
+        assert_eq!(found.len(), 2);
+        droppers.into_iter().for_each(|dropper| dropper.join().unwrap());
+    });
+}
+
 /// Who sees that the peer has left finds everything that it sent before, and then nothing more.
 #[test]
 fn nothing_sent_before_leaving_is_lost() {
@@ -264,6 +316,96 @@ fn nothing_sent_before_leaving_is_lost() {
         }
         assert_eq!(number, 2);
         peer.join().unwrap();
+    });
+}
+
+/// What a peer and a sleeper share beside the ring, and what the kernel says of the peer.
+#[derive(Default)]
+struct Bond {
+    armed: AtomicU64,
+    rings: AtomicU64,
+    left: AtomicU64,
+    hung_up: AtomicU64,
+}
+
+/// A peer that sends two messages, rings for who is armed, and leaves; killed, it makes no more than so many `steps` of
+/// that. Either way the kernel hangs up in the end. A sleeper hears of everything that was published, and of the end.
+fn end_against_sleep(steps: usize) {
+    let (mut producer, mut consumer) = ring(2);
+    let bond = Arc::new(Bond::default());
+    let peers = Arc::clone(&bond);
+    let peer = thread::spawn(move || {
+        for step in 0..steps {
+            match step {
+                0 | 2 => publish(&mut producer, step as u64 / 2),
+                1 | 3 => {
+                    light_fence();
+                    if peers.armed.load(Ordering::Relaxed) != 0 {
+                        peers.rings.fetch_add(1, Ordering::Release);
+                    }
+                }
+                _ => peers.left.store(1, Ordering::Release),
+            }
+        }
+        peers.hung_up.store(1, Ordering::Release);
+    });
+    let (mut number, mut heard) = (0, 0);
+    let left = loop {
+        let gone = bond.hung_up.load(Ordering::Acquire) != 0;
+        // As in `Link::peer_gone`: why it is gone is looked at once, when it is.
+        let left = bond.left.load(Ordering::Acquire) != 0;
+        while let Some(taken) = consumer.take() {
+            check(&taken, number);
+            number += 1;
+        }
+        if gone {
+            break left;
+        }
+        bond.armed.store(1, Ordering::Release);
+        heavy_fence(Fence::Expedited);
+        let rung = || bond.rings.load(Ordering::Acquire) != heard;
+        while !consumer.ready() && !rung() && bond.hung_up.load(Ordering::Acquire) == 0 {
+            thread::yield_now();
+        }
+        heard = bond.rings.load(Ordering::Acquire);
+        bond.armed.store(0, Ordering::Release);
+    };
+    assert_eq!(number, steps.min(4).div_ceil(2) as u64, "what was published before the end is delivered");
+    assert_eq!(left, steps > 4, "who was killed has not left");
+    peer.join().unwrap();
+}
+
+#[test]
+fn a_sleeper_hears_of_every_end() {
+    for steps in 0..=5 {
+        explore(2, move || end_against_sleep(steps));
+    }
+}
+
+/// Pages are returned to a peer that leaves meanwhile: whoever looks at the return ring after that finds whole words,
+/// and no more than were written.
+#[test]
+fn pages_returned_to_who_leaves_are_whole() {
+    explore(3, || {
+        let memory = WordMemory((0..2).map(|_| AtomicU64::new(0)).collect());
+        let (mut writer, mut reader) = (Writer::new(memory.clone()), Reader::new(memory));
+        let (returned, gone) = (counter(), counter());
+        let (returned_seen, leaves) = (Arc::clone(&returned), Arc::clone(&gone));
+        let owner = thread::spawn(move || {
+            // It takes back what has come by now, and goes.
+            reader.refresh(returned_seen.load(Ordering::Acquire)).unwrap();
+            let taken: Vec<u64> = std::iter::from_fn(|| reader.pop()).collect();
+            leaves.store(1, Ordering::Release);
+            taken
+        });
+        let mut number = 0;
+        while number < 2 && gone.load(Ordering::Acquire) == 0 {
+            number += 1;
+            assert!(writer.push(number));
+            returned.store(writer.written(), Ordering::Release);
+        }
+        let taken = owner.join().unwrap();
+        assert!(taken.iter().copied().eq(1..=taken.len() as u64) && taken.len() as u64 <= number, "{taken:?}");
     });
 }
 
