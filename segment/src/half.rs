@@ -8,6 +8,7 @@ use cutthrough_wire::token::{Place, TOKENS};
 
 use crate::map::{Array, MapError, Mapping, OwnArray, Writers};
 use crate::record::Words;
+use crate::share::{Hears, Says};
 use crate::sync::{AtomicU64, Ordering, Slot};
 
 /// Words of all the counters at the start of the out memory.
@@ -67,14 +68,17 @@ impl Own {
     /// Begins to copy a payload together with the peer: `line` is [`Line::ShareSent`] or [`Line::ShareTaken`], `number`
     /// the message's number + 1, and nothing of `begun` and `done` is behind what they say.
     pub fn begin_share(&self, line: Line, number: u64, begun: u64, done: u64) {
-        self.set_share(line, begun, done);
-        self.lines[word(line)].store(number, Ordering::Release);
+        self.share(line).begin(number, begun, done);
     }
 
-    /// Says how far we have begun, and how far we are done.
-    pub fn set_share(&self, line: Line, begun: u64, done: u64) {
-        self.lines[word(line) + 1].store(begun, Ordering::Release);
-        self.lines[word(line) + 2].store(done, Ordering::Release);
+    /// What we say of a payload that both sides copy, in such a line.
+    ///
+    /// # Panics
+    /// Never: every line has as many words.
+    #[must_use]
+    #[inline]
+    pub fn share(&self, line: Line) -> Says<'_> {
+        Says::new(self.lines[word(line)..].first_chunk().expect("a line has three words"))
     }
 
     /// Tells the peer the fewest bytes that are worth a pulse to us.
@@ -180,11 +184,14 @@ impl Peer {
         self.lines.load(word(Line::Armed)) != 0
     }
 
-    /// How far the peer says it is with a payload that both copy: message number + 1, begun, done.
+    /// What the peer says of a payload that both sides copy, in such a line.
+    ///
+    /// # Panics
+    /// Never: every line has as many words.
     #[must_use]
-    pub fn share(&self, line: Line) -> (u64, u64, u64) {
-        let number = self.lines.load_acquire(word(line));
-        (number, self.lines.load_acquire(word(line) + 1), self.lines.load_acquire(word(line) + 2))
+    #[inline]
+    pub fn share(&self, line: Line) -> Hears<'_> {
+        Hears::new(self.lines.words()[word(line)..].first_chunk().expect("a line has three words"))
     }
 
     /// The fewest bytes that are worth a pulse to the peer.

@@ -2,7 +2,8 @@
 //!
 //! In the order in which a message meets them: [`map`] makes and maps memory, [`half`] names its parts, [`pool`] and
 //! [`page`] lend out runs of pages, [`stage`] is the ring that private payloads are pulsed through, [`ring`] carries
-//! the slots of control messages, [`record`] carries single words back and forth, [`shelf`] takes what was dropped, [`bell`] wakes a sleeper.
+//! the slots of control messages, [`record`] carries single words back and forth, [`share`] lets both sides copy one
+//! payload, [`shelf`] takes what was dropped, [`bell`] wakes a sleeper.
 //!
 //! Two rules make the protection. What a side can write is written by that side alone: every piece of memory has one
 //! writer, and the other side maps it read-only (only landing pages are writable by both). And what the other side
@@ -19,6 +20,7 @@ pub mod page;
 pub mod pool;
 pub mod record;
 pub mod ring;
+pub mod share;
 pub mod shelf;
 #[cfg(not(loom))]
 pub mod stage;

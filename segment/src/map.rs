@@ -308,6 +308,12 @@ impl<T: Shared> Array<T> {
 }
 
 impl Array<AtomicU64> {
+    /// All words; to be loaded only, they may lie in memory that is mapped for reading.
+    #[inline]
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        self.slice()
+    }
+
     /// The word with this index, with everything that was written before it.
     ///
     /// # Panics

@@ -1,4 +1,5 @@
-//! Every order in which two processors can see each other's stores: rings, wake-ups, teardown, revocation.
+//! Every order in which two processors can see each other's stores: rings, wake-ups, teardown, revocation, copies that
+//! both sides make.
 //!
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p cutthrough-segment --test loom --release`. What is expected to fail
 //! without its fence is shown to fail, so that a model which sees nothing does not pass for a proof.
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use cutthrough_segment::bell::{Fence, heavy_fence, light_fence};
 use cutthrough_segment::record::{Reader, Words, Writer};
 use cutthrough_segment::ring::{Consumer, Producer, Slots, Taken};
+use cutthrough_segment::share::{Hears, Part, Says};
 use cutthrough_segment::shelf::{Release, Shelf, Waker};
 use cutthrough_segment::sync::{AtomicU64, Ordering, Slot, fence};
 use loom::cell::UnsafeCell;
@@ -486,4 +488,110 @@ fn a_revoked_place_is_never_written() {
 #[should_panic]
 fn without_the_one_order_a_revoked_place_is_written() {
     loom::model(|| put_against_revoke(|| ()));
+}
+
+/// A payload of as many chunks as there are words in its place, which both sides copy there. One: every look at the
+/// other side is three loads, and with two chunks there are more orders than can be tried.
+#[derive(Default)]
+struct Together {
+    sent: [AtomicU64; 3],
+    taken: [AtomicU64; 3],
+    published: AtomicU64,
+    /// Whether the place is granted anew.
+    granted: AtomicU64,
+    place: [AtomicU64; CHUNKS],
+}
+
+const CHUNKS: usize = 1;
+
+impl Together {
+    /// Copies chunks of message `number` - 1: each of its words says the number.
+    fn copy(&self, number: u64, start: u64, end: u64) {
+        for chunk in start..end {
+            self.place[usize::try_from(chunk).unwrap()].store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// The whole payload, as the receiver sees it.
+    fn seen(&self) -> [u64; CHUNKS] {
+        self.place.each_ref().map(|word| word.load(Ordering::Relaxed))
+    }
+
+    fn part<'a>(&self, number: u64, own: &'a [AtomicU64; 3], peer: &'a [AtomicU64; 3]) -> Part<'a> {
+        Part { number, len: CHUNKS as u64, chunk: 1, own: Says::new(own), peer: Hears::new(peer) }
+    }
+
+    /// Says that message `number` - 1 is about to be sent.
+    fn begin(&self, number: u64) {
+        Says::new(&self.sent).begin(number, CHUNKS as u64, CHUNKS as u64);
+        self.published.store(number, Ordering::Release);
+    }
+
+    /// The sender's part of it.
+    fn send(&self, number: u64) {
+        self.part(number, &self.sent, &self.taken).send(|start, end| self.copy(number, start, end));
+    }
+
+    /// The receiver's part, which waits for the sender so many times.
+    fn receive(&self, number: u64, mut times: u32) {
+        while self.published.load(Ordering::Acquire) < number {
+            thread::yield_now();
+        }
+        let wait = || {
+            thread::yield_now();
+            times -= u32::from(times > 0);
+            times > 0
+        };
+        self.part(number, &self.taken, &self.sent).receive(|start, end| self.copy(number, start, end), wait);
+        assert_eq!(self.seen(), [number; CHUNKS], "delivered before all of it is there");
+    }
+}
+
+/// One payload that both sides copy, and a sender that goes on to the next as soon as it is done. A receiver that does
+/// not wait may copy everything itself.
+fn copy_together(times: u32) {
+    let copy = Arc::new(Together::default());
+    copy.begin(1);
+    let sending = Arc::clone(&copy);
+    let sender = thread::spawn(move || {
+        sending.send(1);
+        Says::new(&sending.sent).begin(2, 0, 0);
+    });
+    copy.receive(1, times);
+    sender.join().unwrap();
+    assert_eq!(copy.seen(), [1; CHUNKS]);
+}
+
+#[test]
+fn a_payload_that_both_copy_is_whole_when_it_is_delivered() {
+    explore(1, || copy_together(2));
+}
+
+#[test]
+fn a_payload_that_both_copy_is_whole_without_the_sender() {
+    explore(1, || copy_together(0));
+}
+
+/// The receiver copies alone, and grants the place anew while the sender may still be at its last chunk.
+#[test]
+fn a_late_chunk_of_a_shared_copy_harms_no_later_payload() {
+    explore(1, || {
+        let copy = Arc::new(Together::default());
+        copy.begin(1);
+        let sending = Arc::clone(&copy);
+        let sender = thread::spawn(move || {
+            sending.send(1);
+            if sending.granted.load(Ordering::Acquire) == 1 {
+                sending.copy(2, 0, CHUNKS as u64);
+                sending.published.store(2, Ordering::Release);
+            }
+        });
+        copy.receive(1, 0);
+        copy.granted.store(1, Ordering::Release);
+        let next = copy.published.load(Ordering::Acquire);
+        assert!(next == 1 || copy.seen() == [2; CHUNKS], "an old chunk came later than the new payload");
+        sender.join().unwrap();
+        let last = copy.published.load(Ordering::Acquire);
+        assert_eq!(copy.seen(), [last; CHUNKS]);
+    });
 }
