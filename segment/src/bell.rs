@@ -11,15 +11,28 @@
 //! peer can neither disarm it for others nor swallow a wake-up of others. (A futex or an event that several peers
 //! share could be reset by any of them; an event of one peer could be made to block whoever rings it.)
 
+#[cfg(not(loom))]
+use core::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+
 #[cfg(loom)]
 use crate::sync::{Ordering, fence};
 
-/// Keeps the store that published a message before the load that looks whether the receiver is armed. Costs nothing at
-/// run time; works only together with [`heavy_fence`] on the other side.
+/// Whether the fences of others pass this process by, because the kernel has refused to register it.
+#[cfg(not(loom))]
+static OUT_OF_REACH: AtomicBool = AtomicBool::new(false);
+
+/// Keeps the store that published a message before the load that looks whether the receiver is armed. Costs a look at a
+/// flag; works only together with [`heavy_fence`] on the other side. In a process which that does not reach, it is a
+/// fence itself.
 #[inline]
 pub fn light_fence() {
     #[cfg(not(loom))]
-    core::sync::atomic::compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    {
+        compiler_fence(Ordering::SeqCst);
+        if OUT_OF_REACH.load(Ordering::Relaxed) {
+            fence(Ordering::SeqCst);
+        }
+    }
     #[cfg(loom)]
     fence(Ordering::SeqCst);
 }
@@ -40,22 +53,23 @@ pub const NAP_MS: i32 = 1;
 
 #[cfg(not(loom))]
 mod kernel {
-    use super::Fence;
+    use core::sync::atomic::{self, Ordering};
+
+    use super::{Fence, OUT_OF_REACH};
     use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
     /// Registers this process, so that others' heavy fences reach its threads, and says which fence it can use itself.
+    /// Where it may not (its own sandbox may be stricter than that of others), it fences itself from now on.
     #[must_use]
     pub fn register() -> Fence {
         let offered = membarrier_query();
         if offered.contains(rustix::thread::MembarrierQuery::REGISTER_GLOBAL_EXPEDITED)
             && membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
         {
-            Fence::Expedited
-        } else if offered.contains(rustix::thread::MembarrierQuery::GLOBAL) {
-            Fence::Slow
-        } else {
-            Fence::None
+            return Fence::Expedited;
         }
+        OUT_OF_REACH.store(true, Ordering::Relaxed);
+        if offered.contains(rustix::thread::MembarrierQuery::GLOBAL) { Fence::Slow } else { Fence::None }
     }
 
     /// Makes every store of this thread visible to, and every earlier store visible from, all running threads that
@@ -67,13 +81,19 @@ mod kernel {
         let command = match fence {
             Fence::Expedited => MembarrierCommand::GlobalExpedited,
             Fence::Slow => MembarrierCommand::Global,
-            Fence::None => return core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst),
+            Fence::None => return atomic::fence(Ordering::SeqCst),
         };
         membarrier(command).expect("membarrier was offered by this kernel");
     }
+
+    /// Whether others' heavy fences reach the threads of this process, as far as is known.
+    #[must_use]
+    pub fn is_reached() -> bool {
+        !OUT_OF_REACH.load(Ordering::Relaxed)
+    }
 }
 #[cfg(not(loom))]
-pub use kernel::{heavy_fence, register};
+pub use kernel::{heavy_fence, is_reached, register};
 
 /// Stands in for the system call under loom.
 #[cfg(loom)]

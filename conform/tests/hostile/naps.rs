@@ -81,6 +81,8 @@ fn who_sleeps_on_the_file_descriptor_finds_what_nobody_rang_for() {
     without_membarrier(|| {
         let mut victim = Victim::open();
         assert_eq!(victim.endpoint.fence(), Fence::None);
+        // Nor do the fences of others reach this process, so what it publishes it fences itself.
+        assert!(!cutthrough_segment::bell::is_reached());
         let mut liars: Vec<Liar> = (0..8).map(|_| Liar::join(&mut victim)).collect();
         // Channels without work for so long are looked at one by one.
         for _ in 0..20_000 {
