@@ -14,14 +14,14 @@ mod rank;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, ExitStatus, Stdio};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::Failure;
@@ -98,10 +98,25 @@ struct Running {
     host: Option<String>,
     heard: Arc<Heard>,
     forwards: Vec<JoinHandle<()>>,
-    ended: Option<ExitStatus>,
+    ended: Option<End>,
+}
+
+/// How a rank has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Code(i32),
+    Signal(i32),
 }
 
 impl Running {
+    /// How it has ended, if it has. It is not waited for: that would give its number, and that of its group, to others.
+    fn look(&self) -> Option<End> {
+        let number = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)?;
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(number), options).ok().flatten()?;
+        status.exit_status().map(End::Code).or_else(|| status.terminating_signal().map(End::Signal))
+    }
+
     fn has_started(&self) -> bool {
         self.host.is_none() || self.heard.started.load(Ordering::Relaxed)
     }
@@ -140,10 +155,10 @@ impl Crew {
                 return Err(Failure::check("interrupted; all ranks were ended"));
             }
             let failed = self.look();
-            if let Some((number, status)) = failed {
+            if let Some((number, end)) = failed {
                 // Whether it had started is among what it has said.
                 hear_out(&mut self.ranks[number].forwards);
-                return Err(self.explain(number, status));
+                return Err(self.explain(number, end));
             }
             if self.ranks.iter().all(|rank| rank.ended.is_some()) {
                 return Ok(());
@@ -165,27 +180,22 @@ impl Crew {
 
     /// Looks who has ended: the one that has failed. Of several it is one that a signal ended, for what died of itself
     /// takes others with it that say so.
-    fn look(&mut self) -> Option<(usize, ExitStatus)> {
+    fn look(&mut self) -> Option<(usize, End)> {
         let mut failed = Vec::new();
         for (number, rank) in self.ranks.iter_mut().enumerate().filter(|(_, rank)| rank.ended.is_none()) {
-            if let Ok(Some(status)) = rank.child.try_wait() {
-                rank.ended = Some(status);
-                if !status.success() {
-                    failed.push((number, status));
-                }
-            }
+            rank.ended = rank.look();
+            failed.extend(rank.ended.filter(|end| *end != End::Code(0)).map(|end| (number, end)));
         }
-        let killed = failed.iter().find(|(_, status)| status.signal().is_some());
+        let killed = failed.iter().find(|(_, end)| matches!(end, End::Signal(_)));
         killed.or(failed.first()).copied()
     }
 
-    fn explain(&self, number: usize, status: ExitStatus) -> Failure {
+    fn explain(&self, number: usize, end: End) -> Failure {
         let rank = &self.ranks[number];
         let on = rank.host.as_ref().map_or_else(String::new, |host| format!(" on {host}"));
-        let how = match (status.code(), status.signal()) {
-            (Some(code), _) => format!("ended with exit code {code}"),
-            (None, Some(signal)) => format!("was ended by signal {signal}{}", name_of(signal)),
-            (None, None) => format!("ended: {status}"),
+        let how = match end {
+            End::Code(code) => format!("ended with exit code {code}"),
+            End::Signal(signal) => format!("was ended by signal {signal}{}", name_of(signal)),
         };
         if !rank.has_started() {
             let host = rank.host.as_deref().unwrap_or_default();
@@ -211,15 +221,15 @@ impl Crew {
             self.look();
             std::thread::sleep(Duration::from_millis(2));
         }
-        for rank in &mut self.ranks {
-            // Processes that a rank has left behind keep its number from being given to others.
+        let mut forwards = Vec::new();
+        for mut rank in self.ranks.drain(..) {
+            // Its number, which is its group's, may be another's as soon as it was waited for: no signal after that.
             rank::end_group(rank.child.id(), Signal::KILL);
-            if rank.ended.is_none() {
-                rank.ended = rank.child.wait().ok();
-            }
             self.guard.tell('-', rank.child.id());
+            let _ = rank.child.wait();
+            forwards.append(&mut rank.forwards);
         }
-        hear_out(&mut self.ranks.iter_mut().flat_map(|rank| rank.forwards.drain(..)).collect());
+        hear_out(&mut forwards);
     }
 }
 

@@ -158,6 +158,11 @@ pub(crate) fn runs(pid: u32) -> bool {
     status(pid).is_some_and(|(state, _)| state != "Z")
 }
 
+/// Who has started a process, which may have ended but not been waited for.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    status(pid).map(|(_, parent)| parent)
+}
+
 fn child_of(parent: u32) -> Option<u32> {
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -4,10 +4,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::folder::{Folder, kill, runs, until};
+use crate::folder::{Folder, kill, parent, runs, until};
+
+const LOOPBACK: &str = "127.0.0.1";
 
 /// Runs a shell script in every rank: exit code, standard output, standard error.
 fn run(folder: &Folder, options: &[&str], script: &str) -> (Option<i32>, String, String) {
@@ -100,9 +103,35 @@ fn nothing_is_left_when_the_starter_ends_in_any_way() {
     }
 }
 
+/// The group of a rank that has ended is signalled at the end of all: its number must not have gone to another by then.
+#[test]
+fn the_number_of_a_rank_that_has_ended_is_kept_until_all_have() {
+    let folder = Folder::new("run-kept");
+    let notes = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("run-kept-notes-{}", std::process::id()));
+    fs::create_dir_all(&notes).expect("a folder");
+    let script = format!(
+        "cd {}; echo $$ >rank-$CUTTHROUGH_RANK; [ $CUTTHROUGH_RANK = 0 ] && exit
+         while ! [ -e go ]; do sleep 0.05; done",
+        notes.display()
+    );
+    let starter = folder.start(&["run", "-n", "2", "--", "sh", "-c", &script]);
+    named(&notes, 2);
+    let first = fs::read_to_string(notes.join("rank-0")).expect("its number").trim().parse().expect("a number");
+    until("the first rank has ended", || !runs(first));
+    // The starter hears of it at once. It has time for that, and takes its number back at no time.
+    for _ in 0..100 {
+        assert_eq!(parent(first), Some(starter.pid()), "the number of a rank was given back while others run");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fs::write(notes.join("go"), "").expect("a file");
+    assert_eq!(starter.end(), (Some(0), String::new()));
+    assert_eq!(parent(first), None, "the starter leaves the number to nobody");
+    let _ = fs::remove_dir_all(&notes);
+}
+
 /// A folder with a program `ssh` that runs what it is told on this machine, or does something else; and a file of two
 /// hosts.
-fn fake_ssh(test: &str, body: &str) -> (PathBuf, String) {
+fn fake_ssh(test: &str, body: &str, addresses: [&str; 2]) -> (PathBuf, String) {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}-ssh-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
     let ssh = folder.join("ssh");
@@ -110,14 +139,26 @@ fn fake_ssh(test: &str, body: &str) -> (PathBuf, String) {
         .expect("a file");
     fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).expect("its mode");
     let hosts = folder.join("hosts");
-    fs::write(&hosts, "alpha 127.0.0.1\nbeta 127.0.0.1\n").expect("a file");
+    let [alpha, beta] = addresses;
+    fs::write(&hosts, format!("alpha {alpha}\nbeta {beta}\n")).expect("a file");
     (folder, hosts.display().to_string())
 }
 
 fn run_by_ssh(test: &str, body: &str, options: &[&str], script: &str) -> (Option<i32>, String, String) {
+    run_at_hosts(test, body, [LOOPBACK; 2], options, &["sh", "-c", script])
+}
+
+/// Runs a program at two hosts that have these addresses and are this machine.
+pub(crate) fn run_at_hosts(
+    test: &str,
+    ssh: &str,
+    addresses: [&str; 2],
+    options: &[&str],
+    program: &[&str],
+) -> (Option<i32>, String, String) {
     let folder = Folder::new(test);
-    let (path, hosts) = fake_ssh(test, body);
-    let words = [&["run", "--hosts", &hosts], options, &["--", "sh", "-c", script]].concat();
+    let (path, hosts) = fake_ssh(test, ssh, addresses);
+    let words = [&["run", "--hosts", &hosts], options, &["--"], program].concat();
     let mut command = folder.program(&words);
     let paths = format!("{}:{}", path.display(), std::env::var("PATH").unwrap_or_default());
     let output = command.env("PATH", paths).stdout(Stdio::piped()).output().expect("the program can be started");
@@ -171,7 +212,7 @@ fn a_rank_that_never_starts_is_named() {
 #[test]
 fn ranks_on_hosts_end_with_the_starter() {
     let folder = Folder::new("run-hosts-killed");
-    let (path, hosts) = fake_ssh("run-hosts-killed", "exec setsid -w \"$@\"");
+    let (path, hosts) = fake_ssh("run-hosts-killed", "exec setsid -w \"$@\"", [LOOPBACK; 2]);
     let notes = path.join("notes");
     fs::create_dir_all(&notes).expect("a folder");
     let script = format!("cd {}; sleep 600 & echo $! >child-$$; echo $$ >rank-$$; wait", notes.display());
