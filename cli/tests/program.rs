@@ -111,3 +111,26 @@ fn a_key_file_is_made_once_and_for_its_user_alone() {
         std::fs::remove_file(path).expect("a file");
     }
 }
+
+#[test]
+fn a_key_file_that_others_may_read_is_refused() {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = std::env::temp_dir().join(format!("program-test-{}-open.key", std::process::id()));
+    let name = path.display().to_string();
+    assert!(run(&["key", &name]).status.success());
+    for mode in [0o644, 0o640, 0o660, 0o604] {
+        set_permissions(&path, Permissions::from_mode(mode)).expect("its mode");
+        for words in [["perf", "lat", "--peer"], ["perf", "serve", "--listen"]] {
+            // A server would not end where it could serve.
+            let output = run(&[&words[..], &["udp:192.0.2.1:0", "--key", &name]].concat());
+            assert_eq!(output.status.code(), Some(2));
+            let expected = format!(
+                "cutthrough: others may read or change the key file {name} (mode {mode:o}); run 'chmod 600 {name}', or \
+                 make a new key with 'cutthrough key'\n"
+            );
+            assert_eq!(text(&output.stderr), expected);
+        }
+    }
+    std::fs::remove_file(&path).expect("it was made");
+}

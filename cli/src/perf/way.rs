@@ -2,8 +2,10 @@
 //! they are sealed. It is made before anything is opened, and goes with the measuring process, however that ends.
 
 use std::fmt;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::net::UdpSocket;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -144,11 +146,22 @@ impl Secret {
         Ok(Self(format!("psk:{digits}\n")))
     }
 
+    /// A key file of this user's that others may read or change is refused, as ssh does; of another's file, such as one
+    /// of root's for a group, only what everybody may.
     fn load(path: &Path) -> Result<Self, Failure> {
         let name = path.display();
-        std::fs::read_to_string(path)
-            .map(Self)
-            .map_err(|error| Failure::new(format!("{name}: {error}"), "give a key file that this user can read"))
+        let refuse =
+            |error: io::Error| Failure::new(format!("{name}: {error}"), "give a key file that this user can read");
+        let mut file = File::open(path).map_err(refuse)?;
+        let about = file.metadata().map_err(refuse)?;
+        let others = if about.uid() == rustix::process::geteuid().as_raw() { 0o077 } else { 0o007 };
+        if about.is_file() && about.mode() & others != 0 {
+            let what = format!("others may read or change the key file {name} (mode {:o})", about.mode() & 0o777);
+            return Err(Failure::new(what, format!("run 'chmod 600 {name}', or make a new key with 'cutthrough key'")));
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(refuse)?;
+        Ok(Self(text))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt as _;
 
 use rustix::process::Signal;
 
@@ -89,6 +90,7 @@ fn ends_that_do_not_fit_say_what_to_do() {
     let server = folder.listening(&["perf", "serve", "--listen", &taken, "--insecure"]);
     let key = format!("{}/unfit-{}.key", env!("CARGO_TARGET_TMPDIR"), std::process::id());
     fs::write(&key, format!("psk: {}\n", "5a".repeat(32))).expect("the folder for tests can be written to");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("its mode");
     let said = folder.refuses(&["perf", "lat", "--peer", &taken, "--key", &key]);
     fs::remove_file(&key).expect("it was written");
     assert!(said.ends_with("; give both ends the same --key FILE, or --insecure\n"), "{said}");
