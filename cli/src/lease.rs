@@ -1,11 +1,15 @@
 //! `lease`: opens a ring of the adapter `xdp` and passes it to a process without privileges, which then has it alone.
 
-use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 
 use clap::Args;
 use cutthrough::{Lease, LeaseError};
 use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::failure::Failure;
 use crate::output::Output;
@@ -51,13 +55,15 @@ struct Taken {
 /// Opens the ring, waits for its user, and passes it on.
 ///
 /// # Errors
-/// If there is no ring to be had, or no place to wait at.
+/// If there is no ring to be had, or no place to wait at; [`Failure::CheckFailed`] if a signal ends it before.
 pub fn run(args: &LeaseArgs, output: Output) -> Result<(), Failure> {
     let failed = |error| match &error {
         LeaseError::Malformed(_) => Failure::from_error(&error, "check the address"),
         _ => Failure::from_error(&error, "run it as root; 'cutthrough info' says what is missing"),
     };
+    let mut bell = bell().map_err(|error| Failure::new(format!("signals: {error}"), "try again"))?;
     let lease = Lease::open(&args.address, args.queue, None, &args.at).map_err(failed)?;
+    let place = identity(&args.at);
     let offered = Offered {
         lease: format!("xdp:{}", lease.local()),
         interface: lease.interface(),
@@ -69,10 +75,41 @@ pub fn run(args: &LeaseArgs, output: Output) -> Result<(), Failure> {
     output.line(&offered)?;
     let Offered { lease: what, interface, queue, mode, user, at } = &offered;
     output.say(&format!("{what}, queue {queue} of {interface}, {mode} mode, waits for user {user} at {at}"))?;
-    let tenant = lease.pass(args.user, |stranger| {
-        let _ = writeln!(io::stderr(), "refused: process {} of user {}", stranger.process, stranger.user);
+    // Whoever comes first: the user, or a signal.
+    let (ends, end) = mpsc::channel();
+    let (user, passed) = (*user, ends.clone());
+    std::thread::spawn(move || {
+        let tenant = lease.pass(user, |stranger| {
+            let _ = writeln!(io::stderr(), "refused: process {} of user {}", stranger.process, stranger.user);
+        });
+        passed.send(Some(tenant))
     });
+    std::thread::spawn(move || {
+        let _ = bell.read(&mut [0]);
+        ends.send(None)
+    });
+    let Ok(Some(tenant)) = end.recv() else {
+        // Nobody waits there any more; but where the ring was just passed on, the next helper may.
+        if place.is_some() && place == identity(&args.at) {
+            let _ = std::fs::remove_file(&args.at);
+        }
+        return Err(Failure::check("interrupted; the ring was given up"));
+    };
     let tenant = tenant.map_err(failed)?;
     output.line(&Taken { process: tenant.process, user: tenant.user })?;
     output.say(&format!("process {} of user {} has it", tenant.process, tenant.user))
+}
+
+/// Is written to by every signal that asks this process to end.
+fn bell() -> io::Result<UnixStream> {
+    let (bell, rope) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::low_level::pipe::register(signal, rope.try_clone()?)?;
+    }
+    Ok(bell)
+}
+
+/// Which file this is.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }

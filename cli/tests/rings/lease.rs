@@ -1,6 +1,6 @@
 //! U-Net's direct access: a process without rights has a ring of its own, and nobody else is on the path.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use cutthrough::{Adapter, Config, Endpoint, Event};
 use cutthrough_cli::veth::Pair;
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{capabilities, set_no_new_privs};
 
 use super::{PATIENCE, at, program, refusal, shown, text, wire, within};
@@ -206,6 +207,26 @@ fn other_side() {
         assert_eq!(went.adapter, Adapter::Xdp);
         // Trains of a kernel come uncut across a pair, and stay with the socket.
         assert!(came.adapter == Adapter::Xdp || kernel, "{came:?}");
+    }
+}
+
+/// A helper that is ended before its user has come leaves no socket, and no ring.
+#[test]
+fn a_helper_that_is_ended_leaves_nothing() {
+    let Some(pair) = wire() else { return };
+    let folder = Folder::new("ended");
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut helper = helper(&pair, &folder.path());
+        assert!(folder.path().exists() && shown(&pair).contains("xdp"));
+        let pid = i32::try_from(helper.0.id()).ok().and_then(Pid::from_raw).expect("a process number");
+        kill_process(pid, signal).expect("it runs");
+        assert_eq!(helper.0.wait().expect("it ends").code(), Some(1), "{signal:?}");
+        let mut said = String::new();
+        let stderr = helper.0.stderr.as_mut().expect("it was asked for");
+        stderr.read_to_string(&mut said).expect("output is UTF-8");
+        assert!(said.ends_with("cutthrough: interrupted; the ring was given up\n"), "{said}");
+        assert!(!folder.path().exists(), "{signal:?}: the helper leaves its socket");
+        assert!(!shown(&pair).contains("xdp"), "{}", shown(&pair));
     }
 }
 
