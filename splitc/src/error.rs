@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 /// Why an operation of a world has ended. After any of these the world cannot be used any more, and every later
-/// operation says the same; but [`Error::Outside`] changes nothing where this side finds it before anything is sent.
+/// operation says the same; but [`Error::Outside`] and [`Error::NoRank`] are found before anything is sent, and change
+/// nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -50,9 +50,9 @@ impl Gets {
         &mut self.slots[slot as usize].bytes
     }
 
-    /// Whether all of a place has come.
-    pub(crate) fn is_whole(&self, slot: u32) -> bool {
-        self.slots[slot as usize].missing == 0
+    /// How many answers for a place have not come yet.
+    pub(crate) fn missing(&self, slot: u32) -> u32 {
+        self.slots[slot as usize].missing
     }
 
     /// Gives a place back.

@@ -35,7 +35,8 @@
 //! |---|---|
 //! | `join` | ranks find each other |
 //! | `place` | where something lies: global pointers, spread arrays |
-//! | `world` | get, put, store, and waiting |
+//! | `world` | get, put, store |
+//! | `waiting` | what has come, and who is late or gone |
 //! | `gets` | what was asked for and has not come yet |
 //! | `part` | what the others do with this rank's part |
 //! | `together` | barrier, broadcast, reduce, scan |
@@ -44,8 +45,8 @@
 //!
 //! A rank that waits serves the others. Every wait ends: by what was waited for, or by an [`Error`] that names the rank
 //! that is gone, late or finished. What one rank writes to one place arrives in the order in which it was written; for
-//! any other order, [`World::sync`] or meet. A pointer that leads outside of a part is found out there, before anything
-//! is read or written.
+//! any other order, [`World::sync`] or meet. A pointer that leads outside of a part is found out before anything is
+//! sent, as every part is as long as this rank's own; the world goes on.
 
 #![forbid(unsafe_code)]
 
@@ -56,6 +57,7 @@ mod join;
 mod part;
 mod place;
 mod together;
+mod waiting;
 mod world;
 
 pub use element::{Element, Op};

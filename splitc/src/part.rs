@@ -155,17 +155,20 @@ impl Part {
         self.blamed
     }
 
-    pub(crate) fn all_left(&self) -> bool {
-        (0..self.size).all(|rank| rank == self.rank || self.has_left(rank))
+    /// How many ranks have said that they have finished.
+    pub(crate) fn finished(&self) -> u32 {
+        self.left.iter().map(|left| u32::from(*left)).sum()
     }
 
-    /// The letter of a rank, if all of it has come.
-    pub(crate) fn take_letter(&mut self, number: u64, from: u32) -> Option<Vec<u8>> {
-        let letter = self.letters.get(&(number, from))?;
-        if letter.bytes.len() < letter.whole {
-            return None;
+    /// The letter of a rank, or how much of it has come if that is not all.
+    pub(crate) fn take_letter(&mut self, number: u64, from: u32) -> Result<Vec<u8>, u64> {
+        let come = self.letters.get(&(number, from)).map(|letter| (letter.bytes.len(), letter.whole));
+        match come {
+            Some((come, whole)) if come == whole => {
+                Ok(self.letters.remove(&(number, from)).map(|letter| letter.bytes).unwrap_or_default())
+            }
+            come => Err(come.map_or(0, |(come, _)| come as u64)),
         }
-        self.letters.remove(&(number, from)).map(|letter| letter.bytes)
     }
 
     /// The other ranks' channels that are known.

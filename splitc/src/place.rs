@@ -37,8 +37,8 @@ impl<T> std::fmt::Debug for Global<T> {
 }
 
 impl<T: Element> Global<T> {
-    /// The pointer to the byte `offset` of a rank's part. Whether anything lies there is known to that rank only, and
-    /// found out when the pointer is used.
+    /// The pointer to the byte `offset` of a rank's part. Whether anything lies there is found out when the pointer is
+    /// used.
     #[must_use]
     pub const fn new(rank: u32, offset: u64) -> Self {
         Self { rank, offset, kind: PhantomData }

@@ -8,7 +8,8 @@
 //! | scan | each rank takes in what the one 1, 2, 4, ... before it has by then (Hillis, Steele 1986) | log n |
 
 use crate::part::{ARRIVE, BYE, LETTER, LETTER_INLINE, PIECE};
-use crate::world::{Patience, World};
+use crate::waiting::Patience;
+use crate::world::World;
 use crate::{Element, Error, Global, Op, Spread};
 
 /// After so many letters all ranks meet, so that nobody's letters pile up at a rank that is behind.
@@ -29,7 +30,7 @@ impl World {
             self.request((rank + step) % size, ARRIVE, &word.to_le_bytes())?;
             let mut patience = Patience::new();
             while self.shared.lock().arrived(round) < self.epoch {
-                self.rest(&mut patience, (rank + size - step) % size)?;
+                self.rest(&mut patience, (rank + size - step) % size, 0)?;
             }
         }
         Ok(())
@@ -135,6 +136,8 @@ impl World {
     pub fn alloc<T: Element>(&mut self, count: usize) -> Result<Global<T>, Error> {
         let at = self.shared.lock().grow(count * T::BYTES);
         let end = at + (count * T::BYTES) as u64;
+        // Nobody has a pointer to it before every rank has made it.
+        self.reach = end;
         // The greatest end, and the least, in one go.
         let mut ends = [end, u64::MAX - end];
         self.reduce_bulk(Op::Max, &mut ends)?;
@@ -173,13 +176,17 @@ impl World {
             }
         }
         let mut patience = Patience::new();
-        while !self.shared.lock().all_left() {
-            self.rest(&mut patience, self.rank)?;
+        loop {
+            let finished = self.shared.lock().finished();
+            if finished + 1 >= self.size {
+                break;
+            }
+            self.rest(&mut patience, self.rank, u64::from(finished))?;
         }
         let begun = std::time::Instant::now();
         let mut patience = Patience::new();
-        while self.all_under_way() > 0 && begun.elapsed() < PARTING {
-            self.rest(&mut patience, self.rank)?;
+        while self.all_under_way > 0 && begun.elapsed() < PARTING {
+            self.rest(&mut patience, self.rank, self.all_under_way)?;
         }
         Ok(())
     }
@@ -235,8 +242,8 @@ impl World {
         let bytes = loop {
             let letter = self.shared.lock().take_letter(number, from);
             match letter {
-                Some(bytes) => break bytes,
-                None => self.rest(&mut patience, from)?,
+                Ok(bytes) => break bytes,
+                Err(come) => self.rest(&mut patience, from, come)?,
             }
         };
         if bytes.len() != into.len() * T::BYTES {

@@ -1,25 +1,25 @@
 //! A rank, and what it does with the parts of others: get, put, store, and waiting for them.
 
+use std::collections::VecDeque;
 use std::marker::PhantomData;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cutthrough::Channel;
-use cutthrough::am::{Body, Call, CallError, Event, Failed, Failure, Node, Reply, RequestError};
+use cutthrough::am::{Body, Call, Node, RequestError};
 
 use crate::gets::Gets;
-use crate::part::{BLAME, GET, GET_INLINE, PIECE, PUT, PUT_INLINE, STORE, Shared, refusal};
+use crate::part::{GET, GET_INLINE, PIECE, PUT, PUT_INLINE, STORE, Shared};
+use crate::waiting::Patience;
 use crate::{Element, Error, Global};
 
 /// Requests for long pieces that a rank has under way at another: so many pages of its pool wait there.
 const PIECES: u32 = 32;
 /// Requests under way at another rank while a long piece goes to it: it leaves half of the pool for answers.
-const SENDS: u32 = 64;
+const SENDS: u64 = 64;
 /// Requests between two looks at what has come.
 const SENDS_PER_POLL: u32 = 32;
 /// Looks in vain before a rank sleeps, where every rank has a core of its own, and where not.
 const LOOKS: (u32, u32) = (4000, 50);
-/// Shortest and longest sleep of a rank that waits. It sleeps for an eighth of the time that it has waited by then.
-const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));
 
 /// One of the processes, or threads, that share a global address space. It is used by one thread at a time.
 ///
@@ -32,23 +32,25 @@ pub struct World {
     pub(crate) node: Node,
     pub(crate) shared: Shared,
     /// Channels by rank; none to itself, and to those that are gone.
-    channels: Vec<Option<Channel>>,
+    pub(crate) channels: Vec<Option<Channel>>,
     /// Ranks by the row of their channel.
-    ranks: Vec<Option<u32>>,
-    /// Requests under way at each rank, and at all.
-    under_way: Vec<u32>,
-    all_under_way: u64,
+    pub(crate) ranks: Vec<Option<u32>>,
+    /// Requests under way at each rank, in the order in which they were made; and how many at all.
+    pub(crate) under_way: Vec<VecDeque<Call>>,
+    pub(crate) all_under_way: u64,
     /// Of these, requests for long pieces.
-    pieces: Vec<u32>,
-    gets: Gets,
+    pub(crate) pieces: Vec<u32>,
+    pub(crate) gets: Gets,
+    /// Bytes of every rank's part: all make the same arrays.
+    pub(crate) reach: u64,
     /// Barriers so far.
     pub(crate) epoch: u64,
     /// Collective operations so far.
     pub(crate) number: u64,
     sends: u32,
-    looks: u32,
-    deadline: Duration,
-    broken: Option<Error>,
+    pub(crate) looks: u32,
+    pub(crate) deadline: Duration,
+    pub(crate) broken: Option<Error>,
 }
 
 /// Something that was asked for by [`World::get`] or [`World::get_bulk`]: hand it to [`World::take`] or
@@ -60,19 +62,6 @@ pub struct Coming<T> {
     slot: u32,
     from: u32,
     kind: PhantomData<fn() -> T>,
-}
-
-/// How long a rank has waited by now.
-#[derive(Debug)]
-pub(crate) struct Patience {
-    begun: Option<Instant>,
-    looks: u32,
-}
-
-impl Patience {
-    pub(crate) const fn new() -> Self {
-        Self { begun: None, looks: 0 }
-    }
 }
 
 impl World {
@@ -87,10 +76,11 @@ impl World {
             shared,
             channels: vec![None; ranks],
             ranks: Vec::new(),
-            under_way: vec![0; ranks],
+            under_way: vec![VecDeque::new(); ranks],
             all_under_way: 0,
             pieces: vec![0; ranks],
             gets: Gets::default(),
+            reach: 0,
             epoch: 0,
             number: 0,
             sends: 0,
@@ -122,7 +112,7 @@ impl World {
         self.size
     }
 
-    /// How long this rank waits for another before it gives up.
+    /// How long this rank waits for another of which nothing comes, before it gives up.
     #[must_use]
     pub const fn deadline(&self) -> Duration {
         self.deadline
@@ -174,7 +164,7 @@ impl World {
     /// [`Error`].
     #[allow(clippy::cast_possible_truncation, reason = "a piece is shorter than 4 GiB")]
     pub fn get_bulk<T: Element>(&mut self, from: Global<T>, count: usize) -> Result<Coming<T>, Error> {
-        let (rank, len) = (from.rank(), count * T::BYTES);
+        let (rank, len) = (from.rank(), self.checked::<T>(from, count)?);
         if rank == self.rank {
             let part = self.shared.lock();
             let range = part.range(from.offset(), len)?;
@@ -182,14 +172,13 @@ impl World {
             self.gets.bytes(slot).copy_from_slice(part.bytes(range));
             return Ok(Coming { slot, from: rank, kind: PhantomData });
         }
-        self.channel(rank)?;
         let slot = self.gets.open(len);
         for at in (0..len).step_by(PIECE) {
             let piece = (len - at).min(PIECE);
             let long = piece > GET_INLINE;
             let mut patience = Patience::new();
             while long && self.pieces[rank as usize] >= PIECES {
-                self.rest(&mut patience, rank)?;
+                self.rest(&mut patience, rank, u64::from(self.pieces[rank as usize]))?;
             }
             let ticket = self.gets.ticket(slot, at, piece);
             let mut args = [0; 16];
@@ -223,8 +212,12 @@ impl World {
     #[allow(clippy::needless_pass_by_value, reason = "it can be taken once")]
     pub fn take_bulk<T: Element>(&mut self, coming: Coming<T>, into: &mut [T]) -> Result<(), Error> {
         let mut patience = Patience::new();
-        while !self.gets.is_whole(coming.slot) {
-            self.rest(&mut patience, coming.from)?;
+        loop {
+            let missing = self.gets.missing(coming.slot);
+            if missing == 0 {
+                break;
+            }
+            self.rest(&mut patience, coming.from, u64::from(missing))?;
         }
         T::read_all(self.gets.bytes(coming.slot), into);
         self.gets.close(coming.slot);
@@ -265,7 +258,7 @@ impl World {
     }
 
     fn write<T: Element>(&mut self, to: Global<T>, values: &[T], handler: u16) -> Result<(), Error> {
-        let len = values.len() * T::BYTES;
+        let len = self.checked::<T>(to, values.len())?;
         if to.rank() == self.rank {
             let mut part = self.shared.lock();
             let range = part.range(to.offset(), len)?;
@@ -322,7 +315,7 @@ impl World {
     pub fn sync(&mut self) -> Result<(), Error> {
         let mut patience = Patience::new();
         while self.all_under_way > 0 {
-            self.rest(&mut patience, self.awaited())?;
+            self.rest(&mut patience, self.awaited(), self.all_under_way)?;
         }
         self.broken.clone().map_or(Ok(()), Err)
     }
@@ -333,10 +326,13 @@ impl World {
     /// [`Error`]; [`Error::Late`] names any other rank.
     pub fn store_sync(&mut self, bytes: u64) -> Result<(), Error> {
         let mut patience = Patience::new();
-        while self.shared.lock().stored() < bytes {
-            self.rest(&mut patience, (self.rank + 1) % self.size)?;
+        loop {
+            let stored = self.shared.lock().stored();
+            if stored >= bytes {
+                return Ok(());
+            }
+            self.rest(&mut patience, (self.rank + 1) % self.size, stored)?;
         }
-        Ok(())
     }
 
     /// Serves what the other ranks have asked for, and takes in what has come. Does not wait.
@@ -350,15 +346,16 @@ impl World {
 
     /// A rank that has not answered everything.
     fn awaited(&self) -> u32 {
-        (0..self.size).find(|rank| self.under_way[*rank as usize] > 0).unwrap_or(self.rank)
+        (0..self.size).find(|rank| self.at(*rank) > 0).unwrap_or(self.rank)
+    }
+
+    /// Requests under way at a rank.
+    pub(crate) fn at(&self, rank: u32) -> u64 {
+        self.under_way[rank as usize].len() as u64
     }
 
     pub(crate) fn has_channel(&self, rank: u32) -> bool {
         self.channels[rank as usize].is_some()
-    }
-
-    pub(crate) const fn all_under_way(&self) -> u64 {
-        self.all_under_way
     }
 
     /// The channel to another rank.
@@ -368,6 +365,18 @@ impl World {
         }
         let channel = self.channels.get(rank as usize).ok_or(Error::NoRank { rank, size: self.size })?;
         channel.ok_or(Error::Left { rank })
+    }
+
+    /// The bytes of so many elements from a place on, if they lie in a part: every part is as long as this rank's. So
+    /// nothing is sent that its rank would refuse.
+    fn checked<T: Element>(&self, place: Global<T>, count: usize) -> Result<usize, Error> {
+        if place.rank() != self.rank {
+            self.channel(place.rank())?;
+        }
+        let len = count.saturating_mul(T::BYTES);
+        let end = place.offset().checked_add(len as u64).filter(|end| *end <= self.reach);
+        let outside = Error::Outside { rank: place.rank(), offset: place.offset(), len: len as u64 };
+        end.map(|_| len).ok_or(outside)
     }
 
     /// Makes a short request as soon as there is room for it.
@@ -390,8 +399,8 @@ impl World {
         let mut patience = Patience::new();
         loop {
             let channel = self.channel(rank)?;
-            if self.under_way[rank as usize] >= SENDS {
-                self.rest(&mut patience, rank)?;
+            if self.at(rank) >= SENDS {
+                self.rest(&mut patience, rank, self.at(rank))?;
                 continue;
             }
             let body = match self.node.page(channel, values.len() * T::BYTES) {
@@ -416,7 +425,7 @@ impl World {
     }
 
     fn count(&mut self, rank: u32, call: Call) -> Call {
-        self.under_way[rank as usize] += 1;
+        self.under_way[rank as usize].push_back(call);
         self.all_under_way += 1;
         call
     }
@@ -436,136 +445,10 @@ impl World {
             // Where the channel has ended, the event that says why is on its way.
             RequestError::Full
             | RequestError::Closed
-            | RequestError::NoMemory(NoMemory::NoPages | NoMemory::Closed(_)) => self.rest(patience, rank),
+            | RequestError::NoMemory(NoMemory::NoPages | NoMemory::Closed(_)) => {
+                self.rest(patience, rank, self.at(rank))
+            }
             error => Err(self.fail(Error::Broken { rank, why: error.to_string() })),
         }
-    }
-
-    /// Takes in what has come; if that is nothing, waits a little, for `awaited`.
-    pub(crate) fn rest(&mut self, patience: &mut Patience, awaited: u32) -> Result<(), Error> {
-        // It says so after all else that it does. What it has done was looked at before.
-        let left = awaited != self.rank && self.shared.lock().has_left(awaited);
-        if left {
-            return Err(self.fail(Error::Left { rank: awaited }));
-        }
-        let moved = self.pump();
-        if let Some(error) = &self.broken {
-            return Err(error.clone());
-        }
-        if moved {
-            patience.looks = 0;
-            return Ok(());
-        }
-        patience.looks += 1;
-        if patience.looks == 1 && patience.begun.is_none() {
-            patience.begun = Some(Instant::now());
-        }
-        if patience.looks < self.looks {
-            std::hint::spin_loop();
-            return Ok(());
-        }
-        let waited = patience.begun.map_or(Duration::ZERO, |begun| begun.elapsed());
-        if waited >= self.deadline {
-            return Err(self.fail(Error::Late { rank: awaited, within: self.deadline }));
-        }
-        // A handler that has run ends no sleep, so none is long beside what was waited for already.
-        if let Ok(event) = self.node.wait(Some((waited / 8).clamp(NAPS.0, NAPS.1))) {
-            self.heed(event);
-        }
-        Ok(())
-    }
-
-    /// Takes in what has come. Whether there was an event; handlers tell of nothing.
-    fn pump(&mut self) -> bool {
-        let mut any = false;
-        while let Some(event) = self.node.poll() {
-            any = true;
-            self.heed(event);
-        }
-        if let Some(rank) = self.blamed() {
-            self.fail(Error::Lost { rank, why: "another rank says so".into() });
-        }
-        any
-    }
-
-    fn blamed(&self) -> Option<u32> {
-        self.shared.lock().blamed()
-    }
-
-    pub(crate) fn heed(&mut self, event: Event) {
-        match event {
-            Event::Replied(reply) => self.replied(reply),
-            Event::Failed(failed) => self.failed(&failed),
-            Event::Closed(channel, why) => self.closed(channel, &why.to_string()),
-            Event::Opened(_) => {}
-        }
-    }
-
-    fn rank_of(&self, channel: Channel) -> Option<u32> {
-        let rank = self.ranks.get(channel.index() as usize).copied().flatten()?;
-        (self.channels[rank as usize] == Some(channel)).then_some(rank)
-    }
-
-    fn replied(&mut self, reply: Reply) {
-        let Some(rank) = self.rank_of(reply.channel()) else { return };
-        let at = rank as usize;
-        self.under_way[at] = self.under_way[at].saturating_sub(1);
-        self.all_under_way = self.all_under_way.saturating_sub(1);
-        if reply.args().is_empty() {
-            return;
-        }
-        if reply.payload_len() > 0 {
-            self.pieces[at] = self.pieces[at].saturating_sub(1);
-        }
-        if let Err(why) = self.gets.take(reply, &mut self.node) {
-            self.fail(Error::Broken { rank, why: why.into() });
-        }
-    }
-
-    fn failed(&mut self, failed: &Failed) {
-        let rank = self.awaited();
-        let error = match failed.error {
-            // The end of the channel says more.
-            CallError::Closed(_) => return,
-            CallError::Late => Error::Late { rank, within: self.deadline },
-            CallError::Failed(Failure::Refused) => match refusal(&failed.args) {
-                Some((_, error)) => error,
-                None => Error::Broken { rank, why: failed.error.to_string() },
-            },
-            error => Error::Broken { rank, why: error.to_string() },
-        };
-        self.fail(error);
-    }
-
-    fn closed(&mut self, channel: Channel, why: &str) {
-        let Some(rank) = self.rank_of(channel) else { return };
-        self.channels[rank as usize] = None;
-        let lost = std::mem::take(&mut self.under_way[rank as usize]);
-        self.all_under_way = self.all_under_way.saturating_sub(u64::from(lost));
-        let left = {
-            let mut part = self.shared.lock();
-            part.dismiss(channel);
-            part.has_left(rank)
-        };
-        if !left {
-            // If it has ended because of another, it has said so before.
-            let (rank, why) = self.blamed().map_or((rank, why), |blamed| (blamed, "another rank says so"));
-            self.fail(Error::Lost { rank, why: why.to_owned() });
-        }
-    }
-
-    /// Nothing works any more. The first reason counts. If it is that a rank is gone, all others hear who it is, before
-    /// they find this one gone, too.
-    pub(crate) fn fail(&mut self, error: Error) -> Error {
-        if let Some(first) = &self.broken {
-            return first.clone();
-        }
-        if let Error::Lost { rank, .. } = error {
-            for channel in self.channels.iter().flatten() {
-                // Whoever has no room for this has not polled for long, and learns it otherwise.
-                let _ = self.node.request_bytes(*channel, BLAME, &rank.to_le_bytes());
-            }
-        }
-        self.broken.insert(error).clone()
     }
 }

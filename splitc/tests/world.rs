@@ -1,8 +1,10 @@
 //! The global address space through its public interface: ranks are threads, over shared memory and over UDP.
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
+use cutthrough::{Config, Endpoint, am};
 use cutthrough_conform::free_udp_address;
 use cutthrough_splitc::{Element, Error, Global, Op, Settings, Spread, World};
 use proptest::prelude::*;
@@ -55,7 +57,6 @@ fn collective_operations_are_those_of_a_serial_program() {
 
 #[test]
 fn nobody_leaves_a_barrier_before_all_have_come() {
-    use std::sync::atomic::{AtomicU32, Ordering};
     for size in [2, 3, 6] {
         let came = AtomicU32::new(0);
         World::threads(size, |world| {
@@ -221,7 +222,7 @@ fn spread_of(size: u32, len: usize, block: usize) -> Spread<u64> {
 }
 
 #[test]
-fn what_lies_outside_is_refused_by_its_rank() {
+fn what_lies_outside_is_refused() {
     let outside = |program: fn(&mut World, Global<u64>) -> Result<(), Error>| {
         World::threads(2, |world| {
             let here = world.alloc::<u64>(8)?;
@@ -245,6 +246,74 @@ fn what_lies_outside_is_refused_by_its_rank() {
         outside(|world, there| world.local(there.on(0).at(8), &mut [0])),
         Error::Outside { rank: 0, offset: 64, len: 8 }
     );
+}
+
+/// Every part is as long as this rank's own: nothing of a transfer that does not fit is sent, and the world goes on.
+#[test]
+fn what_lies_outside_changes_nothing() {
+    const LEN: usize = 300_000;
+    over_both(2, |world| {
+        let here = world.alloc::<u64>(LEN)?;
+        let there = here.on(1 - world.rank());
+        let says = |at: usize, len: usize| {
+            let outside = Error::Outside { rank: 1 - world.rank(), offset: 8 * at as u64, len: 8 * len as u64 };
+            Err(outside)
+        };
+        let (one, all, much) = (says(LEN, 1), says(1, LEN), says(0, LEN + 1));
+        assert_eq!(world.put(there.at(LEN), 7), one);
+        assert_eq!(world.read(there.at(LEN)).map(drop), one);
+        // Most of it would have lain within the part.
+        assert_eq!(world.put_bulk(there.at(1), &vec![7; LEN]), all);
+        assert_eq!(world.store_bulk(there.at(1), &vec![7; LEN]), all);
+        assert_eq!(world.get_bulk(there, LEN + 1).map(drop), much);
+        assert_eq!(world.put(there.on(2), 7), Err(Error::NoRank { rank: 2, size: 2 }));
+        world.all_store_sync()?;
+        let mut values = vec![1; LEN];
+        world.local(here, &mut values)?;
+        assert!(values.iter().all(|value| *value == 0), "some of it was written");
+        world.barrier()?;
+        world.write_now(there.at(LEN - 1), 5)?;
+        world.barrier()?;
+        assert_eq!(world.read(here.at(LEN - 1))?, 5);
+        Ok(())
+    });
+}
+
+/// A rank that does not look at where it writes is refused by the one that has the part.
+#[test]
+fn a_rank_that_writes_outside_all_the_same_is_refused() {
+    const HELLO: u16 = 1;
+    const PUT: u16 = 3;
+    let patience = Duration::from_secs(20);
+    let job = format!("liar-{}", std::process::id());
+    let hash = job
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    let address = format!("shm:{}/splitc-{job}-0.sock", std::env::temp_dir().display());
+    let addresses = vec![address.clone(), "shm:nobody".into()];
+    let settings = Settings { size: 2, addresses, job, ..Settings::alone() };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut world = World::join(&settings).expect("the other one");
+            while !done.load(Ordering::Relaxed) {
+                assert_eq!(world.poll(), Ok(()));
+            }
+        });
+        let mut node = am::Node::new(Endpoint::open(Config::default()).expect("an endpoint"), am::Settings::default());
+        let begun = Instant::now();
+        let channel = loop {
+            match node.connect(&address, patience) {
+                Ok(channel) => break channel,
+                Err(error) => assert!(begun.elapsed() < patience, "{error}"),
+            }
+        };
+        let (job, rank) = ([hash as u32, (hash >> 32) as u32], 1);
+        node.call(channel, HELLO, &[2, rank, job[0], job[1]], patience).expect("it is let in");
+        let refused = node.call(channel, PUT, &[0, 1, 7], patience);
+        done.store(true, Ordering::Relaxed);
+        assert!(matches!(refused, Err(am::CallError::Failed(am::Failure::Refused))), "{refused:?}");
+    });
 }
 
 #[test]
@@ -279,13 +348,17 @@ fn a_rank_that_ends_early_is_named_wherever_the_others_wait() {
     }
 }
 
+/// Ranks that wait so long, and find each other by files.
+fn at_files(job: &str, size: u32, deadline: Duration) -> Settings {
+    let job = format!("{job}-{}", std::process::id());
+    let addresses = vec![format!("shm:{}/splitc-{job}-{{rank}}.sock", std::env::temp_dir().display())];
+    Settings { size, addresses, job, deadline, ..Settings::alone() }
+}
+
 #[test]
 fn a_rank_that_does_not_poll_is_late() {
-    let job = format!("late-{}", std::process::id());
-    let addresses = vec![format!("shm:{}/splitc-{job}-{{rank}}.sock", std::env::temp_dir().display())];
     let deadline = Duration::from_millis(300);
-    let settings = Settings { size: 2, addresses, job, deadline, ..Settings::alone() };
-    let end = World::threads_at(&settings, |world| {
+    let end = World::threads_at(&at_files("late", 2, deadline), |world| {
         let here = world.alloc::<u64>(1)?;
         if world.rank() == 1 {
             std::thread::sleep(4 * deadline);
@@ -294,6 +367,51 @@ fn a_rank_that_does_not_poll_is_late() {
         world.read(here.on(1)).map(drop)
     });
     assert_eq!(end, Err(Error::Late { rank: 1, within: deadline }));
+}
+
+/// Of two that do not answer, the one is named whose time has run out.
+#[test]
+fn the_rank_that_is_late_is_named() {
+    let deadline = Duration::from_secs(1);
+    let deaf = AtomicU32::new(0);
+    let end = World::threads_at(&at_files("late-one", 3, deadline), |world| {
+        let here = world.alloc::<u64>(1)?;
+        if world.rank() == 0 {
+            while deaf.load(Ordering::SeqCst) < 2 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            world.put(here.on(2), 1)?;
+            let begun = Instant::now();
+            while begun.elapsed() < deadline / 2 {
+                world.poll()?;
+            }
+            world.put(here.on(1), 1)?;
+            return world.sync();
+        }
+        deaf.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(4 * deadline);
+        Err(Error::Uneven)
+    });
+    assert_eq!(end, Err(Error::Late { rank: 2, within: deadline }));
+}
+
+/// Nobody is late as long as something comes of what is waited for, however long all of it takes.
+#[test]
+fn who_goes_on_is_not_late() {
+    let deadline = Duration::from_secs(2);
+    let end = World::threads_at(&at_files("goes-on", 2, deadline), |world| {
+        const STORES: u64 = 14;
+        let here = world.alloc::<u64>(1)?;
+        if world.rank() == 0 {
+            return world.store_sync(8 * STORES);
+        }
+        for value in 0..STORES {
+            std::thread::sleep(deadline / 10);
+            world.store(here.on(0), value)?;
+        }
+        world.sync()
+    });
+    assert_eq!(end, Ok(vec![(), ()]));
 }
 
 #[test]
