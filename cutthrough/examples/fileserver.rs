@@ -28,7 +28,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 None => request.refuse(b"the file has no such block"),
             }
         });
-        node.listen(args.get(2).map_or("shm:files", String::as_str))?;
+        let address = args.get(2).map_or("shm:files", String::as_str);
+        node.listen(address)?;
+        println!("serving {length} bytes at {address}");
         loop {
             node.wait(None)?;
         }

@@ -68,3 +68,8 @@ pub use endpoint::Endpoint;
 pub use outgoing::Outgoing;
 #[cfg(feature = "tokio")]
 pub use tokio::AsyncEndpoint;
+
+/// The code of the guide compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/am.md")]
+struct Guide;

@@ -65,3 +65,8 @@ pub use error::Error;
 pub use join::Settings;
 pub use place::{Global, Spread};
 pub use world::{Coming, World};
+
+/// The code of the guide compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/splitc.md")]
+struct Guide;

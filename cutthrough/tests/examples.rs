@@ -1,0 +1,123 @@
+//! The examples that serve do what they say, each with its own client. Those of the README are run in `documents`.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+/// An example that cargo has built beside this test; a run of this test alone does not build them.
+fn example(name: &str) -> Command {
+    let test = std::env::current_exe().expect("the path of this test");
+    let folder = test.ancestors().nth(2).expect("the folder of the build").join("examples");
+    let program = folder.join(name);
+    assert!(program.exists(), "{} is not built; run 'cargo test -p cutthrough'", program.display());
+    Command::new(program)
+}
+
+/// An address that no other process uses.
+fn address(name: &str) -> String {
+    format!("shm:{}/example-{}-{name}.sock", std::env::temp_dir().display(), std::process::id())
+}
+
+/// A server and what it says, line by line; ends with the test.
+struct Server(Child, BufReader<ChildStdout>);
+
+impl Server {
+    /// Starts one, which has to begin with this line.
+    fn start(mut command: Command, first: &str) -> Self {
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the server");
+        let said = BufReader::new(child.stdout.take().expect("its output"));
+        let mut server = Self(child, said);
+        assert_eq!(server.line(), first);
+        server
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.1.read_line(&mut line).expect("text");
+        line.trim_end().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run(name: &str, words: &[&str]) -> Output {
+    example(name).args(words).stdin(Stdio::null()).output().expect("the example")
+}
+
+/// What an example that ends well says on standard output.
+fn says(name: &str, words: &[&str]) -> Vec<u8> {
+    let output = run(name, words);
+    assert!(output.status.success(), "{name} {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+#[test]
+fn words_are_echoed() {
+    let address = address("echo");
+    let mut command = example("echo");
+    command.args(["serve", &address]);
+    let mut server = Server::start(command, &format!("echoing at {address}"));
+    for _ in 0..2 {
+        let said = String::from_utf8(says("echo", &[&address])).expect("text");
+        assert!(said.starts_with("1000 round trips, ") && said.ends_with(" each\n"), "{said}");
+        let (came, went) = (server.line(), server.line());
+        assert!(came.starts_with("Opened(") && went.starts_with("Closed("), "{came}, {went}");
+    }
+}
+
+#[test]
+fn values_are_stored_by_their_keys() {
+    let address = address("kv");
+    let mut command = example("kv");
+    command.args(["serve", &address]);
+    let _server = Server::start(command, &format!("storing at {address}"));
+    assert_eq!(says("kv", &["set", "colour", "green", &address]), b"stored\n");
+    assert_eq!(says("kv", &["set", "colour", "blue", &address]), b"replaced\n");
+    assert_eq!(says("kv", &["get", "colour", &address]), b"blue\n");
+    let missing = run("kv", &["get", "shape", &address]);
+    assert!(!missing.status.success() && missing.stdout.is_empty());
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("no such key"));
+    assert!(String::from_utf8_lossy(&run("kv", &[]).stderr).contains("usage: kv serve"));
+}
+
+/// Blocks of 64 KiB, the last of which is short; nothing of a file that is empty.
+#[test]
+fn a_file_is_copied_block_by_block() {
+    for bytes in [5 * (64 << 10) + 123_u32, 64 << 10, 1, 0] {
+        let address = address(&format!("files-{bytes}"));
+        let content: Vec<u8> = (0..bytes).map(|at| (at * 7 / 8).to_le_bytes()[0]).collect();
+        let file = std::env::temp_dir().join(format!("example-{}-{bytes}", std::process::id()));
+        std::fs::write(&file, &content).expect("a file");
+        let mut command = example("fileserver");
+        command.arg("serve").arg(&file).arg(&address);
+        let _server = Server::start(command, &format!("serving {bytes} bytes at {address}"));
+        std::fs::remove_file(&file).expect("it was made");
+        assert!(says("fileserver", &[&address]) == content, "{bytes} bytes came otherwise");
+    }
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn messages_are_echoed_in_a_runtime() {
+    use cutthrough::{Config, Endpoint, Event};
+    let patience = std::time::Duration::from_secs(20);
+    let address = address("tokio");
+    let mut command = example("echo_tokio");
+    command.arg(&address);
+    let mut server = Server::start(command, &format!("echoing at {address}"));
+    let mut endpoint = Endpoint::open(Config::default()).expect("an endpoint");
+    let channel = endpoint.connect(&address, patience).expect("the server");
+    assert_eq!(server.line(), "channel 0 opened");
+    endpoint.send(channel, b"hello").expect("sent");
+    match endpoint.wait(Some(patience)).expect("an answer") {
+        Event::Message(message) => assert_eq!(message.control(), b"hello"),
+        other => panic!("{other:?}"),
+    }
+    drop(endpoint);
+    let left = server.line();
+    assert!(left.starts_with("channel 0: "), "{left}");
+}
