@@ -11,6 +11,7 @@ use cutthrough::{Lease, LeaseError};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use crate::address::{self, Use};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -61,6 +62,11 @@ pub fn run(args: &LeaseArgs, output: Output) -> Result<(), Failure> {
         LeaseError::Malformed(_) => Failure::from_error(&error, "check the address"),
         _ => Failure::from_error(&error, "run it as root; 'cutthrough info' says what is missing"),
     };
+    if !args.address.starts_with("xdp:") {
+        let what = format!("{} cannot be leased", args.address);
+        return Err(Failure::new(what, "say xdp:HOST:PORT, with an IPv4 address of this machine"));
+    }
+    address::check(&args.address, Use::Lease)?;
     let mut bell = bell().map_err(|error| Failure::new(format!("signals: {error}"), "try again"))?;
     let lease = Lease::open(&args.address, args.queue, None, &args.at).map_err(failed)?;
     let place = identity(&args.at);

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod args;
 pub mod clock;
 pub mod cpu;

@@ -13,6 +13,7 @@ use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, UdpCallE
 use super::ask::{self, Answer, Ask, Job, Setup};
 use super::lane::{Lane, LaneError, PATIENCE, config};
 use super::way::{Seal, Way, own_name, scheme};
+use crate::address::{self, Use};
 use crate::args::Adapter;
 use crate::cpu::Pair;
 use crate::failure::Failure;
@@ -60,6 +61,7 @@ impl Peer {
     /// # Errors
     /// If there is none.
     pub fn reach(address: &str, way: &Way) -> Result<Self, Failure> {
+        address::check(address, Use::Peer)?;
         let seal = way.seal.clone();
         let lobby = connect(address, &seal, |error| Err(unreachable(&error)))?;
         Ok(Self { lobby, child: None, address: address.to_owned(), seal })
@@ -219,7 +221,12 @@ fn lobby(endpoint: Endpoint, channel: Channel) -> Result<Lane, Failure> {
 
 pub(super) fn unreachable(error: &ConnectError) -> Failure {
     let remedy = match error {
-        ConnectError::Net(UdpCallError::Key) => "give both ends the same --key FILE, or --insecure",
+        ConnectError::Net(UdpCallError::Key) => {
+            return Failure::new("the keys do not fit", "give both ends the same --key FILE, or --insecure");
+        }
+        ConnectError::Net(UdpCallError::NoKey) => {
+            return Failure::new("only who has a key can call a peer by its public key", "give --key FILE");
+        }
         ConnectError::NetAddress(_) => "check the address that is given to --peer",
         ConnectError::Net(UdpCallError::Unreachable { .. } | UdpCallError::OtherFamily { .. }) => {
             "check the address that is given to --peer, and the routes of this machine: ip route get HOST"

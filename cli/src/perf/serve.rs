@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use cutthrough::{Channel, Config, Endpoint, Event, Incoming};
+use cutthrough::{Channel, Config, Endpoint, Event, Incoming, ListenError, UdpAddressError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, getppid};
 use rustix::time::{ClockId, clock_gettime};
@@ -19,6 +19,7 @@ use super::answer;
 use super::ask::{self, Answer, Ask, Setup};
 use super::lane::{Lane, LaneError, PATIENCE, config};
 use super::way::{self, Seal};
+use crate::address::{self, Use};
 use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -41,6 +42,7 @@ const GLANCE: Duration = Duration::from_millis(1);
 /// If the address cannot be used, the core is not ours or the file cannot be read.
 pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
     way::take_place(&args.started)?;
+    address::check(&args.listen, Use::Listen)?;
     let seal = Seal::of_server(args)?;
     let ending = Ending::watch().map_err(|error| Failure::new(format!("signals: {error}"), "try again"))?;
     let open = || Endpoint::open(seal.apply(Config::default())?).map_err(refusal);
@@ -61,7 +63,13 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
 }
 
 fn refusal(error: impl std::error::Error + 'static) -> Failure {
-    Failure::of_address(&error, "see 'cutthrough info'")
+    let remedy = match (&error as &(dyn std::error::Error + 'static)).downcast_ref() {
+        Some(ListenError::Address(_) | ListenError::Net(UdpAddressError::Host { .. })) => {
+            "check the address that is given to --listen"
+        }
+        _ => "see 'cutthrough info'",
+    };
+    Failure::of_address(&error, remedy)
 }
 
 /// Learns that this process shall end, also while it sleeps.
