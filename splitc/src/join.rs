@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{self, Node};
-use cutthrough::{AddressError, Config, ConnectError, Endpoint, HandshakeError, Keys, UdpCallError};
+use cutthrough::{AddressError, Config, ConnectError, Endpoint, HandshakeError, Keys, ListenError};
+use cutthrough::{UdpAddressError, UdpCallError};
 
 use crate::Error;
 use crate::part::{HELLO, Shared};
@@ -25,6 +26,10 @@ const NAP: Duration = Duration::from_millis(2);
 const POOL: u64 = 16 << 20;
 /// Bytes of a channel's landing memory: what is on its way to this rank over a network lands there.
 const LANDING: u64 = 16 << 20;
+
+/// What a program's user sets where there has to be a key.
+const KEYLESS: &str = "no key is configured: set CUTTHROUGH_KEY, or ask for plain text by CUTTHROUGH_INSECURE=1 \
+                       (Settings::keys, Settings::insecure)";
 
 /// Who a rank is, and where the others are.
 #[derive(Debug, Clone)]
@@ -233,7 +238,10 @@ impl World {
         let shared = Shared::new(rank, size, job);
         shared.serve(&mut node);
         if size > 1 {
-            node.listen(&settings.address(rank)).map_err(|error| unable(&error))?;
+            node.listen(&settings.address(rank)).map_err(|error| match error {
+                ListenError::Net(UdpAddressError::NoKey) => unable(&KEYLESS),
+                error => unable(&error),
+            })?;
         }
         let mut world = Self::new(node, shared, (rank, size), deadline);
         let absent = |ranks: Vec<u32>| {

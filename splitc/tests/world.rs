@@ -434,6 +434,14 @@ fn ranks_that_do_not_come_are_named() {
 }
 
 #[test]
+fn a_rank_without_a_key_hears_which_variable_to_set() {
+    let addresses = vec![format!("udp:{}", free_udp_address()), "udp:127.0.0.1:1".into()];
+    let end = World::join(&Settings { size: 2, addresses, ..Settings::alone() }).map(drop);
+    let Err(Error::Endpoint { rank: 0, why }) = end else { panic!("{end:?}") };
+    assert!(why.contains("CUTTHROUGH_KEY") && why.contains("CUTTHROUGH_INSECURE=1"), "{why}");
+}
+
+#[test]
 fn a_rank_of_another_job_is_not_let_in() {
     let address = format!("shm:{}/splitc-other-{}-{{rank}}.sock", std::env::temp_dir().display(), std::process::id());
     let start = Duration::from_millis(500);

@@ -235,7 +235,7 @@ fn no_key_and_no_leave_to_go_without_is_refused() {
             .map_err(|error| error.to_string()),
     ] {
         let text = result.expect_err("it is refused");
-        assert!(text.contains("--key") && text.contains("--insecure"), "{text}");
+        assert!(text.contains("Config::keys") && text.contains("Config::insecure") && !text.contains("--"), "{text}");
     }
 }
 

@@ -66,7 +66,7 @@ pub enum UdpAddressError {
         fault: KeyFault,
     },
     /// Neither a key nor the permission to go without.
-    #[error("no key is configured: give a key file (--key FILE), or ask for plain text by name (--insecure)")]
+    #[error("no key is configured: set Config::keys, or ask for plain text by name (Config::insecure)")]
     NoKey,
     /// An adapter that is a must is not to be had.
     #[error("{scheme}: {why}")]

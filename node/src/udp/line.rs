@@ -39,13 +39,13 @@ pub enum UdpCallError {
     #[error("the listening side has all channels that its settings allow")]
     Channels,
     /// The keys do not fit.
-    #[error("the keys do not fit: both sides need the same key, or both plain text (--insecure)")]
+    #[error("the keys do not fit: both sides need the same key, or both plain text (Config::insecure)")]
     Key,
     /// The keys do not say whom to call, or do not go with the one who was named.
     #[error("{0}")]
     Peer(SealError),
     /// A public key was named, and there is no key of ours.
-    #[error("only who has a key can call a peer by its public key; give a key file (--key FILE)")]
+    #[error("only who has a key can call a peer by its public key: set Config::keys")]
     NoKey,
     /// The other endpoint is there, but does not listen.
     #[error("the endpoint at that address does not listen")]
