@@ -63,20 +63,24 @@ pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
     let &Query { firmware, payload, count, senders } = query;
     let cannot = |what: &str| Err(PointError::Impossible(format!("`{}` {what}", platform.name())));
     match platform.model() {
+        "ssam" if firmware.has_rule() => {
+            cannot("has no stage that a policy decides about; ask for `adaptive`, or `kernel`")
+        }
+        "unet-fifo" if firmware.has_rule() => cannot("has no stage that a policy decides about; ask for `adaptive`"),
         "ssam" => {
             let ssam = Ssam::read(platform)?;
             match firmware {
                 Firmware::Engine { .. } | Firmware::Kernel => {
                     ssam.point(firmware == Firmware::Kernel, payload, count, senders)
                 }
-                _ => cannot("has an adapter without a processor, and so no firmware: ask for a policy, or `kernel`"),
+                _ => cannot("has an adapter without a processor, and so no firmware: ask for `adaptive`, or `kernel`"),
             }
         }
         "unet-fifo" => {
             let emulated = Emulated::read(platform)?;
             match firmware {
                 Firmware::Engine { .. } => emulated.point(payload, count, senders),
-                _ => cannot("has an adapter without a processor, and so no firmware: ask for a policy"),
+                _ => cannot("has an adapter without a processor, and so no firmware: ask for `adaptive`"),
             }
         }
         "unet-i960" => {

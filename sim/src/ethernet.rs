@@ -83,12 +83,15 @@ pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
     if bytes > MOST_BYTES || senders > MOST_SENDERS {
         return Err(impossible("is asked for too much: at most 1024 senders, and 1 PiB together"));
     }
+    if firmware.has_rule() {
+        return Err(impossible("has no stage that a policy decides about; ask for `adaptive`, or `kernel`"));
+    }
     let guessing = match firmware {
         Firmware::Engine { .. } => true,
         Firmware::Kernel => false,
         Firmware::Coroutine | Firmware::Vendor => {
             return Err(impossible(
-                "has an adapter without a processor, and so no firmware: ask for a policy or `kernel`",
+                "has an adapter without a processor, and so no firmware: ask for `adaptive`, or `kernel`",
             ));
         }
     };

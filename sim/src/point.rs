@@ -25,6 +25,15 @@ pub enum Firmware {
     Kernel,
 }
 
+impl Firmware {
+    /// Whether a rule was asked for by name, where one that has an effect may be.
+    #[must_use]
+    pub fn has_rule(&self) -> bool {
+        let default = Policy::default();
+        matches!(self, Self::Engine { send, recv } if (*send, *recv) != (default, default))
+    }
+}
+
 /// A question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Query {
@@ -105,6 +114,13 @@ impl FromStr for Firmware {
 mod tests {
     use super::Firmware;
     use cutthrough_engine::pulse::Policy;
+
+    #[test]
+    fn the_default_is_no_rule_of_its_own() {
+        let has_rule = |text: &str| text.parse::<Firmware>().unwrap().has_rule();
+        assert!(["fixed:64", "store-and-forward", "adaptive:64", "adaptive:64:32"].into_iter().all(has_rule));
+        assert!(!["adaptive", "kernel", "vendor", "coroutine"].into_iter().any(has_rule));
+    }
 
     #[test]
     fn each_side_may_have_a_rule_of_its_own() {

@@ -66,8 +66,8 @@ pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
     }
     let machine = Machine::read(platform)?;
     let cannot = |what: &str| Err(PointError::Impossible(format!("`{}` {what}", platform.name())));
-    if !matches!(firmware, Firmware::Engine { .. }) {
-        return cannot("is known by what its messages cost, not by its firmware: ask for a policy");
+    if !matches!(firmware, Firmware::Engine { .. }) || firmware.has_rule() {
+        return cannot("is known by what its messages cost, not by its firmware; ask for `adaptive`");
     }
     let senders = senders as usize;
     if count == 0 || senders == 0 || senders >= machine.hosts {

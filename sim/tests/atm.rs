@@ -119,7 +119,11 @@ fn what_cannot_be_done_is_said() {
     };
     assert!(refused("ss20-sba100", "coroutine", 8, 1, 1).contains("no firmware"));
     assert!(refused("ss20-sba100", "vendor", 8, 1, 1).contains("no firmware"));
-    assert!(refused("unet-sba100", "kernel", 8, 1, 1).contains("ask for a policy"));
+    assert!(refused("unet-sba100", "kernel", 8, 1, 1).contains("ask for `adaptive`"));
+    // A rule has nothing to decide where cells pass through a FIFO.
+    for (name, rule) in [("ss20-sba100", "fixed:48"), ("unet-sba100", "store-and-forward")] {
+        assert!(refused(name, rule, 8, 1, 1).contains("no stage that a policy decides about; ask for `adaptive`"));
+    }
     assert!(refused("unet-sba200", "vendor", 8, 1, 1).contains("fore-sba200"));
     assert!(refused("fore-sba200", "coroutine", 8, 1, 1).contains("ask for a policy"));
     assert!(refused("ss20-sba100", "adaptive", 8, 1, 1000).contains("share"));
