@@ -28,11 +28,16 @@ struct EndpointLine {
     /// The address that it listens on; absent if it does not.
     #[serde(skip_serializing_if = "String::is_empty")]
     name: String,
-    /// Random number of this life of the endpoint.
+    /// Random number of this life of the endpoint; as 16 hexadecimal digits, which every reader has whole.
+    #[serde(serialize_with = "digits")]
     generation: u64,
     /// Every counter that is not 0.
     counters: serde_json::Map<String, serde_json::Value>,
     channels: Vec<ChannelLine>,
+}
+
+fn digits<S: serde::Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{number:016x}"))
 }
 
 /// One channel of an endpoint.
@@ -237,6 +242,12 @@ mod tests {
             counters: [("full".to_string(), 5.into())].into_iter().collect(),
             channels: vec![channel],
         }
+    }
+
+    #[test]
+    fn a_generation_is_told_whole() {
+        let json = serde_json::to_value(EndpointLine { generation: u64::MAX - 1, ..line(1) }).expect("JSON");
+        assert_eq!(json["generation"], "fffffffffffffffe");
     }
 
     #[test]

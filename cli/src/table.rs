@@ -4,6 +4,34 @@ use std::fmt;
 
 use comfy_table::CellAlignment;
 
+/// Columns of a terminal that everything for people fits into.
+const COLUMNS: usize = 100;
+
+/// Text for people in lines that fit into a terminal, cut at spaces; a line break of its own stays.
+#[must_use]
+pub fn wrapped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (number, line) in text.lines().enumerate() {
+        if number > 0 {
+            out.push('\n');
+        }
+        let mut columns = 0;
+        for word in line.split(' ') {
+            let wide = word.chars().count();
+            if columns > 0 && columns + 1 + wide > COLUMNS {
+                out.push('\n');
+                columns = 0;
+            } else if columns > 0 {
+                out.push(' ');
+                columns += 1;
+            }
+            out.push_str(word);
+            columns += wide;
+        }
+    }
+    out
+}
+
 /// A table that is filled row by row. The first column is a name; the others are figures.
 #[derive(Debug)]
 pub struct Table(comfy_table::Table);
@@ -39,6 +67,17 @@ impl fmt::Display for Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_are_cut_at_spaces_and_nothing_is_lost() {
+        let words: Vec<String> = (0..200_u32).map(|word| "x".repeat(word as usize % 23 + 1)).collect();
+        let text = format!("first\n\n{}", words.join(" "));
+        let wrapped = wrapped(&text);
+        assert!(wrapped.starts_with("first\n\nx xx "), "{wrapped}");
+        assert!(wrapped.lines().all(|line| line.len() <= COLUMNS && !line.ends_with(' ')), "{wrapped}");
+        assert!(wrapped.lines().skip(2).all(|line| line.len() > COLUMNS - 24 || wrapped.ends_with(line)), "{wrapped}");
+        assert!(wrapped.split_whitespace().eq(text.split_whitespace()));
+    }
 
     #[test]
     fn without_headings_it_begins_with_its_first_row() {

@@ -105,7 +105,7 @@ fn lines_follow_the_contract_and_two_runs_are_equal() {
 #[test]
 fn every_platform_answers_for_a_point() {
     for platform in listed("platform") {
-        let asked = ["adaptive:512", "kernel", "vendor"]
+        let asked = ["adaptive:512", "adaptive", "kernel", "vendor"]
             .map(|policy| run(&["point", "--platform", &platform, "--policy", policy, "--payload", "1KiB", "--json"]));
         let answered = asked.iter().find(|output| output.status.code() == Some(0));
         let answered = answered.unwrap_or_else(|| panic!("{platform}: {}", text(&asked[0].stderr)));
@@ -113,6 +113,45 @@ fn every_platform_answers_for_a_point() {
         assert!(point["one_way_us"].as_f64().is_some_and(|us| us > 0.0), "{platform}: {point}");
         assert!(point["bytes_per_s"].is_number() && point["stages"].is_array(), "{platform}: {point}");
     }
+}
+
+/// A policy that has an effect nowhere on a platform is refused there, and none that has one.
+#[test]
+fn a_policy_without_effect_is_refused() {
+    for platform in listed("platform") {
+        let ask = |policy: &str| {
+            let output = run(&["point", "--platform", &platform, "--policy", policy, "--payload", "8KiB", "--json"]);
+            let said = text(&output.stderr);
+            if output.status.code() == Some(0) {
+                return Ok(lines(&output).remove(0)["one_way_us"].clone());
+            }
+            assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{platform}, {policy}: {said}");
+            Err(said.to_owned())
+        };
+        let plain = ask("adaptive").unwrap_or_else(|why| panic!("{platform}: {why}"));
+        for policy in ["store-and-forward", "fixed:256", "fixed:256:512"] {
+            match ask(policy) {
+                Ok(other) => assert_ne!(other, plain, "{platform}: {policy} changes nothing"),
+                Err(said) => assert!(said.contains("; ask for `adaptive`"), "{platform}, {policy}: {said}"),
+            }
+        }
+    }
+}
+
+/// What people read of `sim fault` fits into a terminal, and what programs read is exact in each of their numbers.
+#[test]
+fn faults_are_told_in_short_lines_and_exact_numbers() {
+    let output = run(&["fault", "--seeds", "1", "--seed", "9007199254740991"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.lines().all(|line| line.chars().count() <= 100), "{said}");
+    let hash = said.trim_end().rsplit_once("hash ").expect("a hash").1;
+    let output = run(&["fault", "--seeds", "1", "--seed", "9007199254740991", "--json"]);
+    let line = &lines(&output)[0];
+    assert_eq!((line["first_seed"].as_u64(), line["hash"].as_str()), (Some(9_007_199_254_740_991), Some(hash)));
+    assert!(hash.len() == 16 && u64::from_str_radix(hash, 16).is_ok(), "{hash}");
+    let output = run(&["fault", "--seeds", "1", "--seed", "9007199254740992"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
 }
 
 /// The pictures in the texts are those that the simulator draws now; if not, the numbers beside them are old too.

@@ -140,6 +140,7 @@ pub struct Summary {
     /// What became of calls.
     pub calls: Calls,
     /// A hash of every frame that arrived and when: of two runs of one seed it is the same.
+    #[serde(skip)]
     pub hash: u64,
 }
 

@@ -57,6 +57,9 @@ pub struct SimResults {
     pub trace: Option<PathBuf>,
 }
 
+/// Seeds are below this, so that every reader of JSON has them to the last digit.
+const SEEDS: u64 = 1 << 53;
+
 /// Options of `sim fault`.
 #[derive(Args, Debug)]
 pub struct FaultArgs {
@@ -64,8 +67,8 @@ pub struct FaultArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: Option<u64>,
 
-    /// The first seed [default: 0]
-    #[arg(long, value_name = "S")]
+    /// The first seed, below 2^53, as far as a number of JSON is exact [default: 0]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(..SEEDS))]
     pub seed: Option<u64>,
 
     /// Plant a bug, to see that it is found; in builds with the feature `planted` only.
@@ -92,7 +95,7 @@ pub struct PointArgs {
     pub platform: String,
 
     /// store-and-forward, fixed:BYTES, adaptive, adaptive:MINPULSE; two sizes are the sender's and the receiver's.
-    /// Baselines: coroutine, vendor, kernel
+    /// Baselines: coroutine, vendor, kernel. Where no stage is decided about there is adaptive alone, beside baselines
     #[arg(long, value_name = "P[:SEND:RECV]")]
     pub policy: String,
 

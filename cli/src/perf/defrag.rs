@@ -26,7 +26,7 @@ use crate::machine::Machine;
 use crate::output::{Output, Times, tenths, thousandths};
 use crate::progress;
 use crate::stats::Samples;
-use crate::table::Table;
+use crate::table::{Table, wrapped};
 use crate::units;
 use crate::veth::Pair;
 
@@ -183,14 +183,14 @@ pub fn run(args: &DefragArgs, output: Output) -> Result<(), Failure> {
         output.line(&line)?;
     }
     bar.finish_and_clear();
-    output.say(&format!(
+    let explanation = format!(
         "{} across a veth pair of MTU {}, {} mode. Whole: pages that came in time, placed or by the kernel's socket. \
-         Copies: of fragments in user space, for each page. Miss: what pages with a wrong guess take longer.\n\n\
-         {table}",
+         Copies: of fragments in user space, for each page. Miss: what pages with a wrong guess take longer.",
         form.pages(),
         args.veth,
         mode.name()
-    ))
+    );
+    output.say(&format!("{}\n\n{table}", wrapped(&explanation)))
 }
 
 /// A kernel sends the first fragment of a datagram first: it has no row with the last one first.

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::args::{FaultArgs, Plant};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::table::wrapped;
 
 /// Threads that run seeds.
 const THREADS: usize = 2;
@@ -31,6 +32,8 @@ struct SummaryLine<'a> {
     first_seed: u64,
     #[serde(flatten)]
     summary: &'a Summary,
+    /// The hash of the summary as 16 hexadecimal digits: a number of JSON has no room for it in most readers.
+    hash: String,
 }
 
 /// Runs the worlds of the seeds, and prints each that fails, and what has happened in all of them.
@@ -52,7 +55,7 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
         None => (0, args.seeds.unwrap_or(1000)),
     };
     if seeds == 1 {
-        output.say(&format!("seed {first}: {}", fault::options(first)))?;
+        output.say(&wrapped(&format!("seed {first}: {}", fault::options(first))))?;
     }
     let next = AtomicU64::new(0);
     let results = Mutex::new((Summary::default(), 0_u64, Ok(())));
@@ -80,8 +83,13 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
     });
     let (summary, failed, shown) = results.into_inner().map_err(|_| Failure::check("a thread has panicked"))?;
     shown?;
-    output.line(&SummaryLine { failed, first_seed: first, summary: &summary })?;
-    output.say(&text(&summary, failed))?;
+    output.line(&SummaryLine {
+        failed,
+        first_seed: first,
+        summary: &summary,
+        hash: format!("{:016x}", summary.hash),
+    })?;
+    output.say(&wrapped(&text(&summary, failed)))?;
     if failed > 0 { Err(Failure::check(format!("{failed} of {seeds} seeds failed"))) } else { Ok(()) }
 }
 
@@ -92,7 +100,7 @@ fn show(failure: &fault::Failure, output: Output) -> Result<(), Failure> {
         what: failure.what.clone(),
         options: failure.options.clone(),
     })?;
-    output.say(&failure.to_string())
+    output.say(&wrapped(&failure.to_string()))
 }
 
 /// What became of calls, as a sentence.
