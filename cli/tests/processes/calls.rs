@@ -43,6 +43,16 @@ fn active_messages_have_a_line_for_every_row() {
     folder.wait_until_empty();
 }
 
+/// A pool has room for four of these pages: more are out than that now and then, and they are waited for.
+#[test]
+fn the_longest_pages_are_fetched_by_reference() {
+    let folder = Folder::new("long");
+    let lines = folder.lines(&["perf", "rpc", "fetch", "--size", "16MiB", "--seconds", "0.3"]);
+    assert_eq!(told(&lines, "what"), ["fetch_put", "fetch_reference"]);
+    assert_eq!(told(&lines, "copies"), ["1", "0"]);
+    folder.wait_until_empty();
+}
+
 #[test]
 fn calls_are_whole_operations_and_fetches_say_how_they_came() {
     let folder = Folder::new("rpc");
