@@ -10,6 +10,7 @@
 //! | [`short`](Node::short) | none | |
 //! | [`medium`](Node::medium) | up to a page, copied | as a slice |
 //! | [`long`](Node::long) | up to 1 GiB | to read to where it shall lie, or in the place that a token named |
+//! | [`whole`](Node::whole) | up to 1 GiB | the same, once all of it has come |
 //!
 //! ```
 //! use std::time::Duration;
@@ -42,14 +43,18 @@
 //! A handler runs at most once for each request. Requests of a channel are served in the order in which they were made.
 //! However full the queues are, requests and replies do not deadlock; the reasons are those of
 //! [`cutthrough_engine::am`]: each request reserves room for its reply on both sides, and taking a reply in sends
-//! nothing. A handler cannot poll, so it is never entered twice. A call ends by its deadline; what its token named can
-//! be written by nobody from then on. What a peer sends that is no active message closes that channel alone.
+//! nothing. A handler cannot poll, so it is never entered twice. A call ends by its deadline, with the payload of its
+//! reply; what its token named can be written by nobody from then on. What a peer sends that is no active message
+//! closes that channel alone.
 
 mod asking;
 mod event;
+mod gather;
+mod handlers;
 mod request;
 mod serve;
 mod service;
+mod wait;
 mod way;
 mod words;
 
@@ -58,16 +63,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use cutthrough_engine::am::calls::{NEVER, UNDATED};
+use cutthrough_engine::am::calls::UNDATED;
 use cutthrough_engine::am::message::{Arguments, CallId};
 use cutthrough_engine::am::{Ask, Core, ReplyTo};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
 use cutthrough_node::incoming::{Channel, Incoming};
-use cutthrough_node::node::{ConnectError, ListenError, WaitError};
+use cutthrough_node::node::{ConnectError, ListenError};
 use cutthrough_node::shm::grant::{Landing, NoMemory};
-use cutthrough_node::shm::receive::ReadError;
 use cutthrough_segment::page::Page;
 
 pub use asking::Asking;
@@ -79,8 +83,10 @@ pub use service::{Service, ServiceError};
 pub use way::Body;
 
 use crate::Endpoint;
+use gather::Gathering;
+use handlers::Registered;
 use request::Thrown;
-use serve::{Registered, Taken};
+use serve::Taken;
 use way::{Kept, Way};
 
 /// Numbers of handlers from here on are the library's own.
@@ -205,6 +211,8 @@ pub struct Node {
     /// What happened and was not told yet.
     ready: VecDeque<Event>,
     early: Vec<(CallId, Incoming)>,
+    /// Messages whose payload is still on its way.
+    gathering: Gathering,
     medium: Vec<u8>,
     tallies: Vec<Tally>,
     polls: u32,
@@ -240,6 +248,7 @@ impl Node {
             free_continuations: Vec::new(),
             ready: VecDeque::new(),
             early: Vec::new(),
+            gathering: Gathering::default(),
             medium: Vec::new(),
             tallies: Vec::new(),
             polls: 0,
@@ -341,119 +350,14 @@ impl Node {
         Asking { node: self, channel, ask, body: Body::None, landing: None, within: None, then: Then::Tell }
     }
 
-    /// Makes a request of up to 16 words as soon as there is room, and waits for its reply. Serves requests meanwhile.
-    ///
-    /// # Errors
-    /// [`CallError`].
-    pub fn call(
-        &mut self,
-        channel: Channel,
-        handler: u16,
-        words: &[u32],
-        timeout: Duration,
-    ) -> Result<Reply, CallError> {
-        let nanos = serve::nanos(timeout);
-        match self.request(channel, handler, words) {
-            Err(RequestError::Full) => {
-                let until = clock::now().after(nanos);
-                self.wait_for_room(channel, timeout)?;
-                let call = self.request(channel, handler, words)?;
-                self.wait_for(call, until)
-            }
-            // The clock is read while the request travels.
-            made => self.wait_for(made?, clock::now().after(nanos)),
-        }
-    }
-
-    fn has_room(&mut self, channel: Channel) -> bool {
-        let may = self.room(channel) > 0 && !self.inside.core.is_behind(channel.index());
-        may && self.inside.endpoint.outgoing(channel).is_ok()
-    }
-
-    /// Waits until a request can be made on a channel (`request_wait` of those who want to block). Serves requests
-    /// meanwhile, and keeps other events for later polls.
-    ///
-    /// # Errors
-    /// [`RequestError::Closed`], or [`RequestError::TimedOut`].
-    pub fn wait_for_room(&mut self, channel: Channel, timeout: Duration) -> Result<(), RequestError> {
-        if self.has_room(channel) {
-            return Ok(());
-        }
-        let until = clock::now().after(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        let mut aside = VecDeque::new();
-        let done = loop {
-            if self.inside.door(channel.index()) != Some(channel) {
-                break Err(RequestError::Closed);
-            }
-            if self.has_room(channel) {
-                break Ok(());
-            }
-            let now = clock::now();
-            if now >= until {
-                break Err(RequestError::TimedOut(timeout));
-            }
-            let nap = NAP.min(Duration::from_nanos(until.saturating_since(now)));
-            match self.wait(Some(nap)) {
-                Ok(event) => aside.push_back(event),
-                Err(WaitError::TimedOut) => {}
-                Err(WaitError::System(_)) => break Err(RequestError::Wait),
-            }
-        };
-        self.put_back(aside);
-        done
-    }
-
-    /// Waits for the reply to a call, until `until`; then the call is cancelled. That counts, and not the deadline of
-    /// the [`Settings`]. Serves requests meanwhile, and keeps other events for later polls.
-    ///
-    /// # Errors
-    /// [`CallError`].
-    pub fn wait_for(&mut self, call: Call, until: Instant) -> Result<Reply, CallError> {
-        self.inside.core.date_one(call.0, until);
-        let mut aside = VecDeque::new();
-        let mut looks = 0_u32;
-        let done = loop {
-            let event = match self.poll() {
-                Some(event) => event,
-                None if looks < 512 => {
-                    looks += 1;
-                    continue;
-                }
-                None => {
-                    let now = clock::now();
-                    if now >= until {
-                        self.cancel(call);
-                        break Err(CallError::Late);
-                    }
-                    match self.wait(Some(Duration::from_nanos(until.saturating_since(now)))) {
-                        Ok(event) => event,
-                        Err(WaitError::TimedOut) => continue,
-                        Err(WaitError::System(_)) => break Err(RequestError::Wait.into()),
-                    }
-                }
-            };
-            match event {
-                Event::Replied(reply) if reply.call() == call => break Ok(reply),
-                Event::Failed(failed) if failed.call == call => break Err(failed.error),
-                other => aside.push_back(other),
-            }
-        };
-        self.put_back(aside);
-        done
-    }
-
-    fn put_back(&mut self, mut aside: VecDeque<Event>) {
-        if !aside.is_empty() {
-            aside.append(&mut self.ready);
-            self.ready = aside;
-        }
-    }
-
     /// Stops waiting for a call: no event will tell of it. Its token is dead when this returns, and what it named is
     /// given back, unless its payload is on its way; then it is dropped when it comes. The peer is told. The call's
     /// unit of the window is free again when the peer has answered that.
     pub fn cancel(&mut self, call: Call) -> Option<Landing> {
-        let context = self.inside.core.cancel(call.0)??;
+        let context = match self.inside.core.cancel(call.0) {
+            Some(context) => context,
+            None => self.gathering.take_reply(call.0)?,
+        }?;
         if let Then::Continue(slot) = context.then {
             self.take_continuation(slot);
         }
@@ -493,14 +397,6 @@ impl Node {
         self.inside.endpoint.grant(channel, landing)
     }
 
-    /// Copies a reply's payload into memory, while the rest of it still comes in.
-    ///
-    /// # Errors
-    /// [`ReadError`].
-    pub fn read(&mut self, reply: &mut Reply, into: &mut [u8]) -> Result<(), ReadError> {
-        self.inside.endpoint.read(&mut reply.incoming, into).map(drop)
-    }
-
     /// What has happened next; serves requests on the way. Never waits.
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
@@ -508,7 +404,7 @@ impl Node {
         if self.polls.is_multiple_of(POLLS_PER_LOOK) {
             self.look(false);
         }
-        if self.inside.core.has_backlog() || self.inside.shelf.any() || !self.ready.is_empty() {
+        if self.has_chores() || !self.ready.is_empty() {
             self.tend();
             if let Some(event) = self.ready.pop_front() {
                 return Some(event);
@@ -528,7 +424,7 @@ impl Node {
                 Taken::Reply(call, context) => {
                     let Some(crate::Event::Message(incoming)) = event else { return None };
                     if context.is_none() && !incoming.is_loaded() {
-                        return Some(Event::Replied(Reply { incoming, landing: None }));
+                        return Some(Event::Replied(Reply { incoming, beside: None }));
                     }
                     if let Some(event) = self.replied(incoming, call, context) {
                         return Some(event);
@@ -542,56 +438,6 @@ impl Node {
             }
         }
         None
-    }
-
-    /// What has happened next: spins briefly, then sleeps until there is something. `None` waits for ever.
-    ///
-    /// # Errors
-    /// [`WaitError::TimedOut`] when the time is over.
-    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
-        let begun = clock::now();
-        loop {
-            if let Some(event) = self.poll() {
-                return Ok(event);
-            }
-            let now = self.look(true);
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(event);
-            }
-            let passed = Duration::from_nanos(now.saturating_since(begun));
-            let left = match timeout {
-                None => None,
-                Some(timeout) => {
-                    Some(timeout.checked_sub(passed).filter(|left| !left.is_zero()).ok_or(WaitError::TimedOut)?)
-                }
-            };
-            let limit = match (left, self.nap(now)) {
-                (Some(left), Some(nap)) => Some(left.min(nap)),
-                (left, nap) => left.or(nap),
-            };
-            match self.inside.endpoint.wait(limit) {
-                Ok(event) => {
-                    if let Some(event) = self.take(event) {
-                        return Ok(event);
-                    }
-                }
-                Err(WaitError::TimedOut) => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// How long this node may sleep at most, from now on; `None` for ever.
-    fn nap(&self, now: Instant) -> Option<Duration> {
-        let due = self.inside.core.calls().due();
-        let until_due = (due != NEVER).then(|| Duration::from_nanos(due.saturating_since(now).max(1)));
-        let busy = self.inside.core.has_backlog();
-        let put_off = !self.inside.deferred.is_empty();
-        let short = if busy { Some(NAP / 10) } else { put_off.then_some(NAP * 10) };
-        match (until_due, short) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
     }
 }
 

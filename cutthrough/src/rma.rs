@@ -182,16 +182,17 @@ impl Owner {
     #[must_use]
     pub fn new(node: &mut Node) -> Self {
         let owner = Self { regions: Arc::default() };
-        let its = owner.clone();
-        node.register_own(PUT, Args::Words(3), move |request| its.put(request));
-        let its = owner.clone();
-        node.register_own(GET, Args::Words(4), move |request| its.get(request));
-        let its = owner.clone();
-        node.register_own(ATOMIC, Args::Words(8), move |request| its.atomic(request));
-        let its = owner.clone();
-        node.register_own(SCATTER, Args::Words(3), move |request| its.scatter(request));
-        let its = owner.clone();
-        node.register_own(GATHER, Args::Words(2), move |request| its.gather(request));
+        let mut on = |handler, words, most: fn(usize) -> usize, run: fn(&Self, Request<'_>)| {
+            let (asked, its) = (owner.clone(), owner.clone());
+            let admits = move |args: &[u8], len| asked.admits(args, len, most);
+            node.register_own(handler, Args::Words(words), Box::new(admits), move |request| run(&its, request));
+        };
+        on(PUT, 3, |region| region, Self::put);
+        on(GET, 4, |_| 0, Self::get);
+        on(ATOMIC, 8, |_| 0, Self::atomic);
+        // A list of runs comes before their bytes.
+        on(SCATTER, 3, |region| region.saturating_add(GATHER_MAX), Self::scatter);
+        on(GATHER, 2, |_| GATHER_MAX, Self::gather);
         owner
     }
 
@@ -211,13 +212,22 @@ impl Owner {
         }
     }
 
-    fn region(&self, request: &Request<'_>) -> Option<Region> {
+    /// Whether a request is for a region, and brings no more than `most` bytes for one of so many: asked before any of
+    /// them has come.
+    fn admits(&self, args: &[u8], len: usize, most: fn(usize) -> usize) -> Result<(), (Failure, &'static [u8])> {
+        let region = self.region(args).ok_or((Failure::Refused, NO_REGION))?;
+        let most = most(usize::try_from(region.len()).unwrap_or(usize::MAX));
+        if len > most { Err((Failure::Refused, OUTSIDE)) } else { Ok(()) }
+    }
+
+    fn region(&self, args: &[u8]) -> Option<Region> {
         let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        regions.get(request.word(0) as usize).cloned().flatten()
+        let key = args.first_chunk().map(|key| u32::from_le_bytes(*key))?;
+        regions.get(key as usize).cloned().flatten()
     }
 
     fn put(&self, mut request: Request<'_>) {
-        let Some(region) = self.region(&request) else { return request.refuse(NO_REGION) };
+        let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         let Ok(len) = u32::try_from(request.payload_len()) else { return request.refuse(OUTSIDE) };
         let extent = Extent { offset: offset(&request, 1), len };
         let mut bytes = region.lock();
@@ -228,7 +238,7 @@ impl Owner {
     }
 
     fn get(&self, mut request: Request<'_>) {
-        let Some(region) = self.region(&request) else { return request.refuse(NO_REGION) };
+        let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         let extent = Extent { offset: offset(&request, 1), len: request.word(3) };
         let mut bytes = region.lock();
         let place = Region::run(&mut bytes, extent).filter(|place| place.len() <= GATHER_MAX);
@@ -243,7 +253,7 @@ impl Owner {
     }
 
     fn atomic(&self, request: Request<'_>) {
-        let Some(region) = self.region(&request) else { return request.refuse(NO_REGION) };
+        let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         let (at, operand, expected) = (offset(&request, 2), offset(&request, 4), offset(&request, 6));
         let operation = request.word(1);
         let mut bytes = region.lock();
@@ -269,12 +279,6 @@ impl Owner {
         if head > len {
             return None;
         }
-        if request.is_arriving() {
-            // There was no page for it when it came. No batch is as long as the most that is gathered.
-            let mut bytes = vec![0; Some(len).filter(|len| *len <= GATHER_MAX)?];
-            request.read(&mut bytes).ok()?;
-            return Some((extents::decode(&bytes[..head]), Payload::Buffer(bytes)));
-        }
         match request.take_payload() {
             Payload::Landed(landed) => {
                 scratch.resize(head, 0);
@@ -287,7 +291,7 @@ impl Owner {
     }
 
     fn scatter(&self, mut request: Request<'_>) {
-        let Some(region) = self.region(&request) else { return request.refuse(NO_REGION) };
+        let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         let (count, pages) = (request.word(1) as usize, request.word(2) == 1);
         let len = request.payload_len();
         let mut scratch = Vec::new();
@@ -316,7 +320,7 @@ impl Owner {
     }
 
     fn gather(&self, mut request: Request<'_>) {
-        let Some(region) = self.region(&request) else { return request.refuse(NO_REGION) };
+        let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         let count = request.word(1) as usize;
         let mut scratch = Vec::new();
         let Some((list, _)) = Self::list(&mut request, count, &mut scratch) else {

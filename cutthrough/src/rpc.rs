@@ -48,6 +48,8 @@ pub use message::Message;
 #[cfg(feature = "tower")]
 pub use tower::Tower;
 
+use cutthrough_node::incoming::Payload;
+
 use crate::am::{Args, Body, CallError, Failure, Node, Request};
 
 /// Bytes of a request or a reply that travel in the control message. Longer ones travel as a payload.
@@ -123,8 +125,8 @@ pub fn serve<Q: Message, R: Message>(
     mut run: impl FnMut(Q) -> Result<R, Refusal> + Send + 'static,
 ) {
     let mut bytes = Vec::new();
-    node.long(method.number, Args::Any, LONGEST, move |mut request| {
-        let Some(asked) = decode::<Q>(&mut request, &mut bytes) else { return request.fail(Failure::Arguments) };
+    node.whole(method.number, Args::Any, LONGEST, move |mut request| {
+        let Some(asked) = decode::<Q>(&mut request) else { return request.fail(Failure::Arguments) };
         match run(asked) {
             Ok(result) => {
                 bytes.clear();
@@ -137,15 +139,21 @@ pub fn serve<Q: Message, R: Message>(
 }
 
 /// The request, which lies in the arguments or, if it is long, in the payload.
-fn decode<Q: Message>(request: &mut Request<'_>, bytes: &mut Vec<u8>) -> Option<Q> {
-    let long = request.payload_len();
-    if long == 0 {
-        return Q::decode(request.args());
+fn decode<Q: Message>(request: &mut Request<'_>) -> Option<Q> {
+    if request.payload_len() == 0 { Q::decode(request.args()) } else { Q::decode(&bytes(request.take_payload())) }
+}
+
+/// The bytes of a payload all of which has come.
+fn bytes(payload: Payload) -> Vec<u8> {
+    match payload {
+        Payload::Buffer(bytes) => bytes,
+        Payload::Landed(landed) => {
+            let mut bytes = vec![0; landed.len()];
+            landed.read_at(0, &mut bytes);
+            bytes
+        }
+        Payload::None | Payload::Arriving(_) | Payload::Dropped(_) => Vec::new(),
     }
-    bytes.clear();
-    bytes.resize(long, 0);
-    request.read(bytes).ok()?;
-    Q::decode(bytes)
 }
 
 fn reply(request: Request<'_>, bytes: &[u8]) {

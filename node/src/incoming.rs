@@ -137,6 +137,13 @@ impl Incoming {
         self.cargo.as_mut().map_or(Payload::None, |cargo| std::mem::take(&mut cargo.payload))
     }
 
+    /// Keeps a payload that was read, in the memory that it was read to, as if it had landed there.
+    pub fn hold(&mut self, bytes: Vec<u8>) {
+        if let Some(cargo) = &mut self.cargo {
+            cargo.payload = Payload::Buffer(bytes);
+        }
+    }
+
     /// What happened to the message so far, as this side saw it.
     #[must_use]
     pub fn receipt(&self) -> Receipt {

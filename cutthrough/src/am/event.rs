@@ -5,6 +5,7 @@ use std::time::Duration;
 use cutthrough_engine::am::message::{CallId, Malformed};
 use cutthrough_engine::am::{Failure, Unasked};
 use cutthrough_engine::receipt::Receipt;
+use cutthrough_engine::time::Instant;
 use cutthrough_node::incoming::{Channel, Incoming, Payload};
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 use cutthrough_node::shm::link::CloseReason;
@@ -30,8 +31,17 @@ pub struct Call(pub(super) CallId);
 pub struct Reply {
     /// Whose control message was found to be a reply: head, call, arguments.
     pub(super) incoming: Incoming,
+    /// What only some replies have.
+    pub(super) beside: Option<Box<Beside>>,
+}
+
+/// What only some replies have.
+#[derive(Debug, Default)]
+pub(super) struct Beside {
     /// What was granted for a payload that did not come.
-    pub(super) landing: Option<Box<Landing>>,
+    pub(super) landing: Option<Landing>,
+    /// When a payload has to be there that is still on its way.
+    pub(super) until: Option<Instant>,
 }
 
 const _: () = assert!(size_of::<Reply>() <= 128 && size_of::<Option<Event>>() <= 128);
@@ -85,7 +95,12 @@ impl Reply {
         self.incoming.take_payload()
     }
 
-    /// Copies the payload into memory, while the rest of it still comes in. For those who have the endpoint at hand;
+    /// When the rest of the payload has to be there.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.beside.as_ref().and_then(|beside| beside.until)
+    }
+
+    /// Copies the payload into memory. For continuations, which have the endpoint at hand, and whose payload has come;
     /// others call [`Node::read`](super::Node::read).
     ///
     /// # Errors
@@ -102,7 +117,7 @@ impl Reply {
 
     /// The place that was granted for a payload, if the reply has none: it is the requester's again.
     pub fn take_landing(&mut self) -> Option<Landing> {
-        self.landing.take().map(|landing| *landing)
+        self.beside.as_mut().and_then(|beside| beside.landing.take())
     }
 }
 

@@ -96,11 +96,6 @@ impl Request<'_> {
         self.inside.endpoint.read(self.incoming, into).map(drop)
     }
 
-    /// Whether the payload has no place yet, and lies where it is read to.
-    pub(crate) fn is_arriving(&self) -> bool {
-        matches!(self.incoming.payload(), Payload::Arriving(_))
-    }
-
     /// Takes the payload of a long request out: pages that both sides see, or memory that this side has granted.
     #[must_use]
     pub fn take_payload(&mut self) -> Payload {

@@ -1,4 +1,4 @@
-//! What a node does with what comes: finds the handler of a request, the call of a reply, the end of a channel.
+//! What a node does with what comes: a request, the reply to a call, the end of a channel.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -11,41 +11,12 @@ use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
 use cutthrough_node::incoming::{Channel, Incoming, Payload};
 
-use super::event::{Call, CallError, Ended, Event, Failed, Reply};
-use super::request::{More, Request};
+use super::event::{Beside, Call, CallError, Ended, Event, Failed, Reply};
+use super::gather::{Of, Part, is_arriving};
+use super::handlers::Coming;
+use super::request::More;
 use super::way::{Body, Kept};
-use super::{
-    Args, Context, Continuation, DATE_NS, EARLY, Inside, NAP, Node, POLLS_PER_LOOK, RESERVED, Tally, Then, Wanted,
-};
-
-/// A handler, and what it takes.
-pub(super) struct Registered {
-    args: Args,
-    /// Most bytes of a payload.
-    payload: usize,
-    /// Whether the payload is copied before the handler runs.
-    medium: bool,
-    run: Box<dyn FnMut(Request<'_>) + Send>,
-}
-
-impl Args {
-    const fn takes(self, len: usize) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Words(words) => len == words as usize * 4,
-            Self::AtLeast(bytes) => len >= bytes as usize,
-        }
-    }
-}
-
-/// A request, taken apart.
-pub(super) struct Coming {
-    pub(super) handler: u16,
-    pub(super) args: u8,
-    /// Where its reply's payload shall land, and how long it may take.
-    pub(super) more: Option<(Option<Token>, Option<u64>)>,
-    pub(super) to: ReplyTo,
-}
+use super::{Context, Continuation, DATE_NS, EARLY, Inside, NAP, Node, POLLS_PER_LOOK, Tally, Then, Wanted};
 
 /// What a message was.
 pub(super) enum Taken {
@@ -57,6 +28,8 @@ pub(super) enum Taken {
     Reply(CallId, Context),
     /// A direct reply that nobody has announced yet.
     Early(CallId),
+    /// A request that waits until all of its payload has come, or behind one that does.
+    Aside(Coming, Part),
     /// No message.
     Other,
 }
@@ -91,52 +64,6 @@ impl Inside {
 }
 
 impl Node {
-    /// Registers a handler of short requests.
-    ///
-    /// # Panics
-    /// If the number is [`RESERVED`] or above.
-    pub fn short(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
-        self.register(handler, Registered { args, payload: 0, medium: false, run: Box::new(run) });
-    }
-
-    /// Registers a handler of medium requests: payloads of up to a page, copied ([`Request::medium`]).
-    ///
-    /// # Panics
-    /// If the number is [`RESERVED`] or above.
-    pub fn medium(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
-        let payload = self.inside.endpoint.page_bytes() as usize;
-        self.register(handler, Registered { args, payload, medium: true, run: Box::new(run) });
-    }
-
-    /// Registers a handler of long requests with payloads of up to `most` bytes. A payload has no place of its own
-    /// until the handler reads it ([`Request::read`]), unless a token has named one.
-    ///
-    /// # Panics
-    /// If the number is [`RESERVED`] or above.
-    pub fn long(&mut self, handler: u16, args: Args, most: usize, run: impl FnMut(Request<'_>) + Send + 'static) {
-        self.register(handler, Registered { args, payload: most, medium: false, run: Box::new(run) });
-    }
-
-    fn register(&mut self, handler: u16, registered: Registered) {
-        assert!(handler < RESERVED, "handlers from {RESERVED} on are the library's own");
-        let index = usize::from(handler);
-        if self.handlers.len() <= index {
-            self.handlers.resize_with(index + 1, || None);
-        }
-        self.handlers[index] = Some(registered);
-    }
-
-    /// Registers a handler of the library's own.
-    ///
-    /// # Panics
-    /// If the number is not one of the first eight that are reserved.
-    pub(crate) fn register_own(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
-        let payload = cutthrough_wire::slot::PAYLOAD_MAX;
-        let payload = usize::try_from(payload).unwrap_or(usize::MAX);
-        let registered = Registered { args, payload, medium: false, run: Box::new(run) };
-        self.own[usize::from(handler - RESERVED)] = Some(registered);
-    }
-
     /// A channel is the node's.
     pub(super) fn open(&mut self, channel: Channel) {
         let row = channel.index() as usize;
@@ -157,6 +84,7 @@ impl Node {
         if self.inside.door(row) != Some(channel) {
             return;
         }
+        self.end_gathering(channel, why);
         self.inside.doors[row as usize] = None;
         self.inside.core.closed(row);
         while let Some(ended) = self.inside.core.lost(row) {
@@ -187,6 +115,9 @@ impl Node {
                 return self.replied(incoming, call, context);
             }
             (Taken::Early(call), crate::Event::Message(incoming)) => self.set_aside(call, incoming),
+            (Taken::Aside(coming, part), crate::Event::Message(incoming)) => {
+                self.put_aside(incoming, part, Of::Request(coming));
+            }
             (Taken::Ready, _) => return self.ready.pop_front(),
             (_, crate::Event::Opened(channel)) => {
                 self.open(channel);
@@ -221,8 +152,7 @@ impl Node {
         }
         match self.inside.core.accept_plain(row, incoming.control()) {
             Plain::Request(handler, args, to) => {
-                self.serve(incoming, Coming { handler, args, more: None, to });
-                Taken::Done
+                self.serve(incoming, Coming { handler, args, late: false, more: None, to })
             }
             Plain::Reply(call, context, _) => Taken::Reply(call, context),
             Plain::Other => self.take_other(incoming),
@@ -236,10 +166,10 @@ impl Node {
         let row = channel.index();
         match self.inside.core.accept(row, incoming.control()) {
             Ok(Got::Request(message, to)) => {
-                let (args, more) = (message.args.len() as u8, Some((message.token, message.budget)));
-                let coming = Coming { handler: message.handler, args, more, to };
-                self.serve(incoming, coming);
-                Taken::Done
+                let (handler, args, late) = (message.handler, message.args.len() as u8, message.budget == Some(0));
+                let deadline = message.budget.map(|budget| clock::now().after(budget));
+                let more = Some(More { token: message.token, deadline });
+                self.serve(incoming, Coming { handler, args, late, more, to })
             }
             Ok(Got::Reply(call, context, _)) => Taken::Reply(call, context),
             Ok(Got::Failed(call, context, why, args)) => {
@@ -261,6 +191,9 @@ impl Node {
                 for (_, _, over) in self.inside.deferred.iter().filter(|(r, its, _)| (*r, *its) == (row, call)) {
                     over.store(true, Ordering::Relaxed);
                 }
+                if let Some(to) = self.gathering.take_request(row, call) {
+                    self.inside.fail(to, Failure::Cancelled, &[]);
+                }
                 Taken::Done
             }
             Ok(Got::Nothing) => Taken::Done,
@@ -272,58 +205,6 @@ impl Node {
         }
     }
 
-    /// Finds the handler of a request and runs it, or says why not.
-    #[inline]
-    pub(super) fn serve(&mut self, incoming: &mut Incoming, coming: Coming) {
-        let index = usize::from(coming.handler);
-        let found = if coming.handler < RESERVED {
-            self.handlers.get_mut(index)
-        } else {
-            self.own.get_mut(index - usize::from(RESERVED))
-        };
-        let Some(registered) = found.and_then(Option::as_mut) else {
-            return self.inside.fail(coming.to, Failure::Unknown, &[]);
-        };
-        let refused = if !registered.args.takes(usize::from(coming.args)) {
-            Some(Failure::Arguments)
-        } else if incoming.is_loaded() && matches!(incoming.payload(), Payload::Dropped(_)) {
-            Some(Failure::Token)
-        } else if incoming.is_loaded() && incoming.payload_len() > registered.payload {
-            Some(Failure::TooLong)
-        } else if matches!(coming.more, Some((_, Some(0)))) {
-            Some(Failure::Late)
-        } else if self.inside.deferred.len() >= self.settings.serve {
-            Some(Failure::Busy)
-        } else {
-            None
-        };
-        if let Some(why) = refused {
-            return self.inside.fail(coming.to, why, &[]);
-        }
-        let mut medium: &[u8] = &[];
-        if registered.medium && incoming.is_loaded() {
-            self.medium.clear();
-            self.medium.resize(incoming.payload_len(), 0);
-            if self.inside.endpoint.read(incoming, &mut self.medium).is_err() {
-                // The channel is ending; its end tells the rest.
-                return self.inside.fail(coming.to, Failure::Abandoned, &[]);
-            }
-            medium = &self.medium;
-        }
-        let more = coming.more.map(|(token, budget)| {
-            let deadline = budget.map(|budget| clock::now().after(budget));
-            More { token, deadline }
-        });
-        let inside = &mut self.inside;
-        let run = &mut registered.run;
-        let Coming { handler, args, to, .. } = coming;
-        // What the handler shares with the rest of the program is its own matter after a panic; the node's own state is
-        // whole at every point where a handler can panic. The request itself tells the requester.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
-            run(Request { inside, incoming, medium, args, handler, more: more.as_ref(), to: Some(to) });
-        }));
-    }
-
     /// A reply has come.
     #[inline]
     pub(super) fn replied(&mut self, incoming: Incoming, call: CallId, context: Context) -> Option<Event> {
@@ -331,12 +212,22 @@ impl Node {
             self.failed(call, context, Failure::Token.into(), &[]);
             return self.ready.pop_front();
         }
+        let arriving = is_arriving(&incoming);
+        let then = context.as_ref().map_or(&Then::Tell, |wanted| &wanted.then);
+        if arriving && matches!(then, Then::Handler(_) | Then::Continue(_) | Then::Tally(_)) {
+            return self.gather_reply(incoming, call, context);
+        }
+        // Who is told reads the rest of the payload, as long as the call may take.
+        let until = arriving.then(|| self.due(call));
         let Some(wanted) = context else {
-            return Some(Event::Replied(Reply { incoming, landing: None }));
+            let beside = until.map(|_| Box::new(Beside { landing: None, until }));
+            return Some(Event::Replied(Reply { incoming, beside }));
         };
         // Whatever came, the token is dead from now on; where it was not used, its place is free again.
-        let landing = self.inside.kill(wanted.token).map(Box::new);
-        let reply = Reply { incoming, landing };
+        let landing = self.inside.kill(wanted.token);
+        let is_plain = landing.is_none() && until.is_none();
+        let beside = if is_plain { None } else { Some(Box::new(Beside { landing, until })) };
+        let reply = Reply { incoming, beside };
         match wanted.then {
             Then::Tell => return Some(Event::Replied(reply)),
             Then::Handler(handler) => {
@@ -355,8 +246,25 @@ impl Node {
         None
     }
 
+    /// A reply that nobody shall have before all of its payload has come.
+    #[cold]
+    fn gather_reply(&mut self, mut incoming: Incoming, call: CallId, context: Context) -> Option<Event> {
+        let mut part = Part::default();
+        match part.is_whole(&mut self.inside.endpoint, &mut incoming) {
+            Ok(true) => self.replied(incoming, call, context),
+            Ok(false) => {
+                self.put_aside(incoming, part, Of::Reply(call, context));
+                None
+            }
+            Err(error) => {
+                self.failed(call, context, error.into(), &[]);
+                None
+            }
+        }
+    }
+
     /// A call has ended without a reply: whoever waits for it is told, now or by an event.
-    fn failed(&mut self, call: CallId, context: Context, error: CallError, args: &[u8]) {
+    pub(super) fn failed(&mut self, call: CallId, context: Context, error: CallError, args: &[u8]) {
         let Wanted { then, token } = context.map_or(Wanted { then: Then::Tell, token: None }, |wanted| *wanted);
         let landing = self.inside.kill(token);
         let call = Call(call);
@@ -392,17 +300,17 @@ impl Node {
     }
 
     /// Takes in one event for somebody who waits for calls of his own; what else happens is kept for later polls. True
-    /// if there was one. `sleep`: waits for it a while.
+    /// if there was one, or anything has come of what was put aside. `sleep`: waits for it a while.
     pub(crate) fn drive(&mut self, sleep: bool) -> bool {
         self.polls = self.polls.wrapping_add(1);
-        if self.inside.core.has_backlog() || self.inside.shelf.any() {
-            self.tend();
-        }
+        let moved = self.has_chores() && self.tend();
         if sleep || self.polls.is_multiple_of(POLLS_PER_LOOK) {
             self.look(false);
         }
-        let event = if sleep { self.inside.endpoint.wait(Some(NAP)).ok() } else { self.inside.endpoint.poll() };
-        let Some(event) = event else { return false };
+        let nap = if self.gathering.is_empty() { NAP } else { NAP / 10 };
+        let sleeps = sleep && !moved;
+        let event = if sleeps { self.inside.endpoint.wait(Some(nap)).ok() } else { self.inside.endpoint.poll() };
+        let Some(event) = event else { return moved };
         let kept = std::mem::take(&mut self.ready);
         let event = self.take(event);
         let fresh = std::mem::replace(&mut self.ready, kept);
@@ -437,9 +345,16 @@ impl Node {
         }
     }
 
-    /// Sends what waits for room, and answers requests that were thrown away.
+    /// Whether there is anything to be done beside taking in what comes.
+    #[inline]
+    pub(super) fn has_chores(&self) -> bool {
+        self.inside.core.has_backlog() || self.inside.shelf.any() || !self.gathering.is_empty()
+    }
+
+    /// Sends what waits for room, answers requests that were thrown away, and reads on in what was put aside. True if
+    /// anything has come of that.
     #[cold]
-    pub(super) fn tend(&mut self) {
+    pub(super) fn tend(&mut self) -> bool {
         if self.inside.shelf.any() {
             for to in self.inside.shelf.take() {
                 self.inside.settle(&to);
@@ -450,6 +365,7 @@ impl Node {
             let (mut way, core) = self.inside.split();
             cutthrough_engine::am::Core::<Context, Kept>::flush(core, &mut way);
         }
+        !self.gathering.is_empty() && self.gather()
     }
 
     /// Looks at the clock: which calls are late. `closely` before a sleep.
@@ -469,6 +385,7 @@ impl Node {
             }
             self.tend();
         }
+        self.expire_gathered(now);
         now
     }
 }

@@ -230,7 +230,7 @@ impl<'n> Remote<'n> {
         };
         let mut valid = vec![false; runs.len()];
         let mut wrong = None;
-        self.run(batches.len(), send, |_, batch, result| match result {
+        self.run(batches.len(), send, |batch, result| match result {
             Ok(_) => valid[batches[batch].0..batches[batch].1].fill(true),
             Err(error) => wrong = wrong.or(Some(error)),
         });
@@ -258,7 +258,7 @@ impl<'n> Remote<'n> {
         };
         let mut valid = vec![false; runs.len()];
         let mut wrong = None;
-        self.run(batches.len(), send, |node, batch, result| {
+        self.run(batches.len(), send, |batch, result| {
             let (first, end) = batches[batch];
             let bytes: usize = runs[first..end].iter().map(|run| run.len as usize).sum();
             let taken = result.and_then(|mut reply| {
@@ -266,14 +266,7 @@ impl<'n> Remote<'n> {
                     return Err(crate::am::Failure::TooLong.into());
                 }
                 let mut at = 0;
-                let landed = match reply.payload() {
-                    Payload::Landed(_) => reply.take_payload(),
-                    _ => {
-                        let mut copy = vec![0; bytes];
-                        node.read(&mut reply, &mut copy)?;
-                        Payload::Buffer(copy)
-                    }
-                };
+                let landed = reply.take_payload();
                 for (i, run) in (first..).zip(&runs[first..end]) {
                     let len = run.len as usize;
                     take(i, len, &mut |into: &mut [u8]| match &landed {
@@ -298,7 +291,7 @@ impl<'n> Remote<'n> {
         &mut self,
         count: usize,
         mut send: impl FnMut(&mut Node, u32, usize) -> Result<Call, RequestError>,
-        mut end: impl FnMut(&mut Node, usize, Result<Reply, CallError>),
+        mut end: impl FnMut(usize, Result<Reply, CallError>),
     ) {
         let until = self.until();
         let tally = self.node.begin_tally();
@@ -314,7 +307,7 @@ impl<'n> Remote<'n> {
                     // The peer is behind: what it gives back makes room.
                     Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoPages)) => break,
                     Err(error) => {
-                        end(self.node, next, Err(error.into()));
+                        end(next, Err(error.into()));
                         next = count;
                         break;
                     }
@@ -330,15 +323,15 @@ impl<'n> Remote<'n> {
                 if result.is_err() {
                     next = count;
                 }
-                end(self.node, batch, result);
+                end(batch, result);
             }
             if looks.is_multiple_of(256) && clock::now() >= until {
                 for (call, batch) in under_way.drain(..) {
                     self.node.cancel(call);
-                    end(self.node, batch, Err(CallError::Late));
+                    end(batch, Err(CallError::Late));
                 }
                 if next < count {
-                    end(self.node, next, Err(CallError::Late));
+                    end(next, Err(CallError::Late));
                 }
                 next = count;
             }

@@ -116,8 +116,8 @@ impl Client {
     ) -> Result<(), RequestError> {
         let mut bytes = Vec::new();
         asked.encode(&mut bytes);
-        let take = move |endpoint: &mut Endpoint, reply: Result<Reply, Failed>| {
-            then(taken(endpoint, reply).and_then(|bytes| decode::<R>(&bytes)));
+        let take = move |_: &mut Endpoint, reply: Result<Reply, Failed>| {
+            then(taken(reply).and_then(|bytes| decode::<R>(&bytes)));
         };
         self.ask(method.number, &bytes, self.within, take).map(drop)
     }
@@ -220,7 +220,7 @@ impl<R> Pending<R> {
         }
         let slot = Arc::clone(&self.slot);
         let channel = *self.client.channel();
-        let take = move |endpoint: &mut Endpoint, reply| slot.leave(taken(endpoint, reply));
+        let take = move |_: &mut Endpoint, reply| slot.leave(taken(reply));
         match self.client.ask(self.number, &self.asked, left, take) {
             Ok(call) => {
                 self.call = Some(call);
@@ -331,16 +331,10 @@ impl<R> Drop for Pending<R> {
 }
 
 /// The bytes of a reply: its arguments, or its payload.
-fn taken(endpoint: &mut Endpoint, reply: Result<Reply, Failed>) -> Result<Vec<u8>, RpcError> {
+fn taken(reply: Result<Reply, Failed>) -> Result<Vec<u8>, RpcError> {
     match reply {
-        Ok(mut reply) => {
-            if reply.payload_len() == 0 {
-                return Ok(reply.args().to_vec());
-            }
-            let mut bytes = vec![0; reply.payload_len()];
-            reply.read(endpoint, &mut bytes).map_err(CallError::from)?;
-            Ok(bytes)
-        }
+        Ok(reply) if reply.payload_len() == 0 => Ok(reply.args().to_vec()),
+        Ok(mut reply) => Ok(super::bytes(reply.take_payload())),
         Err(failed) if failed.error == CallError::Failed(Failure::Refused) => {
             Err(RpcError::Refused(String::from_utf8_lossy(&failed.args).into_owned()))
         }

@@ -98,6 +98,14 @@ impl<K> Calls<K> {
         self.due
     }
 
+    /// When the answer to a call is due, or was, if it has just come; `None` if it has no deadline yet, or its number
+    /// was given to another call.
+    #[must_use]
+    pub fn deadline(&self, call: CallId) -> Option<Instant> {
+        let entry = self.entries.get(call.index as usize).filter(|entry| entry.nonce == call.nonce)?;
+        Some(entry.deadline).filter(|deadline| *deadline != UNDATED)
+    }
+
     /// Begins a call on a row. Once the table has grown to the size of the window, nothing is allocated.
     #[inline]
     pub fn begin(&mut self, row: u32, deadline: Instant, context: K) -> CallId {

@@ -1,0 +1,248 @@
+//! Handlers: what they take, and how a request comes to its own.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cutthrough_engine::am::{Failure, ReplyTo};
+use cutthrough_engine::time::Instant;
+use cutthrough_node::incoming::{Incoming, Payload};
+
+use super::event::HEAD;
+use super::gather::{Part, is_arriving};
+use super::request::{More, Request};
+use super::serve::Taken;
+use super::{Args, Inside, Node, RESERVED};
+
+/// A handler, and what it takes.
+pub(super) struct Registered {
+    args: Args,
+    /// Most bytes of a payload.
+    payload: usize,
+    takes: Takes,
+    /// Which requests it takes, where that can be said before their payload has come.
+    admits: Option<Admits>,
+    run: Box<dyn FnMut(Request<'_>) + Send>,
+}
+
+/// How a handler gets a payload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    /// As it is: perhaps some of it is still on its way.
+    AsItIs,
+    /// Once all of it has come.
+    Whole,
+    /// The same, copied.
+    Copied,
+}
+
+/// Says why a request of these arguments and so many bytes of payload is not served: the failure, and words.
+pub(crate) type Admits = Box<dyn FnMut(&[u8], usize) -> Result<(), (Failure, &'static [u8])> + Send>;
+
+impl Args {
+    const fn takes(self, len: usize) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Words(words) => len == words as usize * 4,
+            Self::AtLeast(bytes) => len >= bytes as usize,
+        }
+    }
+}
+
+/// A request, taken apart.
+#[derive(Debug)]
+pub(super) struct Coming {
+    pub(super) handler: u16,
+    pub(super) args: u8,
+    /// Whether nobody waits for the answer any more.
+    pub(super) late: bool,
+    /// What only some requests say.
+    pub(super) more: Option<More>,
+    pub(super) to: ReplyTo,
+}
+
+impl Coming {
+    /// When nobody waits for the answer any more.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.more.and_then(|more| more.deadline)
+    }
+}
+
+impl Node {
+    /// Registers a handler of short requests.
+    ///
+    /// # Panics
+    /// If the number is [`RESERVED`] or above.
+    pub fn short(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
+        self.register(handler, Registered { args, payload: 0, takes: Takes::AsItIs, admits: None, run: Box::new(run) });
+    }
+
+    /// Registers a handler of medium requests: payloads of up to a page, copied ([`Request::medium`]).
+    ///
+    /// # Panics
+    /// If the number is [`RESERVED`] or above.
+    pub fn medium(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
+        let payload = self.inside.endpoint.page_bytes() as usize;
+        let takes = Takes::Copied;
+        self.register(handler, Registered { args, payload, takes, admits: None, run: Box::new(run) });
+    }
+
+    /// Registers a handler of long requests with payloads of up to `most` bytes. A payload has no place of its own
+    /// until the handler reads it ([`Request::read`]), unless a token has named one. The handler may run while the
+    /// payload still comes in; then reading it waits for the rest, and so does the node: at most for
+    /// [`Config::deadline`](crate::Config::deadline) without progress. [`Node::whole`] waits for nobody.
+    ///
+    /// # Panics
+    /// If the number is [`RESERVED`] or above.
+    pub fn long(&mut self, handler: u16, args: Args, most: usize, run: impl FnMut(Request<'_>) + Send + 'static) {
+        let takes = Takes::AsItIs;
+        self.register(handler, Registered { args, payload: most, takes, admits: None, run: Box::new(run) });
+    }
+
+    /// As [`Node::long`], but the handler runs when all of the payload has come; requests of other channels are served
+    /// meanwhile. A payload that had no place when its request came lies in a buffer then ([`Payload::Buffer`]).
+    ///
+    /// # Panics
+    /// If the number is [`RESERVED`] or above.
+    pub fn whole(&mut self, handler: u16, args: Args, most: usize, run: impl FnMut(Request<'_>) + Send + 'static) {
+        let takes = Takes::Whole;
+        self.register(handler, Registered { args, payload: most, takes, admits: None, run: Box::new(run) });
+    }
+
+    fn register(&mut self, handler: u16, registered: Registered) {
+        assert!(handler < RESERVED, "handlers from {RESERVED} on are the library's own");
+        let index = usize::from(handler);
+        if self.handlers.len() <= index {
+            self.handlers.resize_with(index + 1, || None);
+        }
+        self.handlers[index] = Some(registered);
+    }
+
+    /// Registers a handler of the library's own, as [`Node::whole`]. `admits` is asked before a payload has come.
+    ///
+    /// # Panics
+    /// If the number is not one of the first eight that are reserved.
+    pub(crate) fn register_own(
+        &mut self,
+        handler: u16,
+        args: Args,
+        admits: Admits,
+        run: impl FnMut(Request<'_>) + Send + 'static,
+    ) {
+        let payload = cutthrough_wire::slot::PAYLOAD_MAX;
+        let payload = usize::try_from(payload).unwrap_or(usize::MAX);
+        let registered = Registered { args, payload, takes: Takes::Whole, admits: Some(admits), run: Box::new(run) };
+        self.own[usize::from(handler - RESERVED)] = Some(registered);
+    }
+
+    /// Finds the handler of a request and runs it, or says why not.
+    #[inline]
+    pub(super) fn serve(&mut self, incoming: &mut Incoming, coming: Coming) -> Taken {
+        let busy = self.inside.deferred.len() >= self.settings.serve;
+        let found = find(&mut self.handlers, &mut self.own, coming.handler);
+        let registered = match admit(found, incoming, &coming, busy) {
+            Ok(registered) => registered,
+            Err((why, words)) => {
+                self.inside.fail(coming.to, why, words);
+                return Taken::Done;
+            }
+        };
+        if !self.gathering.is_empty() && self.gathering.holds_requests(incoming.channel()) {
+            return Taken::Aside(coming, Part::default());
+        }
+        if registered.takes != Takes::AsItIs && is_arriving(incoming) {
+            let mut part = Part::default();
+            match part.is_whole(&mut self.inside.endpoint, incoming) {
+                Ok(true) => {}
+                Ok(false) => return Taken::Aside(coming, part),
+                Err(_) => {
+                    // The channel is ending; its end tells the rest.
+                    self.inside.fail(coming.to, Failure::Abandoned, &[]);
+                    return Taken::Done;
+                }
+            }
+        }
+        run(registered, &mut self.inside, &mut self.medium, incoming, coming);
+        Taken::Done
+    }
+
+    /// The same for a request that was put aside, and whose payload has come.
+    pub(super) fn serve_whole(&mut self, incoming: &mut Incoming, coming: Coming) {
+        let busy = self.inside.deferred.len() >= self.settings.serve;
+        let found = find(&mut self.handlers, &mut self.own, coming.handler);
+        match admit(found, incoming, &coming, busy) {
+            Ok(registered) => run(registered, &mut self.inside, &mut self.medium, incoming, coming),
+            Err((why, words)) => self.inside.fail(coming.to, why, words),
+        }
+    }
+}
+
+/// The handler of this number.
+#[inline]
+fn find<'h>(
+    handlers: &'h mut [Option<Registered>],
+    own: &'h mut [Option<Registered>],
+    handler: u16,
+) -> Option<&'h mut Registered> {
+    let index = usize::from(handler);
+    let found = if handler < RESERVED { handlers.get_mut(index) } else { own.get_mut(index - usize::from(RESERVED)) };
+    found.and_then(Option::as_mut)
+}
+
+/// The handler, if it takes this request; else why not, and words.
+#[inline]
+fn admit<'h>(
+    found: Option<&'h mut Registered>,
+    incoming: &Incoming,
+    coming: &Coming,
+    busy: bool,
+) -> Result<&'h mut Registered, (Failure, &'static [u8])> {
+    let registered = found.ok_or((Failure::Unknown, &[][..]))?;
+    let refused = if !registered.args.takes(usize::from(coming.args)) {
+        Some(Failure::Arguments)
+    } else if incoming.is_loaded() && matches!(incoming.payload(), Payload::Dropped(_)) {
+        Some(Failure::Token)
+    } else if incoming.is_loaded() && incoming.payload_len() > registered.payload {
+        Some(Failure::TooLong)
+    } else if coming.late {
+        Some(Failure::Late)
+    } else if busy {
+        Some(Failure::Busy)
+    } else {
+        None
+    };
+    if let Some(why) = refused {
+        return Err((why, &[]));
+    }
+    if let Some(admits) = &mut registered.admits {
+        let args = incoming.control().get(HEAD..HEAD + usize::from(coming.args)).unwrap_or(&[]);
+        admits(args, incoming.payload_len())?;
+    }
+    Ok(registered)
+}
+
+/// Runs a handler.
+#[inline]
+fn run(
+    registered: &mut Registered,
+    inside: &mut Inside,
+    buffer: &mut Vec<u8>,
+    incoming: &mut Incoming,
+    coming: Coming,
+) {
+    let mut medium: &[u8] = &[];
+    if registered.takes == Takes::Copied && incoming.is_loaded() {
+        buffer.clear();
+        buffer.resize(incoming.payload_len(), 0);
+        if inside.endpoint.read(incoming, buffer).is_err() {
+            // The channel is ending; its end tells the rest.
+            return inside.fail(coming.to, Failure::Abandoned, &[]);
+        }
+        medium = buffer;
+    }
+    let Coming { handler, args, more, to, .. } = coming;
+    let run = &mut registered.run;
+    // What the handler shares with the rest of the program is its own matter after a panic; the node's own state is
+    // whole at every point where a handler can panic. The request itself tells the requester.
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        run(Request { inside, incoming, medium, args, handler, more: more.as_ref(), to: Some(to) });
+    }));
+}

@@ -1,0 +1,176 @@
+//! How a node waits: for room, for the reply to a call, for whatever happens next.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use cutthrough_engine::am::calls::NEVER;
+use cutthrough_engine::time::Instant;
+use cutthrough_node::clock;
+use cutthrough_node::incoming::Channel;
+use cutthrough_node::node::WaitError;
+
+use super::serve::nanos;
+use super::{Call, CallError, Event, NAP, Node, Reply, RequestError};
+
+impl Node {
+    /// Makes a request of up to 16 words as soon as there is room, and waits for its reply. Serves requests meanwhile.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn call(
+        &mut self,
+        channel: Channel,
+        handler: u16,
+        words: &[u32],
+        timeout: Duration,
+    ) -> Result<Reply, CallError> {
+        let nanos = nanos(timeout);
+        match self.request(channel, handler, words) {
+            Err(RequestError::Full) => {
+                let until = clock::now().after(nanos);
+                self.wait_for_room(channel, timeout)?;
+                let call = self.request(channel, handler, words)?;
+                self.wait_for(call, until)
+            }
+            // The clock is read while the request travels.
+            made => self.wait_for(made?, clock::now().after(nanos)),
+        }
+    }
+
+    fn has_room(&mut self, channel: Channel) -> bool {
+        let may = self.room(channel) > 0 && !self.inside.core.is_behind(channel.index());
+        may && self.inside.endpoint.outgoing(channel).is_ok()
+    }
+
+    /// Waits until a request can be made on a channel (`request_wait` of those who want to block). Serves requests
+    /// meanwhile, and keeps other events for later polls.
+    ///
+    /// # Errors
+    /// [`RequestError::Closed`], or [`RequestError::TimedOut`].
+    pub fn wait_for_room(&mut self, channel: Channel, timeout: Duration) -> Result<(), RequestError> {
+        if self.has_room(channel) {
+            return Ok(());
+        }
+        let until = clock::now().after(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
+        let mut aside = VecDeque::new();
+        let done = loop {
+            if self.inside.door(channel.index()) != Some(channel) {
+                break Err(RequestError::Closed);
+            }
+            if self.has_room(channel) {
+                break Ok(());
+            }
+            let now = clock::now();
+            if now >= until {
+                break Err(RequestError::TimedOut(timeout));
+            }
+            let nap = NAP.min(Duration::from_nanos(until.saturating_since(now)));
+            match self.wait(Some(nap)) {
+                Ok(event) => aside.push_back(event),
+                Err(WaitError::TimedOut) => {}
+                Err(WaitError::System(_)) => break Err(RequestError::Wait),
+            }
+        };
+        self.put_back(aside);
+        done
+    }
+
+    /// Waits for the reply to a call, until `until`; then the call is cancelled. That counts, and not the deadline of
+    /// the [`Settings`]. Serves requests meanwhile, and keeps other events for later polls.
+    ///
+    /// # Errors
+    /// [`CallError`].
+    pub fn wait_for(&mut self, call: Call, until: Instant) -> Result<Reply, CallError> {
+        self.inside.core.date_one(call.0, until);
+        let mut aside = VecDeque::new();
+        let mut looks = 0_u32;
+        let done = loop {
+            let event = match self.poll() {
+                Some(event) => event,
+                None if looks < 512 => {
+                    looks += 1;
+                    continue;
+                }
+                None => {
+                    let now = clock::now();
+                    if now >= until {
+                        self.cancel(call);
+                        break Err(CallError::Late);
+                    }
+                    match self.wait(Some(Duration::from_nanos(until.saturating_since(now)))) {
+                        Ok(event) => event,
+                        Err(WaitError::TimedOut) => continue,
+                        Err(WaitError::System(_)) => break Err(RequestError::Wait.into()),
+                    }
+                }
+            };
+            match event {
+                Event::Replied(reply) if reply.call() == call => break Ok(reply),
+                Event::Failed(failed) if failed.call == call => break Err(failed.error),
+                other => aside.push_back(other),
+            }
+        };
+        self.put_back(aside);
+        done
+    }
+
+    pub(super) fn put_back(&mut self, mut aside: VecDeque<Event>) {
+        if !aside.is_empty() {
+            aside.append(&mut self.ready);
+            self.ready = aside;
+        }
+    }
+
+    /// What has happened next: spins briefly, then sleeps until there is something. `None` waits for ever.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`] when the time is over.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
+        let begun = clock::now();
+        loop {
+            if let Some(event) = self.poll() {
+                return Ok(event);
+            }
+            let now = self.look(true);
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(event);
+            }
+            let passed = Duration::from_nanos(now.saturating_since(begun));
+            let left = match timeout {
+                None => None,
+                Some(timeout) => {
+                    Some(timeout.checked_sub(passed).filter(|left| !left.is_zero()).ok_or(WaitError::TimedOut)?)
+                }
+            };
+            let limit = match (left, self.nap(now)) {
+                (Some(left), Some(nap)) => Some(left.min(nap)),
+                (left, nap) => left.or(nap),
+            };
+            match self.inside.endpoint.wait(limit) {
+                Ok(event) => {
+                    if let Some(event) = self.take(event) {
+                        return Ok(event);
+                    }
+                }
+                Err(WaitError::TimedOut) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// How long this node may sleep at most, from now on; `None` for ever.
+    pub(super) fn nap(&self, now: Instant) -> Option<Duration> {
+        if self.gathering.is_moving(now) {
+            return Some(Duration::ZERO);
+        }
+        let due = self.inside.core.calls().due().min(self.gathering.due());
+        let until_due = (due != NEVER).then(|| Duration::from_nanos(due.saturating_since(now).max(1)));
+        let busy = self.inside.core.has_backlog() || !self.gathering.is_empty();
+        let put_off = !self.inside.deferred.is_empty();
+        let short = if busy { Some(NAP / 10) } else { put_off.then_some(NAP * 10) };
+        match (until_due, short) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
