@@ -183,7 +183,7 @@ impl std::fmt::Debug for Inside {
 impl Inside {
     #[inline]
     fn split(&mut self) -> (Way<'_>, &mut Core<Context, Kept>) {
-        (Way { endpoint: &mut self.endpoint, doors: &self.doors }, &mut self.core)
+        (Way { endpoint: &mut self.endpoint, doors: &self.doors, patient: false }, &mut self.core)
     }
 
     #[inline]
@@ -347,7 +347,8 @@ impl Node {
     #[inline]
     pub fn ask<'a>(&mut self, channel: Channel, handler: u16) -> Asking<'_, 'a> {
         let ask = Ask { handler, ..Ask::default() };
-        Asking { node: self, channel, ask, body: Body::None, landing: None, within: None, then: Then::Tell }
+        let (body, then) = (Body::None, Then::Tell);
+        Asking { node: self, channel, ask, body, landing: None, within: None, then, patient: true }
     }
 
     /// Stops waiting for a call: no event will tell of it. Its token is dead when this returns, and what it named is

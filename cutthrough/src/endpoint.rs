@@ -134,6 +134,19 @@ impl Endpoint {
         link.page(bytes, stat)
     }
 
+    /// Whether so many bytes of private memory would wait for the peer, sent now to where the token says.
+    pub(crate) fn would_wait(&mut self, channel: Channel, bytes: usize, token: Option<Token>) -> bool {
+        match self.node.wire(channel) {
+            Some((net, _)) => net.would_wait(bytes),
+            None => self.node.link(channel).is_ok_and(|(link, _)| link.would_wait(bytes, token)),
+        }
+    }
+
+    /// Bytes of a channel's pool.
+    pub(crate) const fn pool_bytes(&self) -> u64 {
+        self.node.config().pool_bytes
+    }
+
     /// Posts up to `count` runs of landing pages, each for `bytes` bytes, into the channel's free queue, and says how
     /// many were posted. Private payloads of the peer are put there with one copy. A released payload's pages are
     /// posted again by themselves.

@@ -26,6 +26,8 @@ pub struct Asking<'n, 'a> {
     pub(super) landing: Option<Landing>,
     pub(super) within: Option<Duration>,
     pub(super) then: Then,
+    /// Whether a long payload may wait for the peer.
+    pub(super) patient: bool,
 }
 
 impl<'a> Asking<'_, 'a> {
@@ -92,13 +94,19 @@ impl<'a> Asking<'_, 'a> {
             }
         };
         self.then = Then::Continue(slot);
-        let Self { node, channel, ask, body, landing, within, then } = self;
-        let again = Asking { node: &mut *node, channel, ask, body, landing, within, then };
+        let Self { node, channel, ask, body, landing, within, then, patient } = self;
+        let again = Asking { node: &mut *node, channel, ask, body, landing, within, then, patient };
         let sent = again.send();
         if sent.is_err() {
             node.take_continuation(slot);
         }
         sent
+    }
+
+    /// A long payload waits for nobody: where it would, there is no room for the request.
+    pub(crate) const fn impatient(mut self) -> Self {
+        self.patient = false;
+        self
     }
 
     /// Counts the answer.
@@ -113,7 +121,7 @@ impl<'a> Asking<'_, 'a> {
     /// [`RequestError`]; then nothing has happened, and pages of the payload are back in their pool. To find out before
     /// whether there is room, ask [`Node::room`].
     pub fn send(self) -> Result<Call, RequestError> {
-        let Self { node, channel, mut ask, body, landing, within, then } = self;
+        let Self { node, channel, mut ask, body, landing, within, then, patient } = self;
         let body = if body.is_empty() { Body::None } else { body };
         if let Then::Handler(handler) = then
             && node.replies.get(usize::from(handler)).is_none_or(Option::is_none)
@@ -141,6 +149,7 @@ impl<'a> Asking<'_, 'a> {
             place = Some((row, token));
         }
         let (mut way, core) = inside.split();
+        way.patient = patient;
         let plain = matches!(then, Then::Tell) && place.is_none();
         let context = if plain { None } else { Some(Box::new(Wanted { then, token: place })) };
         let made = match body {

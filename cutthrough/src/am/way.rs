@@ -6,6 +6,7 @@ use cutthrough_node::incoming::Channel;
 use cutthrough_node::shm::grant::NoMemory;
 use cutthrough_node::shm::link::SendError;
 use cutthrough_segment::page::Page;
+use cutthrough_wire::slot::PAYLOAD_MAX;
 
 use crate::Endpoint;
 
@@ -15,8 +16,10 @@ pub enum Body<'a> {
     /// None.
     #[default]
     None,
-    /// Borrowed memory. Up to a page of it is copied into a page of the endpoint; more is sent from where it lies, and
-    /// may then wait for the peer as [`Outgoing::send`](crate::Outgoing::send) does.
+    /// Borrowed memory. Up to a page of it is copied into a page of the endpoint. More is sent from where it lies: a
+    /// request may then wait for the peer as [`Outgoing::send`](crate::Outgoing::send) does. A reply does not: where it
+    /// would, it is copied into pages, and waits in a queue where there are none. Only one that is longer than the
+    /// channel's pool waits for the peer, too.
     Copy(&'a [u8]),
     /// A page of the channel ([`Node::page`](super::Node::page), [`Request::page`](super::Request::page)): it goes by
     /// reference, or is put straight to where a token says.
@@ -77,6 +80,8 @@ impl Keep<Kept> for () {
 pub(super) struct Way<'a> {
     pub(super) endpoint: &'a mut Endpoint,
     pub(super) doors: &'a [Option<Channel>],
+    /// Whether who sends may wait for the peer.
+    pub(super) patient: bool,
 }
 
 impl Way<'_> {
@@ -84,7 +89,41 @@ impl Way<'_> {
     fn door(&self, row: u32) -> Result<Channel, Unsent> {
         self.doors.get(row as usize).copied().flatten().ok_or(Unsent::Closed)
     }
+
+    /// Whether a payload has to go by pages, because it would wait for the peer otherwise.
+    fn goes_by_pages(&mut self, door: Channel, bytes: usize, token: Option<Token>) -> bool {
+        let may = !self.patient && bytes as u64 <= self.endpoint.pool_bytes().min(PAYLOAD_MAX);
+        may && self.endpoint.would_wait(door, bytes, token)
+    }
+
+    /// Copies a payload into pages of a channel: as few runs of them as there are.
+    fn paged(&mut self, door: Channel, bytes: &[u8]) -> Result<Vec<Page>, NoMemory> {
+        let page_bytes = self.endpoint.page_bytes() as usize;
+        let (mut pages, mut room, mut run) = (Vec::new(), 0, bytes.len());
+        while room < bytes.len() {
+            match self.endpoint.page(door, run.min(bytes.len() - room)) {
+                Ok(page) => {
+                    room += page.len();
+                    pages.push(page);
+                }
+                Err(NoMemory::NoPages) if run > page_bytes && pages.len() < RUNS => {
+                    run = (run / 2).next_multiple_of(page_bytes);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let mut rest = bytes;
+        for page in &mut pages {
+            let (its, others) = rest.split_at(page.len());
+            page.copy_from_slice(its);
+            rest = others;
+        }
+        Ok(pages)
+    }
 }
+
+/// Most runs of pages that a payload is cut into.
+const RUNS: usize = 64;
 
 impl Transport<()> for Way<'_> {
     #[inline]
@@ -109,6 +148,8 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             Ok(door) => door,
             Err(why) => return Err((why, body)),
         };
+        // What was copied into pages for want of another way can wait as it was.
+        let mut copied = None;
         // A payload of up to a page goes by way of a page: private memory might have to wait for the receiver.
         let body = match body {
             Body::Copy(bytes) if token.is_none() && bytes.len() <= self.endpoint.page_bytes() as usize => {
@@ -119,6 +160,20 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
                     Ok(mut page) => {
                         page.copy_from_slice(bytes);
                         Body::Page(page)
+                    }
+                    Err(NoMemory::Closed(_)) => return Err((Unsent::Closed, body)),
+                    Err(_) => return Err((Unsent::Full, body)),
+                }
+            }
+            // Whoever answers must not wait for who has asked: others are to be served.
+            Body::Copy(bytes) if self.goes_by_pages(door, bytes.len(), token) => {
+                if let Err(error) = self.endpoint.outgoing(door) {
+                    return Err((unsent(error), body));
+                }
+                match self.paged(door, bytes) {
+                    Ok(pages) => {
+                        copied = Some(bytes);
+                        Body::Pages(pages)
                     }
                     Err(NoMemory::Closed(_)) => return Err((Unsent::Closed, body)),
                     Err(_) => return Err((Unsent::Full, body)),
@@ -141,7 +196,10 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             Some(token) => outgoing.to(token),
             None => outgoing,
         };
-        outgoing.send().map(drop).map_err(|error| (refused(error), Body::None))
+        outgoing.send().map(drop).map_err(|error| match (error, copied) {
+            (SendError::TooManyRuns, Some(bytes)) => (Unsent::Full, Body::Copy(bytes)),
+            _ => (refused(error), Body::None),
+        })
     }
 }
 

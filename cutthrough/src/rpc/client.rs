@@ -131,7 +131,7 @@ impl Client {
     ) -> Result<Call, RequestError> {
         let channel = *self.channel();
         self.inside.service.with(|node| {
-            let asking = node.ask(channel, number).within(within);
+            let asking = node.ask(channel, number).within(within).impatient();
             let asking = if bytes.len() <= INLINE { asking.args(bytes) } else { asking.body(Body::Copy(bytes)) };
             asking.send_then(take)
         })

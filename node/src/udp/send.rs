@@ -68,6 +68,12 @@ impl Udp {
         }
     }
 
+    /// Whether so many bytes of private memory would wait for the peer: more than are copied for it.
+    #[must_use]
+    pub const fn would_wait(&self, bytes: usize) -> bool {
+        bytes > self.staging
+    }
+
     fn complete(&self, index: usize, cookie: Option<u64>) {
         if let Some(cookie) = cookie {
             self.shared.lock().events.push_back(super::Happened::Completed(index, cookie));

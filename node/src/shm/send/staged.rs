@@ -15,6 +15,7 @@ use cutthrough_segment::stage::Staging;
 use cutthrough_segment::sync::Slot;
 use cutthrough_wire::layout::Line;
 use cutthrough_wire::slot::Header;
+use cutthrough_wire::token::Place;
 use rustix::fd::OwnedFd;
 
 use crate::clock;
@@ -115,6 +116,23 @@ impl Link {
         self.outbox.staging.prefetch_write(self.outbox.staged.next_multiple_of(STAGE_ALIGN), len);
         trace.pulse(Stage::HostToAdapter, 0, len, start, traced(trace));
         (Path::CutThrough, 1)
+    }
+
+    /// Whether so many bytes of private memory would wait for the peer, sent now to where the token says.
+    pub fn would_wait(&mut self, bytes: usize, token: Option<Token>) -> bool {
+        match token.map(|token| self.unused(token)) {
+            Some(None | Some(Place::Pages { .. })) => return false,
+            Some(Some(Place::Private { bytes: room })) if bytes > room as usize => return false,
+            Some(Some(Place::Private { .. })) | None => {}
+        }
+        let end = self.outbox.staged.next_multiple_of(STAGE_ALIGN) + bytes as u64;
+        let ring = self.outbox.staging.bytes();
+        if end > self.outbox.drained + ring {
+            let drained = check::drained(self.outbox.drained, self.peer.get(Line::Drained), self.outbox.staged);
+            // What cannot be is found again by whoever sends.
+            self.outbox.drained = drained.unwrap_or(self.outbox.drained);
+        }
+        end > self.outbox.drained + ring
     }
 
     pub(super) fn wait_for_room(&mut self, patience: &mut Patience, stat: &Stat) -> Result<(), SendError> {

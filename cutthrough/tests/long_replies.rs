@@ -1,0 +1,170 @@
+//! Long replies wait for room as short ones do: in a queue, and in nobody's way.
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
+
+mod two;
+
+use std::future::Future as _;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use cutthrough::am::{Args, Body, CallError, Event, Failure, Node, Service, Settings};
+use cutthrough::rma::{Owner, Region, Remote};
+use cutthrough::rpc::{self, Client, Method};
+use cutthrough::{Channel, Config, Endpoint, Landing};
+use two::{Over, PATIENCE, Server, small};
+
+over_both! {
+    who_takes_no_long_reply_in_stands_in_nobody_elses_way, three_that_answer_at_length_do_not_wait_for_each_other,
+    a_long_request_waits_for_nobody,
+}
+
+const LONG: u16 = 1;
+const SHORT: u16 = 2;
+const LENGTH: Method<Vec<u8>, u64> = Method::new(3);
+const BYTES: usize = 1 << 20;
+
+/// Whoever waits for room waits longer than any test.
+fn patient() -> Config {
+    Config { deadline: Duration::from_secs(600), silence: Duration::from_secs(600), ..small() }
+}
+
+fn at_length(node: &mut Node) {
+    let bytes: Vec<u8> = (0..BYTES).map(|i| (i % 251) as u8).collect();
+    node.short(LONG, Args::Any, move |request| request.reply_with(&[], Body::Copy(&bytes)));
+    node.short(SHORT, Args::Any, |request| request.reply(&[]));
+    rpc::serve(node, LENGTH, |bytes| Ok(bytes.len() as u64));
+}
+
+fn who_takes_no_long_reply_in_stands_in_nobody_elses_way(over: Over) {
+    let (mut far, address) = over.listening(patient(), Settings::default());
+    at_length(&mut far);
+    let region = Region::new(BYTES, 4096);
+    let key = Owner::new(&mut far).register(&region);
+    let server = Server::run(far, address);
+    let mut idle = Over::node(patient(), Settings::default());
+    let to_far = idle.connect(&server.address, PATIENCE).expect("a channel");
+    let mut calls = Vec::new();
+    for number in 0..6 {
+        let asking = idle.ask(to_far, LONG).within(PATIENCE * 3);
+        // A place for the payload that its sender cannot reach.
+        let asking = if number % 2 == 1 { asking.reply_into(Landing::Buffer(vec![0; BYTES])) } else { asking };
+        calls.push(asking.send().expect("room"));
+    }
+    let its = server.address.clone();
+    let (done, is_done) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut other = Over::node(patient(), Settings::default());
+        let to_far = other.connect(&its, PATIENCE).expect("a channel");
+        for _ in 0..100 {
+            other.call(to_far, SHORT, &[], PATIENCE).expect("a reply");
+        }
+        // And a region is read.
+        let mut into = vec![0; BYTES];
+        let got = Remote::new(&mut other, to_far, key, PATIENCE).get(0, &mut into);
+        done.send(got).expect("somebody waits");
+    });
+    assert_eq!(is_done.recv_timeout(PATIENCE), Ok(Ok(())), "one that takes no replies in holds up others");
+    for call in calls {
+        let mut reply = idle.wait_for(call, cutthrough::now().after(20_000_000_000)).expect("a reply");
+        let mut into = vec![0; BYTES];
+        idle.read(&mut reply, &mut into).expect("its payload");
+        assert!((0..BYTES).all(|i| into[i] == (i % 251) as u8));
+    }
+}
+
+/// Asks for long replies, some at a time.
+fn ask_at_length(node: &mut Node, channel: Channel, many: u32) {
+    let (mut asked, mut answered, since) = (0, 0, Instant::now());
+    let mut into = vec![0; BYTES];
+    while answered < many {
+        while asked < many.min(answered + 4) && node.request(channel, LONG, &[]).is_ok() {
+            asked += 1;
+        }
+        match node.poll() {
+            Some(Event::Replied(mut reply)) => {
+                node.read(&mut reply, &mut into).expect("its payload");
+                assert!((0..BYTES).all(|i| into[i] == (i % 251) as u8));
+                answered += 1;
+            }
+            // It keeps no more than 32 MiB for a peer.
+            Some(Event::Failed(failed)) => {
+                assert_eq!(failed.error, CallError::Failed(Failure::Busy));
+                asked -= 1;
+            }
+            _ => {}
+        }
+        assert!(since.elapsed() < PATIENCE * 2, "{answered} of {asked} were answered");
+    }
+}
+
+/// Each of three asks the next one and answers the one before, all on one thread each.
+fn three_that_answer_at_length_do_not_wait_for_each_other(over: Over) {
+    let (mut servers, addresses): (Vec<Node>, Vec<String>) =
+        (0..3).map(|_| over.listening(patient(), Settings::default())).unzip();
+    let mut channels = Vec::new();
+    for i in 0..3 {
+        at_length(&mut servers[i]);
+        // Whoever connects waits for the other to answer, so they connect one after the other.
+        let next = Server::run(servers.remove((i + 1) % 3), String::new());
+        let place = if i < 2 { i } else { 1 };
+        channels.push(servers[place].connect(&addresses[(i + 1) % 3], PATIENCE).expect("a channel"));
+        servers.insert((i + 1) % 3, next.end());
+    }
+    let done = Arc::new(AtomicU32::new(0));
+    for (mut node, channel) in servers.into_iter().zip(channels) {
+        let done = Arc::clone(&done);
+        std::thread::spawn(move || {
+            ask_at_length(&mut node, channel, 30);
+            done.fetch_add(1, Ordering::SeqCst);
+            while done.load(Ordering::SeqCst) < 4 {
+                let _ = node.wait(Some(Duration::from_millis(5)));
+            }
+        });
+    }
+    let since = Instant::now();
+    while done.load(Ordering::SeqCst) < 3 {
+        assert!(since.elapsed() < PATIENCE, "they wait for each other");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    done.fetch_add(1, Ordering::SeqCst);
+}
+
+/// A server that does not look takes nothing in: a call is under way or to be made again, and its task goes on.
+fn a_long_request_waits_for_nobody(over: Over) {
+    let (mut far, address) = over.listening(patient(), Settings::default());
+    at_length(&mut far);
+    let far = Server::run(far, address);
+    let address = far.address.clone();
+    let endpoint = Endpoint::open(Config { insecure: true, ..patient() }).expect("an endpoint");
+    let service = Arc::new(Service::spawn(Node::new(endpoint, Settings::default()), |_| ()).expect("a thread"));
+    let client = Client::connect(service, &address, PATIENCE).expect("a channel");
+    let mut far = far.end();
+    let (polled, is_polled) = mpsc::channel();
+    let tasks = std::thread::spawn(move || {
+        let mut calls: Vec<_> = (0..80).map(|_| client.start(LENGTH, &vec![1; BYTES])).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        for call in &mut calls {
+            assert!(Pin::new(call).poll(&mut context).is_pending());
+        }
+        polled.send(()).expect("somebody waits");
+        let since = Instant::now();
+        while !calls.is_empty() {
+            calls.retain_mut(|call| match Pin::new(call).poll(&mut context) {
+                Poll::Pending => true,
+                Poll::Ready(result) => {
+                    assert_eq!(result, Ok(BYTES as u64));
+                    false
+                }
+            });
+            assert!(since.elapsed() < PATIENCE, "{} calls are left", calls.len());
+        }
+    });
+    is_polled.recv_timeout(PATIENCE).expect("a poll does not wait");
+    while !tasks.is_finished() {
+        let _ = far.wait(Some(Duration::from_millis(1)));
+    }
+    tasks.join().expect("all calls end");
+}
