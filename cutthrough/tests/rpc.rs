@@ -19,7 +19,7 @@ over_both! {
     values_of_other_types_are_refused, many_calls_are_under_way, a_continuation_runs_once,
     a_future_needs_no_executor, a_dropped_future_is_cancelled, a_call_ends_by_its_deadline,
     a_busy_server_is_asked_again, only_idempotent_calls_are_made_again, threads_share_a_client,
-    a_call_to_a_server_that_stays_away_ends,
+    a_call_to_a_server_that_stays_away_ends, a_poll_does_not_sleep, a_call_that_finds_no_room_is_woken,
 }
 
 const DOUBLE: Method<u64, u64> = Method::new(1);
@@ -269,6 +269,78 @@ fn a_call_to_a_server_that_stays_away_ends(over: Over) {
         let result = client.call(method, &1);
         assert!(matches!(result, Err(RpcError::Call(_))), "{result:?}");
         assert!(since.elapsed() < PATIENCE);
+    }
+}
+
+/// How often this thread has slept.
+fn sleeps() -> u64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").expect("what the system says of this thread");
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).expect("its line");
+    line.trim().parse().expect("a number")
+}
+
+/// A poll of a call slept where the window was full, and while another channel was opened.
+fn a_poll_does_not_sleep(over: Over) {
+    let mut put_off = None;
+    let (server, client) = serve(over, Settings::default(), |node| put_off = Some(putting_off(node)));
+    let mut context = Context::from_waker(Waker::noop());
+    let mut polls_without_sleep = |what: &str, call: &mut rpc::Pending<u64>| {
+        // A page that is read for the first time, or a lock, may cost a sleep; each poll may not.
+        let before = sleeps();
+        for _ in 0..100 {
+            assert!(std::pin::Pin::new(&mut *call).poll(&mut context).is_pending(), "{what}");
+        }
+        let slept = sleeps() - before;
+        assert!(slept < 50, "{slept} sleeps in 100 polls of {what}");
+    };
+    let mut calls: Vec<_> = (0..2100).map(|number| client.start(LATER, &number)).collect();
+    for call in &mut calls {
+        assert!(std::pin::Pin::new(call).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    polls_without_sleep("a call that finds no room", calls.last_mut().expect("a call"));
+    drop(calls);
+    put_off.expect("the list").lock().expect("the list").clear();
+    // The server is gone, and whoever has its address now answers nobody.
+    let address = server.address.clone();
+    drop(server.end());
+    let mut node = Over::node(small(), Settings::default());
+    until("the address is free", || node.listen(&address).is_ok());
+    let mut call = client.start(LATER.idempotent(), &1);
+    polls_without_sleep("a call whose channel has ended", &mut call);
+}
+
+/// Who waits for room is woken when it is time to look again.
+fn a_call_that_finds_no_room_is_woken(over: Over) {
+    let settings = Settings { window: 2, ..Settings::default() };
+    let endpoint = Endpoint::open(Config { insecure: true, ..small() }).expect("an endpoint");
+    let (mut node, address) = over.listening(small(), Settings::default());
+    methods(&mut node);
+    let put_off = putting_off(&mut node);
+    let server = Server::run(node, address);
+    let service = Arc::new(Service::spawn(Node::new(endpoint, settings), |_| ()).expect("a thread"));
+    let client = Client::connect(service, &server.address, PATIENCE).expect("a channel");
+    let mut held: Vec<_> = (0..2).map(|number| client.start(LATER, &number)).collect();
+    for call in &mut held {
+        assert!(std::pin::Pin::new(call).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    struct Woken(mpsc::Sender<()>);
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send(());
+        }
+    }
+    let (woken, is_woken) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Woken(woken)));
+    let mut call = std::pin::pin!(client.start(DOUBLE, &4));
+    for round in 0.. {
+        match call.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(result) => return assert_eq!(result, Ok(8)),
+            Poll::Pending => is_woken.recv_timeout(PATIENCE).expect("nobody wakes the task"),
+        }
+        if round == 3 {
+            until("both come", || put_off.lock().expect("the list").len() == 2);
+            put_off.lock().expect("the list").clear();
+        }
     }
 }
 

@@ -4,9 +4,10 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::Waker;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -24,8 +25,14 @@ pub enum ServiceError {
 /// How long the thread sleeps while others drive the node.
 const PATROL: Duration = Duration::from_millis(1);
 
+/// What the thread does for somebody who cannot wait for it.
+type Errand = Box<dyn FnOnce(&mut Node) + Send>;
+
 struct Shared {
     node: Mutex<Node>,
+    errands: Mutex<Vec<Errand>>,
+    /// Whom the thread wakes, and when.
+    sleepers: Mutex<Vec<(Instant, Waker)>>,
     /// Wakes the thread.
     bell: UnixStream,
     over: AtomicBool,
@@ -62,6 +69,8 @@ impl Service {
         heard.set_nonblocking(true)?;
         let shared = Arc::new(Shared {
             node: Mutex::new(node),
+            errands: Mutex::default(),
+            sleepers: Mutex::default(),
             bell,
             over: AtomicBool::new(false),
             used: AtomicBool::new(false),
@@ -81,6 +90,31 @@ impl Service {
         drop(node);
         self.shared.note_use();
         result
+    }
+
+    /// As [`Service::with`], unless somebody else uses the node just now: waits for nobody.
+    pub(crate) fn try_with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> Option<R> {
+        let mut node = match self.shared.node.try_lock() {
+            Ok(node) => node,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let result = work(&mut node);
+        drop(node);
+        self.shared.note_use();
+        Some(result)
+    }
+
+    /// Has the thread do something that takes a while; others that use the node wait for it.
+    pub(crate) fn send_on(&self, errand: impl FnOnce(&mut Node) + Send + 'static) {
+        self.shared.errands.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(errand));
+        self.shared.ring();
+    }
+
+    /// Has the thread wake a task when this time has come.
+    pub(crate) fn wake_at(&self, due: Instant, waker: Waker) {
+        self.shared.sleepers.lock().unwrap_or_else(PoisonError::into_inner).push((due, waker));
+        self.shared.ring();
     }
 
     /// Polls on behalf of the thread; what happened is kept for it.
@@ -137,9 +171,29 @@ impl Shared {
         let _ = (&self.bell).write(&[1]);
     }
 
+    fn next_errand(&self) -> Option<Errand> {
+        self.errands.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    /// Wakes those whose time has come: how long it is until the next one's.
+    fn wake_sleepers(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        let due: Vec<Waker> = sleepers.extract_if(.., |(due, _)| *due <= now).map(|(_, waker)| waker).collect();
+        let next = sleepers.iter().map(|(due, _)| *due).min();
+        // Whoever is woken may want to be woken again.
+        drop(sleepers);
+        due.into_iter().for_each(Waker::wake);
+        next.map(|due| due.saturating_duration_since(now))
+    }
+
     fn run(&self, heard: &UnixStream, sleepers: &OwnedFd, mut event: impl FnMut(Event)) {
         while !self.over.load(Ordering::Acquire) {
+            let until_sleeper = self.wake_sleepers();
             let mut node = self.lock();
+            while let Some(errand) = self.next_errand() {
+                errand(&mut node);
+            }
             while let Some(happened) = node.poll() {
                 upcall(|| event(happened));
             }
@@ -156,6 +210,7 @@ impl Shared {
             let nap = node.nap(now);
             drop(node);
             let nap = if used { Some(nap.map_or(PATROL, |nap| nap.min(PATROL))) } else { nap };
+            let nap = until_sleeper.map_or(nap, |until| Some(nap.map_or(until, |nap| nap.min(until))));
             let timeout = nap.map(|nap| Timespec {
                 tv_sec: i64::try_from(nap.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(nap.subsec_nanos()),

@@ -13,7 +13,7 @@ use cutthrough_node::node::ConnectError;
 
 use super::{INLINE, Message, Method, RpcError};
 use crate::Endpoint;
-use crate::am::{Body, Call, CallError, Failed, Failure, Reply, RequestError, Service};
+use crate::am::{Body, Call, CallError, Failed, Failure, Node, Reply, RequestError, Service};
 
 /// How long a call is looked for before its thread or task sleeps: as long as an endpoint looks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -23,7 +23,7 @@ const SPIN_ASYNC: Duration = Duration::from_micros(10);
 const AGAIN: Duration = Duration::from_micros(100);
 /// A hundred years.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-/// How long one try to open another channel may take. A task waits for it, and so do others that use the service.
+/// How long one try to open another channel may take. Others that use the service's node wait for it, but no task.
 const RECONNECT: Duration = Duration::from_millis(50);
 
 /// A channel to a server. Clones share it, and may be used on any thread.
@@ -36,8 +36,18 @@ pub struct Client {
 #[derive(Debug)]
 struct Inside {
     service: Arc<Service>,
-    channel: Mutex<Channel>,
+    line: Mutex<Line>,
     address: String,
+}
+
+/// The channel, and what is done about its end.
+#[derive(Debug)]
+struct Line {
+    channel: Channel,
+    /// Whether another channel is being opened.
+    opening: bool,
+    /// How often that has failed.
+    failed: u64,
 }
 
 impl Client {
@@ -47,7 +57,8 @@ impl Client {
     /// [`ConnectError`].
     pub fn connect(service: Arc<Service>, address: &str, timeout: Duration) -> Result<Self, ConnectError> {
         let channel = service.with(|node| node.connect(address, timeout))?;
-        let inside = Inside { service, channel: Mutex::new(channel), address: address.to_owned() };
+        let line = Mutex::new(Line { channel, opening: false, failed: 0 });
+        let inside = Inside { service, line, address: address.to_owned() };
         Ok(Self { inside: Arc::new(inside), within: Duration::from_secs(10) })
     }
 
@@ -58,8 +69,8 @@ impl Client {
         Self { inside: Arc::clone(&self.inside), within: timeout }
     }
 
-    fn channel(&self) -> MutexGuard<'_, Channel> {
-        self.inside.channel.lock().unwrap_or_else(PoisonError::into_inner)
+    fn channel(&self) -> Channel {
+        self.inside.line().channel
     }
 
     /// Calls a method and waits for its result.
@@ -97,6 +108,7 @@ impl Client {
             slot: Arc::default(),
             call: None,
             before: None,
+            failed: None,
             spin: SPIN_ASYNC,
             over: false,
             decode: decode::<R>,
@@ -119,38 +131,50 @@ impl Client {
         let take = move |_: &mut Endpoint, reply: Result<Reply, Failed>| {
             then(taken(reply).and_then(|bytes| decode::<R>(&bytes)));
         };
-        self.ask(method.number, &bytes, self.within, take).map(drop)
+        let channel = self.channel();
+        self.inside.service.with(|node| ask(node, channel, method.number, &bytes, self.within, take)).map(drop)
+    }
+}
+
+impl Inside {
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ask(
-        &self,
-        number: u16,
-        bytes: &[u8],
-        within: Duration,
-        take: impl FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send + 'static,
-    ) -> Result<Call, RequestError> {
-        let channel = *self.channel();
-        self.inside.service.with(|node| {
-            let asking = node.ask(channel, number).within(within).impatient();
-            let asking = if bytes.len() <= INLINE { asking.args(bytes) } else { asking.body(Body::Copy(bytes)) };
-            asking.send_then(take)
-        })
+    /// Has the service open another channel in place of one that has ended, unless that is done already: how often it
+    /// has failed so far.
+    fn reconnect(self: &Arc<Self>, ended: Channel, timeout: Duration) -> u64 {
+        let mut line = self.line();
+        if line.channel == ended && !line.opening {
+            line.opening = true;
+            let its = Arc::downgrade(self);
+            self.service.send_on(move |node| {
+                let Some(its) = its.upgrade() else { return };
+                let opened = node.connect(&its.address, timeout);
+                let mut line = its.line();
+                line.opening = false;
+                match opened {
+                    Ok(channel) => line.channel = channel,
+                    Err(_) => line.failed += 1,
+                }
+            });
+        }
+        line.failed
     }
+}
 
-    /// Opens another channel in place of one that has ended.
-    fn reconnect(&self, ended: Channel, timeout: Duration) -> bool {
-        let mut channel = self.channel();
-        if *channel != ended {
-            return true;
-        }
-        match self.inside.service.with(|node| node.connect(&self.inside.address, timeout)) {
-            Ok(fresh) => {
-                *channel = fresh;
-                true
-            }
-            Err(_) => false,
-        }
-    }
+/// Asks for a call. What does not go at once is not asked.
+fn ask(
+    node: &mut Node,
+    channel: Channel,
+    number: u16,
+    bytes: &[u8],
+    within: Duration,
+    take: impl FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send + 'static,
+) -> Result<Call, RequestError> {
+    let asking = node.ask(channel, number).within(within).impatient();
+    let asking = if bytes.len() <= INLINE { asking.args(bytes) } else { asking.body(Body::Copy(bytes)) };
+    asking.send_then(take)
 }
 
 /// Wakes a thread that waits for a call.
@@ -203,6 +227,8 @@ pub struct Pending<R> {
     call: Option<Call>,
     /// Why it was not answered when it was made before.
     before: Option<RpcError>,
+    /// How often another channel could not be opened, when this call first found that its channel had ended.
+    failed: Option<u64>,
     spin: Duration,
     /// Whether its answer was given.
     over: bool,
@@ -219,22 +245,27 @@ impl<R> Pending<R> {
             return Err(self.before.take().unwrap_or(CallError::Late.into()));
         }
         let slot = Arc::clone(&self.slot);
-        let channel = *self.client.channel();
+        let inside = &self.client.inside;
+        let channel = inside.line().channel;
         let take = move |_: &mut Endpoint, reply| slot.leave(taken(reply));
-        match self.client.ask(self.number, &self.asked, left, take) {
-            Ok(call) => {
+        let asked = inside.service.try_with(|node| ask(node, channel, self.number, &self.asked, left, take));
+        match asked {
+            Some(Ok(call)) => {
                 self.call = Some(call);
                 Ok(true)
             }
-            Err(RequestError::Full) => Ok(false),
+            // Somebody else uses the node just now.
+            None | Some(Err(RequestError::Full)) => Ok(false),
             // Nothing was sent, so another channel does no harm. A call that may be made twice waits for a server.
-            Err(RequestError::Closed) => {
-                if self.client.reconnect(channel, left.min(RECONNECT)) || self.idempotent {
-                    return Ok(false);
+            Some(Err(RequestError::Closed)) => {
+                let failed = inside.reconnect(channel, left.min(RECONNECT));
+                let tried = failed > *self.failed.get_or_insert(failed);
+                if tried && !self.idempotent {
+                    return Err(CallError::NotSent(RequestError::Closed).into());
                 }
-                Err(CallError::NotSent(RequestError::Closed).into())
+                Ok(false)
             }
-            Err(error) => Err(CallError::NotSent(error).into()),
+            Some(Err(error)) => Err(CallError::NotSent(error).into()),
         }
     }
 
@@ -293,9 +324,7 @@ impl<R> Pending<R> {
                 continue;
             }
             if self.call.is_none() {
-                // Nobody would wake this task.
-                std::thread::sleep(AGAIN);
-                context.waker().wake_by_ref();
+                self.client.inside.service.wake_at(again.max(begun + AGAIN), context.waker().clone());
                 return Poll::Pending;
             }
             match self.take(Some(context.waker())) {
