@@ -38,6 +38,8 @@
 mod extents;
 mod remote;
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -63,9 +65,10 @@ const GATHER: u16 = RESERVED + 4;
 /// Most bytes that are read for one request, which the owner may have to keep: eight times the largest page.
 const GATHER_MAX: usize = 16 << 20;
 
-/// What a peer names a region by: the number of its registration.
+/// What a peer names a region by: a random number, which only those know who were told. It is looked at before a byte
+/// moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Key(pub u32);
+pub struct Key(pub u64);
 
 /// An atomic operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +177,7 @@ impl Region {
 /// The regions that a node's peers may use.
 #[derive(Debug, Clone)]
 pub struct Owner {
-    regions: Arc<Mutex<Vec<Option<Region>>>>,
+    regions: Arc<Mutex<HashMap<u64, Region>>>,
 }
 
 impl Owner {
@@ -187,29 +190,34 @@ impl Owner {
             let admits = move |args: &[u8], len| asked.admits(args, len, most);
             node.register_own(handler, Args::Words(words), Box::new(admits), move |request| run(&its, request));
         };
-        on(PUT, 3, |region| region, Self::put);
-        on(GET, 4, |_| 0, Self::get);
-        on(ATOMIC, 8, |_| 0, Self::atomic);
+        on(PUT, 4, |region| region, Self::put);
+        on(GET, 5, |_| 0, Self::get);
+        on(ATOMIC, 9, |_| 0, Self::atomic);
         // A list of runs comes before their bytes.
-        on(SCATTER, 3, |region| region.saturating_add(GATHER_MAX), Self::scatter);
-        on(GATHER, 2, |_| GATHER_MAX, Self::gather);
+        on(SCATTER, 4, |region| region.saturating_add(GATHER_MAX), Self::scatter);
+        on(GATHER, 3, |_| GATHER_MAX, Self::gather);
         owner
     }
 
-    /// Registers a region: its key.
+    /// Registers a region: its key, which nobody can guess.
+    ///
+    /// # Panics
+    /// If the system gives no random number, as it did when the endpoint was opened.
     #[must_use]
     pub fn register(&self, region: &Region) -> Key {
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        regions.push(Some(region.clone()));
-        Key(u32::try_from(regions.len() - 1).unwrap_or(u32::MAX))
+        loop {
+            if let Entry::Vacant(place) = regions.entry(random()) {
+                let key = Key(*place.key());
+                place.insert(region.clone());
+                return key;
+            }
+        }
     }
 
-    /// Takes a registration back: operations that name its key are refused from now on. The key is not used again.
+    /// Takes a registration back: operations that name its key are refused from now on.
     pub fn unregister(&self, key: Key) {
-        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(region) = regions.get_mut(key.0 as usize) {
-            *region = None;
-        }
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.0);
     }
 
     /// Whether a request is for a region, and brings no more than `most` bytes for one of so many: asked before any of
@@ -222,14 +230,14 @@ impl Owner {
 
     fn region(&self, args: &[u8]) -> Option<Region> {
         let regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = args.first_chunk().map(|key| u32::from_le_bytes(*key))?;
-        regions.get(key as usize).cloned().flatten()
+        let key = args.first_chunk().map(|key| u64::from_le_bytes(*key))?;
+        regions.get(&key).cloned()
     }
 
     fn put(&self, mut request: Request<'_>) {
         let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         let Ok(len) = u32::try_from(request.payload_len()) else { return request.refuse(OUTSIDE) };
-        let extent = Extent { offset: offset(&request, 1), len };
+        let extent = Extent { offset: offset(&request, 2), len };
         let mut bytes = region.lock();
         let Some(place) = Region::run(&mut bytes, extent) else { return request.refuse(OUTSIDE) };
         if len > 0 && request.read(place).is_err() {
@@ -239,7 +247,7 @@ impl Owner {
 
     fn get(&self, mut request: Request<'_>) {
         let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
-        let extent = Extent { offset: offset(&request, 1), len: request.word(3) };
+        let extent = Extent { offset: offset(&request, 2), len: request.word(4) };
         let mut bytes = region.lock();
         let place = Region::run(&mut bytes, extent).filter(|place| place.len() <= GATHER_MAX);
         let Some(place) = place else { return request.refuse(OUTSIDE) };
@@ -254,8 +262,8 @@ impl Owner {
 
     fn atomic(&self, request: Request<'_>) {
         let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
-        let (at, operand, expected) = (offset(&request, 2), offset(&request, 4), offset(&request, 6));
-        let operation = request.word(1);
+        let (at, operand, expected) = (offset(&request, 3), offset(&request, 5), offset(&request, 7));
+        let operation = request.word(2);
         let mut bytes = region.lock();
         let cell = Region::run(&mut bytes, Extent { offset: at, len: 8 }).filter(|_| at.is_multiple_of(8));
         let Some(cell) = cell.and_then(|cell| cell.first_chunk_mut::<8>()) else { return request.refuse(OUTSIDE) };
@@ -292,7 +300,7 @@ impl Owner {
 
     fn scatter(&self, mut request: Request<'_>) {
         let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
-        let (count, pages) = (request.word(1) as usize, request.word(2) == 1);
+        let (count, pages) = (request.word(2) as usize, request.word(3) == 1);
         let len = request.payload_len();
         let mut scratch = Vec::new();
         let Some((list, payload)) = Self::list(&mut request, count, &mut scratch) else {
@@ -321,7 +329,7 @@ impl Owner {
 
     fn gather(&self, mut request: Request<'_>) {
         let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
-        let count = request.word(1) as usize;
+        let count = request.word(2) as usize;
         let mut scratch = Vec::new();
         let Some((list, _)) = Self::list(&mut request, count, &mut scratch) else {
             return request.fail(Failure::Arguments);
@@ -354,6 +362,13 @@ impl Owner {
             }
         }
     }
+}
+
+fn random() -> u64 {
+    let mut bytes = [0; 8];
+    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    assert!(got == Ok(bytes.len()), "the system gives no random number: {got:?}");
+    u64::from_ne_bytes(bytes)
 }
 
 const NO_REGION: &[u8] = b"no region has that key";

@@ -61,7 +61,8 @@ fn what_is_long_is_got_in_pieces(over: Over) {
     assert!(back == bytes);
     // The owner's handler of this operation, asked for more than a piece at once.
     let get = cutthrough::am::RESERVED + 1;
-    let refused = node.call(channel, get, &[key.0, 0, 0, len as u32], PATIENCE);
+    let [low, high] = [key.0 as u32, (key.0 >> 32) as u32];
+    let refused = node.call(channel, get, &[low, high, 0, 0, len as u32], PATIENCE);
     assert_eq!(refused.map(drop), Err(CallError::Failed(Failure::Refused)));
 }
 
@@ -126,7 +127,7 @@ fn a_batch_that_is_still_arriving_is_written(over: Over) {
     let bytes = pattern(3, 300_000);
     // One run: its offset, its length, and its bytes. From private memory they come as they are read.
     let list = [&5_u64.to_le_bytes()[..], &300_000_u64.to_le_bytes()].concat();
-    let args: Vec<u8> = [key.0, 1, 0].into_iter().flat_map(u32::to_le_bytes).collect();
+    let args = [&key.0.to_le_bytes()[..], &[1, 0, 0, 0, 0, 0, 0, 0]].concat();
     let payload = [list, bytes.clone()].concat();
     let call = node.ask(channel, SCATTER).args(&args).body(Body::Copy(&payload)).send().expect("room");
     let end = node.wait_for(call, cutthrough_node::clock::now().after(20_000_000_000));
@@ -173,9 +174,30 @@ fn nothing_outside_of_a_region_is_touched(over: Over) {
     }
     assert_eq!(remote.swap(10_000, 1).err(), refused);
     assert!(region.lock().iter().all(|byte| *byte == 0));
-    let mut stranger = Remote::new(&mut node, channel, Key(key.0 + 1), PATIENCE);
-    assert_eq!(stranger.put(0, b"x").err(), refused);
-    assert_eq!(stranger.get(0, &mut [0]).err(), refused);
+    for guess in (0..10).chain([key.0 ^ 1, key.0 ^ 1 << 63, key.0 >> 32, key.0 & 0xffff_ffff]) {
+        let mut stranger = Remote::new(&mut node, channel, Key(guess), PATIENCE);
+        assert_eq!(stranger.put(0, b"x").err(), refused);
+        assert_eq!(stranger.get(0, &mut [0]).err(), refused);
+        assert_eq!(stranger.fetch_add(0, 1).err(), refused);
+        assert_eq!(stranger.put_list(&[Extent { offset: 0, len: 1 }], b"x").err(), refused);
+        assert_eq!(stranger.get_list(&[Extent { offset: 0, len: 1 }], &mut [0]).err(), refused);
+    }
+    assert!(region.lock().iter().all(|byte| *byte == 0));
+}
+
+/// They were numbers from 0 on.
+#[test]
+fn nobody_guesses_a_key() {
+    let region = Region::new(10, 10);
+    let mut node = Over::node(Config::default(), Default::default());
+    let owner = Owner::new(&mut node);
+    let keys: Vec<u64> = (0..64).map(|_| owner.register(&region).0).collect();
+    // Each bit is 1 in some and 0 in others.
+    assert_eq!(keys.iter().fold(0, |all, key| all | key), u64::MAX);
+    assert_eq!(keys.iter().fold(u64::MAX, |all, key| all & key), 0);
+    // An owner that comes later gives others.
+    let mut node = Over::node(Config::default(), Default::default());
+    assert!(!keys.contains(&Owner::new(&mut node).register(&region).0));
 }
 
 /// Slots in an order without rhyme.

@@ -211,7 +211,7 @@ impl<'n> Remote<'n> {
         mut fill: impl FnMut(usize, &mut [u8]),
     ) -> Result<(), MoveError> {
         let batches = batches(runs);
-        let (key, channel) = (self.key.0, self.channel);
+        let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
         let send = |node: &mut Node, tally: u32, batch: usize| {
             let (first, end) = batches[batch];
             let list = &runs[first..end];
@@ -224,8 +224,8 @@ impl<'n> Remote<'n> {
                 fill(first + i, now);
                 rest = later;
             }
-            let words = [key, u32::try_from(list.len()).unwrap_or(u32::MAX), u32::from(pages)];
-            let args: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+            let words = [u32::try_from(list.len()).unwrap_or(u32::MAX), u32::from(pages)];
+            let args: Vec<u8> = key.into_iter().chain(words.into_iter().flat_map(u32::to_le_bytes)).collect();
             node.ask(channel, SCATTER).args(&args).body(Body::Page(page)).tally(tally).send()
         };
         let mut valid = vec![false; runs.len()];
@@ -244,7 +244,7 @@ impl<'n> Remote<'n> {
         mut take: impl FnMut(usize, usize, &mut dyn FnMut(&mut [u8])),
     ) -> Result<(), MoveError> {
         let batches = batches(runs);
-        let (key, channel) = (self.key.0, self.channel);
+        let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
         let send = |node: &mut Node, tally: u32, batch: usize| {
             let (first, end) = batches[batch];
             let list = &runs[first..end];
@@ -252,8 +252,8 @@ impl<'n> Remote<'n> {
             for (run, place) in list.iter().zip(page.chunks_exact_mut(EXTENT_BYTES)) {
                 place.copy_from_slice(&run.to_bytes());
             }
-            let words = [key, u32::try_from(list.len()).unwrap_or(u32::MAX)];
-            let args: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+            let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+            let args: Vec<u8> = key.into_iter().chain(count.to_le_bytes()).collect();
             node.ask(channel, GATHER).args(&args).body(Body::Page(page)).tally(tally).send()
         };
         let mut valid = vec![false; runs.len()];

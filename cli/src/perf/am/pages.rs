@@ -38,7 +38,10 @@ pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
     here.lock().fill(0xa5);
     let mut lane = turns.peer.lane(&case.setup())?;
     let mut side = turns.station(u64::from(BYTES))?;
-    let key = turns.attended(&mut side, |side| Ok(Key(side.call(REGION, &[count, BYTES])?.word(0))))?;
+    let key = turns.attended(&mut side, |side| {
+        let reply = side.call(REGION, &[count, BYTES])?;
+        Ok(Key(u64::from(reply.word(0)) | u64::from(reply.word(1)) << 32))
+    })?;
     let mut aside = vec![0xa5; here.lock().len()];
     let [mut raw, mut copy, mut store, mut fetch] = [const { Vec::new() }; 4];
     for _ in 0..ROUNDS {

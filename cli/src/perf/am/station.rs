@@ -145,7 +145,7 @@ fn pages(node: &mut Node) {
         let Some((count, bytes)) = sizes(&request) else { return request.fail(Refusal::TooLong) };
         let region = Region::new(count * bytes, request.word(1));
         region.lock().fill(0x5a);
-        request.reply(&[owner.register(&region).0]);
+        request.reply_bytes(&owner.register(&region).0.to_le_bytes());
     });
 }
 
