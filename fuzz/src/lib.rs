@@ -11,7 +11,8 @@
 //! [`envelope`] is for frames of Ethernet, [`program`] for the programs that look at them at an interface, [`ring`] for
 //! rings whose other side writes anything, and [`place`] for payloads that land in parts of pages.
 //!
-//! [`am`] is for active messages, of peers that know the rules and break them.
+//! [`am`] is for active messages, of peers that know the rules and break them, and [`memory`] for what they ask of an
+//! owner of memory and of a server of calls.
 
 pub mod am;
 pub mod decode;
@@ -20,6 +21,7 @@ pub mod frame;
 pub mod ground;
 pub mod handshake;
 pub mod hostile;
+pub mod memory;
 pub mod net;
 pub mod pair;
 pub mod place;

@@ -2,6 +2,7 @@
 
 use cutthrough_fuzz::am;
 use cutthrough_fuzz::hostile::{self, Length, Message, Name, Place, Ring, Value};
+use cutthrough_fuzz::memory;
 use cutthrough_fuzz::net::{self, Allows, Frame, From, Heard, Message as Of, Number, Shape};
 use cutthrough_fuzz::pair;
 use cutthrough_fuzz::watch::{self, Counters};
@@ -265,5 +266,51 @@ fn every_active_message_is_taken_or_refused() {
             steps.extend([Step::Swallow(true), Step::Bytes(false, vec![kind; 96]), Step::Again(call == 1, off == 0)]);
             am::run(&steps);
         }
+    }
+}
+
+/// Every operation, within the region and at its end, from private memory and from pages.
+#[test]
+fn operations_on_memory_are_as_the_model_says() {
+    use memory::Offset::{Any, End, Inside};
+    use memory::Step::{Again, Atomic, Call, Gather, Get, Put, Scatter};
+    let run = |at, len, byte| memory::Run { at, len, byte };
+    let long = (7, "x".repeat(3000), Some(vec![9; 4000]), (true, -1));
+    for page in [false, true] {
+        memory::run(&[
+            Put(Inside(3), vec![7; 600], page),
+            Put(End(-5), vec![8; 6], page),
+            Atomic(0, Inside(8), 5, 0),
+            Atomic(2, Inside(8), 1, 0x0707_0707_0707_070c),
+            Atomic(0, Inside(9), 5, 0),
+            Scatter(vec![run(Inside(256), 256, 1), run(Inside(500), 30, 2), run(End(-1), 1, 3)], 0, true, page),
+            Scatter(vec![run(Inside(0), 256, 4), run(End(0), 1, 3)], 0, true, page),
+            Scatter(vec![run(Inside(0), 256, 4)], 1, false, page),
+            Again,
+            Get(Inside(0), 868),
+            Get(Any(u64::MAX), 2),
+            Gather(vec![run(Inside(0), 868, 0), run(Inside(0), 868, 0)], 0),
+            Gather(vec![run(Inside(0), 868, 0)], -1),
+            Call(long.clone(), None, page),
+            Call(long.clone(), Some((8, 200)), page),
+            Call((7, String::new(), None, (true, -1)), None, page),
+        ]);
+    }
+}
+
+/// Steps out of bytes as the fuzzer would make them, without one that looks for the way.
+#[test]
+fn operations_on_memory_of_any_kind_are_answered() {
+    use arbitrary::{Arbitrary, Unstructured};
+    let mut state = 1_u64;
+    for _ in 0..200 {
+        let bytes: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state.to_le_bytes()[7]
+        })
+        .take(2048)
+        .collect();
+        let steps = Vec::<memory::Step>::arbitrary(&mut Unstructured::new(&bytes)).expect("steps");
+        memory::run(&steps);
     }
 }
