@@ -169,7 +169,7 @@ pub(crate) struct Inside {
     pub(crate) endpoint: Endpoint,
     core: Core<Context, Kept>,
     doors: Vec<Option<Channel>>,
-    /// Requests put off: who waits, and whether it has cancelled.
+    /// Requests put off: who waits, and whether it does not any more.
     deferred: Vec<(u32, CallId, Arc<AtomicBool>)>,
     shelf: Arc<Thrown>,
 }
@@ -369,7 +369,7 @@ impl Node {
     pub fn answer(&mut self, mut deferred: Deferred, args: &[u8], body: Body<'_>) {
         if let Some(to) = deferred.to.take() {
             let token = deferred.token;
-            self.inside.settle(&to);
+            self.inside.settle(&deferred.over);
             self.inside.reply_with(to, args, token, body);
         }
     }
@@ -377,7 +377,7 @@ impl Node {
     /// Says that a request that was put off is not served.
     pub fn refuse(&mut self, mut deferred: Deferred, why: Failure, args: &[u8]) {
         if let Some(to) = deferred.to.take() {
-            self.inside.settle(&to);
+            self.inside.settle(&deferred.over);
             self.inside.fail(to, why, args);
         }
     }

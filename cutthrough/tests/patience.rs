@@ -2,14 +2,18 @@
 
 mod two;
 
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use cutthrough::Channel;
-use cutthrough::am::{Args, CallError, Event, Node, Settings};
+use cutthrough::am::{Args, CallError, Deferred, Event, Failure, Node, Settings};
 use cutthrough::rma::{Owner, Region, Remote};
 use two::{Over, PATIENCE, small};
 
-over_both! { a_timeout_counts_more_than_the_deadline, operations_on_memory_have_their_timeout }
+over_both! {
+    a_timeout_counts_more_than_the_deadline, operations_on_memory_have_their_timeout,
+    who_comes_again_has_as_many_requests_in_service_as_before,
+}
 
 const SLOW: u16 = 1;
 /// Longer than the deadline, and shorter than the timeouts.
@@ -67,6 +71,41 @@ fn operations_on_memory_have_their_timeout(over: Over) {
             is_locked.recv().expect("a lock");
             assert_eq!(operation(&mut remote), Ok(()), "operation {number}");
         });
+    }
+}
+
+/// Requests that were put off were not counted any more when their channel had ended.
+fn who_comes_again_has_as_many_requests_in_service_as_before(over: Over) {
+    let put_off = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&put_off);
+    let settings = Settings { serve: 2, ..Settings::default() };
+    let (server, mut node, channel) = over.serve_with(small(), settings, |node| {
+        node.short(SLOW, Args::Any, move |request| its.lock().expect("the list").push(request.defer()));
+    });
+    let wait_until = |what: &str, done: &dyn Fn(&[Deferred]) -> bool| {
+        let since = Instant::now();
+        while !done(&put_off.lock().expect("the list")) {
+            assert!(since.elapsed() < PATIENCE, "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    for _ in 0..2 {
+        node.request(channel, SLOW, &[]).expect("room");
+    }
+    wait_until("both come", &|all| all.len() == 2);
+    node.close(channel);
+    wait_until("the server knows", &|all| all.iter().all(Deferred::is_over));
+    let channel = node.connect(&server.address, PATIENCE).expect("a channel");
+    assert_eq!(node.call(channel, SLOW, &[], PATIENCE).map(drop), Err(CallError::Failed(Failure::Busy)));
+    // Once they are thrown away, there is room for others.
+    put_off.lock().expect("the list").clear();
+    let since = Instant::now();
+    while put_off.lock().expect("the list").is_empty() {
+        assert!(since.elapsed() < PATIENCE, "there is room for no other");
+        match node.call(channel, SLOW, &[], NAP) {
+            Err(CallError::Late | CallError::Failed(Failure::Busy)) => {}
+            other => panic!("{other:?}"),
+        }
     }
 }
 

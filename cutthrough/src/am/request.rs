@@ -246,7 +246,7 @@ impl Drop for Request<'_> {
 #[derive(Debug, Default)]
 pub(super) struct Thrown {
     any: AtomicBool,
-    rights: Mutex<Vec<ReplyTo>>,
+    rights: Mutex<Vec<(ReplyTo, Arc<AtomicBool>)>>,
 }
 
 impl Thrown {
@@ -255,7 +255,7 @@ impl Thrown {
         self.any.load(Ordering::Relaxed)
     }
 
-    pub(super) fn take(&self) -> Vec<ReplyTo> {
+    pub(super) fn take(&self) -> Vec<(ReplyTo, Arc<AtomicBool>)> {
         self.any.store(false, Ordering::Relaxed);
         std::mem::take(&mut self.rights.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -266,7 +266,7 @@ impl Thrown {
 #[derive(Debug)]
 pub struct Deferred {
     shelf: Arc<Thrown>,
-    over: Arc<AtomicBool>,
+    pub(super) over: Arc<AtomicBool>,
     pub(super) token: Option<Token>,
     deadline: Option<Instant>,
     pub(super) to: Option<ReplyTo>,
@@ -290,7 +290,7 @@ impl Deferred {
 impl Drop for Deferred {
     fn drop(&mut self) {
         if let Some(to) = self.to.take() {
-            self.shelf.rights.lock().unwrap_or_else(PoisonError::into_inner).push(to);
+            self.shelf.rights.lock().unwrap_or_else(PoisonError::into_inner).push((to, Arc::clone(&self.over)));
             self.shelf.any.store(true, Ordering::Relaxed);
         }
     }

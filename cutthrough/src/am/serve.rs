@@ -1,7 +1,8 @@
 //! What a node does with what comes: a request, the reply to a call, the end of a channel.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cutthrough_engine::am::message::{ARGS_MAX, Arguments, CallId};
@@ -17,6 +18,9 @@ use super::handlers::Coming;
 use super::request::More;
 use super::way::{Body, Kept};
 use super::{Context, Continuation, DATE_NS, EARLY, Inside, NAP, Node, POLLS_PER_LOOK, Tally, Then, Wanted};
+
+/// The row of a channel that has ended.
+const NOBODY: u32 = u32::MAX;
 
 /// What a message was.
 pub(super) enum Taken {
@@ -55,8 +59,8 @@ impl Inside {
     }
 
     /// A request that was put off is about to be answered.
-    pub(super) fn settle(&mut self, to: &ReplyTo) {
-        let found = self.deferred.iter().position(|(row, call, _)| (*row, *call) == (to.row(), to.call()));
+    pub(super) fn settle(&mut self, over: &Arc<AtomicBool>) {
+        let found = self.deferred.iter().position(|(.., its)| Arc::ptr_eq(its, over));
         if let Some(found) = found {
             self.deferred.swap_remove(found);
         }
@@ -90,8 +94,10 @@ impl Node {
         while let Some(ended) = self.inside.core.lost(row) {
             self.failed(ended.call, ended.context, CallError::Closed(why), &[]);
         }
-        for (_, _, over) in self.inside.deferred.extract_if(.., |(theirs, ..)| *theirs == row) {
+        // They count until they are answered or thrown away: who comes again has no more of them in service.
+        for (theirs, _, over) in self.inside.deferred.iter_mut().filter(|(theirs, ..)| *theirs == row) {
             over.store(true, Ordering::Relaxed);
+            *theirs = NOBODY;
         }
         // With a channel ends whoever should have announced a direct reply, too.
         let calls = self.inside.core.calls();
@@ -356,8 +362,8 @@ impl Node {
     #[cold]
     pub(super) fn tend(&mut self) -> bool {
         if self.inside.shelf.any() {
-            for to in self.inside.shelf.take() {
-                self.inside.settle(&to);
+            for (to, over) in self.inside.shelf.take() {
+                self.inside.settle(&over);
                 self.inside.fail(to, Failure::Abandoned, &[]);
             }
         }
