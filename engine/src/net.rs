@@ -51,7 +51,7 @@ use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, Malformed};
 use self::channel::{Bodies, Body, Channel, Ending};
 use self::grants::Wanting;
 use self::greet::{Call, Welcomed};
-use self::inbox::Reading;
+use self::inbox::{Left, Reading};
 use self::memory::Memory;
 pub use self::outbox::Cargo;
 use self::pulses::Worth;
@@ -75,6 +75,8 @@ struct Seat<M: Memory> {
     generation: u32,
     /// Why the last channel of this seat has ended.
     ended: Option<Ending>,
+    /// What it has left that may still be read.
+    left: Vec<Left>,
     state: State<M>,
 }
 

@@ -33,7 +33,7 @@ pub enum Event {
     /// A peer has opened a channel to us.
     Opened(Channel),
     /// A channel has ended. Everything that had arrived whole on it was delivered before; what of it still waits for
-    /// its reader may be read after, over shared memory and if the peer was the one to end.
+    /// its reader may be read after, if the peer was the one to end.
     Closed(Channel, CloseReason),
     /// The pages (or the private memory) of a message that was sent with a cookie may be used again.
     Completed(Completion),

@@ -37,7 +37,7 @@ use crate::udp::address::UdpAddressError;
 use crate::udp::line::UdpCallError;
 use crate::udp::{Names, Udp};
 
-use self::left::Left;
+use self::left::{Kept, Left};
 pub use self::sleep::WaitError;
 use self::wires::SHOWN;
 
@@ -312,17 +312,17 @@ impl Node {
                 into.copy_from_slice(buffer);
                 receipt.copies += 1;
             }
-            Payload::Arriving(_) if wired => return self.read_net(message, into),
             Payload::Arriving(arriving) => {
-                let read = if let Some(read) = self.left.read(channel, arriving, into, &self.stat) {
-                    read
-                } else {
+                if !self.left.read((channel, &mut *arriving), into, &mut receipt, &self.stat) {
+                    if wired {
+                        return self.read_net(message, into);
+                    }
                     let (link, stat) = self.link_to_wait(channel).map_err(unreadable)?;
                     let read = link.read(arriving, into, trace, stat);
-                    read.inspect_err(|_| self.warm(channel))?
-                };
-                receipt.pulses = read.pulses;
-                receipt.copies += read.extra_copies;
+                    let read = read.inspect_err(|_| self.warm(channel))?;
+                    receipt.pulses = read.pulses;
+                    receipt.copies += read.extra_copies;
+                }
                 arrived.payload = Payload::None;
             }
         }
@@ -341,24 +341,24 @@ impl Node {
         let Payload::Arriving(arriving) = &mut arrived.payload else {
             return self.read(message, into, &mut ()).map(|_| message.payload_len());
         };
-        if self.is_wire(channel) {
-            return self.read_some_net(message, into);
-        }
         let len = arriving.bytes as usize;
         let whole = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
-        let read = if let Some(read) = self.left.read(channel, arriving, whole, &self.stat) {
-            read
+        let (valid, done) = if self.left.read((channel, &mut *arriving), whole, &mut arrived.receipt, &self.stat) {
+            (len, true)
+        } else if self.is_wire(channel) {
+            return self.read_some_net(message, into);
         } else {
             let (link, stat) = self.link(channel).map_err(unreadable)?;
             let read = link.read_some(arriving, into, &mut (), stat);
-            read.inspect_err(|_| self.warm(channel))?
+            let read = read.inspect_err(|_| self.warm(channel))?;
+            arrived.receipt.pulses = read.pulses;
+            (read.valid, read.done)
         };
-        arrived.receipt.pulses = read.pulses;
-        if read.done {
+        if done {
             arrived.receipt.finished = clock::timed(arrived.receipt.bytes);
             arrived.payload = Payload::None;
         }
-        Ok(read.valid)
+        Ok(valid)
     }
 
     /// As [`Node::link`], for operations that may wait for the peer in the middle: such a wait takes the channel's
@@ -506,7 +506,7 @@ impl Node {
         if let Ok(Some(message)) = link.settle(&self.stat) {
             return Some(Event::Message(message));
         }
-        let (shelf, payloads) = (Arc::clone(link.shelf()), link.take_aside());
+        let (shelf, payloads) = (Arc::clone(link.shelf()), link.take_aside().into_iter().map(Kept::from).collect());
         match reason {
             CloseReason::Breach(breach) => self.stat.add(breach.counter(), 1),
             CloseReason::Died => self.stat.add(Counter::PeersDied, 1),

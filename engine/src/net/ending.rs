@@ -1,6 +1,9 @@
 //! How channels end: in good order, given up, or because the other side is gone.
 
+use alloc::vec::Vec;
+
 use super::channel::{self, Ending};
+use super::inbox::Left;
 use super::memory::Memory;
 use super::{Net, NetEvent, State};
 
@@ -35,6 +38,12 @@ impl<M: Memory> Net<M> {
         }
     }
 
+    /// The payloads of a channel that were here whole when it ended, and had not been read. They are here until its
+    /// number is given away, which may be soon after its end was told.
+    pub fn take_left(&mut self, index: usize) -> Vec<Left> {
+        self.seats.get_mut(index).map(|seat| core::mem::take(&mut seat.left)).unwrap_or_default()
+    }
+
     /// A channel is over in good order. The other side hears of it first.
     pub(super) fn over(&mut self, index: usize) {
         let Some(channel) = self.channel(index) else { return };
@@ -58,8 +67,12 @@ impl<M: Memory> Net<M> {
         while told && let Some(message) = self.channel(index).and_then(|channel| channel.inbox.take()) {
             self.happened.push_back(NetEvent::Message(index, message));
         }
+        // A peer that has broken a rule is not believed any more.
+        let believed = told && !matches!(ending, Ending::Breach(_));
+        let left = self.channel(index).filter(|_| believed).map(|channel| channel.inbox.take_left());
         self.free_seat(index, told);
         self.seats[index].ended = Some(ending);
+        self.seats[index].left = left.unwrap_or_default();
         if told {
             self.happened.push_back(NetEvent::Closed(index, ending));
         }

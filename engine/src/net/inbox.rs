@@ -19,6 +19,7 @@ use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 
 use self::arrival::{Arrival, Coming, Target};
 use self::books::{Books, Entry};
+pub use self::reader::Left;
 use super::memory::{Memory, Place, Placing, Want};
 use super::spans::Spans;
 use crate::check::Breach;

@@ -2,7 +2,7 @@
 
 use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::channel::Body;
-use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
+use cutthrough_engine::net::inbox::{Left, Reading, ReadyPayload};
 use cutthrough_engine::net::{Cargo, NetEvent};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::Kind;
@@ -38,6 +38,31 @@ fn a_payload_can_be_read_after_its_sender_has_closed() {
     world.read(1, b, &mut Reading { message: number, into: &mut into });
     assert_eq!(into, pattern(5, 3000));
     assert!(matches!(world.event(1), NetEvent::Closed(..)));
+}
+
+/// What is here whole when a channel ends is left to its user; what is not, is lost with it.
+#[test]
+fn payloads_that_had_arrived_outlive_their_channel() {
+    for closes in [true, false] {
+        let mut world = World::with_silence(12, 300_000_000);
+        let ((a, b), _other) = (world.join(), world.join());
+        world.nodes[0].net.send(a, b"whole", Some(to_be_read(5, 3000))).unwrap();
+        world.message(1);
+        if closes {
+            world.nodes[0].net.close(a);
+            world.go_on(1_000_000);
+            world.nodes[1].net.let_go();
+        } else {
+            world.nodes[0].net.send(a, b"in part", Some(to_be_read(6, 500_000))).unwrap();
+            world.message(1);
+            world.nodes[0].net.abandon(a);
+        }
+        assert!(matches!(world.event(1), NetEvent::Closed(index, _) if index == b));
+        let left = world.nodes[1].net.take_left(b);
+        let [Left { message: 0, bytes, story }] = &left[..] else { panic!("{left:?}") };
+        assert_eq!((bytes, story.bytes, story.copied), (&pattern(5, 3000), 3000, 3000));
+        assert_eq!(world.nodes[1].net.take_left(b), []);
+    }
 }
 
 #[test]

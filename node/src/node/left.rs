@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use cutthrough_engine::count::{Count as _, Counter};
+use cutthrough_engine::net::inbox;
+use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_segment::page::{Release, Shelf};
 
 use crate::incoming::{Arriving, Channel};
-use crate::shm::receive::{Aside, Read};
+use crate::shm::receive::Aside;
 use crate::stat::Stat;
+use crate::udp::line::receipt;
 
 /// The payloads of channels that have ended, until they are read or dropped.
 #[derive(Debug, Default)]
@@ -23,37 +26,61 @@ struct OfChannel {
     channel: Channel,
     /// Where it is said which of them were dropped.
     shelf: Arc<Shelf>,
-    payloads: Vec<Aside>,
+    payloads: Vec<Kept>,
+}
+
+/// One payload, of which the bytes before `from` were read.
+#[derive(Debug)]
+pub(super) struct Kept {
+    ticket: u64,
+    from: usize,
+    bytes: Vec<u8>,
+    /// What is told of one that came over a network.
+    receipt: Option<Receipt>,
+}
+
+impl From<Aside> for Kept {
+    fn from((ticket, from, bytes): Aside) -> Self {
+        Self { ticket, from, bytes, receipt: None }
+    }
+}
+
+impl Kept {
+    /// One that came over a network.
+    pub(super) fn of_net(inbox::Left { message, bytes, story }: inbox::Left, sealed: bool) -> Self {
+        Self { ticket: message, from: 0, bytes, receipt: Some(receipt(&story, Path::Wire, sealed)) }
+    }
 }
 
 impl Left {
     /// Keeps what a channel leaves.
-    pub(super) fn keep(&mut self, channel: Channel, shelf: Arc<Shelf>, payloads: Vec<Aside>) {
+    pub(super) fn keep(&mut self, channel: Channel, shelf: Arc<Shelf>, payloads: Vec<Kept>) {
         if !payloads.is_empty() {
             self.channels.push(OfChannel { channel, shelf, payloads });
         }
     }
 
-    /// Reads a payload, if it is one of these.
+    /// Reads all of a payload, if it is one of these: whether it is.
     pub(super) fn read(
         &mut self,
-        channel: Channel,
-        arriving: &mut Arriving,
+        (channel, arriving): (Channel, &mut Arriving),
         into: &mut [u8],
+        receipt: &mut Receipt,
         stat: &Stat,
-    ) -> Option<Read> {
-        let place = self.channels.iter().position(|of| of.channel == channel)?;
+    ) -> bool {
+        let Some(place) = self.channels.iter().position(|of| of.channel == channel) else { return false };
         let payloads = &mut self.channels[place].payloads;
-        let (_, from, bytes) = payloads.swap_remove(payloads.iter().position(|payload| payload.0 == arriving.ticket)?);
+        let Some(at) = payloads.iter().position(|kept| kept.ticket == arriving.ticket) else { return false };
+        let Kept { from, bytes, receipt: told, .. } = payloads.swap_remove(at);
         if payloads.is_empty() {
             self.channels.swap_remove(place);
         }
-        let valid = from + bytes.len();
-        into[from..valid].copy_from_slice(&bytes);
+        into[from..from + bytes.len()].copy_from_slice(&bytes);
         arriving.shelf = None;
+        *receipt = told.unwrap_or(Receipt { pulses: 0, copies: receipt.copies + 1, ..*receipt });
         stat.add(Counter::Copies, 1);
         stat.add(Counter::CopiedBytes, bytes.len() as u64);
-        Some(Read { valid, done: true, pulses: 0, extra_copies: 1 })
+        true
     }
 
     /// Forgets those that were dropped.
@@ -61,7 +88,7 @@ impl Left {
         for of in &mut self.channels {
             if of.shelf.filled() {
                 of.shelf.clear(&mut self.dropped);
-                of.payloads.retain(|payload| !self.dropped.contains(&Release::Unread { ticket: payload.0 }));
+                of.payloads.retain(|payload| !self.dropped.contains(&Release::Unread { ticket: payload.ticket }));
                 self.dropped.clear();
             }
         }
@@ -78,7 +105,7 @@ mod tests {
 
     fn left() -> (Left, Arc<Shelf>) {
         let (mut left, shelf) = (Left::default(), Arc::new(Shelf::default()));
-        left.keep(CHANNEL, Arc::clone(&shelf), vec![(1, 0, vec![1; 10]), (2, 4, vec![2; 6])]);
+        left.keep(CHANNEL, Arc::clone(&shelf), vec![(1, 0, vec![1; 10]).into(), (2, 4, vec![2; 6]).into()]);
         (left, shelf)
     }
 
@@ -90,16 +117,15 @@ mod tests {
     fn what_is_left_is_read_once() {
         let (mut left, shelf) = left();
         let stat = Stat::create(Config::default().channels, 0).expect("counters");
-        let mut into = [9; 10];
+        let (mut into, mut receipt) = ([9; 10], Receipt { copies: 1, ..Receipt::default() });
         let later = Channel { life: 8, ..CHANNEL };
-        assert_eq!(left.read(later, &mut arriving(1, &shelf), &mut into, &stat), None);
-        assert_eq!(left.read(CHANNEL, &mut arriving(3, &shelf), &mut into, &stat), None);
+        assert!(!left.read((later, &mut arriving(1, &shelf)), &mut into, &mut receipt, &stat));
+        assert!(!left.read((CHANNEL, &mut arriving(3, &shelf)), &mut into, &mut receipt, &stat));
         let mut second = arriving(2, &shelf);
-        let read = left.read(CHANNEL, &mut second, &mut into, &stat).expect("the payload");
-        assert!(read.done && read.valid == 10);
-        assert_eq!(into, [9, 9, 9, 9, 2, 2, 2, 2, 2, 2]);
-        assert_eq!(left.read(CHANNEL, &mut second, &mut into, &stat), None);
-        assert!(left.read(CHANNEL, &mut arriving(1, &shelf), &mut into, &stat).is_some());
+        assert!(left.read((CHANNEL, &mut second), &mut into, &mut receipt, &stat));
+        assert_eq!((into, receipt.copies), ([9, 9, 9, 9, 2, 2, 2, 2, 2, 2], 2));
+        assert!(!left.read((CHANNEL, &mut second), &mut into, &mut receipt, &stat));
+        assert!(left.read((CHANNEL, &mut arriving(1, &shelf)), &mut into, &mut receipt, &stat));
         assert!(left.channels.is_empty());
     }
 

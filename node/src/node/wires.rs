@@ -10,6 +10,7 @@ use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_segment::ring::Control;
 use rustix::event::epoll;
 
+use super::left::Kept;
 use super::{ConnectError, NET, Node, Seat};
 use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
 use crate::shm::link::{CloseReason, Link, SendError};
@@ -18,7 +19,7 @@ use crate::stat::{Cell, Stat};
 use crate::udp::address::{self, UdpAddressError, Ways};
 use crate::udp::lanes::{self, Offer};
 use crate::udp::line::{reason, receipt};
-use crate::udp::{Happened, Names, Stores, Told, Troubles, Udp};
+use crate::udp::{Happened, Leaves, Names, Stores, Told, Troubles, Udp};
 
 /// Events that are taken from the network side at a time.
 const EVENTS: usize = 64;
@@ -146,7 +147,7 @@ impl Node {
             let other =
                 net.turn(EVENTS, |stores, told| events.extend(told_of(told, stores, names, stat, net.is_sealed())));
             let Some(other) = other else { break };
-            let event = self.came(&other);
+            let event = self.came(other);
             self.events.extend(event);
         }
         self.next_told()
@@ -162,11 +163,16 @@ impl Node {
     }
 
     /// A channel has begun, or ended.
-    fn came(&mut self, event: &Happened) -> Option<Event> {
-        match *event {
+    fn came(&mut self, event: Happened) -> Option<Event> {
+        match event {
             Happened::Opened(index) => self.seat_net(index).map(Event::Opened),
-            Happened::Closed(index, ending) => {
+            Happened::Closed(index, ending, leaves) => {
                 let (channel, why) = (self.names.get(index)?, reason(ending));
+                if let Some(Leaves { shelf, payloads }) = leaves {
+                    let sealed = self.net.as_ref().is_some_and(|net| net.is_sealed());
+                    let payloads = payloads.into_iter().map(|left| Kept::of_net(left, sealed)).collect();
+                    self.left.keep(channel, shelf, payloads);
+                }
                 match why {
                     CloseReason::Breach(breach) => self.stat.add(breach.counter(), 1),
                     CloseReason::Died => self.stat.add(Counter::PeersDied, 1),

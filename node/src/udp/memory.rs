@@ -84,6 +84,8 @@ pub(crate) struct Store {
     items: Vec<Release>,
     /// Numbers of payloads that were dropped unread.
     pub(super) unread: Vec<u64>,
+    /// Whether its channel is over for its user: what is dropped from now on is none of the next channel's.
+    retired: bool,
 }
 
 impl Store {
@@ -106,6 +108,7 @@ impl Store {
             held: false,
             items: Vec::new(),
             unread: Vec::new(),
+            retired: false,
         }
     }
 
@@ -207,9 +210,16 @@ impl Store {
         self.granted.push_back(token);
     }
 
+    /// Its channel is over for its user. Gives away the shelf on which dropped values are still left, and the numbers
+    /// of payloads that lay there.
+    pub(super) fn retire(&mut self) -> (Arc<Shelf>, Vec<u64>) {
+        self.retired = true;
+        (Arc::clone(&self.shelf), std::mem::take(&mut self.unread))
+    }
+
     /// Takes back what dropped values have left. True if landing pages came back.
     pub(super) fn tidy(&mut self) -> bool {
-        if !self.shelf.filled() && !self.back.filled() {
+        if self.retired || !(self.shelf.filled() || self.back.filled()) {
             return false;
         }
         let mut came = false;

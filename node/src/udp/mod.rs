@@ -45,4 +45,4 @@ pub use door::Udp;
 pub(crate) use lanes::Troubles;
 pub use lanes::{Offer, probe};
 pub(crate) use memory::Stores;
-pub(crate) use told::{Happened, Names, Told};
+pub(crate) use told::{Happened, Leaves, Names, Told};

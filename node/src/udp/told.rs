@@ -1,8 +1,11 @@
 //! What has happened, as the application is told.
 
+use std::sync::Arc;
+
 use cutthrough_engine::net::NetEvent;
 use cutthrough_engine::net::channel::Ending;
-use cutthrough_engine::net::inbox::Ready;
+use cutthrough_engine::net::inbox::{Left, Ready};
+use cutthrough_segment::page::Shelf;
 
 use super::door::Core;
 use super::memory::{Spot, Stores};
@@ -17,8 +20,16 @@ pub(crate) enum Happened {
     Message(usize, Ready<Spot>),
     /// The memory of a message may be used again.
     Completed(usize, u64),
-    /// A channel has ended.
-    Closed(usize, Ending),
+    /// A channel has ended, and leaves this.
+    Closed(usize, Ending, Option<Leaves>),
+}
+
+/// Payloads that were here whole when their channel ended.
+#[derive(Debug)]
+pub(crate) struct Leaves {
+    /// Where it is said which of them were dropped.
+    pub(crate) shelf: Arc<Shelf>,
+    pub(crate) payloads: Vec<Left>,
 }
 
 /// What an application is told of most often, where it lies.
@@ -102,7 +113,13 @@ impl Core {
             NetEvent::Closed(channel, ending) => {
                 self.settle();
                 self.lanes.iter_mut().for_each(|lanes| lanes.leave(channel));
-                Happened::Closed(channel, ending)
+                let mut payloads = self.net.take_left(channel);
+                let leaves = self.net.memory.get(channel).map(|store| {
+                    let (shelf, dropped) = store.retire();
+                    payloads.retain(|left| !dropped.contains(&left.message));
+                    Leaves { shelf, payloads }
+                });
+                Happened::Closed(channel, ending, leaves)
             }
         })
     }

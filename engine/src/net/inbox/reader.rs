@@ -7,6 +7,17 @@ use super::arrival::Target;
 use super::books::Entry;
 use super::{Coming, Inbox, Reading, Story};
 
+/// A payload that was handed over, was here whole when its channel ended, and has not been read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// Number of its message.
+    pub message: u64,
+    /// All of it.
+    pub bytes: Vec<u8>,
+    /// What is known of it; the copy to its reader is among those that are counted.
+    pub story: Story,
+}
+
 impl<P: Place> Inbox<P> {
     /// Copies what is new of a payload that is handed over into the reader's memory, which holds `valid` bytes of it by
     /// now: how many are valid then, and whether that is all. With `lend`, what comes from now on goes there directly.
@@ -45,6 +56,17 @@ impl<P: Place> Inbox<P> {
     /// Whether a payload that was handed over may still be read.
     pub(in crate::net) fn is_read(&self) -> bool {
         self.arriving.iter().any(|arrival| !matches!(arrival.target, Target::Away))
+    }
+
+    /// Takes the payloads out that were handed over, are here whole, and have not been read.
+    pub(in crate::net) fn take_left(&mut self) -> Vec<Left> {
+        let left = core::mem::take(&mut self.arriving).into_iter().filter_map(|arrival| {
+            let (story, front) = (arrival.story(), arrival.have.front());
+            let Target::Aside(bytes) = arrival.target else { return None };
+            let story = Story { copied: story.bytes, ..story };
+            (front >= story.bytes).then_some(Left { message: arrival.number, bytes, story })
+        });
+        left.collect()
     }
 
     /// A payload has been read, or will not be: forgets it.
