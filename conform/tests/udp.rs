@@ -2,7 +2,10 @@
 
 mod loopback;
 
-use cutthrough::{Config, ConnectError, Counter, Endpoint, Event, UdpCallError};
+use std::thread;
+use std::time::Duration;
+
+use cutthrough::{CloseReason, Config, ConnectError, Counter, Endpoint, Event, UdpCallError};
 use cutthrough_conform::bytes::pattern;
 use cutthrough_conform::join::{PATIENCE, connect};
 use cutthrough_conform::suite::paths::a_stream_is_placed;
@@ -79,6 +82,40 @@ fn a_listener_at_all_addresses_is_reached_by_each() {
                 to.read_checked(&mut message, number);
             }
         }
+    }
+}
+
+/// A payload that is dropped after the end of its channel is none of the next channel's, whose messages are numbered
+/// anew and which may have got the same number.
+#[test]
+fn what_is_dropped_late_is_none_of_the_next_channels() {
+    for here in [false, true] {
+        let mut pair = Loopback(None).pair(Config::default(), Config::default());
+        let (_, other) = connect(&mut pair.a.endpoint, &mut pair.b.endpoint, &pair.way);
+        pair.a.send_copy(b"old", &pattern(1, 5000), None);
+        let old = pair.b.message();
+        if here {
+            pair.b.endpoint.close(pair.b.channel);
+            assert_eq!(pair.a.closed(), CloseReason::Peer);
+        } else {
+            pair.a.endpoint.close(pair.a.channel);
+            assert_eq!(pair.b.closed(), CloseReason::Peer);
+        }
+        pair.a.channel = pair.a.endpoint.connect(&pair.way, PATIENCE).expect("a channel");
+        pair.a.send_copy(b"new", &pattern(2, 5000), None);
+        // Looks at the network that tell nobody what they have found: there is no such memory.
+        let mut look = || {
+            for _ in 0..100 {
+                pair.b.endpoint.page(other, 1 << 30).expect_err("no pages");
+                thread::sleep(Duration::from_micros(200));
+            }
+        };
+        look();
+        drop(old);
+        look();
+        assert!(matches!(pair.b.event(), Event::Opened(_)));
+        let mut message = pair.b.message();
+        pair.b.read_checked(&mut message, 2);
     }
 }
 

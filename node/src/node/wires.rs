@@ -133,6 +133,9 @@ impl Node {
         let Some(place) = self.seats.get_mut(seat as usize) else { return };
         let Some(index) = place.net.take() else { return };
         place.ended = Some(reason);
+        if let Some(net) = &self.net {
+            net.retire(index);
+        }
         self.names.set(index, None);
         self.stat.set(seat as usize, Cell::Open, 0);
         self.stat.add(Counter::ChannelsClosed, 1);

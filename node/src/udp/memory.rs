@@ -11,7 +11,7 @@ use cutthrough_engine::token::{Refused, Token, Tokens};
 use cutthrough_segment::map::{MapError, Mapping, Writers};
 use cutthrough_segment::page::{Ground, Landed, Page, Pages, Release, Releases, Runs, Shelf, Waker};
 
-use super::door::Core;
+use super::door::{Core, Udp};
 use super::line::receipt;
 use super::outgoing::Outgoing;
 use crate::clock;
@@ -427,6 +427,15 @@ impl Store {
             self.granted.pop_front();
         }
         None
+    }
+}
+
+impl Udp {
+    /// A channel is over for its user.
+    pub(crate) fn retire(&self, channel: usize) {
+        if let Some(store) = self.shared.lock().net.memory.get(channel) {
+            store.retire();
+        }
     }
 }
 
