@@ -90,6 +90,8 @@ pub struct Net<M: Memory> {
     seats: Vec<Seat<M>>,
     free: Vec<usize>,
     open: usize,
+    /// Bytes that may be on their way unasked, as they were dealt to channels, and to calls that have told of them.
+    dealt: u64,
     /// Channels that were let in and have not been heard of since.
     welcomed: Vec<Welcomed>,
     /// Frames of handshakes, ready to be sent.
@@ -151,6 +153,7 @@ impl<M: Memory> Net<M> {
             seats: Vec::new(),
             free: Vec::new(),
             open: 0,
+            dealt: 0,
             welcomed: Vec::new(),
             greetings: VecDeque::new(),
             work: VecDeque::new(),
@@ -345,6 +348,9 @@ impl<M: Memory> Net<M> {
         receive: impl FnOnce(&mut Channel<M>, &mut M, Instant, &mut Tally) -> Result<T, Breach>,
     ) -> Option<T> {
         let looked = self.looked;
+        if kind == Kind::Open {
+            self.deal(index);
+        }
         let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return None };
         let (was_confirmed, strides, opened) = (channel.confirmed, channel.strides, self.tally.opened());
         channel.inbox.by = self.by;

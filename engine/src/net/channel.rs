@@ -116,6 +116,8 @@ pub(super) struct Channel<M: Memory> {
     backoff: u32,
     pub(super) outbox: Outbox<M::Load>,
     pub(super) inbox: Inbox<M::Place>,
+    /// What this channel was dealt of the bytes that may be on their way unasked: at least what it may use of them.
+    pub(super) dealt: u64,
     reach: Reach,
     probe: Option<u16>,
     heard: Instant,
@@ -208,6 +210,7 @@ impl<M: Memory> Channel<M> {
             backoff: 0,
             outbox: Outbox::new(peer.limits, begin),
             inbox: Inbox::new(settings.slots, allowance, begin),
+            dealt: allowance,
             reach: Reach::new(peer.body),
             probe: None,
             heard: now,

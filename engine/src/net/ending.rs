@@ -82,8 +82,13 @@ impl<M: Memory> Net<M> {
     /// not go to somebody else.
     pub(super) fn free_seat(&mut self, index: usize, told: bool) {
         let Some(seat) = self.seats.get_mut(index) else { return };
-        if matches!(seat.state, State::Open(_)) {
-            self.open -= 1;
+        match &seat.state {
+            State::Open(channel) => {
+                self.open -= 1;
+                self.dealt -= channel.dealt;
+            }
+            State::Calling(call) => self.dealt -= call.unasked(self.begin),
+            State::Free => {}
         }
         seat.state = State::Free;
         seat.generation = 0;

@@ -27,6 +27,9 @@ const AGAIN_NS: u64 = 10_000_000;
 const WELCOMED: usize = 64;
 /// Nanoseconds for which such a caller is waited for.
 const CONFIRM_NS: u64 = 1_000_000_000;
+/// How many times what one channel may send unasked all may together, but for a short frame of each: the first ones
+/// have more than their share until they have used it.
+const SHARES: u64 = 3;
 /// Bodies that are tried when longer ones do not come through: Ethernet's 1,500 bytes over IPv6, and what every path
 /// carries.
 pub(super) const SHORTER: [u16; 2] = [1452 - 64, BODY_MIN];
@@ -48,6 +51,12 @@ pub(super) struct Call {
 }
 
 impl Call {
+    /// Bytes that may come unasked, as the hello says, counted from `begin`.
+    pub(super) fn unasked(&self, begin: u64) -> u64 {
+        let said = self.handshake.as_ref().map(|(_, _, greeting)| greeting.limits.unasked);
+        said.map_or(0, |unasked| u64::from(unasked.wrapping_sub(low(begin))))
+    }
+
     /// Whether it is looked after at this time.
     pub(super) fn is_due_at(&self, at: Instant) -> bool {
         self.again == at
@@ -89,10 +98,23 @@ impl<M: Memory> Net<M> {
         Some((index, generation))
     }
 
-    /// Unasked bytes that a new channel may send: all channels share what the socket's buffer holds.
-    fn allowance(&self) -> u64 {
-        let share = self.settings.unasked / (self.open as u64 + 1);
-        share.max(u64::from(BODY_MIN)).max(self.settings.unasked / 64)
+    /// Unasked bytes that one of so many channels may send: an even share, if others have left so much.
+    fn allowance(&self, channels: usize, others: u64) -> u64 {
+        let most = self.settings.unasked;
+        let share = most / channels.max(1) as u64;
+        share.min((SHARES * most).saturating_sub(others)).max(u64::from(BODY_MIN))
+    }
+
+    /// Deals a channel its share anew, as others have come and gone.
+    pub(super) fn deal(&mut self, index: usize) {
+        let (channels, all) = (self.open, self.dealt);
+        let Some(before) = self.channel(index).map(|channel| channel.dealt) else { return };
+        let allowance = self.allowance(channels, all - before);
+        if let Some(channel) = self.channel(index) {
+            channel.inbox.allow(allowance);
+            channel.dealt = channel.inbox.unasked();
+            self.dealt = all - before + channel.dealt;
+        }
     }
 
     /// Calls whoever listens at `address`, over a path that is believed to carry bodies of `body` bytes: the channel,
@@ -107,9 +129,8 @@ impl<M: Memory> Net<M> {
         Some(index)
     }
 
-    fn own_greeting(&self, index: usize, cookie: u64, body: u16) -> Greeting {
-        let limits =
-            Limits { messages: low(self.begin + self.settings.slots), unasked: low(self.begin + self.allowance()) };
+    fn own_greeting(&self, index: usize, cookie: u64, body: u16, allowance: u64) -> Greeting {
+        let limits = Limits { messages: low(self.begin + self.settings.slots), unasked: low(self.begin + allowance) };
         Greeting {
             tag: u32::try_from(index).unwrap_or(u32::MAX),
             generation: self.seats[index].generation,
@@ -147,14 +168,16 @@ impl<M: Memory> Net<M> {
         self.set_timer(again, index);
         let (first, greeting) = match said {
             Some(said) => said,
-            None if cookie == 0 => (Vec::new(), self.own_greeting(index, cookie, self.settings.body)),
+            None if cookie == 0 => (Vec::new(), self.own_greeting(index, cookie, self.settings.body, 0)),
             None => {
-                let greeting = self.own_greeting(index, cookie, self.settings.body);
+                let allowance = self.allowance(self.open + 1, self.dealt);
+                let greeting = self.own_greeting(index, cookie, self.settings.body, allowance);
                 let Ok((handshake, first)) = self.guard.call(&prologue(&greeting)) else {
                     return self.call_failed(index, CallError::Key);
                 };
                 if let State::Calling(call) = &mut self.seats[index].state {
                     call.handshake = Some((handshake, first.clone(), greeting));
+                    self.dealt += allowance;
                 }
                 (first, greeting)
             }
@@ -284,6 +307,7 @@ impl<M: Memory> Net<M> {
             && call.cookie != cookie
         {
             // Also another one than before: whoever listens may have started anew.
+            self.dealt -= call.unasked(self.begin);
             call.cookie = cookie;
             call.handshake = None;
             // Once at a time: what is forged on the way must not make us say more than it does.
@@ -340,7 +364,8 @@ impl<M: Memory> Net<M> {
             return self.refuse(from, caller, Refusal::Key);
         };
         let Some((index, _)) = self.seat() else { return self.refuse(from, caller, Refusal::Channels) };
-        let ours = self.own_greeting(index, 0, proven);
+        let allowance = self.allowance(self.open + 1, self.dealt);
+        let ours = self.own_greeting(index, 0, proven, allowance);
         let agreed = Agreed {
             address: from,
             tag: greeting.tag,
@@ -351,12 +376,12 @@ impl<M: Memory> Net<M> {
             body: proven,
             limits: greeting.limits,
         };
-        let allowance = self.allowance();
         let mut channel = Channel::new(index, agreed, seal, (&self.settings, self.begin), allowance, now);
         let mut second = second;
         second.extend_from_slice(&channel.vouch(&vouched(&ours)));
         self.seats[index].state = State::Open(Box::new(channel));
         self.open += 1;
+        self.dealt += allowance;
         let [tag, generation] = caller;
         self.welcomed.push(Welcomed {
             address: from,

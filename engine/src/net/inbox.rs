@@ -140,6 +140,10 @@ pub(super) struct Inbox<P> {
     /// Unasked bytes whose memory is free again, and how many may be on their way or aside.
     released: u64,
     allowance: u64,
+    /// The most that it has been so far.
+    widest: u64,
+    /// Up to where bytes may come unasked, as it was last told.
+    credit: u64,
     /// Unasked bytes of all openings so far: what the sender has used up.
     used: u64,
     /// Bytes aside.
@@ -177,6 +181,8 @@ impl<P: Place> Inbox<P> {
             away: 0,
             released: begin,
             allowance,
+            widest: allowance,
+            credit: begin + allowance,
             used: begin,
             aside: 0,
             told: limits,
@@ -317,7 +323,7 @@ impl<P: Place> Inbox<P> {
         now: Instant,
     ) -> Result<bool, Breach> {
         self.bounds(number, 1)?;
-        let (credit, unasked) = (self.released + self.allowance, u64::from(opening.unasked));
+        let (credit, unasked) = (self.credit, u64::from(opening.unasked));
         let used = self.used;
         let Some(arrival) = self.arrival(number, now) else { return Ok(false) };
         if arrival.opening.is_some() {
@@ -404,7 +410,7 @@ impl<P: Place> Inbox<P> {
     ) -> Result<bool, Breach> {
         self.bounds(number, 1)?;
         let end = offset.checked_add(bytes.len()).filter(|end| u64::from(*end) <= PAYLOAD_MAX).ok_or(Breach::Length)?;
-        let (aside_now, aside_max, by) = (self.aside, self.allowance.saturating_mul(2), self.by);
+        let (aside_now, aside_max, by) = (self.aside, self.widest.saturating_mul(2), self.by);
         let Some(arrival) = self.arrival(number, now) else { return Ok(true) };
         match &arrival.opening {
             Some(opening) if end > opening.payload || end > arrival.granted => return Err(Breach::Length),

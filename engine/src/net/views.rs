@@ -8,7 +8,7 @@ use super::channel::{self, Ending};
 use super::memory::Memory;
 use super::outbox::frame_bytes;
 use super::ways::{WAYS, Way};
-use super::{Net, State};
+use super::{Net, Seat, State};
 use crate::time::Instant;
 
 impl<M: Memory> Net<M> {
@@ -33,6 +33,17 @@ impl<M: Memory> Net<M> {
             }
             State::Free | State::Calling(_) => None,
         })
+    }
+
+    /// Payload bytes that may be on their way unasked, or lie here, on all channels together.
+    #[must_use]
+    pub fn unasked(&self) -> u64 {
+        let of = |seat: &Seat<M>| match &seat.state {
+            State::Open(channel) => channel.inbox.unasked(),
+            State::Calling(call) => call.unasked(self.begin),
+            State::Free => 0,
+        };
+        self.seats.iter().map(of).sum()
     }
 
     /// Process, user and life of a channel's peer, as it says; and its address.

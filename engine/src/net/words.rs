@@ -12,7 +12,8 @@ use super::outbox::Cargo;
 pub struct Settings {
     /// Control messages of a channel that may be on their way, or not yet taken by the user.
     pub slots: u64,
-    /// Payload bytes that all channels together may send unasked: what the socket's buffer holds without loss.
+    /// Payload bytes that channels may send unasked, divided among those that are open. Who was there before others
+    /// keeps more until it has used it: all together may send up to three times as many, and a short frame each.
     pub unasked: u64,
     /// Payload bytes that are granted at a time.
     pub granted: u32,

@@ -6,6 +6,7 @@ mod lossy;
 mod mended;
 mod narrow;
 mod rules;
+mod shares;
 mod together;
 mod wire;
 

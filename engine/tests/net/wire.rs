@@ -128,6 +128,9 @@ pub(crate) struct Node {
     address: SocketAddr,
 }
 
+/// Bytes that the only channel of a node may send unasked.
+pub(crate) const UNASKED: u64 = 64 << 10;
+
 /// Two endpoints and what is on its way between them.
 pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
@@ -177,7 +180,7 @@ impl World {
         let node = |number: u64| {
             let settings = Settings {
                 slots,
-                unasked: 64 << 10,
+                unasked: UNASKED,
                 granted: 256 << 10,
                 silence_ns,
                 channels: 16,

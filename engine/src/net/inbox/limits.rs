@@ -9,7 +9,8 @@ impl<P: Place> Inbox<P> {
     /// How far the other side may go now.
     pub(in crate::net) fn limits(&mut self) -> Limits {
         self.upto = self.messages();
-        self.told = Limits { messages: low(self.upto), unasked: low(self.released + self.allowance) };
+        self.credit = self.unasked_upto();
+        self.told = Limits { messages: low(self.upto), unasked: low(self.credit) };
         self.told
     }
 
@@ -19,17 +20,33 @@ impl<P: Place> Inbox<P> {
         self.upto.max((self.taken + self.slots).saturating_sub(self.away))
     }
 
+    /// Up to where bytes may come unasked. What was told once is never taken back.
+    fn unasked_upto(&self) -> u64 {
+        self.credit.max(self.released + self.allowance)
+    }
+
+    /// Bytes that may be on their way unasked, or lie here.
+    pub(in crate::net) fn unasked(&self) -> u64 {
+        self.unasked_upto() - self.released
+    }
+
+    /// Lets so many bytes be on their way unasked, or lie here, from now on; once what was allowed before is used up,
+    /// if that was more.
+    pub(in crate::net) fn allow(&mut self, allowance: u64) {
+        (self.allowance, self.widest) = (allowance, self.widest.max(allowance));
+    }
+
     /// Whether the other side should hear of new limits: an eighth of the messages that it knows of has been taken, as
     /// over shared memory, or half of the bytes are free again.
     pub(in crate::net) fn limits_are_old(&self) -> bool {
         let messages = low(self.messages()).wrapping_sub(self.told.messages);
-        let unasked = low(self.released + self.allowance).wrapping_sub(self.told.unasked);
-        u64::from(messages) >= (self.slots / 8).max(1) || u64::from(unasked) >= (self.allowance / 2).max(1)
+        let unasked = self.unasked_upto() - self.credit;
+        u64::from(messages) >= (self.slots / 8).max(1) || unasked >= (self.allowance / 2).max(1)
     }
 
     /// Bytes that lie aside, and how many may at most: those that may be sent unasked, twice over for what came before
     /// its opening, and once more for what was granted of payloads without a place.
     pub(in crate::net) const fn aside(&self) -> (u64, u64) {
-        (self.aside, 3 * self.allowance)
+        (self.aside, 3 * self.widest)
     }
 }

@@ -1,0 +1,59 @@
+//! What all channels together may send unasked has to fit into one buffer.
+
+use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
+use cutthrough_engine::net::{Cargo, NetEvent};
+
+use cutthrough_wire::frame::BODY_MIN;
+
+use super::wire::{Faults, UNASKED, World, pattern};
+
+/// Sends a payload, longer than what a channel may send unasked, and reads it.
+fn carry(world: &mut World, (a, b): (usize, usize), seed: u64) {
+    let len = usize::try_from(UNASKED).unwrap() + 1000;
+    let cargo = Cargo { load: pattern(seed, len), token: None, pages: false, cookie: None };
+    world.nodes[0].net.send(a, b"to be read", Some(cargo)).unwrap();
+    let (_, message) = world.message(1);
+    let ReadyPayload::Arriving(number, _) = message.payload else { panic!("{:?}", message.payload) };
+    let mut into = vec![0; len];
+    world.read(1, b, &mut Reading { message: number, into: &mut into });
+    assert_eq!(into, pattern(seed, len));
+}
+
+#[test]
+fn what_may_come_unasked_has_a_bound_however_many_channels_there_are() {
+    let mut world = World::new(17, Faults::NONE);
+    for _ in 0..16 {
+        world.join();
+        for node in &world.nodes {
+            // Three buffers' worth, and a short frame for each channel.
+            let bound = 3 * UNASKED + 16 * u64::from(BODY_MIN);
+            assert!(node.net.unasked() <= bound, "{} bytes", node.net.unasked());
+        }
+    }
+}
+
+/// Who was alone at first may send no more than its share once it has used up what it was allowed then; who came late
+/// gets its share.
+#[test]
+fn shares_are_dealt_anew_as_they_are_used() {
+    let mut world = World::new(18, Faults::NONE);
+    let channels: Vec<_> = (0..16).map(|_| world.join()).collect();
+    for round in 0..3 {
+        for (seed, channel) in (round..).zip(&channels) {
+            carry(&mut world, *channel, seed);
+        }
+        world.settle();
+    }
+    let all = world.nodes[1].net.unasked();
+    assert!((UNASKED / 2..=UNASKED).contains(&all), "{all} bytes");
+    // The others go: who is left may send as much as in the beginning.
+    for (a, _) in &channels[1..] {
+        world.nodes[0].net.close(*a);
+    }
+    for _ in &channels[1..] {
+        assert!(matches!(world.event(1), NetEvent::Closed(..)));
+    }
+    (0..3).for_each(|seed| carry(&mut world, channels[0], seed));
+    world.settle();
+    assert_eq!(world.nodes[1].net.unasked(), UNASKED);
+}
