@@ -6,10 +6,13 @@ use std::net::SocketAddr;
 
 use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::channel::Body;
+use cutthrough_engine::net::inbox::ReadyPayload;
+use cutthrough_engine::net::{Cargo, NetEvent};
+use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{BODY_MIN, HEADER_BYTES, Header, Kind};
 
 use super::rules::{Forger, greeting, sealed};
-use super::wire::{Faults, World};
+use super::wire::{Faults, World, pattern};
 
 thread_local! {
     /// Bytes that this thread has taken from the heap, less those that it has given back.
@@ -72,41 +75,46 @@ fn throw(world: &mut World, from: SocketAddr, header: &Header, body: &mut [u8], 
     assert!(answers <= came, "{answers} bytes answer {came}: {header:?}");
 }
 
+/// Throws a forged frame at node 1, which names its channel `b` of this generation.
+fn forge(world: &mut World, body: &mut [u8], (kind, lie, number): (Kind, Lie, u64), (b, generation): (usize, u32)) {
+    body[..56].copy_from_slice(&greeting(number).to_bytes(0));
+    let mut forger = Forger::stranger(9);
+    forger.number = number;
+    let mut header = forger.header(kind, [u32::try_from(number).unwrap(), 1], body);
+    header.tag = u32::try_from(b).unwrap();
+    header.generation = generation;
+    let honest = world.address(0);
+    let from = match lie {
+        Lie::Address => {
+            let [low, high, ..] = number.to_le_bytes();
+            SocketAddr::from(([10, 1, high, low], 9))
+        }
+        Lie::Generation => {
+            header.generation = header.generation.wrapping_add(1 + u32::try_from(number).unwrap());
+            honest
+        }
+        Lie::Seal => honest,
+    };
+    let mut head = header.to_bytes();
+    if kind.greets() {
+        head[..].copy_from_slice(&sealed(&header, body).0);
+    } else {
+        head[48] = 1;
+    }
+    throw(world, from, &header, body, &head);
+}
+
 fn flood(lie: Lie) {
     let mut world = World::new(31, Faults::NONE);
     let (a, b) = world.join();
     world.settle();
-    let honest = world.address(0);
     let generation = world.generation;
-    let mut forger = Forger::stranger(9);
     let mut body = vec![0; usize::from(BODY_MIN)];
     let mut batch = Batch::default();
     let before = HELD.get();
     for kind in KINDS {
         for number in 0..FRAMES {
-            body[..56].copy_from_slice(&greeting(number).to_bytes(0));
-            forger.number = number;
-            let mut header = forger.header(kind, [u32::try_from(number).unwrap(), 1], &body);
-            header.tag = u32::try_from(b).unwrap();
-            header.generation = generation;
-            let from = match lie {
-                Lie::Address => {
-                    let [low, high, ..] = number.to_le_bytes();
-                    SocketAddr::from(([10, 1, high, low], 9))
-                }
-                Lie::Generation => {
-                    header.generation = header.generation.wrapping_add(1 + u32::try_from(number).unwrap());
-                    honest
-                }
-                Lie::Seal => honest,
-            };
-            let mut head = header.to_bytes();
-            if kind.greets() {
-                head[..].copy_from_slice(&sealed(&header, &body).0);
-            } else {
-                head[48] = 1;
-            }
-            throw(&mut world, from, &header, &mut body, &head);
+            forge(&mut world, &mut body, (kind, lie, number), (b, generation));
             if number % 64 == 63 {
                 // One note for many frames that had come before, at most.
                 let sent = std::iter::from_fn(|| {
@@ -144,6 +152,48 @@ fn a_flood_of_an_earlier_life_costs_nothing_that_stays() {
 #[test]
 fn a_flood_with_wrong_seals_costs_nothing_that_stays() {
     flood(Lie::Seal);
+}
+
+/// Forged frames beside each message of an honest peer: some ten for each frame of its.
+const BESIDE: u64 = 34;
+
+/// When each of the messages of an honest peer arrives, and how many frames it has sent for all of them; beside forged
+/// frames, or where none come instead.
+fn arrivals(flooded: bool) -> (Vec<Instant>, u64) {
+    let mut world = World::new(34, Faults::NONE);
+    let (a, b) = world.join();
+    world.settle();
+    let generation = world.generation;
+    let mut body = vec![0; usize::from(BODY_MIN)];
+    let arrivals = (0..300).map(|message| {
+        let payload = pattern(message, 20_000);
+        let cargo = Cargo { load: payload.clone(), token: None, pages: true, cookie: None };
+        world.nodes[0].net.send(a, b"honest", (message % 3 == 0).then_some(cargo)).unwrap();
+        for number in message * BESIDE..(message + 1) * BESIDE {
+            let kind = KINDS[usize::try_from(number).unwrap() % KINDS.len()];
+            for lie in [Lie::Address, Lie::Generation, Lie::Seal].into_iter().filter(|_| flooded) {
+                forge(&mut world, &mut body, (kind, lie, number), (b, generation));
+            }
+            world.go_on(100);
+        }
+        let (_, arrived) = world.message(1);
+        if let ReadyPayload::Landed(place, _) = arrived.payload {
+            assert_eq!(place, payload);
+        }
+        world.now()
+    });
+    let arrivals = arrivals.collect();
+    world.settle();
+    (arrivals, world.nodes[0].net.tally().frames_sent)
+}
+
+/// What is refused changes nothing that an honest frame waits for: each message arrives at the nanosecond at which it
+/// arrives without a flood, and none is sent again.
+#[test]
+fn a_flood_beside_honest_traffic_delays_none_of_it() {
+    let (alone, beside) = (arrivals(false), arrivals(true));
+    assert!(alone.1 < 3000, "{} frames", alone.1);
+    assert_eq!(alone, beside);
 }
 
 #[test]
