@@ -27,6 +27,8 @@ const AGAIN_NS: u64 = 10_000_000;
 const WELCOMED: usize = 64;
 /// Nanoseconds for which such a caller is waited for.
 const CONFIRM_NS: u64 = 1_000_000_000;
+/// Nanoseconds after which such a caller gives way to any other, if there is no room.
+const GRACE_NS: u64 = 20_000_000;
 /// How many times what one channel may send unasked all may together, but for a short frame of each: the first ones
 /// have more than their share until they have used it.
 const SHARES: u64 = 3;
@@ -356,13 +358,19 @@ impl<M: Memory> Net<M> {
             self.tally.duplicates += 1;
             return;
         }
-        if self.welcomed.len() >= WELCOMED {
+        let all_wait = self.welcomed.len() >= WELCOMED;
+        let all_taken = self.free.is_empty() && self.seats.len() >= self.settings.channels;
+        let yields = if all_wait || all_taken { self.who_yields(now, from) } else { None };
+        if all_wait && yields.is_none() {
             self.tally.refused += 1;
             return;
         }
         let Ok((seal, second)) = self.guard.answer(&prologue(&greeting), first) else {
             return self.refuse(from, caller, Refusal::Key);
         };
+        if let Some(index) = yields {
+            self.free_seat(index, false);
+        }
         let Some((index, _)) = self.seat() else { return self.refuse(from, caller, Refusal::Channels) };
         let allowance = self.allowance(self.open + 1, self.dealt);
         let ours = self.own_greeting(index, 0, proven, allowance);
@@ -394,6 +402,18 @@ impl<M: Memory> Net<M> {
         });
         self.welcome_again(self.welcomed.len() - 1, proven);
         self.touch(index);
+    }
+
+    /// Who of those that were let in and not heard of since gives way to a caller from there: the first one of the host
+    /// that most of them are from, so that nobody keeps others out from a single host. If the caller's own host would
+    /// have as many then, only one that has waited for a while: what a flood of such callers costs stays bounded.
+    fn who_yields(&self, now: Instant, from: SocketAddr) -> Option<usize> {
+        let of = |host| self.welcomed.iter().filter(|known| known.address.ip() == host).count();
+        // The first of those that have as many is the one that waits longest.
+        let (many, known) =
+            self.welcomed.iter().rev().map(|known| (of(known.address.ip()), known)).max_by_key(|(many, _)| *many)?;
+        let waits_long = now.after(CONFIRM_NS - GRACE_NS) >= known.until;
+        (many > of(from.ip()) + 1 || waits_long).then_some(known.index)
     }
 
     /// Lets a caller in, perhaps once more: over a path that carries what has come.

@@ -11,7 +11,7 @@ use cutthrough_engine::net::{Cargo, NetEvent};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{BODY_MIN, HEADER_BYTES, Header, Kind};
 
-use super::rules::{Forger, greeting, sealed};
+use super::rules::{FIRST, Forger, greeting, sealed};
 use super::wire::{Faults, World, pattern};
 
 thread_local! {
@@ -194,6 +194,41 @@ fn a_flood_beside_honest_traffic_delays_none_of_it() {
     let (alone, beside) = (arrivals(false), arrivals(true));
     assert!(alone.1 < 3000, "{} frames", alone.1);
     assert_eq!(alone, beside);
+}
+
+/// Hellos with good cookies that are said again and again, from many ports of one host, and an honest caller beside
+/// them: each round takes every place of those who were let in and not heard of since.
+#[test]
+fn an_honest_caller_gets_in_beside_one_who_replays_hellos() {
+    let mut world = World::new(33, Faults::NONE);
+    let mut replayers: Vec<(Forger, u64)> = (1..=40)
+        .map(|port| {
+            let mut replayer = Forger::stranger(9);
+            replayer.address.set_port(port);
+            let retry = replayer.hello(&mut world, 0, FIRST, BODY_MIN).expect("a cookie");
+            (replayer, u64::from_le_bytes(*retry[HEADER_BYTES..].first_chunk().unwrap()))
+        })
+        .collect();
+    let mut replay = |world: &mut World| {
+        for (replayer, cookie) in &mut replayers {
+            replayer.says_hello(world, *cookie, FIRST, BODY_MIN);
+        }
+    };
+    replay(&mut world);
+    let (now, to) = (world.now(), world.address(1));
+    let a = world.nodes[0].net.call(now, to, 1408).expect("a seat");
+    let opened = (0..100).find_map(|_| {
+        replay(&mut world);
+        world.go_on(1_000);
+        world.nodes[1].net.next_event()
+    });
+    assert!(matches!(opened, Some(NetEvent::Opened(_))), "{opened:?}");
+    // The first hello was heard: it is repeated after 10 ms.
+    assert!(world.now() < Instant::from_nanos(9_000_000), "{:?}", world.now());
+    assert!(matches!(world.event(0), NetEvent::Connected(index) if index == a));
+    world.nodes[0].net.send(a, b"honest", None).unwrap();
+    let (_, message) = world.message(1);
+    assert_eq!(&message.control[..6], b"honest");
 }
 
 #[test]

@@ -18,14 +18,14 @@ use cutthrough_wire::slot::CONTROL_MAX;
 use super::wire::{Faults, World, pattern, sum};
 
 /// First message of the handshake that the guard of the world takes.
-const FIRST: &[u8] = b"how do you do";
+pub(crate) const FIRST: &[u8] = b"how do you do";
 
 /// The node that is attacked.
 pub(crate) const VICTIM: usize = 1;
 
 /// A side that makes its frames by hand.
 pub(crate) struct Forger {
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
     tag: u32,
     generation: u32,
     pub(crate) number: u64,
@@ -89,18 +89,24 @@ impl Forger {
         self.address
     }
 
-    /// Says hello with a body of at least `len` bytes: the answer, if there is one.
-    fn hello(&mut self, world: &mut World, cookie: u64, first: &[u8], len: u16) -> Option<Vec<u8>> {
+    /// Says hello with a body of at least `len` bytes: how many it had.
+    pub(crate) fn says_hello(&mut self, world: &mut World, cookie: u64, first: &[u8], len: u16) -> usize {
         let mut body = greeting(cookie).to_bytes(u16::try_from(first.len()).unwrap()).to_vec();
         body.extend_from_slice(first);
         body.resize(body.len().max(usize::from(len)), 0);
         let header = self.header(Kind::Hello, [0, 0], &body);
         self.bring(world, &header, &body);
+        body.len()
+    }
+
+    /// As [`Forger::says_hello`]: the answer, if there is one.
+    pub(crate) fn hello(&mut self, world: &mut World, cookie: u64, first: &[u8], len: u16) -> Option<Vec<u8>> {
+        let said = self.says_hello(world, cookie, first, len);
         let answer = world.nodes[VICTIM].net.greeting();
         assert!(world.nodes[VICTIM].net.greeting().is_none());
         answer.map(|(to, frame)| {
             assert_eq!(to, self.address);
-            assert!(frame.len() <= HEADER_BYTES + body.len(), "{} bytes answer {}", frame.len(), body.len());
+            assert!(frame.len() <= HEADER_BYTES + said, "{} bytes answer {said}", frame.len());
             frame
         })
     }
