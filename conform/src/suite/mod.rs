@@ -10,12 +10,15 @@ pub mod paths;
 pub mod tokens;
 pub mod waiting;
 
+use std::time::Duration;
+
 use cutthrough::Config;
 
-/// Settings of the suite: rings small enough that they wrap often, pools that hold the longest payload twice.
+/// Settings of the suite: rings small enough that they wrap often, pools that hold the longest payload twice. Nobody
+/// dies in it, so a machine that stands still for a second ends no channel.
 #[must_use]
 pub fn config() -> Config {
-    Config { slots: 64, staging_bytes: 64 << 10, ..Config::default() }
+    Config { slots: 64, staging_bytes: 64 << 10, silence: Duration::from_secs(5), ..Config::default() }
 }
 
 /// Makes a `#[test]` of every behaviour, over one way of joining endpoints; or of those of some modules alone.
