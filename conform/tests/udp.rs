@@ -119,6 +119,33 @@ fn what_is_dropped_late_is_none_of_the_next_channels() {
     }
 }
 
+/// A channel that has ended keeps its number until its user has been told of the end, whatever was called meanwhile.
+#[test]
+fn a_call_takes_no_number_whose_end_was_not_told() {
+    let mut pair = Loopback(None).pair(Config::default(), Config::default());
+    pair.b.endpoint.close(pair.b.channel);
+    let ended = pair.a.channel;
+    let mut opened = Vec::new();
+    for _ in 0..3 {
+        // Looks at the network that tell nobody what they have found: there is no such memory.
+        for _ in 0..100 {
+            pair.a.endpoint.page(ended, 1 << 30).expect_err("no pages");
+            thread::sleep(Duration::from_micros(200));
+        }
+        opened.push(pair.a.endpoint.connect(&pair.way, PATIENCE).expect("a channel"));
+    }
+    pair.a.endpoint.send(ended, b"for nobody").expect_err("it has ended");
+    assert_eq!(pair.a.closed(), CloseReason::Peer);
+    let opened: Vec<_> = opened.into_iter().map(|at_a| (at_a, pair.b.event())).collect();
+    for (number, (at_a, at_b)) in (0..).zip(opened) {
+        let Event::Opened(at_b) = at_b else { panic!("instead of a caller: {at_b:?}") };
+        (pair.a.channel, pair.b.channel) = (at_a, at_b);
+        pair.a.send_copy(b"for who was called", &pattern(number, 5000), None);
+        let mut message = pair.b.message();
+        pair.b.read_checked(&mut message, number);
+    }
+}
+
 /// Where no way leads the kernel says so, and nobody waits for an answer.
 #[test]
 fn who_cannot_be_reached_is_said_at_once() {

@@ -2,7 +2,7 @@
 
 use super::inbox::Ready;
 use super::memory::Memory;
-use super::{Net, NetEvent, State};
+use super::{CallError, Net, NetEvent, State};
 
 impl<M: Memory> Net<M> {
     /// What has happened next.
@@ -69,6 +69,22 @@ impl<M: Memory> Net<M> {
             self.free.push(*index);
         }
         Some(event)
+    }
+
+    /// How the call of this number has ended, if it has. Taken out of what has happened, of which the rest is told in
+    /// its turn: the number of a channel whose end was not told is nobody else's.
+    pub fn answer(&mut self, index: usize) -> Option<Result<(), CallError>> {
+        let answers = |event: &NetEvent<M::Place>| match *event {
+            NetEvent::Connected(of) => (of == index).then_some(Ok(())),
+            NetEvent::Failed(of, why) => (of == index).then_some(Err(why)),
+            NetEvent::Opened(_) | NetEvent::Message(..) | NetEvent::Completed(..) | NetEvent::Closed(..) => None,
+        };
+        let (at, answer) = (0..).zip(&self.happened).find_map(|(at, event)| Some((at, answers(event)?)))?;
+        self.happened.remove(at);
+        if answer.is_err() {
+            self.free.push(index);
+        }
+        Some(answer)
     }
 
     /// Whether [`Net::next_event`] has something to tell.

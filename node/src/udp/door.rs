@@ -11,7 +11,7 @@ use std::time::Duration;
 use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::Reading;
-use cutthrough_engine::net::{CallError, Net, Settings};
+use cutthrough_engine::net::{Net, Settings};
 use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::time::Instant;
 use cutthrough_seal::Keys;
@@ -94,9 +94,7 @@ pub(super) struct Core {
     /// Of the payload that a caller lends while its call lasts.
     pub(super) carried: Carried,
     pub(super) spare: Spare,
-    /// How calls have ended, until somebody asks.
-    pub(super) answers: Vec<(usize, Result<(), CallError>)>,
-    /// Events that were taken out while somebody waited for something else.
+    /// What has happened here, and not in the engine.
     pub(super) events: std::collections::VecDeque<Happened>,
     pub(super) waker: Arc<Waker>,
     pub(super) config: Config,
@@ -226,7 +224,6 @@ impl Udp {
             troubles: Troubles::default(),
             carried: Carried::default(),
             spare: Spare::default(),
-            answers: Vec::new(),
             events: std::collections::VecDeque::new(),
             waker: Arc::clone(waker),
             config: config.clone(),

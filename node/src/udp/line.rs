@@ -154,12 +154,9 @@ impl Udp {
         let (mut heard, mut joined) = (begun, false);
         loop {
             let any = core.turn(None);
-            while let Some(event) = core.next_fresh() {
-                core.events.push_back(event);
-            }
-            if let Some(position) = core.answers.iter().position(|(channel, _)| *channel == index) {
-                let (_, answer) = core.answers.swap_remove(position);
+            if let Some(answer) = core.net.answer(index) {
                 answer.map_err(UdpCallError::from)?;
+                core.furnish(index);
                 joined = true;
             }
             if let Some((_, why)) = core.unreachable.filter(|(to, _)| *to == address && !joined) {

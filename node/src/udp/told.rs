@@ -41,14 +41,11 @@ pub(crate) enum Told<'a> {
 }
 
 impl Core {
-    /// The next thing that has happened, but for answers to calls, which are put aside.
+    /// The next thing that has happened.
     pub(super) fn next_event(&mut self) -> Option<Happened> {
-        let event = self.events.pop_front();
-        if event.is_some() { event } else { self.next_fresh() }
-    }
-
-    /// As [`Core::next_event`], without those that were taken out before.
-    pub(super) fn next_fresh(&mut self) -> Option<Happened> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
         loop {
             let event = self.net.next_event()?;
             if let Some(happened) = self.happened(event) {
@@ -92,22 +89,15 @@ impl Core {
         }
     }
 
-    /// What an event of the engine is to the application; `None` for answers to calls, which are put aside.
+    /// What an event of the engine is to the application; `None` for answers to calls, which wait for them
+    /// ([`Net::answer`](cutthrough_engine::net::Net::answer)).
     fn happened(&mut self, event: NetEvent<Spot>) -> Option<Happened> {
         Some(match event {
             NetEvent::Opened(channel) => {
                 self.furnish(channel);
                 Happened::Opened(channel)
             }
-            NetEvent::Connected(channel) => {
-                self.furnish(channel);
-                self.answers.push((channel, Ok(())));
-                return None;
-            }
-            NetEvent::Failed(channel, why) => {
-                self.answers.push((channel, Err(why)));
-                return None;
-            }
+            NetEvent::Connected(_) | NetEvent::Failed(..) => return None,
             NetEvent::Message(channel, message) => Happened::Message(channel, message),
             NetEvent::Completed(channel, cookie) => Happened::Completed(channel, cookie),
             NetEvent::Closed(channel, ending) => {
