@@ -1,6 +1,8 @@
 //! The texts keep what they promise: the README shows the examples as they are and they run, every rule of the wire
 //! names tests that exist, and no link leads nowhere.
 
+mod example;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -112,12 +114,13 @@ fn no_link_leads_nowhere() {
     }
 }
 
-/// The examples that cargo has built beside this test; a run of this test alone does not build them.
-#[cfg(target_os = "linux")]
+/// The examples of the README run.
 mod examples {
     use std::io::{BufRead, BufReader};
     use std::path::Path;
-    use std::process::{Child, Command, Stdio};
+    use std::process::{Child, Stdio};
+
+    use crate::example::example;
 
     struct Running(Child);
 
@@ -126,14 +129,6 @@ mod examples {
             let _ = self.0.kill();
             let _ = self.0.wait();
         }
-    }
-
-    fn example(name: &str) -> Command {
-        let test = std::env::current_exe().expect("the path of this test");
-        let folder = test.ancestors().nth(2).expect("the folder of the build").join("examples");
-        let program = folder.join(name);
-        assert!(program.exists(), "{} is not built; run 'cargo test -p cutthrough'", program.display());
-        Command::new(program)
     }
 
     /// Runs both examples with these arguments: the page that the client gets, and what the server says of it.

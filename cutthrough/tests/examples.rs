@@ -1,16 +1,11 @@
 //! The examples that serve do what they say, each with its own client. Those of the README are run in `documents`.
 
+mod example;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-/// An example that cargo has built beside this test; a run of this test alone does not build them.
-fn example(name: &str) -> Command {
-    let test = std::env::current_exe().expect("the path of this test");
-    let folder = test.ancestors().nth(2).expect("the folder of the build").join("examples");
-    let program = folder.join(name);
-    assert!(program.exists(), "{} is not built; run 'cargo test -p cutthrough'", program.display());
-    Command::new(program)
-}
+use example::example;
 
 /// An address that no other process uses.
 fn address(name: &str) -> String {
