@@ -3,10 +3,10 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cutthrough::{
-    Channel, CloseReason, Config, Endpoint, Event, Incoming, Landed, Path, Payload, Receipt, SendError, Token,
+    Channel, CloseReason, Config, Counter, Endpoint, Event, Incoming, Landed, Path, Payload, Receipt, SendError, Token,
 };
 
 /// Nothing in the suite may take longer than this: whoever waits so long has lost something.
@@ -144,6 +144,19 @@ pub fn connect(from: &mut Endpoint, to: &mut Endpoint, address: &str) -> (Channe
         };
         (connecting.join().expect("the thread that connects"), opened)
     })
+}
+
+/// Polls an endpoint long enough that it has kept house: then its counters say all that it has done. Shows `each` what
+/// happens meanwhile.
+///
+/// # Panics
+/// If it does not keep house.
+pub fn keep_house(endpoint: &mut Endpoint, mut each: impl FnMut(Event)) {
+    let (houses, begun) = (endpoint.counter(Counter::Housekeeping), Instant::now());
+    while endpoint.counter(Counter::Housekeeping) < houses + 2 {
+        endpoint.poll().into_iter().for_each(&mut each);
+        assert!(begun.elapsed() < PATIENCE, "nobody keeps house");
+    }
 }
 
 /// Two joined endpoints; `b` listens.
