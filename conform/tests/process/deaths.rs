@@ -178,9 +178,8 @@ fn a_stopped_peer_ends_operations_by_the_deadline() {
         endpoint.listen(&folder.address()).expect("a free name");
         let other = Other::start(Other::command(part, &folder.address()));
         let Ok(Event::Opened(channel)) = endpoint.wait(Some(PATIENCE)) else { panic!("nobody comes") };
-        if how == "read" {
-            thread::sleep(Duration::from_millis(20));
-        }
+        // Its message comes with the first bytes of a payload that waits for its reader.
+        let message = (how == "read").then(|| endpoint.wait(Some(PATIENCE)));
         kill_process(other.number(), Signal::STOP).expect("stopped");
         thread::sleep(Duration::from_millis(20));
         let begun = Instant::now();
@@ -189,7 +188,7 @@ fn a_stopped_peer_ends_operations_by_the_deadline() {
             let sent = endpoint.outgoing(channel).expect("a slot").attach_copy(&payload).send();
             assert_eq!(sent.map(|_| ()), Err(SendError::Closed(CloseReason::Stalled)));
         } else {
-            let Ok(Event::Message(mut message)) = endpoint.wait(Some(PATIENCE)) else { panic!("no message") };
+            let Some(Ok(Event::Message(mut message))) = message else { panic!("no message") };
             let read = endpoint.read(&mut message, &mut vec![0; 8 << 20]);
             assert_eq!(read.map(|_| ()), Err(ReadError::Closed(CloseReason::Stalled)));
         }
