@@ -305,11 +305,10 @@ fn a_deadline_ends_a_call(over: Over) {
         }
     };
     let since = Instant::now();
-    while !deferred.is_over() {
+    while !deferred.is_over() || deferred.remaining() != Some(Duration::ZERO) {
         let _ = node.poll();
         assert!(since.elapsed() < PATIENCE);
     }
-    assert_eq!(deferred.remaining(), Some(Duration::ZERO));
     // A late answer does no harm, and frees the window.
     assert_eq!(node.room(channel), WINDOW - 1);
     let mut far = server.end();
