@@ -76,7 +76,7 @@ impl Node {
     }
 
     /// Waits for the reply to a call, until `until`; then the call is cancelled. That counts, and not the deadline of
-    /// the [`Settings`]. Serves requests meanwhile, and keeps other events for later polls.
+    /// the [`Settings`](super::Settings). Serves requests meanwhile, and keeps other events for later polls.
     ///
     /// # Errors
     /// [`CallError`].
