@@ -138,9 +138,13 @@ pub trait Join {
 pub fn connect(from: &mut Endpoint, to: &mut Endpoint, address: &str) -> (Channel, Channel) {
     thread::scope(|scope| {
         let connecting = scope.spawn(|| from.connect(address, PATIENCE).expect("a channel"));
-        let opened = match to.wait(Some(PATIENCE)).expect("a caller") {
-            Event::Opened(channel) => channel,
-            other => panic!("instead of a caller: {other:?}"),
+        let opened = match to.wait(Some(PATIENCE)) {
+            Ok(Event::Opened(channel)) => channel,
+            Ok(other) => panic!("instead of a caller: {other:?}"),
+            Err(error) => {
+                let (next, over) = (to.poll(), connecting.is_finished());
+                panic!("no caller: {error}; a look shows {next:?}; the one who calls is through: {over}");
+            }
         };
         (connecting.join().expect("the thread that connects"), opened)
     })

@@ -12,30 +12,39 @@ fn address(name: &str) -> String {
     format!("shm:{}/example-{}-{name}.sock", std::env::temp_dir().display(), std::process::id())
 }
 
-/// A server and what it says, line by line; ends with the test.
-struct Server(Child, BufReader<ChildStdout>);
+/// A server, what it says, line by line, and where it listens; ends with the test and leaves nothing.
+struct Server {
+    child: Child,
+    said: BufReader<ChildStdout>,
+    address: String,
+}
 
 impl Server {
-    /// Starts one, which has to begin with this line.
-    fn start(mut command: Command, first: &str) -> Self {
+    /// Starts one, which has to begin by saying what it does there.
+    fn start(mut command: Command, doing: &str, address: &str) -> Self {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the server");
         let said = BufReader::new(child.stdout.take().expect("its output"));
-        let mut server = Self(child, said);
-        assert_eq!(server.line(), first);
+        let mut server = Self { child, said, address: address.to_owned() };
+        assert_eq!(server.line(), format!("{doing} at {address}"));
         server
     }
 
     fn line(&mut self) -> String {
         let mut line = String::new();
-        self.1.read_line(&mut line).expect("text");
+        self.said.read_line(&mut line).expect("text");
         line.trim_end().to_owned()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // Whoever is killed leaves its socket for the next one of its name.
+        let socket = self.address.trim_start_matches("shm:");
+        for file in [socket.to_owned(), format!("{socket}.lock")] {
+            let _ = std::fs::remove_file(file);
+        }
     }
 }
 
@@ -55,7 +64,7 @@ fn words_are_echoed() {
     let address = address("echo");
     let mut command = example("echo");
     command.args(["serve", &address]);
-    let mut server = Server::start(command, &format!("echoing at {address}"));
+    let mut server = Server::start(command, "echoing", &address);
     for _ in 0..2 {
         let said = String::from_utf8(says("echo", &[&address])).expect("text");
         assert!(said.starts_with("1000 round trips, ") && said.ends_with(" each\n"), "{said}");
@@ -69,7 +78,7 @@ fn values_are_stored_by_their_keys() {
     let address = address("kv");
     let mut command = example("kv");
     command.args(["serve", &address]);
-    let _server = Server::start(command, &format!("storing at {address}"));
+    let _server = Server::start(command, "storing", &address);
     assert_eq!(says("kv", &["set", "colour", "green", &address]), b"stored\n");
     assert_eq!(says("kv", &["set", "colour", "blue", &address]), b"replaced\n");
     assert_eq!(says("kv", &["get", "colour", &address]), b"blue\n");
@@ -89,7 +98,7 @@ fn a_file_is_copied_block_by_block() {
         std::fs::write(&file, &content).expect("a file");
         let mut command = example("fileserver");
         command.arg("serve").arg(&file).arg(&address);
-        let _server = Server::start(command, &format!("serving {bytes} bytes at {address}"));
+        let _server = Server::start(command, &format!("serving {bytes} bytes"), &address);
         std::fs::remove_file(&file).expect("it was made");
         assert!(says("fileserver", &[&address]) == content, "{bytes} bytes came otherwise");
     }
@@ -103,7 +112,7 @@ fn messages_are_echoed_in_a_runtime() {
     let address = address("tokio");
     let mut command = example("echo_tokio");
     command.arg(&address);
-    let mut server = Server::start(command, &format!("echoing at {address}"));
+    let mut server = Server::start(command, "echoing", &address);
     let mut endpoint = Endpoint::open(Config::default()).expect("an endpoint");
     let channel = endpoint.connect(&address, patience).expect("the server");
     assert_eq!(server.line(), "channel 0 opened");
