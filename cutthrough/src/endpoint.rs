@@ -221,6 +221,13 @@ impl Endpoint {
         self.node.read_some(message, into)
     }
 
+    /// Sends now what waits for company: over a network the last messages of a stream may do so ([`Outgoing::send`]).
+    /// For who has sent something and turns to other work before the next look at the endpoint; [`Endpoint::poll`] and
+    /// [`Endpoint::wait`] need no flush before them. Waits for nothing: what the other side has no room for goes later.
+    pub fn flush(&self) {
+        self.node.flush();
+    }
+
     /// Closes a channel. Messages that have arrived and were not polled for are thrown away.
     pub fn close(&mut self, channel: Channel) {
         self.node.close(channel);

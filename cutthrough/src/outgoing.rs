@@ -116,7 +116,8 @@ impl<'a> Outgoing<'a> {
     /// than the staging ring and the receiver is behind, and then at most for the endpoint's deadline without progress.
     ///
     /// Over a network, in a stream of messages, the last up to 64 KiB may wait up to 20 us for others to share a call
-    /// of the kernel. They go when the endpoint is next polled, waits or sends; if it does nothing, after 5 to 10 ms.
+    /// of the kernel. They go when the endpoint is next polled, waits or sends, and at once with
+    /// [`Endpoint::flush`](crate::Endpoint::flush); if it does nothing, after 5 to 10 ms.
     ///
     /// # Errors
     /// [`SendError`]. Attached pages have gone back to their pool.

@@ -14,6 +14,9 @@ pub fn in_order_once_and_whole(join: &impl Join) {
         |a| {
             for number in 0..MESSAGES {
                 a.say(&numbered(number));
+                if number % 23 == 0 {
+                    a.endpoint.flush();
+                }
             }
         },
         |b| {

@@ -128,6 +128,13 @@ impl Node {
         }
     }
 
+    /// Sends what waits for company on its way to other machines.
+    pub fn flush(&self) {
+        if let Some(net) = &self.net {
+            net.flush();
+        }
+    }
+
     /// Forgets the channel of a seat.
     pub(super) fn remove_net(&mut self, seat: u32, reason: CloseReason) {
         let Some(place) = self.seats.get_mut(seat as usize) else { return };

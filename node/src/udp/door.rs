@@ -313,6 +313,11 @@ impl Udp {
         other
     }
 
+    /// Sends what waits for company, though the sink is busy.
+    pub(crate) fn flush(&self) {
+        self.enter().transmit(clock::now(), true);
+    }
+
     /// Says whether the application has been told of more than it has looked at. While it has, short messages that it
     /// sends wait for one another.
     #[inline]

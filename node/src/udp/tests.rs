@@ -46,6 +46,21 @@ fn who_may_not_look_again_before_long_leaves_nothing_waiting() {
     assert_eq!(core.net.unsent(channel), 0);
 }
 
+/// Who turns to other work says so.
+#[test]
+fn what_waits_for_a_busy_sink_can_be_flushed() {
+    let (near, _far, channel) = pair();
+    {
+        let mut core = near.shared.lock();
+        core.sink.busy_until(clock::now().after(60_000_000_000));
+        core.net.send(channel, b"held back", None).unwrap();
+        core.turn(None);
+        assert_eq!(core.net.unsent(channel), 1);
+    }
+    near.flush();
+    assert_eq!(near.shared.lock().net.unsent(channel), 0);
+}
+
 /// A batch that the socket has not taken is a reason to look again; and not one of who gets the channel's number next.
 #[test]
 fn what_is_stuck_is_looked_after_until_its_channel_is_another_one() {
