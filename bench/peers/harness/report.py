@@ -41,7 +41,7 @@ def markdown(results: Results, settings: Settings, rounds: int) -> str:
     lines = [*head(results, settings, rounds), *absent(results), *verdict(medians, settings)]
     for group in GROUPS:
         lines += group_tables(medians, group, settings)
-    lines += [*configurations(results), *quietness(results)]
+    lines += [*configurations(results), *quietness(results.probes)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -159,7 +159,7 @@ def configurations(results: Results) -> Iterator[str]:
     yield ""
 
 
-def quietness(results: Results) -> Iterator[str]:
+def quietness(probes: list[dict]) -> Iterator[str]:
     """The machine itself in each round."""
     heads = {
         "round": "round",
@@ -170,7 +170,7 @@ def quietness(results: Results) -> Iterator[str]:
         "others_percent": "both cores lost to other processes in the round, %",
     }
     yield "## The machine during the run\n"
-    yield from table(list(heads.values()), [[str(probe.get(name, "-")) for name in heads] for probe in results.probes])
+    yield from table(list(heads.values()), [[str(probe.get(name, "-")) for name in heads] for probe in probes])
 
 
 def json_lines(results: Results, rounds: int) -> Iterator[str]:
