@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Why an operation of a world has ended. After any of these the world cannot be used any more, and every later
 /// operation says the same; but [`Error::Outside`] and [`Error::NoRank`] are found before anything is sent, and change
-/// nothing.
+/// nothing, and neither does [`Error::TooLarge`] where all ranks say it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -80,6 +80,14 @@ pub enum Error {
     /// The ranks have asked for arrays of different sizes.
     #[error("the ranks have not asked for the same memory: every rank has to make the same arrays in the same order")]
     Uneven,
+    /// A rank has no memory for an array. Where no rank has any, nothing has changed.
+    #[error("no memory for {count} elements of {bytes} bytes at each rank: make a smaller array")]
+    TooLarge {
+        /// How many elements were asked for.
+        count: usize,
+        /// Bytes of one.
+        bytes: usize,
+    },
     /// A rank has sent what makes no sense.
     #[error("rank {rank} broke a rule: {why}")]
     Broken {

@@ -108,11 +108,13 @@ impl Shared {
 }
 
 impl Part {
-    /// Adds zeros: where they begin.
-    pub(crate) fn grow(&mut self, bytes: usize) -> u64 {
-        let at = self.memory.len().next_multiple_of(ALIGN);
-        self.memory.resize(at + bytes, 0);
-        at as u64
+    /// Adds zeros: where they lie. `None` if there is no memory for them; then nothing has happened.
+    pub(crate) fn grow(&mut self, bytes: usize) -> Option<Range<u64>> {
+        let at = self.memory.len().checked_next_multiple_of(ALIGN)?;
+        let end = at.checked_add(bytes)?;
+        self.memory.try_reserve(end - self.memory.len()).ok()?;
+        self.memory.resize(end, 0);
+        Some(at as u64..end as u64)
     }
 
     /// Where a run of bytes lies in memory.

@@ -90,9 +90,10 @@ impl<T: Element> Spread<T> {
         Self { base, ranks, len, block }
     }
 
-    /// Elements of each rank's part, those included that lie beyond the end of the array.
+    /// Elements of each rank's part, those included that lie beyond the end of the array; more than any memory holds if
+    /// they cannot be counted.
     pub(crate) fn part(ranks: u32, len: usize, block: usize) -> usize {
-        len.div_ceil(block).div_ceil(ranks as usize) * block
+        len.div_ceil(block).div_ceil(ranks as usize).saturating_mul(block)
     }
 
     /// Elements.

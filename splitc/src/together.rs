@@ -132,19 +132,26 @@ impl World {
     /// are 0. Memory is given back when the world ends.
     ///
     /// # Errors
-    /// [`Error::Uneven`] if another rank asks for another number of bytes.
+    /// [`Error::TooLarge`] if there is no memory for them; [`Error::Uneven`] if another rank asks for another number of
+    /// bytes, or has no memory for them.
     pub fn alloc<T: Element>(&mut self, count: usize) -> Result<Global<T>, Error> {
-        let at = self.shared.lock().grow(count * T::BYTES);
-        let end = at + (count * T::BYTES) as u64;
-        // Nobody has a pointer to it before every rank has made it.
-        self.reach = end;
-        // The greatest end, and the least, in one go.
+        let grown = count.checked_mul(T::BYTES).and_then(|bytes| self.shared.lock().grow(bytes));
+        let end = grown.as_ref().map_or(u64::MAX, |grown| grown.end);
+        // The greatest end, and the least, in one go. Whoever has no memory takes part, so that nobody waits for it.
         let mut ends = [end, u64::MAX - end];
         self.reduce_bulk(Op::Max, &mut ends)?;
-        if ends[0] != u64::MAX - ends[1] {
-            return Err(self.fail(Error::Uneven));
+        let even = ends[0] == u64::MAX - ends[1];
+        match grown {
+            Some(grown) if even => {
+                self.reach = grown.end;
+                Ok(Global::new(self.rank, grown.start))
+            }
+            Some(_) => Err(self.fail(Error::Uneven)),
+            None => {
+                let error = Error::TooLarge { count, bytes: T::BYTES };
+                Err(if even { error } else { self.fail(error) })
+            }
         }
-        Ok(Global::new(self.rank, at))
     }
 
     /// Makes an array of `len` elements, dealt out to the ranks in blocks of `block`. They are 0.

@@ -472,6 +472,44 @@ fn different_arrays_at_different_ranks_are_found_out() {
 }
 
 #[test]
+fn an_array_that_no_memory_holds_is_refused() {
+    for results in over_both(2, |world| {
+        // The second is as long as one element, where the product wraps around.
+        for count in [usize::MAX, usize::MAX / 8 + 2, usize::MAX / 8, 1 << 50] {
+            assert_eq!(world.alloc::<u64>(count), Err(Error::TooLarge { count, bytes: 8 }));
+        }
+        let block = usize::MAX / 4 + 1;
+        assert!(matches!(world.spread::<u8>(usize::MAX, block), Err(Error::TooLarge { .. })));
+        // The world is as it was.
+        let at = world.alloc::<u64>(2)?;
+        let beside = Global::<u64>::new(1 - world.rank(), at.offset());
+        world.store(beside.at(1), u64::from(world.rank()) + 7)?;
+        world.all_store_sync()?;
+        assert!(matches!(world.put(beside.at(2), 1), Err(Error::Outside { .. })));
+        let mut mine = [0; 2];
+        world.local(at, &mut mine)?;
+        Ok(mine)
+    }) {
+        assert_eq!(results, [[0, 8], [0, 7]]);
+    }
+}
+
+#[test]
+fn a_rank_without_memory_for_an_array_ends_all() {
+    let (early, count) = (AtomicU32::new(u32::MAX), usize::MAX / 8 + 2);
+    let end = World::threads(3, |world| {
+        let mine = if world.rank() == 1 { count } else { 1 };
+        let error = world.alloc::<u64>(mine).map(drop).expect_err("only two have it");
+        let expected = if world.rank() == 1 { Error::TooLarge { count, bytes: 8 } } else { Error::Uneven };
+        assert!(error == expected || matches!(error, Error::Lost { .. }), "{error}");
+        early.fetch_and(!(1 << world.rank()), Ordering::Relaxed);
+        assert_eq!(world.barrier(), Err(error.clone()));
+        Err::<(), _>(error)
+    });
+    assert_eq!(early.into_inner(), u32::MAX << 3, "{end:?}");
+}
+
+#[test]
 fn the_environment_says_who_a_rank_is() {
     let of = |variables: &[(&str, &str)]| {
         let find =
