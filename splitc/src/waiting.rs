@@ -12,6 +12,46 @@ use crate::world::World;
 /// Shortest and longest sleep of a rank that waits. It sleeps for an eighth of the time that it has waited by then.
 const NAPS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(2));
 
+/// Cores, as a rank sees them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cores {
+    /// Those that this thread may run on.
+    pub(crate) allowed: usize,
+    /// How many of them it gets the time of: fewer, where a share of time is all that it may have.
+    pub(crate) usable: usize,
+    /// Those of the machine.
+    pub(crate) online: usize,
+}
+
+impl Cores {
+    pub(crate) fn seen() -> Self {
+        let usable = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).and_then(count);
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
+        let online = online.as_deref().and_then(count);
+        Self { allowed: allowed.unwrap_or(usable), usable, online: online.unwrap_or(usable) }
+    }
+}
+
+/// How many numbers a list of the kernel's has, such as `0-3,8`.
+fn count(list: &str) -> Option<usize> {
+    list.trim().split(',').try_fold(0, |sum, run| {
+        let (first, last) = run.split_once('-').unwrap_or((run, run));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        Some(sum + last.checked_sub(first)? + 1)
+    })
+}
+
+/// Whether each rank has a core of its own, as far as one of them can tell. One that may run on some cores alone was
+/// pinned, and so were the others, each elsewhere: that is what starters do. Where they were not, they let each other
+/// run all the same.
+pub(crate) const fn has_a_core_each(ranks: usize, cores: Cores) -> bool {
+    let Cores { allowed, usable, online } = cores;
+    let pinned = usable >= allowed && allowed < online;
+    ranks <= if pinned { online } else { usable }
+}
+
 /// How long a rank has waited by now, in vain.
 #[derive(Debug)]
 pub(crate) struct Patience {
@@ -165,5 +205,36 @@ impl World {
             }
         }
         self.broken.insert(error).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cores_are_counted() {
+        for (list, cores) in [("0\n", 1), ("0-1", 2), ("\t0-3,8", 5), ("1,3,5-6", 4)] {
+            assert_eq!(count(list), Some(cores), "{list:?}");
+        }
+        for list in ["", "x", "3-1", "0-", "0,,1"] {
+            assert_eq!(count(list), None, "{list:?}");
+        }
+    }
+
+    #[test]
+    fn ranks_that_were_pinned_have_a_core_each() {
+        let cores = |allowed, usable, online| Cores { allowed, usable, online };
+        // Nobody was pinned.
+        assert!(has_a_core_each(2, cores(2, 2, 2)) && !has_a_core_each(3, cores(2, 2, 2)));
+        // Each has one core, or the two halves of one.
+        assert!(has_a_core_each(2, cores(1, 1, 2)) && !has_a_core_each(3, cores(1, 1, 2)));
+        assert!(has_a_core_each(16, cores(2, 2, 32)));
+        // A container with the time of two cores of eight, pinned or not.
+        assert!(has_a_core_each(2, cores(8, 2, 8)) && !has_a_core_each(4, cores(8, 2, 8)));
+        assert!(!has_a_core_each(4, cores(4, 2, 8)));
+        // This machine's lists can be read.
+        let seen = Cores::seen();
+        assert!(seen.usable > 0 && seen.allowed > 0 && seen.online > 0, "{seen:?}");
     }
 }

@@ -9,7 +9,7 @@ use cutthrough::am::{Body, Call, Node, RequestError};
 
 use crate::gets::Gets;
 use crate::part::{GET, GET_INLINE, PIECE, PUT, PUT_INLINE, STORE, Shared};
-use crate::waiting::Patience;
+use crate::waiting::{Cores, Patience, has_a_core_each};
 use crate::{Element, Error, Global};
 
 /// Requests for long pieces that a rank has under way at another: so many pages of its pool wait there.
@@ -66,8 +66,7 @@ pub struct Coming<T> {
 
 impl World {
     pub(crate) fn new(node: Node, shared: Shared, (rank, size): (u32, u32), deadline: Duration) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let looks = if size as usize <= cores { LOOKS.0 } else { LOOKS.1 };
+        let looks = if has_a_core_each(size as usize, Cores::seen()) { LOOKS.0 } else { LOOKS.1 };
         let ranks = size as usize;
         Self {
             rank,
