@@ -164,13 +164,23 @@ pub(crate) type Continuation = Box<dyn FnOnce(&mut Endpoint, Result<Reply, Faile
 
 type ReplyHandler = Box<dyn FnMut(Result<Reply, Failed>) + Send>;
 
+/// A request whose answer was put off.
+#[derive(Debug)]
+struct PutOff {
+    /// The row that it came on, and its number there, by which it is cancelled.
+    by: (u32, CallId),
+    /// The row that the answer goes to: another, if the request was handed over.
+    to: u32,
+    /// Whether nobody waits for the answer any more.
+    over: Arc<AtomicBool>,
+}
+
 /// The part of a node that handlers can reach.
 pub(crate) struct Inside {
     pub(crate) endpoint: Endpoint,
     core: Core<Context, Kept>,
     doors: Vec<Option<Channel>>,
-    /// Requests put off: who waits, and whether it does not any more.
-    deferred: Vec<(u32, CallId, Arc<AtomicBool>)>,
+    deferred: Vec<PutOff>,
     shelf: Arc<Thrown>,
 }
 

@@ -2,10 +2,13 @@
 
 mod two;
 
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, Body, CallError, Deferred, Failure, RequestError, Settings, WINDOW};
-use cutthrough::{Channel, Endpoint, Event};
+use cutthrough::{Channel, Config, Endpoint, Event, Policy, Stage, Trace};
 use two::{Over, PATIENCE, Server, small};
 
 over_both! {
@@ -86,8 +89,9 @@ fn who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call(over: Ov
     let settings = Settings { deadline: Duration::from_millis(100), ..Settings::default() };
     let (mut b, at_b) = over.listening(small(), settings);
     // Lives, and never answers.
-    let mut taken: Vec<Deferred> = Vec::new();
-    c.short(ECHO, Args::Any, move |request| taken.push(request.defer()));
+    let taken: Arc<Mutex<Vec<Deferred>>> = Arc::default();
+    let its = Arc::clone(&taken);
+    c.short(ECHO, Args::Any, move |request| its.lock().expect("no panic").push(request.defer()));
     let _c = Server::run(c, at_c.clone());
     let b_to_c = b.connect(&at_c, PATIENCE).expect("a channel");
     b.short(7, Args::Any, move |request| {
@@ -99,6 +103,11 @@ fn who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call(over: Ov
     a.connect(&at_c, PATIENCE).expect("a channel");
     // Nothing said: as long as a call of the giver's own.
     assert_eq!(a.call(to_b, 7, &[], PATIENCE).map(drop), Err(CallError::Failed(Failure::Late)));
+    // Whoever has taken it is told, too: it named no deadline that would have passed by itself.
+    let since = Instant::now();
+    while !taken.lock().expect("no panic")[0].is_over() {
+        assert!(since.elapsed() < PATIENCE, "the taker is not told that nobody waits");
+    }
     // A deadline of the requester's. It may find out by itself, and before it is told.
     let call = a.ask(to_b, 7).within(Duration::from_millis(50)).send().expect("room");
     let ended = a.wait_for(call, cutthrough::now().after(u64::MAX / 4)).map(drop);
@@ -175,9 +184,92 @@ fn a_peer_with_many_early_replies_takes_no_room_from_others() {
     assert_eq!(reply.args(), b"true");
 }
 
+/// Stops after the first pulse of a payload, until it is told to go on.
+struct Halt(Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>);
+
+impl Trace for Halt {
+    fn pulse(&mut self, _: Stage, _: u64, _: u64, _: cutthrough::Instant, _: cutthrough::Instant) {
+        if let Some((reached, go_on)) = self.0.take() {
+            reached.send(()).expect("somebody waits");
+            go_on.recv_timeout(PATIENCE).expect("somebody says so");
+        }
+    }
+}
+
+/// Which of two messages a node takes in first is its own matter: so this is tried until it was the notice.
+#[test]
+fn a_request_that_was_handed_over_and_is_cancelled_while_its_payload_comes_is_not_served() {
+    assert!((0..60).any(|_| is_dropped_when_cancelled()), "requests for which nobody waits are served");
+}
+
+/// Whether a request that was put aside was not served, because its giver did not wait for it any more.
+fn is_dropped_when_cancelled() -> bool {
+    const REQUEST: u8 = 1;
+    const REPLY: u8 = 2;
+    const CANCEL: u8 = 5;
+    const DIRECT: u8 = 7;
+    const ECHO_HERE: u8 = 1;
+    let config = || Config { policy: Policy::Fixed(NonZeroU64::new(512).expect("a number")), ..small() };
+    let (mut c, at_c) = Over::Shm.listening(config(), Settings::default());
+    let served = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&served);
+    c.whole(0, Args::Any, 1 << 20, move |_| its.store(true, Ordering::Relaxed));
+    c.short(ECHO, Args::Any, |request| request.reply(&[]));
+    // While the other runs, the rest of the payload comes, and behind it that nobody waits for it any more.
+    let ((go_on, goes_on), (done, is_done)) = (mpsc::channel(), mpsc::channel());
+    c.short(2, Args::Any, move |_| is_done.recv_timeout(PATIENCE).expect("somebody says so"));
+    // It polls, and does not sleep: so the notice may be taken in by the poll that has run the handler.
+    let stop = Arc::new(AtomicBool::new(false));
+    let stops = Arc::clone(&stop);
+    let polls = std::thread::spawn(move || {
+        while !stops.load(Ordering::Relaxed) {
+            let _ = c.poll();
+        }
+    });
+    let mut first = Endpoint::open(small()).expect("an endpoint");
+    let to_c = first.connect(&at_c, PATIENCE).expect("a channel");
+    let origin = generation_of(&mut first);
+    let (reached, is_reached) = mpsc::channel();
+    let giver = std::thread::spawn(move || {
+        let mut giver = Endpoint::open(config()).expect("an endpoint");
+        let channel = giver.connect(&at_c, PATIENCE).expect("a channel");
+        let call = [9, 0, 0, 0, 1, 0, 0, 0];
+        let (request, payload) = (forged(REQUEST, &call, &[], Some(origin)), [3; 20_000]);
+        let outgoing = giver.outgoing(channel).expect("room").write(&request).attach_copy(&payload);
+        outgoing.send_traced(&mut Halt(Some((reached, goes_on)))).expect("all of it");
+        giver.send(channel, &forged(CANCEL, &call, &[], None)).expect("room");
+        done.send(()).expect("somebody waits");
+        message(&mut giver)
+    });
+    is_reached.recv_timeout(PATIENCE).expect("the first bytes");
+    let mut ask = |handler: u8| {
+        let mut request = forged(REQUEST, &[handler, 0, 0, 0, 2, 0, 0, 0], &[], None);
+        request[4] = handler;
+        first.send(to_c, &request).expect("room");
+        if handler == ECHO_HERE { message(&mut first) } else { Vec::new() }
+    };
+    // By the last of these, the request has come as well.
+    for _ in 0..4 {
+        assert_eq!(ask(ECHO_HERE)[0], REPLY);
+    }
+    ask(2);
+    go_on.send(()).expect("somebody waits");
+    let answer = giver.join().expect("the giver");
+    assert_eq!((answer[0], &answer[8..16]), (REPLY, &[9, 0, 0, 0, 1, 0, 0, 0][..]));
+    let came = [message(&mut first), message(&mut first)];
+    let direct = came.iter().find(|message| message[0] == DIRECT).expect("the answer that was handed over");
+    stop.store(true, Ordering::Relaxed);
+    polls.join().expect("no panic outside of handlers");
+    let served = served.load(Ordering::Relaxed);
+    assert_eq!((direct[0], direct[3]), (DIRECT, if served { 0 } else { Failure::Late as u8 }));
+    !served
+}
+
 /// The generation of an endpoint, as one that it lets in sees it.
 fn generation_of(endpoint: &mut Endpoint) -> u64 {
-    let address = format!("shm:{}/cutthrough-gen-{}.sock", std::env::temp_dir().display(), std::process::id());
+    static NAMES: AtomicU32 = AtomicU32::new(0);
+    let (number, folder) = (NAMES.fetch_add(1, Ordering::Relaxed), std::env::temp_dir());
+    let address = format!("shm:{}/cutthrough-gen-{}-{number}.sock", folder.display(), std::process::id());
     endpoint.listen(&address).expect("a free name");
     std::thread::scope(|scope| {
         let joins = scope.spawn(|| {

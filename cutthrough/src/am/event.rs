@@ -23,6 +23,13 @@ const LEN: usize = 2;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Call(pub(super) CallId);
 
+/// Which call a message is about: its requester's number.
+#[inline]
+pub(super) fn call_of(incoming: &Incoming) -> CallId {
+    let word = incoming.control().get(8..).and_then(|rest| rest.first_chunk());
+    CallId::from_word(word.map_or(0, |word| u64::from_le_bytes(*word)))
+}
+
 /// The reply to a request. Its payload, if there is one, is held until this is dropped.
 ///
 /// It has no more than 128 bytes, so that it is moved in pieces that are no wider than those it was written in: wider
@@ -51,8 +58,7 @@ impl Reply {
     #[must_use]
     #[inline]
     pub fn call(&self) -> Call {
-        let word = self.incoming.control().get(8..).and_then(|rest| rest.first_chunk());
-        Call(CallId::from_word(word.map_or(0, |word| u64::from_le_bytes(*word))))
+        Call(call_of(&self.incoming))
     }
 
     /// The channel that it came on: another than the request went on, if that was handed over.

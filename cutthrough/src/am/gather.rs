@@ -16,7 +16,7 @@ use cutthrough_node::clock;
 use cutthrough_node::incoming::{Channel, Incoming, Payload};
 use cutthrough_node::shm::receive::ReadError;
 
-use super::event::{CallError, Ended, Reply};
+use super::event::{CallError, Ended, Reply, call_of};
 use super::handlers::Coming;
 use super::serve::nanos;
 use super::{Context, Node};
@@ -153,11 +153,11 @@ impl Gathering {
         taken
     }
 
-    /// The requester of a row does not wait for this call any more: the right to say so, if it was put aside.
+    /// Whoever has made this call on a row does not wait for it any more: the right to say so, if it was put aside.
     pub(super) fn take_request(&mut self, row: u32, call: CallId) -> Option<ReplyTo> {
-        let its = |waiting: &Waiting| match &waiting.of {
-            Of::Request(Coming { to, .. }) => (to.row(), to.call()) == (row, call) && !to.is_handed_over(),
-            Of::Reply(..) => false,
+        let its = |waiting: &Waiting| {
+            let Waiting { incoming, of, .. } = waiting;
+            matches!(of, Of::Request(_)) && incoming.channel().index() == row && call_of(incoming) == call
         };
         self.take(its).pop().and_then(|waiting| match waiting.of {
             Of::Request(coming) => Some(coming.to),

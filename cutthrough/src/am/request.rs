@@ -16,10 +16,10 @@ use cutthrough_node::shm::grant::NoMemory;
 use cutthrough_node::shm::receive::ReadError;
 use cutthrough_segment::page::Page;
 
-use super::event::HEAD;
+use super::event::{HEAD, call_of};
 use super::way::Body;
 use super::words;
-use super::{Inside, RequestError, Then, Wanted};
+use super::{Inside, PutOff, RequestError, Then, Wanted};
 
 /// A request, in the hands of its handler. It can be answered once; dropped unanswered, an empty reply goes back, or,
 /// if the handler panics, [`Failure::Panicked`]. Nothing here polls, so a handler is never entered twice.
@@ -185,7 +185,8 @@ impl Request<'_> {
     pub fn defer(mut self) -> Deferred {
         let over = Arc::new(AtomicBool::new(false));
         if let Some(to) = &self.to {
-            self.inside.deferred.push((to.row(), to.call(), Arc::clone(&over)));
+            let by = (self.incoming.channel().index(), call_of(self.incoming));
+            self.inside.deferred.push(PutOff { by, to: to.row(), over: Arc::clone(&over) });
         }
         let shelf = Arc::clone(&self.inside.shelf);
         let More { token, deadline } = self.more.copied().unwrap_or_default();

@@ -60,7 +60,7 @@ impl Inside {
 
     /// A request that was put off is about to be answered.
     pub(super) fn settle(&mut self, over: &Arc<AtomicBool>) {
-        let found = self.deferred.iter().position(|(.., its)| Arc::ptr_eq(its, over));
+        let found = self.deferred.iter().position(|put_off| Arc::ptr_eq(&put_off.over, over));
         if let Some(found) = found {
             self.deferred.swap_remove(found);
         }
@@ -95,9 +95,9 @@ impl Node {
             self.failed(ended.call, ended.context, CallError::Closed(why), &[]);
         }
         // They count until they are answered or thrown away: who comes again has no more of them in service.
-        for (theirs, _, over) in self.inside.deferred.iter_mut().filter(|(theirs, ..)| *theirs == row) {
-            over.store(true, Ordering::Relaxed);
-            *theirs = NOBODY;
+        for put_off in self.inside.deferred.iter_mut().filter(|put_off| put_off.by.0 == row || put_off.to == row) {
+            put_off.over.store(true, Ordering::Relaxed);
+            (put_off.by.0, put_off.to) = (NOBODY, NOBODY);
         }
         // With a channel ends whoever should have announced a direct reply, too.
         let calls = self.inside.core.calls();
@@ -194,11 +194,13 @@ impl Node {
                 Taken::Ready
             }
             Ok(Got::Cancelled(call)) => {
-                for (_, _, over) in self.inside.deferred.iter().filter(|(r, its, _)| (*r, *its) == (row, call)) {
-                    over.store(true, Ordering::Relaxed);
+                for put_off in self.inside.deferred.iter().filter(|put_off| put_off.by == (row, call)) {
+                    put_off.over.store(true, Ordering::Relaxed);
                 }
                 if let Some(to) = self.gathering.take_request(row, call) {
-                    self.inside.fail(to, Failure::Cancelled, &[]);
+                    // Who has handed it over gives up when its deadline has passed, and says the same.
+                    let why = if to.is_handed_over() { Failure::Late } else { Failure::Cancelled };
+                    self.inside.fail(to, why, &[]);
                 }
                 Taken::Done
             }
