@@ -290,11 +290,11 @@ impl Node {
         Ok(channel)
     }
 
-    /// Closes a channel. Its calls end with an error.
+    /// Closes a channel. Its calls end with an error, and what they granted for replies is given back.
     pub fn close(&mut self, channel: Channel) {
         if self.inside.door(channel.index()) == Some(channel) {
-            self.inside.endpoint.close(channel);
             self.end(channel, cutthrough_node::shm::link::CloseReason::Here.into());
+            self.inside.endpoint.close(channel);
         }
     }
 

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Args, Body, CallError, Deferred, Event, Failure, Node, RequestError, Service, Settings, WINDOW};
-use cutthrough::{Channel, Config, Landing, Payload};
+use cutthrough::am::{Args, Body, CallError, Deferred, Ended, Event, Failed, Failure, Node, Reply};
+use cutthrough::am::{RequestError, Service, Settings, WINDOW};
+use cutthrough::{Channel, CloseReason, Config, Endpoint, Landing, Payload};
 use two::{Over, PATIENCE, Server, small};
 
 over_both! {
@@ -16,7 +17,8 @@ over_both! {
     long_payloads_land_where_they_are_read, a_long_payload_lands_where_its_token_says,
     replies_land_where_their_token_says, replies_come_by_reference, wrong_requests_are_refused_by_name,
     a_panic_is_an_error_and_the_node_lives, answers_may_be_put_off, a_thrown_away_request_is_abandoned,
-    a_deadline_ends_a_call, a_cancelled_call_gives_its_memory_back, a_server_says_that_it_is_busy,
+    a_deadline_ends_a_call, a_cancelled_call_gives_its_memory_back,
+    a_channel_that_is_closed_gives_the_memory_of_its_calls_back, a_server_says_that_it_is_busy,
     a_dead_peer_ends_every_call, two_that_flood_each_other_do_not_deadlock, three_in_a_ring_do_not_deadlock,
     a_full_window_says_so, reply_handlers_are_called,
     a_service_serves_by_itself, what_is_no_active_message_closes_the_channel,
@@ -33,7 +35,7 @@ fn echo(node: &mut Node) {
 }
 
 /// The answer to a call: the next event that tells of one.
-fn answer(node: &mut Node) -> Result<cutthrough::am::Reply, CallError> {
+fn answer(node: &mut Node) -> Result<Reply, CallError> {
     loop {
         match node.wait(Some(PATIENCE)).expect("an event in time") {
             Event::Replied(reply) => return Ok(reply),
@@ -323,6 +325,25 @@ fn a_deadline_ends_a_call(over: Over) {
     node.ask(channel, 2).within(Duration::ZERO).send().expect("room");
     assert!(matches!(answer(&mut node).map(drop), Err(CallError::Late | CallError::Failed(Failure::Late))));
     assert_eq!(node.call(channel, 2, &[], Duration::from_millis(20)).map(drop), Err(CallError::Late));
+}
+
+fn a_channel_that_is_closed_gives_the_memory_of_its_calls_back(over: Over) {
+    let (_server, mut node, channel) = over.serve(|node| drop(putting_off(node, 2)));
+    let place = Landing::Buffer(vec![0xee; 5000]);
+    let call = node.ask(channel, 2).reply_into(place.clone()).send().expect("room");
+    let (sender, given_back) = std::sync::mpsc::channel();
+    let take = move |_: &mut Endpoint, reply: Result<Reply, Failed>| {
+        sender.send(reply.map_or_else(|failed| failed.landing, |_| None)).expect("somebody waits");
+    };
+    node.ask(channel, 2).reply_into(place.clone()).send_then(take).expect("room");
+    node.close(channel);
+    let failed = match node.poll() {
+        Some(Event::Failed(failed)) => failed,
+        other => panic!("{other:?}"),
+    };
+    let here = CallError::Closed(Ended::Closed(CloseReason::Here));
+    assert_eq!((failed.call, failed.error, failed.landing), (call, here, Some(place.clone())));
+    assert_eq!(given_back.try_recv(), Ok(Some(place)));
 }
 
 fn a_cancelled_call_gives_its_memory_back(over: Over) {

@@ -151,6 +151,7 @@ pub struct Failed {
     /// The handler's own words, if it has refused.
     pub args: Vec<u8>,
     /// The place that was granted for the reply's payload. The token is dead, so nothing can be written there any more.
+    /// `None` if its payload is on its way, or if the peer has ended the channel, with which its memory goes.
     pub landing: Option<Landing>,
 }
 

@@ -82,18 +82,19 @@ impl Node {
         self.inside.core.opened(channel.index(), generation);
     }
 
-    /// A channel has ended: so have its calls.
+    /// A channel has ended: so have its calls. Where the endpoint has it still, it is to be closed behind this: until
+    /// then what was granted can be taken back.
     pub(super) fn end(&mut self, channel: Channel, why: Ended) {
         let row = channel.index();
         if self.inside.door(row) != Some(channel) {
             return;
         }
         self.end_gathering(channel, why);
-        self.inside.doors[row as usize] = None;
         self.inside.core.closed(row);
         while let Some(ended) = self.inside.core.lost(row) {
             self.failed(ended.call, ended.context, CallError::Closed(why), &[]);
         }
+        self.inside.doors[row as usize] = None;
         // They count until they are answered or thrown away: who comes again has no more of them in service.
         for put_off in self.inside.deferred.iter_mut().filter(|put_off| put_off.by.0 == row || put_off.to == row) {
             put_off.over.store(true, Ordering::Relaxed);
@@ -206,8 +207,8 @@ impl Node {
             }
             Ok(Got::Nothing) => Taken::Done,
             Err(malformed) => {
-                self.inside.endpoint.close(channel);
                 self.end(channel, malformed.into());
+                self.inside.endpoint.close(channel);
                 Taken::Ready
             }
         }
