@@ -10,7 +10,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Args, Body, CallError, Event, Failure, Node, Service, Settings};
+use cutthrough::am::{Args, Body, CallError, Event, Failure, Node, RequestError, Service, Settings};
 use cutthrough::rma::{Owner, Region, Remote};
 use cutthrough::rpc::{self, Client, Method};
 use cutthrough::{Channel, Config, Endpoint, Landing};
@@ -167,4 +167,47 @@ fn a_long_request_waits_for_nobody(over: Over) {
         let _ = far.wait(Some(Duration::from_millis(1)));
     }
     tasks.join().expect("all calls end");
+}
+
+/// The ring in which lists of pages travel is full long before that of the messages.
+#[test]
+fn a_request_whose_list_of_pages_finds_no_room_says_so_and_can_be_made_again() {
+    const PAGES: usize = 400;
+    let (mut far, address) = Over::Shm.listening(patient(), Settings::default());
+    far.long(LONG, Args::Any, 64 << 20, |request| {
+        let len = request.payload_len() as u32;
+        request.reply(&[len]);
+    });
+    let server = Server::run(far, address.clone());
+    let mut node = Over::node(patient(), Settings::default());
+    let channel = node.connect(&address, PATIENCE).expect("a channel");
+    let far = server.end();
+    let page_bytes = node.endpoint().page_bytes() as usize;
+    let ask = |node: &mut Node| {
+        let pages = (0..PAGES).map(|_| node.page(channel, page_bytes).expect("the pages of refused lists are back"));
+        let pages: Vec<_> = pages.collect();
+        node.ask(channel, LONG).body(Body::Pages(pages)).send()
+    };
+    let mut made = 0;
+    let refused = loop {
+        match ask(&mut node) {
+            Ok(_) => made += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(refused == RequestError::Full && (1..16).contains(&made), "{refused:?} after {made}");
+    assert_eq!(ask(&mut node), Err(RequestError::Full));
+    let _server = Server::run(far, address);
+    let since = Instant::now();
+    let mut answered = 0;
+    while answered <= made {
+        if let Some(Event::Replied(reply)) = node.poll() {
+            assert_eq!(reply.word(0) as usize, PAGES * page_bytes);
+            answered += 1;
+            if answered == made {
+                ask(&mut node).expect("room");
+            }
+        }
+        assert!(since.elapsed() < PATIENCE);
+    }
 }

@@ -169,7 +169,7 @@ pub enum Ended {
 /// Why a request was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// The window is full, or the ring is. Poll, then try again.
+    /// The window is full, or the ring is, or that of the lists of pages that are on their way. Poll, then try again.
     #[error("the window is full: poll, so that replies come in, then try again")]
     Full,
     /// The channel has ended.

@@ -82,6 +82,8 @@ pub(super) struct Way<'a> {
     pub(super) doors: &'a [Option<Channel>],
     /// Whether who sends may wait for the peer.
     pub(super) patient: bool,
+    /// Whether it is a request, of which its caller hears at once that there was no room.
+    pub(super) asks: bool,
 }
 
 impl Way<'_> {
@@ -148,6 +150,7 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             Ok(door) => door,
             Err(why) => return Err((why, body)),
         };
+        let asks = self.asks;
         // What was copied into pages for want of another way can wait as it was.
         let mut copied = None;
         // A payload of up to a page goes by way of a page: private memory might have to wait for the receiver.
@@ -198,6 +201,8 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
         };
         outgoing.send().map(drop).map_err(|error| match (error, copied) {
             (SendError::TooManyRuns, Some(bytes)) => (Unsent::Full, Body::Copy(bytes)),
+            // Its pages are back in their pool. An answer without them would be another one.
+            (SendError::TooManyRuns, None) if asks => (Unsent::Full, Body::None),
             _ => (refused(error), Body::None),
         })
     }
