@@ -4,11 +4,16 @@
 mod veth;
 
 use std::collections::HashMap;
+use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use cutthrough::{Adapter, Config, Counter, Keys, Landing, Placement, Receipt, Why, XdpMode};
+use cutthrough::{
+    Adapter, Config, Counter, Endpoint, Event, Incoming, Keys, Landing, Placement, Receipt, Why, XdpMode, probe,
+};
+use cutthrough_cli::veth::{Pair, Space};
 use cutthrough_conform::bytes::{check, pattern};
-use cutthrough_conform::join::{keep_house, landed};
+use cutthrough_conform::join::{PATIENCE, Side, connect, keep_house, landed};
 use cutthrough_conform::{Capability, Join, suite};
 use veth::Veth;
 
@@ -269,6 +274,109 @@ fn both_ways_are_taken_by_net() {
         }
     }
     panic!("after 5000 messages: {taken:?}");
+}
+
+/// Runs `ip` with these words in a namespace.
+fn ip(space: &Space, words: &str) {
+    let ran = space.within(|| Command::new("ip").args(words.split_whitespace()).status()).expect("the namespace");
+    assert!(ran.expect("ip runs").success(), "ip {words}");
+}
+
+/// The next message that comes to a side, while both look after themselves.
+fn next(from: &mut Side, to: &mut Side, when: &str) -> Incoming {
+    let begun = Instant::now();
+    loop {
+        match to.endpoint.poll() {
+            Some(Event::Message(message)) => return message,
+            Some(other) => panic!("{when}: instead of a message: {other:?}"),
+            None => assert!(from.endpoint.poll().is_none(), "{when}: nothing should have come"),
+        }
+        assert!(begun.elapsed() < PATIENCE, "{when}: no message");
+    }
+}
+
+/// Sends a payload: by which adapter it went.
+fn went_by(from: &mut Side, to: &mut Side, seed: u64, when: &str) -> Adapter {
+    let sent = from.send_copy(b"one of many", &pattern(seed, 512), None);
+    let mut message = next(from, to, when);
+    to.read_checked(&mut message, seed);
+    sent.adapter
+}
+
+/// Sends to and fro until messages of both sides have gone by this adapter: by others, too, where there are several.
+fn until_both_go_by(adapter: Adapter, a: &mut Side, b: &mut Side, when: &str) {
+    let (mut gone, begun) = ([false; 2], Instant::now());
+    for seed in 0.. {
+        let went = [went_by(a, b, seed, when), went_by(b, a, seed, when)];
+        gone = [0, 1].map(|side| gone[side] || went[side] == adapter);
+        if gone == [true; 2] {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{when}: not by {adapter:?}, but by {went:?} ({gone:?})");
+    }
+}
+
+/// An interface goes down while both sides send, at either end, and comes back: what was sent meanwhile arrives, and
+/// then all goes by the ring again, which was opened anew.
+#[test]
+fn a_ring_comes_back_with_its_interface() {
+    for (scheme, ring) in [("packet", Adapter::Packet), ("xdp", Adapter::Xdp), ("net", Adapter::Packet)] {
+        let missing = probe(ring).into_iter().find_map(|(_, tried)| tried.err());
+        let wire = match (missing, Pair::make(1500)) {
+            (None, Ok(wire)) => wire,
+            (Some(missing), _) => return cutthrough_conform::skipped(missing),
+            (None, Err(missing)) => return cutthrough_conform::skipped(missing),
+        };
+        // Nobody is taken for dead meanwhile.
+        let config = || Config { insecure: true, silence: Duration::from_secs(120), ..suite::config() };
+        let [mut a, mut b] = [(); 2].map(|()| Endpoint::open(config()).expect("an endpoint"));
+        let address = format!("{scheme}:{}:7000", Pair::FAR);
+        wire.far.within(|| b.listen(&address)).expect("the namespace").expect("a free port");
+        let (at_a, at_b) = wire.near.within(|| connect(&mut a, &mut b, &address)).expect("the namespace");
+        let (mut a, mut b) = (Side { endpoint: a, channel: at_a }, Side { endpoint: b, channel: at_b });
+        until_both_go_by(ring, &mut a, &mut b, scheme);
+        for (space, name) in [(&wire.near, "near"), (&wire.far, "far")] {
+            let when = format!("{scheme}, after {name} was down");
+            ip(space, &format!("link set {name} down"));
+            let there = if name == "near" { &mut a } else { &mut b };
+            // Ways are tried in turn by net:, so that one of a few messages meets the ring that is of no use.
+            let (refused, begun) = (there.endpoint.counter(Counter::CallsRefused), Instant::now());
+            let mut sent = 0;
+            while there.endpoint.counter(Counter::CallsRefused) == refused {
+                assert!(begun.elapsed() < PATIENCE, "{when}: nobody has noticed");
+                if sent < 20 {
+                    there.send_copy(b"meanwhile", &pattern(sent, 512), None);
+                    sent += 1;
+                }
+                assert!(there.endpoint.poll().is_none());
+            }
+            ip(space, &format!("link set {name} up"));
+            let (from, to) = if name == "near" { (&mut a, &mut b) } else { (&mut b, &mut a) };
+            for seed in 0..sent {
+                let mut message = next(from, to, &when);
+                to.read_checked(&mut message, seed);
+            }
+            until_both_go_by(ring, &mut a, &mut b, &when);
+            // A ring whose first frame tells it that the interface was down is opened again after the message has gone.
+            let begun = Instant::now();
+            let turnover = loop {
+                let turnover = [&mut a, &mut b].map(|side| {
+                    keep_house(&mut side.endpoint, |event| panic!("{when}: {event:?}"));
+                    [Counter::RingsLost, Counter::RingsReopened].map(|counter| side.endpoint.counter(counter))
+                });
+                let offers = [a.endpoint.net_offers(), b.endpoint.net_offers()].concat();
+                let mut declined = offers.iter().filter(|offer| offer.adapter == ring && offer.declined.is_some());
+                if turnover.iter().all(|[lost, reopened]| lost == reopened) && declined.next().is_none() {
+                    break turnover;
+                }
+                assert!(begun.elapsed() < PATIENCE, "{when}: {turnover:?} {offers:?}");
+            };
+            eprintln!("{when}: rings lost and opened again: {turnover:?}");
+            let refused: u64 = [&a, &b].map(|side| side.endpoint.counter(Counter::RingRefused)).iter().sum();
+            // The socket alone may have met the interface that is down, where there are both.
+            assert!(scheme == "net" || turnover != [[0; 2]; 2] && refused > 0, "{when}: {turnover:?}, {refused}");
+        }
+    }
 }
 
 /// Messages of each kind in the test below. The first ones may be copied, for nothing is known of the other side yet;

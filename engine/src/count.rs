@@ -135,6 +135,10 @@ counters! {
     RingOverflows = "ring_overflows",
     /// Frames that a ring could not send.
     RingRefused = "ring_refused",
+    /// Rings that were given up because the kernel refused to send by them.
+    RingsLost = "rings_lost",
+    /// Rings that were opened again after they were given up.
+    RingsReopened = "rings_reopened",
     /// Frames whose payload was received where it belongs.
     PlacedFrames = "placed_frames",
     /// Frames whose payload had to be copied to where it belongs.

@@ -286,7 +286,7 @@ fn told_of(told: Told<'_>, stores: &mut Stores, names: &Names, stat: &Stat, seal
 }
 
 /// How many counters of the network side are shown.
-pub(super) const SHOWN: usize = 21;
+pub(super) const SHOWN: usize = 23;
 
 const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
     [
@@ -295,6 +295,8 @@ const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
         (Counter::RingStrays, troubles.rings.strays),
         (Counter::RingOverflows, troubles.rings.overflows),
         (Counter::RingRefused, troubles.rings.refused),
+        (Counter::RingsLost, troubles.rings_lost),
+        (Counter::RingsReopened, troubles.rings_reopened),
         (Counter::FramesSent, tally.frames_sent),
         (Counter::NotesSent, tally.notes_sent),
         (Counter::FramesReceived, tally.frames_received),

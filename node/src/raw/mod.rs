@@ -46,6 +46,15 @@ pub(crate) struct RingCounts {
     pub(crate) refused: u64,
 }
 
+impl RingCounts {
+    /// Adds those of another ring.
+    pub(crate) const fn add(&mut self, other: Self) {
+        self.strays += other.strays;
+        self.overflows += other.overflows;
+        self.refused += other.refused;
+    }
+}
+
 /// A pair of rings shared with the kernel: frames in, frames out.
 pub(crate) trait Ring: std::fmt::Debug + Send {
     /// Bytes of the longest UDP body that one frame of this ring carries.

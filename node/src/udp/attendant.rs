@@ -3,7 +3,8 @@
 //!
 //! It does nothing while the application polls or sleeps in a call of ours; it looks every few milliseconds whether
 //! that is so. Once it does the application's work it naps until there is some, and the application ends that nap when
-//! it comes back. Beside an application that has slept for a second it sleeps itself, until that returns.
+//! it comes back. Beside an application that has slept for a second it sleeps itself, until that returns. It also opens
+//! rings again that were given up.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,6 +15,7 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::door::Shared;
+use super::reopen::reopen;
 use crate::clock;
 
 /// Nanoseconds between two looks at whether the application has looked.
@@ -43,7 +45,8 @@ fn attend(shared: &Shared) {
     let mut serving = false;
     let mut waits_since = None;
     while !shared.stop.load(Ordering::Acquire) {
-        sleep(shared, nap, serving);
+        sleep(shared, nap.min(shared.due.left()), serving);
+        reopen(shared);
         if shared.waits.load(Ordering::Relaxed) {
             let now = clock::now();
             if now.saturating_since(*waits_since.get_or_insert(now)) > DORMANT_NS {
@@ -92,7 +95,8 @@ fn attend(shared: &Shared) {
 fn hibernate(shared: &Shared) {
     shared.dormant.store(true, Ordering::SeqCst);
     while shared.waits.load(Ordering::SeqCst) && !shared.stop.load(Ordering::Acquire) {
-        sleep(shared, FOREVER_NS, false);
+        sleep(shared, FOREVER_NS.min(shared.due.left()), false);
+        reopen(shared);
     }
     shared.dormant.store(false, Ordering::Relaxed);
 }

@@ -27,6 +27,7 @@ use super::lanes::{Lanes, Offer, Troubles};
 use super::memory::Stores;
 use super::outgoing::{Carried, Spare};
 use super::plan::{HEADS, Like, Plan};
+use super::reopen::Due;
 use super::sink::Sink;
 use super::sources::Sources;
 use super::told::{Happened, Told};
@@ -120,6 +121,8 @@ pub(super) struct Shared {
     /// When the attendant wakes next, in nanoseconds.
     pub(super) wakes_at: AtomicU64,
     pub(super) kick: OwnedFd,
+    /// When a ring is to be opened again.
+    pub(super) due: Arc<Due>,
     pub(super) waker: Arc<Waker>,
     /// The socket and the rings, for waiting on them without the lock.
     pub(super) watched: Vec<OwnedFd>,
@@ -168,7 +171,10 @@ impl Udp {
         };
         let local = socket.local().map_err(refused)?;
         let beside = socket.as_fd().try_clone_to_owned().map_err(refused)?;
-        let mut lanes = Lanes::open(ways, local, (beside, ring), config)?.map(Box::new);
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let kick = eventfd(0, flags).map_err(|errno| refused(errno.into()))?;
+        let due = Arc::new(Due::new(kick.try_clone().map_err(refused)?));
+        let mut lanes = Lanes::open(ways, local, (beside, ring), config, &due)?.map(Box::new);
         let buffer = socket.receive_bytes() as u64;
         let settings = Settings {
             slots: u64::from(config.slots),
@@ -189,7 +195,7 @@ impl Udp {
             net.limit_way(way, most);
         }
         net.divide(config.policy);
-        let rings = lanes.iter().flat_map(|lanes| lanes.watched());
+        let rings = lanes.iter().map(|lanes| lanes.watched());
         let watched = std::iter::once(socket.as_fd()).chain(rings).map(|fd| fd.try_clone_to_owned());
         let watched = watched.collect::<io::Result<Vec<_>>>().map_err(refused)?;
         let most = match config.policy {
@@ -228,8 +234,6 @@ impl Udp {
             waker: Arc::clone(waker),
             config: config.clone(),
         };
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let kick = eventfd(0, flags).map_err(|errno| refused(errno.into()))?;
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
             turns: AtomicU64::new(0),
@@ -241,6 +245,7 @@ impl Udp {
             stop: AtomicBool::new(false),
             wakes_at: AtomicU64::new(0),
             kick,
+            due,
             waker: Arc::clone(waker),
             watched,
         });

@@ -7,7 +7,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 use cutthrough_engine::net::inbox::Reading;
@@ -15,10 +15,12 @@ use cutthrough_engine::receipt::Adapter;
 use cutthrough_engine::time::Instant;
 use cutthrough_segment::map::Mapping;
 use cutthrough_segment::page::Ground;
+use rustix::event::epoll;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::address::{UdpAddressError, Ways};
 use super::door::{Core, bring_in};
+use super::reopen::{Due, Gone, Opened, Order, PAUSE_NS};
 use crate::clock;
 use crate::config::{Config, Placement};
 use crate::raw::packet::PacketRing;
@@ -45,6 +47,9 @@ const SHARE: usize = 2;
 /// The adapters that lead to peers on other machines, by their number as a way.
 pub(super) const ADAPTERS: [Adapter; 3] = [Adapter::Udp, Adapter::Packet, Adapter::Xdp];
 
+/// How many of them are rings.
+const RINGS: usize = ADAPTERS.len() - 1;
+
 /// An adapter that an endpoint has asked for: whether it is there, and if not, why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
@@ -63,6 +68,9 @@ pub(crate) struct Troubles {
     pub(crate) cut_trains: u64,
     /// What the rings have refused or lost.
     pub(crate) rings: RingCounts,
+    /// Rings that were given up, and those that were opened again.
+    pub(crate) rings_lost: u64,
+    pub(crate) rings_reopened: u64,
 }
 
 /// The way to one peer, by the rings.
@@ -88,7 +96,22 @@ pub(super) struct Lanes {
     local: SocketAddrV4,
     interface: Interface,
     /// The rings, by the number of their way less one.
-    rings: [Option<Box<dyn Ring>>; ADAPTERS.len() - 1],
+    rings: [Option<Box<dyn Ring>>; RINGS],
+    /// Those that were given up; when each was opened last, and the pause before that.
+    gone: [Option<Gone>; RINGS],
+    opened: [(Instant, u64); RINGS],
+    /// What rings had refused or lost that are gone, how many those are, and how many were opened again.
+    past: RingCounts,
+    lost: u64,
+    reopened: u64,
+    /// Readable when frames have come, by whatever rings there are.
+    watch: OwnedFd,
+    /// The socket beside the rings.
+    socket: OwnedFd,
+    /// Whether rings can be opened again here: one that a helper has passed cannot.
+    mends: bool,
+    /// Tells the attendant of rings that are to be opened again.
+    due: Arc<Due>,
     lanes: Vec<Option<Lane>>,
     /// When the first of them is to be asked for again.
     asks_at: Instant,
@@ -126,6 +149,7 @@ impl Lanes {
         local: SocketAddr,
         (socket, passed): (OwnedFd, Option<XdpRing>),
         config: &Config,
+        due: &Arc<Due>,
     ) -> Result<Option<Self>, UdpAddressError> {
         if ways == Ways::Udp {
             return Ok(None);
@@ -139,12 +163,22 @@ impl Lanes {
             Err(error) => return Err(declined(error.to_string())),
         };
         let page_bytes = u64::from(config.page_size.bytes());
+        let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| declined(errno.to_string()))?;
         let mut lanes = Self {
             ways,
             routes,
             local,
             interface,
-            rings: [None, None],
+            rings: [const { None }; RINGS],
+            gone: [const { None }; RINGS],
+            opened: [(Instant::default(), 0); RINGS],
+            past: RingCounts::default(),
+            lost: 0,
+            reopened: 0,
+            watch,
+            socket,
+            mends: passed.is_none(),
+            due: Arc::clone(due),
             lanes: Vec::new(),
             asks_at: Instant::default(),
             offers: Vec::new(),
@@ -155,11 +189,11 @@ impl Lanes {
             lots: Vec::new(),
             places: false,
         };
-        lanes.open_rings(socket, passed).map_err(declined)?;
+        lanes.open_rings(passed).map_err(declined)?;
         Ok(Some(lanes))
     }
 
-    fn open_rings(&mut self, socket: OwnedFd, passed: Option<XdpRing>) -> Result<(), String> {
+    fn open_rings(&mut self, passed: Option<XdpRing>) -> Result<(), String> {
         if let Some(ring) = passed {
             if ring.interface() != self.interface.index {
                 return Err(
@@ -169,36 +203,47 @@ impl Lanes {
             return self.keep(Adapter::Xdp, Ok(Box::new(ring)));
         }
         if matches!(self.ways, Ways::Packet | Ways::All) {
-            let opened = PacketRing::open(socket, self.local, &self.interface);
-            self.keep(Adapter::Packet, opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string()))?;
+            self.open_plain(Adapter::Packet)?;
         }
-        if self.ways == Ways::Xdp {
+        if self.ways == Ways::Xdp && self.placement != Placement::HeaderCut {
+            self.open_plain(Adapter::Xdp)?;
+        } else if self.ways == Ways::Xdp {
+            let count = (LANDING_BYTES / self.lot_bytes).clamp(1, LOTS);
             let opened = crate::sys::xdp::Interface::numbered(self.interface.index).and_then(|interface| {
-                if self.placement != Placement::HeaderCut {
-                    return XdpRing::open(&interface, self.local, 0, self.mode, 0);
-                }
-                let count = (LANDING_BYTES / self.lot_bytes).clamp(1, LOTS);
                 self.lots.resize_with(usize::try_from(count).unwrap_or(1), Default::default);
                 XdpRing::open_placing(&interface, self.local, 0, self.mode, count * self.lot_bytes)
             });
-            self.places = self.placement == Placement::HeaderCut && opened.is_ok();
+            self.places = opened.is_ok();
             self.keep(Adapter::Xdp, opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string()))?;
         }
         Ok(())
     }
 
+    /// Opens a ring from which payloads are copied.
+    fn open_plain(&mut self, adapter: Adapter) -> Result<(), String> {
+        let socket = self.socket.try_clone().map_err(|error| error.to_string())?;
+        let opened = plain_ring(adapter, socket, self.local, &self.interface, self.mode);
+        self.keep(adapter, opened)
+    }
+
     fn keep(&mut self, adapter: Adapter, opened: Result<Box<dyn Ring>, String>) -> Result<(), String> {
-        let at = ADAPTERS.iter().position(|known| *known == adapter).and_then(|way| way.checked_sub(1));
-        let declined = match (opened, at) {
-            (Ok(ring), Some(at)) => {
-                self.rings[at] = Some(ring);
-                None
-            }
-            (Err(why), _) if self.ways != Ways::All => return Err(why),
-            (Err(why), _) => Some(why),
-            (Ok(_), None) => None,
+        let declined = match opened {
+            Ok(ring) => self.put_in(adapter, ring).err().map(|error| error.to_string()),
+            Err(why) => Some(why),
         };
+        if let Some(why) = declined.as_ref().filter(|_| self.ways != Ways::All) {
+            return Err(why.clone());
+        }
         self.offers.push(Offer { adapter, declined });
+        Ok(())
+    }
+
+    /// Has frames of this ring taken in from now on, and what it carries sent by it.
+    fn put_in(&mut self, adapter: Adapter, ring: Box<dyn Ring>) -> io::Result<()> {
+        let Some(at) = ring_of(adapter) else { return Ok(()) };
+        epoll::add(&self.watch, ring.watched(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        self.rings[at] = Some(ring);
+        self.opened[at].0 = clock::now();
         Ok(())
     }
 
@@ -245,8 +290,8 @@ impl Lanes {
     }
 
     /// Readable when frames have come.
-    pub(super) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.rings.iter().flatten().map(|ring| ring.watched())
+    pub(super) fn watched(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
     }
 
     /// Whether frames have come.
@@ -255,15 +300,16 @@ impl Lanes {
         self.rings.iter().flatten().any(|ring| ring.has_frames())
     }
 
-    /// What the rings have refused or lost.
+    /// What the rings have refused or lost, those that are gone too.
     pub(super) fn counts(&mut self) -> RingCounts {
-        let mut all = RingCounts::default();
-        for counts in self.rings.iter_mut().flatten().map(|ring| ring.counts()) {
-            all.strays += counts.strays;
-            all.overflows += counts.overflows;
-            all.refused += counts.refused;
-        }
+        let mut all = self.past;
+        self.rings.iter_mut().flatten().for_each(|ring| all.add(ring.counts()));
         all
+    }
+
+    /// How many rings were given up, and how many were opened again.
+    pub(super) const fn turnover(&self) -> (u64, u64) {
+        (self.lost, self.reopened)
     }
 
     /// A channel to `peer` has been opened: which ways lead there, a bit for each.
@@ -339,20 +385,106 @@ impl Lanes {
         }
     }
 
-    /// A ring is of no use any more. It stays while the kernel may still write for it.
+    /// A ring is of no use any more. It stays while the kernel may still write for it, and is opened again later.
     pub(super) fn drop_ring(&mut self, way: u8, why: &io::Error) {
-        let Some(place) = usize::from(way).checked_sub(1).and_then(|at| self.rings.get_mut(at)) else { return };
-        let Some(ring) = place else { return };
+        let Some(at) = usize::from(way).checked_sub(1).filter(|at| *at < RINGS) else { return };
+        let Some(ring) = &mut self.rings[at] else { return };
         if !ring.retire() {
             return;
         }
-        *place = None;
+        self.past.add(ring.counts());
+        let _ = epoll::delete(&self.watch, ring.watched());
+        self.rings[at] = None;
+        self.lost += 1;
         self.places &= way != PLACING;
-        let adapter = ADAPTERS.get(usize::from(way)).copied().unwrap_or_default();
+        self.decline(ADAPTERS[usize::from(way)], Some(&why.to_string()));
+        if !self.mends {
+            return;
+        }
+        let (now, (opened, before)) = (clock::now(), self.opened[at]);
+        let lasted = now.saturating_since(opened) > PAUSE_NS.1;
+        let pause = if lasted { PAUSE_NS.0 } else { (2 * before).clamp(PAUSE_NS.0, PAUSE_NS.1) };
+        self.gone[at] = Some(Gone { why: why.to_string(), at: now.after(pause), pause });
+        self.tell_due();
+    }
+
+    fn decline(&mut self, adapter: Adapter, why: Option<&str>) {
         for offer in self.offers.iter_mut().filter(|offer| offer.adapter == adapter) {
-            offer.declined = Some(why.to_string());
+            offer.declined = why.map(str::to_owned);
         }
     }
+
+    fn tell_due(&self) {
+        self.due.set(self.gone.iter().flatten().map(|gone| gone.at).min());
+    }
+
+    /// What to open again now, if anything is due.
+    pub(super) fn order(&mut self, now: Instant) -> Option<Order> {
+        let at = self.gone.iter().position(|gone| gone.as_ref().is_some_and(|gone| gone.at <= now))?;
+        let adapter = ADAPTERS[at + 1];
+        match self.socket.try_clone() {
+            Ok(socket) => Some(Order { adapter, local: self.local, socket, mode: self.mode }),
+            Err(error) => {
+                self.put_back(now, adapter, Err(error.to_string()));
+                None
+            }
+        }
+    }
+
+    /// A ring was opened again, or could not be, and is tried later. Whether it is there.
+    pub(super) fn put_back(&mut self, now: Instant, adapter: Adapter, opened: Opened) -> bool {
+        let Some(at) = ring_of(adapter) else { return false };
+        let put = opened.and_then(|(interface, ring)| {
+            self.put_in(adapter, ring).map_err(|error| error.to_string())?;
+            Ok(interface)
+        });
+        match put {
+            Ok(interface) => {
+                self.interface = interface;
+                self.reopened += 1;
+                self.opened[at].1 = self.gone[at].take().map_or(0, |gone| gone.pause);
+                self.decline(adapter, None);
+                // The interface may be another one, and what it knew of neighbours is gone.
+                for lane in self.lanes.iter_mut().flatten() {
+                    (lane.hop, lane.asked) = (None, Instant::default());
+                }
+                self.asks_at = Instant::default();
+            }
+            Err(now_why) => {
+                if let Some(gone) = &mut self.gone[at] {
+                    gone.pause = (2 * gone.pause).min(PAUSE_NS.1);
+                    gone.at = now.after(gone.pause);
+                    let why = format!("{}; opened again later, for now: {now_why}", gone.why);
+                    self.decline(adapter, Some(&why));
+                }
+            }
+        }
+        self.tell_due();
+        self.rings[at].is_some()
+    }
+}
+
+/// The place of a ring among the rings.
+fn ring_of(adapter: Adapter) -> Option<usize> {
+    ADAPTERS.iter().position(|known| *known == adapter).and_then(|way| way.checked_sub(1))
+}
+
+/// Opens a ring of this adapter beside `socket`, from which payloads are copied, in the network namespace of the
+/// calling thread.
+pub(super) fn plain_ring(
+    adapter: Adapter,
+    socket: OwnedFd,
+    local: SocketAddrV4,
+    interface: &Interface,
+    mode: Option<Mode>,
+) -> Result<Box<dyn Ring>, String> {
+    if adapter == Adapter::Packet {
+        let opened = PacketRing::open(socket, local, interface);
+        return opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string());
+    }
+    let found = crate::sys::xdp::Interface::numbered(interface.index);
+    let opened = found.and_then(|interface| XdpRing::open(&interface, local, 0, mode, 0));
+    opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string())
 }
 
 impl Core {

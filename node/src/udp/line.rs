@@ -378,7 +378,8 @@ impl Udp {
     /// What the engine has counted since the beginning, and what has gone wrong below it.
     pub(crate) fn tally(&self) -> (cutthrough_engine::net::Tally, Troubles) {
         let mut core = self.shared.lock();
-        let rings = core.lanes.as_mut().map(|lanes| lanes.counts()).unwrap_or_default();
-        (*core.net.tally(), Troubles { rings, ..core.troubles })
+        let (rings, turnover) = core.lanes.as_mut().map(|lanes| (lanes.counts(), lanes.turnover())).unwrap_or_default();
+        let (rings_lost, rings_reopened) = turnover;
+        (*core.net.tally(), Troubles { rings, rings_lost, rings_reopened, ..core.troubles })
     }
 }

@@ -12,6 +12,7 @@
 //! | from which address | `sources` |
 //! | what all of it shares, under one lock | `door` |
 //! | other ways to the same peers: rings | `lanes` |
+//! | rings that were given up are opened again | `reopen` |
 //! | payloads that a ring has placed | `placed` |
 //! | how the next train should land | `plan` |
 //! | trains in, scattered to where they belong | `trains` |
@@ -33,6 +34,7 @@ mod memory;
 mod outgoing;
 mod placed;
 mod plan;
+mod reopen;
 mod send;
 mod sink;
 mod sources;
