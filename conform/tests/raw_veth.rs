@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cutthrough::{
-    Adapter, Config, Counter, Endpoint, Event, Incoming, Keys, Landing, Placement, Receipt, Why, XdpMode, probe,
+    Adapter, Config, Counter, Endpoint, Event, Incoming, Keys, Landing, Lease, Placement, Receipt, Why, XdpMode, probe,
 };
 use cutthrough_cli::veth::{Pair, Space};
 use cutthrough_conform::bytes::{check, pattern};
@@ -282,6 +282,25 @@ fn ip(space: &Space, words: &str) {
     assert!(ran.expect("ip runs").success(), "ip {words}");
 }
 
+/// A wire for one test alone, where this adapter can be used; says so if there is none.
+fn wire(adapter: Adapter) -> Option<Pair> {
+    let missing = probe(adapter).into_iter().find_map(|(_, tried)| tried.err());
+    let made = missing.map_or_else(|| Pair::make(1500).map_err(|missing| missing.to_string()), Err);
+    made.map_err(cutthrough_conform::skipped).ok()
+}
+
+fn at_far(scheme: &str) -> String {
+    format!("{scheme}:{}:7000", Pair::FAR)
+}
+
+/// Two endpoints in two namespaces, joined; the second one listens at this address.
+fn joined(a: (&Space, Config), b: (&Space, Config), address: &str) -> (Side, Side) {
+    let [mut from, mut to] = [a.1, b.1].map(|config| Endpoint::open(config).expect("an endpoint"));
+    b.0.within(|| to.listen(address)).expect("the namespace").expect("a ring");
+    let (at_a, at_b) = a.0.within(|| connect(&mut from, &mut to, address)).expect("the namespace");
+    (Side { endpoint: from, channel: at_a }, Side { endpoint: to, channel: at_b })
+}
+
 /// The next message that comes to a side, while both look after themselves.
 fn next(from: &mut Side, to: &mut Side, when: &str) -> Incoming {
     let begun = Instant::now();
@@ -321,19 +340,10 @@ fn until_both_go_by(adapter: Adapter, a: &mut Side, b: &mut Side, when: &str) {
 #[test]
 fn a_ring_comes_back_with_its_interface() {
     for (scheme, ring) in [("packet", Adapter::Packet), ("xdp", Adapter::Xdp), ("net", Adapter::Packet)] {
-        let missing = probe(ring).into_iter().find_map(|(_, tried)| tried.err());
-        let wire = match (missing, Pair::make(1500)) {
-            (None, Ok(wire)) => wire,
-            (Some(missing), _) => return cutthrough_conform::skipped(missing),
-            (None, Err(missing)) => return cutthrough_conform::skipped(missing),
-        };
+        let Some(wire) = wire(ring) else { return };
         // Nobody is taken for dead meanwhile.
         let config = || Config { insecure: true, silence: Duration::from_secs(120), ..suite::config() };
-        let [mut a, mut b] = [(); 2].map(|()| Endpoint::open(config()).expect("an endpoint"));
-        let address = format!("{scheme}:{}:7000", Pair::FAR);
-        wire.far.within(|| b.listen(&address)).expect("the namespace").expect("a free port");
-        let (at_a, at_b) = wire.near.within(|| connect(&mut a, &mut b, &address)).expect("the namespace");
-        let (mut a, mut b) = (Side { endpoint: a, channel: at_a }, Side { endpoint: b, channel: at_b });
+        let (mut a, mut b) = joined((&wire.near, config()), (&wire.far, config()), &at_far(scheme));
         until_both_go_by(ring, &mut a, &mut b, scheme);
         for (space, name) in [(&wire.near, "near"), (&wire.far, "far")] {
             let when = format!("{scheme}, after {name} was down");
@@ -376,6 +386,102 @@ fn a_ring_comes_back_with_its_interface() {
             // The socket alone may have met the interface that is down, where there are both.
             assert!(scheme == "net" || turnover != [[0; 2]; 2] && refused > 0, "{when}: {turnover:?}, {refused}");
         }
+    }
+}
+
+/// What an endpoint says of an adapter that it was asked for.
+fn declined(endpoint: &Endpoint, adapter: Adapter) -> Option<String> {
+    let offers = endpoint.net_offers();
+    let offer = offers.iter().find(|offer| offer.adapter == adapter).expect("it says something of it");
+    offer.declined.clone()
+}
+
+/// With `net:`, a ring of AF_XDP is there if it is asked for and can be had: then it is one more way, and what the
+/// socket sends comes by the socket.
+#[test]
+fn net_has_a_ring_of_xdp_if_it_is_asked_for() {
+    let Some(wire) = wire(Adapter::Xdp) else { return };
+    let config = |net_xdp| Config { insecure: true, net_xdp, ..suite::config() };
+    let mut unasked = Endpoint::open(config(false)).expect("an endpoint");
+    wire.far.within(|| unasked.listen(&at_far("net"))).expect("the namespace").expect("a free port");
+    assert_eq!(declined(&unasked, Adapter::Packet), None);
+    assert!(declined(&unasked, Adapter::Xdp).is_some_and(|why| why.contains("Config::net_xdp")));
+    drop(unasked);
+    let (mut a, mut b) = joined((&wire.near, config(true)), (&wire.far, config(true)), &at_far("net"));
+    for endpoint in [&a.endpoint, &b.endpoint] {
+        assert_eq!([Adapter::Packet, Adapter::Xdp].map(|adapter| declined(endpoint, adapter)), [None, None]);
+    }
+    let (mut sent, mut came, begun) = (Vec::new(), Vec::new(), Instant::now());
+    let all = [Adapter::Udp, Adapter::Packet, Adapter::Xdp];
+    for seed in 0.. {
+        sent.push(a.send_copy(b"one of many", &pattern(seed, 512), None).adapter);
+        let mut message = next(&mut a, &mut b, "net:");
+        came.push(b.read_checked(&mut message, seed).adapter);
+        // Both kinds of rings send what rings take, and an interface's program sees it first.
+        if all.iter().all(|way| sent.contains(way)) && [all[0], all[2]].iter().all(|way| came.contains(way)) {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "not by all ways in {seed} messages");
+    }
+    // Another endpoint there goes on without it.
+    let mut late = Endpoint::open(config(true)).expect("an endpoint");
+    wire.far.within(|| late.listen(&at_far("net").replace("7000", "7001"))).expect("the namespace").expect("a port");
+    assert_eq!(declined(&late, Adapter::Packet), None);
+    assert!(declined(&late, Adapter::Xdp).is_some_and(|why| why.contains("queue 0 of far is in use")));
+}
+
+/// Where there can be no ring, `net:` has its socket, and says why.
+#[test]
+fn net_without_a_ring_says_why() {
+    for (host, why) in [("[::1]", "IPv4 only"), ("127.0.0.1", "loopback")] {
+        let mut endpoint = Endpoint::open(Config { insecure: true, ..suite::config() }).expect("an endpoint");
+        if std::net::UdpSocket::bind(format!("{host}:0")).is_err() {
+            cutthrough_conform::skipped(format_args!("this machine has no {host}"));
+            continue;
+        }
+        endpoint.listen(&format!("net:{host}:0")).expect("a socket");
+        for adapter in [Adapter::Packet, Adapter::Xdp] {
+            let said = declined(&endpoint, adapter).unwrap_or_default();
+            assert!(said.contains(why), "{host}: {said}");
+        }
+    }
+}
+
+/// A ring serves the queue that it is asked for; one that is not there, or is in use, is named.
+#[test]
+fn a_ring_serves_the_queue_that_is_asked_for() {
+    let Some(wire) = wire(Adapter::Xdp) else { return };
+    let queues = "numtxqueues 2 numrxqueues 2";
+    ip(
+        &wire.near,
+        &format!("link add near2 {queues} type veth peer name far2 {queues} netns {}", wire.far.path().display()),
+    );
+    for (space, name, address) in [(&wire.near, "near2", "10.73.2.1/30"), (&wire.far, "far2", "10.73.2.2/30")] {
+        ip(space, &format!("addr add {address} dev {name}"));
+        ip(space, &format!("link set {name} up"));
+    }
+    let config = |xdp_queue| Config { insecure: true, xdp_queue, ..suite::config() };
+    let listens = |queue| {
+        let mut endpoint = Endpoint::open(config(queue)).expect("an endpoint");
+        let listened = wire.near.within(|| endpoint.listen("xdp:10.73.2.1:7000")).expect("the namespace");
+        listened.err().map(|error| error.to_string())
+    };
+    let path = std::env::temp_dir().join(format!("cutthrough-queue-{}", std::process::id()));
+    let other = wire.near.within(|| Lease::open("xdp:10.73.2.1:7001", 1, None, &path)).expect("the namespace");
+    let other = other.expect("a ring");
+    for (queue, why) in [
+        (0, "another XDP program is at near2; "),
+        (1, "queue 1 of near2 is in use by another AF_XDP socket; "),
+        (2, "near2 has no queue 2: it has 2, counted from 0; "),
+    ] {
+        let said = listens(queue);
+        assert!(said.as_ref().is_some_and(|said| said.contains(why) && said.lines().count() == 1), "{said:?}");
+    }
+    drop(other);
+    let (mut a, mut b) = joined((&wire.far, config(0)), (&wire.near, config(1)), "xdp:10.73.2.1:7000");
+    for seed in 0..100 {
+        assert_eq!(went_by(&mut a, &mut b, seed, "to queue 1"), Adapter::Xdp);
+        assert_eq!(went_by(&mut b, &mut a, seed, "from queue 1"), Adapter::Xdp);
     }
 }
 

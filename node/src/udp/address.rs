@@ -16,7 +16,7 @@ pub enum Ways {
     Packet,
     /// `xdp:`: frames by a ring of AF_XDP, and no other way.
     Xdp,
-    /// `net:`: the socket, and a ring where there can be one; each batch goes the way that has cost the least.
+    /// `net:`: the socket, and rings where there can be some; each batch goes the way that has cost the least.
     All,
 }
 

@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use super::address::{UdpAddressError, Ways};
 use super::attendant;
 use super::guard::{Callees, Doorkeeper};
-use super::lanes::{Lanes, Offer, Troubles};
+use super::lanes::{Beside, Lanes, Offer, Troubles};
 use super::memory::Stores;
 use super::outgoing::{Carried, Spare};
 use super::plan::{HEADS, Like, Plan};
@@ -146,6 +146,8 @@ pub struct Udp {
     attendant: Option<JoinHandle<()>>,
     pub(super) local: SocketAddr,
     ways: Ways,
+    /// Why there are no rings, where they were asked for.
+    declined: Vec<Offer>,
     pub(super) deadline: Duration,
     pub(super) keys: Option<Arc<Keys>>,
     /// Whom the guard calls.
@@ -174,7 +176,10 @@ impl Udp {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let kick = eventfd(0, flags).map_err(|errno| refused(errno.into()))?;
         let due = Arc::new(Due::new(kick.try_clone().map_err(refused)?));
-        let mut lanes = Lanes::open(ways, local, (beside, ring), config, &due)?.map(Box::new);
+        let (mut lanes, declined) = match Lanes::open(ways, local, (beside, ring), config, &due)? {
+            Beside::Rings(lanes) => (Some(lanes), Vec::new()),
+            Beside::Nothing(declined) => (None, declined),
+        };
         let buffer = socket.receive_bytes() as u64;
         let settings = Settings {
             slots: u64::from(config.slots),
@@ -256,6 +261,7 @@ impl Udp {
             attendant: Some(attendant),
             local,
             ways,
+            declined,
             deadline: config.deadline,
             staging,
             keys: config.keys.clone(),
@@ -275,7 +281,7 @@ impl Udp {
 
     /// Which adapters beside the socket there are, and why others are not.
     pub(crate) fn offers(&self) -> Vec<Offer> {
-        self.shared.lock().lanes.as_ref().map(|lanes| lanes.offers().to_vec()).unwrap_or_default()
+        self.shared.lock().lanes.as_ref().map_or_else(|| self.declined.clone(), |lanes| lanes.offers().to_vec())
     }
 
     /// The socket and the rings, to be watched.

@@ -47,6 +47,10 @@ const SHARE: usize = 2;
 /// The adapters that lead to peers on other machines, by their number as a way.
 pub(super) const ADAPTERS: [Adapter; 3] = [Adapter::Udp, Adapter::Packet, Adapter::Xdp];
 
+/// Why a ring of AF_XDP is not there, where it may be had.
+const NOT_ASKED: &str = "net: has it only if it is asked for (Config::net_xdp), because its XDP program concerns all \
+    traffic of the interface";
+
 /// How many of them are rings.
 const RINGS: usize = ADAPTERS.len() - 1;
 
@@ -57,6 +61,15 @@ pub struct Offer {
     pub adapter: Adapter,
     /// Why it is not used; nothing if it is.
     pub declined: Option<String>,
+}
+
+/// What an endpoint has beside its socket.
+#[derive(Debug)]
+pub(super) enum Beside {
+    /// Rings, or some of them.
+    Rings(Box<Lanes>),
+    /// Nothing; of each ring that was asked for it says why it is not there.
+    Nothing(Vec<Offer>),
 }
 
 /// What has gone wrong below the engine.
@@ -117,8 +130,10 @@ pub(super) struct Lanes {
     asks_at: Instant,
     offers: Vec<Offer>,
     placement: Placement,
-    /// How the program at the interface shall run; the best way if nothing is said.
-    mode: Option<Mode>,
+    /// Whether a ring of AF_XDP is wanted beside others.
+    with_xdp: bool,
+    /// The queue of such a ring, and how the program at the interface shall run; the best way if nothing is said.
+    at: (u32, Option<Mode>),
     /// Whether there is a ring whose payloads land where they belong.
     pub(super) places: bool,
     /// Parts of the memory of a ring in which payloads land where they belong: bytes of each, and who has it.
@@ -136,6 +151,15 @@ pub(crate) fn source(to: Ipv4Addr, ways: Ways) -> Result<Ipv4Addr, UdpAddressErr
     }
 }
 
+/// An endpoint's own address, the kernel's word on ways, and the interface that has the address; or why no ring can be
+/// there.
+fn home(local: SocketAddr) -> Result<(SocketAddrV4, Routes, Interface), String> {
+    let SocketAddr::V4(local) = local else { return Err("rings carry IPv4 only, so far".into()) };
+    let mut routes = Routes::open().map_err(|error| system(*local.ip(), &error).to_string())?;
+    let interface = routes.home(*local.ip()).map_err(|error| error.to_string())?;
+    Ok((local, routes, interface))
+}
+
 fn system(to: Ipv4Addr, error: &io::Error) -> RouteError {
     let source = rustix::io::Errno::from_io_error(error).unwrap_or(rustix::io::Errno::IO);
     RouteError::System { to, source }
@@ -150,17 +174,18 @@ impl Lanes {
         (socket, passed): (OwnedFd, Option<XdpRing>),
         config: &Config,
         due: &Arc<Due>,
-    ) -> Result<Option<Self>, UdpAddressError> {
+    ) -> Result<Beside, UdpAddressError> {
         if ways == Ways::Udp {
-            return Ok(None);
+            return Ok(Beside::Nothing(Vec::new()));
         }
         let declined = |why: String| UdpAddressError::Way { scheme: ways.scheme(), why };
-        let SocketAddr::V4(local) = local else { return Err(declined("rings carry IPv4 only, so far".into())) };
-        let mut routes = Routes::open().map_err(|error| declined(system(*local.ip(), &error).to_string()))?;
-        let interface = match routes.home(*local.ip()) {
-            Ok(interface) => interface,
-            Err(_) if ways == Ways::All => return Ok(None),
-            Err(error) => return Err(declined(error.to_string())),
+        let (local, routes, interface) = match home(local) {
+            Ok(found) => found,
+            Err(why) if ways == Ways::All => {
+                let offer = |adapter| Offer { adapter, declined: Some(why.clone()) };
+                return Ok(Beside::Nothing([Adapter::Packet, Adapter::Xdp].map(offer).into()));
+            }
+            Err(why) => return Err(declined(why)),
         };
         let page_bytes = u64::from(config.page_size.bytes());
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| declined(errno.to_string()))?;
@@ -184,13 +209,14 @@ impl Lanes {
             offers: Vec::new(),
             // Longer pages could not lie in the memory of a ring.
             placement: if page_bytes > PAGES_ALIGN || passed.is_some() { Placement::Copy } else { config.placement },
-            mode: config.xdp_mode,
+            with_xdp: config.net_xdp,
+            at: (config.xdp_queue, config.xdp_mode),
             lot_bytes: config.landing_bytes.max(1).next_multiple_of(page_bytes.max(PAGES_ALIGN)),
             lots: Vec::new(),
             places: false,
         };
         lanes.open_rings(passed).map_err(declined)?;
-        Ok(Some(lanes))
+        Ok(Beside::Rings(Box::new(lanes)))
     }
 
     fn open_rings(&mut self, passed: Option<XdpRing>) -> Result<(), String> {
@@ -205,13 +231,18 @@ impl Lanes {
         if matches!(self.ways, Ways::Packet | Ways::All) {
             self.open_plain(Adapter::Packet)?;
         }
+        if self.ways == Ways::All && self.with_xdp {
+            self.open_plain(Adapter::Xdp)?;
+        } else if self.ways == Ways::All {
+            self.keep(Adapter::Xdp, Err(NOT_ASKED.into()))?;
+        }
         if self.ways == Ways::Xdp && self.placement != Placement::HeaderCut {
             self.open_plain(Adapter::Xdp)?;
         } else if self.ways == Ways::Xdp {
             let count = (LANDING_BYTES / self.lot_bytes).clamp(1, LOTS);
             let opened = crate::sys::xdp::Interface::numbered(self.interface.index).and_then(|interface| {
                 self.lots.resize_with(usize::try_from(count).unwrap_or(1), Default::default);
-                XdpRing::open_placing(&interface, self.local, 0, self.mode, count * self.lot_bytes)
+                XdpRing::open_placing(&interface, self.local, self.at.0, self.at.1, count * self.lot_bytes)
             });
             self.places = opened.is_ok();
             self.keep(Adapter::Xdp, opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string()))?;
@@ -222,7 +253,7 @@ impl Lanes {
     /// Opens a ring from which payloads are copied.
     fn open_plain(&mut self, adapter: Adapter) -> Result<(), String> {
         let socket = self.socket.try_clone().map_err(|error| error.to_string())?;
-        let opened = plain_ring(adapter, socket, self.local, &self.interface, self.mode);
+        let opened = plain_ring(adapter, socket, self.local, &self.interface, self.at);
         self.keep(adapter, opened)
     }
 
@@ -423,7 +454,7 @@ impl Lanes {
         let at = self.gone.iter().position(|gone| gone.as_ref().is_some_and(|gone| gone.at <= now))?;
         let adapter = ADAPTERS[at + 1];
         match self.socket.try_clone() {
-            Ok(socket) => Some(Order { adapter, local: self.local, socket, mode: self.mode }),
+            Ok(socket) => Some(Order { adapter, local: self.local, socket, at: self.at }),
             Err(error) => {
                 self.put_back(now, adapter, Err(error.to_string()));
                 None
@@ -476,14 +507,14 @@ pub(super) fn plain_ring(
     socket: OwnedFd,
     local: SocketAddrV4,
     interface: &Interface,
-    mode: Option<Mode>,
+    (queue, mode): (u32, Option<Mode>),
 ) -> Result<Box<dyn Ring>, String> {
     if adapter == Adapter::Packet {
         let opened = PacketRing::open(socket, local, interface);
         return opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string());
     }
     let found = crate::sys::xdp::Interface::numbered(interface.index);
-    let opened = found.and_then(|interface| XdpRing::open(&interface, local, 0, mode, 0));
+    let opened = found.and_then(|interface| XdpRing::open(&interface, local, queue, mode, 0));
     opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string())
 }
 

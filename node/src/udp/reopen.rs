@@ -73,7 +73,8 @@ pub(super) struct Order {
     pub(super) adapter: Adapter,
     pub(super) local: SocketAddrV4,
     pub(super) socket: OwnedFd,
-    pub(super) mode: Option<Mode>,
+    /// Queue and mode of a ring of AF_XDP.
+    pub(super) at: (u32, Option<Mode>),
 }
 
 /// A ring and its interface, or why there is none.
@@ -84,7 +85,7 @@ impl Order {
     fn open(self) -> Opened {
         let mut routes = Routes::open().map_err(|error| error.to_string())?;
         let interface = routes.home(*self.local.ip()).map_err(|error| error.to_string())?;
-        let ring = plain_ring(self.adapter, self.socket, self.local, &interface, self.mode)?;
+        let ring = plain_ring(self.adapter, self.socket, self.local, &interface, self.at)?;
         Ok((interface, ring))
     }
 }
