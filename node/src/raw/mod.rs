@@ -20,6 +20,8 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
 
 use cutthrough_engine::time::Instant;
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_error;
 
 use self::envelope::Envelope;
 
@@ -88,6 +90,12 @@ pub(crate) trait Ring: std::fmt::Debug + Send {
     /// The ring, if payloads land where they belong: then frames are taken from it in another way.
     fn placing(&mut self) -> Option<&mut xdp::XdpRing> {
         None
+    }
+
+    /// What the kernel has said of its socket since it was asked last, if anything: that its interface went down, for
+    /// example. As long as nobody asks, whoever waits on the socket is woken by it again and again.
+    fn failed(&self) -> Option<Errno> {
+        socket_error(self.watched()).ok().and_then(Result::err)
     }
 
     /// Why it is of no use any more, if that shows without a send.

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::door::Shared;
-use super::reopen::reopen;
+use super::lanes::reopen::reopen;
 use crate::clock;
 
 /// Nanoseconds between two looks at whether the application has looked.
@@ -69,6 +69,7 @@ fn attend(shared: &Shared) {
         if !asleep || due {
             core.last_turn();
         }
+        core.tend_lanes(now);
         // Where frames of a ring wake nobody by themselves, they go to the socket meanwhile.
         let quiet = (0..LOOKS).any(|_| {
             let quiet = core.doze();

@@ -20,7 +20,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::address::{UdpAddressError, Ways};
 use super::door::{Core, bring_in};
-use super::reopen::{Due, Gone, Opened, Order, PAUSE_NS};
 use crate::clock;
 use crate::config::{Config, Placement};
 use crate::raw::packet::PacketRing;
@@ -30,6 +29,10 @@ use crate::raw::{Hop, Ring, RingCounts};
 use crate::sys::xdp::bpf::{Program, Rings};
 use crate::sys::xdp::program::{Ours, redirect};
 use crate::sys::xdp::{Mode, XdpError};
+
+pub(super) mod reopen;
+
+use self::reopen::{Due, Gone};
 
 /// Bytes of landing memory that are locked, where there is more than one channel's; and parts of it at most.
 const LANDING_BYTES: u64 = 16 << 20;
@@ -123,6 +126,8 @@ pub(super) struct Lanes {
     socket: OwnedFd,
     /// Whether rings can be opened again here: one that a helper has passed cannot.
     mends: bool,
+    /// When the kernel is asked next whether they are of any use.
+    checks_at: Instant,
     /// Tells the attendant of rings that are to be opened again.
     due: Arc<Due>,
     lanes: Vec<Option<Lane>>,
@@ -203,6 +208,7 @@ impl Lanes {
             watch,
             socket,
             mends: passed.is_none(),
+            checks_at: Instant::default(),
             due: Arc::clone(due),
             lanes: Vec::new(),
             asks_at: Instant::default(),
@@ -415,84 +421,6 @@ impl Lanes {
             _ => Err(io::ErrorKind::NotFound.into()),
         }
     }
-
-    /// A ring is of no use any more. It stays while the kernel may still write for it, and is opened again later.
-    pub(super) fn drop_ring(&mut self, way: u8, why: &io::Error) {
-        let Some(at) = usize::from(way).checked_sub(1).filter(|at| *at < RINGS) else { return };
-        let Some(ring) = &mut self.rings[at] else { return };
-        if !ring.retire() {
-            return;
-        }
-        self.past.add(ring.counts());
-        let _ = epoll::delete(&self.watch, ring.watched());
-        self.rings[at] = None;
-        self.lost += 1;
-        self.places &= way != PLACING;
-        self.decline(ADAPTERS[usize::from(way)], Some(&why.to_string()));
-        if !self.mends {
-            return;
-        }
-        let (now, (opened, before)) = (clock::now(), self.opened[at]);
-        let lasted = now.saturating_since(opened) > PAUSE_NS.1;
-        let pause = if lasted { PAUSE_NS.0 } else { (2 * before).clamp(PAUSE_NS.0, PAUSE_NS.1) };
-        self.gone[at] = Some(Gone { why: why.to_string(), at: now.after(pause), pause });
-        self.tell_due();
-    }
-
-    fn decline(&mut self, adapter: Adapter, why: Option<&str>) {
-        for offer in self.offers.iter_mut().filter(|offer| offer.adapter == adapter) {
-            offer.declined = why.map(str::to_owned);
-        }
-    }
-
-    fn tell_due(&self) {
-        self.due.set(self.gone.iter().flatten().map(|gone| gone.at).min());
-    }
-
-    /// What to open again now, if anything is due.
-    pub(super) fn order(&mut self, now: Instant) -> Option<Order> {
-        let at = self.gone.iter().position(|gone| gone.as_ref().is_some_and(|gone| gone.at <= now))?;
-        let adapter = ADAPTERS[at + 1];
-        match self.socket.try_clone() {
-            Ok(socket) => Some(Order { adapter, local: self.local, socket, at: self.at }),
-            Err(error) => {
-                self.put_back(now, adapter, Err(error.to_string()));
-                None
-            }
-        }
-    }
-
-    /// A ring was opened again, or could not be, and is tried later. Whether it is there.
-    pub(super) fn put_back(&mut self, now: Instant, adapter: Adapter, opened: Opened) -> bool {
-        let Some(at) = ring_of(adapter) else { return false };
-        let put = opened.and_then(|(interface, ring)| {
-            self.put_in(adapter, ring).map_err(|error| error.to_string())?;
-            Ok(interface)
-        });
-        match put {
-            Ok(interface) => {
-                self.interface = interface;
-                self.reopened += 1;
-                self.opened[at].1 = self.gone[at].take().map_or(0, |gone| gone.pause);
-                self.decline(adapter, None);
-                // The interface may be another one, and what it knew of neighbours is gone.
-                for lane in self.lanes.iter_mut().flatten() {
-                    (lane.hop, lane.asked) = (None, Instant::default());
-                }
-                self.asks_at = Instant::default();
-            }
-            Err(now_why) => {
-                if let Some(gone) = &mut self.gone[at] {
-                    gone.pause = (2 * gone.pause).min(PAUSE_NS.1);
-                    gone.at = now.after(gone.pause);
-                    let why = format!("{}; opened again later, for now: {now_why}", gone.why);
-                    self.decline(adapter, Some(&why));
-                }
-            }
-        }
-        self.tell_due();
-        self.rings[at].is_some()
-    }
 }
 
 /// The place of a ring among the rings.
@@ -544,6 +472,7 @@ impl Core {
     /// The rest of what the rings need from time to time.
     pub(super) fn tend_lanes(&mut self, now: Instant) {
         let Some(lanes) = &mut self.lanes else { return };
+        lanes.give_up_failed(now);
         let (net, socket) = (&mut self.net, &self.socket);
         lanes.look_after(now, |channel, usable, peer| {
             net.set_ways(channel, usable);

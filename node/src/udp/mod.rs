@@ -12,7 +12,7 @@
 //! | from which address | `sources` |
 //! | what all of it shares, under one lock | `door` |
 //! | other ways to the same peers: rings | `lanes` |
-//! | rings that were given up are opened again | `reopen` |
+//! | rings that were given up are opened again | `lanes::reopen` |
 //! | payloads that a ring has placed | `placed` |
 //! | how the next train should land | `plan` |
 //! | trains in, scattered to where they belong | `trains` |
@@ -34,7 +34,6 @@ mod memory;
 mod outgoing;
 mod placed;
 mod plan;
-mod reopen;
 mod send;
 mod sink;
 mod sources;

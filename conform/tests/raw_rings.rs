@@ -1,0 +1,278 @@
+//! Rings and their interfaces: which rings there are, at which queue, and what becomes of them when the interface goes
+//! down, or is made anew. Each test has a wire of its own.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use cutthrough::{Adapter, Config, Counter, Endpoint, Event, Incoming, Lease, Payload, Placement, Receipt, probe};
+use cutthrough_cli::veth::{Pair, Space};
+use cutthrough_conform::bytes::{check, pattern};
+use cutthrough_conform::join::{PATIENCE, Side, connect, keep_house};
+use cutthrough_conform::suite;
+
+/// Runs `ip` with these words in a namespace.
+fn ip(space: &Space, words: &str) {
+    let ran = space.within(|| Command::new("ip").args(words.split_whitespace()).status()).expect("the namespace");
+    assert!(ran.expect("ip runs").success(), "ip {words}");
+}
+
+/// A wire for one test alone, where this adapter can be used; says so if there is none.
+fn wire(adapter: Adapter) -> Option<Pair> {
+    let missing = probe(adapter).into_iter().find_map(|(_, tried)| tried.err());
+    let made = missing.map_or_else(|| Pair::make(1500).map_err(|missing| missing.to_string()), Err);
+    made.map_err(cutthrough_conform::skipped).ok()
+}
+
+fn at_far(scheme: &str) -> String {
+    format!("{scheme}:{}:7000", Pair::FAR)
+}
+
+/// Two endpoints in two namespaces, joined; the second one listens at this address.
+fn joined(a: (&Space, Config), b: (&Space, Config), address: &str) -> (Side, Side) {
+    let [mut from, mut to] = [a.1, b.1].map(|config| Endpoint::open(config).expect("an endpoint"));
+    b.0.within(|| to.listen(address)).expect("the namespace").expect("a ring");
+    let (at_a, at_b) = a.0.within(|| connect(&mut from, &mut to, address)).expect("the namespace");
+    (Side { endpoint: from, channel: at_a }, Side { endpoint: to, channel: at_b })
+}
+
+/// The next message that comes to a side, while both look after themselves.
+fn next(from: &mut Side, to: &mut Side, when: &str) -> Incoming {
+    let begun = Instant::now();
+    loop {
+        match to.endpoint.poll() {
+            Some(Event::Message(message)) => return message,
+            Some(other) => panic!("{when}: instead of a message: {other:?}"),
+            None => assert!(from.endpoint.poll().is_none(), "{when}: nothing should have come"),
+        }
+        assert!(begun.elapsed() < PATIENCE, "{when}: no message");
+    }
+}
+
+/// Bytes of each payload: some frames.
+const BYTES: usize = 8192;
+
+/// Takes a payload, wherever it lies, and checks it.
+fn taken(by: &mut Side, mut message: Incoming, seed: u64) -> Receipt {
+    if let Payload::Landed(landed) = message.payload() {
+        check(seed, &landed.to_vec());
+        return message.receipt();
+    }
+    by.read_checked(&mut message, seed)
+}
+
+/// Sends a payload: by which adapter it went.
+fn went_by(from: &mut Side, to: &mut Side, seed: u64, when: &str) -> Adapter {
+    let sent = from.send_copy(b"one of many", &pattern(seed, BYTES), None);
+    let message = next(from, to, when);
+    taken(to, message, seed);
+    sent.adapter
+}
+
+/// Sends to and fro until messages of both sides have gone by this adapter: by others, too, where there are several.
+fn until_both_go_by(adapter: Adapter, a: &mut Side, b: &mut Side, when: &str) {
+    // A way on which nothing came through is left alone for 10 s.
+    let (mut gone, begun) = ([false; 2], Instant::now());
+    for seed in 0.. {
+        let went = [went_by(a, b, seed, when), went_by(b, a, seed, when)];
+        gone = [0, 1].map(|side| gone[side] || went[side] == adapter);
+        if gone == [true; 2] {
+            return;
+        }
+        assert!(begun.elapsed() < 2 * PATIENCE, "{when}: not by {adapter:?}, but by {went:?} ({gone:?})");
+    }
+}
+
+/// An interface goes down while both sides send, at either end, and comes back: what was sent meanwhile arrives, and
+/// then all goes by the ring again, which was opened anew.
+#[test]
+fn a_ring_comes_back_with_its_interface() {
+    for (scheme, ring, placement) in [
+        ("packet", Adapter::Packet, Placement::Copy),
+        ("xdp", Adapter::Xdp, Placement::Copy),
+        ("xdp", Adapter::Xdp, Placement::HeaderCut),
+        ("net", Adapter::Packet, Placement::Copy),
+    ] {
+        let Some(wire) = wire(ring) else { return };
+        // Nobody is taken for dead meanwhile.
+        let silence = Duration::from_secs(120);
+        let config = || Config { insecure: true, silence, placement, ..suite::config() };
+        let (mut a, mut b) = joined((&wire.near, config()), (&wire.far, config()), &at_far(scheme));
+        for side in [&mut a, &mut b] {
+            assert_eq!(side.endpoint.post(side.channel, BYTES, 4), Ok(4));
+        }
+        let mut lost = 0;
+        until_both_go_by(ring, &mut a, &mut b, scheme);
+        for (space, name) in [(&wire.near, "near"), (&wire.far, "far")] {
+            let when = format!("{scheme} {placement:?}, after {name} was down");
+            ip(space, &format!("link set {name} down"));
+            let there = if name == "near" { &mut a } else { &mut b };
+            // Ways are tried in turn by net:, so that one of a few messages meets the ring that is of no use.
+            let (refused, begun) = (there.endpoint.counter(Counter::CallsRefused), Instant::now());
+            let mut sent = 0;
+            while there.endpoint.counter(Counter::CallsRefused) == refused {
+                assert!(begun.elapsed() < PATIENCE, "{when}: nobody has noticed");
+                if sent < 20 {
+                    there.send_copy(b"meanwhile", &pattern(sent, BYTES), None);
+                    sent += 1;
+                }
+                assert!(there.endpoint.poll().is_none());
+            }
+            ip(space, &format!("link set {name} up"));
+            let (from, to) = if name == "near" { (&mut a, &mut b) } else { (&mut b, &mut a) };
+            for seed in 0..sent {
+                let message = next(from, to, &when);
+                taken(to, message, seed);
+            }
+            until_both_go_by(ring, &mut a, &mut b, &when);
+            // A ring whose first frame tells it that the interface was down is opened again after the message has gone.
+            let begun = Instant::now();
+            let turnover = loop {
+                let turnover = [&mut a, &mut b].map(|side| {
+                    keep_house(&mut side.endpoint, |event| panic!("{when}: {event:?}"));
+                    [Counter::RingsLost, Counter::RingsReopened].map(|counter| side.endpoint.counter(counter))
+                });
+                let offers = [a.endpoint.net_offers(), b.endpoint.net_offers()].concat();
+                let mut declined = offers.iter().filter(|offer| offer.adapter == ring && offer.declined.is_some());
+                if turnover.iter().all(|[lost, reopened]| lost == reopened) && declined.next().is_none() {
+                    break turnover;
+                }
+                assert!(begun.elapsed() < PATIENCE, "{when}: {turnover:?} {offers:?}");
+            };
+            eprintln!("{when}: rings lost and opened again: {turnover:?}");
+            // The socket alone may have met the interface that is down, where there are both.
+            let now = turnover.iter().map(|[lost, _]| lost).sum();
+            assert!(scheme == "net" || now > lost, "{when}: no ring was lost");
+            lost = now;
+        }
+    }
+}
+
+/// An interface goes away and is made anew while an endpoint there only listens, and its application looks away: the
+/// ring is given up though nobody sends, and opened at the new interface, where callers reach it.
+#[test]
+fn a_ring_is_opened_at_an_interface_that_is_made_anew() {
+    for (scheme, ring) in [("packet", Adapter::Packet), ("xdp", Adapter::Xdp)] {
+        let Some(wire) = wire(ring) else { return };
+        let config = || Config { insecure: true, ..suite::config() };
+        let mut b = Endpoint::open(config()).expect("an endpoint");
+        wire.far.within(|| b.listen(&at_far(scheme))).expect("the namespace").expect("a ring");
+        let until = |there: bool| {
+            let begun = Instant::now();
+            while declined(&b, ring).is_none() != there {
+                assert!(begun.elapsed() < PATIENCE, "{scheme}: {:?}", declined(&b, ring));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        until(true);
+        ip(&wire.near, "link del near");
+        until(false);
+        ip(&wire.near, &format!("link add near type veth peer name far netns {}", wire.far.path().display()));
+        for (space, name, address) in [(&wire.near, "near", Pair::NEAR), (&wire.far, "far", Pair::FAR)] {
+            ip(space, &format!("addr add {address}/30 dev {name}"));
+            ip(space, &format!("link set {name} up"));
+        }
+        until(true);
+        let mut a = Endpoint::open(config()).expect("an endpoint");
+        let (at_a, at_b) = wire.near.within(|| connect(&mut a, &mut b, &at_far(scheme))).expect("the namespace");
+        let (mut a, mut b) = (Side { endpoint: a, channel: at_a }, Side { endpoint: b, channel: at_b });
+        until_both_go_by(ring, &mut a, &mut b, scheme);
+        keep_house(&mut b.endpoint, |event| panic!("{event:?}"));
+        assert_eq!([Counter::RingsLost, Counter::RingsReopened].map(|counter| b.endpoint.counter(counter)), [1, 1]);
+    }
+}
+
+/// What an endpoint says of an adapter that it was asked for.
+fn declined(endpoint: &Endpoint, adapter: Adapter) -> Option<String> {
+    let offers = endpoint.net_offers();
+    let offer = offers.iter().find(|offer| offer.adapter == adapter).expect("it says something of it");
+    offer.declined.clone()
+}
+
+/// With `net:`, a ring of AF_XDP is there if it is asked for and can be had: then it is one more way, and what the
+/// socket sends comes by the socket.
+#[test]
+fn net_has_a_ring_of_xdp_if_it_is_asked_for() {
+    let Some(wire) = wire(Adapter::Xdp) else { return };
+    let config = |net_xdp| Config { insecure: true, net_xdp, ..suite::config() };
+    let mut unasked = Endpoint::open(config(false)).expect("an endpoint");
+    wire.far.within(|| unasked.listen(&at_far("net"))).expect("the namespace").expect("a free port");
+    assert_eq!(declined(&unasked, Adapter::Packet), None);
+    assert!(declined(&unasked, Adapter::Xdp).is_some_and(|why| why.contains("Config::net_xdp")));
+    drop(unasked);
+    let (mut a, mut b) = joined((&wire.near, config(true)), (&wire.far, config(true)), &at_far("net"));
+    for endpoint in [&a.endpoint, &b.endpoint] {
+        assert_eq!([Adapter::Packet, Adapter::Xdp].map(|adapter| declined(endpoint, adapter)), [None, None]);
+    }
+    let (mut sent, mut came, begun) = (Vec::new(), Vec::new(), Instant::now());
+    let all = [Adapter::Udp, Adapter::Packet, Adapter::Xdp];
+    for seed in 0.. {
+        sent.push(a.send_copy(b"one of many", &pattern(seed, 512), None).adapter);
+        let mut message = next(&mut a, &mut b, "net:");
+        came.push(b.read_checked(&mut message, seed).adapter);
+        // Both kinds of rings send what rings take, and an interface's program sees it first.
+        if all.iter().all(|way| sent.contains(way)) && [all[0], all[2]].iter().all(|way| came.contains(way)) {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "not by all ways in {seed} messages");
+    }
+    // Another endpoint there goes on without it.
+    let mut late = Endpoint::open(config(true)).expect("an endpoint");
+    wire.far.within(|| late.listen(&at_far("net").replace("7000", "7001"))).expect("the namespace").expect("a port");
+    assert_eq!(declined(&late, Adapter::Packet), None);
+    assert!(declined(&late, Adapter::Xdp).is_some_and(|why| why.contains("queue 0 of far is in use")));
+}
+
+/// Where there can be no ring, `net:` has its socket, and says why.
+#[test]
+fn net_without_a_ring_says_why() {
+    for (host, why) in [("[::1]", "IPv4 only"), ("127.0.0.1", "loopback")] {
+        let mut endpoint = Endpoint::open(Config { insecure: true, ..suite::config() }).expect("an endpoint");
+        if std::net::UdpSocket::bind(format!("{host}:0")).is_err() {
+            cutthrough_conform::skipped(format_args!("this machine has no {host}"));
+            continue;
+        }
+        endpoint.listen(&format!("net:{host}:0")).expect("a socket");
+        for adapter in [Adapter::Packet, Adapter::Xdp] {
+            let said = declined(&endpoint, adapter).unwrap_or_default();
+            assert!(said.contains(why), "{host}: {said}");
+        }
+    }
+}
+
+/// A ring serves the queue that it is asked for; one that is not there, or is in use, is named.
+#[test]
+fn a_ring_serves_the_queue_that_is_asked_for() {
+    let Some(wire) = wire(Adapter::Xdp) else { return };
+    let queues = "numtxqueues 2 numrxqueues 2";
+    ip(
+        &wire.near,
+        &format!("link add near2 {queues} type veth peer name far2 {queues} netns {}", wire.far.path().display()),
+    );
+    for (space, name, address) in [(&wire.near, "near2", "10.73.2.1/30"), (&wire.far, "far2", "10.73.2.2/30")] {
+        ip(space, &format!("addr add {address} dev {name}"));
+        ip(space, &format!("link set {name} up"));
+    }
+    let config = |xdp_queue| Config { insecure: true, xdp_queue, ..suite::config() };
+    let listens = |queue| {
+        let mut endpoint = Endpoint::open(config(queue)).expect("an endpoint");
+        let listened = wire.near.within(|| endpoint.listen("xdp:10.73.2.1:7000")).expect("the namespace");
+        listened.err().map(|error| error.to_string())
+    };
+    let path = std::env::temp_dir().join(format!("cutthrough-queue-{}", std::process::id()));
+    let other = wire.near.within(|| Lease::open("xdp:10.73.2.1:7001", 1, None, &path)).expect("the namespace");
+    let other = other.expect("a ring");
+    for (queue, why) in [
+        (0, "another XDP program is at near2; "),
+        (1, "queue 1 of near2 is in use by another AF_XDP socket; "),
+        (2, "near2 has no queue 2: it has 2, counted from 0; "),
+    ] {
+        let said = listens(queue);
+        assert!(said.as_ref().is_some_and(|said| said.contains(why) && said.lines().count() == 1), "{said:?}");
+    }
+    drop(other);
+    let (mut a, mut b) = joined((&wire.far, config(0)), (&wire.near, config(1)), "xdp:10.73.2.1:7000");
+    for seed in 0..100 {
+        assert_eq!(went_by(&mut a, &mut b, seed, "to queue 1"), Adapter::Xdp);
+        assert_eq!(went_by(&mut b, &mut a, seed, "from queue 1"), Adapter::Xdp);
+    }
+}

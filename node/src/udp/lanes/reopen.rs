@@ -1,0 +1,220 @@
+//! Rings that were given up are opened again.
+//!
+//! A ring is given up when the kernel refuses to send by it, or says that its socket has failed: its interface is
+//! down, is gone, or was made anew. Frames go by the socket from then on. The attendant opens the ring again: its
+//! thread stays in the network namespace in which the endpoint was opened, wherever the application's threads are. It
+//! does so without the lock, because the kernel takes its time; first after 50 ms, then after twice as long each time,
+//! 5 s at most, for as long as the endpoint lives. A payload is copied out of a ring that has come back, though the one
+//! before it may have placed payloads: channels have their memory from that one.
+
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cutthrough_engine::receipt::Adapter;
+use cutthrough_engine::time::Instant;
+use rustix::event::epoll;
+
+use super::super::door::{Core, Shared};
+use super::{ADAPTERS, Lanes, PLACING, RINGS, plain_ring, ring_of};
+use crate::clock;
+use crate::raw::Ring;
+use crate::raw::route::{Interface, Routes};
+use crate::sys::xdp::Mode;
+
+/// Nanoseconds after which a ring is opened again at first, and at the longest. One that has lasted for the latter is
+/// opened after the former again.
+const PAUSE_NS: (u64, u64) = (50_000_000, 5_000_000_000);
+/// Nanoseconds after which the kernel is asked again whether rings have failed.
+const CHECK_NS: u64 = 20_000_000;
+/// Nothing is due.
+const NEVER: u64 = u64::MAX;
+
+/// When a ring is to be opened again: told under the lock, and read by the attendant without it.
+#[derive(Debug)]
+pub(in super::super) struct Due {
+    at: AtomicU64,
+    /// Ends the attendant's nap.
+    kick: OwnedFd,
+}
+
+impl Due {
+    pub(in super::super) const fn new(kick: OwnedFd) -> Self {
+        Self { at: AtomicU64::new(NEVER), kick }
+    }
+
+    fn set(&self, at: Option<Instant>) {
+        let at = at.map_or(NEVER, Instant::as_nanos);
+        if self.at.swap(at, Ordering::AcqRel) > at {
+            // The counter of an eventfd that is full wakes as well.
+            let _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Nanoseconds until something is due.
+    pub(in super::super) fn left(&self) -> u64 {
+        match self.at.load(Ordering::Acquire) {
+            NEVER => NEVER,
+            at => at.saturating_sub(clock::now().as_nanos()),
+        }
+    }
+}
+
+/// A ring that is gone.
+#[derive(Debug)]
+pub(super) struct Gone {
+    /// Why it was given up.
+    why: String,
+    /// When it is opened again, and nanoseconds after which it is tried the next time.
+    at: Instant,
+    pause: u64,
+}
+
+/// A ring that is to be opened.
+#[derive(Debug)]
+struct Order {
+    adapter: Adapter,
+    local: SocketAddrV4,
+    socket: OwnedFd,
+    /// Queue and mode of a ring of AF_XDP.
+    at: (u32, Option<Mode>),
+}
+
+/// A ring and its interface, or why there is none.
+type Opened = Result<(Interface, Box<dyn Ring>), String>;
+
+impl Order {
+    /// Opens it in the network namespace of the calling thread, at the interface that has the address by now.
+    fn open(self) -> Opened {
+        let mut routes = Routes::open().map_err(|error| error.to_string())?;
+        let interface = routes.home(*self.local.ip()).map_err(|error| error.to_string())?;
+        let ring = plain_ring(self.adapter, self.socket, self.local, &interface, self.at)?;
+        Ok((interface, ring))
+    }
+}
+
+/// Opens what is due. Called by the attendant.
+pub(in super::super) fn reopen(shared: &Shared) {
+    while shared.due.left() == 0 {
+        let order = shared.lock().lanes.as_mut().and_then(|lanes| lanes.order(clock::now()));
+        let Some(order) = order else { return };
+        let adapter = order.adapter;
+        let opened = order.open();
+        shared.lock().ring_is_back(adapter, opened);
+    }
+}
+
+impl Lanes {
+    /// A ring is of no use any more. It stays while the kernel may still write for it, and is opened again later.
+    pub(in super::super) fn drop_ring(&mut self, way: u8, why: &io::Error) {
+        let Some(at) = usize::from(way).checked_sub(1).filter(|at| *at < RINGS) else { return };
+        let Some(ring) = &mut self.rings[at] else { return };
+        if !ring.retire() {
+            return;
+        }
+        self.past.add(ring.counts());
+        let _ = epoll::delete(&self.watch, ring.watched());
+        self.rings[at] = None;
+        self.lost += 1;
+        self.places &= way != PLACING;
+        self.decline(ADAPTERS[usize::from(way)], Some(&why.to_string()));
+        self.ask_anew();
+        if !self.mends {
+            return;
+        }
+        let (now, (opened, before)) = (clock::now(), self.opened[at]);
+        let lasted = now.saturating_since(opened) > PAUSE_NS.1;
+        let pause = if lasted { PAUSE_NS.0 } else { (2 * before).clamp(PAUSE_NS.0, PAUSE_NS.1) };
+        self.gone[at] = Some(Gone { why: why.to_string(), at: now.after(pause), pause });
+        self.tell_due();
+    }
+
+    fn decline(&mut self, adapter: Adapter, why: Option<&str>) {
+        for offer in self.offers.iter_mut().filter(|offer| offer.adapter == adapter) {
+            offer.declined = why.map(str::to_owned);
+        }
+    }
+
+    /// Has the ways of all channels asked for again. The interface may be another one, and what the kernel knew of its
+    /// neighbours is gone with it.
+    fn ask_anew(&mut self) {
+        for lane in self.lanes.iter_mut().flatten() {
+            (lane.hop, lane.asked) = (None, Instant::default());
+        }
+        self.asks_at = Instant::default();
+    }
+
+    /// Gives rings up of whose sockets the kernel says that they have failed, though nobody sends by them.
+    pub(in super::super) fn give_up_failed(&mut self, now: Instant) {
+        if now < self.checks_at {
+            return;
+        }
+        self.checks_at = now.after(CHECK_NS);
+        for way in (1..).take(RINGS) {
+            let ring = self.rings[usize::from(way) - 1].as_ref();
+            if let Some(errno) = ring.and_then(|ring| ring.failed()) {
+                self.drop_ring(way, &errno.into());
+            }
+        }
+    }
+
+    fn tell_due(&self) {
+        self.due.set(self.gone.iter().flatten().map(|gone| gone.at).min());
+    }
+
+    /// What to open again now, if anything is due.
+    fn order(&mut self, now: Instant) -> Option<Order> {
+        let at = self.gone.iter().position(|gone| gone.as_ref().is_some_and(|gone| gone.at <= now))?;
+        let adapter = ADAPTERS[at + 1];
+        match self.socket.try_clone() {
+            Ok(socket) => Some(Order { adapter, local: self.local, socket, at: self.at }),
+            Err(error) => {
+                self.put_back(now, adapter, Err(error.to_string()));
+                None
+            }
+        }
+    }
+
+    /// A ring was opened again, or could not be, and is tried later. Whether it is there.
+    fn put_back(&mut self, now: Instant, adapter: Adapter, opened: Opened) -> bool {
+        let Some(at) = ring_of(adapter) else { return false };
+        let put = opened.and_then(|(interface, ring)| {
+            self.put_in(adapter, ring).map_err(|error| error.to_string())?;
+            Ok(interface)
+        });
+        match put {
+            Ok(interface) => {
+                self.interface = interface;
+                self.reopened += 1;
+                self.opened[at].1 = self.gone[at].take().map_or(0, |gone| gone.pause);
+                self.decline(adapter, None);
+                self.ask_anew();
+            }
+            Err(now_why) => {
+                if let Some(gone) = &mut self.gone[at] {
+                    gone.pause = (2 * gone.pause).min(PAUSE_NS.1);
+                    gone.at = now.after(gone.pause);
+                    let why = format!("{}; opened again later, for now: {now_why}", gone.why);
+                    self.decline(adapter, Some(&why));
+                }
+            }
+        }
+        self.tell_due();
+        self.rings[at].is_some()
+    }
+}
+
+impl Core {
+    /// A ring was opened again, or could not be.
+    fn ring_is_back(&mut self, adapter: Adapter, opened: Opened) {
+        let now = clock::now();
+        let Some(lanes) = self.lanes.as_mut() else { return };
+        if lanes.put_back(now, adapter, opened) {
+            for (way, most) in lanes.limits() {
+                self.net.limit_way(way, most);
+            }
+            self.tend_lanes(now);
+        }
+    }
+}
