@@ -11,6 +11,7 @@
 //! | frames that go in one call | [`batch`], `leaving` |
 //! | one channel: numbers, acknowledgements, times | [`channel`] |
 //! | where will the next frames land? | `guess` |
+//! | frames that come in one call, scattered by that | [`trains`] |
 //! | a message, until it can be handed over | [`inbox`], `spans` |
 //! | whose payload is asked for | [`grants`] |
 //! | a payload that is read while it comes | `reading` |
@@ -36,6 +37,7 @@ mod reading;
 mod spans;
 mod timers;
 mod told;
+pub mod trains;
 mod views;
 pub mod ways;
 mod words;

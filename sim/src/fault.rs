@@ -11,7 +11,7 @@
 //! | `world`, `trouble` | time and the machines, and what goes wrong |
 //! | `user` | who calls, sends, takes and reads |
 //! | `calls` | active messages: who asks, serves, hands over, cancels |
-//! | `receive` | frames that came together, scattered over a guess |
+//! | `receive` | frames that came together, in trains |
 //! | `ring`, `stream` | frames that come by rings, among foreign ones, and land in parts of pages |
 //! | `memory`, `guard` | pages, tokens, readers; keys and check sums |
 //! | `network` | the wire |
@@ -110,6 +110,17 @@ pub struct Placed {
     pub pages: u64,
 }
 
+/// Frames that came by sockets, in trains that a guess had scattered.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Landed {
+    /// Trains of several frames.
+    pub trains: u64,
+    /// Frames that landed where they belong.
+    pub hits: u64,
+    /// Frames that were copied there.
+    pub misses: u64,
+}
+
 /// What has happened in the worlds of some seeds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
@@ -135,6 +146,8 @@ pub struct Summary {
     pub injected: Injected,
     /// Frames sent, by each way.
     pub frames_by_way: [u64; WAYS],
+    /// What came of trains.
+    pub landed: Landed,
     /// What came of pages that rings were to place.
     pub placed: Placed,
     /// What became of calls.
@@ -206,6 +219,9 @@ impl Summary {
             (ways_changed, theirs.ways_changed),
             (narrowed, theirs.narrowed),
             (too_long, theirs.too_long),
+            (&mut self.landed.trains, other.landed.trains),
+            (&mut self.landed.hits, other.landed.hits),
+            (&mut self.landed.misses, other.landed.misses),
             (&mut self.placed.hits, other.placed.hits),
             (&mut self.placed.misses, other.placed.misses),
             (&mut self.placed.strays, other.placed.strays),

@@ -33,6 +33,8 @@ fn fixed_seeds_keep_every_rule() {
     let of_rings = [injected.ring_overflows, injected.strays, injected.swallowed, injected.black_holes];
     assert!(of_rings.iter().all(|kind| *kind > 100) && injected.ways_changed > 50, "{all:?}");
     assert!(all.frames_by_way.iter().all(|frames| *frames > 50_000), "{all:?}");
+    let landed = &all.landed;
+    assert!([landed.trains, landed.hits, landed.misses].iter().all(|kind| *kind > 10_000), "{all:?}");
     let placed = &all.placed;
     assert!([placed.hits, placed.misses, placed.strays, placed.pages].iter().all(|kind| *kind > 100), "{all:?}");
     assert!(all.messages > 50_000 && all.endings > 100, "{all:?}");

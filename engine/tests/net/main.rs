@@ -8,6 +8,7 @@ mod narrow;
 mod rules;
 mod shares;
 mod together;
+mod trains;
 mod wire;
 
 use cutthrough_engine::net::inbox::{Reading, ReadyPayload};

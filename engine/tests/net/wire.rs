@@ -1,16 +1,19 @@
 //! A world of two endpoints and the wire between them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
 use cutthrough_engine::net::batch::{Batch, Piece};
 use cutthrough_engine::net::channel::{Bodies, Body};
 use cutthrough_engine::net::inbox::{Reading, Ready};
 use cutthrough_engine::net::memory::{Load as _, Memory, Place as _, Placing, Want};
+use cutthrough_engine::net::trains::{Came, Trains};
 use cutthrough_engine::net::{Guess, Net, NetEvent, Settings};
 use cutthrough_engine::seal::{BoxedSeal, Guard, Handshake, Seal, WrongKey};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, low};
+
+use super::trains::Socket;
 
 /// How often what goes wrong, in per cent of frames.
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +31,15 @@ impl Faults {
 /// Places for payloads that come from pages; others wait for a reader.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
-    next: Option<Vec<u8>>,
+    /// Those that are posted, in their order.
+    posted: VecDeque<Vec<u8>>,
+}
+
+impl Pages {
+    /// Posts a place of so many bytes, which are not 0.
+    pub(crate) fn post(&mut self, bytes: usize) {
+        self.posted.push_back(vec![0x5a; bytes]);
+    }
 }
 
 impl Memory for Pages {
@@ -38,13 +49,16 @@ impl Memory for Pages {
         if !want.pages {
             return Placing::Reader;
         }
-        match self.next.take_if(|next| next.len() >= want.bytes as usize) {
+        match self.posted.pop_front_if(|next| next.len() >= want.bytes as usize) {
             Some(next) => Placing::Guessed(next),
             None => Placing::Here(vec![0; want.bytes as usize]),
         }
     }
     fn guess(&mut self, _channel: usize) -> Option<&mut Vec<u8>> {
-        self.next.as_mut()
+        self.posted.front_mut()
+    }
+    fn guesses(&mut self, _channel: usize) -> impl Iterator<Item = &mut Vec<u8>> {
+        self.posted.iter_mut()
     }
 }
 
@@ -125,8 +139,12 @@ pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
 
 pub(crate) struct Node {
     pub(crate) net: Net<Pages>,
+    trains: Trains,
     address: SocketAddr,
 }
+
+/// A frame that arrives: at which node, from where.
+pub(crate) type Arrived = (usize, SocketAddr, Vec<u8>);
 
 /// Bytes that the only channel of a node may send unasked.
 pub(crate) const UNASKED: u64 = 64 << 10;
@@ -136,7 +154,7 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
     now: u64,
     /// Frames on their way: when they arrive, and a number that tells those of one moment apart.
-    wire: BTreeMap<(u64, u64), (usize, SocketAddr, Vec<u8>)>,
+    wire: BTreeMap<(u64, u64), Arrived>,
     frames: u64,
     random: u64,
     faults: Faults,
@@ -157,7 +175,9 @@ pub(crate) struct World {
     pub(crate) generation: u32,
     /// Whether frames that come together land where the guess says, and are brought in together.
     pub(crate) together: bool,
-    /// How often several were.
+    /// Whether they come as trains, which are scattered before they are looked at.
+    pub(crate) scattered: bool,
+    /// How often several came, and were brought in together.
     pub(crate) runs: u64,
 }
 
@@ -192,7 +212,7 @@ impl World {
             let guard =
                 Box::new(Doorman { secret: mix(seed ^ number), random: mix(seed.wrapping_add(number)), sum: Sum });
             let address = SocketAddr::from(([10, 0, 0, u8::try_from(number).unwrap()], 7));
-            Node { net: Net::new(settings, Pages::default(), guard), address }
+            Node { net: Net::new(settings, Pages::default(), guard), trains: Trains::default(), address }
         };
         let nodes = vec![node(1), node(2)];
         let wire = BTreeMap::new();
@@ -212,6 +232,7 @@ impl World {
             longest: 0,
             generation: 0,
             together: false,
+            scattered: false,
             runs: 0,
         };
         world.nodes[1].net.listen(true);
@@ -293,6 +314,10 @@ impl World {
         }
         let mut came = &mut came[..];
         while let Some(&(target, from, _)) = came.first() {
+            if self.scattered {
+                came = self.scatter(target, from, now, came, &mut reading);
+                continue;
+            }
             if self.together {
                 let landed = if reading.is_none() { self.land(target, from, now, came) } else { 0 };
                 let taken = if landed > 0 { landed } else { self.aside(target, from, now, came, &mut reading) };
@@ -313,8 +338,29 @@ impl World {
         }
     }
 
+    /// Receives a train of those that have come, and says what is left.
+    fn scatter<'a>(
+        &mut self,
+        target: usize,
+        from: SocketAddr,
+        at: Instant,
+        came: &'a mut [Arrived],
+        reading: &mut Option<(usize, usize, &mut Reading<'_>)>,
+    ) -> &'a mut [Arrived] {
+        let lies = self.chance(self.faults.corrupt).then_some(usize::try_from(self.random % 3000).unwrap());
+        let Node { net, trains, .. } = &mut self.nodes[target];
+        let mut socket = Socket { came, at, lies, frames: 0 };
+        let reading = match reading {
+            Some((node, channel, reading)) if *node == target => Some((*channel, &mut **reading)),
+            _ => None,
+        };
+        assert_eq!(trains.receive(net, &mut socket, reading), Came::Train, "from {from}");
+        self.runs += u64::from(socket.frames > 1);
+        socket.came
+    }
+
     /// Lets frames of one sender land where the guess says, as far as it fits, and brings them in: how many.
-    fn land(&mut self, target: usize, from: SocketAddr, now: Instant, came: &[(usize, SocketAddr, Vec<u8>)]) -> usize {
+    fn land(&mut self, target: usize, from: SocketAddr, now: Instant, came: &[Arrived]) -> usize {
         let net = &mut self.nodes[target].net;
         let Some((guess @ Guess::Rest { channel, message, begin, end }, _)) = net.guess(None) else { return 0 };
         let (mut heads, mut lens, mut at) = (Vec::new(), Vec::new(), begin as usize);
@@ -350,7 +396,7 @@ impl World {
         target: usize,
         from: SocketAddr,
         now: Instant,
-        came: &[(usize, SocketAddr, Vec<u8>)],
+        came: &[Arrived],
         reading: &mut Option<(usize, usize, &mut Reading<'_>)>,
     ) -> usize {
         let segment = came[0].2.len();

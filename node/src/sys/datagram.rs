@@ -14,12 +14,10 @@ use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+pub use cutthrough_engine::net::trains::TRAIN_BYTES;
 use libc::{c_int, c_void, socklen_t};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
-
-/// Most bytes of a train: an IPv4 datagram of the greatest length, without the headers of IP and UDP.
-pub const TRAIN_BYTES: usize = 65_535 - 28;
 
 /// Most parts of a scatter list in one call (`UIO_MAXIOV` of Linux).
 pub const PARTS: usize = 1024;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::Reading;
+use cutthrough_engine::net::trains::Trains;
 use cutthrough_engine::net::{Net, Settings};
 use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::time::Instant;
@@ -27,7 +28,6 @@ use super::lanes::reopen::Due;
 use super::lanes::{Beside, Lanes, Offer, Troubles};
 use super::memory::Stores;
 use super::outgoing::{Carried, Spare};
-use super::plan::{HEADS, Like, Plan};
 use super::sink::Sink;
 use super::sources::Sources;
 use super::told::{Happened, Told};
@@ -64,19 +64,7 @@ pub(super) struct Core {
     pub(super) passed: u32,
     /// Whether the socket may hold what came before the last sleep: nothing wakes us for that again.
     unlooked: bool,
-    pub(super) heads: Box<[u8]>,
-    /// What nobody wants of a train.
-    pub(super) scraps: Box<[u8]>,
-    pub(super) aside: Box<[u8]>,
-    pub(super) gathered: Vec<u8>,
-    /// How the next train should land.
-    pub(super) plan: Plan,
-    /// What trains were like of late.
-    pub(super) like: Like,
-    /// Messages of the train that is brought in, and how long its frames are, if it has several.
-    pub(super) came: (usize, Option<usize>),
-    /// Trains of which the first header is looked at before they are received.
-    pub(super) unforeseen: u32,
+    pub(super) trains: Trains,
     pub(super) batch: Batch,
     /// The channel of a batch that the socket has not taken.
     pub(super) stuck: Option<(usize, SocketAddr)>,
@@ -215,14 +203,7 @@ impl Udp {
             quiet: 0,
             passed: 0,
             unlooked: false,
-            heads: vec![0; HEADS].into(),
-            scraps: vec![0; TRAIN_BYTES].into(),
-            aside: vec![0; 1 << 16].into(),
-            gathered: Vec::new(),
-            plan: Plan::default(),
-            like: Like::default(),
-            came: (0, None),
-            unforeseen: 0,
+            trains: Trains::default(),
             batch: Batch::default(),
             stuck: None,
             unreachable: None,

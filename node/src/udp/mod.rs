@@ -14,7 +14,6 @@
 //! | other ways to the same peers: rings | `lanes` |
 //! | rings that were given up are opened again | `lanes::reopen` |
 //! | payloads that a ring has placed | `placed` |
-//! | how the next train should land | `plan` |
 //! | trains in, scattered to where they belong | `trains` |
 //! | where payloads land | `memory` |
 //! | what the application is told | `told` |
@@ -33,7 +32,6 @@ pub mod line;
 mod memory;
 mod outgoing;
 mod placed;
-mod plan;
 mod send;
 mod sink;
 mod sources;

@@ -28,6 +28,7 @@ use cutthrough_engine::net::Guess;
 use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::net::memory::Place as _;
+use cutthrough_engine::net::trains::Train;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, low};
 
 use super::door::{Core, bring_in};
@@ -152,8 +153,8 @@ impl Core {
     }
 
     /// Sees to it that frames may be brought in that have come by the socket; false if they have to be lost.
-    pub(super) fn may_bring_in(&mut self, bytes: usize, segment: usize) -> bool {
-        let fronts: Vec<Front> = self.aside[..bytes].chunks(segment).map(Front::of).collect();
+    pub(super) fn may_bring_in(&mut self, train: &Train) -> bool {
+        let fronts: Vec<Front> = self.trains.aside(train).map(Front::of).collect();
         fronts.iter().all(|front| self.is_harmless(front)) || self.settle()
     }
 

@@ -1,7 +1,7 @@
 //! The memory of a simulated endpoint: pages that payloads land in, posted or named by tokens, and payloads to be sent.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use cutthrough_engine::net::memory::{Load, Memory, Place, Placing, Want};
@@ -11,6 +11,9 @@ use super::random::mix;
 
 /// Byte of a page that nothing was written to.
 pub(super) const EMPTY: u8 = 0xa5;
+
+/// Places that are posted at most.
+const POSTED: usize = 4;
 
 /// The bytes of a payload, from a seed.
 pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
@@ -83,7 +86,7 @@ pub(super) struct Host {
     guesses: bool,
     places: u64,
     tokens: BTreeMap<usize, Tokens<Pages>>,
-    posted: Option<Pages>,
+    posted: VecDeque<Pages>,
     /// Bytes that the user keeps, and how many it may keep before places have to wait.
     pub(super) kept: usize,
     most: usize,
@@ -91,7 +94,7 @@ pub(super) struct Host {
 
 impl Host {
     pub(super) const fn new(page: usize, guesses: bool, most: usize) -> Self {
-        Self { page, guesses, places: 0, tokens: BTreeMap::new(), posted: None, kept: 0, most }
+        Self { page, guesses, places: 0, tokens: BTreeMap::new(), posted: VecDeque::new(), kept: 0, most }
     }
 
     fn pages(&mut self, bytes: usize) -> Pages {
@@ -100,11 +103,12 @@ impl Host {
         Pages { id: self.places, bytes: vec![EMPTY; whole], shown: Cell::new(false), page: self.page }
     }
 
-    /// Posts pages, if none are.
+    /// Posts pages, if few are.
     pub(super) fn post(&mut self, bytes: usize) -> bool {
-        let posts = self.guesses && self.posted.is_none();
+        let posts = self.guesses && self.posted.len() < POSTED;
         if posts {
-            self.posted = Some(self.pages(bytes));
+            let pages = self.pages(bytes);
+            self.posted.push_back(pages);
         }
         posts
     }
@@ -150,13 +154,17 @@ impl Memory for Host {
         if self.kept > self.most {
             return Placing::Later;
         }
-        match self.posted.take_if(|posted| posted.bytes.len() >= bytes) {
+        match self.posted.pop_front_if(|posted| posted.bytes.len() >= bytes) {
             Some(posted) => Placing::Guessed(posted),
             None => Placing::Here(self.pages(bytes)),
         }
     }
 
-    fn guess(&mut self, _channel: usize) -> Option<&mut Pages> {
-        self.posted.as_mut().inspect(|posted| posted.shown.set(true))
+    fn guess(&mut self, channel: usize) -> Option<&mut Pages> {
+        self.guesses(channel).next()
+    }
+
+    fn guesses(&mut self, _channel: usize) -> impl Iterator<Item = &mut Pages> {
+        self.posted.iter_mut().inspect(|posted| posted.shown.set(true))
     }
 }

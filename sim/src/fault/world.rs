@@ -5,6 +5,7 @@ mod trouble;
 use std::collections::{BTreeSet, VecDeque};
 
 use cutthrough_engine::net::batch::Batch;
+use cutthrough_engine::net::trains::Trains;
 use cutthrough_engine::net::ways::WAYS;
 use cutthrough_engine::net::{Net, Settings};
 use cutthrough_engine::time::Instant;
@@ -18,7 +19,7 @@ use super::random::{Random, hash};
 use super::ring::{NOBODY, Rings};
 use super::user::{Around, User};
 use super::watch::Watch;
-use super::{Bug, Summary, address, receive};
+use super::{Bug, Summary, receive};
 
 /// Bytes of one call to the network.
 const MOST: usize = 65_000;
@@ -37,6 +38,7 @@ const STEPS: u64 = 3_000_000;
 /// One life of an endpoint.
 struct Living {
     net: Net<Host>,
+    trains: Trains,
     user: User,
 }
 
@@ -205,7 +207,7 @@ impl World {
         }
         self.lives[index] = life;
         let node = &mut self.nodes[index];
-        (node.living, node.starts) = (Some(Living { net, user }), None);
+        (node.living, node.starts) = (Some(Living { net, user, trains: Trains::default() }), None);
         node.queue.clear();
         node.rings = Rings::of(index, &self.options);
         self.wake(index, self.now);
@@ -288,14 +290,14 @@ impl World {
             }
             return Ok(());
         }
-        let Some(Living { net, user }) = &mut node.living else { return Ok(()) };
+        let Some(Living { net, user, trains }) = &mut node.living else { return Ok(()) };
         let now = Instant::from_nanos(self.now + node.ahead);
         net.tick(now);
         for _ in 0..RECEIVES {
             if node.queue.is_empty() {
                 break;
             }
-            receive::together(net, now, &mut node.queue, address, user.lends());
+            receive::receive((net, trains), now, &mut node.queue, user.lends(), &mut self.summary)?;
         }
         node.rings.take(net, now, user.lends(), &mut self.random, &mut self.summary)?;
         let all = node.queue.is_empty() && node.rings.is_empty();

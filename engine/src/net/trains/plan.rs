@@ -4,9 +4,11 @@
 //! places are known for those, each begins with a frame of its own. Frames are of one length, so that behind the end of
 //! a payload there may be bytes that nobody wants.
 
+use alloc::vec::Vec;
+
 use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES};
 
-use crate::sys::datagram::TRAIN_BYTES;
+use super::TRAIN_BYTES;
 
 /// Frames of a train at most for which there is a plan.
 pub(super) const FRAMES: usize = 64;
@@ -131,6 +133,7 @@ impl Plan {
     }
 
     /// How many frames there are.
+    #[inline]
     pub(super) fn frames(&self) -> usize {
         self.stretches.last().map_or(0, Stretch::end)
     }

@@ -1,0 +1,548 @@
+//! Trains in: scattered by the guess of where their frames belong, and brought in frame by frame.
+//!
+//! Where bytes land is decided before they come, by the guess alone; what they say of themselves is looked at
+//! afterwards. What has landed as it says is taken in where it lies. Everything else is copied together from where it
+//! has landed, and taken in as if it had come alone.
+
+mod plan;
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES, low};
+
+use self::plan::{FRAMES, HEADS, Like, Plan, Stretch};
+use super::channel::{Bodies, Body};
+use super::inbox::Reading;
+use super::memory::{Memory, Place};
+use super::{Guess, Net};
+use crate::time::Instant;
+
+/// Bytes of a train at most: what one datagram of UDP carries over IPv4, for the kernel makes a train one datagram.
+pub const TRAIN_BYTES: usize = 65_535 - 28;
+
+/// Bytes of memory for what is not planned for.
+const ASIDE: usize = 1 << 16;
+/// Trains whose first header is looked at before they are received, after frames that belonged elsewhere.
+const UNFORESEEN: u32 = 256;
+
+/// What trains come by: a socket, or what stands for one.
+pub trait Line {
+    /// A part of a scatter list, as the line wants it.
+    type Part<'a>;
+
+    /// This memory as a part of a scatter list.
+    fn part(bytes: &mut [u8]) -> Self::Part<'_>;
+
+    /// Copies the first bytes of the next train to `head`, and leaves it where it is: how many bytes. `None` if there
+    /// is no train.
+    fn peek(&mut self, head: &mut [u8; HEADER_BYTES]) -> Option<usize>;
+
+    /// Receives the next train into `parts`, which are filled in their order. `None` if there is no train.
+    fn receive(&mut self, parts: &mut [Self::Part<'_>]) -> Option<Train>;
+}
+
+/// What a line says of a train that it has brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Train {
+    /// When it was received.
+    pub at: Instant,
+    /// Who has sent it.
+    pub from: SocketAddr,
+    /// Bytes in all.
+    pub bytes: usize,
+    /// Bytes of each frame but the last, which may be shorter; as many as `bytes` if there is only one.
+    pub segment: usize,
+    /// Whether its end is lost, because there was no room.
+    pub cut: bool,
+}
+
+/// What has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Came {
+    /// Nothing: there is no train.
+    Nothing,
+    /// A train, which was taken in.
+    Train,
+    /// A train whose end is lost. None of it was taken in.
+    Cut,
+}
+
+/// There is no train.
+struct Nothing;
+
+/// Where a frame lies in one piece that is not as guessed: from a byte on, so many.
+#[derive(Debug, Clone, Copy)]
+enum Lying {
+    /// Where it was put together.
+    Gathered(usize, usize),
+    /// Behind the plan.
+    Aside(usize, usize),
+}
+
+/// Receives trains, and brings their frames in.
+#[derive(Debug)]
+pub struct Trains {
+    /// Where headers land, what nobody wants of a train, and what is not planned for.
+    heads: Box<[u8]>,
+    scraps: Box<[u8]>,
+    aside: Box<[u8]>,
+    /// Frames put together that have landed in parts where they do not belong.
+    gathered: Vec<u8>,
+    /// How the next train should land.
+    plan: Plan,
+    /// What trains were like of late.
+    like: Like,
+    /// Messages of the train that is brought in, and how long its frames are, if it has several.
+    came: (usize, Option<usize>),
+    /// Trains of which the first header is looked at before they are received.
+    unforeseen: u32,
+}
+
+impl Default for Trains {
+    fn default() -> Self {
+        Self {
+            heads: vec![0; HEADS].into(),
+            scraps: vec![0; TRAIN_BYTES].into(),
+            aside: vec![0; ASIDE].into(),
+            gathered: Vec::new(),
+            plan: Plan::default(),
+            like: Like::default(),
+            came: (0, None),
+            unforeseen: 0,
+        }
+    }
+}
+
+impl Trains {
+    /// Receives one train where its frames will probably belong, and takes it in.
+    pub fn receive<M: Memory, L: Line>(
+        &mut self,
+        net: &mut Net<M>,
+        line: &mut L,
+        mut reading: Option<(usize, &mut Reading<'_>)>,
+    ) -> Came {
+        let reader = reading.as_ref().map(|(channel, reading)| (*channel, reading.message));
+        let guess = match self.whats_next(net, line, reader) {
+            Ok(Some(guess)) => guess,
+            Ok(None) => {
+                let came = self.fetch(line);
+                return came.map_or_else(|came| came, |train| self.bring_in(net, &train, reading));
+            }
+            Err(Nothing) => return Came::Nothing,
+        };
+        let Some(train) = self.scatter(net, line, guess, &mut reading) else { return Came::Nothing };
+        if train.cut || train.bytes > self.plan.bytes() + self.aside.len() {
+            return Came::Cut;
+        }
+        self.taking(net, &train, |trains, net| {
+            if trains.plan.frames() == 0 {
+                trains.bring_in_all(net, &train, reading);
+            } else {
+                trains.take_in(net, &train, guess, reading);
+            }
+        })
+    }
+
+    /// Receives one train aside, in one piece, to be looked at ([`Trains::aside`]) before it is brought in
+    /// ([`Trains::bring_in`]).
+    ///
+    /// # Errors
+    /// [`Came::Nothing`] and [`Came::Cut`].
+    pub fn fetch<L: Line>(&mut self, line: &mut L) -> Result<Train, Came> {
+        let train = line.receive(&mut [L::part(&mut self.aside)]).ok_or(Came::Nothing)?;
+        if train.cut || train.bytes > self.aside.len() { Err(Came::Cut) } else { Ok(train) }
+    }
+
+    /// The frames of a train that was fetched, one after the other.
+    pub fn aside(&self, train: &Train) -> impl Iterator<Item = &[u8]> {
+        self.aside[..train.bytes.min(self.aside.len())].chunks(train.segment.max(1))
+    }
+
+    /// Takes in the train that was fetched last.
+    pub fn bring_in<M: Memory>(
+        &mut self,
+        net: &mut Net<M>,
+        train: &Train,
+        reading: Option<(usize, &mut Reading<'_>)>,
+    ) -> Came {
+        self.taking(net, train, |trains, net| trains.bring_in_all(net, train, reading))
+    }
+
+    /// Takes a train in, and remembers what it is like, for the next one.
+    fn taking<M: Memory>(
+        &mut self,
+        net: &mut Net<M>,
+        train: &Train,
+        take: impl FnOnce(&mut Self, &mut Net<M>),
+    ) -> Came {
+        let (misses, hits) = (net.tally().misses, net.tally().hits);
+        if train.bytes > 0 {
+            self.came = (0, (train.bytes > train.segment).then_some(train.segment.max(1)));
+            take(self, net);
+        }
+        let missed = net.tally().misses > misses;
+        self.unforeseen = if missed { UNFORESEEN } else { self.unforeseen.saturating_sub(1) };
+        if missed || net.tally().hits > hits {
+            let (messages, segment) = self.came;
+            self.like.came(messages, segment);
+        }
+        Came::Train
+    }
+
+    /// Where the next train will land. After frames that belonged elsewhere the first header is looked at before the
+    /// train is received: that is another call of the kernel, and less than a copy.
+    fn whats_next<M: Memory, L: Line>(
+        &self,
+        net: &mut Net<M>,
+        line: &mut L,
+        reader: Option<(usize, u64)>,
+    ) -> Result<Option<(Guess, usize)>, Nothing> {
+        if self.unforeseen == 0 {
+            let guess = net.guess(reader);
+            return Ok(guess.map(|(guess, full)| match guess {
+                // Messages in frames of their own follow each other as short as the last ones were.
+                Guess::Fresh { .. } => (guess, self.like.segment.unwrap_or(full)),
+                // What goes on is cut as it was before.
+                Guess::Rest { .. } => (guess, self.like.last.unwrap_or(full)),
+            }));
+        }
+        let mut head = [0; HEADER_BYTES];
+        match line.peek(&mut head) {
+            Some(HEADER_BYTES) => Ok(net.foresee(&head, reader)),
+            Some(_) => Ok(None),
+            None => Err(Nothing),
+        }
+    }
+
+    /// Makes the plan of a guess, and receives one train by it.
+    fn scatter<M: Memory, L: Line>(
+        &mut self,
+        net: &mut Net<M>,
+        line: &mut L,
+        (guess, full): (Guess, usize),
+        reading: &mut Option<(usize, &mut Reading<'_>)>,
+    ) -> Option<Train> {
+        self.plan.begin(full);
+        let (begin, end) = match guess {
+            Guess::Fresh { .. } => (0, usize::MAX),
+            Guess::Rest { begin, end, .. } => (begin as usize, end as usize),
+        };
+        let reader = reading_of(guess, reading);
+        let mut opens = matches!(guess, Guess::Fresh { .. });
+        let mut places = net.landings(guess, reader.is_some());
+        let mut run: Option<&mut [u8]> = match reader {
+            Some(reading) => reading.into.get_mut(begin..end),
+            None if opens => places.next().map(front),
+            None => places.next().map(|place| place.piece(begin, end - begin)),
+        };
+        let mut runs: Vec<&mut [u8]> = Vec::new();
+        let mut first = begin;
+        let mut messages = self.like.messages.max(1);
+        while messages > 0
+            && let Some(bytes) = run
+            && self.plan.add(first, (bytes.as_ptr().addr(), bytes.len()), opens)
+        {
+            if !bytes.is_empty() {
+                runs.push(bytes);
+            }
+            (first, opens, messages) = (0, true, messages - 1);
+            run = places.next().map(front);
+        }
+        drop(places);
+        let mut parts: Vec<L::Part<'_>> = Vec::with_capacity(self.plan.frames() * 2 + runs.len() + 1);
+        let (mut heads, mut scraps) = (&mut *self.heads, &mut *self.scraps);
+        let mut runs = runs.into_iter();
+        let (mut run, mut stretch): (&mut [u8], _) = (runs.next().unwrap_or_default(), 0);
+        for planned in self.plan.iter() {
+            if planned.stretch > stretch {
+                (run, stretch) = (runs.next().unwrap_or_default(), planned.stretch);
+            }
+            let (head, other_heads) = heads.split_at_mut(planned.head_len);
+            let (body, rest) = run.split_at_mut(planned.len);
+            parts.push(L::part(head));
+            parts.push(L::part(body));
+            (heads, run) = (other_heads, rest);
+            if planned.pad > 0 {
+                let (pad, others) = scraps.split_at_mut(planned.pad);
+                parts.push(L::part(pad));
+                scraps = others;
+            }
+        }
+        parts.push(L::part(&mut self.aside));
+        line.receive(&mut parts)
+    }
+
+    /// Brings the frames of a train in that lies aside.
+    fn bring_in_all<M: Memory>(
+        &mut self,
+        net: &mut Net<M>,
+        train: &Train,
+        mut reading: Option<(usize, &mut Reading<'_>)>,
+    ) {
+        let segment = train.segment.max(1);
+        let bytes = train.bytes.min(self.aside.len());
+        let all = &mut self.aside[..bytes];
+        let heads = copy_heads(all, segment, &mut self.heads);
+        let (mut together, mut k) = (true, 0);
+        while k * segment < all.len() {
+            let mut reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+            let rest = &mut all[k * segment..];
+            let kind = heads.get(k).map(|head| head[1]);
+            let opens = kind == Some(Kind::Open as u8);
+            self.came.0 += usize::from(opens || k == 0);
+            together |= opens;
+            if together && kind == Some(Kind::Data as u8) {
+                let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+                let taken = net.run(train.at, train.from, (&heads[k..], Bodies::Aside(rest, segment)), reading);
+                // What cannot be taken in together is not tried again, up to the next message.
+                together = taken > 0;
+                k += taken;
+                if together {
+                    continue;
+                }
+            }
+            let frame = rest.len().min(segment);
+            bring(net, train, &mut rest[..frame], reading);
+            k += 1;
+        }
+    }
+
+    /// Brings the frames of a train in that was scattered by a guess.
+    fn take_in<M: Memory>(
+        &mut self,
+        net: &mut Net<M>,
+        train: &Train,
+        (guess, full): (Guess, usize),
+        mut reading: Option<(usize, &mut Reading<'_>)>,
+    ) {
+        let (bytes, segment) = (train.bytes, train.segment.max(1));
+        let count = bytes.div_ceil(segment);
+        let aligned = segment == full || count == 1;
+        let mut aside: Vec<Option<Lying>> = Vec::with_capacity(count);
+        self.gathered.clear();
+        let mut message = match guess {
+            Guess::Fresh { .. } => None,
+            Guess::Rest { message, .. } => Some(low(message)),
+        };
+        // What is longer than the plan lies in one piece.
+        let scattered = self.plan.bytes();
+        for k in 0..count {
+            let (begin, end) = (k * segment, bytes.min((k + 1) * segment));
+            let good = aligned && self.is_as_guessed(k, end - begin, guess, &mut message);
+            let lying = (!good).then(|| {
+                if begin >= scattered {
+                    return Lying::Aside(begin - scattered, end - begin);
+                }
+                let at = self.gathered.len();
+                self.gather(net, (begin, end), guess, reading_of(guess, &mut reading).map(|reading| &*reading.into));
+                Lying::Gathered(at, end - begin)
+            });
+            let kind = match lying {
+                None => self.plan.get(k).and_then(|planned| self.heads.get(planned.head + 1)),
+                Some(Lying::Gathered(at, _)) => self.gathered.get(at + 1),
+                Some(Lying::Aside(at, _)) => self.aside.get(at + 1),
+            };
+            self.came.0 += usize::from(k == 0 || kind == Some(&(Kind::Open as u8)));
+            aside.push(lying);
+        }
+        // The stretch whose message has got another place than planned.
+        let (mut failed, mut k) = (None, 0);
+        while let Some(lying) = aside.get(k) {
+            let stretch = self.plan.get(k).map(|planned| planned.stretch);
+            if lying.is_none() && !self.is_there(net, k, guess) {
+                failed = stretch;
+            }
+            let failed_now = failed.is_some() && failed == stretch;
+            if lying.is_none() && !failed_now {
+                let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+                let together = aside[k..].iter().take_while(|lying| lying.is_none()).count();
+                let taken = self.bring_in_run(net, train, (k, together), reading);
+                if taken > 0 {
+                    k += taken;
+                    continue;
+                }
+            }
+            let (begin, end) = (k * segment, bytes.min((k + 1) * segment));
+            let lying = match *lying {
+                None if failed_now => {
+                    let at = self.gathered.len();
+                    self.gather(net, (begin, end), guess, None);
+                    Some(Lying::Gathered(at, end - begin))
+                }
+                lying => lying,
+            };
+            let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+            match lying {
+                Some(Lying::Gathered(at, len)) => {
+                    bring(net, train, &mut self.gathered[at..at + len], reading);
+                }
+                Some(Lying::Aside(at, len)) => {
+                    bring(net, train, &mut self.aside[at..at + len], reading);
+                }
+                None => {
+                    let Some(planned) = self.plan.get(k) else { break };
+                    let head = &mut self.heads[planned.head..planned.head + planned.head_len];
+                    if let Some((head, opening)) = head.split_first_chunk_mut::<HEADER_BYTES>() {
+                        let opening = (!opening.is_empty()).then_some(opening);
+                        let len = (end - begin - planned.head_len).min(planned.len);
+                        if !net.frame(train.at, train.from, head, Body::Landed { opening, len }, reading) {
+                            failed = stretch;
+                        }
+                    }
+                }
+            }
+            k += 1;
+        }
+    }
+
+    /// Brings frames in that have landed as planned, from the `k`-th on: how many of up to `most`.
+    fn bring_in_run<M: Memory>(
+        &self,
+        net: &mut Net<M>,
+        train: &Train,
+        (k, most): (usize, usize),
+        reading: Option<(usize, &mut Reading<'_>)>,
+    ) -> usize {
+        let Some(first) = self.plan.get(k).filter(|first| first.head_len == HEADER_BYTES) else { return 0 };
+        let most = most.min(self.plan.stretch(first.stretch).map_or(0, |stretch| stretch.end() - k));
+        let heads = &self.heads[first.head..first.head + most * HEADER_BYTES];
+        net.run(train.at, train.from, (heads.as_chunks().0, Bodies::Landed), reading)
+    }
+
+    /// Whether the frame that has landed as the `k`-th of the plan is what the plan was made for. Its header is only an
+    /// allegation: whether it is true is seen when it is brought in.
+    fn is_as_guessed(&self, k: usize, len: usize, guess: Guess, message: &mut Option<u32>) -> bool {
+        let Some(planned) = self.plan.get(k) else { return false };
+        if planned.head_len > HEADER_BYTES {
+            *message = None;
+        }
+        // What follows the last one lies aside, and so does what is behind its end.
+        if len < planned.head_len || len > planned.bytes() && k + 1 < self.plan.frames() {
+            return false;
+        }
+        let Some(head) = self.heads[planned.head..].first_chunk::<HEADER_BYTES>() else { return false };
+        let Ok(header) = Header::from_bytes(head) else { return false };
+        let (Guess::Fresh { channel } | Guess::Rest { channel, .. }) = guess;
+        let whole = usize::from(header.body) + HEADER_BYTES;
+        if header.tag as usize != channel || whole > len || whole > planned.head_len + planned.len {
+            return false;
+        }
+        if planned.head_len > HEADER_BYTES {
+            *message = Some(header.words[0]);
+            return header.kind == Kind::Open && usize::from(header.body) >= OPENING_BYTES;
+        }
+        header.kind == Kind::Data && Some(header.words[0]) == *message && header.words[1] as usize == planned.offset
+    }
+
+    /// Whether the message that the `k`-th frame of the plan opens, if it opens one, would get the place now that was
+    /// planned for it.
+    fn is_there<M: Memory>(&self, net: &mut Net<M>, k: usize, guess: Guess) -> bool {
+        let (Guess::Fresh { channel } | Guess::Rest { channel, .. }) = guess;
+        let stretch = self.plan.get(k).and_then(|planned| self.plan.stretch(planned.stretch)).copied();
+        let Some(stretch) = stretch.filter(|stretch| stretch.opens() && stretch.frame == k) else { return true };
+        let place = net.guessed(Guess::Fresh { channel });
+        place.is_some_and(|(place, _)| front(place).as_ptr().addr() == stretch.at)
+    }
+
+    /// Copies bytes of a train together that have been scattered by the plan.
+    fn gather<M: Memory>(
+        &mut self,
+        net: &mut Net<M>,
+        (begin, end): (usize, usize),
+        guess: Guess,
+        reader: Option<&[u8]>,
+    ) {
+        let whole = self.gathered.len() + end - begin;
+        let mut at = 0;
+        let (mut from, to) = (begin, end);
+        for planned in self.plan.iter() {
+            let scrap = self.plan.scrap(planned.stretch);
+            for (part, len) in [(Part::Head, planned.head_len), (Part::Body, planned.len), (Part::Pad, planned.pad)] {
+                if from < at + len && from < to && from >= at {
+                    let (skip, take) = (from - at, to.min(at + len) - from);
+                    match part {
+                        Part::Head => {
+                            let start = planned.head + skip;
+                            self.gathered.extend_from_slice(&self.heads[start..start + take]);
+                        }
+                        Part::Pad => {
+                            let start = scrap + skip;
+                            self.gathered.extend_from_slice(&self.scraps[start..start + take]);
+                        }
+                        Part::Body => {
+                            let start = planned.offset + skip;
+                            let stretch = self.plan.stretch(planned.stretch).copied();
+                            let bytes = match (reader.filter(|_| planned.stretch == 0), stretch) {
+                                (Some(reader), _) => reader.get(start..start + take),
+                                (None, Some(stretch)) => landed(net, guess, &stretch)
+                                    .and_then(|run| run.get(start - stretch.first..start - stretch.first + take)),
+                                (None, None) => None,
+                            };
+                            self.gathered.extend_from_slice(bytes.unwrap_or(&[]));
+                        }
+                    }
+                    from += take;
+                }
+                at += len;
+            }
+        }
+        if from < to {
+            let start = from - at;
+            self.gathered.extend_from_slice(&self.aside[start..start + to - from]);
+        }
+        // A place that was taken away meanwhile leaves a gap; the frame's seal will not fit.
+        self.gathered.resize(whole, 0);
+    }
+}
+
+/// The parts of a frame that is scattered.
+#[derive(Clone, Copy)]
+enum Part {
+    Head,
+    Body,
+    Pad,
+}
+
+/// The first run of a place.
+fn front<P: Place>(place: &mut P) -> &mut [u8] {
+    if place.is_empty() { &mut [] } else { place.piece(0, usize::MAX) }
+}
+
+/// The run of a stretch that is no reader's, as long as it has not been given to another message.
+fn landed<'a, M: Memory>(net: &'a mut Net<M>, guess: Guess, stretch: &Stretch) -> Option<&'a [u8]> {
+    let places = net.landings(guess, false).take(FRAMES + 1);
+    places.filter(|place| stretch.first < place.len()).find_map(|place| {
+        let run = place.piece(stretch.first, stretch.len);
+        (run.as_ptr().addr() == stretch.at && run.len() == stretch.len).then_some(&*run)
+    })
+}
+
+/// Brings a frame in that lies in one piece.
+fn bring<M: Memory>(net: &mut Net<M>, train: &Train, frame: &mut [u8], reading: Option<(usize, &mut Reading<'_>)>) {
+    if let Some((head, body)) = frame.split_first_chunk_mut::<HEADER_BYTES>() {
+        net.frame(train.at, train.from, head, Body::Aside(body), reading);
+    }
+}
+
+/// Copies the headers of a train's frames together, as far as there is room: those.
+fn copy_heads<'a>(train: &[u8], segment: usize, heads: &'a mut [u8]) -> &'a [[u8; HEADER_BYTES]] {
+    let mut count = 0;
+    for (head, frame) in heads.as_chunks_mut().0.iter_mut().zip(train.chunks(segment)) {
+        let Some(first) = frame.first_chunk::<HEADER_BYTES>() else { break };
+        *head = *first;
+        count += 1;
+    }
+    &heads.as_chunks().0[..count]
+}
+
+/// The reader whose message a guess speaks of, if it does of one.
+fn reading_of<'a, 'b>(guess: Guess, reading: &'a mut Option<(usize, &mut Reading<'b>)>) -> Option<&'a mut Reading<'b>> {
+    let Guess::Rest { channel, message, .. } = guess else { return None };
+    reading
+        .as_mut()
+        .filter(|(reader, reading)| (*reader, reading.message) == (channel, message))
+        .map(|(_, reading)| &mut **reading)
+}

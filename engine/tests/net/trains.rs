@@ -1,0 +1,152 @@
+//! Trains that come as they were sent, and otherwise: what is handed over is what was sent, whatever landed where.
+
+use cutthrough_engine::net::Cargo;
+use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
+use cutthrough_engine::net::trains::{Line, TRAIN_BYTES, Train};
+use cutthrough_engine::time::Instant;
+use cutthrough_wire::frame::HEADER_BYTES;
+use proptest::prelude::*;
+
+use super::wire::{Arrived, Faults, World, pattern};
+
+/// What a socket has at one moment: what came first is of the endpoint that asks.
+pub(crate) struct Socket<'a> {
+    pub(crate) came: &'a mut [Arrived],
+    pub(crate) at: Instant,
+    /// How long the frames of the next train are said to be, where that is not so.
+    pub(crate) lies: Option<usize>,
+    /// How many the last train had.
+    pub(crate) frames: usize,
+}
+
+impl Line for Socket<'_> {
+    type Part<'a> = &'a mut [u8];
+
+    fn part(bytes: &mut [u8]) -> &mut [u8] {
+        bytes
+    }
+
+    fn peek(&mut self, head: &mut [u8; HEADER_BYTES]) -> Option<usize> {
+        let first = &self.came.first()?.2;
+        let bytes = first.len().min(HEADER_BYTES);
+        head[..bytes].copy_from_slice(&first[..bytes]);
+        Some(bytes)
+    }
+
+    fn receive(&mut self, parts: &mut [&mut [u8]]) -> Option<Train> {
+        let (first, from, frame) = self.came.first()?;
+        let (first, from, segment, mut bytes) = (*first, *from, frame.len(), Vec::new());
+        self.frames = 0;
+        for (target, other, frame) in &*self.came {
+            let fits = frame.len() <= segment && bytes.len() % segment == 0 && bytes.len() + segment <= TRAIN_BYTES;
+            if (first, from) != (*target, *other) || !fits {
+                break;
+            }
+            bytes.extend_from_slice(frame);
+            self.frames += 1;
+        }
+        self.came = &mut std::mem::take(&mut self.came)[self.frames..];
+        let mut rest = &bytes[..];
+        for part in parts {
+            let (now, later) = rest.split_at(rest.len().min(part.len()));
+            part[..now.len()].copy_from_slice(now);
+            rest = later;
+        }
+        let segment = self.lies.unwrap_or(segment);
+        Some(Train { at: self.at, from, bytes: bytes.len(), segment, cut: !rest.is_empty() })
+    }
+}
+
+/// What became of payload bytes at the receiver.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Landed {
+    /// Bytes that have places.
+    bytes: u64,
+    /// Bytes that were received there, and those that were copied there, by the receipts.
+    placed: u64,
+    copied: u64,
+    /// Frames that were received where they belong, and those that were not.
+    hits: u64,
+    misses: u64,
+}
+
+/// Sends payloads of these lengths, and takes each where it lands: in a posted place of so many bytes if there is one,
+/// in new pages, or in the reader's memory.
+fn carry(world: &mut World, payloads: &[(usize, bool)], posted: &[usize]) -> Landed {
+    world.scattered = true;
+    let (a, b) = world.join();
+    posted.iter().for_each(|bytes| world.nodes[1].net.memory.post(*bytes));
+    world.nodes[1].net.expect(b);
+    let (mut sent, mut landed) = (0, Landed::default());
+    for (number, &(len, pages)) in payloads.iter().enumerate() {
+        while let Some(&(len, pages)) = payloads.get(sent) {
+            let cargo = Cargo { load: pattern(sent as u64, len), token: None, pages, cookie: None };
+            if world.nodes[0].net.send(a, b"", Some(cargo)).is_err() {
+                break;
+            }
+            sent += 1;
+        }
+        match world.message(1).1.payload {
+            ReadyPayload::Landed(place, story) => {
+                assert!(pages && place[..len] == pattern(number as u64, len), "{number}");
+                assert!(story.copied <= story.bytes);
+                landed.bytes += len as u64;
+                landed.copied += u64::from(story.copied);
+            }
+            ReadyPayload::Arriving(ticket, _) => {
+                let mut into = vec![0; len];
+                world.read(1, b, &mut Reading { message: ticket, into: &mut into });
+                assert!(!pages && into == pattern(number as u64, len), "{number}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    world.settle();
+    let tally = world.nodes[1].net.tally();
+    Landed { placed: tally.placed_bytes, hits: tally.hits, misses: tally.misses, ..landed }
+}
+
+/// Nothing is copied of what comes in its order, where nothing else comes between.
+#[test]
+fn what_comes_as_guessed_is_not_copied() {
+    let mut world = World::new(41, Faults::NONE);
+    let landed = carry(&mut world, &[(300_000, true)], &[300_000]);
+    assert_eq!((landed.copied, landed.misses, landed.placed, landed.bytes), (0, 0, 300_000, 300_000));
+    assert!(world.runs > 5);
+}
+
+/// Several messages in one train land in as many places, as soon as it is known that trains are so.
+#[test]
+fn each_message_of_a_train_lands_in_its_place() {
+    let mut world = World::new(41, Faults::NONE);
+    let landed = carry(&mut world, &[(3000, true); 200], &[3000; 200]);
+    assert!(landed.hits > 5 * landed.misses, "{landed:?}");
+    assert_eq!(landed.copied + landed.placed, 600_000);
+}
+
+/// A place that is too short for its message is passed over: its bytes are copied from there, and counted.
+#[test]
+fn what_lands_in_the_wrong_place_is_mended() {
+    let mut world = World::new(42, Faults::NONE);
+    let landed = carry(&mut world, &[(9000, true), (700, true)], &[800, 9000]);
+    assert!(landed.misses > 0 && landed.copied > 0, "{landed:?}");
+    assert_eq!(landed.copied + landed.placed, 9700);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn payloads_are_whole_whatever_trains_are_like(
+        seed in any::<u64>(),
+        (loss, duplicates, reorder, corrupt) in (0_u32..20, 0_u32..20, 0_u32..40, 0_u32..30),
+        payloads in prop::collection::vec(
+            (prop_oneof![1..1500_usize, 1..20_000_usize, 1..150_000_usize], prop::bool::weighted(0.8)), 1..24),
+        posted in prop::collection::vec(prop_oneof![1..1500_usize, 1..20_000_usize, 1..150_000_usize], 0..24),
+    ) {
+        let mut world = World::new(seed, Faults { loss, duplicates, reorder, corrupt });
+        let landed = carry(&mut world, &payloads, &posted);
+        // Each byte of a place was received there, or was copied there; and what was not copied was a hit.
+        prop_assert!(landed.placed + landed.copied >= landed.bytes, "{landed:?}");
+        prop_assert!((landed.placed > 0) == (landed.hits > 0), "{landed:?}");
+    }
+}
