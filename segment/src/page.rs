@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::map::Mapping;
 use crate::pool::Pool;
-pub use crate::shelf::{Release, Shelf, Waker};
+pub use crate::shelf::{Filled, Release, Shelf, Waker};
 
 /// Where pages lie, and where the right to them is given back: shared by all that is lent from there.
 #[derive(Debug)]

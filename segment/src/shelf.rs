@@ -132,12 +132,26 @@ impl Waker {
     }
 }
 
+/// Which channels have something on a shelf, so that nobody has to look at all of them.
+#[derive(Debug, Default)]
+pub struct Filled(Mutex<Vec<usize>>);
+
+impl Filled {
+    /// Moves the numbers of channels to `into`. Those of one channel may come twice.
+    pub fn clear(&self, into: &mut Vec<usize>) {
+        into.append(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
 /// Where dropped values leave what they give back.
 #[derive(Debug, Default)]
 pub struct Shelf {
     filled: AtomicBool,
     items: Mutex<Vec<Release>>,
     waker: Option<Arc<Waker>>,
+    /// Where it is said for which channel something lies here, and whether it is.
+    list: Option<(Arc<Filled>, usize)>,
+    listed: AtomicBool,
 }
 
 impl Shelf {
@@ -147,12 +161,24 @@ impl Shelf {
         Self { waker: Some(waker), ..Self::default() }
     }
 
+    /// The same shelf, as one of a channel of this number: when something is left, that number is listed, once until
+    /// [`Shelf::unlist`].
+    #[must_use]
+    pub fn listed_in(self, list: Arc<Filled>, channel: usize) -> Self {
+        Self { list: Some((list, channel)), ..self }
+    }
+
     /// Leaves something.
     ///
     /// SYNC POINT shelf: it lies there before it is said.
     pub fn put(&self, item: Release) {
         self.items.lock().unwrap_or_else(PoisonError::into_inner).push(item);
         self.filled.store(true, Ordering::Release);
+        if let Some((list, channel)) = &self.list
+            && !self.listed.swap(true, Ordering::AcqRel)
+        {
+            list.0.lock().unwrap_or_else(PoisonError::into_inner).push(*channel);
+        }
         if let Some(waker) = &self.waker {
             waker.wake();
         }
@@ -163,6 +189,14 @@ impl Shelf {
     #[must_use]
     pub fn filled(&self) -> bool {
         self.filled.load(Ordering::Relaxed)
+    }
+
+    /// Says that what lies here is looked at: what is left from now on is listed again.
+    ///
+    /// SYNC POINT shelf: both sides exchange the same word. Who leaves something, and finds that it is listed, is seen
+    /// by the look that follows.
+    pub fn unlist(&self) {
+        self.listed.swap(false, Ordering::AcqRel);
     }
 
     /// Moves everything that lies here to `into`.

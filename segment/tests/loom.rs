@@ -12,7 +12,7 @@ use cutthrough_segment::bell::{Fence, heavy_fence, light_fence};
 use cutthrough_segment::record::{Reader, Words, Writer};
 use cutthrough_segment::ring::{Consumer, Producer, Slots, Taken};
 use cutthrough_segment::share::{Hears, Part, Says};
-use cutthrough_segment::shelf::{Release, Shelf, Waker};
+use cutthrough_segment::shelf::{Filled, Release, Shelf, Waker};
 use cutthrough_segment::sync::{AtomicU64, Ordering, Slot, fence};
 use loom::cell::UnsafeCell;
 use loom::thread;
@@ -264,19 +264,22 @@ fn a_page_dropped_beside_a_sleeper_wakes_it() {
     loom::model(drop_against_sleep);
 }
 
-/// An endpoint that looks, sleeps and wakes as `Node` does gets everything that two others drop meanwhile.
+/// An endpoint that looks at listed shelves, sleeps and wakes gets everything that two others drop meanwhile.
 #[test]
 fn every_page_that_is_dropped_comes_back() {
     explore(2, || {
-        let waker = Arc::new(Waker::new().unwrap());
-        let shelf = Arc::new(Shelf::new(Arc::clone(&waker)));
+        let (waker, list) = (Arc::new(Waker::new().unwrap()), Arc::new(Filled::default()));
+        let shelf = Arc::new(Shelf::new(Arc::clone(&waker)).listed_in(Arc::clone(&list), 3));
         let droppers = [1, 2].map(|id| {
             let shelf = Arc::clone(&shelf);
             thread::spawn(move || shelf.put(Release::Posted { id }))
         });
-        let (mut found, mut heard) = (Vec::new(), 0);
+        let (mut found, mut channels, mut heard) = (Vec::new(), Vec::new(), 0);
         while found.len() < 2 {
-            if shelf.filled() {
+            list.clear(&mut channels);
+            assert!(channels.len() <= 1, "it is listed once");
+            if channels.pop().is_some() {
+                shelf.unlist();
                 shelf.clear(&mut found);
             } else if waker.sleep() {
                 while waker.event().load(Ordering::Acquire) == heard {

@@ -16,7 +16,7 @@ use cutthrough_engine::net::{Net, Settings};
 use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::time::Instant;
 use cutthrough_seal::Keys;
-use cutthrough_segment::page::Waker;
+use cutthrough_segment::page::{Filled, Waker};
 use cutthrough_wire::frame::HEADER_BYTES;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -73,8 +73,9 @@ pub(super) struct Core {
     pub(super) most: usize,
     pub(super) sink: Sink,
     looks: u32,
-    /// The channel that is looked at next for what dropped values have left.
-    pub(super) tidied: usize,
+    /// Channels of which something was dropped; and memory for their numbers.
+    pub(super) filled: Arc<Filled>,
+    pub(super) tidied: Vec<usize>,
     /// Whether something has come of which only the application has been told so far.
     pub(super) owed: bool,
     /// When the application was last told of several things at once.
@@ -210,7 +211,8 @@ impl Udp {
             most,
             sink: Sink::default(),
             looks: 0,
-            tidied: 0,
+            filled: Arc::default(),
+            tidied: Vec::new(),
             owed: false,
             told_at: Instant::default(),
             troubles: Troubles::default(),
@@ -368,7 +370,7 @@ impl Udp {
             return None;
         }
         let now = clock::now();
-        core.tidy();
+        core.tidy(now);
         core.net.grant(now);
         core.owed = false;
         core.net.hurry();
@@ -492,7 +494,7 @@ impl Core {
         self.owed = false;
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_TIDY) {
-            self.tidy_some(now);
+            self.tidy(now);
         }
         if !any {
             self.net.looked(now);

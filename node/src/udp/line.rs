@@ -364,7 +364,7 @@ impl Udp {
 
     /// Takes back what dropped values have left.
     pub(crate) fn tidy(&self) {
-        self.shared.lock().tidy();
+        self.shared.lock().tidy(clock::now());
     }
 
     /// Counts of a channel: see [`cutthrough_engine::net::Net::counts`]; and runs posted, pages lent.

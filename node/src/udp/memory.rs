@@ -9,19 +9,16 @@ use cutthrough_engine::receipt::Path;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token, Tokens};
 use cutthrough_segment::map::{MapError, Mapping, Writers};
-use cutthrough_segment::page::{Ground, Landed, Page, Pages, Release, Releases, Runs, Shelf, Waker};
+use cutthrough_segment::page::{Filled, Ground, Landed, Page, Pages, Release, Releases, Runs, Shelf, Waker};
 
 use super::door::{Core, Udp};
 use super::line::receipt;
 use super::outgoing::Outgoing;
-use crate::clock;
 use crate::config::Config;
 use crate::incoming::{Arrived, Arriving, Payload};
 
 /// Most runs that may be posted on a channel.
 const POSTED: usize = 4096;
-/// Channels at once that are looked at for what dropped values have left.
-const TIDIED: usize = 64;
 
 /// Memory that a payload lands in.
 #[derive(Debug)]
@@ -89,15 +86,21 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub(super) fn new(config: &Config, waker: &Arc<Waker>, seed: u64) -> Self {
+    /// The memory of the channel with this number; when something of it was dropped, that is listed in `filled`.
+    pub(super) fn new(
+        config: &Config,
+        waker: &Arc<Waker>,
+        (filled, channel): (&Arc<Filled>, usize),
+        seed: u64,
+    ) -> Self {
         let page_bytes = config.page_size.bytes();
         let pages = |bytes: u64| u32::try_from(bytes.div_ceil(u64::from(page_bytes))).unwrap_or(u32::MAX);
         Self {
             page_bytes,
             pool_pages: pages(config.pool_bytes),
             landing_pages: pages(config.landing_bytes),
-            shelf: Arc::new(Shelf::new(Arc::clone(waker))),
-            back: Arc::new(Shelf::default()),
+            shelf: Arc::new(Shelf::new(Arc::clone(waker)).listed_in(Arc::clone(filled), channel)),
+            back: Arc::new(Shelf::default().listed_in(Arc::clone(filled), channel)),
             pool: None,
             landing: None,
             free: VecDeque::new(),
@@ -450,7 +453,7 @@ impl Core {
             self.net.set_ways(channel, lanes.join(channel, peer));
         }
         let seed = crate::node::random().unwrap_or(0x9e37_79b9_7f4a_7c15);
-        let mut store = Store::new(&self.config, &self.waker, seed);
+        let mut store = Store::new(&self.config, &self.waker, (&self.filled, channel), seed);
         // Who had this number before may have been aimed at, and its part of the ring's memory is free again with it.
         if self.settle()
             && let Some(lanes) = &mut self.lanes
@@ -464,36 +467,27 @@ impl Core {
         stores[channel] = Some(store);
     }
 
-    /// Takes back what dropped values have left at all channels: pages, and the right to payloads that nobody will
-    /// read.
-    pub(super) fn tidy(&mut self) {
-        let now = clock::now();
+    /// Takes back what dropped values have left: pages, and the right to payloads that nobody will read. Only channels
+    /// are looked at of which something was dropped: how many.
+    pub(super) fn tidy(&mut self, now: Instant) -> usize {
         self.tend_lanes(now);
-        self.tidied = 0;
-        self.tidy_next(usize::MAX, now);
-    }
-
-    /// As [`Core::tidy`], but for a few channels in turn, so that a look costs the same however many there are.
-    pub(super) fn tidy_some(&mut self, now: Instant) {
-        self.tend_lanes(now);
-        self.tidy_next(TIDIED, now);
-    }
-
-    fn tidy_next(&mut self, most: usize, now: Instant) {
-        let (mut came, mut unread) = (false, Vec::new());
-        let stores = &mut self.net.memory.0;
-        let end = self.tidied.saturating_add(most).min(stores.len());
-        for (channel, store) in stores.iter_mut().enumerate().take(end).skip(self.tidied) {
-            let Some(store) = store else { continue };
+        let (mut came, mut looks) = (false, 0);
+        let mut channels = std::mem::take(&mut self.tidied);
+        self.filled.clear(&mut channels);
+        for channel in channels.drain(..) {
+            let Some(store) = self.net.memory.get(channel) else { continue };
+            looks += 1;
+            store.shelf.unlist();
+            store.back.unlist();
             came |= store.tidy();
-            unread.extend(store.unread.drain(..).map(|number| (channel, number)));
+            for number in std::mem::take(&mut store.unread) {
+                self.net.forget(channel, number);
+            }
         }
-        self.tidied = if end < stores.len() { end } else { 0 };
-        for (channel, number) in unread {
-            self.net.forget(channel, number);
-        }
+        self.tidied = channels;
         if came {
             self.net.memory_came_back(now);
         }
+        looks
     }
 }

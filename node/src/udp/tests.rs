@@ -74,3 +74,26 @@ fn what_is_stuck_is_looked_after_until_its_channel_is_another_one() {
     core.furnish(channel);
     assert!(core.stuck.is_none());
 }
+
+/// Only channels are looked at of which something was dropped, however many there are.
+#[test]
+fn what_is_dropped_is_taken_back_without_a_look_at_idle_channels() {
+    for channels in [10, 1000] {
+        let near = at(Ipv4Addr::LOCALHOST, Config::default());
+        let mut core = near.shared.lock();
+        (0..channels).for_each(|channel| core.furnish(channel));
+        let now = clock::now();
+        assert_eq!(core.tidy(now), 0, "nothing was dropped");
+        let store = core.net.memory.get(7).unwrap();
+        let whole = store.page(usize::try_from(Config::default().pool_bytes).unwrap());
+        assert!(whole.is_some() && store.page(1).is_none());
+        drop(whole);
+        assert_eq!(core.tidy(now), 1, "one of {channels}");
+        assert_eq!(core.tidy(now), 0);
+        // Dropped again, it is listed again; also if it has been taken back meanwhile.
+        let store = core.net.memory.get(7).unwrap();
+        drop(store.page(1));
+        assert!(store.page(1).is_some());
+        assert_eq!((core.tidy(now), core.tidy(now)), (1, 0));
+    }
+}
