@@ -58,6 +58,7 @@ mod wait;
 mod way;
 mod words;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -213,6 +214,8 @@ impl Inside {
 pub struct Node {
     pub(crate) inside: Inside,
     settings: Settings,
+    /// What handlers share with whoever has the node.
+    state: Box<dyn Any + Send>,
     handlers: Vec<Option<Registered>>,
     own: [Option<Registered>; 8],
     replies: Vec<Option<ReplyHandler>>,
@@ -246,11 +249,19 @@ impl Node {
     /// A node over an endpoint. Channels that the endpoint has already are not the node's.
     #[must_use]
     pub fn new(endpoint: Endpoint, settings: Settings) -> Self {
+        Self::with_state(endpoint, settings, ())
+    }
+
+    /// The same with a state that handlers share with whoever has the node ([`Node::short_with`],
+    /// [`Node::long_with`]). It needs no lock: one thread at a time uses the node, and with it the state.
+    #[must_use]
+    pub fn with_state(endpoint: Endpoint, settings: Settings, state: impl Any + Send) -> Self {
         let core = Core::new(settings.window);
         let shelf = Arc::default();
         Self {
             inside: Inside { endpoint, core, doors: Vec::new(), deferred: Vec::new(), shelf },
             settings,
+            state: Box::new(state),
             handlers: Vec::new(),
             own: Default::default(),
             replies: Vec::new(),
@@ -264,6 +275,20 @@ impl Node {
             polls: 0,
             dated: clock::now(),
         }
+    }
+
+    /// The state, if it is a `T`.
+    #[inline]
+    #[must_use]
+    pub fn state<T: Any>(&self) -> Option<&T> {
+        self.state.downcast_ref()
+    }
+
+    /// The same, to be changed.
+    #[inline]
+    #[must_use]
+    pub fn state_mut<T: Any>(&mut self) -> Option<&mut T> {
+        self.state.downcast_mut()
     }
 
     /// The endpoint, for its counters, its address and its file descriptor. Events are the node's: do not poll it.

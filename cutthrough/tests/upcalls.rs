@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use cutthrough::Channel;
-use cutthrough::am::{Args, Event, Service, Settings};
+use cutthrough::am::{Args, Body, Event, Node, Service, Settings};
+use cutthrough::{Channel, Endpoint};
 use two::{Over, PATIENCE, Server, small};
 
 over_both! { a_panic_in_an_upcall_does_not_end_the_service }
@@ -54,4 +54,35 @@ fn a_panic_in_an_upcall_does_not_end_the_service(over: Over) {
     assert!(is_alive(&service, channel), "after an event");
     assert_eq!(events.load(Ordering::SeqCst), 1);
     assert!(service.stop().is_some());
+}
+
+#[test]
+fn handlers_share_a_state_with_whoever_has_the_node() {
+    let address = format!("shm:{}/cutthrough-state-{}.sock", std::env::temp_dir().display(), std::process::id());
+    let mut far = Node::with_state(Endpoint::open(small()).expect("an endpoint"), Settings::default(), vec![5_u32]);
+    far.listen(&address).expect("a free name");
+    far.short_with(1, Args::Words(1), |numbers: &mut Vec<u32>, request| {
+        numbers.push(request.word(0));
+        request.reply(&[numbers.iter().sum()]);
+    });
+    far.long_with(2, Args::Words(0), 64, |numbers: &mut Vec<u32>, mut request| {
+        let mut bytes = vec![0; request.payload_len()];
+        request.read(&mut bytes).expect("the payload");
+        numbers.extend(bytes.into_iter().map(u32::from));
+    });
+    let server = Server::run(far, address.clone());
+    let mut node = Over::node(small(), Settings::default());
+    let channel = node.connect(&address, PATIENCE).expect("a channel");
+    for (number, sum) in [(7, 12), (8, 20)] {
+        assert_eq!(node.call(channel, 1, &[number], PATIENCE).expect("a reply").word(0), sum);
+    }
+    let call = node.ask(channel, 2).body(Body::Copy(&[1, 2])).send().expect("room");
+    node.wait_for(call, cutthrough::now().after(20_000_000_000)).expect("a reply");
+    let mut far = server.end();
+    far.state_mut::<Vec<u32>>().expect("the state").push(3);
+    assert_eq!(far.state::<Vec<u32>>(), Some(&vec![5, 7, 8, 1, 2, 3]));
+    // A handler for another state is a mistake, and found at once.
+    assert!(far.state::<u32>().is_none());
+    let wrong = std::panic::AssertUnwindSafe(|| far.short_with(3, Args::Any, |_: &mut u32, _| ()));
+    assert!(std::panic::catch_unwind(wrong).is_err());
 }

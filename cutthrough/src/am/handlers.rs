@@ -1,5 +1,6 @@
 //! Handlers: what they take, and how a request comes to its own.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cutthrough_engine::am::{Failure, ReplyTo};
@@ -20,7 +21,15 @@ pub(super) struct Registered {
     takes: Takes,
     /// Which requests it takes, where that can be said before their payload has come.
     admits: Option<Admits>,
-    run: Box<dyn FnMut(Request<'_>) + Send>,
+    run: Run,
+}
+
+/// What runs: with the node's state.
+type Run = Box<dyn FnMut(&mut (dyn Any + Send), Request<'_>) + Send>;
+
+/// A handler that has no use for the state.
+fn stateless(mut run: impl FnMut(Request<'_>) + Send + 'static) -> Run {
+    Box::new(move |_, request| run(request))
 }
 
 /// How a handler gets a payload.
@@ -72,7 +81,21 @@ impl Node {
     /// # Panics
     /// If the number is [`RESERVED`] or above.
     pub fn short(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
-        self.register(handler, Registered { args, payload: 0, takes: Takes::AsItIs, admits: None, run: Box::new(run) });
+        let (takes, run) = (Takes::AsItIs, stateless(run));
+        self.register(handler, Registered { args, payload: 0, takes, admits: None, run });
+    }
+
+    /// As [`Node::short`], with the node's state ([`Node::with_state`]).
+    ///
+    /// # Panics
+    /// If the number is [`RESERVED`] or above, or the state is no `T`.
+    pub fn short_with<T: Any>(
+        &mut self,
+        handler: u16,
+        args: Args,
+        run: impl FnMut(&mut T, Request<'_>) + Send + 'static,
+    ) {
+        self.long_with(handler, args, 0, run);
     }
 
     /// Registers a handler of medium requests: payloads of up to a page, copied ([`Request::medium`]).
@@ -82,7 +105,7 @@ impl Node {
     pub fn medium(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
         let payload = self.inside.endpoint.page_bytes() as usize;
         let takes = Takes::Copied;
-        self.register(handler, Registered { args, payload, takes, admits: None, run: Box::new(run) });
+        self.register(handler, Registered { args, payload, takes, admits: None, run: stateless(run) });
     }
 
     /// Registers a handler of long requests with payloads of up to `most` bytes. A payload has no place of its own
@@ -94,7 +117,27 @@ impl Node {
     /// If the number is [`RESERVED`] or above.
     pub fn long(&mut self, handler: u16, args: Args, most: usize, run: impl FnMut(Request<'_>) + Send + 'static) {
         let takes = Takes::AsItIs;
-        self.register(handler, Registered { args, payload: most, takes, admits: None, run: Box::new(run) });
+        self.register(handler, Registered { args, payload: most, takes, admits: None, run: stateless(run) });
+    }
+
+    /// As [`Node::long`], with the node's state ([`Node::with_state`]).
+    ///
+    /// # Panics
+    /// If the number is [`RESERVED`] or above, or the state is no `T`.
+    pub fn long_with<T: Any>(
+        &mut self,
+        handler: u16,
+        args: Args,
+        most: usize,
+        mut run: impl FnMut(&mut T, Request<'_>) + Send + 'static,
+    ) {
+        assert!(self.state.is::<T>(), "the state of the node is of another type");
+        let run: Run = Box::new(move |state, request| {
+            if let Some(state) = state.downcast_mut() {
+                run(state, request);
+            }
+        });
+        self.register(handler, Registered { args, payload: most, takes: Takes::AsItIs, admits: None, run });
     }
 
     /// As [`Node::long`], but the handler runs when all of the payload has come; requests of other channels are served
@@ -104,7 +147,7 @@ impl Node {
     /// If the number is [`RESERVED`] or above.
     pub fn whole(&mut self, handler: u16, args: Args, most: usize, run: impl FnMut(Request<'_>) + Send + 'static) {
         let takes = Takes::Whole;
-        self.register(handler, Registered { args, payload: most, takes, admits: None, run: Box::new(run) });
+        self.register(handler, Registered { args, payload: most, takes, admits: None, run: stateless(run) });
     }
 
     fn register(&mut self, handler: u16, registered: Registered) {
@@ -129,7 +172,7 @@ impl Node {
     ) {
         let payload = cutthrough_wire::slot::PAYLOAD_MAX;
         let payload = usize::try_from(payload).unwrap_or(usize::MAX);
-        let registered = Registered { args, payload, takes: Takes::Whole, admits: Some(admits), run: Box::new(run) };
+        let registered = Registered { args, payload, takes: Takes::Whole, admits: Some(admits), run: stateless(run) };
         self.own[usize::from(handler - RESERVED)] = Some(registered);
     }
 
@@ -160,7 +203,7 @@ impl Node {
                 }
             }
         }
-        run(registered, &mut self.inside, &mut self.medium, incoming, coming);
+        run(registered, &mut *self.state, &mut self.inside, &mut self.medium, incoming, coming);
         Taken::Done
     }
 
@@ -169,7 +212,9 @@ impl Node {
         let busy = self.inside.deferred.len() >= self.settings.serve;
         let found = find(&mut self.handlers, &mut self.own, coming.handler);
         match admit(found, incoming, &coming, busy) {
-            Ok(registered) => run(registered, &mut self.inside, &mut self.medium, incoming, coming),
+            Ok(registered) => {
+                run(registered, &mut *self.state, &mut self.inside, &mut self.medium, incoming, coming);
+            }
             Err((why, words)) => self.inside.fail(coming.to, why, words),
         }
     }
@@ -223,6 +268,7 @@ fn admit<'h>(
 #[inline]
 fn run(
     registered: &mut Registered,
+    state: &mut (dyn Any + Send),
     inside: &mut Inside,
     buffer: &mut Vec<u8>,
     incoming: &mut Incoming,
@@ -243,6 +289,6 @@ fn run(
     // What the handler shares with the rest of the program is its own matter after a panic; the node's own state is
     // whole at every point where a handler can panic. The request itself tells the requester.
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        run(Request { inside, incoming, medium, args, handler, more: more.as_ref(), to: Some(to) });
+        run(state, Request { inside, incoming, medium, args, handler, more: more.as_ref(), to: Some(to) });
     }));
 }
