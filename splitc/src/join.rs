@@ -11,7 +11,7 @@ use cutthrough::{AddressError, Config, ConnectError, Endpoint, HandshakeError, K
 use cutthrough::{UdpAddressError, UdpCallError};
 
 use crate::Error;
-use crate::part::{HELLO, Shared};
+use crate::part::{self, HELLO, Part};
 use crate::world::World;
 
 /// How long ranks wait for each other, where nothing else is said.
@@ -233,17 +233,17 @@ impl World {
             ..Config::default()
         };
         let endpoint = Endpoint::open(config).map_err(|error| unable(&error))?;
-        let mut node = Node::new(endpoint, am::Settings { deadline, ..am::Settings::default() });
         let job = hash(&settings.job);
-        let shared = Shared::new(rank, size, job);
-        shared.serve(&mut node);
+        let part = Part::new(rank, size, job);
+        let mut node = Node::with_state(endpoint, am::Settings { deadline, ..am::Settings::default() }, part);
+        part::serve(&mut node);
         if size > 1 {
             node.listen(&settings.address(rank)).map_err(|error| match error {
                 ListenError::Net(UdpAddressError::NoKey) => unable(&KEYLESS),
                 error => unable(&error),
             })?;
         }
-        let mut world = Self::new(node, shared, (rank, size), deadline);
+        let mut world = Self::new(node, (rank, size), deadline);
         let absent = |ranks: Vec<u32>| {
             let at = ranks.first().map_or_else(String::new, |rank| settings.address(*rank));
             Error::Absent { ranks, within: start, at }
@@ -262,7 +262,7 @@ impl World {
                     Err(_) => world.greet(NAP),
                 }
             };
-            if !world.shared.lock().admit(channel, lower) {
+            if !part::part_mut(&mut world.node).admit(channel, lower) {
                 return Err(Error::Stranger { rank: lower });
             }
             world.know(channel, lower);
@@ -287,7 +287,7 @@ impl World {
         if let Ok(event) = self.node.wait(Some(time)) {
             self.heed(event);
         }
-        let members: Vec<_> = self.shared.lock().members().collect();
+        let members: Vec<_> = part::part(&self.node).members().collect();
         for (channel, rank) in members {
             self.know(channel, rank);
         }

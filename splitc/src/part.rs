@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cutthrough::Channel;
 use cutthrough::am::{Args, Body, Failure, Node, Request};
@@ -47,7 +46,7 @@ const OUTSIDE: u8 = 1;
 /// A refusal's first byte: the sender is of another job.
 const STRANGER: u8 = 2;
 
-/// What handlers and the rank itself share.
+/// What handlers and the rank itself share: the state of its node.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     rank: u32,
@@ -72,42 +71,33 @@ struct Letter {
     bytes: Vec<u8>,
 }
 
-/// A part, in the hands of its rank and of its handlers, which run on the same thread, one at a time.
-#[derive(Debug, Clone)]
-pub(crate) struct Shared(Arc<Mutex<Part>>);
+/// The part of the rank that has this node.
+pub(crate) fn part(node: &Node) -> &Part {
+    node.state().unwrap_or_else(|| unreachable!("a world's node has its part"))
+}
 
-impl Shared {
-    pub(crate) fn new(rank: u32, size: u32, job: u64) -> Self {
-        let left = vec![false; size as usize];
-        Self(Arc::new(Mutex::new(Part { rank, size, job, left, ..Part::default() })))
-    }
+/// The same, to be changed.
+pub(crate) fn part_mut(node: &mut Node) -> &mut Part {
+    node.state_mut().unwrap_or_else(|| unreachable!("a world's node has its part"))
+}
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Part> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Gives a node the handlers of this part.
-    pub(crate) fn serve(&self, node: &mut Node) {
-        let on = |node: &mut Node, handler, args, run: fn(&mut Part, Request<'_>)| {
-            let its = self.clone();
-            node.short(handler, args, move |request| run(&mut its.lock(), request));
-        };
-        on(node, HELLO, Args::Words(4), Part::hello);
-        on(node, GET, Args::Words(4), Part::get);
-        on(node, ARRIVE, Args::Words(1), Part::arrive);
-        on(node, BYE, Args::Words(0), Part::bye);
-        on(node, BLAME, Args::Words(1), Part::blame);
-        let on = |node: &mut Node, handler, args, run: fn(&mut Part, Request<'_>)| {
-            let its = self.clone();
-            node.long(handler, args, PIECE, move |request| run(&mut its.lock(), request));
-        };
-        on(node, PUT, Args::AtLeast(8), Part::put);
-        on(node, STORE, Args::AtLeast(8), Part::store);
-        on(node, LETTER, Args::AtLeast(16), Part::letter);
-    }
+/// Gives a node the handlers of its part.
+pub(crate) fn serve(node: &mut Node) {
+    node.short_with(HELLO, Args::Words(4), Part::hello);
+    node.short_with(GET, Args::Words(4), Part::get);
+    node.short_with(ARRIVE, Args::Words(1), Part::arrive);
+    node.short_with(BYE, Args::Words(0), Part::bye);
+    node.short_with(BLAME, Args::Words(1), Part::blame);
+    node.long_with(PUT, Args::AtLeast(8), PIECE, Part::put);
+    node.long_with(STORE, Args::AtLeast(8), PIECE, Part::store);
+    node.long_with(LETTER, Args::AtLeast(16), PIECE, Part::letter);
 }
 
 impl Part {
+    pub(crate) fn new(rank: u32, size: u32, job: u64) -> Self {
+        Self { rank, size, job, left: vec![false; size as usize], ..Self::default() }
+    }
+
     /// Adds zeros: where they lie. `None` if there is no memory for them; then nothing has happened.
     pub(crate) fn grow(&mut self, bytes: usize) -> Option<Range<u64>> {
         let at = self.memory.len().checked_next_multiple_of(ALIGN)?;

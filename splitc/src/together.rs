@@ -7,7 +7,7 @@
 //! | reduce | a binomial tree to rank 0; the result goes back by broadcast, the same bits to all | 2 log n |
 //! | scan | each rank takes in what the one 1, 2, 4, ... before it has by then (Hillis, Steele 1986) | log n |
 
-use crate::part::{ARRIVE, BYE, LETTER, LETTER_INLINE, PIECE};
+use crate::part::{ARRIVE, BYE, LETTER, LETTER_INLINE, PIECE, part, part_mut};
 use crate::waiting::Patience;
 use crate::world::World;
 use crate::{Element, Error, Global, Op, Spread};
@@ -29,7 +29,7 @@ impl World {
             let word = u32::try_from(round).unwrap_or(u32::MAX);
             self.request((rank + step) % size, ARRIVE, &word.to_le_bytes())?;
             let mut patience = Patience::new();
-            while self.shared.lock().arrived(round) < self.epoch {
+            while part(&self.node).arrived(round) < self.epoch {
                 self.rest(&mut patience, (rank + size - step) % size, 0)?;
             }
         }
@@ -135,7 +135,7 @@ impl World {
     /// [`Error::TooLarge`] if there is no memory for them; [`Error::Uneven`] if another rank asks for another number of
     /// bytes, or has no memory for them.
     pub fn alloc<T: Element>(&mut self, count: usize) -> Result<Global<T>, Error> {
-        let grown = count.checked_mul(T::BYTES).and_then(|bytes| self.shared.lock().grow(bytes));
+        let grown = count.checked_mul(T::BYTES).and_then(|bytes| part_mut(&mut self.node).grow(bytes));
         let end = grown.as_ref().map_or(u64::MAX, |grown| grown.end);
         // The greatest end, and the least, in one go. Whoever has no memory takes part, so that nobody waits for it.
         let mut ends = [end, u64::MAX - end];
@@ -184,7 +184,7 @@ impl World {
         }
         let mut patience = Patience::new();
         loop {
-            let finished = self.shared.lock().finished();
+            let finished = part(&self.node).finished();
             if finished + 1 >= self.size {
                 break;
             }
@@ -247,7 +247,7 @@ impl World {
     fn collect<T: Element>(&mut self, number: u64, from: u32, into: &mut [T]) -> Result<(), Error> {
         let mut patience = Patience::new();
         let bytes = loop {
-            let letter = self.shared.lock().take_letter(number, from);
+            let letter = part_mut(&mut self.node).take_letter(number, from);
             match letter {
                 Ok(bytes) => break bytes,
                 Err(come) => self.rest(&mut patience, from, come)?,

@@ -6,7 +6,7 @@ use cutthrough::Channel;
 use cutthrough::am::{Call, CallError, Event, Failed, Failure, Reply};
 
 use crate::Error;
-use crate::part::{BLAME, refusal};
+use crate::part::{BLAME, part, part_mut, refusal};
 use crate::world::World;
 
 /// Shortest and longest sleep of a rank that waits. It sleeps for an eighth of the time that it has waited by then.
@@ -75,7 +75,7 @@ impl World {
             *patience = Patience { progress, ..Patience::new() };
         }
         // It says so after all else that it does. What it has done was looked at before.
-        let left = awaited != self.rank && self.shared.lock().has_left(awaited);
+        let left = awaited != self.rank && part(&self.node).has_left(awaited);
         if left {
             return Err(self.fail(Error::Left { rank: awaited }));
         }
@@ -120,7 +120,7 @@ impl World {
     }
 
     fn blamed(&self) -> Option<u32> {
-        self.shared.lock().blamed()
+        part(&self.node).blamed()
     }
 
     pub(crate) fn heed(&mut self, event: Event) {
@@ -181,7 +181,7 @@ impl World {
         self.all_under_way -= self.at(rank);
         self.under_way[rank as usize].clear();
         let left = {
-            let mut part = self.shared.lock();
+            let part = part_mut(&mut self.node);
             part.dismiss(channel);
             part.has_left(rank)
         };

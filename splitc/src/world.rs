@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::time::Duration;
 
 use cutthrough::Channel;
 use cutthrough::am::{Body, Call, Node, RequestError};
 
 use crate::gets::Gets;
-use crate::part::{GET, GET_INLINE, PIECE, PUT, PUT_INLINE, STORE, Shared};
+use crate::part::{GET, GET_INLINE, PIECE, PUT, PUT_INLINE, STORE, part, part_mut};
 use crate::waiting::{Cores, Patience, has_a_core_each};
 use crate::{Element, Error, Global};
 
@@ -30,7 +31,6 @@ pub struct World {
     pub(crate) rank: u32,
     pub(crate) size: u32,
     pub(crate) node: Node,
-    pub(crate) shared: Shared,
     /// Channels by rank; none to itself, and to those that are gone.
     pub(crate) channels: Vec<Option<Channel>>,
     /// Ranks by the row of their channel.
@@ -65,14 +65,13 @@ pub struct Coming<T> {
 }
 
 impl World {
-    pub(crate) fn new(node: Node, shared: Shared, (rank, size): (u32, u32), deadline: Duration) -> Self {
+    pub(crate) fn new(node: Node, (rank, size): (u32, u32), deadline: Duration) -> Self {
         let looks = if has_a_core_each(size as usize, Cores::seen()) { LOOKS.0 } else { LOOKS.1 };
         let ranks = size as usize;
         Self {
             rank,
             size,
             node,
-            shared,
             channels: vec![None; ranks],
             ranks: Vec::new(),
             under_way: vec![VecDeque::new(); ranks],
@@ -122,8 +121,8 @@ impl World {
     /// # Errors
     /// [`Error::Outside`], also for a pointer to another rank's part.
     pub fn local<T: Element>(&self, from: Global<T>, into: &mut [T]) -> Result<(), Error> {
-        let part = self.shared.lock();
-        let range = part.range(from.offset(), into.len() * T::BYTES).and_then(|range| self.own(from, range))?;
+        let part = part(&self.node);
+        let range = part.range(from.offset(), into.len() * T::BYTES).and_then(|range| own(self.rank, from, range))?;
         T::read_all(part.bytes(range), into);
         Ok(())
     }
@@ -133,20 +132,10 @@ impl World {
     /// # Errors
     /// As [`World::local`].
     pub fn set_local<T: Element>(&mut self, to: Global<T>, values: &[T]) -> Result<(), Error> {
-        let mut part = self.shared.lock();
-        let range = part.range(to.offset(), values.len() * T::BYTES).and_then(|range| self.own(to, range))?;
+        let part = part_mut(&mut self.node);
+        let range = part.range(to.offset(), values.len() * T::BYTES).and_then(|range| own(self.rank, to, range))?;
         T::write_all(values, part.bytes_mut(range));
         Ok(())
-    }
-
-    fn own<T: Element>(
-        &self,
-        place: Global<T>,
-        range: std::ops::Range<usize>,
-    ) -> Result<std::ops::Range<usize>, Error> {
-        let outside =
-            Error::Outside { rank: place.rank(), offset: place.offset(), len: (range.end - range.start) as u64 };
-        if place.rank() == self.rank { Ok(range) } else { Err(outside) }
     }
 
     /// Asks for an element (Split-C: `x := *p`). Does not wait for it.
@@ -165,7 +154,7 @@ impl World {
     pub fn get_bulk<T: Element>(&mut self, from: Global<T>, count: usize) -> Result<Coming<T>, Error> {
         let (rank, len) = (from.rank(), self.checked::<T>(from, count)?);
         if rank == self.rank {
-            let part = self.shared.lock();
+            let part = part(&self.node);
             let range = part.range(from.offset(), len)?;
             let slot = self.gets.open(len);
             self.gets.bytes(slot).copy_from_slice(part.bytes(range));
@@ -259,7 +248,7 @@ impl World {
     fn write<T: Element>(&mut self, to: Global<T>, values: &[T], handler: u16) -> Result<(), Error> {
         let len = self.checked::<T>(to, values.len())?;
         if to.rank() == self.rank {
-            let mut part = self.shared.lock();
+            let part = part_mut(&mut self.node);
             let range = part.range(to.offset(), len)?;
             T::write_all(values, part.bytes_mut(range));
             if handler == STORE {
@@ -326,7 +315,7 @@ impl World {
     pub fn store_sync(&mut self, bytes: u64) -> Result<(), Error> {
         let mut patience = Patience::new();
         loop {
-            let stored = self.shared.lock().stored();
+            let stored = part(&self.node).stored();
             if stored >= bytes {
                 return Ok(());
             }
@@ -450,4 +439,10 @@ impl World {
             error => Err(self.fail(Error::Broken { rank, why: error.to_string() })),
         }
     }
+}
+
+/// The bytes of a place, if it lies in this rank's own part.
+fn own<T: Element>(rank: u32, place: Global<T>, range: Range<usize>) -> Result<Range<usize>, Error> {
+    let outside = Error::Outside { rank: place.rank(), offset: place.offset(), len: (range.end - range.start) as u64 };
+    if place.rank() == rank { Ok(range) } else { Err(outside) }
 }
