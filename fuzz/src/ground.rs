@@ -1,23 +1,38 @@
 //! The memory, the check sum and the guard of an endpoint that is fuzzed: all of it a function of its input.
 
-use cutthrough_engine::net::memory::{Memory, Place, Placing, Want};
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use cutthrough_engine::net::Net;
+use cutthrough_engine::net::batch::{Batch, Piece};
+use cutthrough_engine::net::memory::{Load as _, Memory, Place, Placing, Want};
 use cutthrough_engine::seal::{BoxedSeal, Guard, Handshake, Seal, WrongKey};
 use cutthrough_engine::token::Refused;
+use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES, SEAL_BYTES, SEALED_BYTES};
+use cutthrough_wire::seal::OPENING_NUMBER;
 
 /// Longest payload that gets a place.
 pub const PLACE_MAX: usize = 64 << 10;
+
+/// Places that are posted at most.
+const POSTED: usize = 4;
 
 /// A place, in pieces of this many bytes.
 #[derive(Debug)]
 pub struct Plot {
     /// What has landed.
     pub bytes: Vec<u8>,
+    /// Whether it was shown as a guess: then anything may have landed there.
+    pub shown: Cell<bool>,
     piece: usize,
 }
 
 impl Plot {
+    /// What no byte has landed on.
+    pub const EMPTY: u8 = 0;
+
     fn new(bytes: usize, piece: usize) -> Self {
-        Self { bytes: vec![0; bytes], piece }
+        Self { bytes: vec![Self::EMPTY; bytes], shown: Cell::new(false), piece }
     }
 }
 
@@ -36,16 +51,19 @@ impl Place for Plot {
 /// Memory that gives places by what is asked for, so that the input reaches every answer.
 #[derive(Debug, Default)]
 pub struct Ground {
-    /// Where the next payload may land.
-    pub posted: Option<Plot>,
+    /// Where the next payloads may land, in their order.
+    pub posted: VecDeque<Plot>,
     /// Whether there is no memory now.
     pub scarce: bool,
 }
 
 impl Ground {
-    /// Posts a place.
+    /// Posts a place behind the others; instead of the first of them, if there are many.
     pub fn post(&mut self, bytes: u16) {
-        self.posted = Some(Plot::new(usize::from(bytes), usize::MAX));
+        if self.posted.len() == POSTED {
+            self.posted.pop_front();
+        }
+        self.posted.push_back(Plot::new(usize::from(bytes), usize::MAX));
     }
 }
 
@@ -69,14 +87,18 @@ impl Memory for Ground {
         if self.scarce || bytes > PLACE_MAX {
             return Placing::Later;
         }
-        match self.posted.take_if(|posted| posted.bytes.len() >= bytes) {
+        match self.posted.pop_front_if(|posted| posted.bytes.len() >= bytes) {
             Some(posted) => Placing::Guessed(posted),
             None => Placing::Here(Plot::new(bytes, usize::MAX)),
         }
     }
 
-    fn guess(&mut self, _channel: usize) -> Option<&mut Plot> {
-        self.posted.as_mut()
+    fn guess(&mut self, channel: usize) -> Option<&mut Plot> {
+        self.guesses(channel).next()
+    }
+
+    fn guesses(&mut self, _channel: usize) -> impl Iterator<Item = &mut Plot> {
+        self.posted.iter_mut().inspect(|plot| plot.shown.set(true))
     }
 }
 
@@ -121,6 +143,36 @@ impl Handshake for Sum {
     fn finish(&mut self, answer: &[u8]) -> Result<BoxedSeal, WrongKey> {
         if answer.is_empty() { Ok(Box::new(Self)) } else { Err(WrongKey) }
     }
+}
+
+/// Makes the check sums of a frame right, or wrong.
+pub fn seal(header: &Header, head: &mut [u8; HEADER_BYTES], body: &mut [u8], broken: bool) {
+    let number = if header.kind.greets() { 0 } else { header.number };
+    let (protected, place) = head.split_at_mut(SEALED_BYTES);
+    if header.kind == Kind::Open
+        && let Some((opening, payload)) = body.split_first_chunk_mut::<OPENING_BYTES>()
+    {
+        let (plain, sum) = opening.split_at_mut(OPENING_BYTES - SEAL_BYTES);
+        sum.copy_from_slice(&Sum::of(number | OPENING_NUMBER, protected, plain));
+        place.copy_from_slice(&Sum::of(number, protected, payload));
+    } else {
+        place.copy_from_slice(&Sum::of(number, protected, body));
+    }
+    place[0] ^= u8::from(broken);
+}
+
+/// The bytes of a batch.
+pub fn bytes(net: &Net<Ground>, index: usize, batch: &Batch) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for piece in batch.pieces() {
+        match *piece {
+            Piece::Own { at, len } => bytes.extend_from_slice(&batch.own()[at..at + len]),
+            Piece::Payload { message, offset, len } => {
+                bytes.extend_from_slice(net.load(index, message).expect("a payload").piece(offset, len));
+            }
+        }
+    }
+    bytes
 }
 
 /// A guard without keys.

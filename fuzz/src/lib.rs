@@ -6,7 +6,8 @@
 //! that keep the rules.
 //!
 //! [`frame`] is for everything that is decoded of a datagram, [`handshake`] a stranger without keys, and [`net`] an
-//! endpoint with channels over a [`ground`] of memory, at which anybody throws frames with a right check sum.
+//! endpoint with channels over a [`ground`] of memory, at which anybody throws frames with a right check sum. In
+//! [`trains`] its frames come in trains, scattered over that memory before anybody has looked at them.
 //!
 //! [`envelope`] is for frames of Ethernet, [`program`] for the programs that look at them at an interface, [`ring`] for
 //! rings whose other side writes anything, and [`place`] for payloads that land in parts of pages.
@@ -27,5 +28,6 @@ pub mod pair;
 pub mod place;
 pub mod program;
 pub mod ring;
+pub mod trains;
 pub mod victim;
 pub mod watch;

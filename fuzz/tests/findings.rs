@@ -5,6 +5,7 @@ use cutthrough_fuzz::hostile::{self, Length, Message, Name, Place, Ring, Value};
 use cutthrough_fuzz::memory;
 use cutthrough_fuzz::net::{self, Allows, Frame, From, Heard, Message as Of, Number, Shape};
 use cutthrough_fuzz::pair;
+use cutthrough_fuzz::trains;
 use cutthrough_fuzz::watch::{self, Counters};
 use cutthrough_wire::layout::Line;
 
@@ -312,5 +313,38 @@ fn operations_on_memory_of_any_kind_are_answered() {
         .collect();
         let steps = Vec::<memory::Step>::arbitrary(&mut Unstructured::new(&bytes)).expect("steps");
         memory::run(&steps);
+    }
+}
+
+/// Steps of trains by chance, most of them such that frames come, so that a plain run of tests says whether they hold.
+#[test]
+fn trains_of_any_kind_leave_an_honest_channel_as_it_was() {
+    use trains::{Edit, Field, Peer, Step};
+    let mut random = 1_u64;
+    let mut below = move |end: u16| {
+        random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        u16::try_from((random >> 33) % u64::from(end)).unwrap()
+    };
+    let byte = |number: u16| u8::try_from(number).unwrap();
+    for _ in 0..100 {
+        let mut steps = Vec::new();
+        for _ in 0..120 {
+            let peer = if below(3) == 0 { Peer::Foe } else { Peer::Friend };
+            let which = byte(below(200));
+            steps.push(match below(16) {
+                0 | 1 => Step::Send(peer, byte(1 + below(3)), (below(8) > 0).then(|| 1 + below(60_000)), below(3) > 0),
+                2..=4 => Step::Say(peer),
+                5 => Step::Post(1 + below(60_000)),
+                6 => Step::Pass(below(2000), byte(below(4))),
+                7 => Step::Edit(which, Edit::Drop),
+                8 => Step::Edit(which, Edit::Swap),
+                9 => Step::Edit(which, if below(2) == 0 { Edit::Again(which) } else { Edit::Cut(below(1400)) }),
+                10 => Step::Edit(which, Edit::Field(Field::Offset, below(3000).into())),
+                11 => Step::Receive(Some((byte(below(64)), below(3000)))),
+                12 => Step::Read(peer),
+                _ => Step::Receive(None),
+            });
+        }
+        trains::run(&steps);
     }
 }

@@ -4,19 +4,15 @@ mod landing;
 
 use std::net::SocketAddr;
 
-use cutthrough_engine::net::batch::{Batch, Piece};
+use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::{Reading, Ready, ReadyPayload};
-use cutthrough_engine::net::memory::Load as _;
 use cutthrough_engine::net::{Cargo, Net, NetEvent, Settings};
 use cutthrough_engine::time::Instant;
-use cutthrough_wire::frame::{
-    BODY_MIN, FRAME_VERSION, Greeting, HEADER_BYTES, Header, Kind, Limits, OPENING_BYTES, SEAL_BYTES, SEALED_BYTES,
-};
-use cutthrough_wire::seal::OPENING_NUMBER;
+use cutthrough_wire::frame::{BODY_MIN, FRAME_VERSION, Greeting, HEADER_BYTES, Header, Kind, Limits};
 
 use super::{Frame, From, Heard, Message, Number, Step, body};
-use crate::ground::{Doorman, Ground, PLACE_MAX, Plot, Sum};
+use crate::ground::{Doorman, Ground, PLACE_MAX, Plot, Sum, bytes, seal};
 
 const VICTIM: u8 = 1;
 const FRIEND: u8 = 2;
@@ -499,34 +495,4 @@ fn header(kind: Kind, body: &[u8], known: &Known) -> Header {
         bits: 0,
         words: [0, 0],
     }
-}
-
-/// Makes the check sums of a frame right, or wrong.
-fn seal(header: &Header, head: &mut [u8; HEADER_BYTES], body: &mut [u8], broken: bool) {
-    let number = if header.kind.greets() { 0 } else { header.number };
-    let (protected, place) = head.split_at_mut(SEALED_BYTES);
-    if header.kind == Kind::Open
-        && let Some((opening, payload)) = body.split_first_chunk_mut::<OPENING_BYTES>()
-    {
-        let (plain, sum) = opening.split_at_mut(OPENING_BYTES - SEAL_BYTES);
-        sum.copy_from_slice(&Sum::of(number | OPENING_NUMBER, protected, plain));
-        place.copy_from_slice(&Sum::of(number, protected, payload));
-    } else {
-        place.copy_from_slice(&Sum::of(number, protected, body));
-    }
-    place[0] ^= u8::from(broken);
-}
-
-/// The bytes of a batch.
-fn bytes(net: &Net<Ground>, index: usize, batch: &Batch) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for piece in batch.pieces() {
-        match *piece {
-            Piece::Own { at, len } => bytes.extend_from_slice(&batch.own()[at..at + len]),
-            Piece::Payload { message, offset, len } => {
-                bytes.extend_from_slice(net.load(index, message).expect("a payload").piece(offset, len));
-            }
-        }
-    }
-    bytes
 }

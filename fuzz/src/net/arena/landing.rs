@@ -5,7 +5,8 @@ use cutthrough_engine::net::channel::{Bodies, Body};
 use cutthrough_engine::net::memory::Place as _;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES};
 
-use super::{Arena, HOSTILE, address, seal};
+use super::{Arena, HOSTILE, address};
+use crate::ground::seal;
 
 impl Arena {
     /// Brings bytes that land as guessed to the victim in several frames at once. How many, and what is odd about the
