@@ -406,14 +406,27 @@ impl<M: Memory> Net<M> {
 
     /// Who of those that were let in and not heard of since gives way to a caller from there: the first one of the host
     /// that most of them are from, so that nobody keeps others out from a single host. If the caller's own host would
-    /// have as many then, only one that has waited for a while: what a flood of such callers costs stays bounded.
+    /// have as many then, the first one of the port that most of that host are from, so that no process keeps others of
+    /// its host out. If the caller's own port would have as many then, only one that has waited for a while: what a
+    /// flood of such callers costs stays bounded.
     fn who_yields(&self, now: Instant, from: SocketAddr) -> Option<usize> {
-        let of = |host| self.welcomed.iter().filter(|known| known.address.ip() == host).count();
+        let of_host = |host| self.welcomed.iter().filter(|known| known.address.ip() == host).count();
+        let of_port = |port| self.welcomed.iter().filter(|known| known.address == port).count();
         // The first of those that have as many is the one that waits longest.
-        let (many, known) =
-            self.welcomed.iter().rev().map(|known| (of(known.address.ip()), known)).max_by_key(|(many, _)| *many)?;
-        let waits_long = now.after(CONFIRM_NS - GRACE_NS) >= known.until;
-        (many > of(from.ip()) + 1 || waits_long).then_some(known.index)
+        let hosts = self.welcomed.iter().rev().map(|known| (of_host(known.address.ip()), known));
+        let (many, of_fullest) = hosts.max_by_key(|(many, _)| *many)?;
+        if many > of_host(from.ip()) + 1 {
+            return Some(of_fullest.index);
+        }
+        let neighbours = self.welcomed.iter().rev().filter(|known| known.address.ip() == from.ip());
+        let ports = neighbours.map(|known| (of_port(known.address), known)).max_by_key(|(many, _)| *many);
+        if let Some((many, known)) = ports
+            && many > of_port(from) + 1
+        {
+            return Some(known.index);
+        }
+        let waits_long = now.after(CONFIRM_NS - GRACE_NS) >= of_fullest.until;
+        waits_long.then_some(of_fullest.index)
     }
 
     /// Lets a caller in, perhaps once more: over a path that carries what has come.

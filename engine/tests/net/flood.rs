@@ -9,7 +9,7 @@ use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::ReadyPayload;
 use cutthrough_engine::net::{Cargo, NetEvent};
 use cutthrough_engine::time::Instant;
-use cutthrough_wire::frame::{BODY_MIN, HEADER_BYTES, Header, Kind};
+use cutthrough_wire::frame::{BODY_MIN, Greeting, HEADER_BYTES, Header, Kind};
 
 use super::rules::{FIRST, Forger, greeting, sealed};
 use super::wire::{Faults, World, pattern};
@@ -229,6 +229,44 @@ fn an_honest_caller_gets_in_beside_one_who_replays_hellos() {
     world.nodes[0].net.send(a, b"honest", None).unwrap();
     let (_, message) = world.message(1);
     assert_eq!(&message.control[..6], b"honest");
+}
+
+/// Hellos with a good cookie from one port, each for another channel, and an honest caller of the same host: it has a
+/// port of its own, and gets in by its first hello with a cookie.
+#[test]
+fn an_honest_caller_gets_in_beside_one_of_its_own_host() {
+    let mut world = World::new(35, Faults::NONE);
+    let mut other = Forger::stranger(1);
+    other.address.set_port(99);
+    assert_eq!(other.address.ip(), world.address(0).ip());
+    let retry = other.hello(&mut world, 0, FIRST, BODY_MIN).expect("a cookie");
+    let cookie = u64::from_le_bytes(*retry[HEADER_BYTES..].first_chunk().unwrap());
+    let mut generation = 100;
+    let mut crowd = |world: &mut World| {
+        for _ in 0..20 {
+            generation += 1;
+            let hello = Greeting { generation, ..greeting(cookie) };
+            let mut body = hello.to_bytes(u16::try_from(FIRST.len()).unwrap()).to_vec();
+            body.extend_from_slice(FIRST);
+            body.resize(BODY_MIN.into(), 0);
+            let header = other.header(Kind::Hello, [0, 0], &body);
+            let head = sealed(&header, &body).0;
+            let now = world.now();
+            let net = &mut world.nodes[1].net;
+            net.frame(now, other.address, head.first_chunk().unwrap(), Body::Aside(&mut body), None);
+        }
+    };
+    crowd(&mut world);
+    let (now, to) = (world.now(), world.address(1));
+    world.nodes[0].net.call(now, to, 1408).expect("a seat");
+    let opened = (0..100).find_map(|_| {
+        crowd(&mut world);
+        world.go_on(1_000);
+        world.nodes[1].net.next_event()
+    });
+    assert!(matches!(opened, Some(NetEvent::Opened(_))), "{opened:?}");
+    assert!(world.now() < Instant::from_nanos(9_000_000), "{:?}", world.now());
+    assert!(matches!(world.event(0), NetEvent::Connected(_)));
 }
 
 #[test]
