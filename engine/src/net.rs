@@ -125,6 +125,8 @@ pub struct Net<M: Memory> {
     by: u8,
     /// First numbers of every channel.
     begin: u64,
+    /// Payloads that are asked for at a time.
+    admitted: usize,
     #[cfg(feature = "planted")]
     planted: Option<Planted>,
     tally: Tally,
@@ -174,6 +176,7 @@ impl<M: Memory> Net<M> {
             strides: 0,
             by: 0,
             begin: 0,
+            admitted: grants::ADMITTED,
             #[cfg(feature = "planted")]
             planted: None,
             tally: Tally::default(),
@@ -185,6 +188,11 @@ impl<M: Memory> Net<M> {
     /// channel could have sent so much; the keys of the crate `seal` go with 0 only.
     pub const fn begin_at(&mut self, begin: u64) {
         self.begin = begin;
+    }
+
+    /// Asks for so many payloads at a time, not for [`grants::ADMITTED`]: to compare.
+    pub const fn admit(&mut self, admitted: usize) {
+        self.admitted = admitted;
     }
 
     /// Plants a bug.
@@ -474,7 +482,7 @@ impl<M: Memory> Net<M> {
             channel.inbox.wants_more() || channel.inbox.awaits_place()
         });
         self.wants = still;
-        for (index, message, upto) in grants::choose(&wanting, self.settings.granted) {
+        for (index, message, upto) in grants::choose(&wanting, self.settings.granted, self.admitted) {
             #[cfg(feature = "planted")]
             if self.planted == Some(Planted::Ungranted) && message % 4 == 3 {
                 self.channel(index).into_iter().for_each(|channel| channel.inbox.granted(message, upto));

@@ -15,10 +15,12 @@
 //! | `ring`, `stream` | frames that come by rings, among foreign ones, and land in parts of pages |
 //! | `memory`, `guard` | pages, tokens, readers; keys and check sums |
 //! | `network` | the wire |
+//! | [`incast`] | no faults: many who send to one, and which payloads that one asks for |
 //! | `watch` | what has to be true |
 
 mod calls;
 mod guard;
+pub mod incast;
 mod memory;
 mod network;
 mod options;

@@ -9,7 +9,7 @@
 
 use alloc::vec::Vec;
 
-/// Senders that have a large window at a time.
+/// Payloads that are asked for at a time.
 pub const ADMITTED: usize = 2;
 
 /// A payload of which more is wanted than was granted.
@@ -28,9 +28,10 @@ pub struct Wanting {
 }
 
 /// Up to where each of the wanting is granted now; those that get nothing are left out. They are in the order in which
-/// they have begun to wait. `budget` is how many granted bytes may be on their way at a time.
+/// they have begun to wait. `budget` is how many granted bytes may be on their way at a time, of at most `admitted`
+/// payloads: those with the fewest bytes left, and the one that has waited longest, if there is more than one.
 #[must_use]
-pub fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32) -> Vec<(C, u64, u32)> {
+pub fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32, admitted: usize) -> Vec<(C, u64, u32)> {
     let left = |wanting: &Wanting| wanting.payload - wanting.have.min(wanting.payload);
     // Those for which there is hardly any memory would hold a place among the admitted without using it.
     let worth = |wanting: &Wanting| {
@@ -38,9 +39,15 @@ pub fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32) -> Vec<(C, u64, u3
         more > 0 && (wanting.most == wanting.payload || more >= budget / 8)
     };
     let able = || wanting.iter().filter(|(_, wanting)| worth(wanting));
-    let shortest = able().min_by_key(|(_, wanting)| left(wanting));
-    let oldest = able().find(|first| shortest.is_none_or(|short| !core::ptr::eq(*first, short)));
-    let admitted: Vec<&(C, Wanting)> = shortest.into_iter().chain(oldest).take(ADMITTED).collect();
+    let mut chosen: Vec<&(C, Wanting)> = Vec::with_capacity(admitted);
+    while chosen.len() < admitted {
+        let mut others = able().filter(|other| !chosen.iter().any(|one| core::ptr::eq(*one, *other)));
+        let oldest = !chosen.is_empty() && chosen.len() + 1 == admitted;
+        let next = if oldest { others.next() } else { others.min_by_key(|(_, wanting)| left(wanting)) };
+        let Some(next) = next else { break };
+        chosen.push(next);
+    }
+    let admitted = chosen;
     let share = budget / u32::try_from(admitted.len().max(1)).unwrap_or(1);
     let grant = |(owner, wanting): &&(C, Wanting)| {
         let upto = wanting.most.min(wanting.have.saturating_add(share));
@@ -64,28 +71,36 @@ mod tests {
 
     #[test]
     fn one_alone_gets_all() {
-        assert_eq!(choose(&[wanting(1, 0, 10, 1000)], 600), vec![(0, 1, 600)]);
-        assert_eq!(choose(&[wanting(1, 500, 600, 1000)], 600), vec![(0, 1, 1000)]);
+        assert_eq!(choose(&[wanting(1, 0, 10, 1000)], 600, 2), vec![(0, 1, 600)]);
+        assert_eq!(choose(&[wanting(1, 500, 600, 1000)], 600, 2), vec![(0, 1, 1000)]);
     }
 
     #[test]
     fn small_grants_wait_unless_they_are_the_last() {
-        assert_eq!(choose(&[wanting(1, 100, 600, 5000)], 600), vec![]);
-        assert_eq!(choose(&[wanting(1, 300, 600, 5000)], 600), vec![(0, 1, 900)]);
-        assert_eq!(choose(&[wanting(1, 100, 600, 650)], 600), vec![(0, 1, 650)]);
+        assert_eq!(choose(&[wanting(1, 100, 600, 5000)], 600, 2), vec![]);
+        assert_eq!(choose(&[wanting(1, 300, 600, 5000)], 600, 2), vec![(0, 1, 900)]);
+        assert_eq!(choose(&[wanting(1, 100, 600, 650)], 600, 2), vec![(0, 1, 650)]);
     }
 
     #[test]
     fn the_shortest_and_the_oldest_share() {
         let waiting = [wanting(1, 0, 0, 9000), wanting(2, 0, 0, 8000), wanting(3, 0, 0, 500)];
-        assert_eq!(choose(&waiting, 2000), vec![(0, 3, 500), (0, 1, 1000)]);
+        assert_eq!(choose(&waiting, 2000, 2), vec![(0, 3, 500), (0, 1, 1000)]);
+    }
+
+    #[test]
+    fn however_many_are_admitted_the_oldest_is_one_of_several() {
+        let waiting = [wanting(1, 0, 0, 9000), wanting(2, 0, 0, 8000), wanting(3, 0, 0, 5000), wanting(4, 0, 0, 7000)];
+        assert_eq!(choose(&waiting, 2000, 1), vec![(0, 3, 2000)]);
+        assert_eq!(choose(&waiting, 2100, 3), vec![(0, 3, 700), (0, 4, 700), (0, 1, 700)]);
+        assert_eq!(choose(&waiting, 2000, 9).len(), 4);
     }
 
     #[test]
     fn what_has_no_memory_gets_nothing_and_holds_up_nobody() {
         let none = (0, Wanting { message: 1, have: 0, granted: 10, most: 10, payload: 100 });
-        assert_eq!(choose(&[none], 1000), vec![]);
+        assert_eq!(choose(&[none], 1000, 2), vec![]);
         let hardly = (0, Wanting { message: 2, have: 0, granted: 10, most: 15, payload: 100 });
-        assert_eq!(choose(&[none, hardly, hardly, wanting(3, 0, 0, 9000)], 1000), vec![(0, 3, 1000)]);
+        assert_eq!(choose(&[none, hardly, hardly, wanting(3, 0, 0, 9000)], 1000, 2), vec![(0, 3, 1000)]);
     }
 }
