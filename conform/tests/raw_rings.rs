@@ -147,6 +147,42 @@ fn a_ring_comes_back_with_its_interface() {
     }
 }
 
+/// A ring that places payloads goes while it is aimed at a channel's memory: a message of that channel that waits for a
+/// place gets the first one that somebody lets go of.
+#[test]
+fn memory_is_free_again_when_its_ring_is_gone() {
+    let Some(wire) = wire(Adapter::Xdp) else { return };
+    let (silence, placement) = (Duration::from_secs(120), Placement::HeaderCut);
+    let config = || Config { insecure: true, silence, placement, landing_bytes: 4 * BYTES as u64, ..suite::config() };
+    let (mut a, mut b) = joined((&wire.near, config()), (&wire.far, config()), &at_far("xdp"));
+    assert_eq!(b.endpoint.post(b.channel, BYTES, 1), Ok(1));
+    until_both_go_by(Adapter::Xdp, &mut a, &mut b, "at first");
+    ip(&wire.far, "link set far down");
+    let begun = Instant::now();
+    b.send_copy(b"meanwhile", &pattern(7, BYTES), None);
+    while declined(&b.endpoint, Adapter::Xdp).is_none() {
+        assert!(begun.elapsed() < PATIENCE, "nobody has noticed");
+        assert!(b.endpoint.poll().is_none());
+    }
+    ip(&wire.far, "link set far up");
+    let message = next(&mut b, &mut a, "meanwhile");
+    taken(&mut a, message, 7);
+    for seed in 0..5 {
+        a.send_pages(b"a page", seed, &[BYTES], None);
+    }
+    let held: Vec<_> = (0..4).map(|_| next(&mut a, &mut b, "pages")).collect();
+    // The last one comes, and has no place.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(100) {
+        assert!(a.endpoint.poll().is_none() && b.endpoint.poll().is_none());
+    }
+    for (message, seed) in held.into_iter().zip(0..) {
+        taken(&mut b, message, seed);
+    }
+    let message = next(&mut a, &mut b, "the last page");
+    taken(&mut b, message, 4);
+}
+
 /// An interface goes away and is made anew while an endpoint there only listens, and its application looks away: the
 /// ring is given up though nobody sends, and opened at the new interface, where callers reach it.
 #[test]

@@ -127,8 +127,8 @@ impl Core {
                 Ok(sent) => sent,
                 Err(why) => {
                     // What was in the batch is sent again by another way.
-                    lanes.drop_ring(way, &why);
-                    let usable = lanes.join(channel, to);
+                    self.give_up(way, &why);
+                    let usable = self.lanes.as_mut().map_or(1, |lanes| lanes.join(channel, to));
                     self.net.set_ways(channel, usable);
                     self.troubles.refused_calls += 1;
                     true

@@ -472,7 +472,12 @@ impl Core {
     /// The rest of what the rings need from time to time.
     pub(super) fn tend_lanes(&mut self, now: Instant) {
         let Some(lanes) = &mut self.lanes else { return };
+        let placed = lanes.places;
         lanes.give_up_failed(now);
+        if placed && !lanes.places {
+            self.hold(None);
+        }
+        let Some(lanes) = &mut self.lanes else { return };
         let (net, socket) = (&mut self.net, &self.socket);
         lanes.look_after(now, |channel, usable, peer| {
             net.set_ways(channel, usable);

@@ -24,6 +24,8 @@
 //!
 //! [`Store::held`]: super::memory::Store
 
+use std::io;
+
 use cutthrough_engine::net::Guess;
 use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::Reading;
@@ -181,7 +183,7 @@ impl Core {
     }
 
     /// Which channel's memory the kernel may write to.
-    fn hold(&mut self, channel: Option<usize>) {
+    pub(super) fn hold(&mut self, channel: Option<usize>) {
         let before = self.net.aim_at(channel);
         for (index, held) in [(before, false), (channel, true)] {
             if let Some(store) = index.and_then(|index| self.net.memory.get(index)) {
@@ -255,6 +257,15 @@ impl Core {
             self.hold(None);
         }
         quiet
+    }
+
+    /// Gives a ring up: memory that was held for frames that might land there is free again.
+    pub(super) fn give_up(&mut self, way: u8, why: &io::Error) {
+        let Some(lanes) = &mut self.lanes else { return };
+        lanes.drop_ring(way, why);
+        if way == PLACING && !lanes.places {
+            self.hold(None);
+        }
     }
 
     /// Drops a ring that is broken. False while the kernel may still write for it.
