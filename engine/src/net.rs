@@ -51,7 +51,7 @@ use core::net::SocketAddr;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, Malformed};
 
 use self::channel::{Bodies, Body, Channel, Ending};
-use self::grants::Wanting;
+use self::grants::{Turns, Wanting};
 use self::greet::{Call, Welcomed};
 use self::inbox::{Left, Reading};
 use self::memory::Memory;
@@ -125,8 +125,8 @@ pub struct Net<M: Memory> {
     by: u8,
     /// First numbers of every channel.
     begin: u64,
-    /// Payloads that are asked for at a time.
-    admitted: usize,
+    /// Of whom payloads are asked for.
+    turns: Turns<usize>,
     #[cfg(feature = "planted")]
     planted: Option<Planted>,
     tally: Tally,
@@ -176,7 +176,7 @@ impl<M: Memory> Net<M> {
             strides: 0,
             by: 0,
             begin: 0,
-            admitted: grants::ADMITTED,
+            turns: Turns::new(),
             #[cfg(feature = "planted")]
             planted: None,
             tally: Tally::default(),
@@ -192,7 +192,7 @@ impl<M: Memory> Net<M> {
 
     /// Asks for so many payloads at a time, not for [`grants::ADMITTED`]: to compare.
     pub const fn admit(&mut self, admitted: usize) {
-        self.admitted = admitted;
+        self.turns.admitted = admitted;
     }
 
     /// Plants a bug.
@@ -464,6 +464,7 @@ impl<M: Memory> Net<M> {
     pub fn grant(&mut self, now: Instant) {
         self.settle(now);
         if self.wants.is_empty() {
+            self.turns.clear();
             return;
         }
         let mut wanting: Vec<(usize, Wanting)> = Vec::new();
@@ -482,7 +483,11 @@ impl<M: Memory> Net<M> {
             channel.inbox.wants_more() || channel.inbox.awaits_place()
         });
         self.wants = still;
-        for (index, message, upto) in grants::choose(&wanting, self.settings.granted, self.admitted) {
+        let round = |index: usize| match &self.seats[index].state {
+            State::Open(channel) => channel.round_ns(),
+            _ => 0,
+        };
+        for (index, message, upto) in self.turns.choose(now, &wanting, self.settings.granted, round) {
             #[cfg(feature = "planted")]
             if self.planted == Some(Planted::Ungranted) && message % 4 == 3 {
                 self.channel(index).into_iter().for_each(|channel| channel.inbox.granted(message, upto));
@@ -517,7 +522,11 @@ impl<M: Memory> Net<M> {
     #[must_use]
     pub fn timer(&self) -> Option<Instant> {
         // Of what has changed nothing is known yet.
-        if self.changed.is_empty() { self.timers.peek().map(|Reverse((at, _))| *at) } else { Some(self.looked) }
+        if !self.changed.is_empty() {
+            return Some(self.looked);
+        }
+        let turn = self.turns.next_end(self.looked);
+        self.timers.peek().map(|Reverse((at, _))| *at).into_iter().chain(turn).min()
     }
 
     /// Looks after what is due.

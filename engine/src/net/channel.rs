@@ -508,6 +508,11 @@ impl<M: Memory> Channel<M> {
         self.reach.shorten(now, u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
+    /// How long a round trip takes.
+    pub(super) const fn round_ns(&self) -> u64 {
+        self.rtt.smoothed()
+    }
+
     /// Asks the other side for a sign of life.
     pub(super) const fn probe(&mut self, body: u16) {
         self.probe = Some(body);

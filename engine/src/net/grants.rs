@@ -6,11 +6,22 @@
 //! (SIGCOMM 2018). Two are admitted here: the one with the fewest bytes left, so that short ones are soon done, and the
 //! one that has waited longest, so that long ones are not put off for ever. One alone would leave the way idle for a
 //! round trip whenever it ends.
+//!
+//! Whoever sends nothing of what it is asked for would hold its place among them for as long as it lives. So it loses
+//! its turn after a while, and has it again as soon as it sends.
 
+use alloc::borrow::Cow;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+
+use crate::time::Instant;
 
 /// Payloads that are asked for at a time.
 pub const ADMITTED: usize = 2;
+
+/// Round trips, and nanoseconds beside them, in which something has to come of what was asked for. A busy machine stops
+/// its programs for some milliseconds, and one that computes has an attendant send for it after 10.
+const PATIENCE: (u64, u64) = (4, 20_000_000);
 
 /// A payload of which more is wanted than was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +38,86 @@ pub struct Wanting {
     pub payload: u32,
 }
 
-/// Up to where each of the wanting is granted now; those that get nothing are left out. They are in the order in which
-/// they have begun to wait. `budget` is how many granted bytes may be on their way at a time, of at most `admitted`
-/// payloads: those with the fewest bytes left, and the one that has waited longest, if there is more than one.
-#[must_use]
-pub fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32, admitted: usize) -> Vec<(C, u64, u32)> {
+/// Whose turn it is, from look to look.
+#[derive(Debug)]
+pub struct Turns<C> {
+    /// Payloads that are asked for at a time.
+    pub admitted: usize,
+    /// Payloads that were asked for, and of which bytes are to come that were granted.
+    asked: BTreeMap<(C, u64), Asked>,
+}
+
+/// How far a payload had come, and by when more of it has to come.
+#[derive(Debug)]
+struct Asked {
+    have: u32,
+    until: Instant,
+}
+
+impl<C: Copy + Ord> Turns<C> {
+    /// Nobody has been asked yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { admitted: ADMITTED, asked: BTreeMap::new() }
+    }
+
+    /// Up to where each of the wanting is granted now, as [`choose`] has it, of those that have sent something of what
+    /// they were asked for within their time. `round_ns` tells the round trip to an owner.
+    pub fn choose(
+        &mut self,
+        now: Instant,
+        wanting: &[(C, Wanting)],
+        budget: u32,
+        round_ns: impl Fn(C) -> u64,
+    ) -> Vec<(C, u64, u32)> {
+        let until = |owner| now.after(round_ns(owner).saturating_mul(PATIENCE.0).saturating_add(PATIENCE.1));
+        let before = core::mem::take(&mut self.asked);
+        let mut late = BTreeSet::new();
+        for &(owner, Wanting { message, have, granted, .. }) in wanting {
+            let Some(asked) = before.get(&(owner, message)).filter(|_| granted > have) else { continue };
+            let until = if asked.have == have { asked.until } else { until(owner) };
+            if until <= now {
+                late.insert(owner);
+            }
+            self.asked.insert((owner, message), Asked { have, until });
+        }
+        let mut able = Cow::Borrowed(wanting);
+        if !late.is_empty() {
+            able.to_mut().retain(|(owner, _)| !late.contains(owner));
+        }
+        let chosen = choose(&able, budget, self.admitted);
+        for &(owner, wanting, upto) in &chosen {
+            if upto.unwrap_or(wanting.granted) > wanting.have {
+                let asked = || Asked { have: wanting.have, until: until(owner) };
+                self.asked.entry((owner, wanting.message)).or_insert_with(asked);
+            }
+        }
+        chosen.iter().filter_map(|(owner, wanting, upto)| Some((*owner, wanting.message, (*upto)?))).collect()
+    }
+
+    /// When somebody loses its turn next, if nothing comes from there.
+    #[must_use]
+    pub fn next_end(&self, now: Instant) -> Option<Instant> {
+        self.asked.values().map(|asked| asked.until).filter(|until| *until > now).min()
+    }
+
+    /// Nobody waits for anything.
+    pub fn clear(&mut self) {
+        self.asked.clear();
+    }
+}
+
+impl<C: Copy + Ord> Default for Turns<C> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Those of the wanting that are asked for now, and up to where each is granted, if that is more than before. They are
+/// in the order in which they have begun to wait. `budget` is how many granted bytes may be on their way at a time, of
+/// at most `admitted` payloads: those with the fewest bytes left, and the one that has waited longest, if there is more
+/// than one.
+fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32, admitted: usize) -> Vec<(C, Wanting, Option<u32>)> {
     let left = |wanting: &Wanting| wanting.payload - wanting.have.min(wanting.payload);
     // Those for which there is hardly any memory would hold a place among the admitted without using it.
     let worth = |wanting: &Wanting| {
@@ -53,9 +139,10 @@ pub fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32, admitted: usize) -
         let upto = wanting.most.min(wanting.have.saturating_add(share));
         let more = upto.saturating_sub(wanting.granted);
         // As far as there is memory, or by a worthwhile step.
-        (more > 0 && (upto == wanting.most || more >= share / 2)).then_some((*owner, wanting.message, upto))
+        let worth = more > 0 && (upto == wanting.most || more >= share / 2);
+        (*owner, *wanting, worth.then_some(upto))
     };
-    admitted.iter().filter_map(grant).collect()
+    admitted.iter().map(grant).collect()
 }
 
 #[cfg(test)]
@@ -64,6 +151,12 @@ mod tests {
     use std::vec;
 
     use super::*;
+
+    /// What is granted, as [`super::choose`] has it.
+    fn choose(wanting: &[(u8, Wanting)], budget: u32, admitted: usize) -> Vec<(u8, u64, u32)> {
+        let chosen = super::choose(wanting, budget, admitted).into_iter();
+        chosen.filter_map(|(owner, wanting, upto)| Some((owner, wanting.message, upto?))).collect()
+    }
 
     const fn wanting(message: u64, have: u32, granted: u32, payload: u32) -> (u8, Wanting) {
         (0, Wanting { message, have, granted, most: payload, payload })
@@ -102,5 +195,43 @@ mod tests {
         assert_eq!(choose(&[none], 1000, 2), vec![]);
         let hardly = (0, Wanting { message: 2, have: 0, granted: 10, most: 15, payload: 100 });
         assert_eq!(choose(&[none, hardly, hardly, wanting(3, 0, 0, 9000)], 1000, 2), vec![(0, 3, 1000)]);
+    }
+
+    /// Looks at what is wanted at this time, in ms; each is another's, with a round trip of 5 ms.
+    fn look(turns: &mut Turns<u8>, ms: u64, wanting: &[Wanting]) -> Vec<u64> {
+        let wanting: Vec<(u8, Wanting)> = (0..).zip(wanting.iter().copied()).collect();
+        let granted = turns.choose(Instant::from_nanos(ms * 1_000_000), &wanting, 2000, |_| 5_000_000);
+        granted.into_iter().map(|(_, message, _)| message).collect()
+    }
+
+    #[test]
+    fn who_sends_nothing_loses_its_turn_until_it_does() {
+        let mut turns = Turns::new();
+        let at = |have, granted| wanting(1, have, granted, 9000).1;
+        let other = wanting(2, 0, 0, 9500).1;
+        let third = wanting(3, 0, 0, 9900).1;
+        assert_eq!(look(&mut turns, 1, &[at(0, 0), other, third]), vec![1, 2]);
+        let other = Wanting { granted: 1000, ..other };
+        assert_eq!(look(&mut turns, 2, &[at(0, 1000), other, third]), vec![]);
+        assert_eq!(turns.next_end(Instant::from_nanos(2_000_000)), Some(Instant::from_nanos(41_000_000)));
+        // One of them sends, the other does not.
+        let other = Wanting { have: 100, ..other };
+        assert_eq!(look(&mut turns, 40, &[at(0, 1000), other, third]), vec![]);
+        assert_eq!(look(&mut turns, 41, &[at(0, 1000), other, third]), vec![3]);
+        let third = Wanting { granted: 1000, ..third };
+        // It sends: it has fewest bytes left again.
+        assert_eq!(look(&mut turns, 60, &[at(900, 1000), Wanting { have: 200, ..other }, third]), vec![1]);
+    }
+
+    #[test]
+    fn who_was_granted_nothing_is_never_late() {
+        let mut turns = Turns::new();
+        // All that was granted has come; there is no memory for more.
+        let full = Wanting { message: 1, have: 500, granted: 500, most: 500, payload: 1000 };
+        for ms in 0..100 {
+            assert_eq!(look(&mut turns, ms, &[full]), vec![]);
+            assert_eq!(turns.next_end(Instant::from_nanos(ms * 1_000_000)), None);
+        }
+        assert_eq!(look(&mut turns, 100, &[Wanting { most: 1000, ..full }]), vec![1]);
     }
 }

@@ -1,8 +1,7 @@
-//! What all channels together may send unasked has to fit into one buffer.
+//! What all channels together may send has to fit into one buffer: unasked, and of what they are asked for.
 
 use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
 use cutthrough_engine::net::{Cargo, NetEvent};
-
 use cutthrough_wire::frame::BODY_MIN;
 
 use super::wire::{Faults, UNASKED, World, pattern};
@@ -56,4 +55,32 @@ fn shares_are_dealt_anew_as_they_are_used() {
     (0..3).for_each(|seed| carry(&mut world, channels[0], seed));
     world.settle();
     assert_eq!(world.nodes[1].net.unasked(), UNASKED);
+}
+
+/// Peers that are asked for payloads, and send nothing of them, lose their turn to others; and have it again when they
+/// do send.
+#[test]
+fn who_holds_back_what_it_is_asked_for_keeps_nobody_waiting() {
+    // The shortest, and the one that has waited longest, are asked for before others.
+    const LENS: [usize; 4] = [400_000, 400_000, 400_000, 500_000];
+    let mut world = World::new(19, Faults::NONE);
+    let channels: Vec<_> = (0..4).map(|_| world.join()).collect();
+    world.settle();
+    world.kept_back = channels[..3].iter().map(|(_, b)| *b).collect();
+    for (seed, ((a, _), len)) in (0..).zip(channels.iter().zip(LENS)) {
+        let cargo = Cargo { load: pattern(seed, len), token: None, pages: true, cookie: None };
+        world.nodes[0].net.send(*a, b"in a place", Some(cargo)).unwrap();
+        // Those that come later wait behind it.
+        world.go_on(1_000_000);
+    }
+    let begun = world.now();
+    let (from, message) = world.message(1);
+    assert_eq!(from, channels[3].1);
+    assert!(matches!(message.payload, ReadyPayload::Landed(place, _) if place == pattern(3, LENS[3])));
+    assert!(world.now().saturating_since(begun) < 200_000_000, "{begun:?} to {:?}", world.now());
+    world.kept_back.clear();
+    let mut came: Vec<_> = (0..3).map(|_| world.message(1).0).collect();
+    came.sort_unstable();
+    assert_eq!(came, channels[..3].iter().map(|(_, b)| *b).collect::<Vec<_>>());
+    world.settle();
 }

@@ -167,6 +167,8 @@ pub(crate) struct World {
     /// Bytes of the longest frame that the path from node 0 carries, and how many longer ones it has dropped.
     pub(crate) carries: usize,
     pub(crate) too_long: u64,
+    /// Channels of node 1 whose peer holds back what it is asked for: no more of a payload comes than its opening has.
+    pub(crate) kept_back: Vec<usize>,
     /// When node 1 looks again.
     held: u64,
     /// Bytes of the longest frame that has come out of that path.
@@ -228,6 +230,7 @@ impl World {
             swallowed: 0,
             carries: usize::MAX,
             too_long: 0,
+            kept_back: Vec::new(),
             held: 0,
             longest: 0,
             generation: 0,
@@ -261,6 +264,10 @@ impl World {
                 return;
             }
             self.longest = self.longest.max(frame.len());
+            let channel = u32::from_le_bytes(*frame[4..].first_chunk().unwrap()) as usize;
+            if frame[1] == Kind::Data as u8 && self.kept_back.contains(&channel) {
+                return;
+            }
         }
         let copies = if self.chance(self.faults.loss) { 0 } else { 1 + u32::from(self.chance(self.faults.duplicates)) };
         for _ in 0..copies {
