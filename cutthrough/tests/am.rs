@@ -294,19 +294,21 @@ fn a_deadline_ends_a_call(over: Over) {
     let mut put_off = None;
     let (server, mut node, channel) = over.serve(|node| put_off = Some(putting_off(node, 2)));
     let put_off = put_off.expect("the list");
-    let call = node.ask(channel, 2).within(Duration::from_millis(30)).send().expect("room");
+    // Long enough that the handler runs before, on a busy machine too.
+    let call = node.ask(channel, 2).within(Duration::from_millis(300)).send().expect("room");
     match node.wait(Some(PATIENCE)).expect("an event") {
         Event::Failed(failed) => assert_eq!((failed.call, failed.error), (call, CallError::Late)),
         other => panic!("{other:?}"),
     }
     // The server learns of it, by the time that the call has carried and by a notice.
+    let since = Instant::now();
     let deferred = loop {
         let _ = node.poll();
         if let Some(deferred) = put_off.lock().expect("the list").pop() {
             break deferred;
         }
+        assert!(since.elapsed() < PATIENCE, "the call never came");
     };
-    let since = Instant::now();
     while !deferred.is_over() || deferred.remaining() != Some(Duration::ZERO) {
         let _ = node.poll();
         assert!(since.elapsed() < PATIENCE);

@@ -143,8 +143,11 @@ fn a_killed_listening_side_is_noticed_and_its_name_is_free() {
             survive(&mut endpoint, channel, other, round, doing);
         }
         // A dying process hangs up before it gives up its lock: the survivor looks again while it waits.
-        let _ = endpoint.wait(Some(Duration::from_millis(100)));
-        assert!(folder.files().is_empty(), "{}: {:?}", doing.0, folder.files());
+        let begun = Instant::now();
+        while !folder.files().is_empty() {
+            let _ = endpoint.wait(Some(Duration::from_millis(20)));
+            assert!(begun.elapsed() < PATIENCE, "{}: {:?}", doing.0, folder.files());
+        }
         drop(endpoint);
         nothing_is_left(&folder);
     }
