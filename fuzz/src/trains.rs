@@ -458,6 +458,7 @@ impl World {
     fn carry_back(&mut self) {
         let now = self.time();
         self.victim.tick(now);
+        self.victim.looked(now);
         let mut frames = Vec::new();
         while let Some((to, frame)) = self.victim.greeting() {
             frames.push((to, frame));
@@ -547,11 +548,8 @@ impl World {
     fn finish(&mut self) {
         self.victim.memory.scarce = false;
         self.victim.memory_came_back(self.time());
-        // What was granted to the foe it holds as long as its channel lives.
+        // The foe's channel lives, and nothing comes of what it was asked for: it keeps nobody waiting.
         self.lent.take_if(|lent| lent.peer == Peer::Foe);
-        if let Some(there) = self.foe.there {
-            self.victim.abandon(there);
-        }
         for (len, pages) in [(None, false), (Some(20_000), true), (Some(20_000), false)] {
             self.send(Peer::Friend, len, pages);
         }
