@@ -61,7 +61,7 @@ impl<C: Copy + Ord> Turns<C> {
         Self { admitted: ADMITTED, asked: BTreeMap::new() }
     }
 
-    /// Up to where each of the wanting is granted now, as [`choose`] has it, of those that have sent something of what
+    /// Up to where each of the wanting is granted now, as `choose` has it, of those that have sent something of what
     /// they were asked for within their time. `round_ns` tells the round trip to an owner.
     pub fn choose(
         &mut self,
