@@ -7,11 +7,12 @@
 //! one that has waited longest, so that long ones are not put off for ever. One alone would leave the way idle for a
 //! round trip whenever it ends.
 //!
-//! Whoever sends nothing of what it is asked for would hold its place among them for as long as it lives. So it loses
-//! its turn after a while, and has it again as soon as it sends.
+//! Whoever sends nothing of what it is asked for would hold its place among them for as long as it lives. So a payload
+//! of which nothing comes loses its turn after a while, and its whole channel if nothing comes of any other either;
+//! both have it again as soon as something does.
 
 use alloc::borrow::Cow;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::time::Instant;
@@ -72,18 +73,21 @@ impl<C: Copy + Ord> Turns<C> {
     ) -> Vec<(C, u64, u32)> {
         let until = |owner| now.after(round_ns(owner).saturating_mul(PATIENCE.0).saturating_add(PATIENCE.1));
         let before = core::mem::take(&mut self.asked);
-        let mut late = BTreeSet::new();
+        let mut ends: BTreeMap<C, Instant> = BTreeMap::new();
         for &(owner, Wanting { message, have, granted, .. }) in wanting {
             let Some(asked) = before.get(&(owner, message)).filter(|_| granted > have) else { continue };
             let until = if asked.have == have { asked.until } else { until(owner) };
-            if until <= now {
-                late.insert(owner);
-            }
+            let end = ends.entry(owner).or_insert(until);
+            *end = until.max(*end);
             self.asked.insert((owner, message), Asked { have, until });
         }
         let mut able = Cow::Borrowed(wanting);
-        if !late.is_empty() {
-            able.to_mut().retain(|(owner, _)| !late.contains(owner));
+        if self.asked.values().any(|asked| asked.until <= now) {
+            let is_late = |until: Option<&Instant>| until.is_some_and(|until| *until <= now);
+            able.to_mut().retain(|(owner, wanting)| {
+                let asked = self.asked.get(&(*owner, wanting.message)).map(|asked| &asked.until);
+                !is_late(asked) && !is_late(ends.get(owner))
+            });
         }
         let chosen = choose(&able, budget, self.admitted);
         for &(owner, wanting, upto) in &chosen {
@@ -221,6 +225,21 @@ mod tests {
         let third = Wanting { granted: 1000, ..third };
         // It sends: it has fewest bytes left again.
         assert_eq!(look(&mut turns, 60, &[at(900, 1000), Wanting { have: 200, ..other }, third]), vec![1]);
+    }
+
+    /// A sender may send its payloads one after the other: what waits behind another one holds that up as little.
+    #[test]
+    fn a_payload_behind_another_one_loses_its_turn_alone() {
+        let mut turns = Turns::new();
+        let mut look = |ms: u64, wanting: &[(u8, Wanting)]| {
+            let granted = turns.choose(Instant::from_nanos(ms * 1_000_000), wanting, 2000, |_| 5_000_000);
+            granted.into_iter().map(|(_, message, _)| message).collect::<Vec<_>>()
+        };
+        let of_other = (1, wanting(9, 0, 0, 9900).1);
+        assert_eq!(look(0, &[wanting(1, 0, 0, 9000), wanting(2, 0, 0, 5000), of_other]), vec![2, 1]);
+        // The first one goes on; the second one has not begun, and its place is another's.
+        assert_eq!(look(30, &[wanting(1, 900, 1000, 9000), wanting(2, 0, 1000, 5000), of_other]), vec![1]);
+        assert_eq!(look(60, &[wanting(1, 1800, 1900, 9000), wanting(2, 0, 1000, 5000), of_other]), vec![1, 9]);
     }
 
     #[test]

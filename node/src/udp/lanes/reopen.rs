@@ -191,11 +191,11 @@ impl Lanes {
                 self.decline(adapter, None);
                 self.ask_anew();
             }
-            Err(now_why) => {
+            Err(refused) => {
                 if let Some(gone) = &mut self.gone[at] {
                     gone.pause = (2 * gone.pause).min(PAUSE_NS.1);
                     gone.at = now.after(gone.pause);
-                    let why = format!("{}; opened again later, for now: {now_why}", gone.why);
+                    let why = format!("{}; it is tried again, the last time: {refused}", gone.why);
                     self.decline(adapter, Some(&why));
                 }
             }
