@@ -20,6 +20,7 @@ over_both! {
     a_future_needs_no_executor, a_dropped_future_is_cancelled, a_call_ends_by_its_deadline,
     a_busy_server_is_asked_again, only_idempotent_calls_are_made_again, threads_share_a_client,
     a_call_to_a_server_that_stays_away_ends, a_poll_does_not_sleep, a_call_that_finds_no_room_is_woken,
+    a_call_that_finds_the_node_in_use_is_woken,
 }
 
 const DOUBLE: Method<u64, u64> = Method::new(1);
@@ -64,6 +65,17 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(since.elapsed() < PATIENCE, "{what}");
         std::thread::sleep(Duration::from_micros(200));
     }
+}
+
+/// Polls calls, as an executor does, until they have come: a poll that finds the node in use makes no call.
+fn until_made<R>(what: &str, calls: &mut [rpc::Pending<R>], mut come: impl FnMut() -> bool) {
+    let mut context = Context::from_waker(Waker::noop());
+    until(what, || {
+        for call in &mut *calls {
+            assert!(std::pin::Pin::new(call).poll(&mut context).is_pending(), "{what}");
+        }
+        come()
+    });
 }
 
 fn calls_return_what_the_method_returns(over: Over) {
@@ -175,11 +187,10 @@ fn a_dropped_future_is_cancelled(over: Over) {
     let mut put_off = None;
     let (_server, client) = serve(over, Settings::default(), |node| put_off = Some(putting_off(node)));
     let put_off = put_off.expect("the list");
-    let mut call = Box::pin(client.start(LATER, &1));
-    assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    until("the request comes", || put_off.lock().expect("the list").len() == 1);
+    let mut calls = [client.start(LATER, &1)];
+    until_made("the request comes", &mut calls, || put_off.lock().expect("the list").len() == 1);
     assert!(!put_off.lock().expect("the list")[0].is_over());
-    drop(call);
+    drop(calls);
     until("the server hears of it", || put_off.lock().expect("the list")[0].is_over());
 }
 
@@ -203,9 +214,8 @@ fn a_busy_server_is_asked_again(over: Over) {
         methods(node);
     });
     let put_off = put_off.expect("the list");
-    let mut first = Box::pin(client.start(LATER, &1));
-    assert!(first.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    until("the first comes", || put_off.lock().expect("the list").len() == 1);
+    let mut first = [client.start(LATER, &1)];
+    until_made("the first comes", &mut first, || put_off.lock().expect("the list").len() == 1);
     let busy = client.within(Duration::from_millis(20)).call(DOUBLE, &1);
     assert!(matches!(busy, Err(RpcError::Call(CallError::Failed(Failure::Busy) | CallError::Late))), "{busy:?}");
     let its = Arc::clone(&put_off);
@@ -310,6 +320,18 @@ fn a_poll_does_not_sleep(over: Over) {
     polls_without_sleep("a call whose channel has ended", &mut call);
 }
 
+/// A waker, and what it tells.
+fn told() -> (Waker, mpsc::Receiver<()>) {
+    struct Woken(mpsc::Sender<()>);
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send(());
+        }
+    }
+    let (woken, is_woken) = mpsc::channel();
+    (Waker::from(Arc::new(Woken(woken))), is_woken)
+}
+
 /// Who waits for room is woken when it is time to look again.
 fn a_call_that_finds_no_room_is_woken(over: Over) {
     let settings = Settings { window: 2, ..Settings::default() };
@@ -321,17 +343,8 @@ fn a_call_that_finds_no_room_is_woken(over: Over) {
     let service = Arc::new(Service::spawn(Node::new(endpoint, settings), |_| ()).expect("a thread"));
     let client = Client::connect(service, &server.address, PATIENCE).expect("a channel");
     let mut held: Vec<_> = (0..2).map(|number| client.start(LATER, &number)).collect();
-    for call in &mut held {
-        assert!(std::pin::Pin::new(call).poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    }
-    struct Woken(mpsc::Sender<()>);
-    impl std::task::Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            let _ = self.0.send(());
-        }
-    }
-    let (woken, is_woken) = mpsc::channel();
-    let waker = Waker::from(Arc::new(Woken(woken)));
+    until_made("both come", &mut held, || put_off.lock().expect("the list").len() == 2);
+    let (waker, is_woken) = told();
     let mut call = std::pin::pin!(client.start(DOUBLE, &4));
     for round in 0.. {
         match call.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -339,8 +352,26 @@ fn a_call_that_finds_no_room_is_woken(over: Over) {
             Poll::Pending => is_woken.recv_timeout(PATIENCE).expect("nobody wakes the task"),
         }
         if round == 3 {
-            until("both come", || put_off.lock().expect("the list").len() == 2);
             put_off.lock().expect("the list").clear();
+        }
+    }
+}
+
+/// Who finds the node in use by another thread is woken when it is time to look again.
+fn a_call_that_finds_the_node_in_use_is_woken(over: Over) {
+    let (mut node, address) = over.listening(small(), Settings::default());
+    methods(&mut node);
+    let server = Server::run(node, address);
+    let service = service();
+    let client = Client::connect(Arc::clone(&service), &server.address, PATIENCE).expect("a channel");
+    let (waker, is_woken) = told();
+    let mut call = std::pin::pin!(client.start(DOUBLE, &4));
+    let first = service.with(|_| call.as_mut().poll(&mut Context::from_waker(&waker)));
+    assert!(first.is_pending(), "the node is in use");
+    loop {
+        is_woken.recv_timeout(PATIENCE).expect("nobody wakes the task");
+        if let Poll::Ready(result) = call.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return assert_eq!(result, Ok(8));
         }
     }
 }

@@ -91,8 +91,8 @@ impl Client {
         }
     }
 
-    /// Calls a method: a future that needs no particular executor. The call is made when it is first polled; dropped
-    /// before it is done, the call is cancelled.
+    /// Calls a method: a future that needs no particular executor. The call is made when it is polled: by the first
+    /// poll that finds room, and the node in use by no other thread. Dropped before it is done, the call is cancelled.
     pub fn start<Q: Message, R: Message>(&self, method: Method<Q, R>, asked: &Q) -> Pending<R> {
         let mut bytes = Vec::new();
         asked.encode(&mut bytes);
