@@ -20,7 +20,7 @@ over_both! {
     a_future_needs_no_executor, a_dropped_future_is_cancelled, a_call_ends_by_its_deadline,
     a_busy_server_is_asked_again, only_idempotent_calls_are_made_again, threads_share_a_client,
     a_call_to_a_server_that_stays_away_ends, a_poll_does_not_sleep, a_call_that_finds_no_room_is_woken,
-    a_call_that_finds_the_node_in_use_is_woken,
+    a_call_that_finds_the_node_in_use_is_woken, a_continuation_may_hold_the_last_client,
 }
 
 const DOUBLE: Method<u64, u64> = Method::new(1);
@@ -374,6 +374,58 @@ fn a_call_that_finds_the_node_in_use_is_woken(over: Over) {
             return assert_eq!(result, Ok(8));
         }
     }
+}
+
+/// The service ended on its own thread, which waited for itself.
+fn a_continuation_may_hold_the_last_client(over: Over) {
+    let mut put_off = None;
+    let (_server, client) = serve(over, Settings::default(), |node| put_off = Some(putting_off(node)));
+    let put_off = put_off.expect("the list");
+    let (told, hears) = mpsc::channel();
+    let held = client.clone();
+    let then = move |result: Result<u64, RpcError>| {
+        drop(held);
+        told.send(result).expect("somebody listens");
+    };
+    client.call_then(LATER, &1, then).expect("room");
+    drop(client);
+    until("the request comes", || !put_off.lock().expect("the list").is_empty());
+    put_off.lock().expect("the list").clear();
+    let result = hears.recv_timeout(PATIENCE).expect("the continuation comes to its end");
+    assert!(matches!(result, Err(RpcError::Call(_))), "{result:?}");
+}
+
+/// A service spent all of its time on a server that does not answer.
+#[test]
+fn a_server_that_does_not_answer_takes_no_time_from_others() {
+    let service = service();
+    let (mut node, address) = Over::Udp.listening(small(), Settings::default());
+    methods(&mut node);
+    let server = Server::run(node, address);
+    let silent = Client::connect(Arc::clone(&service), &server.address, PATIENCE).expect("a channel");
+    let address = server.address.clone();
+    drop(server.end());
+    // Nobody answers there any more, and the system does not say so.
+    let port = address.trim_start_matches("udp:").to_owned();
+    let mut socket = None;
+    until("the address is free", || {
+        socket = std::net::UdpSocket::bind(&port).ok();
+        socket.is_some()
+    });
+    let (mut node, address) = Over::Udp.listening(small(), Settings::default());
+    methods(&mut node);
+    let server = Server::run(node, address);
+    let client = Client::connect(service, &server.address, PATIENCE).expect("a channel");
+    let calling = std::thread::spawn(move || silent.within(Duration::from_secs(3)).call(DOUBLE.idempotent(), &1));
+    let mut done = 0;
+    while !calling.is_finished() {
+        assert_eq!(client.call(DOUBLE, &4), Ok(8));
+        done += 1;
+    }
+    let result = calling.join().expect("the caller");
+    assert!(matches!(result, Err(RpcError::Call(_))), "{result:?}");
+    // One for each try to open a channel is a hundred.
+    assert!(done > 300, "{done} calls in three seconds");
 }
 
 fn threads_share_a_client(over: Over) {

@@ -1,5 +1,6 @@
 //! A node that several threads share, with a thread of its own that serves requests while nobody else does.
 
+use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -25,12 +26,15 @@ pub enum ServiceError {
 /// How long the thread sleeps while others drive the node.
 const PATROL: Duration = Duration::from_millis(1);
 
-/// What the thread does for somebody who cannot wait for it.
-type Errand = Box<dyn FnOnce(&mut Node) + Send>;
+/// After an errand in vain there is none for so many times as long as it took: whoever shares the node has the rest.
+const REST: u32 = 9;
+
+/// What the thread does for somebody who cannot wait for it: whether it was of use.
+type Errand = Box<dyn FnOnce(&mut Node) -> bool + Send>;
 
 struct Shared {
     node: Mutex<Node>,
-    errands: Mutex<Vec<Errand>>,
+    errands: Mutex<VecDeque<Errand>>,
     /// Whom the thread wakes, and when.
     sleepers: Mutex<Vec<(Instant, Waker)>>,
     /// Wakes the thread.
@@ -105,9 +109,10 @@ impl Service {
         Some(result)
     }
 
-    /// Has the thread do something that takes a while; others that use the node wait for it.
-    pub(crate) fn send_on(&self, errand: impl FnOnce(&mut Node) + Send + 'static) {
-        self.shared.errands.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(errand));
+    /// Has the thread try something that takes a while, in its turn; others that use the node wait for it. If it says
+    /// that it was in vain, they need not wait for the next such thing for [`REST`] times as long.
+    pub(crate) fn try_on(&self, errand: impl FnOnce(&mut Node) -> bool + Send + 'static) {
+        self.shared.errands().push_back(Box::new(errand));
         self.shared.ring();
     }
 
@@ -140,7 +145,8 @@ impl Service {
     fn end(&mut self) {
         self.shared.over.store(true, Ordering::Release);
         self.shared.ring();
-        if let Some(thread) = self.thread.take() {
+        // A continuation may be the last to hold what holds the service; the thread that runs it cannot wait for itself.
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }
     }
@@ -171,8 +177,28 @@ impl Shared {
         let _ = (&self.bell).write(&[1]);
     }
 
-    fn next_errand(&self) -> Option<Errand> {
-        self.errands.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    fn errands(&self) -> MutexGuard<'_, VecDeque<Errand>> {
+        self.errands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what there is to do, unless it is to rest until `rests`; then, or if something was in vain, how long it is
+    /// until the next errand.
+    fn run_errands(&self, node: &mut Node, rests: &mut Instant) -> Option<Duration> {
+        loop {
+            let begun = Instant::now();
+            let mut errands = self.errands();
+            if errands.is_empty() {
+                return None;
+            }
+            if begun < *rests {
+                return Some(*rests - begun);
+            }
+            let errand = errands.pop_front();
+            drop(errands);
+            if errand.is_some_and(|errand| !errand(node)) {
+                *rests = Instant::now() + begun.elapsed() * REST;
+            }
+        }
     }
 
     /// Wakes those whose time has come: how long it is until the next one's.
@@ -188,12 +214,11 @@ impl Shared {
     }
 
     fn run(&self, heard: &UnixStream, sleepers: &OwnedFd, mut event: impl FnMut(Event)) {
+        let mut rests = Instant::now();
         while !self.over.load(Ordering::Acquire) {
             let until_sleeper = self.wake_sleepers();
             let mut node = self.lock();
-            while let Some(errand) = self.next_errand() {
-                errand(&mut node);
-            }
+            let until_errand = self.run_errands(&mut node, &mut rests);
             while let Some(happened) = node.poll() {
                 upcall(|| event(happened));
             }
@@ -210,7 +235,7 @@ impl Shared {
             let nap = node.nap(now);
             drop(node);
             let nap = if used { Some(nap.map_or(PATROL, |nap| nap.min(PATROL))) } else { nap };
-            let nap = until_sleeper.map_or(nap, |until| Some(nap.map_or(until, |nap| nap.min(until))));
+            let nap = [nap, until_sleeper, until_errand].into_iter().flatten().min();
             let timeout = nap.map(|nap| Timespec {
                 tv_sec: i64::try_from(nap.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(nap.subsec_nanos()),

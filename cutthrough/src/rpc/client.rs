@@ -23,7 +23,8 @@ const SPIN_ASYNC: Duration = Duration::from_micros(10);
 const AGAIN: Duration = Duration::from_micros(100);
 /// A hundred years.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-/// How long one try to open another channel may take. Others that use the service's node wait for it, but no task.
+/// How long one try to open another channel may take. Others that use the service's node wait for it, but no task; and
+/// after one in vain it does none for a while ([`Service::try_on`]).
 const RECONNECT: Duration = Duration::from_millis(50);
 
 /// A channel to a server. Clones share it, and may be used on any thread.
@@ -36,13 +37,14 @@ pub struct Client {
 #[derive(Debug)]
 struct Inside {
     service: Arc<Service>,
-    line: Mutex<Line>,
-    address: String,
+    /// Shared with the service's thread while that opens another channel.
+    line: Arc<Mutex<Line>>,
 }
 
 /// The channel, and what is done about its end.
 #[derive(Debug)]
 struct Line {
+    address: String,
     channel: Channel,
     /// Whether another channel is being opened.
     opening: bool,
@@ -57,8 +59,8 @@ impl Client {
     /// [`ConnectError`].
     pub fn connect(service: Arc<Service>, address: &str, timeout: Duration) -> Result<Self, ConnectError> {
         let channel = service.with(|node| node.connect(address, timeout))?;
-        let line = Mutex::new(Line { channel, opening: false, failed: 0 });
-        let inside = Inside { service, line, address: address.to_owned() };
+        let line = Line { address: address.to_owned(), channel, opening: false, failed: 0 };
+        let inside = Inside { service, line: Arc::new(Mutex::new(line)) };
         Ok(Self { inside: Arc::new(inside), within: Duration::from_secs(10) })
     }
 
@@ -138,29 +140,33 @@ impl Client {
 
 impl Inside {
     fn line(&self) -> MutexGuard<'_, Line> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.line)
     }
 
-    /// Has the service open another channel in place of one that has ended, unless that is done already: how often it
-    /// has failed so far.
-    fn reconnect(self: &Arc<Self>, ended: Channel, timeout: Duration) -> u64 {
+    /// Has the service open another channel in place of one that has ended, unless that is under way: how often it has
+    /// failed so far.
+    fn reconnect(&self, ended: Channel, timeout: Duration) -> u64 {
         let mut line = self.line();
         if line.channel == ended && !line.opening {
             line.opening = true;
-            let its = Arc::downgrade(self);
-            self.service.send_on(move |node| {
-                let Some(its) = its.upgrade() else { return };
-                let opened = node.connect(&its.address, timeout);
-                let mut line = its.line();
+            let its = Arc::downgrade(&self.line);
+            self.service.try_on(move |node| {
+                let Some(its) = its.upgrade() else { return true };
+                let address = locked(&its).address.clone();
+                let opened = node.connect(&address, timeout);
+                let mut line = locked(&its);
                 line.opening = false;
-                match opened {
-                    Ok(channel) => line.channel = channel,
-                    Err(_) => line.failed += 1,
-                }
+                line.failed += u64::from(opened.is_err());
+                line.channel = *opened.as_ref().unwrap_or(&line.channel);
+                opened.is_ok()
             });
         }
         line.failed
     }
+}
+
+fn locked(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
+    line.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Asks for a call. What does not go at once is not asked.
