@@ -41,7 +41,7 @@ pub fn free_udp_address() -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(127, high + 1, middle, low), 2000 + number)
 }
 
-/// A way in which two endpoints are joined.
+/// A way in which two endpoints are joined. Behaviours take it as it is, so that they are built once for all ways.
 pub trait Join {
     /// An address that nobody listens at.
     fn address(&self) -> String;
@@ -65,13 +65,13 @@ pub trait Join {
     }
 
     /// Runs this where the side that connects lives: what makes or takes an address has to happen there.
-    fn near<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
-        run()
+    fn near(&self, run: &mut (dyn FnMut() + Send)) {
+        run();
     }
 
     /// Runs this where the side that listens lives.
-    fn far<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
-        run()
+    fn far(&self, run: &mut (dyn FnMut() + Send)) {
+        run();
     }
 
     /// The address by which the side that connects reaches whoever listens at this one.
@@ -85,7 +85,7 @@ pub trait Join {
     /// If it is not free.
     fn listening(&self, config: Config, address: &str) -> Endpoint {
         let mut endpoint = Endpoint::open(self.config(config)).expect("an endpoint");
-        self.far(|| endpoint.listen(address)).expect("a free name");
+        self.far(&mut || endpoint.listen(address).expect("a free name"));
         endpoint
     }
 
@@ -98,7 +98,9 @@ pub trait Join {
         let mut b = self.listening(b, &address);
         let mut a = Endpoint::open(self.config(a)).expect("an endpoint");
         let way = self.way(&address);
-        let (at_a, at_b) = self.near(|| connect(&mut a, &mut b, &way));
+        let mut joined = None;
+        self.near(&mut || joined = Some(connect(&mut a, &mut b, &way)));
+        let (at_a, at_b) = joined.expect("it was run");
         Pair {
             a: Side { endpoint: a, channel: at_a },
             b: Side { endpoint: b, channel: at_b },

@@ -60,12 +60,12 @@ impl Join for Asking {
         }
     }
 
-    fn near<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
-        self.0.near(run)
+    fn near(&self, run: &mut (dyn FnMut() + Send)) {
+        self.0.near(run);
     }
 
-    fn far<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
-        self.0.far(run)
+    fn far(&self, run: &mut (dyn FnMut() + Send)) {
+        self.0.far(run);
     }
 
     fn lacks(&self, capability: Capability) -> Option<String> {

@@ -23,7 +23,7 @@ fn script() -> Vec<u64> {
 }
 
 /// Number and length of each message, as the receiver has them.
-fn delivered(join: &impl Join, policy: Policy) -> Vec<(u64, u64)> {
+fn delivered(join: &dyn Join, policy: Policy) -> Vec<(u64, u64)> {
     let settings = || Config { policy, ..suite::config() };
     let mut pair = join.pair(settings(), settings());
     let (_, delivered) = pair.both(

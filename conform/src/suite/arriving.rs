@@ -11,7 +11,7 @@ use crate::join::PATIENCE;
 use crate::{Join, Side};
 
 /// A payload whose right is dropped is thrown away, whatever its length, and the next ones are not harmed.
-pub fn a_payload_dropped_unread_is_gone(join: &impl Join) {
+pub fn a_payload_dropped_unread_is_gone(join: &dyn Join) {
     const LENS: [usize; 7] = [1000, 0, 1, 128, 0, 100_000, 1 << 20];
     let mut pair = join.pair(config(), config());
     pair.both(
@@ -33,7 +33,7 @@ pub fn a_payload_dropped_unread_is_gone(join: &impl Join) {
 }
 
 /// Payloads that are left unread while others come are set aside, and are whole when they are read, in any order.
-pub fn a_payload_left_unread_waits(join: &impl Join) {
+pub fn a_payload_left_unread_waits(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     let (wire, path) = (pair.wire, pair.path(Path::CutThrough));
     pair.both(
@@ -59,7 +59,7 @@ pub fn a_payload_left_unread_waits(join: &impl Join) {
 }
 
 /// A payload longer than the ring between the two does not hold its sender, if its reader looks for other things first.
-pub fn a_long_payload_left_unread_does_not_hold_its_sender(join: &impl Join) {
+pub fn a_long_payload_left_unread_does_not_hold_its_sender(join: &dyn Join) {
     const LEN: usize = 4 << 20;
     let mut pair = join.pair(config(), config());
     pair.both(
@@ -77,7 +77,7 @@ pub fn a_long_payload_left_unread_does_not_hold_its_sender(join: &impl Join) {
 }
 
 /// Control messages that follow a payload which nobody has read yet are delivered all the same.
-pub fn control_messages_pass_an_arriving_payload(join: &impl Join) {
+pub fn control_messages_pass_an_arriving_payload(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     for number in 0..500u64 {
         pair.a.send_copy(b"payload", &pattern(number, 30_000), None);
@@ -97,7 +97,7 @@ pub fn control_messages_pass_an_arriving_payload(join: &impl Join) {
 }
 
 /// Both sides send 8 MiB at the same time, and read only when they are done: neither waits for the other.
-pub fn both_sides_send_at_once(join: &impl Join) {
+pub fn both_sides_send_at_once(join: &dyn Join) {
     const LEN: usize = 8 << 20;
     let mut pair = join.pair(config(), config());
     for round in 0..10 {
@@ -114,7 +114,7 @@ pub fn both_sides_send_at_once(join: &impl Join) {
 }
 
 /// The early notice only grows, never says more than has arrived, and ends with all of it.
-pub fn early_notice_only_grows(join: &impl Join) {
+pub fn early_notice_only_grows(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     for (number, len) in (0..20).zip((300_000..).step_by(7)) {
         pair.both(
@@ -139,7 +139,7 @@ pub fn early_notice_only_grows(join: &impl Join) {
 }
 
 /// What the early notice has said stays true when the payload is set aside for others.
-pub fn early_notice_survives_being_set_aside(join: &impl Join) {
+pub fn early_notice_survives_being_set_aside(join: &dyn Join) {
     const LEN: usize = 50_000;
     let mut pair = join.pair(config(), config());
     for number in 0..50u64 {
@@ -166,7 +166,7 @@ pub fn early_notice_survives_being_set_aside(join: &impl Join) {
 
 /// While both sides wait for each other in the middle of payloads, messages keep their order: nothing overtakes a
 /// payload that goes to where its token says.
-pub fn nothing_overtakes_a_payload_on_its_way(join: &impl Join) {
+pub fn nothing_overtakes_a_payload_on_its_way(join: &dyn Join) {
     const LEN: usize = 200_000;
     let mut pair = join.pair(config(), config());
     for round in 0..100u64 {
@@ -201,7 +201,7 @@ pub fn nothing_overtakes_a_payload_on_its_way(join: &impl Join) {
 
 /// A reader that has taken a short payload and then sleeps has made room for it: a payload as long as all of the memory
 /// between the two, which has to be there before any of it is taken out, finds its place.
-pub fn a_sleeping_reader_has_told_how_far_it_is(join: &impl Join) {
+pub fn a_sleeping_reader_has_told_how_far_it_is(join: &dyn Join) {
     let settings = || Config { policy: Policy::StoreAndForward, ..config() };
     let whole = config().staging_bytes as usize;
     let mut pair = join.pair(settings(), settings());

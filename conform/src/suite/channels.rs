@@ -10,7 +10,7 @@ use crate::join::{PATIENCE, connect, keep_house, landed};
 use crate::{Capability, Join};
 
 /// Everything that was sent before a channel was closed in good order is delivered before its end is told.
-pub fn closing_delivers_everything_first(join: &impl Join) {
+pub fn closing_delivers_everything_first(join: &dyn Join) {
     for round in 0..50u64 {
         let mut pair = join.pair(config(), config());
         for number in 0..20u64 {
@@ -34,7 +34,7 @@ pub fn closing_delivers_everything_first(join: &impl Join) {
 }
 
 /// The same, where a payload that nobody reads lies before the last messages.
-pub fn closing_delivers_what_waited_behind_a_payload(join: &impl Join) {
+pub fn closing_delivers_what_waited_behind_a_payload(join: &dyn Join) {
     for round in 0..50u64 {
         let mut pair = join.pair(config(), config());
         pair.a.send_copy(b"unread", &pattern(round, 20_000), None);
@@ -52,7 +52,7 @@ pub fn closing_delivers_what_waited_behind_a_payload(join: &impl Join) {
 }
 
 /// Payloads that had arrived can be read after the end was told: their sender was told that they were sent.
-pub fn what_had_arrived_can_be_read_after_the_end(join: &impl Join) {
+pub fn what_had_arrived_can_be_read_after_the_end(join: &dyn Join) {
     for round in 0..20u64 {
         let mut pair = join.pair(config(), config());
         let len = if round < 10 { 20_000 } else { 5000 };
@@ -79,7 +79,7 @@ pub fn what_had_arrived_can_be_read_after_the_end(join: &impl Join) {
 }
 
 /// Two channels between the same endpoints keep their messages, pages and ends apart.
-pub fn two_channels_between_the_same_endpoints(join: &impl Join) {
+pub fn two_channels_between_the_same_endpoints(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     let (second_a, second_b) = connect(&mut pair.a.endpoint, &mut pair.b.endpoint, &pair.way);
     assert_ne!(second_a, pair.a.channel);
@@ -113,7 +113,7 @@ pub fn two_channels_between_the_same_endpoints(join: &impl Join) {
 }
 
 /// A thousand channels on one endpoint: each works, none starves while others talk without pause.
-pub fn a_thousand_channels(join: &impl Join) {
+pub fn a_thousand_channels(join: &dyn Join) {
     const CHANNELS: usize = 1000;
     if join.skips(Capability::ThousandChannels) {
         return;
@@ -157,7 +157,7 @@ pub fn a_thousand_channels(join: &impl Join) {
 }
 
 /// What one side counts as sent the other counts as received.
-pub fn counters_agree(join: &impl Join) {
+pub fn counters_agree(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 1), Ok(1));
     pair.a.say(b"control");
@@ -193,7 +193,7 @@ pub fn counters_agree(join: &impl Join) {
 }
 
 /// Every operation on a channel that has ended says that it has.
-pub fn a_closed_channel_says_so(join: &impl Join) {
+pub fn a_closed_channel_says_so(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     let channel = pair.a.channel;
     pair.a.endpoint.close(channel);
@@ -213,7 +213,7 @@ pub fn a_closed_channel_says_so(join: &impl Join) {
 }
 
 /// An endpoint that is dropped closes its channels, wakes whoever waits on them, and frees its name.
-pub fn a_dropped_endpoint_closes_its_channels(join: &impl Join) {
+pub fn a_dropped_endpoint_closes_its_channels(join: &dyn Join) {
     let pair = join.pair(config(), config());
     let (mut a, b) = (pair.a, pair.b);
     let waiting = std::thread::spawn(move || a.closed());

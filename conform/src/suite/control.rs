@@ -7,7 +7,7 @@ use crate::bytes::pattern;
 use crate::{Join, Side};
 
 /// Messages of every length from 0 to 96 bytes arrive in order, each once, every byte as it was sent; the ring wraps.
-pub fn in_order_once_and_whole(join: &impl Join) {
+pub fn in_order_once_and_whole(join: &dyn Join) {
     const MESSAGES: u64 = 20_000;
     let mut pair = join.pair(config(), config());
     pair.both(
@@ -37,7 +37,7 @@ fn numbered(number: u64) -> Vec<u8> {
 }
 
 /// A control message of 97 bytes is refused, and one written into a slot is cut to 96.
-pub fn too_long_is_refused(join: &impl Join) {
+pub fn too_long_is_refused(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     let long = pattern(1, CONTROL_MAX + 1);
     assert_eq!(pair.a.endpoint.send(pair.a.channel, &long), Err(SendError::TooLong));
@@ -47,7 +47,7 @@ pub fn too_long_is_refused(join: &impl Join) {
 }
 
 /// A ring that nobody takes from says `Full`, counts it, and loses nothing once somebody does.
-pub fn a_full_ring_says_so_and_recovers(join: &impl Join) {
+pub fn a_full_ring_says_so_and_recovers(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     for round in 0..3u64 {
         let sent = fill(&mut pair.a, round);
@@ -75,7 +75,7 @@ fn fill(side: &mut Side, round: u64) -> u64 {
 }
 
 /// A borrowed slot that is not sent is free again, and nothing of it arrives.
-pub fn an_unsent_message_was_never_there(join: &impl Join) {
+pub fn an_unsent_message_was_never_there(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     for _ in 0..200 {
         drop(pair.a.endpoint.outgoing(pair.a.channel).expect("a slot").write(b"not this one"));
@@ -86,7 +86,7 @@ pub fn an_unsent_message_was_never_there(join: &impl Join) {
 }
 
 /// Both sides send and receive at the same time, without either waiting for the other to be done.
-pub fn both_directions_at_once(join: &impl Join) {
+pub fn both_directions_at_once(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     let talk = |side: &mut Side| {
         let (mut sent, mut received) = (0u64, 0u64);

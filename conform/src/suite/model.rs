@@ -71,7 +71,7 @@ fn operations(pages: bool) -> impl Strategy<Value = Vec<(bool, Operation)>> {
 
 /// Random sequences of sends by every path, posts, grants, reads now and later, in both directions: every message
 /// arrives in order, once, with the bytes it was sent with, or dropped if its token had no room.
-pub fn any_sequence_of_operations(join: &impl Join) {
+pub fn any_sequence_of_operations(join: &dyn Join) {
     let pages = !join.skips(Capability::SharedPages);
     let mut runner =
         TestRunner::new(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() });

@@ -8,7 +8,7 @@ use crate::join::landed;
 use crate::{Capability, Join};
 
 /// A dropped payload posts its pages again: two runs carry any number of messages.
-pub fn the_free_queue_refills_by_drop(join: &impl Join) {
+pub fn the_free_queue_refills_by_drop(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 2), Ok(2));
     // Where messages cross a wire, each may wake a sleeper, which on a busy machine takes milliseconds.
@@ -23,7 +23,7 @@ pub fn the_free_queue_refills_by_drop(join: &impl Join) {
 }
 
 /// A payload taken out of its message keeps its pages until it is dropped; then they are posted again.
-pub fn a_detached_payload_keeps_its_pages(join: &impl Join) {
+pub fn a_detached_payload_keeps_its_pages(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 4), Ok(4));
     let mut kept = Vec::new();
@@ -51,7 +51,7 @@ pub fn a_detached_payload_keeps_its_pages(join: &impl Join) {
 }
 
 /// A page sent by reference comes back when its reader releases it, and not before: the completion says so.
-pub fn a_released_page_completes(join: &impl Join) {
+pub fn a_released_page_completes(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }
@@ -74,7 +74,7 @@ pub fn a_released_page_completes(join: &impl Join) {
 }
 
 /// A copied payload's memory may be used again at once; its completion comes all the same.
-pub fn private_memory_completes_at_once(join: &impl Join) {
+pub fn private_memory_completes_at_once(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     let payload = pattern(5, 100);
     for cookie in [7, 8] {
@@ -87,7 +87,7 @@ pub fn private_memory_completes_at_once(join: &impl Join) {
 }
 
 /// Pages that are dropped, or attached to a message that is not sent, go back to their pool.
-pub fn unsent_pages_go_back(join: &impl Join) {
+pub fn unsent_pages_go_back(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }
@@ -103,7 +103,7 @@ pub fn unsent_pages_go_back(join: &impl Join) {
 }
 
 /// A page goes only through the channel that it was taken from, and is not lost by the attempt.
-pub fn foreign_pages_are_refused(join: &impl Join) {
+pub fn foreign_pages_are_refused(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }
@@ -119,7 +119,7 @@ pub fn foreign_pages_are_refused(join: &impl Join) {
 }
 
 /// A list of no pages is no payload.
-pub fn an_empty_list_is_no_payload(join: &impl Join) {
+pub fn an_empty_list_is_no_payload(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
     assert_eq!(outgoing.write(b"none").attach_list(Vec::new()).send().expect("sent").path, Path::None);
@@ -128,7 +128,7 @@ pub fn an_empty_list_is_no_payload(join: &impl Join) {
 }
 
 /// A pool without pages says so, and has them again when they come back.
-pub fn an_empty_pool_says_so(join: &impl Join) {
+pub fn an_empty_pool_says_so(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }
@@ -147,7 +147,7 @@ pub fn an_empty_pool_says_so(join: &impl Join) {
 }
 
 /// Lists of pages go on for ever, while the receiver only polls: it tells the sender of the room they left.
-pub fn a_thousand_lists_of_pages(join: &impl Join) {
+pub fn a_thousand_lists_of_pages(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }

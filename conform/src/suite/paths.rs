@@ -22,7 +22,7 @@ fn expect(receipt: &Receipt, path: Path, copies: u8, len: usize) {
 }
 
 /// A payload in one page run: no copy, whatever the size.
-pub fn by_reference(join: &impl Join) {
+pub fn by_reference(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }
@@ -45,7 +45,7 @@ fn refer(pair: &mut Pair, lens: &[usize]) {
 }
 
 /// Payloads in lists of pages, each of which is filled to its end.
-pub fn by_reference_in_lists(join: &impl Join) {
+pub fn by_reference_in_lists(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }
@@ -56,7 +56,7 @@ pub fn by_reference_in_lists(join: &impl Join) {
 }
 
 /// Lists of many runs, more of them altogether than the ring of runs holds at a time.
-pub fn lists_of_many_runs(join: &impl Join) {
+pub fn lists_of_many_runs(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }
@@ -67,7 +67,7 @@ pub fn lists_of_many_runs(join: &impl Join) {
 }
 
 /// A list that can never be sent is refused by another name than one that has to wait, and its pages go back.
-pub fn a_list_longer_than_its_ring_is_refused(join: &impl Join) {
+pub fn a_list_longer_than_its_ring_is_refused(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }
@@ -86,7 +86,7 @@ pub fn a_list_longer_than_its_ring_is_refused(join: &impl Join) {
 }
 
 /// A payload that posted pages would hold only in more runs than a list may have comes another way.
-pub fn too_many_small_pages_are_passed_over(join: &impl Join) {
+pub fn too_many_small_pages_are_passed_over(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 4096), Ok(4096));
     cut(&mut pair, 4095 * 4096);
@@ -94,7 +94,7 @@ pub fn too_many_small_pages_are_passed_over(join: &impl Join) {
 }
 
 /// Private memory into posted pages: one copy.
-pub fn put_from_the_free_queue(join: &impl Join) {
+pub fn put_from_the_free_queue(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     for len in SIZES {
         assert_eq!(pair.b.endpoint.post(pair.b.channel, len, 1), Ok(1));
@@ -118,7 +118,7 @@ fn put(pair: &mut Pair, len: usize) {
 }
 
 /// A payload that needs several posted runs is spread over them.
-pub fn put_into_several_runs(join: &impl Join) {
+pub fn put_into_several_runs(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 600), Ok(600));
     for len in [4097, 8192, 64 << 10, (64 << 10) + 1, 1 << 20] {
@@ -151,7 +151,7 @@ fn to_token(
 }
 
 /// Private memory into the pages that a token names: one copy.
-pub fn put_by_token(join: &impl Join) {
+pub fn put_by_token(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     for len in SIZES {
         let send = |a: &mut crate::Side, token| a.send_copy(b"to a token", &pattern(len as u64, len), Some(token));
@@ -164,7 +164,7 @@ pub fn put_by_token(join: &impl Join) {
 
 /// Pages copied into the pages that a token names, by the sender alone or by both sides at the same time, as was found
 /// to be faster: one copy.
-pub fn copied_by_token_into_pages(join: &impl Join) {
+pub fn copied_by_token_into_pages(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }
@@ -193,7 +193,7 @@ pub fn copied_by_token_into_pages(join: &impl Join) {
 }
 
 /// Pages fetched into the private memory that a token names: one copy.
-pub fn fetched_by_token_into_memory(join: &impl Join) {
+pub fn fetched_by_token_into_memory(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }
@@ -211,7 +211,7 @@ pub fn fetched_by_token_into_memory(join: &impl Join) {
 }
 
 /// Private memory to private memory: two copies.
-pub fn cut_through(join: &impl Join) {
+pub fn cut_through(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     for len in SIZES {
         cut(&mut pair, len);
@@ -236,7 +236,7 @@ fn cut(pair: &mut Pair, len: usize) {
 }
 
 /// Private memory into the private memory that a token names: two copies.
-pub fn cut_through_by_token(join: &impl Join) {
+pub fn cut_through_by_token(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     for len in SIZES {
         let send = |a: &mut crate::Side, token| a.send_copy(b"to a token", &pattern(len as u64, len), Some(token));
@@ -251,7 +251,7 @@ pub fn cut_through_by_token(join: &impl Join) {
 }
 
 /// Every page size on either side, also different ones.
-pub fn every_page_size(join: &impl Join) {
+pub fn every_page_size(join: &dyn Join) {
     use PageSize::{K4, K8, K64, M2};
     for (left, right) in [(K4, K4), (K8, K8), (K64, K64), (M2, M2), (K4, M2), (M2, K8)] {
         let sized = |page_size| Config { page_size, ..config() };
@@ -268,7 +268,7 @@ pub fn every_page_size(join: &impl Join) {
 }
 
 /// Every way to cut payloads into pulses delivers, also where the two sides differ.
-pub fn every_policy(join: &impl Join) {
+pub fn every_policy(join: &dyn Join) {
     let least = |bytes| NonZeroU64::new(bytes);
     let policies = [
         Policy::StoreAndForward,
@@ -291,7 +291,7 @@ pub fn every_policy(join: &impl Join) {
 
 /// Payloads of many lengths, sent one behind the other, land in posted places or wait for their readers: each whole, in
 /// its order.
-pub fn streams_of_many_lengths(join: &impl Join) {
+pub fn streams_of_many_lengths(join: &dyn Join) {
     const LENS: [usize; 9] = [4096, 8192, 8192, 100, 5000, 20_000, 24 << 10, 1, 12_000];
     let mut pair = join.pair(config(), config());
     assert_eq!(pair.b.endpoint.post(pair.b.channel, 24 << 10, 8), Ok(8));
@@ -318,11 +318,11 @@ pub fn streams_of_many_lengths(join: &impl Join) {
 ///
 /// # Panics
 /// If one of them does not land in its place.
-pub fn a_stream_is_placed(join: &impl Join, len: usize) -> bool {
+pub fn a_stream_is_placed(join: &dyn Join, len: usize) -> bool {
     (0..5).any(|_| placed_of_a_stream(join, len) > 64 * len as u64)
 }
 
-fn placed_of_a_stream(join: &impl Join, len: usize) -> u64 {
+fn placed_of_a_stream(join: &dyn Join, len: usize) -> u64 {
     const MESSAGES: u32 = 128;
     let wide = || Config { landing_bytes: 64 << 20, ..Config::default() };
     let mut pair = join.pair(wide(), wide());

@@ -8,7 +8,7 @@ use crate::join::landed;
 use crate::{Capability, Join, Pair};
 
 /// Sends a payload to a token that is not good, in every way there is, and checks that its control message says so.
-fn refused(join: &impl Join, pair: &mut Pair, len: usize, token: Token, why: Refused) {
+fn refused(join: &dyn Join, pair: &mut Pair, len: usize, token: Token, why: Refused) {
     let mut ways: Vec<fn(&mut crate::Side, usize, Token) -> Path> =
         vec![|a, len, token| a.send_copy(b"dropped", &pattern(1, len), Some(token)).path];
     if !join.skips(Capability::SharedPages) {
@@ -34,7 +34,7 @@ fn refused(join: &impl Join, pair: &mut Pair, len: usize, token: Token, why: Ref
 }
 
 /// The second payload that carries a token is dropped, whatever the token named.
-pub fn a_token_is_good_once(join: &impl Join) {
+pub fn a_token_is_good_once(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     for landing in [Landing::Pages(4096), Landing::Buffer(vec![0; 4096])] {
         let token = pair.b.endpoint.grant(pair.b.channel, landing).expect("a token");
@@ -51,7 +51,7 @@ pub fn a_token_is_good_once(join: &impl Join) {
 }
 
 /// A payload that carries a revoked token is dropped.
-pub fn a_revoked_token_drops_the_payload(join: &impl Join) {
+pub fn a_revoked_token_drops_the_payload(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     for landing in [Landing::Pages(100), Landing::Buffer(vec![7; 100])] {
         let token = pair.b.endpoint.grant(pair.b.channel, landing.clone()).expect("a token");
@@ -63,7 +63,7 @@ pub fn a_revoked_token_drops_the_payload(join: &impl Join) {
 }
 
 /// A payload whose token has the wrong key is dropped; the right one is good all the same, and its place untouched.
-pub fn a_wrong_key_drops_the_payload(join: &impl Join) {
+pub fn a_wrong_key_drops_the_payload(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     let token = pair.b.endpoint.grant(pair.b.channel, Landing::Buffer(vec![0xaa; 200])).expect("a token");
     for key in [0, 1, token.key ^ 1, u64::MAX] {
@@ -75,7 +75,7 @@ pub fn a_wrong_key_drops_the_payload(join: &impl Join) {
 
 /// A token with an index beyond the table, or of a place that was never granted, is wrong, and no byte moves: not even
 /// into the place whose key it carries.
-pub fn a_foreign_index_drops_the_payload(join: &impl Join) {
+pub fn a_foreign_index_drops_the_payload(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     let token = grant_marked_page(&mut pair);
     for index in [token.index + 1, token.index + 256, 255, 256, u16::MAX] {
@@ -85,7 +85,7 @@ pub fn a_foreign_index_drops_the_payload(join: &impl Join) {
 }
 
 /// A payload longer than what its token names is dropped, and the place is good for another.
-pub fn a_payload_too_long_for_its_token_is_dropped(join: &impl Join) {
+pub fn a_payload_too_long_for_its_token_is_dropped(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     let token = grant_marked_page(&mut pair);
     refused(join, &mut pair, 4097, token, Refused::TooLong);
@@ -122,7 +122,7 @@ fn page_is_marked(pair: &mut Pair, token: Token) {
 }
 
 /// What a token named can be granted again once it is revoked: nothing leaks.
-pub fn revoking_gives_the_memory_back(join: &impl Join) {
+pub fn revoking_gives_the_memory_back(join: &dyn Join) {
     let small = cutthrough::Config { landing_bytes: 8 * 4096, ..config() };
     let mut pair = join.pair(config(), small);
     for _ in 0..1000 {
@@ -133,7 +133,7 @@ pub fn revoking_gives_the_memory_back(join: &impl Join) {
 }
 
 /// A channel grants 256 tokens at a time, and again as many once they are used.
-pub fn the_table_of_tokens_is_bounded(join: &impl Join) {
+pub fn the_table_of_tokens_is_bounded(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     for round in 0..3u64 {
         let grant = |b: &mut crate::Side| b.endpoint.grant(b.channel, Landing::Buffer(vec![0; 8]));
@@ -150,7 +150,7 @@ pub fn the_table_of_tokens_is_bounded(join: &impl Join) {
 }
 
 /// Granted pages are whole pages, by every path: what fits into them is taken.
-pub fn pages_round_up(join: &impl Join) {
+pub fn pages_round_up(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     let token = pair.b.endpoint.grant(pair.b.channel, Landing::Pages(5000)).expect("a token");
     assert_eq!(pair.a.send_copy(b"", &pattern(1, 8192), Some(token)).path, pair.path(Path::Put));

@@ -16,7 +16,7 @@ use crate::{Capability, Join, Pair, Side};
 const MESSAGES: u64 = 20_000;
 
 /// Waiting ends when its time is over, not before and not for ever.
-pub fn waiting_ends_in_time(join: &impl Join) {
+pub fn waiting_ends_in_time(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     for millis in [0, 1, 30] {
         let timeout = Duration::from_millis(millis);
@@ -52,7 +52,7 @@ fn speak(side: &mut Side) {
 }
 
 /// Poll until there is nothing, arm, sleep on the file descriptor: no message is missed, however it falls in between.
-pub fn no_wake_up_is_lost_in_epoll(join: &impl Join) {
+pub fn no_wake_up_is_lost_in_epoll(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     pair.both(speak, |b| {
         let mut expected = 0u64;
@@ -80,7 +80,7 @@ fn sleep_on(side: &Side, expected: u64) {
 }
 
 /// The same through tokio.
-pub fn no_wake_up_is_lost_in_tokio(join: &impl Join) {
+pub fn no_wake_up_is_lost_in_tokio(join: &dyn Join) {
     let pair = join.pair(config(), config());
     let (mut a, b) = (pair.a, pair.b);
     let speaker = thread::spawn(move || {
@@ -101,7 +101,7 @@ pub fn no_wake_up_is_lost_in_tokio(join: &impl Join) {
 }
 
 /// A wait in the middle of a payload does not use up the wake-ups of the endpoint: waiting for ever afterwards works.
-pub fn no_wake_up_is_lost_by_a_wait_in_between(join: &impl Join) {
+pub fn no_wake_up_is_lost_by_a_wait_in_between(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     pair.both(
         |a| {
@@ -125,7 +125,7 @@ pub fn no_wake_up_is_lost_by_a_wait_in_between(join: &impl Join) {
 }
 
 /// A sleeper that waits for its pages is woken by their release, and not before there is something to wake it for.
-pub fn returned_pages_wake_a_sleeper(join: &impl Join) {
+pub fn returned_pages_wake_a_sleeper(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }
@@ -178,7 +178,7 @@ fn lend(pair: &mut Pair, tracked: bool) -> Vec<Incoming> {
 }
 
 /// Pages of thousands of messages that are dropped at once go back in parts, while both sides only wait.
-pub fn thousands_of_pages_go_back_while_both_sides_sleep(join: &impl Join) {
+pub fn thousands_of_pages_go_back_while_both_sides_sleep(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }
@@ -212,7 +212,7 @@ pub fn thousands_of_pages_go_back_while_both_sides_sleep(join: &impl Join) {
 
 /// Who holds pages back for want of room sleeps while there is none, does not sleep while there is some, and is woken
 /// when there is.
-pub fn pages_held_back_are_not_slept_over(join: &impl Join) {
+pub fn pages_held_back_are_not_slept_over(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }
@@ -239,7 +239,7 @@ pub fn pages_held_back_are_not_slept_over(join: &impl Join) {
 }
 
 /// A payload that another thread drops while its endpoint sleeps goes back to its sender all the same.
-pub fn a_payload_dropped_elsewhere_goes_back(join: &impl Join) {
+pub fn a_payload_dropped_elsewhere_goes_back(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {
         return;
     }

@@ -55,12 +55,12 @@ impl Join for Veth {
         Config { insecure: true, ..config }
     }
 
-    fn near<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
-        self.made().near.within(run).expect("the near namespace")
+    fn near(&self, run: &mut (dyn FnMut() + Send)) {
+        self.made().near.within(run).expect("the near namespace");
     }
 
-    fn far<R: Send>(&self, run: impl FnOnce() -> R + Send) -> R {
-        self.made().far.within(run).expect("the far namespace")
+    fn far(&self, run: &mut (dyn FnMut() + Send)) {
+        self.made().far.within(run).expect("the far namespace");
     }
 
     fn lacks(&self, capability: Capability) -> Option<String> {

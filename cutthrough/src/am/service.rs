@@ -145,7 +145,7 @@ impl Service {
     fn end(&mut self) {
         self.shared.over.store(true, Ordering::Release);
         self.shared.ring();
-        // A continuation may be the last to hold what holds the service; the thread that runs it cannot wait for itself.
+        // A continuation may be the last to hold what holds the service; its thread cannot wait for itself.
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }
