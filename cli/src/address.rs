@@ -59,6 +59,9 @@ pub fn check(address: &str, what_for: Use) -> Result<(), Failure> {
     if !host.starts_with('[') && host.contains(':') {
         return wrong("an IPv6 address stands in brackets");
     }
+    if host.starts_with('[') && matches!(scheme, "packet" | "xdp") {
+        return wrong("rings carry IPv4 alone, so far");
+    }
     Ok(())
 }
 
@@ -106,6 +109,8 @@ mod tests {
             ("udp:[::1:7000", "what stands in brackets is an IPv6 address"),
             ("udp:[host]:7000", "what stands in brackets is an IPv6 address"),
             ("udp:::1:7000", "an IPv6 address stands in brackets"),
+            ("xdp:[::1]:70", "rings carry IPv4 alone, so far"),
+            ("packet:[fd00::1]:70", "rings carry IPv4 alone, so far"),
             ("udp:fe80::1", "an IPv6 address stands in brackets"),
         ] {
             for (what_for, option) in [(Use::Listen, "--listen "), (Use::Peer, "--peer "), (Use::Lease, "")] {

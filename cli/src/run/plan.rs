@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
+use std::net::SocketAddrV6;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -157,7 +158,11 @@ fn parse_hosts(text: &str) -> Result<Vec<Host>, (usize, &'static str)> {
         if words.next().is_some() {
             return Err((number, "there is a third word"));
         }
-        hosts.push(Host { name: name.to_owned(), address: address.to_owned() });
+        // A port will follow.
+        let bracketed = format!("[{address}]");
+        let is_six = format!("{bracketed}:0").parse::<SocketAddrV6>().is_ok();
+        let address = if is_six { bracketed } else { address.to_owned() };
+        hosts.push(Host { name: name.to_owned(), address });
     }
     if hosts.is_empty() { Err((1, "there is no host")) } else { Ok(hosts) }
 }
@@ -201,6 +206,9 @@ mod tests {
             parse_hosts(text),
             Ok(vec![host("alpha", "alpha"), host("me@beta", "beta"), host("gamma", "10.0.0.3")])
         );
+        let text = "fd00::1\nme@delta [fd00::2]\nepsilon fe80::1%2\n";
+        let six = [("fd00::1", "[fd00::1]"), ("me@delta", "[fd00::2]"), ("epsilon", "[fe80::1%2]")];
+        assert_eq!(parse_hosts(text), Ok(six.map(|(name, address)| host(name, address)).into()));
         assert_eq!(parse_hosts("# none\n"), Err((1, "there is no host")));
         assert_eq!(parse_hosts("a\nb c d\n"), Err((2, "there is a third word")));
         assert_eq!(parse_hosts("-oProxyCommand=x\n"), Err((1, "a host's name does not begin with '-'")));
