@@ -194,7 +194,7 @@ impl std::fmt::Debug for Inside {
 impl Inside {
     #[inline]
     fn split(&mut self) -> (Way<'_>, &mut Core<Context, Kept>) {
-        (Way { endpoint: &mut self.endpoint, doors: &self.doors, patient: false, asks: false }, &mut self.core)
+        (Way { endpoint: &mut self.endpoint, doors: &self.doors, patient: false }, &mut self.core)
     }
 
     #[inline]

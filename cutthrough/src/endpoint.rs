@@ -142,6 +142,12 @@ impl Endpoint {
         }
     }
 
+    /// Whether a list of so many pages can be sent now, which needs room of its own over shared memory. One that is too
+    /// long for any room can: it is refused then.
+    pub(crate) fn has_room_for_list(&mut self, channel: Channel, pages: usize) -> bool {
+        self.node.link(channel).map_or(true, |(link, stat)| link.has_room_for_list(pages, stat))
+    }
+
     /// Bytes of a channel's pool.
     pub(crate) const fn pool_bytes(&self) -> u64 {
         self.node.config().pool_bytes

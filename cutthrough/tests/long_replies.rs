@@ -211,3 +211,38 @@ fn a_request_whose_list_of_pages_finds_no_room_says_so_and_can_be_made_again() {
         assert!(since.elapsed() < PATIENCE);
     }
 }
+
+/// A reply whose list of pages found no room there ended as one that is too long.
+#[test]
+fn a_reply_whose_list_of_pages_finds_no_room_waits_for_it() {
+    const PAGES: usize = 400;
+    const CALLS: usize = 12;
+    let config = Config { pool_bytes: 64 << 20, ..patient() };
+    let (mut far, address) = Over::Shm.listening(config.clone(), Settings::default());
+    let page_bytes = far.endpoint().page_bytes() as usize;
+    let served = Arc::new(AtomicU32::new(0));
+    let its = Arc::clone(&served);
+    far.short(LONG, Args::Any, move |mut request| {
+        let pages = (0..PAGES).map(|_| request.page(page_bytes).expect("pages for all replies")).collect();
+        request.reply_with(&[], Body::Pages(pages));
+        its.fetch_add(1, Ordering::SeqCst);
+    });
+    let server = Server::run(far, address);
+    let mut node = Over::node(config, Settings::default());
+    let channel = node.connect(&server.address, PATIENCE).expect("a channel");
+    for _ in 0..CALLS {
+        node.request(channel, LONG, &[]).expect("room");
+    }
+    // Nobody takes a reply in before all of them are made.
+    let since = Instant::now();
+    while served.load(Ordering::SeqCst) < CALLS as u32 {
+        assert!(since.elapsed() < PATIENCE);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    for _ in 0..CALLS {
+        match node.wait(Some(PATIENCE)) {
+            Ok(Event::Replied(reply)) => assert_eq!(reply.payload_len(), PAGES * page_bytes),
+            other => panic!("instead of a reply: {other:?}"),
+        }
+    }
+}

@@ -149,7 +149,7 @@ impl<'a> Asking<'_, 'a> {
             place = Some((row, token));
         }
         let (mut way, core) = inside.split();
-        (way.patient, way.asks) = (patient, true);
+        way.patient = patient;
         let plain = matches!(then, Then::Tell) && place.is_none();
         let context = if plain { None } else { Some(Box::new(Wanted { then, token: place })) };
         let made = match body {

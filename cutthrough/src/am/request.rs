@@ -218,7 +218,6 @@ impl Request<'_> {
             return Err((RequestError::Closed, self));
         }
         let (mut way, core) = self.inside.split();
-        way.asks = true;
         let context = |to| Some(Box::new(Wanted { then: Then::Passed(to), token: None }));
         match core.hand_over(&mut way, to, channel.index(), &ask, body, deadline.unwrap_or(UNDATED), context) {
             Ok(_) => Ok(()),

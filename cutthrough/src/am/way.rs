@@ -82,8 +82,6 @@ pub(super) struct Way<'a> {
     pub(super) doors: &'a [Option<Channel>],
     /// Whether who sends may wait for the peer.
     pub(super) patient: bool,
-    /// Whether it is a request, of which its caller hears at once that there was no room.
-    pub(super) asks: bool,
 }
 
 impl Way<'_> {
@@ -150,7 +148,6 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             Ok(door) => door,
             Err(why) => return Err((why, body)),
         };
-        let asks = self.asks;
         // What was copied into pages for want of another way can wait as it was.
         let mut copied = None;
         // A payload of up to a page goes by way of a page: private memory might have to wait for the receiver.
@@ -185,6 +182,14 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             body => body,
         };
         // Asked before the payload is given away, which a refused message takes with it.
+        let listed = match &body {
+            Body::Pages(pages) => pages.len(),
+            Body::Page(_) => 1,
+            Body::None | Body::Copy(_) => 0,
+        };
+        if listed > usize::from(token.is_none()) && !self.endpoint.has_room_for_list(door, listed) {
+            return Err((Unsent::Full, copied.map_or(body, Body::Copy)));
+        }
         let outgoing = match self.endpoint.outgoing(door) {
             Ok(outgoing) => outgoing.write(control),
             Err(error) => return Err((unsent(error), body)),
@@ -199,12 +204,7 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             Some(token) => outgoing.to(token),
             None => outgoing,
         };
-        outgoing.send().map(drop).map_err(|error| match (error, copied) {
-            (SendError::TooManyRuns, Some(bytes)) => (Unsent::Full, Body::Copy(bytes)),
-            // Its pages are back in their pool. An answer without them would be another one.
-            (SendError::TooManyRuns, None) if asks => (Unsent::Full, Body::None),
-            _ => (refused(error), Body::None),
-        })
+        outgoing.send().map(drop).map_err(|error| (refused(error), Body::None))
     }
 }
 

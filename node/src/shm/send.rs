@@ -350,6 +350,11 @@ impl Link {
         u32::try_from(total).ok().filter(|_| total <= PAYLOAD_MAX).ok_or(SendError::TooLong)
     }
 
+    /// Whether there is room for a list of so many runs. One that no room suffices for has it: it is refused.
+    pub fn has_room_for_list(&mut self, runs: usize, stat: &Stat) -> bool {
+        list_len(runs).is_none_or(|runs| self.room_for_list(runs, stat) != Err(SendError::TooManyRuns))
+    }
+
     /// Makes sure that a list of `runs` runs (plus a token's words) fits into the run ring.
     fn room_for_list(&mut self, runs: u16, stat: &Stat) -> Result<(), SendError> {
         let need = u64::from(runs) + 2;
