@@ -34,6 +34,7 @@ pub mod memory;
 mod outbox;
 mod pulses;
 mod reading;
+mod release;
 mod spans;
 mod timers;
 mod told;
@@ -105,6 +106,8 @@ pub struct Net<M: Memory> {
     owing: Vec<usize>,
     /// Channels that have changed since they were last looked at as a whole.
     changed: Vec<usize>,
+    /// Channels of whose payloads an adapter may still read some that have arrived.
+    in_use: Vec<usize>,
     /// Channels that are over, but for payloads that their user may still read.
     through: Vec<usize>,
     timers: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -165,6 +168,7 @@ impl<M: Memory> Net<M> {
             wants: Vec::new(),
             owing: Vec::new(),
             changed: Vec::new(),
+            in_use: Vec::new(),
             through: Vec::new(),
             timers: BinaryHeap::new(),
             happened: VecDeque::new(),
@@ -397,11 +401,15 @@ impl<M: Memory> Net<M> {
         }
         let Some(channel) = self.channel(index) else { return };
         let completed: Vec<u64> = channel.outbox.completed.drain(..).collect();
+        let in_use = !channel.outbox.in_use.is_empty();
         let ready = channel.inbox.has_ready() && !core::mem::replace(&mut channel.queued, true);
         if ready {
             self.ready.push_back(index);
         }
         self.happened.extend(completed.into_iter().map(|cookie| NetEvent::Completed(index, cookie)));
+        if in_use && !self.in_use.contains(&index) {
+            self.in_use.push(index);
+        }
         if kind == Kind::Open && !self.wants.contains(&index) {
             self.wants.push(index);
         }

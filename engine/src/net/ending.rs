@@ -67,6 +67,10 @@ impl<M: Memory> Net<M> {
         while told && let Some(message) = self.channel(index).and_then(|channel| channel.inbox.take()) {
             self.happened.push_back(NetEvent::Message(index, message));
         }
+        // They have arrived, and their memory is nobody's any more.
+        let arrived = self.channel(index).filter(|_| told).map(|channel| core::mem::take(&mut channel.outbox.in_use));
+        let cookies = arrived.into_iter().flatten().filter_map(|(_, cookie)| cookie);
+        self.happened.extend(cookies.map(|cookie| NetEvent::Completed(index, cookie)));
         // A peer that has broken a rule is not believed any more.
         let believed = told && !matches!(ending, Ending::Breach(_));
         let left = self.channel(index).filter(|_| believed).map(|channel| channel.inbox.take_left());

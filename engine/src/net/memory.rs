@@ -24,6 +24,12 @@ pub trait Load {
         let _ = len;
         false
     }
+
+    /// Whether an adapter may still read its memory, whatever has arrived. Asked when all of it has, and with every
+    /// [`Net::release`](super::Net::release) from then on; it is given back when nobody does.
+    fn is_in_use(&self) -> bool {
+        false
+    }
 }
 
 /// Memory that a payload lands in. Nobody else sees it until it is handed over.

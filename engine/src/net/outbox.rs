@@ -7,6 +7,7 @@ mod again;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use cutthrough_wire::frame::{
     HEADER_BYTES, LIMITS_BYTES, Limits, OPENING_BYTES, Opening, RECORD_BYTES, WANTS_NO_MORE, low,
@@ -142,6 +143,8 @@ pub(super) struct Outbox<L> {
     used: u64,
     /// Cookies of messages that are done.
     pub(super) completed: VecDeque<u64>,
+    /// Payloads that have arrived, and that an adapter may still read; and their cookies.
+    pub(super) in_use: Vec<(L, Option<u64>)>,
     pub(super) payload_bytes: u64,
 }
 
@@ -159,6 +162,7 @@ impl<L: Load> Outbox<L> {
             unasked: widen(limits.unasked, begin),
             used: begin,
             completed: VecDeque::new(),
+            in_use: Vec::new(),
             payload_bytes: 0,
         }
     }
@@ -338,9 +342,14 @@ impl<L: Load> Outbox<L> {
         if !going.is_done() {
             return;
         }
-        let cookie = going.cookie;
-        *entry = Out::Done;
-        self.completed.extend(cookie);
+        if let Out::Loaded(going) = core::mem::replace(entry, Out::Done) {
+            let Going { load, cookie, .. } = *going;
+            if load.is_in_use() {
+                self.in_use.push((load, cookie));
+            } else {
+                self.completed.extend(cookie);
+            }
+        }
         self.retire();
     }
 

@@ -2,6 +2,7 @@
 
 mod alleged;
 mod flood;
+mod in_use;
 mod lossy;
 mod mended;
 mod narrow;

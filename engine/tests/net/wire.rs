@@ -95,10 +95,17 @@ impl Seal for Sum {
 }
 
 #[derive(Debug)]
-struct Doorman {
+pub(crate) struct Doorman {
     secret: u64,
     random: u64,
     sum: Sum,
+}
+
+impl Doorman {
+    /// One whose cookies and random numbers follow from this number.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { secret: mix(seed), random: mix(seed.wrapping_add(1)), sum: Sum }
+    }
 }
 
 impl Handshake for Sum {
