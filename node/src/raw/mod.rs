@@ -78,6 +78,30 @@ pub(crate) trait Ring: std::fmt::Debug + Send {
     /// is gone or down): the frames are lost.
     fn send(&mut self, hop: &Hop, parts: &[IoSlice<'_>], segment: usize) -> io::Result<bool>;
 
+    /// As [`Ring::send`], but parts that lie among the pages of the ring's own memory are sent from there, if it can do
+    /// that ([`Ring::site`]): they are not changed while its [`Flights`](xdp::Flights) has any of them. Parts of
+    /// `borrowed` are copied wherever they lie.
+    ///
+    /// # Errors
+    /// As [`Ring::send`].
+    fn send_pages(&mut self, hop: &Hop, parts: &[IoSlice<'_>], segment: usize, borrowed: &[u8]) -> io::Result<bool> {
+        let _ = borrowed;
+        self.send(hop, parts, segment)
+    }
+
+    /// Where pages lie that are sent without a copy, if there are any.
+    fn site(&self) -> Option<xdp::Site> {
+        None
+    }
+
+    /// Takes in what the kernel says of pages that it has sent, and has it go on with what it has left.
+    ///
+    /// # Errors
+    /// If the ring is of no use any more.
+    fn look_after_sent(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Most frames of one send.
     fn room(&mut self) -> usize;
 

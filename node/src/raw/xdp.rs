@@ -8,6 +8,7 @@
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use cutthrough_engine::time::Instant;
 use cutthrough_segment::map::Writers;
@@ -22,6 +23,7 @@ use crate::sys::xdp::{Descriptor, Interface, Memory, Mode, Settings, XdpError, X
 
 pub(crate) mod cut;
 pub mod fragments;
+mod in_place;
 pub mod lease;
 mod pages;
 mod plan;
@@ -29,6 +31,7 @@ pub mod raw;
 pub mod stream;
 
 pub use cutthrough_engine::place_ring as place;
+pub(crate) use in_place::{Flights, Site};
 pub(crate) use plan::PAGES_ALIGN;
 use plan::{ENTRIES, Plan};
 
@@ -54,8 +57,8 @@ pub(crate) struct XdpRing {
     /// Places to send from that are free, and how many parts of the others the kernel still has.
     free: Vec<u32>,
     under_way: Vec<u32>,
-    /// Parts of payloads sent in place that the kernel still has.
-    in_place: u64,
+    /// Parts of pages that the kernel still has to send.
+    flights: Arc<Flights>,
     /// Room for a frame whose parts do not lie one behind the other.
     aside: Vec<u8>,
     /// Number of the last datagram that was sent in fragments.
@@ -240,7 +243,7 @@ impl XdpRing {
             offered: vec![true; ENTRIES as usize],
             free: (0..plan.send_slots).rev().collect(),
             under_way: vec![0; slots],
-            in_place: 0,
+            flights: Arc::new(Flights::new(plan.pages, plan.pages_end)),
             aside: Vec::new(),
             fragmented: 0,
             strays: 0,
@@ -266,101 +269,12 @@ impl XdpRing {
         (&mut self.memory, self.plan.pages)
     }
 
-    /// Sends one frame of `header` and of `bytes` bytes of payload that lie at `at` of the memory, among the user's
-    /// pages: the payload is not copied on its way to the kernel. It must not be changed while
-    /// [`XdpRing::in_place`] says that the kernel has any. `false` if there is no room now.
-    ///
-    /// # Errors
-    /// As [`Ring::send`]; unsupported if the kernel has no scatter lists.
-    pub(crate) fn send_in_place(&mut self, hop: &Hop, header: &[u8], at: u64, bytes: usize) -> io::Result<bool> {
-        let body = header.len() + bytes;
-        self.check(hop, body)?;
-        self.reclaim()?;
-        let envelope = Envelope::write(hop, body);
-        let put = self.gather([&envelope, header], at, bytes)?;
-        if put {
-            self.xsk.kick()?;
-        }
-        Ok(put)
-    }
-
-    /// Most parts that a frame with a payload in place takes in the ring: one for the headers, and one for each buffer
-    /// of the payload, which may begin and end within one.
-    fn parts_in_place(&self, bytes: usize) -> usize {
-        bytes.div_ceil(self.plan.buffer as usize) + 2
-    }
-
-    /// Puts a frame of two headers and of payload from the user's pages into the ring. Whether there was room.
-    fn gather(&mut self, headers: [&[u8]; 2], at: u64, bytes: usize) -> io::Result<bool> {
-        if !self.xsk.settings().scatter {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
-        let stop = at.checked_add(bytes as u64);
-        let inside = at >= self.plan.pages && stop.is_some_and(|stop| stop <= self.plan.pages_end);
-        let head_bytes = headers[0].len() + headers[1].len();
-        if !inside || bytes == 0 || head_bytes > self.plan.buffer as usize {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let needed = u32::try_from(self.parts_in_place(bytes)).unwrap_or(u32::MAX);
-        if needed > PARTS_MAX || self.xsk.room()? < needed {
-            return Ok(false);
-        }
-        let Some(slot) = self.free.pop() else { return Ok(false) };
-        let place = self.plan.send_base + u64::from(slot) * self.plan.send_stride;
-        let (first, second) = self.memory.frame(place, head_bytes).split_at_mut(headers[0].len());
-        first.copy_from_slice(headers[0]);
-        second.copy_from_slice(headers[1]);
-        let head_bytes = u32::try_from(head_bytes).unwrap_or(u32::MAX);
-        self.under_way[slot as usize] = 1;
-        self.xsk.put(Descriptor { at: place, bytes: head_bytes, more: true })?;
-        let (mut begin, end) = (at, at + bytes as u64);
-        let buffer = u64::from(self.plan.buffer);
-        while begin < end {
-            // A part may lie across buffers only where buffers may lie anywhere.
-            let next = if self.plan.scattered { begin + buffer } else { (begin + 1).next_multiple_of(buffer) };
-            let stop = next.min(end);
-            let bytes = u32::try_from(stop - begin).unwrap_or(u32::MAX);
-            self.xsk.put(Descriptor { at: begin, bytes, more: stop < end })?;
-            self.in_place += 1;
-            begin = stop;
-        }
-        Ok(true)
-    }
-
-    /// How many parts of payloads sent in place the kernel still has.
-    ///
-    /// # Errors
-    /// If the ring is broken.
-    pub(crate) fn in_place(&mut self) -> io::Result<u64> {
-        self.reclaim()?;
-        Ok(self.in_place)
-    }
-
     fn check(&self, hop: &Hop, body: usize) -> io::Result<()> {
         if let Some(error) = &self.broken {
             return Err(io::Error::other(error.to_string()));
         }
         if hop.interface() != self.interface.index || body > self.body_max() {
             return Err(io::ErrorKind::InvalidInput.into());
-        }
-        Ok(())
-    }
-
-    /// Takes back what the kernel has sent.
-    fn reclaim(&mut self) -> Result<(), XdpError> {
-        while let Some(at) = self.xsk.completed()? {
-            let Some(slot) = self.plan.send_slot_of(at) else {
-                self.in_place = self.in_place.saturating_sub(1);
-                continue;
-            };
-            // More than was sent is nothing that the kernel would say.
-            let left = &mut self.under_way[slot as usize];
-            if *left > 0 {
-                *left -= 1;
-                if *left == 0 {
-                    self.free.push(slot);
-                }
-            }
         }
         Ok(())
     }
@@ -382,6 +296,14 @@ impl XdpRing {
             self.xsk.put(Descriptor { at, bytes: u32::try_from(part).unwrap_or(u32::MAX), more: sent < bytes })?;
         }
         Ok(())
+    }
+
+    /// Has the kernel send what was put into the ring, the last so many frames of which are new.
+    fn hand_over(&mut self, frames: usize) -> io::Result<bool> {
+        self.xsk.kick().map(|()| true).map_err(|error| {
+            self.refused += frames as u64;
+            error.into()
+        })
     }
 
     fn try_receive(&mut self, most: usize, each: &mut dyn FnMut(SocketAddr, &mut [u8])) -> Result<usize, XdpError> {
@@ -507,10 +429,19 @@ impl Ring for XdpRing {
             let Some(slot) = self.free.pop() else { break };
             self.put(hop, slot, &mut cursor, segment.min(total - number * segment))?;
         }
-        self.xsk.kick().map(|()| true).map_err(|error| {
-            self.refused += frames as u64;
-            error.into()
-        })
+        self.hand_over(frames)
+    }
+
+    fn send_pages(&mut self, hop: &Hop, parts: &[IoSlice<'_>], segment: usize, borrowed: &[u8]) -> io::Result<bool> {
+        if self.gathers() { self.send_gathered(hop, parts, segment, borrowed) } else { self.send(hop, parts, segment) }
+    }
+
+    fn site(&self) -> Option<Site> {
+        self.site_of_pages()
+    }
+
+    fn look_after_sent(&mut self) -> io::Result<()> {
+        Ok(self.go_on_sending()?)
     }
 
     fn room(&mut self) -> usize {

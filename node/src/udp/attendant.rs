@@ -65,7 +65,7 @@ fn attend(shared: &Shared) {
         let asleep = shared.asleep.load(Ordering::Relaxed);
         let mut core = shared.lock();
         let now = clock::now();
-        let due = core.stuck.is_some() || core.net.timer().is_some_and(|timer| timer <= now);
+        let due = core.stuck.is_some() || core.net.has_in_use() || core.net.timer().is_some_and(|timer| timer <= now);
         if !asleep || due {
             core.last_turn();
         }

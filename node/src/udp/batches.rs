@@ -123,7 +123,8 @@ impl Core {
         }
         let way = self.batch.way().number;
         if let Some(lanes) = self.lanes.as_mut().filter(|_| way > 0) {
-            return match lanes.send(channel, way, parts, self.batch.segment()) {
+            let borrowed = borrowed(self.batch.pieces(), |message| self.net.load(channel, message));
+            return match lanes.send(channel, way, (parts, self.batch.segment()), borrowed) {
                 Ok(sent) => sent,
                 Err(why) => {
                     // What was in the batch is sent again by another way.
@@ -153,6 +154,21 @@ impl Core {
             }
         }
     }
+}
+
+/// If pages are among the pieces of a batch that lie in the memory of a ring, what of it does not belong to them
+/// although it may lie there too: memory that the caller of a send lends, of whom there is one at a time.
+fn borrowed<'a>(pieces: &[Piece], load: impl Fn(u64) -> Option<&'a Outgoing>) -> Option<&'a [u8]> {
+    let (mut pages, mut borrowed) = (false, &[][..]);
+    for piece in pieces {
+        let Piece::Payload { message, .. } = *piece else { continue };
+        match load(message) {
+            Some(Outgoing::Pages(_, flights)) => pages |= flights.is_some(),
+            Some(Outgoing::Lent(lent)) => borrowed = lent.bytes(),
+            Some(Outgoing::Copy(_)) | None => {}
+        }
+    }
+    pages.then_some(borrowed)
 }
 
 /// The bytes of a batch, where they lie. What has been acknowledged since it was made, by a frame that was sent before,

@@ -428,7 +428,7 @@ impl Core {
     /// a batch.
     pub(super) fn timer(&self) -> Option<Instant> {
         let again = self.stuck.is_some().then(|| clock::now().after(STUCK_NS));
-        self.net.timer().into_iter().chain(again).min()
+        self.net.timer().into_iter().chain(again).chain(self.releases_at()).min()
     }
 
     /// As [`Core::turn`]; but if something has come for the application, the rest has time until it has been told.
@@ -444,8 +444,14 @@ impl Core {
         }
     }
 
-    /// Takes in what has come. True if anything has.
-    fn take_in_all(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+    /// Takes in what has come, and takes back what has arrived on the other side. True if anything has come.
+    fn take_in_all(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+        let any = self.take_in_frames(reading);
+        self.release_pages();
+        any
+    }
+
+    fn take_in_frames(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         let mut any = false;
         if self.sources.is_some() {
             // What is not an answer to what comes now.

@@ -30,8 +30,10 @@ use crate::sys::xdp::bpf::{Program, Rings};
 use crate::sys::xdp::program::{Ours, redirect};
 use crate::sys::xdp::{Mode, XdpError};
 
+pub(super) mod pools;
 pub(super) mod reopen;
 
+use self::pools::{Closed, Pools, Size};
 use self::reopen::{Due, Gone};
 
 /// Bytes of landing memory that are locked, where there is more than one channel's; and parts of it at most.
@@ -144,6 +146,10 @@ pub(super) struct Lanes {
     /// Parts of the memory of a ring in which payloads land where they belong: bytes of each, and who has it.
     lot_bytes: u64,
     lots: Vec<[Weak<Ground>; 2]>,
+    /// Pools in the memory of a ring, those of rings that are gone, and how long they are.
+    pools: Option<Pools>,
+    closed: Closed,
+    pool_size: Size,
 }
 
 /// The address of this machine that leads to a peer.
@@ -219,6 +225,9 @@ impl Lanes {
             at: (config.xdp_queue, config.xdp_mode),
             lot_bytes: config.landing_bytes.max(1).next_multiple_of(page_bytes.max(PAGES_ALIGN)),
             lots: Vec::new(),
+            pools: None,
+            closed: Closed::default(),
+            pool_size: Size::of(config),
             places: false,
         };
         lanes.open_rings(passed).map_err(declined)?;
@@ -248,7 +257,9 @@ impl Lanes {
             let count = (LANDING_BYTES / self.lot_bytes).clamp(1, LOTS);
             let opened = crate::sys::xdp::Interface::numbered(self.interface.index).and_then(|interface| {
                 self.lots.resize_with(usize::try_from(count).unwrap_or(1), Default::default);
-                XdpRing::open_placing(&interface, self.local, self.at.0, self.at.1, count * self.lot_bytes)
+                let landing = count * self.lot_bytes;
+                let open = |pages| XdpRing::open_placing(&interface, self.local, self.at.0, self.at.1, pages);
+                self.pool_size.open(landing, open)
             });
             self.places = opened.is_ok();
             self.keep(Adapter::Xdp, opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string()))?;
@@ -259,7 +270,7 @@ impl Lanes {
     /// Opens a ring from which payloads are copied.
     fn open_plain(&mut self, adapter: Adapter) -> Result<(), String> {
         let socket = self.socket.try_clone().map_err(|error| error.to_string())?;
-        let opened = plain_ring(adapter, socket, self.local, &self.interface, self.at);
+        let opened = plain_ring(adapter, socket, self.local, &self.interface, (self.at, self.pool_size));
         self.keep(adapter, opened)
     }
 
@@ -279,6 +290,7 @@ impl Lanes {
     fn put_in(&mut self, adapter: Adapter, ring: Box<dyn Ring>) -> io::Result<()> {
         let Some(at) = ring_of(adapter) else { return Ok(()) };
         epoll::add(&self.watch, ring.watched(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        self.pool_in(&*ring, if self.places { self.lots.len() as u64 * self.lot_bytes } else { 0 });
         self.rings[at] = Some(ring);
         self.opened[at].0 = clock::now();
         Ok(())
@@ -412,12 +424,22 @@ impl Lanes {
         }
     }
 
-    /// Sends a batch by a ring. False if there is no room now.
-    pub(super) fn send(&mut self, channel: usize, way: u8, parts: &[IoSlice<'_>], segment: usize) -> io::Result<bool> {
+    /// Sends a batch by a ring. False if there is no room now. `borrowed` is there if some of its parts are pages that
+    /// may be sent from where they lie: it is memory that may not.
+    pub(super) fn send(
+        &mut self,
+        channel: usize,
+        way: u8,
+        (parts, segment): (&[IoSlice<'_>], usize),
+        borrowed: Option<&[u8]>,
+    ) -> io::Result<bool> {
         let hop = self.lanes.get(channel).copied().flatten().and_then(|lane| lane.hop);
         let ring = usize::from(way).checked_sub(1).and_then(|at| self.rings.get_mut(at)).and_then(Option::as_mut);
         match (hop, ring) {
-            (Some(hop), Some(ring)) => ring.send(&hop, parts, segment),
+            (Some(hop), Some(ring)) => match borrowed {
+                Some(borrowed) => ring.send_pages(&hop, parts, segment, borrowed),
+                None => ring.send(&hop, parts, segment),
+            },
             _ => Err(io::ErrorKind::NotFound.into()),
         }
     }
@@ -429,20 +451,21 @@ fn ring_of(adapter: Adapter) -> Option<usize> {
 }
 
 /// Opens a ring of this adapter beside `socket`, from which payloads are copied, in the network namespace of the
-/// calling thread.
+/// calling thread; one of AF_XDP with memory for pools of this size.
 pub(super) fn plain_ring(
     adapter: Adapter,
     socket: OwnedFd,
     local: SocketAddrV4,
     interface: &Interface,
-    (queue, mode): (u32, Option<Mode>),
+    ((queue, mode), pools): ((u32, Option<Mode>), Size),
 ) -> Result<Box<dyn Ring>, String> {
     if adapter == Adapter::Packet {
         let opened = PacketRing::open(socket, local, interface);
         return opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string());
     }
     let found = crate::sys::xdp::Interface::numbered(interface.index);
-    let opened = found.and_then(|interface| XdpRing::open(&interface, local, queue, mode, 0));
+    let opened =
+        found.and_then(|interface| pools.open(0, |pages| XdpRing::open(&interface, local, queue, mode, pages)));
     opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string())
 }
 

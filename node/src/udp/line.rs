@@ -220,6 +220,7 @@ impl Udp {
             return Err(NoMemory::TooLong);
         }
         let mut core = self.enter();
+        core.find_pool(index);
         let Some(store) = core.net.memory.get(index) else {
             return Err(NoMemory::Closed(Self::closed(&core, index)));
         };

@@ -12,10 +12,12 @@ use cutthrough_segment::map::{MapError, Mapping, Writers};
 use cutthrough_segment::page::{Filled, Ground, Landed, Page, Pages, Release, Releases, Runs, Shelf, Waker};
 
 use super::door::{Core, Udp};
+use super::lanes::pools::Pooled;
 use super::line::receipt;
 use super::outgoing::Outgoing;
 use crate::config::Config;
 use crate::incoming::{Arrived, Arriving, Payload};
+use crate::raw::xdp::Flights;
 
 /// Most runs that may be posted on a channel.
 const POSTED: usize = 4096;
@@ -65,6 +67,8 @@ pub(crate) struct Store {
     pub(super) shelf: Arc<Shelf>,
     back: Arc<Shelf>,
     pool: Option<Pages>,
+    /// What a ring has of the pool's pages, if they lie in its memory.
+    flights: Option<Arc<Flights>>,
     landing: Option<(Pages, Arc<Ground>)>,
     /// Posted runs that wait, in order.
     free: VecDeque<Spot>,
@@ -102,6 +106,7 @@ impl Store {
             shelf: Arc::new(Shelf::new(Arc::clone(waker)).listed_in(Arc::clone(filled), channel)),
             back: Arc::new(Shelf::default().listed_in(Arc::clone(filled), channel)),
             pool: None,
+            flights: None,
             landing: None,
             free: VecDeque::new(),
             posted: Vec::new(),
@@ -135,6 +140,27 @@ impl Store {
         let bytes = u64::from(pages.max(1)) * u64::from(self.page_bytes);
         let (mapping, _file) = Mapping::create("cutthrough-pages", bytes, u64::from(self.page_bytes), Writers::Both)?;
         Ok(Ground::new((mapping, 0), self.page_bytes, Arc::clone(shelf)))
+    }
+
+    /// Whether the pool has its memory.
+    pub(super) const fn has_pool(&self) -> bool {
+        self.pool.is_some()
+    }
+
+    /// What the pool's pages lie on in this memory.
+    pub(super) fn ground_of_pool(&self, memory: (Arc<Mapping>, u64)) -> Arc<Ground> {
+        Ground::new(memory, self.page_bytes, Arc::clone(&self.shelf))
+    }
+
+    /// Has the pool's pages lie in memory of a ring.
+    pub(super) fn pool_in(&mut self, Pooled { ground, flights }: Pooled) {
+        self.pool = Some(Pages::new(ground, self.pool_pages));
+        self.flights = Some(flights);
+    }
+
+    /// What a ring has of the pool's pages, if they lie in its memory.
+    pub(super) const fn flights(&self) -> Option<&Arc<Flights>> {
+        self.flights.as_ref()
     }
 
     /// Pages of the pool, to be filled and sent.

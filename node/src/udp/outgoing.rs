@@ -11,6 +11,7 @@ use cutthrough_engine::net::batch::{Batch, Copied};
 use cutthrough_engine::net::memory::Load;
 use cutthrough_segment::page::Page;
 
+use crate::raw::xdp::Flights;
 use crate::sys::lent::Lent;
 
 /// Bytes of private memory in a frame up to which they are copied behind its header. To name the two in a list costs
@@ -175,8 +176,9 @@ impl Drop for Kept {
 /// A payload that goes.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
-    /// Pages of the channel's pool, and where each begins in the payload.
-    Pages(Vec<(usize, Page)>),
+    /// Pages of the channel's pool, and where each begins in the payload; and what a ring has of them, if they lie in
+    /// its memory.
+    Pages(Vec<(usize, Page)>, Option<Arc<Flights>>),
     /// A copy.
     Copy(Kept),
     /// Memory that the caller lends until its call ends.
@@ -186,7 +188,7 @@ pub(crate) enum Outgoing {
 impl Load for Outgoing {
     fn len(&self) -> usize {
         match self {
-            Self::Pages(pages) => pages.last().map_or(0, |(begin, page)| begin + page.len()),
+            Self::Pages(pages, _) => pages.last().map_or(0, |(begin, page)| begin + page.len()),
             Self::Copy(kept) => kept.len,
             Self::Lent(lent) => lent.bytes().len(),
         }
@@ -194,7 +196,7 @@ impl Load for Outgoing {
 
     fn piece(&self, offset: usize, most: usize) -> &[u8] {
         let bytes = match self {
-            Self::Pages(pages) => {
+            Self::Pages(pages, _) => {
                 let index = pages.partition_point(|(begin, _)| *begin <= offset).saturating_sub(1);
                 let Some((begin, page)) = pages.get(index) else { return &[] };
                 page.get(offset - begin..).unwrap_or(&[])
@@ -207,7 +209,12 @@ impl Load for Outgoing {
 
     fn coalesces(&self, len: usize) -> bool {
         // Pages are sent without a copy, as promised.
-        len <= COALESCED && !matches!(self, Self::Pages(_))
+        len <= COALESCED && !matches!(self, Self::Pages(..))
+    }
+
+    fn is_in_use(&self) -> bool {
+        let Self::Pages(pages, Some(flights)) = self else { return false };
+        !pages.iter().all(|(_, page)| flights.is_idle(page.place().1, page.len() as u64))
     }
 }
 
@@ -228,6 +235,42 @@ mod tests {
             haul
         });
         Carried { of: Some((0, 7)), any: true, hauls: hauls.collect() }
+    }
+
+    /// A message is in use while a ring has a part of one of its pages, wherever in it that begins; and not the message
+    /// whose pages lie beside them.
+    #[test]
+    fn a_payload_is_in_use_while_a_ring_has_a_part_of_any_of_its_pages() {
+        use cutthrough_segment::map::{Mapping, Writers};
+        use cutthrough_segment::page::{Ground, Pages};
+        let (mapping, _file) = Mapping::create("test", 1 << 20, 4096, Writers::Maker).unwrap();
+        let (begin, flights) = (64 << 10, Arc::new(Flights::new(64 << 10, 1 << 20)));
+        let mut pool = Pages::new(Ground::new((mapping, begin), 4096, Arc::default()), 16);
+        let mut message = |lens: &[usize]| {
+            let begins = lens.iter().scan(0, |end, len| Some(core::mem::replace(end, *end + len)));
+            let pages = begins.zip(lens).map(|(begin, len)| (begin, pool.take(*len).unwrap()));
+            Outgoing::Pages(pages.collect(), Some(Arc::clone(&flights)))
+        };
+        let (one, two) = (message(&[100]), message(&[8192, 5000]));
+        assert!(!one.is_in_use() && !two.is_in_use());
+        let runs = |message: &Outgoing| match message {
+            Outgoing::Pages(pages, _) => pages.iter().map(|(_, page)| page.place().1).collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        for at in [runs(&two)[0], runs(&two)[0] + 8191, runs(&two)[1] + 4096] {
+            flights.begin(at);
+            flights.begin(at);
+            assert!(two.is_in_use() && !one.is_in_use(), "{at}");
+            flights.end(at);
+            assert!(two.is_in_use());
+            flights.end(at);
+            assert!(!two.is_in_use());
+        }
+        flights.begin(runs(&one)[0] + 99);
+        assert!(one.is_in_use() && !two.is_in_use());
+        // Pages that lie elsewhere are in nobody's ring.
+        let Outgoing::Pages(pages, _) = one else { panic!("pages") };
+        assert!(!Outgoing::Pages(pages, None).is_in_use());
     }
 
     fn pairs(cuts: &std::collections::BTreeSet<usize>) -> Vec<(usize, usize)> {

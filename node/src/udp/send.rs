@@ -132,7 +132,7 @@ impl Udp {
         if !all_but_last.iter().all(Page::is_full) {
             return Err(SendError::PartialPage);
         }
-        let bytes: usize = pages.iter().map(|page| page.len()).sum();
+        let (bytes, runs): (usize, usize) = (pages.iter().map(|page| page.len()).sum(), pages.len());
         if bytes as u64 > PAYLOAD_MAX {
             return Err(SendError::TooLong);
         }
@@ -146,17 +146,27 @@ impl Udp {
             })
             .collect();
         let started = clock::timed(bytes as u64);
-        let cargo = NetCargo { load: Outgoing::Pages(pages), token, pages: true, cookie };
+        let flights = store.flights().cloned();
+        let pages = Outgoing::Pages(pages, flights.clone());
+        let cargo = NetCargo { load: pages, token, pages: true, cookie };
         Self::queue(&mut core, index, control, Some(cargo))?;
         self.send_off(&mut core, index, bytes);
         let way = core.net.way(index);
-        Ok(self.sent(bytes, 0, started, way))
+        // What is sealed lies elsewhere, as does what is cut across two runs of pages.
+        let as_it_lies = runs == 1 && !self.is_sealed();
+        let in_place = flights
+            .filter(|_| as_it_lies)
+            .is_some_and(|flights| core.lanes.as_ref().is_some_and(|lanes| lanes.sends_in_place(way.number, &flights)));
+        Ok(self.sent(bytes, Self::copied_by(way) - u8::from(in_place), started, way))
+    }
+
+    /// A ring's memory is the kernel's: what goes there is copied, unless it lies there.
+    fn copied_by(way: Way) -> u8 {
+        u8::from(way.number > 0)
     }
 
     fn sent(&self, bytes: usize, copies: u8, started: Instant, way: Way) -> Receipt {
         let bytes = bytes as u64;
-        // A ring's memory is the kernel's: what goes there is copied.
-        let copies = copies + u8::from(way.number > 0);
         let finished = clock::timed(bytes);
         Receipt {
             path: Path::Wire,
@@ -196,7 +206,7 @@ impl Udp {
         });
         let (copies, way) = sent?;
         self.complete(index, cookie);
-        Ok(self.sent(bytes.len(), copies, started, way))
+        Ok(self.sent(bytes.len(), copies + Self::copied_by(way), started, way))
     }
 
     /// Sends what may go, unless it waits for others to fill a train: whether it does. If not all may go that should,

@@ -17,6 +17,7 @@ use cutthrough_engine::time::Instant;
 use rustix::event::epoll;
 
 use super::super::door::{Core, Shared};
+use super::pools::Size;
 use super::{ADAPTERS, Lanes, PLACING, RINGS, plain_ring, ring_of};
 use crate::clock;
 use crate::raw::Ring;
@@ -77,8 +78,8 @@ struct Order {
     adapter: Adapter,
     local: SocketAddrV4,
     socket: OwnedFd,
-    /// Queue and mode of a ring of AF_XDP.
-    at: (u32, Option<Mode>),
+    /// Queue and mode of a ring of AF_XDP, and the pools in its memory.
+    at: ((u32, Option<Mode>), Size),
 }
 
 /// A ring and its interface, or why there is none.
@@ -116,6 +117,7 @@ impl Lanes {
         self.past.add(ring.counts());
         let _ = epoll::delete(&self.watch, ring.watched());
         self.rings[at] = None;
+        self.pools_are_gone(way);
         self.lost += 1;
         self.places &= way != PLACING;
         self.decline(ADAPTERS[usize::from(way)], Some(&why.to_string()));
@@ -168,7 +170,7 @@ impl Lanes {
         let at = self.gone.iter().position(|gone| gone.as_ref().is_some_and(|gone| gone.at <= now))?;
         let adapter = ADAPTERS[at + 1];
         match self.socket.try_clone() {
-            Ok(socket) => Some(Order { adapter, local: self.local, socket, at: self.at }),
+            Ok(socket) => Some(Order { adapter, local: self.local, socket, at: (self.at, self.pool_size) }),
             Err(error) => {
                 self.put_back(now, adapter, Err(error.to_string()));
                 None
