@@ -3,25 +3,33 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cutthrough_segment::page::Waker;
 
 use super::Udp;
 use super::address::Ways;
 use super::door::STUCK_NS;
+use super::told::Told;
 use crate::clock;
 use crate::config::Config;
+use crate::shm::send::{Cargo, Load, Sheaf};
+use crate::sys::xdp::wire::{FAR, NEAR, PORT, Wire};
 
 /// Nobody who holds a lock for so long means well.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An endpoint, bound to a free port of this host.
 fn at(host: impl Into<std::net::IpAddr>, config: Config) -> Udp {
+    by(Ways::Udp, SocketAddr::new(host.into(), 0), config)
+}
+
+/// An endpoint with these ways.
+fn by(ways: Ways, address: SocketAddr, config: Config) -> Udp {
     static LIFE: AtomicU8 = AtomicU8::new(1);
     let life = LIFE.fetch_add(1, Ordering::Relaxed).into();
     let config = Config { insecure: config.keys.is_none(), ..config };
-    Udp::open((Ways::Udp, SocketAddr::new(host.into(), 0)), &config, life, &Arc::new(Waker::new().unwrap())).unwrap()
+    Udp::open((ways, address), &config, life, &Arc::new(Waker::new().unwrap())).unwrap()
 }
 
 /// Two endpoints, and the number that the first one gives to the channel between them.
@@ -95,5 +103,60 @@ fn what_is_dropped_is_taken_back_without_a_look_at_idle_channels() {
         drop(store.page(1));
         assert!(store.page(1).is_some());
         assert_eq!((core.tidy(now), core.tidy(now)), (1, 0));
+    }
+}
+
+/// The peer has a page, and the kernel still has a part of it: its completion is not told, and nobody gets it to write.
+/// Both are due when the kernel has let go of it, and who sleeps until then looks soon.
+#[test]
+fn a_page_that_the_kernel_still_has_is_nobodys() {
+    const POOL: usize = 1 << 20;
+    let Some(wire) = Wire::make(1500) else { return };
+    let config = || Config { pool_bytes: POOL as u64, silence: 2 * PATIENCE, ..Config::default() };
+    let near = wire.near(|| by(Ways::Xdp, SocketAddr::from((NEAR, 0)), config()));
+    let far = wire.far(|| by(Ways::Xdp, SocketAddr::from((FAR, PORT)), config()));
+    far.listen().unwrap();
+    let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
+    let mut told = Vec::new();
+    let look = |told: &mut Vec<u64>| {
+        let other = near.turn(64, |_, what| match what {
+            Told::Completed(_, cookie) => told.push(cookie),
+            Told::Message(..) => panic!("a message"),
+        });
+        assert!(other.is_none(), "{other:?}");
+    };
+
+    let page = near.page(channel, 8192).unwrap();
+    let at = page.place().1;
+    let flights = near.shared.lock().net.memory.get(channel).unwrap().flights().cloned().unwrap();
+    // As if the kernel had been given a part twice, because it was sent again.
+    flights.begin(at + 4096);
+    let cargo = Cargo { load: Load::Pages(Sheaf::One(page)), token: None, cookie: Some(9) };
+    assert_eq!(near.send(channel, b"a page", cargo).unwrap().copies, 0);
+    let begun = Instant::now();
+    // Nobody takes it there; it is asked for when somebody looks.
+    while !near.shared.lock().net.has_in_use() {
+        look(&mut told);
+        far.turn(64, |_, _| ());
+        assert!(begun.elapsed() < PATIENCE, "it does not arrive");
+    }
+    for _ in 0..100 {
+        look(&mut told);
+    }
+    assert!(told.is_empty() && near.shared.lock().net.has_in_use());
+    assert!(near.page(channel, POOL).is_err() && near.page(channel, POOL - 8192).is_ok());
+    let next = near.before_sleep(false);
+    assert!(next.is_none_or(|next| next <= clock::now().after(1_000_000)), "{next:?}");
+
+    flights.end(at + 4096);
+    let begun = Instant::now();
+    while told.is_empty() {
+        look(&mut told);
+        assert!(begun.elapsed() < PATIENCE, "it is not told");
+    }
+    assert_eq!(told, [9]);
+    let begun = Instant::now();
+    while near.page(channel, POOL).is_err() {
+        assert!(begun.elapsed() < PATIENCE, "a page is missing");
     }
 }
