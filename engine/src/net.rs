@@ -32,6 +32,7 @@ pub mod inbox;
 mod leaving;
 pub mod memory;
 mod outbox;
+pub mod placing;
 mod pulses;
 mod reading;
 mod release;

@@ -80,6 +80,39 @@ impl fmt::Display for Adapter {
     }
 }
 
+/// How payloads get from a ring of the adapter `xdp` to where they belong. Other adapters do not look at it.
+///
+/// The third placement of Speculative Defragmentation (HPDC 2000), fragments sent last first so that each overwrites
+/// the headers of the one before it, is not here: the sender would have to know of it, and the bytes before a page
+/// would be written too. `cutthrough perf defrag` measures it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Placement {
+    /// What was measured best: [`Placement::Copy`]. The kernel copies every frame in any case, where a driver has no
+    /// zero-copy mode, and the second copy finds it in the cache.
+    #[default]
+    Auto,
+    /// Frames land in buffers of the ring, and payloads are copied from there.
+    Copy,
+    /// The program at the interface awaits the next frames of one payload, cuts their headers off, and has them land in
+    /// the landing pages where they belong; what it does not await is copied. It serves one channel at a time: the one
+    /// that a payload came on last, or for which memory was posted or granted last. The landing memory of the first
+    /// channels is locked: one channel's, or that of up to 16 if it is 16 MiB in all. Others are copied as ever, and so
+    /// are pages of 2 MiB. Receipts say how much was placed ([`Receipt::placed`]).
+    HeaderCut,
+}
+
+impl Placement {
+    /// Its name, as people write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Copy => "copy",
+            Self::HeaderCut => "header-cut",
+        }
+    }
+}
+
 /// What happened to one message, as one side saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Receipt {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cutthrough_engine::pulse::Policy;
+pub use cutthrough_engine::receipt::Placement;
 use cutthrough_seal::Keys;
 use cutthrough_wire::layout::{SizeError, Sizes};
 
@@ -33,40 +34,6 @@ impl PageSize {
             Self::K8 => 8 << 10,
             Self::K64 => 64 << 10,
             Self::M2 => 2 << 20,
-        }
-    }
-}
-
-/// How payloads get from a ring of the adapter `xdp` to where they belong. Other adapters do not look at it.
-///
-/// The third placement of Speculative Defragmentation (HPDC 2000), fragments sent last first so that each overwrites
-/// the headers of the one before it, is not here: the sender would have to know of it, and the bytes before a page
-/// would be written too. `cutthrough perf defrag` measures it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Placement {
-    /// What was measured best: [`Placement::Copy`]. The kernel copies every frame in any case, where a driver has no
-    /// zero-copy mode, and the second copy finds it in the cache.
-    #[default]
-    Auto,
-    /// Frames land in buffers of the ring, and payloads are copied from there.
-    Copy,
-    /// The program at the interface awaits the next frames of one payload, cuts their headers off, and has them land in
-    /// the landing pages where they belong; what it does not await is copied. It serves one channel at a time: the one
-    /// that a payload came on last, or for which memory was posted or granted last. The landing memory of the first
-    /// channels is locked: one channel's, or that of up to 16 if it is 16 MiB in all (see [`Config::landing_bytes`]).
-    /// Others are copied as ever, and so is [`PageSize::M2`]. Receipts say how much was placed
-    /// ([`placed`](cutthrough_engine::receipt::Receipt::placed)).
-    HeaderCut,
-}
-
-impl Placement {
-    /// Its name, as people write it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Copy => "copy",
-            Self::HeaderCut => "header-cut",
         }
     }
 }

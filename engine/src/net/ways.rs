@@ -30,7 +30,7 @@ const TRIALS: u32 = 8;
 const STRETCHES: u32 = 32;
 /// Nanoseconds after which a way that is not taken is tried again, with [`AGAIN`] stretches: at first, when what was
 /// measured may have been the beginning of the channel, twice as long each time, and at most.
-const STALE_NS: (u64, u64) = (125_000_000, 1_000_000_000);
+pub(super) const STALE_NS: (u64, u64) = (125_000_000, 1_000_000_000);
 const AGAIN: u32 = 4;
 /// Stretches in a row for which another way would be better, before a stream comes to rest for it.
 const PRESSURE: u32 = 8;
