@@ -276,7 +276,7 @@ pub struct Across {
     #[arg(long, value_name = "MTU")]
     pub veth: Option<u32>,
 
-    /// How payloads get from the rings of the adapter xdp to their pages [default: auto, which is copy]
+    /// How payloads get from the rings of the adapter xdp to their pages [default: auto, the cheaper as measured]
     #[arg(long, value_name = "auto|copy|header-cut", value_parser = placement)]
     pub placement: Option<Placement>,
 

@@ -4,7 +4,9 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use cutthrough::{Adapter, Config, Counter, Endpoint, Event, Incoming, Lease, Payload, Placement, Receipt, probe};
+use cutthrough::{
+    Adapter, Config, Counter, Endpoint, Event, Incoming, Lease, PageSize, Payload, Placement, Receipt, Why, probe,
+};
 use cutthrough_cli::veth::{Pair, Space};
 use cutthrough_conform::bytes::{check, pattern};
 use cutthrough_conform::join::{PATIENCE, Side, connect, keep_house};
@@ -18,8 +20,13 @@ fn ip(space: &Space, words: &str) {
 
 /// A wire for one test alone, where this adapter can be used; says so if there is none.
 fn wire(adapter: Adapter) -> Option<Pair> {
+    wire_of(adapter, 1500)
+}
+
+/// As [`wire`], with frames of so many bytes.
+fn wire_of(adapter: Adapter, mtu: u32) -> Option<Pair> {
     let missing = probe(adapter).into_iter().find_map(|(_, tried)| tried.err());
-    let made = missing.map_or_else(|| Pair::make(1500).map_err(|missing| missing.to_string()), Err);
+    let made = missing.map_or_else(|| Pair::make(mtu).map_err(|missing| missing.to_string()), Err);
     made.map_err(cutthrough_conform::skipped).ok()
 }
 
@@ -215,6 +222,143 @@ fn a_ring_is_opened_at_an_interface_that_is_made_anew() {
         keep_house(&mut b.endpoint, |event| panic!("{event:?}"));
         assert_eq!([Counter::RingsLost, Counter::RingsReopened].map(|counter| b.endpoint.counter(counter)), [1, 1]);
     }
+}
+
+/// Sends payloads of so many bytes one by one until `enough` of the receiver's receipts, all of whose bytes are right.
+fn receipts(a: &mut Side, b: &mut Side, bytes: usize, mut enough: impl FnMut(&[Receipt]) -> bool) -> Vec<Receipt> {
+    let (mut receipts, begun) = (Vec::new(), Instant::now());
+    for seed in 0.. {
+        a.send_copy(b"one of many", &pattern(seed, bytes), None);
+        let message = next(a, b, "a payload");
+        receipts.push(taken(b, message, seed));
+        if enough(&receipts) {
+            break;
+        }
+        let last = receipts.last();
+        assert!(begun.elapsed() < 2 * PATIENCE, "{} payloads of {bytes} bytes; the last: {last:?}", receipts.len());
+    }
+    receipts
+}
+
+/// How many receipts name this placement.
+fn count(receipts: &[Receipt], placement: Placement) -> usize {
+    receipts.iter().filter(|receipt| receipt.placement == Some(placement)).count()
+}
+
+/// What an endpoint's counters say of bytes that came where they belong, and of those that were copied there, and of
+/// rings lost and opened again.
+fn counters(side: &mut Side) -> [u64; 4] {
+    keep_house(&mut side.endpoint, |event| panic!("{event:?}"));
+    let all = [Counter::PlacedBytes, Counter::MendedBytes, Counter::RingsLost, Counter::RingsReopened];
+    all.map(|counter| side.endpoint.counter(counter))
+}
+
+/// By itself an endpoint begins with copies, tries the cut when long payloads come, and goes on with what is cheaper;
+/// receipts say what was taken, and why. Short payloads are copied by the ring that is there from the beginning.
+#[test]
+fn both_placements_are_tried_by_themselves() {
+    for mtu in [1500, 9000] {
+        let Some(wire) = wire_of(Adapter::Xdp, mtu) else { return };
+        let config = || Config { insecure: true, ..suite::config() };
+        let (mut a, mut b) = joined((&wire.near, config()), (&wire.far, config()), &at_far("xdp"));
+        assert_eq!(b.endpoint.post(b.channel, BYTES, 4), Ok(4));
+        let short = receipts(&mut a, &mut b, 1024, |all| all.len() == 200);
+        // On a busy machine something may come by the socket.
+        let [copied, cut] = [Placement::Copy, Placement::HeaderCut].map(|placement| count(&short, placement));
+        assert!(copied > 100 && cut == 0, "{copied} copied, {cut} cut: {:?}", short.last());
+        let judged = |all: &[Receipt]| all.last().is_some_and(|last| last.placement_why == Why::Cheapest);
+        let long = receipts(&mut a, &mut b, BYTES, judged);
+        let [copied, cut] = [Placement::Copy, Placement::HeaderCut].map(|placement| count(&long, placement));
+        let elsewhere = long.iter().filter(|receipt| receipt.placement.is_none()).count();
+        eprintln!("MTU {mtu}: {copied} copied, {cut} cut, {elsewhere} by the socket: {:?}", long.last());
+        assert!(copied >= 8 && cut >= 8, "{copied} copied, {cut} cut");
+        for receipt in &long {
+            let by_ring = receipt.adapter == Adapter::Xdp;
+            assert_eq!(receipt.placement.is_some(), by_ring, "{receipt:?}");
+            let asked = !by_ring || receipt.placement_why != Why::Only;
+            assert!(asked, "{receipt:?}");
+            assert!(receipt.placement != Some(Placement::Copy) || receipt.placed == 0, "{receipt:?}");
+            assert_eq!(receipt.copies == 0, receipt.placed == receipt.bytes, "{receipt:?}");
+        }
+        let by_cut = long.iter().filter(|receipt| receipt.placement == Some(Placement::HeaderCut));
+        assert!(by_cut.map(|receipt| receipt.placed).sum::<u64>() > 0, "nothing was placed");
+        // What is sent again may have come before.
+        let told = long.iter().chain(&short).fold([0, 0], |[placed, copied], receipt| {
+            [placed + receipt.placed, copied + receipt.bytes - receipt.placed]
+        });
+        let [placed, mended, lost, reopened] = counters(&mut b);
+        assert!(placed >= told[0] && mended >= told[1], "{placed} and {mended}, not {told:?}");
+        assert_eq!([lost, reopened], [0, 0]);
+        let offers = [a.endpoint.net_offers(), b.endpoint.net_offers()].concat();
+        assert!(offers.iter().all(|offer| offer.declined.is_none() && offer.copies.is_none()), "{offers:?}");
+        // The one that has only sent has its first ring: it takes payloads all the same.
+        assert_eq!(a.endpoint.post(a.channel, BYTES, 4), Ok(4));
+        let back = receipts(&mut b, &mut a, BYTES, |all| count(all, Placement::HeaderCut) > 0);
+        assert!(count(&back, Placement::Copy) >= 8);
+    }
+}
+
+/// What is asked for is done, and nothing else is tried.
+#[test]
+fn a_placement_that_is_asked_for_is_the_only_one() {
+    for placement in [Placement::Copy, Placement::HeaderCut] {
+        let Some(wire) = wire(Adapter::Xdp) else { return };
+        let config = || Config { insecure: true, placement, ..suite::config() };
+        let (mut a, mut b) = joined((&wire.near, config()), (&wire.far, config()), &at_far("xdp"));
+        assert_eq!(b.endpoint.post(b.channel, BYTES, 4), Ok(4));
+        let all = receipts(&mut a, &mut b, BYTES, |all| all.len() == 300);
+        // On a busy machine something may come by the socket.
+        let by_ring = || all.iter().filter(|receipt| receipt.adapter == Adapter::Xdp);
+        assert!(by_ring().all(|receipt| (receipt.placement, receipt.placement_why) == (Some(placement), Why::Only)));
+        assert!(by_ring().count() > 150);
+        let [placed, mended, lost, reopened] = counters(&mut b);
+        let told: u64 = all.iter().map(|receipt| receipt.placed).sum();
+        assert_eq!(placed > 0, placement == Placement::HeaderCut, "{placed}");
+        assert!(placed >= told && mended >= all.iter().map(|receipt| receipt.bytes).sum::<u64>() - told);
+        assert_eq!([lost, reopened], [0, 0]);
+        assert_eq!(b.endpoint.net_offers().iter().filter(|offer| offer.copies.is_some()).count(), 0);
+    }
+}
+
+/// Where headers cannot be cut off, an endpoint says so from the beginning, and copies.
+#[test]
+fn an_endpoint_says_why_it_always_copies() {
+    let plain = || Config { insecure: true, ..suite::config() };
+    let huge = || Config { page_size: PageSize::M2, pool_bytes: 8 << 20, landing_bytes: 8 << 20, ..plain() };
+    for (scheme, config, why) in [("xdp", huge(), "2 MiB"), ("net", Config { net_xdp: true, ..plain() }, "net:")] {
+        let Some(wire) = wire(Adapter::Xdp) else { return };
+        let (mut a, mut b) = joined((&wire.near, config.clone()), (&wire.far, config), &at_far(scheme));
+        let offers = b.endpoint.net_offers();
+        let said = offers.iter().find(|offer| offer.adapter == Adapter::Xdp).and_then(|offer| offer.copies.clone());
+        assert!(said.as_ref().is_some_and(|said| said.contains(why)), "{scheme}: {offers:?}");
+        assert_eq!(b.endpoint.post(b.channel, BYTES, 2), Ok(2));
+        let all = receipts(&mut a, &mut b, BYTES, |all| all.len() == 100);
+        assert!(all.iter().all(|receipt| receipt.placement != Some(Placement::HeaderCut)));
+        assert!(all.iter().all(|receipt| receipt.placement_why == Why::Only));
+    }
+}
+
+/// An endpoint whose ring was exchanged, and that loses it with its interface, copies by the ring that comes back, and
+/// has that one exchanged again.
+#[test]
+fn a_ring_that_was_exchanged_comes_back_with_its_interface() {
+    let Some(wire) = wire(Adapter::Xdp) else { return };
+    let config = || Config { insecure: true, silence: Duration::from_secs(120), ..suite::config() };
+    let (mut a, mut b) = joined((&wire.near, config()), (&wire.far, config()), &at_far("xdp"));
+    assert_eq!(b.endpoint.post(b.channel, BYTES, 4), Ok(4));
+    let cut = |all: &[Receipt]| count(all, Placement::HeaderCut) > 20;
+    receipts(&mut a, &mut b, BYTES, cut);
+    ip(&wire.far, "link set far down");
+    let begun = Instant::now();
+    while declined(&b.endpoint, Adapter::Xdp).is_none() {
+        assert!(begun.elapsed() < PATIENCE, "nobody has noticed");
+        assert!(b.endpoint.poll().is_none());
+    }
+    ip(&wire.far, "link set far up");
+    let all = receipts(&mut a, &mut b, BYTES, cut);
+    assert!(count(&all, Placement::Copy) > 0);
+    let [.., lost, reopened] = counters(&mut b);
+    assert!(lost >= 1 && lost == reopened, "{lost} lost, {reopened} opened again");
 }
 
 /// What an endpoint says of an adapter that it was asked for.

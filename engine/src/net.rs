@@ -58,6 +58,7 @@ use self::greet::{Call, Welcomed};
 use self::inbox::{Left, Reading};
 use self::memory::Memory;
 pub use self::outbox::Cargo;
+use self::placing::Placing;
 use self::pulses::Worth;
 use self::ways::{Most, WAYS};
 pub use self::words::{CallError, CargoOf, Guess, NetEvent, Planted, Refused, Settings, Tally};
@@ -127,6 +128,8 @@ pub struct Net<M: Memory> {
     strides: u64,
     /// By which way frames come.
     by: u8,
+    /// How payloads are placed that come by a ring.
+    pub placing: Placing,
     /// First numbers of every channel.
     begin: u64,
     /// Of whom payloads are asked for.
@@ -180,6 +183,7 @@ impl<M: Memory> Net<M> {
             worth: None,
             strides: 0,
             by: 0,
+            placing: Placing::default(),
             begin: 0,
             turns: Turns::new(),
             #[cfg(feature = "planted")]
@@ -368,11 +372,14 @@ impl<M: Memory> Net<M> {
         }
         let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return None };
         let (was_confirmed, strides, opened) = (channel.confirmed, channel.strides, self.tally.opened());
-        channel.inbox.by = self.by;
+        (channel.inbox.by, channel.inbox.choice) = (self.by, self.placing.now());
         #[cfg(feature = "planted")]
         channel.inbox.plant(self.planted);
         let taken = receive(channel, &mut self.memory, looked, &mut self.tally);
         self.strides += channel.strides - strides;
+        for story in channel.inbox.whole.drain(..) {
+            self.placing.landed((story.choice, story.way), story.bytes, story.begun);
+        }
         if channel.owes() && !core::mem::replace(&mut channel.owing, true) {
             self.owing.push(index);
         }

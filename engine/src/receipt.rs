@@ -87,8 +87,12 @@ impl fmt::Display for Adapter {
 /// would be written too. `cutthrough perf defrag` measures it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Placement {
-    /// What was measured best: [`Placement::Copy`]. The kernel copies every frame in any case, where a driver has no
-    /// zero-copy mode, and the second copy finds it in the cache.
+    /// Whatever is the cheaper of the two, as measured while payloads come; copies first. It is a setting: what was
+    /// taken is one of the others, and receipts say which ([`Receipt::placement`]). When payloads of 4 KiB or more have
+    /// come, to landing memory that others could land in, the ring is exchanged for one that can cut headers off, if
+    /// there can be one: meanwhile, for some tens of milliseconds, frames come by the UDP socket. Such a ring has up to
+    /// 16 MiB of landing memory locked, and some 5 MiB of its own. Copied as ever are payloads of endpoints at `net:`,
+    /// of rings in zero-copy mode, and of leased ones.
     #[default]
     Auto,
     /// Frames land in buffers of the ring, and payloads are copied from there.
@@ -132,6 +136,12 @@ pub struct Receipt {
     pub adapter: Adapter,
     /// Why that adapter was taken, where there was a choice; the receiver does not know.
     pub why: Why,
+    /// How its payload was to get from a ring of the adapter `xdp` to where it belongs: by copy, or by the cut, and
+    /// then [`placed`](Self::placed) says how much of it has. `None` at the sender, and where it came by another
+    /// adapter.
+    pub placement: Option<Placement>,
+    /// Why that placement was taken.
+    pub placement_why: Why,
     /// Whether it crossed a network sealed: encrypted and authenticated.
     pub sealed: bool,
     /// When this side began to move the payload; zero if it moved none of it, or 2 KiB or less, which is not timed:

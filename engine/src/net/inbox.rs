@@ -17,10 +17,12 @@ use alloc::vec::Vec;
 use cutthrough_wire::frame::{HEADER_BYTES, Limits, OPENING_BYTES, Opening, low};
 use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 
+pub use self::arrival::Story;
 use self::arrival::{Arrival, Coming, Target};
 use self::books::{Books, Entry};
 pub use self::reader::Left;
 use super::memory::{Memory, Place, Placing, Want};
+use super::placing::Choice;
 use super::spans::Spans;
 use crate::check::Breach;
 use crate::time::Instant;
@@ -28,21 +30,6 @@ use crate::token::Refused;
 
 /// Bytes for which there is room at once where the first ones of a payload lie aside, at most.
 const ASIDE_BYTES: usize = 64 << 10;
-
-/// What is known of a message's payload when it is handed over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Story {
-    /// Bytes of the payload.
-    pub bytes: u32,
-    /// Frames that carried it so far.
-    pub frames: u32,
-    /// Bytes that were copied after they had arrived, because their place was not guessed.
-    pub copied: u32,
-    /// When its first frame came.
-    pub begun: Instant,
-    /// By which way its last frame came.
-    pub way: u8,
-}
 
 /// A message to be handed over.
 #[derive(Debug)]
@@ -153,6 +140,9 @@ pub(super) struct Inbox<P> {
     pub(super) payload_bytes: u64,
     /// By which way the frame comes that is taken in.
     pub(super) by: u8,
+    /// How payloads are placed that begin now, and those that have come whole since somebody has asked.
+    pub(super) choice: Choice,
+    pub(super) whole: Vec<Story>,
     /// Bytes of the body of a frame behind which its payload goes on, as it came last; 0 if none has.
     pub(super) full: usize,
     /// Numbers of payloads of which nothing more is wanted, to be told.
@@ -188,6 +178,8 @@ impl<P: Place> Inbox<P> {
             told: limits,
             payload_bytes: 0,
             by: 0,
+            choice: Choice::default(),
+            whole: Vec::new(),
             full: 0,
             unwanted: Vec::new(),
             closed: false,
@@ -287,6 +279,7 @@ impl<P: Place> Inbox<P> {
             let at = self.handed(number)?;
             return self.arriving.get_mut(at).map(|boxed| &mut **boxed);
         }
+        let choice = self.choice;
         let slot = self.slot(number)?;
         if matches!(slot, Coming::Nothing) {
             *slot = Coming::Loaded(Box::new(Arrival {
@@ -299,6 +292,7 @@ impl<P: Place> Inbox<P> {
                 copied: 0,
                 frames: 0,
                 way: 0,
+                choice,
                 begun: now,
                 refused: None,
                 later: false,
@@ -366,7 +360,7 @@ impl<P: Place> Inbox<P> {
             Placing::Guessed(place) => (Some(place), true),
             Placing::Reader => (None, false),
             Placing::Later => {
-                arrival.later = true;
+                (arrival.later, arrival.choice) = (true, arrival.choice.unmeasured());
                 (None, false)
             }
             Placing::Refused(refused) => {
@@ -512,6 +506,9 @@ impl<P: Place> Inbox<P> {
         let payload = match std_take(&mut arrival.target) {
             Target::Place(place) => {
                 self.released += unasked;
+                if story.choice.is_measured() {
+                    self.whole.push(story);
+                }
                 self.payload_bytes += u64::from(story.bytes);
                 self.books.change(arrival.number, arrival.entry, Entry::default());
                 ReadyPayload::Landed(place, story)

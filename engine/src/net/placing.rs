@@ -48,14 +48,27 @@ pub struct Choice {
     pub placement: Placement,
     /// Why.
     pub why: Why,
-    /// For which length of frames, and how often the choice had changed before.
+    /// For which length of frames, and how often the choice had changed before; whether what it costs is measured.
     length: u8,
     number: u32,
+    measured: bool,
 }
 
 impl Default for Choice {
     fn default() -> Self {
-        Self { placement: Placement::Copy, why: Why::Only, length: 0, number: 0 }
+        Self { placement: Placement::Copy, why: Why::Only, length: 0, number: 0, measured: false }
+    }
+}
+
+impl Choice {
+    /// Whether [`Placing::landed`] has any use for what came by it.
+    pub(super) const fn is_measured(&self) -> bool {
+        self.measured
+    }
+
+    /// The same, of a payload that shows nothing, because it has waited for memory.
+    pub(super) const fn unmeasured(self) -> Self {
+        Self { measured: false, ..self }
     }
 }
 
@@ -144,7 +157,8 @@ impl Placing {
         }
         let placement = if means == Means::Always { Placement::HeaderCut } else { Placement::Copy };
         let why = if self.measures() { Why::Trial } else { Why::Only };
-        self.now = Choice { placement, why, number: self.now.number.wrapping_add(1), length: self.now.length };
+        let (length, number, measured) = (self.now.length, self.now.number.wrapping_add(1), self.measures());
+        self.now = Choice { placement, why, length, number, measured };
         (self.stretch, self.over) = (None, true);
     }
 
@@ -170,6 +184,12 @@ impl Placing {
         self.now
     }
 
+    /// Whether payloads have come since it was chosen, so that [`Placing::choose`] may choose anew.
+    #[must_use]
+    pub const fn is_due(&self) -> bool {
+        self.measures() && self.over
+    }
+
     /// How the next payload is placed, in frames of `frame` bytes. It changes only after a payload has come.
     pub fn choose(&mut self, now: Instant, frame: u32) -> Choice {
         if !self.measures() || !core::mem::take(&mut self.over) {
@@ -185,7 +205,7 @@ impl Placing {
         let length = u8::try_from(at).unwrap_or(0);
         let same = (self.now.placement, self.now.length) == (placement, length);
         let number = if same { self.now.number } else { self.now.number.wrapping_add(1) };
-        self.now = Choice { placement, why, length, number };
+        self.now = Choice { placement, why, length, number, measured: true };
         self.now
     }
 
@@ -291,8 +311,9 @@ impl Cost {
             // What was known is of old.
             *self = Self { trials: TRIALS - AGAIN, again: self.again + 1, ..Self::default() };
         }
-        // A machine that stood still shows nothing of the placement.
-        let ps = if self.over == 0 { ps } else { ps.min(self.ps.saturating_mul(4)) };
+        // A machine that stood still shows nothing of the placement. What is much less than before says that it did.
+        let ps = if self.over == 0 { ps } else { ps.min(self.ps.saturating_mul(2)) };
+        self.ps = self.ps.min(ps.saturating_mul(2));
         self.over = (self.over + 1).min(TRIALS);
         let share = u64::from(self.over);
         self.ps = self.ps - self.ps / share + ps / share;

@@ -116,6 +116,14 @@ pub(crate) trait Ring: std::fmt::Debug + Send {
         None
     }
 
+    /// Whether the driver itself writes what comes to the memory of the ring.
+    fn is_zero_copy(&self) -> bool {
+        false
+    }
+
+    /// Has the kernel take no more frames to the ring: they go to the UDP socket. What has come can still be taken in.
+    fn stop(&self) {}
+
     /// What the kernel has said of its socket since it was asked last, if anything: that its interface went down, for
     /// example. As long as nobody asks, whoever waits on the socket is woken by it again and again.
     fn failed(&self) -> Option<Errno> {

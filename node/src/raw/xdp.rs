@@ -32,8 +32,8 @@ pub mod stream;
 
 pub use cutthrough_engine::place_ring as place;
 pub(crate) use in_place::{Flights, Site};
-pub(crate) use plan::PAGES_ALIGN;
 use plan::{ENTRIES, Plan};
+pub(crate) use plan::{PAGES_ALIGN, pages_at};
 
 /// Most parts of a frame: what a frame of 65,535 bytes needs, and the kernel sends.
 const PARTS_MAX: u32 = 17;
@@ -98,7 +98,7 @@ impl XdpRing {
         mode: Option<Mode>,
         pages: u64,
     ) -> Result<Self, XdpError> {
-        Self::open_for(interface, local, queue, mode, (Way::Copy, pages))
+        Self::open_for(interface, local, (queue, mode), (Way::Copy, pages), None)
     }
 
     /// As [`XdpRing::open`], but takes the datagrams that sockets have sent too, and keeps the order of neither.
@@ -111,7 +111,7 @@ impl XdpRing {
         mode: Option<Mode>,
         pages: u64,
     ) -> Result<Self, XdpError> {
-        Self::open_for(interface, local, 0, mode, (Way::All, pages))
+        Self::open_for(interface, local, (0, mode), (Way::All, pages), None)
     }
 
     /// As [`XdpRing::open`], but the payloads of datagrams can be cut free and land in the user's pages, where a
@@ -126,7 +126,22 @@ impl XdpRing {
         mode: Option<Mode>,
         pages: u64,
     ) -> Result<Self, XdpError> {
-        Self::open_for(interface, local, queue, mode, (Way::Cut, pages))
+        Self::open_for(interface, local, (queue, mode), (Way::Cut, pages), None)
+    }
+
+    /// As [`XdpRing::open_placing`], in memory that is there already: the user's pages are those that begin where
+    /// [`pages_at`] says. Nobody else uses what lies before them.
+    ///
+    /// # Errors
+    /// As [`XdpRing::open`], and if it is too little memory.
+    pub(crate) fn open_placing_in(
+        interface: &Interface,
+        local: SocketAddrV4,
+        at: (u32, Option<Mode>),
+        memory: &Memory,
+        pages: u64,
+    ) -> Result<Self, XdpError> {
+        Self::open_for(interface, local, at, (Way::Cut, pages), Some(memory))
     }
 
     /// As [`XdpRing::open`], but to be passed to another process; this one does not use it.
@@ -134,15 +149,15 @@ impl XdpRing {
     /// # Errors
     /// As [`XdpRing::open`].
     fn open_lent(interface: &Interface, local: SocketAddrV4, queue: u32, mode: Option<Mode>) -> Result<Self, XdpError> {
-        Self::open_for(interface, local, queue, mode, (Way::Lent, 0))
+        Self::open_for(interface, local, (queue, mode), (Way::Lent, 0), None)
     }
 
     fn open_for(
         interface: &Interface,
         local: SocketAddrV4,
-        queue: u32,
-        mode: Option<Mode>,
+        (queue, mode): (u32, Option<Mode>),
         (way, pages): (Way, u64),
+        memory: Option<&Memory>,
     ) -> Result<Self, XdpError> {
         let modes: &[Mode] = match mode {
             Some(Mode::ZeroCopy) => &[Mode::ZeroCopy],
@@ -154,7 +169,7 @@ impl XdpRing {
         };
         let mut declined = Vec::new();
         for (at, mode) in modes.iter().enumerate() {
-            match Self::try_open(interface, local, queue, *mode, (way, pages)) {
+            match Self::try_open(interface, local, (queue, *mode), (way, pages), memory) {
                 Ok(ring) => return Ok(Self { declined, ..ring }),
                 Err(error @ (XdpError::Unsupported { .. } | XdpError::Mtu { .. } | XdpError::Refused { .. }))
                     if at + 1 < modes.len() =>
@@ -170,9 +185,9 @@ impl XdpRing {
     fn try_open(
         interface: &Interface,
         local: SocketAddrV4,
-        queue: u32,
-        mode: Mode,
+        (queue, mode): (u32, Mode),
         (way, pages): (Way, u64),
+        memory: Option<&Memory>,
     ) -> Result<Self, XdpError> {
         if queue >= interface.queues {
             return Err(XdpError::NoQueue { interface: interface.name.clone(), queue, queues: interface.queues });
@@ -189,7 +204,7 @@ impl XdpRing {
             entries: ENTRIES,
         };
         let writers = if way == Way::Lent { Writers::Both } else { Writers::Maker };
-        let memory = Memory::new(plan.end, writers)?;
+        let memory = memory.map_or_else(|| Memory::new(plan.end, writers), |memory| memory.first(plan.end))?;
         let rings = Rings::new(interface.queues)?;
         let ours = Ours { local, frame_max, of_rings: way != Way::All };
         // The socket first: it cannot receive before the map knows it, and a program that is there alone passes all on.
@@ -402,6 +417,15 @@ impl Ring for XdpRing {
 
     fn placing(&mut self) -> Option<&mut XdpRing> {
         (self.cut.is_some() && self.broken.is_none()).then_some(self)
+    }
+
+    fn is_zero_copy(&self) -> bool {
+        self.mode == Mode::ZeroCopy
+    }
+
+    fn stop(&self) {
+        // If the kernel refuses that, they are lost with the ring, and sent again.
+        let _ = self.rings.as_ref().map(|rings| rings.clear(self.xsk.settings().queue));
     }
 
     fn broken(&self) -> Option<String> {

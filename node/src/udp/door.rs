@@ -11,6 +11,7 @@ use std::time::Duration;
 use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::Reading;
+use cutthrough_engine::net::placing::{Means, Placing};
 use cutthrough_engine::net::trains::Trains;
 use cutthrough_engine::net::{Net, Settings};
 use cutthrough_engine::pulse::Policy;
@@ -25,7 +26,7 @@ use super::address::{UdpAddressError, Ways};
 use super::attendant;
 use super::guard::{Callees, Doorkeeper};
 use super::lanes::reopen::Due;
-use super::lanes::{Beside, Lanes, Offer, Troubles};
+use super::lanes::{Beside, Lanes, Offer, PLACING, Troubles};
 use super::memory::Stores;
 use super::outgoing::{Carried, Spare};
 use super::sink::Sink;
@@ -189,6 +190,7 @@ impl Udp {
             net.limit_way(way, most);
         }
         net.divide(config.policy);
+        net.placing = Placing::new(lanes.as_ref().map_or(Means::None, |lanes| lanes.means()), PLACING);
         let rings = lanes.iter().map(|lanes| lanes.watched());
         let watched = std::iter::once(socket.as_fd()).chain(rings).map(|fd| fd.try_clone_to_owned());
         let watched = watched.collect::<io::Result<Vec<_>>>().map_err(refused)?;

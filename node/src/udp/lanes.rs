@@ -8,9 +8,10 @@
 use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use cutthrough_engine::net::inbox::Reading;
+use cutthrough_engine::net::placing::Means;
 use cutthrough_engine::receipt::Adapter;
 use cutthrough_engine::time::Instant;
 use cutthrough_segment::map::Mapping;
@@ -30,15 +31,14 @@ use crate::sys::xdp::bpf::{Program, Rings};
 use crate::sys::xdp::program::{Ours, redirect};
 use crate::sys::xdp::{Mode, XdpError};
 
+mod lots;
 pub(super) mod pools;
 pub(super) mod reopen;
 
+use self::lots::Lots;
 use self::pools::{Closed, Pools, Size};
 use self::reopen::{Due, Gone};
 
-/// Bytes of landing memory that are locked, where there is more than one channel's; and parts of it at most.
-const LANDING_BYTES: u64 = 16 << 20;
-const LOTS: u64 = 16;
 /// Number of the way whose ring may place payloads.
 pub(super) const PLACING: u8 = 2;
 /// Frames that are taken from a ring before anything else is looked at.
@@ -66,6 +66,9 @@ pub struct Offer {
     pub adapter: Adapter,
     /// Why it is not used; nothing if it is.
     pub declined: Option<String>,
+    /// Why payloads are always copied out of it, where [`Placement::Auto`] would find out what is cheaper; nothing if
+    /// they are not, or shall not be.
+    pub copies: Option<String>,
 }
 
 /// What an endpoint has beside its socket.
@@ -143,9 +146,9 @@ pub(super) struct Lanes {
     at: (u32, Option<Mode>),
     /// Whether there is a ring whose payloads land where they belong.
     pub(super) places: bool,
-    /// Parts of the memory of a ring in which payloads land where they belong: bytes of each, and who has it.
+    /// The memory in which they land, and bytes of each channel's part of it.
+    lots: Option<Lots>,
     lot_bytes: u64,
-    lots: Vec<[Weak<Ground>; 2]>,
     /// Pools in the memory of a ring, those of rings that are gone, and how long they are.
     pools: Option<Pools>,
     closed: Closed,
@@ -193,7 +196,7 @@ impl Lanes {
         let (local, routes, interface) = match home(local) {
             Ok(found) => found,
             Err(why) if ways == Ways::All => {
-                let offer = |adapter| Offer { adapter, declined: Some(why.clone()) };
+                let offer = |adapter| Offer { adapter, declined: Some(why.clone()), copies: None };
                 return Ok(Beside::Nothing([Adapter::Packet, Adapter::Xdp].map(offer).into()));
             }
             Err(why) => return Err(declined(why)),
@@ -224,13 +227,22 @@ impl Lanes {
             with_xdp: config.net_xdp,
             at: (config.xdp_queue, config.xdp_mode),
             lot_bytes: config.landing_bytes.max(1).next_multiple_of(page_bytes.max(PAGES_ALIGN)),
-            lots: Vec::new(),
+            lots: None,
             pools: None,
             closed: Closed::default(),
             pool_size: Size::of(config),
             places: false,
         };
+        let copies = match (ways, &passed) {
+            (_, Some(_)) => Some("a leased ring is opened for copies"),
+            _ if page_bytes > PAGES_ALIGN => Some("pages of 2 MiB do not lie in the memory of a ring"),
+            (Ways::All, _) => Some("net: has its ring of AF_XDP for short messages"),
+            _ => None,
+        };
         lanes.open_rings(passed).map_err(declined)?;
+        if let Some(why) = copies.filter(|_| config.placement != Placement::Copy) {
+            lanes.always_copies(why);
+        }
         Ok(Beside::Rings(Box::new(lanes)))
     }
 
@@ -251,20 +263,60 @@ impl Lanes {
         } else if self.ways == Ways::All {
             self.keep(Adapter::Xdp, Err(NOT_ASKED.into()))?;
         }
-        if self.ways == Ways::Xdp && self.placement != Placement::HeaderCut {
-            self.open_plain(Adapter::Xdp)?;
-        } else if self.ways == Ways::Xdp {
-            let count = (LANDING_BYTES / self.lot_bytes).clamp(1, LOTS);
-            let opened = crate::sys::xdp::Interface::numbered(self.interface.index).and_then(|interface| {
-                self.lots.resize_with(usize::try_from(count).unwrap_or(1), Default::default);
-                let landing = count * self.lot_bytes;
-                let open = |pages| XdpRing::open_placing(&interface, self.local, self.at.0, self.at.1, pages);
-                self.pool_size.open(landing, open)
-            });
-            self.places = opened.is_ok();
-            self.keep(Adapter::Xdp, opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string()))?;
+        match (self.ways, self.placement) {
+            (Ways::Xdp, Placement::HeaderCut) => self.open_placing(),
+            (Ways::Xdp, _) => {
+                self.open_plain(Adapter::Xdp)?;
+                if self.placement == Placement::Auto {
+                    self.make_ready();
+                }
+                Ok(())
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Opens a ring that has payloads land where they belong.
+    fn open_placing(&mut self) -> Result<(), String> {
+        let opened = crate::sys::xdp::Interface::numbered(self.interface.index).and_then(|interface| {
+            let open = |pages| XdpRing::open_placing(&interface, self.local, self.at.0, self.at.1, pages);
+            self.pool_size.open(Lots::bytes_for(self.lot_bytes), open)
+        });
+        let opened = opened.map(|mut ring| {
+            self.lots = Some(Lots::of(&mut ring, self.lot_bytes));
+            Box::new(ring) as _
+        });
+        self.places = opened.is_ok();
+        self.keep(Adapter::Xdp, opened.map_err(|error| error.to_string()))
+    }
+
+    /// Sees to it that the ring can be exchanged later for one that has payloads land where they belong, or says why it
+    /// cannot.
+    fn make_ready(&mut self) {
+        if self.rings.iter().flatten().any(|ring| ring.is_zero_copy()) {
+            return self.always_copies("the driver itself writes what comes to the ring (zero-copy mode)");
+        }
+        let interface = crate::sys::xdp::Interface::numbered(self.interface.index);
+        match interface.and_then(|interface| Lots::reserve(&interface, self.lot_bytes)) {
+            Ok(lots) => self.lots = Some(lots),
+            Err(why) => self.always_copies(&why.to_string()),
+        }
+    }
+
+    /// By which means payloads of the ring of AF_XDP can be placed.
+    pub(super) fn means(&self) -> Means {
+        match &self.lots {
+            Some(lots) if lots.has_reserve() => [Means::Later, Means::Here][usize::from(self.places)],
+            Some(_) if self.places => Means::Always,
+            _ => Means::None,
+        }
+    }
+
+    fn always_copies(&mut self, why: &str) {
+        self.lots = None;
+        for offer in self.offers.iter_mut().filter(|offer| offer.adapter == Adapter::Xdp) {
+            offer.copies = Some(why.to_owned());
+        }
     }
 
     /// Opens a ring from which payloads are copied.
@@ -282,15 +334,21 @@ impl Lanes {
         if let Some(why) = declined.as_ref().filter(|_| self.ways != Ways::All) {
             return Err(why.clone());
         }
-        self.offers.push(Offer { adapter, declined });
+        self.offers.push(Offer { adapter, declined, copies: None });
         Ok(())
     }
 
     /// Has frames of this ring taken in from now on, and what it carries sent by it.
-    fn put_in(&mut self, adapter: Adapter, ring: Box<dyn Ring>) -> io::Result<()> {
+    fn put_in(&mut self, adapter: Adapter, mut ring: Box<dyn Ring>) -> io::Result<()> {
         let Some(at) = ring_of(adapter) else { return Ok(()) };
         epoll::add(&self.watch, ring.watched(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        self.pool_in(&*ring, if self.places { self.lots.len() as u64 * self.lot_bytes } else { 0 });
+        let landing = match &self.lots {
+            _ if ring.placing().is_none() => Some(0),
+            // Behind what it has locked of them there are more.
+            Some(lots) if lots.has_reserve() => None,
+            _ => Some(Lots::bytes_for(self.lot_bytes)),
+        };
+        landing.into_iter().for_each(|landing| self.pool_in(&*ring, landing));
         self.rings[at] = Some(ring);
         self.opened[at].0 = clock::now();
         Ok(())
@@ -316,12 +374,8 @@ impl Lanes {
         &mut self,
         grounds: impl FnOnce((Arc<Mapping>, u64)) -> [Arc<Ground>; 2],
     ) -> Option<[Arc<Ground>; 2]> {
-        let free = self.lots.iter().position(|lot| lot.iter().all(|ground| ground.strong_count() == 0))?;
-        let (memory, base) = self.placing()?.pages();
-        let mapping = Arc::clone(memory.mapping());
-        let made = grounds((mapping, base + free as u64 * self.lot_bytes));
-        self.lots[free] = [Arc::downgrade(&made[0]), Arc::downgrade(&made[1])];
-        Some(made)
+        let usable = self.places || self.lots.as_ref().is_some_and(Lots::has_reserve);
+        self.lots.as_mut().filter(|_| usable)?.take(grounds)
     }
 
     /// Which adapters there are, and why others are not.
@@ -489,17 +543,17 @@ impl Core {
         }
         net.came_by(0);
         taken += self.take_placed(reading, FRAMES);
+        if self.net.placing.has_landed() {
+            self.net.placing.judge(clock::now());
+        }
         taken > 0
     }
 
     /// The rest of what the rings need from time to time.
     pub(super) fn tend_lanes(&mut self, now: Instant) {
         let Some(lanes) = &mut self.lanes else { return };
-        let placed = lanes.places;
         lanes.give_up_failed(now);
-        if placed && !lanes.places {
-            self.hold(None);
-        }
+        self.has_ring_or_not();
         let Some(lanes) = &mut self.lanes else { return };
         let (net, socket) = (&mut self.net, &self.socket);
         lanes.look_after(now, |channel, usable, peer| {

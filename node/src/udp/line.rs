@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::door::{BODY_MAX, Core, Udp};
-use super::lanes::{ADAPTERS, Troubles};
+use super::lanes::{ADAPTERS, PLACING, Troubles};
 use super::memory::Spot;
 use crate::clock;
 use crate::shm::grant::{Landing, NoMemory, RevokeError};
@@ -101,6 +101,7 @@ pub(crate) const fn reason(ending: Ending) -> CloseReason {
 /// What a receipt says of a payload that has come.
 pub(crate) fn receipt(story: &Story, path: Path, sealed: bool) -> Receipt {
     let bytes = u64::from(story.bytes);
+    let by_xdp = story.way == PLACING;
     Receipt {
         path,
         copies: u8::from(story.copied > 0),
@@ -111,6 +112,8 @@ pub(crate) fn receipt(story: &Story, path: Path, sealed: bool) -> Receipt {
         sealed,
         adapter: ADAPTERS.get(usize::from(story.way)).copied().unwrap_or_default(),
         why: Why::default(),
+        placement: by_xdp.then_some(story.choice.placement),
+        placement_why: if by_xdp { story.choice.why } else { Why::default() },
         started: story.begun,
         finished: clock::now(),
     }

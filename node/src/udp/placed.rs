@@ -31,6 +31,7 @@ use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::net::memory::Place as _;
 use cutthrough_engine::net::trains::Train;
+use cutthrough_engine::receipt::Placement;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, low};
 
 use super::door::{Core, bring_in};
@@ -41,6 +42,8 @@ use crate::raw::xdp::cut::{Cut, Landed, Target};
 
 /// Nanoseconds for which a frame on its way from the register to its place is waited for.
 const PATIENCE_NS: u64 = 20_000;
+/// Looks at a ring that takes no more frames, to take in what has come.
+const LOOKS: u32 = 64;
 
 impl Core {
     fn ring(&mut self) -> Option<&mut XdpRing> {
@@ -160,19 +163,24 @@ impl Core {
         fronts.iter().all(|front| self.is_harmless(front)) || self.settle()
     }
 
-    /// Aims the register at what is expected next, if it is not.
+    /// Aims the register at what is expected next, if it is not, and if headers shall be cut off; else closes it.
     pub(super) fn aim(&mut self) {
         if !self.is_placing() {
+            self.exchange();
             return;
         }
-        if let Some(target) = self.target()
+        let target = self.wanted();
+        if target.is_none() && !self.ring().and_then(|ring| ring.cut()).is_some_and(Cut::is_aimed) {
+            return;
+        }
+        if let Some(target) = target
             && self.ring().is_some_and(|ring| ring.goes_on(&target))
         {
             return;
         }
         // What is taken in meanwhile may change what is expected.
         if self.settle()
-            && let Some(target) = self.target()
+            && let Some(target) = self.wanted()
             && let Some(ring) = self.ring()
         {
             ring.aim(target);
@@ -180,6 +188,47 @@ impl Core {
                 self.hold(Some(target.tag as usize));
             }
         }
+    }
+
+    /// What is expected next, if its headers shall be cut off.
+    fn wanted(&mut self) -> Option<Target> {
+        if !self.net.placing.is_due() && self.net.placing.now().placement == Placement::Copy {
+            return None;
+        }
+        let target = self.target()?;
+        let choice = if self.net.placing.is_due() {
+            self.net.placing.choose(clock::now(), target.slice)
+        } else {
+            self.net.placing.now()
+        };
+        (choice.placement == Placement::HeaderCut).then_some(target)
+    }
+
+    /// Has the ring exchanged for one that places payloads, when that is wanted and the next payload could land there.
+    fn exchange(&mut self) {
+        if !self.net.placing.is_due() {
+            return;
+        }
+        let Some((guess, full)) = self.net.guess(None) else { return };
+        let slice = u32::try_from(full.saturating_sub(HEADER_BYTES)).unwrap_or(u32::MAX);
+        self.net.placing.choose(clock::now(), slice);
+        if !self.net.placing.wants_ring() {
+            return;
+        }
+        let piece = self.net.guessed(guess).map(|(place, begin)| place.piece(begin, usize::MAX));
+        let Some(lanes) = self.lanes.as_mut().filter(|lanes| piece.is_some_and(|piece| lanes.could_place(piece)))
+        else {
+            return;
+        };
+        lanes.stop(PLACING);
+        // What has come until then.
+        for _ in 0..LOOKS {
+            if !self.take_rings(None) {
+                break;
+            }
+        }
+        self.lanes.iter_mut().for_each(|lanes| lanes.exchange());
+        self.tend_lanes(clock::now());
     }
 
     /// Which channel's memory the kernel may write to.
@@ -263,9 +312,7 @@ impl Core {
     pub(super) fn give_up(&mut self, way: u8, why: &io::Error) {
         let Some(lanes) = &mut self.lanes else { return };
         lanes.drop_ring(way, why);
-        if way == PLACING && !lanes.places {
-            self.hold(None);
-        }
+        self.has_ring_or_not();
     }
 
     /// Drops a ring that is broken. False while the kernel may still write for it.
@@ -274,11 +321,20 @@ impl Core {
         if let Some(why) = lanes.broken() {
             lanes.drop_ring(PLACING, &std::io::Error::other(why));
         }
-        let gone = !lanes.places;
-        if gone {
+        self.has_ring_or_not();
+        self.lanes.as_ref().is_none_or(|lanes| !lanes.places)
+    }
+
+    /// The ring that places payloads may be gone, or there again: payloads are placed by what means there are.
+    pub(super) fn has_ring_or_not(&mut self) {
+        let Some(lanes) = &self.lanes else { return };
+        let (means, places) = (lanes.means(), lanes.places);
+        if means != self.net.placing.means() {
+            self.net.placing.set_means(means);
+        }
+        if !places {
             self.hold(None);
         }
-        gone
     }
 
     /// The application does not look from now on: what comes wakes it, by the socket or the ring. False if something

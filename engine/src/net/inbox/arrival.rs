@@ -7,9 +7,10 @@ use cutthrough_wire::frame::Opening;
 use cutthrough_wire::slot::CONTROL_MAX;
 
 use super::super::memory::Place;
+use super::super::placing::Choice;
 use super::super::spans::Spans;
+use super::Inbox;
 use super::books::Entry;
-use super::{Inbox, Story};
 use crate::time::Instant;
 use crate::token::Refused;
 
@@ -62,6 +63,23 @@ impl<P> Coming<P> {
     }
 }
 
+/// What is known of a message's payload when it is handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Story {
+    /// Bytes of the payload.
+    pub bytes: u32,
+    /// Frames that carried it so far.
+    pub frames: u32,
+    /// Bytes that were copied after they had arrived, because their place was not guessed.
+    pub copied: u32,
+    /// When its first frame came.
+    pub begun: Instant,
+    /// By which way its last frame came.
+    pub way: u8,
+    /// How payloads were placed that came by a ring when its first frame came.
+    pub choice: Choice,
+}
+
 /// A message with a payload, on its way.
 #[derive(Debug)]
 pub(super) struct Arrival<P> {
@@ -77,6 +95,7 @@ pub(super) struct Arrival<P> {
     pub(super) copied: u32,
     pub(super) frames: u32,
     pub(super) way: u8,
+    pub(super) choice: Choice,
     pub(super) begun: Instant,
     pub(super) refused: Option<Refused>,
     /// Whether the place has to be asked for again.
@@ -91,7 +110,8 @@ pub(super) struct Arrival<P> {
 impl<P> Arrival<P> {
     pub(super) fn story(&self) -> Story {
         let bytes = self.opening.as_ref().map_or(0, |opening| opening.payload);
-        Story { bytes, frames: self.frames, copied: self.copied, begun: self.begun, way: self.way }
+        let Self { frames, copied, begun, way, choice, .. } = *self;
+        Story { bytes, frames, copied, begun, way, choice }
     }
 
     /// The first gap behind the frame that came last, among the bytes that were allowed: there the next one continues,

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use super::super::memory::Place;
+use super::super::placing::Choice;
 use super::arrival::Target;
 use super::books::Entry;
 use super::{Coming, Inbox, Reading, Story};
@@ -63,7 +64,7 @@ impl<P: Place> Inbox<P> {
         let left = core::mem::take(&mut self.arriving).into_iter().filter_map(|arrival| {
             let (story, front) = (arrival.story(), arrival.have.front());
             let Target::Aside(bytes) = arrival.target else { return None };
-            let story = Story { copied: story.bytes, ..story };
+            let story = Story { copied: story.bytes, choice: Choice::default(), ..story };
             (front >= story.bytes).then_some(Left { message: arrival.number, bytes, story })
         });
         left.collect()

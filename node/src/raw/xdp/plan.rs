@@ -1,5 +1,6 @@
 //! How the memory of a ring is divided: places that take frames in, places to send from, pages of the user.
 
+use crate::sys::xdp::program::LINK_BYTES;
 use crate::sys::xdp::socket::HEADROOM;
 
 /// Entries of each ring, and buffers that wait for frames: enough for what a peer sends in a millisecond or two.
@@ -9,6 +10,14 @@ const SMALL: u32 = 2048;
 const LARGE: u32 = 4096;
 /// Where the user's pages may begin: pages of up to so many bytes can lie there.
 pub(crate) const PAGES_ALIGN: u64 = 64 << 10;
+
+/// Where the user's pages begin in the memory of a ring at an interface with this MTU, and how much memory it is with
+/// `pages` bytes of them.
+pub(crate) fn pages_at(mtu: u32, pages: u64) -> (u64, u64) {
+    let plan = Plan::of(mtu + LINK_BYTES, pages);
+    (plan.pages, plan.end)
+}
+
 /// How the memory of a ring is divided, in bytes from its beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Plan {

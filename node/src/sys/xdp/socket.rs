@@ -54,6 +54,29 @@ impl Memory {
         Ok(Self { mapping, file, bytes })
     }
 
+    /// The first `bytes` bytes of it, rounded up to whole pages, for a ring that uses no more. Only one of those that
+    /// have these bytes may use them.
+    ///
+    /// # Errors
+    /// [`XdpError::Refused`] if it is not as much, or there are no more descriptors.
+    pub fn first(&self, bytes: u64) -> Result<Self, XdpError> {
+        let refused = |errno| XdpError::Refused { what: "a part of the memory", errno };
+        let bytes = bytes.next_multiple_of(4096);
+        if bytes > self.bytes {
+            return Err(refused(Errno::INVAL));
+        }
+        let file = rustix::io::fcntl_dupfd_cloexec(&self.file, 0).map_err(refused)?;
+        Ok(Self { mapping: Arc::clone(&self.mapping), file, bytes })
+    }
+
+    /// Gives whole pages back to the system that nobody uses and no ring has locked: they are zero bytes again.
+    /// Memory of which only the maker may write keeps them.
+    pub fn let_go(&self, at: u64, bytes: u64) {
+        let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        // A system that refuses that keeps them as long as the memory lives.
+        let _ = rustix::fs::fallocate(&self.file, flags, at, bytes);
+    }
+
     /// The file, to be passed to those who shall map it.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
@@ -89,9 +112,10 @@ impl Memory {
         // is asked for here only between its frame's landing and the end of its being copied, by the endpoint that has
         // the page and uses no reference of its own to it meanwhile: a page to be guessed, or of a message on its way.
         // Pages of a channel's pool are never asked for. Other processes can map the memory for reading only
-        // (`Writers::Maker`), or are trusted as the kernel is (`open`). The kernel writes only to places that stand in
-        // the fill ring; that a caller has put such a place there and looks at it meanwhile is its mistake, and shows
-        // it a mixture of bytes, which are a frame that nobody vouches for before its seal is checked.
+        // (`Writers::Maker`), do not have its file (`first`), or are trusted as the kernel is (`open`). The kernel
+        // writes only to places that stand in the fill ring; that a caller has put such a place there and looks at it
+        // meanwhile is its mistake, and shows it a mixture of bytes, which are a frame that nobody vouches for before
+        // its seal is checked.
         unsafe { self.mapping.slice_mut(at, bytes) }
     }
 }

@@ -5,24 +5,30 @@
 //! thread stays in the network namespace in which the endpoint was opened, wherever the application's threads are. It
 //! does so without the lock, because the kernel takes its time; first after 50 ms, then after twice as long each time,
 //! 5 s at most, for as long as the endpoint lives. A payload is copied out of a ring that has come back, though the one
-//! before it may have placed payloads: channels have their memory from that one.
+//! before it may have placed payloads: channels may have their memory from that one.
+//!
+//! In the same way a ring from which payloads are copied is exchanged for one that can cut their headers off, where
+//! that shall be tried. There is one socket at a queue and one program at an interface, and the kernel takes some tens
+//! of milliseconds to close a socket: meanwhile frames go by the UDP socket, as if the ring had been given up.
 
 use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cutthrough_engine::net::placing::Means;
 use cutthrough_engine::receipt::Adapter;
 use cutthrough_engine::time::Instant;
 use rustix::event::epoll;
 
 use super::super::door::{Core, Shared};
+use super::lots::{Lots, Wanted};
 use super::pools::Size;
 use super::{ADAPTERS, Lanes, PLACING, RINGS, plain_ring, ring_of};
 use crate::clock;
 use crate::raw::Ring;
 use crate::raw::route::{Interface, Routes};
-use crate::sys::xdp::Mode;
+use crate::sys::xdp::{Mode, XdpError};
 
 /// Nanoseconds after which a ring is opened again at first, and at the longest. One that has lasted for the latter is
 /// opened after the former again.
@@ -70,6 +76,9 @@ pub(super) struct Gone {
     /// When it is opened again, and nanoseconds after which it is tried the next time.
     at: Instant,
     pause: u64,
+    /// Whether it was lost. If not, it is exchanged for another one, and here until it is closed.
+    lost: bool,
+    exchanged: Option<Box<dyn Ring>>,
 }
 
 /// A ring that is to be opened.
@@ -80,18 +89,40 @@ struct Order {
     socket: OwnedFd,
     /// Queue and mode of a ring of AF_XDP, and the pools in its memory.
     at: ((u32, Option<Mode>), Size),
+    /// The ring that is to be closed before, and what the one needs that takes its place.
+    exchanged: Option<(Box<dyn Ring>, Option<Wanted>)>,
 }
 
-/// A ring and its interface, or why there is none.
-type Opened = Result<(Interface, Box<dyn Ring>), String>;
+/// A ring that was opened.
+#[derive(Debug)]
+struct Back {
+    interface: Interface,
+    ring: Box<dyn Ring>,
+    /// Why it does not place payloads, if it should.
+    copies: Option<String>,
+}
+
+/// A ring, or why there is none.
+type Opened = Result<Back, String>;
 
 impl Order {
     /// Opens it in the network namespace of the calling thread, at the interface that has the address by now.
     fn open(self) -> Opened {
         let mut routes = Routes::open().map_err(|error| error.to_string())?;
         let interface = routes.home(*self.local.ip()).map_err(|error| error.to_string())?;
+        let mut copies = None;
+        if let Some((ring, wanted)) = self.exchanged {
+            drop(ring);
+            let found = crate::sys::xdp::Interface::numbered(interface.index);
+            let none = || XdpError::Refused { what: "landing memory for a ring", errno: rustix::io::Errno::NOMEM };
+            let opened = wanted.ok_or_else(none).and_then(|wanted| wanted.open(&found?, self.local, self.at.0));
+            match opened {
+                Ok(ring) => return Ok(Back { interface, ring: Box::new(ring), copies }),
+                Err(error) => copies = Some(error.to_string()),
+            }
+        }
         let ring = plain_ring(self.adapter, self.socket, self.local, &interface, self.at)?;
-        Ok((interface, ring))
+        Ok(Back { interface, ring, copies })
     }
 }
 
@@ -128,7 +159,32 @@ impl Lanes {
         let (now, (opened, before)) = (clock::now(), self.opened[at]);
         let lasted = now.saturating_since(opened) > PAUSE_NS.1;
         let pause = if lasted { PAUSE_NS.0 } else { (2 * before).clamp(PAUSE_NS.0, PAUSE_NS.1) };
-        self.gone[at] = Some(Gone { why: why.to_string(), at: now.after(pause), pause });
+        self.gone[at] = Some(Gone { why: why.to_string(), at: now.after(pause), pause, lost: true, exchanged: None });
+        self.tell_due();
+    }
+
+    /// Whether these bytes lie where a ring that is wanted could have payloads land.
+    pub(in super::super) fn could_place(&self, bytes: &[u8]) -> bool {
+        self.means() == Means::Later && self.lots.as_ref().is_some_and(|lots| lots.holds(bytes))
+    }
+
+    /// Has the kernel take no more frames to the ring of this way.
+    pub(in super::super) fn stop(&self, way: u8) {
+        let ring = usize::from(way).checked_sub(1).and_then(|at| self.rings.get(at));
+        ring.into_iter().flatten().for_each(|ring| ring.stop());
+    }
+
+    /// Has the ring of AF_XDP exchanged for one that places payloads. There is none until then.
+    pub(in super::super) fn exchange(&mut self) {
+        let at = usize::from(PLACING) - 1;
+        let Some(mut ring) = self.rings[at].take() else { return };
+        self.pools_are_gone(PLACING);
+        self.past.add(ring.counts());
+        let _ = epoll::delete(&self.watch, ring.watched());
+        let why = "it was exchanged for one that places payloads".to_owned();
+        let (at_once, pause) = (clock::now(), PAUSE_NS.0);
+        self.gone[at] = Some(Gone { why, at: at_once, pause, lost: false, exchanged: Some(ring) });
+        self.ask_anew();
         self.tell_due();
     }
 
@@ -153,6 +209,10 @@ impl Lanes {
             return;
         }
         self.checks_at = now.after(CHECK_NS);
+        // While rings are exchanged, what will be locked is not known here.
+        if let Some(lots) = self.lots.as_mut().filter(|_| self.rings[usize::from(PLACING) - 1].is_some()) {
+            lots.tidy(self.places);
+        }
         for way in (1..).take(RINGS) {
             let ring = self.rings[usize::from(way) - 1].as_ref();
             if let Some(errno) = ring.and_then(|ring| ring.failed()) {
@@ -169,8 +229,10 @@ impl Lanes {
     fn order(&mut self, now: Instant) -> Option<Order> {
         let at = self.gone.iter().position(|gone| gone.as_ref().is_some_and(|gone| gone.at <= now))?;
         let adapter = ADAPTERS[at + 1];
+        let ring = self.gone[at].as_mut().and_then(|gone| gone.exchanged.take());
+        let exchanged = ring.map(|ring| (ring, self.lots.as_ref().and_then(Lots::wanted)));
         match self.socket.try_clone() {
-            Ok(socket) => Some(Order { adapter, local: self.local, socket, at: (self.at, self.pool_size) }),
+            Ok(socket) => Some(Order { adapter, local: self.local, socket, at: (self.at, self.pool_size), exchanged }),
             Err(error) => {
                 self.put_back(now, adapter, Err(error.to_string()));
                 None
@@ -181,20 +243,25 @@ impl Lanes {
     /// A ring was opened again, or could not be, and is tried later. Whether it is there.
     fn put_back(&mut self, now: Instant, adapter: Adapter, opened: Opened) -> bool {
         let Some(at) = ring_of(adapter) else { return false };
-        let put = opened.and_then(|(interface, ring)| {
+        let put = opened.and_then(|Back { interface, mut ring, copies }| {
+            let places = ring.placing().is_some();
             self.put_in(adapter, ring).map_err(|error| error.to_string())?;
-            Ok(interface)
+            self.places |= places;
+            Ok((interface, copies))
         });
         match put {
-            Ok(interface) => {
+            Ok((interface, copies)) => {
                 self.interface = interface;
-                self.reopened += 1;
-                self.opened[at].1 = self.gone[at].take().map_or(0, |gone| gone.pause);
+                let gone = self.gone[at].take();
+                self.reopened += u64::from(gone.as_ref().is_some_and(|gone| gone.lost));
+                self.opened[at].1 = gone.filter(|gone| gone.lost).map_or(0, |gone| gone.pause);
                 self.decline(adapter, None);
+                copies.iter().for_each(|why| self.always_copies(why));
                 self.ask_anew();
             }
             Err(refused) => {
                 if let Some(gone) = &mut self.gone[at] {
+                    self.lost += u64::from(!std::mem::replace(&mut gone.lost, true));
                     gone.pause = (2 * gone.pause).min(PAUSE_NS.1);
                     gone.at = now.after(gone.pause);
                     let why = format!("{}; it is tried again, the last time: {refused}", gone.why);
