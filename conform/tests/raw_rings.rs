@@ -338,6 +338,41 @@ fn an_endpoint_says_why_it_always_copies() {
     }
 }
 
+/// A ring that should be exchanged, but for which there is no other, because its interface has longer frames than when
+/// the endpoint's memory was laid out: it is opened again as it was, payloads are copied, and the endpoint says why.
+#[test]
+fn an_endpoint_goes_on_with_copies_where_its_ring_cannot_be_exchanged() {
+    let Some(wire) = wire(Adapter::Xdp) else { return };
+    let config = || Config { insecure: true, ..suite::config() };
+    let (mut a, mut b) = joined((&wire.near, config()), (&wire.far, config()), &at_far("xdp"));
+    assert_eq!(b.endpoint.post(b.channel, BYTES, 4), Ok(4));
+    ip(&wire.far, "link set far mtu 9000");
+    let said = |b: &Side| {
+        let offers = b.endpoint.net_offers();
+        let offer = offers.into_iter().find(|offer| offer.adapter == Adapter::Xdp).expect("an offer");
+        (offer.declined, offer.copies)
+    };
+    let (mut after, begun) = (0, Instant::now());
+    for seed in 0.. {
+        a.send_copy(b"one of many", &pattern(seed, BYTES), None);
+        let message = next(&mut a, &mut b, "a payload");
+        let receipt = taken(&mut b, message, seed);
+        assert!(receipt.placement != Some(Placement::HeaderCut), "{receipt:?}");
+        let copies = (Some(Placement::Copy), Why::Only);
+        after += u32::from((receipt.placement, receipt.placement_why) == copies);
+        if after > 100 {
+            break;
+        }
+        assert!(begun.elapsed() < 2 * PATIENCE, "{receipt:?}, {:?}", said(&b));
+    }
+    let (declined, copies) = said(&b);
+    assert_eq!(declined, None);
+    assert!(copies.as_ref().is_some_and(|why| why.contains("another length")), "{copies:?}");
+    let [placed, _, lost, reopened] = counters(&mut b);
+    eprintln!("{placed} bytes were placed by the socket meanwhile");
+    assert_eq!([lost, reopened], [0, 0]);
+}
+
 /// An endpoint whose ring was exchanged, and that loses it with its interface, copies by the ring that comes back, and
 /// has that one exchanged again.
 #[test]
