@@ -480,7 +480,6 @@ impl<M: Memory> Net<M> {
     pub fn grant(&mut self, now: Instant) {
         self.settle(now);
         if self.wants.is_empty() {
-            self.turns.clear();
             return;
         }
         let mut wanting: Vec<(usize, Wanting)> = Vec::new();
@@ -499,11 +498,13 @@ impl<M: Memory> Net<M> {
             channel.inbox.wants_more() || channel.inbox.awaits_place()
         });
         self.wants = still;
-        let round = |index: usize| match &self.seats[index].state {
-            State::Open(channel) => channel.round_ns(),
-            _ => 0,
+        let channel = |index: usize| match self.seats.get(index).map(|seat| &seat.state) {
+            Some(State::Open(channel)) => Some(&**channel),
+            _ => None,
         };
-        for (index, message, upto) in self.turns.choose(now, &wanting, self.settings.granted, round) {
+        let due = |index, message| channel(index)?.inbox.due(message);
+        let round = |index| channel(index).map_or(0, Channel::round_ns);
+        for (index, message, upto) in self.turns.choose(now, &wanting, self.settings.granted, due, round) {
             #[cfg(feature = "planted")]
             if self.planted == Some(Planted::Ungranted) && message % 4 == 3 {
                 self.channel(index).into_iter().for_each(|channel| channel.inbox.granted(message, upto));
@@ -541,7 +542,7 @@ impl<M: Memory> Net<M> {
         if !self.changed.is_empty() {
             return Some(self.looked);
         }
-        let turn = self.turns.next_end(self.looked);
+        let turn = self.turns.next_end(self.looked).filter(|_| self.is_wanting());
         self.timers.peek().map(|Reverse((at, _))| *at).into_iter().chain(turn).min()
     }
 

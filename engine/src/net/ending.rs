@@ -105,5 +105,6 @@ impl<M: Memory> Net<M> {
         self.owing.retain(|other| *other != index);
         self.through.retain(|other| *other != index);
         self.welcomed.retain(|known| !known.is_for(index));
+        self.turns.forget(index);
     }
 }

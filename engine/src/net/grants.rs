@@ -7,9 +7,11 @@
 //! one that has waited longest, so that long ones are not put off for ever. One alone would leave the way idle for a
 //! round trip whenever it ends.
 //!
-//! Whoever sends nothing of what it is asked for would hold its place among them for as long as it lives. So a payload
-//! of which nothing comes loses its turn after a while, and its whole channel if nothing comes of any other either;
-//! both have it again as soon as something does.
+//! What was asked for is counted until it is here, of all payloads, those too of which nothing more is to be asked for:
+//! together it has to fit into the memory that lies before this side. Whoever does not send what it is asked for would
+//! hold its place, and what is counted for it, for as long as it lives. So a payload of which too little comes loses
+//! its turn after a while, and its whole channel if too little comes of any other too: what they still owe does not
+//! count. They have their turn again as soon as enough has come.
 
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
@@ -24,11 +26,19 @@ pub const ADMITTED: usize = 2;
 /// its programs for some milliseconds, and one that computes has an attendant send for it after 10.
 const PATIENCE: (u64, u64) = (4, 20_000_000);
 
+/// One part in so many of what was asked for has to come in that time.
+const LEAST: u32 = 2;
+
+/// One part in so many of all that may be asked for is for the payload that has waited longest, beside others.
+const OLDEST: u32 = 4;
+
 /// A payload of which more is wanted than was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanting {
     /// Number of the message.
     pub message: u64,
+    /// When its first bytes came.
+    pub begun: Instant,
     /// Up to where bytes have come.
     pub have: u32,
     /// Up to where they were granted.
@@ -39,19 +49,30 @@ pub struct Wanting {
     pub payload: u32,
 }
 
-/// Whose turn it is, from look to look.
+/// What is to come of a payload that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// Bytes that have come.
+    pub came: u32,
+    /// Bytes that it was asked for and that have not come; there are some.
+    pub missing: u32,
+}
+
+/// Whose turn it is, from look to look, and who has not sent yet what it was asked for.
 #[derive(Debug)]
 pub struct Turns<C> {
     /// Payloads that are asked for at a time.
     pub admitted: usize,
-    /// Payloads that were asked for, and of which bytes are to come that were granted.
+    /// Payloads of which bytes were asked for that are to come.
     asked: BTreeMap<(C, u64), Asked>,
+    /// Until when an owner is not late, whatever it still owes.
+    ends: BTreeMap<C, Instant>,
 }
 
-/// How far a payload had come, and by when more of it has to come.
+/// How many bytes of a payload have to have come by when.
 #[derive(Debug)]
 struct Asked {
-    have: u32,
+    goal: u32,
     until: Instant,
 }
 
@@ -59,44 +80,57 @@ impl<C: Copy + Ord> Turns<C> {
     /// Nobody has been asked yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { admitted: ADMITTED, asked: BTreeMap::new() }
+        Self { admitted: ADMITTED, asked: BTreeMap::new(), ends: BTreeMap::new() }
     }
 
-    /// Up to where each of the wanting is granted now, as `choose` has it, of those that have sent something of what
-    /// they were asked for within their time. `round_ns` tells the round trip to an owner.
+    /// Up to where each of the wanting is granted now, of those that are not late. What is asked for of all that are
+    /// not late is no more than `budget` bytes. `due` tells what is to come of a payload, and `round_ns` the round trip
+    /// to an owner.
     pub fn choose(
         &mut self,
         now: Instant,
         wanting: &[(C, Wanting)],
         budget: u32,
+        due: impl Fn(C, u64) -> Option<Due>,
         round_ns: impl Fn(C) -> u64,
     ) -> Vec<(C, u64, u32)> {
         let until = |owner| now.after(round_ns(owner).saturating_mul(PATIENCE.0).saturating_add(PATIENCE.1));
-        let before = core::mem::take(&mut self.asked);
-        let mut ends: BTreeMap<C, Instant> = BTreeMap::new();
-        for &(owner, Wanting { message, have, granted, .. }) in wanting {
-            let Some(asked) = before.get(&(owner, message)).filter(|_| granted > have) else { continue };
-            let until = if asked.have == have { asked.until } else { until(owner) };
-            let end = ends.entry(owner).or_insert(until);
-            *end = until.max(*end);
-            self.asked.insert((owner, message), Asked { have, until });
-        }
+        let ends = &mut self.ends;
+        ends.retain(|_, end| *end > now);
+        let (mut missing, mut all_in_time) = (0_u32, true);
+        self.asked.retain(|&(owner, message), asked| {
+            let Some(due) = due(owner, message) else {
+                // All of it has come, or is not wanted any more.
+                ends.insert(owner, until(owner));
+                return false;
+            };
+            if due.came >= asked.goal {
+                *asked = Asked { goal: due.came + due.missing.div_ceil(LEAST), until: until(owner) };
+            }
+            if asked.until > now {
+                missing = missing.saturating_add(due.missing);
+                let end = ends.entry(owner).or_insert(asked.until);
+                *end = asked.until.max(*end);
+            } else {
+                all_in_time = false;
+            }
+            true
+        });
         let mut able = Cow::Borrowed(wanting);
-        if self.asked.values().any(|asked| asked.until <= now) {
-            let is_late = |until: Option<&Instant>| until.is_some_and(|until| *until <= now);
-            able.to_mut().retain(|(owner, wanting)| {
-                let asked = self.asked.get(&(*owner, wanting.message)).map(|asked| &asked.until);
-                !is_late(asked) && !is_late(ends.get(owner))
+        if !all_in_time {
+            let late = |asked: &Asked| asked.until <= now;
+            able.to_mut().retain(|&(owner, Wanting { message, .. })| {
+                let is_late = self.asked.get(&(owner, message)).is_some_and(late);
+                let of_owner = || self.asked.range((owner, 0)..=(owner, u64::MAX)).any(|(_, asked)| late(asked));
+                !is_late && (self.ends.contains_key(&owner) || !of_owner())
             });
         }
-        let chosen = choose(&able, budget, self.admitted);
-        for &(owner, wanting, upto) in &chosen {
-            if upto.unwrap_or(wanting.granted) > wanting.have {
-                let asked = || Asked { have: wanting.have, until: until(owner) };
-                self.asked.entry((owner, wanting.message)).or_insert_with(asked);
-            }
+        let chosen = choose(&able, budget, budget.saturating_sub(missing), self.admitted);
+        for &(owner, Wanting { message, have, .. }, upto) in &chosen {
+            let asked = || Asked { goal: have + (upto - have).div_ceil(LEAST), until: until(owner) };
+            self.asked.entry((owner, message)).or_insert_with(asked);
         }
-        chosen.iter().filter_map(|(owner, wanting, upto)| Some((*owner, wanting.message, (*upto)?))).collect()
+        chosen.into_iter().map(|(owner, wanting, upto)| (owner, wanting.message, upto)).collect()
     }
 
     /// When somebody loses its turn next, if nothing comes from there.
@@ -105,9 +139,10 @@ impl<C: Copy + Ord> Turns<C> {
         self.asked.values().map(|asked| asked.until).filter(|until| *until > now).min()
     }
 
-    /// Nobody waits for anything.
-    pub fn clear(&mut self) {
-        self.asked.clear();
+    /// Nothing comes from this owner any more.
+    pub fn forget(&mut self, owner: C) {
+        self.asked.retain(|(of, _), _| *of != owner);
+        self.ends.remove(&owner);
     }
 }
 
@@ -117,11 +152,11 @@ impl<C: Copy + Ord> Default for Turns<C> {
     }
 }
 
-/// Those of the wanting that are asked for now, and up to where each is granted, if that is more than before. They are
-/// in the order in which they have begun to wait. `budget` is how many granted bytes may be on their way at a time, of
-/// at most `admitted` payloads: those with the fewest bytes left, and the one that has waited longest, if there is more
-/// than one.
-fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32, admitted: usize) -> Vec<(C, Wanting, Option<u32>)> {
+/// Those of the wanting that are asked for more now, and up to where. At most `admitted` of them share the `budget`:
+/// the one that has waited longest, which comes first and has a part of it, and those with the fewest bytes left, which
+/// share the rest; one alone has all of it. Only `free` bytes of it may be granted now; what one of them does not take
+/// yet of its share is kept for it.
+fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32, mut free: u32, admitted: usize) -> Vec<(C, Wanting, u32)> {
     let left = |wanting: &Wanting| wanting.payload - wanting.have.min(wanting.payload);
     // Those for which there is hardly any memory would hold a place among the admitted without using it.
     let worth = |wanting: &Wanting| {
@@ -131,22 +166,26 @@ fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32, admitted: usize) -> Ve
     let able = || wanting.iter().filter(|(_, wanting)| worth(wanting));
     let mut chosen: Vec<&(C, Wanting)> = Vec::with_capacity(admitted);
     while chosen.len() < admitted {
-        let mut others = able().filter(|other| !chosen.iter().any(|one| core::ptr::eq(*one, *other)));
+        let others = able().filter(|other| !chosen.iter().any(|one| core::ptr::eq(*one, *other)));
         let oldest = !chosen.is_empty() && chosen.len() + 1 == admitted;
-        let next = if oldest { others.next() } else { others.min_by_key(|(_, wanting)| left(wanting)) };
-        let Some(next) = next else { break };
-        chosen.push(next);
+        let rank = |(_, wanting): &&(C, Wanting)| (if oldest { 0 } else { left(wanting) }, wanting.begun);
+        let Some(next) = others.min_by_key(rank) else { break };
+        // Short ones may come all the time: they would leave it nothing.
+        chosen.insert(if oldest { 0 } else { chosen.len() }, next);
     }
-    let admitted = chosen;
-    let share = budget / u32::try_from(admitted.len().max(1)).unwrap_or(1);
-    let grant = |(owner, wanting): &&(C, Wanting)| {
-        let upto = wanting.most.min(wanting.have.saturating_add(share));
-        let more = upto.saturating_sub(wanting.granted);
+    let first = if chosen.len() > 1 { budget / OLDEST } else { budget };
+    let rest = (budget - first) / u32::try_from(chosen.len()).map_or(1, |count| count.saturating_sub(1).max(1));
+    let shares = core::iter::once(first).chain(core::iter::repeat(rest));
+    let grant = |((owner, wanting), share): (&(C, Wanting), u32)| {
+        let most = wanting.most.min(wanting.have.saturating_add(share)).saturating_sub(wanting.granted);
+        let more = most.min(free);
+        free -= more;
+        let upto = wanting.granted + more;
         // As far as there is memory, or by a worthwhile step.
         let worth = more > 0 && (upto == wanting.most || more >= share / 2);
-        (*owner, *wanting, worth.then_some(upto))
+        worth.then_some((*owner, *wanting, upto))
     };
-    admitted.iter().map(grant).collect()
+    chosen.into_iter().zip(shares).filter_map(grant).collect()
 }
 
 #[cfg(test)]
@@ -154,16 +193,23 @@ mod tests {
     extern crate std;
     use std::vec;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     /// What is granted, as [`super::choose`] has it.
     fn choose(wanting: &[(u8, Wanting)], budget: u32, admitted: usize) -> Vec<(u8, u64, u32)> {
-        let chosen = super::choose(wanting, budget, admitted).into_iter();
-        chosen.filter_map(|(owner, wanting, upto)| Some((owner, wanting.message, upto?))).collect()
+        of_free(wanting, budget, budget, admitted)
+    }
+
+    /// The same, when only so much of the budget is free.
+    fn of_free(wanting: &[(u8, Wanting)], budget: u32, free: u32, admitted: usize) -> Vec<(u8, u64, u32)> {
+        let chosen = super::choose(wanting, budget, free, admitted).into_iter();
+        chosen.map(|(owner, wanting, upto)| (owner, wanting.message, upto)).collect()
     }
 
     const fn wanting(message: u64, have: u32, granted: u32, payload: u32) -> (u8, Wanting) {
-        (0, Wanting { message, have, granted, most: payload, payload })
+        (0, Wanting { message, begun: Instant::from_nanos(message), have, granted, most: payload, payload })
     }
 
     #[test]
@@ -182,75 +228,210 @@ mod tests {
     #[test]
     fn the_shortest_and_the_oldest_share() {
         let waiting = [wanting(1, 0, 0, 9000), wanting(2, 0, 0, 8000), wanting(3, 0, 0, 500)];
-        assert_eq!(choose(&waiting, 2000, 2), vec![(0, 3, 500), (0, 1, 1000)]);
+        assert_eq!(choose(&waiting, 2000, 2), vec![(0, 1, 500), (0, 3, 500)]);
     }
 
     #[test]
     fn however_many_are_admitted_the_oldest_is_one_of_several() {
         let waiting = [wanting(1, 0, 0, 9000), wanting(2, 0, 0, 8000), wanting(3, 0, 0, 5000), wanting(4, 0, 0, 7000)];
         assert_eq!(choose(&waiting, 2000, 1), vec![(0, 3, 2000)]);
-        assert_eq!(choose(&waiting, 2100, 3), vec![(0, 3, 700), (0, 4, 700), (0, 1, 700)]);
+        assert_eq!(choose(&waiting, 2100, 3), vec![(0, 1, 525), (0, 3, 787), (0, 4, 787)]);
         assert_eq!(choose(&waiting, 2000, 9).len(), 4);
     }
 
     #[test]
+    fn what_is_not_free_is_not_granted_and_the_oldest_comes_first() {
+        let waiting = [wanting(1, 0, 0, 9000), wanting(2, 0, 0, 400), wanting(3, 0, 0, 600)];
+        assert_eq!(of_free(&waiting, 2000, 2000, 2), vec![(0, 1, 500), (0, 2, 400)]);
+        assert_eq!(of_free(&waiting, 2000, 800, 2), vec![(0, 1, 500)]);
+        assert_eq!(of_free(&waiting, 2000, 300, 2), vec![(0, 1, 300)]);
+        // It waits for a worthwhile step, and short ones do not take it from it.
+        assert_eq!(of_free(&waiting, 2000, 240, 2), vec![]);
+        assert_eq!(of_free(&waiting[1..], 2000, 1000, 2), vec![(0, 3, 500), (0, 2, 400)]);
+    }
+
+    #[test]
+    fn of_equals_the_one_that_has_waited_longer_is_asked_for() {
+        let waiting = [wanting(7, 0, 0, 9000), wanting(5, 0, 0, 9000), wanting(4, 0, 0, 9000), wanting(6, 0, 0, 9000)];
+        assert_eq!(choose(&waiting, 2000, 1), vec![(0, 4, 2000)]);
+        assert_eq!(choose(&waiting, 2000, 2), vec![(0, 5, 500), (0, 4, 1500)]);
+    }
+
+    #[test]
     fn what_has_no_memory_gets_nothing_and_holds_up_nobody() {
-        let none = (0, Wanting { message: 1, have: 0, granted: 10, most: 10, payload: 100 });
+        let none = (0, Wanting { message: 1, begun: Instant::default(), have: 0, granted: 10, most: 10, payload: 100 });
         assert_eq!(choose(&[none], 1000, 2), vec![]);
-        let hardly = (0, Wanting { message: 2, have: 0, granted: 10, most: 15, payload: 100 });
+        let hardly =
+            (0, Wanting { message: 2, begun: Instant::default(), have: 0, granted: 10, most: 15, payload: 100 });
         assert_eq!(choose(&[none, hardly, hardly, wanting(3, 0, 0, 9000)], 1000, 2), vec![(0, 3, 1000)]);
     }
 
-    /// Looks at what is wanted at this time, in ms; each is another's, with a round trip of 5 ms.
-    fn look(turns: &mut Turns<u8>, ms: u64, wanting: &[Wanting]) -> Vec<u64> {
-        let wanting: Vec<(u8, Wanting)> = (0..).zip(wanting.iter().copied()).collect();
-        let granted = turns.choose(Instant::from_nanos(ms * 1_000_000), &wanting, 2000, |_| 5_000_000);
-        granted.into_iter().map(|(_, message, _)| message).collect()
+    /// A payload, as the receiver has it.
+    #[derive(Debug, Clone, Copy)]
+    struct Payload {
+        owner: u8,
+        bytes: u32,
+        have: u32,
+        granted: u32,
+        /// When it wants to be asked for, in ms.
+        begins: u64,
+    }
+
+    const ROUND_NS: u64 = 5_000_000;
+    const BUDGET: u32 = 2000;
+
+    /// Payloads of several owners, numbered as they lie here, and who is asked for them.
+    #[derive(Debug)]
+    struct World {
+        turns: Turns<u8>,
+        payloads: Vec<Payload>,
+    }
+
+    impl World {
+        fn new(payloads: &[(u8, u32)]) -> Self {
+            let payload = |(owner, bytes)| Payload { owner, bytes, have: 0, granted: 0, begins: 0 };
+            Self { turns: Turns::new(), payloads: payloads.iter().copied().map(payload).collect() }
+        }
+
+        /// Looks at this time, in ms, and asks: which payloads for more.
+        fn look(&mut self, ms: u64) -> Vec<u64> {
+            let wants = |of: &Payload| of.begins <= ms && of.granted < of.bytes;
+            let wanting = (0..).zip(&self.payloads).filter(|(_, of)| wants(of)).map(|(message, of)| {
+                let Payload { owner, bytes, have, granted, .. } = *of;
+                let begun = Instant::from_nanos(of.begins * 1_000_000);
+                (owner, Wanting { message, begun, have, granted, most: bytes, payload: bytes })
+            });
+            let wanting: Vec<(u8, Wanting)> = wanting.collect();
+            let payloads = &self.payloads;
+            let due = |owner, message: u64| {
+                let of = payloads.get(usize::try_from(message).ok()?).filter(|of| of.owner == owner)?;
+                (of.granted > of.have).then(|| Due { came: of.have, missing: of.granted - of.have })
+            };
+            let granted = self.turns.choose(Instant::from_nanos(ms * 1_000_000), &wanting, BUDGET, due, |_| ROUND_NS);
+            for &(owner, message, upto) in &granted {
+                let of = &mut self.payloads[usize::try_from(message).unwrap()];
+                assert!(of.owner == owner && upto > of.granted && upto <= of.bytes, "{upto} of {of:?}");
+                of.granted = upto;
+            }
+            granted.into_iter().map(|(_, message, _)| message).collect()
+        }
+
+        /// So many more bytes of a payload come, if it was asked for so many.
+        fn comes(&mut self, message: usize, bytes: u32) {
+            let of = &mut self.payloads[message];
+            of.have = of.granted.min(of.have + bytes);
+        }
+
+        /// Bytes that were asked for and have not come, of these owners.
+        fn missing(&self, owners: impl Fn(u8) -> bool) -> u32 {
+            self.payloads.iter().filter(|of| owners(of.owner)).map(|of| of.granted - of.have).sum()
+        }
     }
 
     #[test]
     fn who_sends_nothing_loses_its_turn_until_it_does() {
-        let mut turns = Turns::new();
-        let at = |have, granted| wanting(1, have, granted, 9000).1;
-        let other = wanting(2, 0, 0, 9500).1;
-        let third = wanting(3, 0, 0, 9900).1;
-        assert_eq!(look(&mut turns, 1, &[at(0, 0), other, third]), vec![1, 2]);
-        let other = Wanting { granted: 1000, ..other };
-        assert_eq!(look(&mut turns, 2, &[at(0, 1000), other, third]), vec![]);
-        assert_eq!(turns.next_end(Instant::from_nanos(2_000_000)), Some(Instant::from_nanos(41_000_000)));
-        // One of them sends, the other does not.
-        let other = Wanting { have: 100, ..other };
-        assert_eq!(look(&mut turns, 40, &[at(0, 1000), other, third]), vec![]);
-        assert_eq!(look(&mut turns, 41, &[at(0, 1000), other, third]), vec![3]);
-        let third = Wanting { granted: 1000, ..third };
-        // It sends: it has fewest bytes left again.
-        assert_eq!(look(&mut turns, 60, &[at(900, 1000), Wanting { have: 200, ..other }, third]), vec![1]);
+        let mut world = World::new(&[(0, 9000), (1, 9500), (2, 9900)]);
+        world.payloads[2].begins = 43;
+        assert_eq!(world.look(1), vec![1, 0]);
+        assert_eq!((world.payloads[0].granted, world.payloads[1].granted), (1500, 500));
+        assert_eq!(world.look(2), vec![]);
+        assert_eq!(world.turns.next_end(Instant::from_nanos(2_000_000)), Some(Instant::from_nanos(41_000_000)));
+        // One of them sends, the other does not, and what that owes is not counted any more.
+        world.comes(1, 500);
+        assert_eq!(world.look(40), vec![1]);
+        assert_eq!(world.look(41), vec![1]);
+        assert_eq!(world.payloads[1].granted, 2500);
+        world.comes(1, 1000);
+        assert_eq!(world.look(43), vec![2]);
+        // It sends: what it owes counts again, and it has its turn when there is room for more.
+        world.comes(0, 900);
+        assert_eq!(world.look(60), vec![]);
+        (0..3).for_each(|message| world.comes(message, 2000));
+        assert_eq!(world.look(61), vec![0, 1]);
     }
 
     /// A sender may send its payloads one after the other: what waits behind another one holds that up as little.
     #[test]
     fn a_payload_behind_another_one_loses_its_turn_alone() {
-        let mut turns = Turns::new();
-        let mut look = |ms: u64, wanting: &[(u8, Wanting)]| {
-            let granted = turns.choose(Instant::from_nanos(ms * 1_000_000), wanting, 2000, |_| 5_000_000);
-            granted.into_iter().map(|(_, message, _)| message).collect::<Vec<_>>()
-        };
-        let of_other = (1, wanting(9, 0, 0, 9900).1);
-        assert_eq!(look(0, &[wanting(1, 0, 0, 9000), wanting(2, 0, 0, 5000), of_other]), vec![2, 1]);
+        let mut world = World::new(&[(0, 9000), (0, 5000), (1, 9900)]);
+        assert_eq!(world.look(0), vec![0, 1]);
         // The first one goes on; the second one has not begun, and its place is another's.
-        assert_eq!(look(30, &[wanting(1, 900, 1000, 9000), wanting(2, 0, 1000, 5000), of_other]), vec![1]);
-        assert_eq!(look(60, &[wanting(1, 1800, 1900, 9000), wanting(2, 0, 1000, 5000), of_other]), vec![1, 9]);
+        world.comes(0, 900);
+        assert_eq!(world.look(30), vec![0]);
+        world.comes(0, 900);
+        assert_eq!(world.look(60), vec![2, 0]);
+    }
+
+    /// Bytes now and then are not enough to keep a turn.
+    #[test]
+    fn who_sends_a_little_of_what_it_is_asked_for_loses_its_turn() {
+        let mut world = World::new(&[(0, 9000), (1, 9000), (2, 3000)]);
+        world.payloads[2].begins = 5;
+        let mut done = None;
+        for ms in 0..1000 {
+            world.look(ms);
+            (0..2).for_each(|message| world.comes(message, u32::from(ms % 10 == 0)));
+            world.comes(2, 1000);
+            if world.payloads[2].have == 3000 {
+                done = done.or(Some(ms));
+            }
+        }
+        assert!(done.is_some_and(|ms| ms < 50), "{done:?}");
     }
 
     #[test]
     fn who_was_granted_nothing_is_never_late() {
         let mut turns = Turns::new();
         // All that was granted has come; there is no memory for more.
-        let full = Wanting { message: 1, have: 500, granted: 500, most: 500, payload: 1000 };
+        let full = Wanting { message: 1, begun: Instant::default(), have: 500, granted: 500, most: 500, payload: 1000 };
+        let mut look = |ms: u64, wanting: Wanting| {
+            let now = Instant::from_nanos(ms * 1_000_000);
+            let granted = turns.choose(now, &[(0, wanting)], BUDGET, |_, _| None, |_| ROUND_NS);
+            (granted.len(), turns.next_end(now))
+        };
         for ms in 0..100 {
-            assert_eq!(look(&mut turns, ms, &[full]), vec![]);
-            assert_eq!(turns.next_end(Instant::from_nanos(ms * 1_000_000)), None);
+            assert_eq!(look(ms, full), (0, None));
         }
-        assert_eq!(look(&mut turns, 100, &[Wanting { most: 1000, ..full }]), vec![1]);
+        assert_eq!(look(100, Wanting { most: 1000, ..full }).0, 1);
+    }
+
+    proptest! {
+        /// Whatever comes when: no more is under way than the budget, and everything comes to its end. Of owners that
+        /// send nothing at all it is counted once, and is not waited for.
+        #[test]
+        fn what_is_asked_for_is_within_the_budget(
+            payloads in prop::collection::vec((0_u8..6, 1_u32..6000, 0_u64..200), 1..40),
+            silent in 0_u8..3,
+            admitted in 1_usize..5,
+            come in prop::collection::vec((any::<prop::sample::Index>(), 1_u32..3000), 1..200),
+        ) {
+            let mut world = World::new(&payloads.iter().map(|of| (of.0, of.1)).collect::<Vec<_>>());
+            world.payloads.iter_mut().zip(&payloads).for_each(|(of, payload)| of.begins = payload.2);
+            world.turns.admitted = admitted;
+            let sends = |owner: u8| owner >= silent;
+            let mut come = come.iter().cycle();
+            let mut ms = 0;
+            while world.payloads.iter().any(|of| sends(of.owner) && of.have < of.bytes) {
+                world.look(ms);
+                let ours = world.missing(sends);
+                prop_assert!(ours <= BUDGET, "{} bytes at {}", ours, ms);
+                // Until somebody is late, all together.
+                let all = world.missing(|_| true);
+                prop_assert!(ms >= 40 || all <= BUDGET, "{} bytes at {}", all, ms);
+                let (at, bytes) = come.next().unwrap();
+                let at = at.index(world.payloads.len());
+                // What is under way comes in its time, and that of one of them at once.
+                for message in 0..world.payloads.len() {
+                    if sends(world.payloads[message].owner) {
+                        world.comes(message, if message == at { *bytes } else { 100 });
+                    }
+                }
+                ms += 1;
+                prop_assert!(ms < 20_000, "{:?}", world);
+            }
+            // They take nothing along.
+            (0..6).for_each(|owner| world.turns.forget(owner));
+            prop_assert!(world.turns.asked.is_empty());
+        }
     }
 }

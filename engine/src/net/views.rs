@@ -57,6 +57,16 @@ impl<M: Memory> Net<M> {
         self.channel(index)?.seal.peer()
     }
 
+    /// Payload bytes that peers were asked for, on all channels, and that have not come.
+    #[must_use]
+    pub fn asked(&self) -> u64 {
+        let of = |seat: &super::Seat<M>| match &seat.state {
+            State::Open(channel) => channel.inbox.asked(),
+            State::Free | State::Calling(_) => 0,
+        };
+        self.seats.iter().map(of).sum()
+    }
+
     /// Messages of a channel that have not been sent even once.
     pub fn unsent(&mut self, index: usize) -> u64 {
         self.channel(index).map_or(0, |channel| channel.outbox.unsent())

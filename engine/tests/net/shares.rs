@@ -4,7 +4,7 @@ use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
 use cutthrough_engine::net::{Cargo, NetEvent};
 use cutthrough_wire::frame::BODY_MIN;
 
-use super::wire::{Faults, UNASKED, World, pattern};
+use super::wire::{Faults, GRANTED, UNASKED, World, pattern};
 
 /// Sends a payload, longer than what a channel may send unasked, and reads it.
 fn carry(world: &mut World, (a, b): (usize, usize), seed: u64) {
@@ -57,30 +57,62 @@ fn shares_are_dealt_anew_as_they_are_used() {
     assert_eq!(world.nodes[1].net.unasked(), UNASKED);
 }
 
-/// Peers that are asked for payloads, and send nothing of them, lose their turn to others; and have it again when they
-/// do send.
+/// However many payloads wait, no more is asked for than what has room: a payload that was asked for whole counts until
+/// it is here.
+#[test]
+fn what_is_asked_for_has_a_bound_however_many_payloads_wait() {
+    for (faults, len) in
+        [(Faults::NONE, 200_000), (Faults::NONE, 40_000), (Faults { loss: 3, ..Faults::NONE }, 200_000)]
+    {
+        let mut world = World::new(20, faults);
+        let channels: Vec<_> = (0..16).map(|_| world.join()).collect();
+        for (a, _) in &channels {
+            for seed in 0..2 {
+                let cargo = Cargo { load: pattern(seed, len), token: None, pages: true, cookie: None };
+                world.nodes[0].net.send(*a, b"in a place", Some(cargo)).unwrap();
+            }
+        }
+        let (mut came, mut most) = (0, 0);
+        while came < 2 * channels.len() {
+            world.go_on(1);
+            most = most.max(world.nodes[1].net.asked());
+            while let Some(event) = world.nodes[1].net.next_event() {
+                assert!(matches!(event, NetEvent::Message(..)), "{event:?}");
+                came += 1;
+            }
+        }
+        assert!((u64::from(GRANTED) / 2..=u64::from(GRANTED)).contains(&most), "{most} bytes, {faults:?}");
+        assert_eq!(world.nodes[1].net.asked(), 0);
+    }
+}
+
+/// Peers that are asked for payloads, and send nothing of them or hardly anything, lose their turn to others; and have
+/// it again when they do send.
 #[test]
 fn who_holds_back_what_it_is_asked_for_keeps_nobody_waiting() {
     // The shortest, and the one that has waited longest, are asked for before others.
     const LENS: [usize; 4] = [400_000, 400_000, 400_000, 500_000];
-    let mut world = World::new(19, Faults::NONE);
-    let channels: Vec<_> = (0..4).map(|_| world.join()).collect();
-    world.settle();
-    world.kept_back = channels[..3].iter().map(|(_, b)| *b).collect();
-    for (seed, ((a, _), len)) in (0..).zip(channels.iter().zip(LENS)) {
-        let cargo = Cargo { load: pattern(seed, len), token: None, pages: true, cookie: None };
-        world.nodes[0].net.send(*a, b"in a place", Some(cargo)).unwrap();
-        // Those that come later wait behind it.
-        world.go_on(1_000_000);
+    for trickle in [None, Some((3_000_000, 0))] {
+        let mut world = World::new(19, Faults::NONE);
+        let channels: Vec<_> = (0..4).map(|_| world.join()).collect();
+        world.settle();
+        world.kept_back = channels[..3].iter().map(|(_, b)| *b).collect();
+        world.trickle = trickle;
+        for (seed, ((a, _), len)) in (0..).zip(channels.iter().zip(LENS)) {
+            let cargo = Cargo { load: pattern(seed, len), token: None, pages: true, cookie: None };
+            world.nodes[0].net.send(*a, b"in a place", Some(cargo)).unwrap();
+            // Those that come later wait behind it.
+            world.go_on(1_000_000);
+        }
+        let begun = world.now();
+        let (from, message) = world.message(1);
+        assert_eq!(from, channels[3].1);
+        assert!(matches!(message.payload, ReadyPayload::Landed(place, _) if place == pattern(3, LENS[3])));
+        assert!(world.now().saturating_since(begun) < 200_000_000, "{begun:?} to {:?}", world.now());
+        world.kept_back.clear();
+        let mut came: Vec<_> = (0..3).map(|_| world.message(1).0).collect();
+        came.sort_unstable();
+        assert_eq!(came, channels[..3].iter().map(|(_, b)| *b).collect::<Vec<_>>());
+        world.settle();
     }
-    let begun = world.now();
-    let (from, message) = world.message(1);
-    assert_eq!(from, channels[3].1);
-    assert!(matches!(message.payload, ReadyPayload::Landed(place, _) if place == pattern(3, LENS[3])));
-    assert!(world.now().saturating_since(begun) < 200_000_000, "{begun:?} to {:?}", world.now());
-    world.kept_back.clear();
-    let mut came: Vec<_> = (0..3).map(|_| world.message(1).0).collect();
-    came.sort_unstable();
-    assert_eq!(came, channels[..3].iter().map(|(_, b)| *b).collect::<Vec<_>>());
-    world.settle();
 }

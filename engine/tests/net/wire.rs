@@ -156,6 +156,9 @@ pub(crate) type Arrived = (usize, SocketAddr, Vec<u8>);
 /// Bytes that the only channel of a node may send unasked.
 pub(crate) const UNASKED: u64 = 64 << 10;
 
+/// Payload bytes that a node asks for at a time.
+pub(crate) const GRANTED: u32 = 256 << 10;
+
 /// Two endpoints and what is on its way between them.
 pub(crate) struct World {
     pub(crate) nodes: Vec<Node>,
@@ -176,6 +179,8 @@ pub(crate) struct World {
     pub(crate) too_long: u64,
     /// Channels of node 1 whose peer holds back what it is asked for: no more of a payload comes than its opening has.
     pub(crate) kept_back: Vec<usize>,
+    /// After how many nanoseconds one frame of those comes all the same, and when the next one does.
+    pub(crate) trickle: Option<(u64, u64)>,
     /// When node 1 looks again.
     held: u64,
     /// Bytes of the longest frame that has come out of that path.
@@ -210,7 +215,7 @@ impl World {
             let settings = Settings {
                 slots,
                 unasked: UNASKED,
-                granted: 256 << 10,
+                granted: GRANTED,
                 silence_ns,
                 channels: 16,
                 body: 1408,
@@ -238,6 +243,7 @@ impl World {
             carries: usize::MAX,
             too_long: 0,
             kept_back: Vec::new(),
+            trickle: None,
             held: 0,
             longest: 0,
             generation: 0,
@@ -273,7 +279,10 @@ impl World {
             self.longest = self.longest.max(frame.len());
             let channel = u32::from_le_bytes(*frame[4..].first_chunk().unwrap()) as usize;
             if frame[1] == Kind::Data as u8 && self.kept_back.contains(&channel) {
-                return;
+                match &mut self.trickle {
+                    Some((every, next)) if self.now >= *next => *next = self.now + *every,
+                    _ => return,
+                }
             }
         }
         let copies = if self.chance(self.faults.loss) { 0 } else { 1 + u32::from(self.chance(self.faults.duplicates)) };

@@ -51,7 +51,8 @@ pub struct Stream {
 pub struct Case {
     /// What each of the senders sends.
     pub senders: Vec<Stream>,
-    /// Bytes that the receiver's socket holds. A quarter may come unasked, a quarter is granted at a time, as over UDP.
+    /// Bytes that the receiver's socket holds. A quarter may come unasked, and three eighths are asked for at a time,
+    /// as over UDP.
     pub buffer: u64,
     /// Payloads that are asked for at a time.
     pub admitted: usize,
@@ -149,7 +150,7 @@ impl World {
             let settings = Settings {
                 slots: 1024,
                 unasked: case.buffer / 4,
-                granted: u32::try_from(case.buffer / 4).unwrap_or(u32::MAX).min(4 << 20),
+                granted: u32::try_from(case.buffer / 8 * 3).unwrap_or(u32::MAX).min(4 << 20),
                 silence_ns: 60_000_000_000,
                 channels: count + 1,
                 body: BODY,

@@ -4,13 +4,23 @@ use alloc::vec::Vec;
 
 use cutthrough_wire::frame::WANTS_NO_MORE;
 
-use super::super::grants::Wanting;
+use super::super::grants::{Due, Wanting};
 use super::super::memory::Place;
 use super::arrival::{Arrival, Target};
 use super::{Coming, Inbox};
 
 /// Payloads among which it is chosen who is asked for more, of each kind.
 const LOOKED: usize = 16;
+
+impl<P> Arrival<P> {
+    /// What is to come of it, if it was asked for more than its opening has said.
+    fn due(&self) -> Option<Due> {
+        let opening = self.opening.as_ref().filter(|_| !self.wants_no_more)?;
+        let came = self.have.bytes();
+        let missing = self.granted.saturating_sub(came).min(self.granted.saturating_sub(opening.unasked));
+        (missing > 0).then_some(Due { came, missing })
+    }
+}
 
 impl<P: Place> Inbox<P> {
     /// Payloads of which more is wanted than was granted, in their order: the first of those that have memory, and, if
@@ -38,13 +48,24 @@ impl<P: Place> Inbox<P> {
                 Target::Aside(_) | Target::Away => payload.min(arrival.granted.saturating_add(room)),
             };
             let (message, have, granted) = (arrival.number, arrival.have.front(), arrival.granted);
-            Some(Wanting { message, have, granted, most, payload })
+            Some(Wanting { message, begun: arrival.begun, have, granted, most, payload })
         })
     }
 
     /// Whether there are any, with or without room.
     pub(in crate::net) fn wants_more(&self) -> bool {
         !self.books.placed.is_empty() || !self.books.aside.is_empty()
+    }
+
+    /// What is to come of a payload that was asked for; none if nothing is.
+    pub(in crate::net) fn due(&self, number: u64) -> Option<Due> {
+        self.known_now(number)?.due()
+    }
+
+    /// Bytes that were asked for, of all payloads, and have not come.
+    pub(in crate::net) fn asked(&self) -> u64 {
+        let all = self.window.iter().filter_map(Coming::loaded).chain(self.handed_over());
+        all.filter_map(Arrival::due).map(|due| u64::from(due.missing)).sum()
     }
 
     /// Remembers a grant.
