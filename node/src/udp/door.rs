@@ -175,7 +175,7 @@ impl Udp {
             slots: u64::from(config.slots),
             // What is unasked and what is granted have to fit into the buffer together, with the kernel's own share.
             unasked: buffer / 4,
-            granted: u32::try_from(buffer / 4).unwrap_or(u32::MAX).min(4 << 20),
+            granted: u32::try_from(buffer / 8 * 3).unwrap_or(u32::MAX).min(4 << 20),
             silence_ns: u64::try_from(config.silence.as_nanos()).unwrap_or(u64::MAX),
             channels: config.channels as usize,
             body: u16::try_from(BODY_MAX).unwrap_or(u16::MAX),
