@@ -101,6 +101,16 @@ impl<M: Memory> Net<M> {
         }
     }
 
+    /// Whether parts of a payload are here already that a frame with this header opens.
+    pub(super) fn has_parts(&mut self, head: &[u8]) -> bool {
+        let opens = head.get(1) == Some(&(Kind::Open as u8));
+        let header = head.first_chunk().filter(|_| opens).and_then(|head| Header::from_bytes(head).ok());
+        let Some(header) = header else { return false };
+        let Some(channel) = self.channel(header.tag as usize) else { return false };
+        let message = channel.message(&header);
+        channel.inbox.has_some(message, 0, usize::MAX)
+    }
+
     /// From now on frames may land in memory of this channel at any time, or in no memory: until that is over no
     /// message that waits gets a place there, and what has come of it is not copied. Which channel it was before.
     pub const fn aim_at(&mut self, index: Option<usize>) -> Option<usize> {

@@ -416,7 +416,7 @@ impl<P: Place> Inbox<P> {
             self.advance();
             return Ok(true);
         }
-        let mut grown = 0;
+        let (mut grown, mut copies, before) = (0, false, arrival.have.bytes());
         match (&mut arrival.target, bytes) {
             (Target::Away, _) | (Target::Place(_) | Target::Reader, Bytes::There { .. }) => {}
             (Target::Aside(aside), Bytes::Here(_) | Bytes::Apart { .. }) => {
@@ -432,19 +432,20 @@ impl<P: Place> Inbox<P> {
             }
             (Target::Place(place), Bytes::Here(_) | Bytes::Apart { .. }) => {
                 bytes.parts().for_each(|(at, part)| copy_in(place, offset as usize + at, part));
-                arrival.copied += end - offset;
+                copies = true;
             }
             (Target::Reader, Bytes::Here(_) | Bytes::Apart { .. }) => {
                 let Some(reading) = reading.filter(|reading| reading.message == number) else { return Ok(false) };
                 let into = &mut reading.into[offset as usize..end as usize];
                 bytes.parts().for_each(|(at, part)| into[at..at + part.len()].copy_from_slice(part));
-                arrival.copied += end - offset;
+                copies = true;
             }
             // The place was taken away from under a guess: the bytes are gone and have to come again.
             (Target::Aside(_), Bytes::There { .. }) => return Ok(false),
         }
         let goes_on = arrival.opening.as_ref().is_some_and(|opening| end < opening.payload);
         let kept = arrival.have.insert(offset, end);
+        arrival.copied += if copies { arrival.have.bytes() - before } else { 0 };
         let (frames, full) = bytes.frames();
         (arrival.frames, arrival.way, arrival.last) = (arrival.frames + frames, by, end);
         if grown > 0 {

@@ -82,6 +82,29 @@ enum Lying {
     Aside(usize, usize),
 }
 
+/// A part of a payload, as a header has it: the channel and the low number of the message, its begin and its end.
+struct Named {
+    of: (u32, u32),
+    begin: u32,
+    end: u32,
+}
+
+impl Named {
+    fn of(head: &[u8; HEADER_BYTES]) -> Option<Self> {
+        let Header { kind, tag, words: [message, offset], body, .. } = Header::from_bytes(head).ok()?;
+        let (begin, len) = match kind {
+            Kind::Data => (offset, usize::from(body)),
+            Kind::Open => (0, usize::from(body).saturating_sub(OPENING_BYTES)),
+            _ => return None,
+        };
+        Some(Self { of: (tag, message), begin, end: begin.saturating_add(u32::try_from(len).ok()?) })
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        self.of == other.of && self.begin < other.end && other.begin < self.end
+    }
+}
+
 /// Receives trains, and brings their frames in.
 #[derive(Debug)]
 pub struct Trains {
@@ -329,9 +352,21 @@ impl Trains {
         };
         // What is longer than the plan lies in one piece.
         let scattered = self.plan.bytes();
+        // Parts of payloads that will be copied to where they belong, over what has landed there of frames behind them.
+        let mut copied: Vec<Named> = Vec::new();
         for k in 0..count {
             let (begin, end) = (k * segment, bytes.min((k + 1) * segment));
             let good = aligned && self.is_as_guessed(k, end - begin, guess, &mut message);
+            let named = |head: Option<&[u8]>| head.and_then(|head| Named::of(head.first_chunk()?));
+            let is_copied_over = || {
+                let named = named(self.head(k));
+                named.is_some_and(|named| copied.iter().any(|other| other.meets(&named)))
+            };
+            let good = good && (copied.is_empty() || !is_copied_over());
+            if good && self.head(k).is_some_and(|head| net.has_parts(head)) {
+                // They are copied to the place that it gets, over what has landed there behind it.
+                message = None;
+            }
             let lying = (!good).then(|| {
                 if begin >= scattered {
                     return Lying::Aside(begin - scattered, end - begin);
@@ -340,11 +375,13 @@ impl Trains {
                 self.gather(net, (begin, end), guess, reading_of(guess, &mut reading).map(|reading| &*reading.into));
                 Lying::Gathered(at, end - begin)
             });
-            let kind = match lying {
-                None => self.plan.get(k).and_then(|planned| self.heads.get(planned.head + 1)),
-                Some(Lying::Gathered(at, _)) => self.gathered.get(at + 1),
-                Some(Lying::Aside(at, _)) => self.aside.get(at + 1),
+            let head = match lying {
+                None => self.head(k),
+                Some(Lying::Gathered(at, len)) => self.gathered.get(at..at + len),
+                Some(Lying::Aside(at, len)) => self.aside.get(at..at + len),
             };
+            copied.extend(lying.and_then(|_| named(head)));
+            let kind = head.and_then(|head| head.get(1));
             self.came.0 += usize::from(k == 0 || kind == Some(&(Kind::Open as u8)));
             aside.push(lying);
         }
@@ -396,6 +433,11 @@ impl Trains {
             }
             k += 1;
         }
+    }
+
+    /// The headers from that of the `k`-th frame of the plan on.
+    fn head(&self, k: usize) -> Option<&[u8]> {
+        self.plan.get(k).and_then(|planned| self.heads.get(planned.head..))
     }
 
     /// Brings frames in that have landed as planned, from the `k`-th on: how many of up to `most`.
