@@ -15,7 +15,7 @@
 //! | a message, until it can be handed over | [`inbox`], `spans` |
 //! | whose payload is asked for | [`grants`] |
 //! | a payload that is read while it comes | `reading` |
-//! | the end of a channel | `ending` |
+//! | the end of a channel | `ending`, `held` |
 //! | what the user is told | `told` |
 //! | when which channel is looked at | `timers` |
 //! | by which adapter, where there are several | [`ways`] |
@@ -28,6 +28,7 @@ mod ending;
 pub mod grants;
 mod greet;
 mod guess;
+mod held;
 pub mod inbox;
 mod leaving;
 pub mod memory;

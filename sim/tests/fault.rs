@@ -155,4 +155,9 @@ mod planted {
     fn a_grant_that_is_not_told_is_found() {
         assert!(found(Bug::Ungranted) <= 500);
     }
+
+    #[test]
+    fn what_a_channel_leaves_behind_is_found() {
+        assert!(found(Bug::Unforgotten) <= 500);
+    }
 }

@@ -85,6 +85,8 @@ pub enum Plant {
     Stale,
     /// Forget grants
     Ungranted,
+    /// Keep what was asked for on channels that have ended
+    Unforgotten,
 }
 
 /// Options of `sim point`.

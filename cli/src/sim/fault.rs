@@ -49,6 +49,7 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
         Plant::Unwritten => Bug::Unwritten,
         Plant::Stale => Bug::Stale,
         Plant::Ungranted => Bug::Ungranted,
+        Plant::Unforgotten => Bug::Unforgotten,
     });
     let (first, seeds) = match args.seed {
         Some(seed) => (seed, args.seeds.unwrap_or(1)),

@@ -105,6 +105,10 @@ impl<M: Memory> Net<M> {
         self.owing.retain(|other| *other != index);
         self.through.retain(|other| *other != index);
         self.welcomed.retain(|known| !known.is_for(index));
+        #[cfg(feature = "planted")]
+        if self.planted == Some(super::Planted::Unforgotten) {
+            return;
+        }
         self.turns.forget(index);
     }
 }

@@ -139,6 +139,11 @@ impl<C: Copy + Ord> Turns<C> {
         self.asked.values().map(|asked| asked.until).filter(|until| *until > now).min()
     }
 
+    /// Whose payloads were asked for.
+    pub fn owners(&self) -> impl Iterator<Item = C> + '_ {
+        self.asked.keys().map(|(owner, _)| *owner).chain(self.ends.keys().copied())
+    }
+
     /// Nothing comes from this owner any more.
     pub fn forget(&mut self, owner: C) {
         self.asked.retain(|(of, _), _| *of != owner);

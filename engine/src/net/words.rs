@@ -96,6 +96,8 @@ pub enum Planted {
     Stale,
     /// Some grants are noted here and not told.
     Ungranted,
+    /// What was asked for on a channel is not forgotten when it ends.
+    Unforgotten,
 }
 
 /// Why a call did not come to a channel.

@@ -332,7 +332,8 @@ impl World {
             if stream.every_ns == 0 && node.since.len() as u64 >= stream.ahead {
                 return;
             }
-            let load = Cargo { bytes: vec![0; stream.bytes], page: 1 << 20 };
+            let _counts = node.net.memory.cargoes.clone();
+            let load = Cargo { bytes: vec![0; stream.bytes], page: 1 << 20, _counts };
             let cargo = cutthrough_engine::net::Cargo { load, token: None, pages: true, cookie: None };
             if node.net.send(channel, &[], Some(cargo)).is_err() {
                 // The call has not been answered yet, or too many are under way.

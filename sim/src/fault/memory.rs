@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::rc::Rc;
 
 use cutthrough_engine::net::memory::{Load, Memory, Place, Placing, Want};
 use cutthrough_engine::token::{Token, Tokens};
@@ -27,10 +28,23 @@ pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// How many of something there are: each that has a part of it counts, until it is dropped.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Count(Rc<()>);
+
+impl Count {
+    /// Those that have a part of it.
+    pub(super) fn get(&self) -> usize {
+        Rc::strong_count(&self.0) - 1
+    }
+}
+
 /// A payload that is sent out of pages that do not lie side by side.
 pub(super) struct Cargo {
     pub(super) bytes: Vec<u8>,
     pub(super) page: usize,
+    /// One of those that are being sent.
+    pub(super) _counts: Count,
 }
 
 impl fmt::Debug for Cargo {
@@ -61,6 +75,8 @@ pub(super) struct Pages {
     /// Whether it was shown as a guess: then anything may have landed there.
     pub(super) shown: Cell<bool>,
     page: usize,
+    /// One of those that are in use.
+    _counts: Count,
 }
 
 impl fmt::Debug for Pages {
@@ -85,22 +101,53 @@ pub(super) struct Host {
     page: usize,
     guesses: bool,
     places: u64,
-    tokens: BTreeMap<usize, Tokens<Pages>>,
+    /// By channel, with how many places are granted there and not used.
+    tokens: BTreeMap<usize, (Tokens<Pages>, usize)>,
     posted: VecDeque<Pages>,
     /// Bytes that the user keeps, and how many it may keep before places have to wait.
     pub(super) kept: usize,
     most: usize,
+    /// Pages in use, and payloads being sent.
+    pages: Count,
+    pub(super) cargoes: Count,
 }
 
 impl Host {
-    pub(super) const fn new(page: usize, guesses: bool, most: usize) -> Self {
-        Self { page, guesses, places: 0, tokens: BTreeMap::new(), posted: VecDeque::new(), kept: 0, most }
+    pub(super) fn new(page: usize, guesses: bool, most: usize) -> Self {
+        Self {
+            page,
+            guesses,
+            places: 0,
+            tokens: BTreeMap::new(),
+            posted: VecDeque::new(),
+            kept: 0,
+            most,
+            pages: Count::default(),
+            cargoes: Count::default(),
+        }
+    }
+
+    /// Places in use; and those of them that are posted or granted, and have not been used.
+    pub(super) fn in_use(&self) -> (usize, usize) {
+        let granted: usize = self.tokens.values().map(|(_, granted)| granted).sum();
+        (self.pages.get(), self.posted.len() + granted)
     }
 
     fn pages(&mut self, bytes: usize) -> Pages {
         self.places += 1;
         let whole = bytes.max(1).next_multiple_of(self.page.min(4096));
-        Pages { id: self.places, bytes: vec![EMPTY; whole], shown: Cell::new(false), page: self.page }
+        Pages {
+            id: self.places,
+            bytes: vec![EMPTY; whole],
+            shown: Cell::new(false),
+            page: self.page,
+            _counts: self.pages.clone(),
+        }
+    }
+
+    /// Channels on which places were granted.
+    pub(super) fn grants(&self) -> impl Iterator<Item = usize> {
+        self.tokens.keys().copied()
     }
 
     /// Posts pages, if few are.
@@ -117,13 +164,18 @@ impl Host {
     pub(super) fn grant(&mut self, channel: usize, bytes: usize) -> Option<(Token, u64)> {
         let pages = self.pages(bytes);
         let (id, seed) = (pages.id, self.places);
-        let tokens = self.tokens.entry(channel).or_insert_with(|| Tokens::new(mix(seed)));
-        tokens.give(pages).ok().map(|token| (token, id))
+        let (tokens, granted) = self.tokens.entry(channel).or_insert_with(|| (Tokens::new(mix(seed)), 0));
+        let token = tokens.give(pages).ok()?;
+        *granted += 1;
+        Some((token, id))
     }
 
     /// Takes a place back that was granted on a channel, unless a payload lies there or is about to.
     pub(super) fn revoke(&mut self, channel: usize, token: Token) -> Option<Pages> {
-        self.tokens.get_mut(&channel)?.revoke(token).ok()
+        let (tokens, granted) = self.tokens.get_mut(&channel)?;
+        let pages = tokens.revoke(token).ok()?;
+        *granted -= 1;
+        Some(pages)
     }
 
     /// The channel has ended.
@@ -139,12 +191,18 @@ impl Memory for Host {
     fn place(&mut self, channel: usize, want: &Want) -> Placing<Pages> {
         let bytes = want.bytes as usize;
         if let Some(token) = want.token {
-            let Some(tokens) = self.tokens.get_mut(&channel) else {
+            let Some((tokens, granted)) = self.tokens.get_mut(&channel) else {
                 return Placing::Refused(cutthrough_engine::token::Refused::Wrong);
             };
             return match tokens.look(token) {
                 Ok(pages) if pages.bytes.len() < bytes => Placing::Refused(cutthrough_engine::token::Refused::TooLong),
-                Ok(_) => tokens.redeem(token).map_or_else(Placing::Refused, Placing::Here),
+                Ok(_) => match tokens.redeem(token) {
+                    Ok(pages) => {
+                        *granted -= 1;
+                        Placing::Here(pages)
+                    }
+                    Err(refused) => Placing::Refused(refused),
+                },
                 Err(refused) => Placing::Refused(refused),
             };
         }

@@ -152,6 +152,46 @@ impl User {
         Ok(())
     }
 
+    /// Closes every channel in good order.
+    pub(super) fn close_all(&mut self, net: &mut Net<Host>, around: &mut Around<'_>) -> Result<(), String> {
+        while !self.talks.is_empty() {
+            self.close(net, around)?;
+        }
+        Ok(())
+    }
+
+    /// Whether all memory is where it has to be after a channel has ended: with those that are left, or back.
+    pub(super) fn has_all_back(&self, net: &Net<Host>) -> Result<(), String> {
+        if let Some(what) = net.leak() {
+            return Err(format!("{:?}: a channel has ended and still has {what}", self.me));
+        }
+        if let Some(channel) = net.memory.grants().find(|index| self.talks.iter().all(|talk| talk.index != *index)) {
+            return Err(format!("{:?}: channel {channel} has ended and still has places that were granted", self.me));
+        }
+        let (used, waiting) = net.memory.in_use();
+        let (landing, kept) = (net.places(), self.kept.len());
+        if used != waiting + landing + kept {
+            let others = format!("{waiting} wait, {landing} are payloads' and {kept} the user's");
+            return Err(format!("{:?}: of {used} places in use {others}", self.me));
+        }
+        Ok(())
+    }
+
+    /// Whether all memory is back after the last channel has ended.
+    pub(super) fn has_ended(&self, net: &Net<Host>) -> Result<(), String> {
+        self.has_all_back(net)?;
+        let left = (net.asked(), net.unasked(), net.places(), net.memory.cargoes.get());
+        if left != (0, 0, 0, 0) {
+            let (asked, unasked, landing, sent) = left;
+            return Err(format!(
+                "{:?} has no channel, {asked} bytes that were asked for, {unasked} that may come, {landing} places of \
+                 payloads that come and {sent} payloads that are sent",
+                self.me
+            ));
+        }
+        Ok(())
+    }
+
     /// A channel is not ours any more.
     fn gone(&mut self, net: &mut Net<Host>, index: usize) {
         self.reads.retain(|read| read.index != index);
@@ -480,7 +520,11 @@ fn send(net: &mut Net<Host>, talk: &mut Talk, me: Life, around: &mut Around<'_>)
     let pages = random.chance(600);
     let control = watch.compose(talk.line, tells, (payload, pages), token, random);
     let cargo = watch.line(talk.line).sent.last().and_then(|sent| sent.payload).map(|(seed, len)| Load {
-        load: Cargo { bytes: super::memory::pattern(seed, len), page: around.options.page },
+        load: Cargo {
+            bytes: super::memory::pattern(seed, len),
+            page: around.options.page,
+            _counts: net.memory.cargoes.clone(),
+        },
         token,
         pages,
         cookie: Some((talk.line as u64) << 32 | number),

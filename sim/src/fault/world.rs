@@ -79,6 +79,8 @@ pub(super) struct World {
     batch: Batch,
     lives: Vec<u64>,
     calm: Option<u64>,
+    /// Everybody has closed everything.
+    closing: bool,
     /// What was found wrong while something went wrong.
     broken: Option<String>,
 }
@@ -112,6 +114,7 @@ impl World {
             batch: Batch::default(),
             lives: vec![0; nodes],
             calm: None,
+            closing: false,
             broken: None,
         };
         for index in 0..nodes {
@@ -143,7 +146,35 @@ impl World {
             self.plan(from, to, 2);
         }
         self.until(self.now + patience, true)?;
-        self.settled().map_err(|what| format!("with a new channel: {what}"))
+        self.settled().map_err(|what| format!("with a new channel: {what}"))?;
+        // Everybody closes everything: then nothing is held for anybody.
+        self.close_all()?;
+        self.until(self.now + patience, true)?;
+        self.settled().map_err(|what| format!("all channels were closed, and still {what}"))?;
+        let mut living = self.nodes.iter().filter_map(|node| node.living.as_ref());
+        living.try_for_each(|living| living.user.has_ended(&living.net))
+    }
+
+    fn close_all(&mut self) -> Result<(), String> {
+        self.closing = true;
+        for (index, node) in self.nodes.iter_mut().enumerate() {
+            let Some(living) = &mut node.living else { continue };
+            let mut around = Around {
+                watch: &mut self.watch,
+                random: &mut self.random,
+                options: &self.options,
+                summary: &mut self.summary,
+                calm: Some(0),
+                lives: &self.lives,
+                ways: node.ways,
+                held: false,
+            };
+            living.user.close_all(&mut living.net, &mut around)?;
+            self.wakes.remove(&(node.wakes, index));
+            self.wakes.insert((self.now, index));
+            node.wakes = self.now;
+        }
+        Ok(())
     }
 
     pub(super) fn into_summary(mut self) -> Summary {
@@ -292,6 +323,7 @@ impl World {
         }
         let Some(Living { net, user, trains }) = &mut node.living else { return Ok(()) };
         let now = Instant::from_nanos(self.now + node.ahead);
+        let channels = (net.channels(), user.talks.len());
         net.tick(now);
         for _ in 0..RECEIVES {
             if node.queue.is_empty() {
@@ -352,6 +384,9 @@ impl World {
         if let Some((channel, aside, most)) = net.aside().find(|(_, aside, most)| aside > most) {
             return Err(format!("{aside} bytes lie aside on channel {channel}, of at most {most}"));
         }
+        if channels != (net.channels(), user.talks.len()) {
+            user.has_all_back(net)?;
+        }
         let timer = net.timer().into_iter().chain(user.due()).min();
         let timer = timer.map(|timer| timer.as_nanos().saturating_sub(node.ahead).max(self.now + 1));
         let more = !all || net.has_event() && !slow;
@@ -371,6 +406,10 @@ impl World {
         for node in &self.nodes {
             let Some(living) = &node.living else { return Err("an endpoint is down".into()) };
             living.user.is_settled(&mut self.watch)?;
+            let channels = living.net.channels();
+            if self.closing && channels > 0 {
+                return Err(format!("{channels} channels are open"));
+            }
         }
         Ok(())
     }

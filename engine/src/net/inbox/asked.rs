@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use cutthrough_wire::frame::WANTS_NO_MORE;
 
 use super::super::grants::{Due, Wanting};
+use super::super::held::is_placed;
 use super::super::memory::Place;
 use super::arrival::{Arrival, Target};
 use super::{Coming, Inbox};
@@ -66,6 +67,13 @@ impl<P: Place> Inbox<P> {
     pub(in crate::net) fn asked(&self) -> u64 {
         let all = self.window.iter().filter_map(Coming::loaded).chain(self.handed_over());
         all.filter_map(Arrival::due).map(|due| u64::from(due.missing)).sum()
+    }
+
+    /// Places that payloads have got and that were not taken.
+    pub(in crate::net) fn places(&self) -> usize {
+        let all = self.window.iter().filter_map(Coming::loaded).chain(self.handed_over());
+        let placed = all.filter(|arrival| matches!(arrival.target, Target::Place(_)));
+        placed.count() + self.ready.iter().filter(|ready| is_placed(ready)).count()
     }
 
     /// Remembers a grant.

@@ -139,7 +139,7 @@ impl Transport<Option<Freight>> for Out<'_> {
         let waits = load.is_some_and(|load| load.pages && token.is_none());
         let (control, cookie) = self.watch.say(door.line, control, payload, token, waits);
         let cargo = load.map(|Freight { seed, len, pages }| Load {
-            load: Cargo { bytes: pattern(seed, len), page: self.page },
+            load: Cargo { bytes: pattern(seed, len), page: self.page, _counts: self.net.memory.cargoes.clone() },
             token,
             pages,
             cookie: Some(cookie),
