@@ -536,48 +536,6 @@ impl<M: Memory> Net<M> {
         self.greetings.pop_front()
     }
 
-    /// When [`Net::tick`] has to be called next, at the latest.
-    #[must_use]
-    pub fn timer(&self) -> Option<Instant> {
-        // Of what has changed nothing is known yet.
-        if !self.changed.is_empty() {
-            return Some(self.looked);
-        }
-        let turn = self.turns.next_end(self.looked).filter(|_| self.is_wanting());
-        self.timers.peek().map(|Reverse((at, _))| *at).into_iter().chain(turn).min()
-    }
-
-    /// Looks after what is due.
-    pub fn tick(&mut self, now: Instant) {
-        self.settle(now);
-        while let Some(Reverse((at, index))) = self.timers.peek().copied() {
-            if at > now {
-                return;
-            }
-            self.timers.pop();
-            self.tick_seat(index, at, now);
-        }
-    }
-
-    fn tick_seat(&mut self, index: usize, at: Instant, now: Instant) {
-        let settings = self.settings;
-        match self.seats.get_mut(index).map(|seat| &mut seat.state) {
-            Some(State::Open(channel)) => {
-                if channel.timer_set != Some(at) {
-                    return;
-                }
-                channel.timer_set = None;
-                let ended = channel.tick(now, &settings, &mut self.tally);
-                if let Some(ending) = ended {
-                    return self.end(index, ending);
-                }
-                self.touch(index);
-            }
-            Some(State::Calling(_)) => self.call_is_due(index, at, now),
-            _ => {}
-        }
-    }
-
     /// Sends every acknowledgement that waits for company: this side goes to sleep.
     pub fn hurry(&mut self) {
         let mut owing = core::mem::take(&mut self.owing);

@@ -104,6 +104,7 @@ impl<M: Memory> Net<M> {
         self.wants.retain(|other| *other != index);
         self.owing.retain(|other| *other != index);
         self.through.retain(|other| *other != index);
+        self.in_use.retain(|other| *other != index);
         self.welcomed.retain(|known| !known.is_for(index));
         #[cfg(feature = "planted")]
         if self.planted == Some(super::Planted::Unforgotten) {

@@ -47,6 +47,7 @@ impl<M: Memory> Net<M> {
             ("payloads that were asked for", self.turns.owners().any(|index| free(&index))),
             ("acknowledgements", self.owing.iter().any(free)),
             ("payloads that may still be read", self.through.iter().any(free)),
+            ("payloads that an adapter may still read", self.in_use.iter().any(free)),
             ("a caller that was let in", all_free().any(|index| self.welcomed.iter().any(|of| of.is_for(index)))),
             ("bytes that may come unasked", dealt != self.dealt),
             ("a place among the open", open != self.open),

@@ -110,12 +110,10 @@ impl Memory {
         // SAFETY: nobody else in this process has a reference to these bytes: they are made here alone, and this one
         // borrows the memory for writing. Where part of the memory is made pages of (`Memory::mapping`), a part of that
         // is asked for here only between its frame's landing and the end of its being copied, by the endpoint that has
-        // the page and uses no reference of its own to it meanwhile: a page to be guessed, or of a message on its way.
-        // Pages of a channel's pool are never asked for. Other processes can map the memory for reading only
-        // (`Writers::Maker`), do not have its file (`first`), or are trusted as the kernel is (`open`). The kernel
-        // writes only to places that stand in the fill ring; that a caller has put such a place there and looks at it
-        // meanwhile is its mistake, and shows it a mixture of bytes, which are a frame that nobody vouches for before
-        // its seal is checked.
+        // the page and uses no reference of its own to it meanwhile; pages of a channel's pool never are. Other
+        // processes map it for reading only (`Writers::Maker`), do not have its file (`first`), or are trusted as the
+        // kernel is (`open`), which writes only to places in the fill ring. Who has put such a place there and looks at
+        // it meanwhile sees a mixture of bytes: a frame that nobody vouches for before its seal is checked.
         unsafe { self.mapping.slice_mut(at, bytes) }
     }
 }
