@@ -384,12 +384,16 @@ fn a_ring_that_was_exchanged_comes_back_with_its_interface() {
     let cut = |all: &[Receipt]| count(all, Placement::HeaderCut) > 20;
     receipts(&mut a, &mut b, BYTES, cut);
     ip(&wire.far, "link set far down");
+    // The kernel says nothing of a ring of AF_XDP before somebody sends by it.
+    b.endpoint.send(b.channel, b"later").expect("room");
     let begun = Instant::now();
     while declined(&b.endpoint, Adapter::Xdp).is_none() {
         assert!(begun.elapsed() < PATIENCE, "nobody has noticed");
-        assert!(b.endpoint.poll().is_none());
+        let event = b.endpoint.poll();
+        assert!(event.is_none(), "{event:?}");
     }
     ip(&wire.far, "link set far up");
+    assert_eq!(next(&mut b, &mut a, "what could not be sent").control(), b"later");
     let all = receipts(&mut a, &mut b, BYTES, cut);
     assert!(count(&all, Placement::Copy) > 0);
     let [.., lost, reopened] = counters(&mut b);

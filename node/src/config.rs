@@ -46,8 +46,9 @@ pub struct Config {
     /// Slots of each channel's ring: how many control messages may be on their way. A power of two, 16 to 65,536. With
     /// fewer than 512 a fast sender waits for the receiver's counter (measured: 256 slots cost a third of the rate).
     pub slots: u32,
-    /// Bytes of each channel's pool, from which payloads are sent by reference. With a ring of AF_XDP, memory for pools
-    /// is locked: for one of them, or for up to 16 if that is 16 MiB in all. Pages of those are sent without a copy.
+    /// Bytes of each channel's pool, from which payloads are sent by reference. With a ring of AF_XDP as
+    /// many pools as 16 MiB hold, up to 16, lie in its memory, which is locked: pages of those are sent without a copy.
+    /// Pools that are longer than that do not.
     pub pool_bytes: u64,
     /// Bytes of each channel's landing memory, into which the peer puts payloads where the free queue or a token says.
     pub landing_bytes: u64,

@@ -1,9 +1,10 @@
 //! Pools of channels that lie in the memory of a ring: their pages are sent from where they lie.
 //!
-//! The kernel locks the memory of a ring, all of it from the beginning. So there is room for one channel's pool, or for
-//! those of up to 16 if that is 16 MiB in all: a channel gets its part when it asks for its first page. Others have
-//! memory of their own, and their pages are copied into the ring, as are those of a channel whose ring is gone: a ring
-//! that was opened again has other memory, for channels that come then.
+//! The kernel locks the memory of a ring, all of it from the beginning: 64 MiB, as long as a pool is by itself, take it
+//! tens of milliseconds. So there is room for as many channels' pools as 16 MiB hold, up to 16 of them, and none if one
+//! is longer: a channel gets its part when it asks for its first page. Others have memory of their own, and their pages
+//! are copied into the ring, as are those of a channel whose ring is gone: a ring that was opened again has other
+//! memory, for channels that come then.
 //!
 //! A page is somebody else's again when the peer has it and the kernel has no part of it
 //! ([`Flights`]): the engine keeps it until then ([`Net::release`](cutthrough_engine::net::Net::release)). A channel's
@@ -26,7 +27,7 @@ use crate::raw::Ring;
 use crate::raw::xdp::{Flights, PAGES_ALIGN, Site, XdpRing};
 use crate::sys::xdp::{Mode, XdpError};
 
-/// Bytes of pools that are locked, where there is more than one channel's; and pools at most.
+/// Most bytes of pools that are locked, and most pools.
 const POOL_BYTES: u64 = 16 << 20;
 const POOLS: u64 = 16;
 /// Nanoseconds after which the kernel has nothing more of a ring that was closed.
@@ -50,7 +51,7 @@ impl Size {
             return Self { lot_bytes: PAGES_ALIGN, lots: 0 };
         }
         let lot_bytes = config.pool_bytes.max(1).next_multiple_of(PAGES_ALIGN);
-        Self { lot_bytes, lots: (POOL_BYTES / lot_bytes).clamp(1, POOLS) }
+        Self { lot_bytes, lots: (POOL_BYTES / lot_bytes).min(POOLS) }
     }
 
     /// Opens a ring with `landing` bytes of pages for other use and, behind them, those for pools; without the latter
@@ -211,11 +212,11 @@ mod tests {
         assert!(lot().is_some());
     }
 
-    /// One pool has room however long it is, and several where they are short.
+    /// Several pools have room where they are short, and long ones none: nobody has asked for so much to be locked.
     #[test]
     fn as_many_pools_have_room_as_may_be_locked() {
         let sized = |pool_bytes| Size::of(&Config { pool_bytes, ..Config::default() });
-        for (pool_bytes, lots) in [(1, 16), (1 << 20, 16), (3 << 20, 5), (16 << 20, 1), (64 << 20, 1)] {
+        for (pool_bytes, lots) in [(1, 16), (1 << 20, 16), (3 << 20, 5), (16 << 20, 1), (17 << 20, 0), (64 << 20, 0)] {
             let size = sized(pool_bytes);
             assert_eq!(size.lots, lots, "{pool_bytes} bytes");
             assert!(size.lot_bytes >= pool_bytes && size.lot_bytes.is_multiple_of(PAGES_ALIGN));
