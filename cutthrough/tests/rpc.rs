@@ -416,16 +416,18 @@ fn a_server_that_does_not_answer_takes_no_time_from_others() {
     methods(&mut node);
     let server = Server::run(node, address);
     let client = Client::connect(service, &server.address, PATIENCE).expect("a channel");
+    let socket = socket.expect("the socket");
+    socket.set_nonblocking(true).expect("a socket that does not wait");
     let calling = std::thread::spawn(move || silent.within(Duration::from_secs(3)).call(DOUBLE.idempotent(), &1));
-    let mut done = 0;
+    let mut hellos = 0;
     while !calling.is_finished() {
         assert_eq!(client.call(DOUBLE, &4), Ok(8));
-        done += 1;
+        hellos += std::iter::from_fn(|| socket.recv(&mut [0; 16]).ok()).count();
     }
     let result = calling.join().expect("the caller");
     assert!(matches!(result, Err(RpcError::Call(_))), "{result:?}");
-    // One for each try to open a channel is a hundred.
-    assert!(done > 300, "{done} calls in three seconds");
+    // A try has a few of them, and holds the node for 50 ms. A machine that is slow has time for less of them.
+    assert!((1..60).contains(&hellos), "{hellos} hellos in three seconds");
 }
 
 fn threads_share_a_client(over: Over) {
