@@ -7,9 +7,10 @@
 //! each byte, for both placements, and for each length of frames by itself.
 //!
 //! It begins with copies. The cut is tried with a few payloads, and what was cheaper is kept. The other placement is
-//! tried again after a while, which doubles; and never before many payloads have come without a trial.
+//! tried again after a while, which doubles; and never before many payloads have come without a trial. How many
+//! stretches a trial has, when it is time for another, and what is better, is as for ways.
 
-use super::ways::{STALE_NS, Why};
+use super::ways::{AGAIN, BETTER, TRIALS, Why, is_stale};
 use crate::receipt::Placement;
 use crate::time::Instant;
 
@@ -17,15 +18,10 @@ use crate::time::Instant;
 pub const LONG: u32 = 4 << 10;
 /// Lengths of frames that are told apart: each twice the one before, from 512 bytes on.
 const LENGTHS: usize = 6;
-/// Stretches that a placement is measured with before it is judged: at first, and when it is tried again.
-const TRIALS: u32 = 8;
-const AGAIN: u32 = 4;
 /// Payloads after which a trial ends, for each stretch that it is for, though it has not measured all of them.
 const LASTS: u32 = 2;
 /// Payloads between two trials, for each that the last one took.
 const APART: u32 = 16;
-/// A placement is left for one that costs less than 15 parts in 16 of it.
-const BETTER: (u64, u64) = (15, 16);
 
 /// Whether headers can be cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -303,7 +299,7 @@ impl Cost {
 
     /// Whether nothing was measured for so long that it is tried again.
     fn is_stale(&self, now: Instant) -> bool {
-        now.saturating_since(self.at) > (STALE_NS.0 << self.again.min(8)).min(STALE_NS.1)
+        is_stale(self.at, self.again, now)
     }
 
     fn learn(&mut self, now: Instant, ps: u64) {

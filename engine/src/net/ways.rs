@@ -25,13 +25,13 @@ pub(super) const JUDGED: u64 = 64 << (SIZES - 1);
 /// Bytes that fit a frame of any path. Of less, only an acknowledgement of nothing else shows what the way costs.
 const FRAME: u64 = 1024;
 /// Stretches of a size that a way is tried with before it is judged.
-const TRIALS: u32 = 8;
+pub(super) const TRIALS: u32 = 8;
 /// Stretches of any size for which a way is tried at most.
 const STRETCHES: u32 = 32;
 /// Nanoseconds after which a way that is not taken is tried again, with [`AGAIN`] stretches: at first, when what was
 /// measured may have been the beginning of the channel, twice as long each time, and at most.
-pub(super) const STALE_NS: (u64, u64) = (125_000_000, 1_000_000_000);
-const AGAIN: u32 = 4;
+const STALE_NS: (u64, u64) = (125_000_000, 1_000_000_000);
+pub(super) const AGAIN: u32 = 4;
 /// Stretches in a row for which another way would be better, before a stream comes to rest for it.
 const PRESSURE: u32 = 8;
 /// Losses without anything that came through, after which a way is taken to lead nowhere, though signs of life that
@@ -40,7 +40,7 @@ const LOSSES: u32 = 3;
 /// Nanoseconds for which a way is left alone on which nothing came through.
 const BARRED_NS: u64 = 10_000_000_000;
 /// A way is left for one that costs less than 15 parts in 16 of it.
-const BETTER: (u64, u64) = (15, 16);
+pub(super) const BETTER: (u64, u64) = (15, 16);
 
 /// Why a way was taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -313,11 +313,15 @@ impl Ways {
     }
 }
 
+/// Whether what was measured last at this time, and doubted so often before, is doubted again.
+pub(super) fn is_stale(at: Instant, again: u32, now: Instant) -> bool {
+    now.saturating_since(at) > (STALE_NS.0 << again.min(8)).min(STALE_NS.1)
+}
+
 impl Cost {
     /// Whether nothing was measured for so long that the way is tried again.
     fn is_stale(&self, now: Instant) -> bool {
-        let doubled = STALE_NS.0 << self.again.min(8);
-        now.saturating_since(self.at) > doubled.min(STALE_NS.1)
+        is_stale(self.at, self.again, now)
     }
 
     fn learn(&mut self, now: Instant, ns: u64) {
