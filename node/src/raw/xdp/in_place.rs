@@ -2,7 +2,7 @@
 //!
 //! A frame is put into the ring as several parts: its headers, which are copied into a place to send from, and the
 //! slices of pages that it carries. They are put only where there is room for all parts of a batch, and shown to the
-//! kernel together. It may stop in the middle of a frame, where it has no room for completions, and goes on there later.
+//! kernel together. It may stop within a frame, where it has no room for completions, and goes on there later.
 //!
 //! A part is the kernel's until its completion has come back, whoever has acknowledged the frame meanwhile. That is
 //! counted for each 4 KiB of the pages ([`Flights`]), so that others can ask whether a page may be given to somebody,
