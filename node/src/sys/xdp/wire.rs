@@ -42,6 +42,9 @@ fn ip(commands: &[String]) -> Option<()> {
 
 impl Wire {
     /// Makes it; none, with the reason said, if this process may not, or may not open rings either.
+    ///
+    /// Its ends have no addresses of IPv6: what a kernel says of those by itself, from any processor, makes that one
+    /// take in the frames of others for a while.
     pub(crate) fn make(mtu: u32) -> Option<Self> {
         Self::with_queues(mtu, 2)
     }
@@ -60,12 +63,14 @@ impl Wire {
                     "02:00:00:00:00:01", "02:00:00:00:00:02"
                 ),
                 format!("addr add {NEAR}/30 dev near"),
+                "link set near addrgenmode none".into(),
                 "link set near up".into(),
                 format!("neigh add {FAR} lladdr 02:00:00:00:00:02 dev near"),
             ])?;
             enter(&far);
             ip(&[
                 format!("addr add {FAR}/30 dev far"),
+                "link set far addrgenmode none".into(),
                 "link set far up".into(),
                 format!("neigh add {NEAR} lladdr 02:00:00:00:00:01 dev far"),
             ])?;
