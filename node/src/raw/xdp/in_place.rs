@@ -22,7 +22,8 @@ use crate::sys::xdp::{Descriptor, Mode, XdpError};
 /// Bytes of pages for which parts are counted together.
 const UNIT: u64 = 4096;
 
-/// How many parts of the user's pages the kernel has, by where they begin.
+/// How many parts of the user's pages the kernel has, by where they begin. Who finds that it has none of a page may
+/// write there, on any thread.
 #[derive(Debug)]
 pub(crate) struct Flights {
     begin: u64,
@@ -50,7 +51,7 @@ impl Flights {
     /// It has sent one. More than it had is nothing that it would say.
     pub(crate) fn end(&self, at: u64) {
         if let Some(unit) = self.unit(at) {
-            let _ = unit.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |parts| parts.checked_sub(1));
+            let _ = unit.fetch_update(Ordering::Release, Ordering::Relaxed, |parts| parts.checked_sub(1));
         }
     }
 
@@ -59,7 +60,7 @@ impl Flights {
         let first = at.saturating_sub(self.begin) / UNIT;
         let end = (at.saturating_sub(self.begin) + bytes).div_ceil(UNIT);
         let range = usize::try_from(first).unwrap_or(usize::MAX)..usize::try_from(end).unwrap_or(usize::MAX);
-        self.units.get(range).is_some_and(|units| units.iter().all(|unit| unit.load(Ordering::Relaxed) == 0))
+        self.units.get(range).is_some_and(|units| units.iter().all(|unit| unit.load(Ordering::Acquire) == 0))
     }
 
     /// How many parts it has in all.
@@ -69,7 +70,7 @@ impl Flights {
 
     /// Its socket is closed, and it has none any more.
     pub(crate) fn over(&self) {
-        self.units.iter().for_each(|unit| unit.store(0, Ordering::Relaxed));
+        self.units.iter().for_each(|unit| unit.store(0, Ordering::Release));
     }
 }
 
