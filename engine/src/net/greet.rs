@@ -25,7 +25,8 @@ use crate::time::Instant;
 const AGAIN_NS: u64 = 10_000_000;
 /// Callers that were let in and may be unheard of at a time.
 const WELCOMED: usize = 64;
-/// Nanoseconds for which such a caller is waited for.
+/// Nanoseconds for which such a caller is waited for at least: on its side the channel is open, and stays so for as
+/// long as a silent peer counts as alive.
 const CONFIRM_NS: u64 = 1_000_000_000;
 /// Nanoseconds after which such a caller gives way to any other, if there is no room.
 const GRACE_NS: u64 = 20_000_000;
@@ -396,7 +397,7 @@ impl<M: Memory> Net<M> {
             tag,
             generation,
             index,
-            until: now.after(CONFIRM_NS),
+            until: now.after(self.confirm_ns()),
             greeting: ours,
             handshake: second,
         });
@@ -425,8 +426,12 @@ impl<M: Memory> Net<M> {
         {
             return Some(known.index);
         }
-        let waits_long = now.after(CONFIRM_NS - GRACE_NS) >= of_fullest.until;
+        let waits_long = now.after(self.confirm_ns() - GRACE_NS) >= of_fullest.until;
         waits_long.then_some(of_fullest.index)
+    }
+
+    fn confirm_ns(&self) -> u64 {
+        CONFIRM_NS.max(self.settings.silence_ns)
     }
 
     /// Lets a caller in, perhaps once more: over a path that carries what has come.

@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -32,8 +33,9 @@ const NAP_NS: u64 = 50_000;
 const FOREVER_NS: u64 = 3_600_000_000_000;
 /// How often frames are taken in that come before a nap.
 const LOOKS: u32 = 64;
-/// Nanoseconds for which an endpoint that is dropped waits until what it has sent has arrived.
-const LINGER_NS: u64 = 1_000_000_000;
+/// For how long an endpoint that is dropped waits until what it has sent has arrived; longer where a peer may be silent
+/// for longer.
+const LINGER: Duration = Duration::from_secs(1);
 
 pub(super) fn start(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("cutthrough-net".into()).stack_size(256 << 10).spawn(move || attend(&shared))
@@ -125,7 +127,8 @@ fn linger(shared: &Shared) {
     loop {
         core.last_turn();
         while core.next_event().is_some() {}
-        if core.net.channels() == 0 || clock::now().saturating_since(begun) > LINGER_NS {
+        let waited = Duration::from_nanos(clock::now().saturating_since(begun));
+        if core.net.channels() == 0 || waited > LINGER.max(core.config.silence) {
             return;
         }
         let timer = core.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
