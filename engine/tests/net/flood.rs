@@ -11,7 +11,7 @@ use cutthrough_engine::net::{Cargo, NetEvent};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{BODY_MIN, Greeting, HEADER_BYTES, Header, Kind};
 
-use super::rules::{FIRST, Forger, greeting, sealed};
+use super::rules::{FIRST, Forger, VICTIM, greeting, sealed};
 use super::wire::{Faults, World, pattern};
 
 thread_local! {
@@ -284,4 +284,29 @@ fn times_that_mean_nothing_any_more_do_not_pile_up() {
     let before = pass(2000);
     let after = pass(50_000);
     assert!(after - before < 8 << 10, "{} bytes more", after - before);
+}
+
+#[test]
+fn callers_that_are_not_heard_of_again_have_their_bound_and_their_time() {
+    // A caller takes its channel for open as long as it takes a silent peer for alive.
+    for (silence_ns, time) in [(500_000_000, 1_000_000_000), (3_000_000_000, 3_000_000_000)] {
+        let mut world = World::with_silence(25, silence_ns);
+        let let_in = |world: &mut World, host: u8| {
+            let mut forger = Forger::stranger(host);
+            let retry = forger.hello(world, 0, FIRST, BODY_MIN).unwrap();
+            let cookie = u64::from_le_bytes(*retry[HEADER_BYTES..].first_chunk().unwrap());
+            forger.hello(world, cookie, FIRST, BODY_MIN).map(|answer| answer[1])
+        };
+        for host in 20..36 {
+            assert_eq!(let_in(&mut world, host), Some(Kind::Welcome as u8));
+        }
+        assert_eq!(let_in(&mut world, 36), Some(Kind::Refuse as u8));
+        assert_eq!(world.nodes[VICTIM].net.channels(), 16);
+        assert!(Forger::stranger(0).events(&mut world).is_empty());
+        world.pass(time / 2);
+        assert_eq!(world.nodes[VICTIM].net.channels(), 16);
+        world.pass(time / 2);
+        assert_eq!(let_in(&mut world, 36), Some(Kind::Welcome as u8));
+        assert_eq!(world.nodes[VICTIM].net.channels(), 1);
+    }
 }

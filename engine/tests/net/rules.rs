@@ -140,7 +140,7 @@ impl Forger {
         self.bring(world, &header, body);
     }
 
-    fn events(&self, world: &mut World) -> Vec<NetEvent<Vec<u8>>> {
+    pub(crate) fn events(&self, world: &mut World) -> Vec<NetEvent<Vec<u8>>> {
         std::iter::from_fn(|| world.nodes[VICTIM].net.next_event()).collect()
     }
 
@@ -270,31 +270,6 @@ fn a_refusal_of_another_version_is_heard() {
     let events = forger.events(&mut world);
     let [NetEvent::Failed(failed, CallError::Refused(Refusal::Version))] = events[..] else { panic!("{events:?}") };
     assert_eq!(failed, index);
-}
-
-#[test]
-fn callers_that_are_not_heard_of_again_have_their_bound_and_their_time() {
-    // A caller takes its channel for open as long as it takes a silent peer for alive.
-    for (silence_ns, time) in [(500_000_000, 1_000_000_000), (3_000_000_000, 3_000_000_000)] {
-        let mut world = World::with_silence(25, silence_ns);
-        let let_in = |world: &mut World, host: u8| {
-            let mut forger = Forger::stranger(host);
-            let retry = forger.hello(world, 0, FIRST, BODY_MIN).unwrap();
-            let cookie = u64::from_le_bytes(*retry[HEADER_BYTES..].first_chunk().unwrap());
-            forger.hello(world, cookie, FIRST, BODY_MIN).map(|answer| answer[1])
-        };
-        for host in 20..36 {
-            assert_eq!(let_in(&mut world, host), Some(Kind::Welcome as u8));
-        }
-        assert_eq!(let_in(&mut world, 36), Some(Kind::Refuse as u8));
-        assert_eq!(world.nodes[VICTIM].net.channels(), 16);
-        assert!(Forger::stranger(0).events(&mut world).is_empty());
-        world.pass(time / 2);
-        assert_eq!(world.nodes[VICTIM].net.channels(), 16);
-        world.pass(time / 2);
-        assert_eq!(let_in(&mut world, 36), Some(Kind::Welcome as u8));
-        assert_eq!(world.nodes[VICTIM].net.channels(), 1);
-    }
 }
 
 #[test]
