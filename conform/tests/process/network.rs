@@ -2,7 +2,7 @@
 //! that says so, and a peer that is merely busy is left alone.
 
 use std::net::UdpSocket;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -136,6 +136,23 @@ fn who_is_stopped_for_longer_than_the_silence_is_dead() {
     drop(other);
     let _other = Other::start(Other::command("connect", &address));
     caller(&mut endpoint);
+}
+
+#[test]
+fn drop_does_not_wait_for_all_of_a_long_silence() {
+    let address = free();
+    let mut endpoint = Endpoint::open(Config { silence: Duration::from_secs(3600), ..config() }).expect("an endpoint");
+    endpoint.listen(&address).expect("a free address");
+    let other = Other::start(Other::command("connect", &address));
+    let channel = caller(&mut endpoint);
+    kill_process(other.number(), Signal::STOP).expect("stopped");
+    endpoint.send(channel, b"never to arrive").expect("room");
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        drop(endpoint);
+        let _ = tell.send(());
+    });
+    told.recv_timeout(2 * PATIENCE).expect("the endpoint is gone");
 }
 
 #[test]

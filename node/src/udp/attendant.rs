@@ -33,9 +33,9 @@ const NAP_NS: u64 = 50_000;
 const FOREVER_NS: u64 = 3_600_000_000_000;
 /// How often frames are taken in that come before a nap.
 const LOOKS: u32 = 64;
-/// For how long an endpoint that is dropped waits until what it has sent has arrived; longer where a peer may be silent
-/// for longer.
-const LINGER: Duration = Duration::from_secs(1);
+/// For how long an endpoint that is dropped waits until what it has sent has arrived: as long as a peer may be silent,
+/// within these bounds, so that `drop` comes back though a peer that has gone counts as alive for hours.
+const LINGER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 pub(super) fn start(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
     std::thread::Builder::new().name("cutthrough-net".into()).stack_size(256 << 10).spawn(move || attend(&shared))
@@ -122,13 +122,14 @@ fn sleep(shared: &Shared, nap: u64, serving: bool) {
 fn linger(shared: &Shared) {
     let begun = clock::now();
     let mut core = shared.lock();
+    let longest = core.config.silence.clamp(LINGER.0, LINGER.1);
     core.net.listen(false);
     core.net.close_all();
     loop {
         core.last_turn();
         while core.next_event().is_some() {}
         let waited = Duration::from_nanos(clock::now().saturating_since(begun));
-        if core.net.channels() == 0 || waited > LINGER.max(core.config.silence) {
+        if core.net.channels() == 0 || waited > longest {
             return;
         }
         let timer = core.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
