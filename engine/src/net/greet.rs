@@ -430,6 +430,7 @@ impl<M: Memory> Net<M> {
         waits_long.then_some(of_fullest.index)
     }
 
+    /// How long a caller that was let in may be silent from its first frame on, in ns.
     fn confirm_ns(&self) -> u64 {
         CONFIRM_NS.max(self.settings.silence_ns)
     }

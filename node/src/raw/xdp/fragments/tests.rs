@@ -98,6 +98,7 @@ impl Setting {
         }
         let come = self.near.taken() - before;
         if come < whole(numbers) && come.is_multiple_of(parts) && self.near.left() == 0 {
+            eprintln!("{come} of {} fragments have come, the rest is sent again: {}", whole(numbers), self.state());
             for number in &numbers[(come / parts) as usize..] {
                 self.far.send_to(&content(*number, self.paging.page), NEAR_END).unwrap();
             }
