@@ -22,7 +22,7 @@ fn low(number: u64) -> u32 {
 /// A round trip of 100 us that hardly varies: a frame is late after 112.5 us, and a probe goes out after 200 us.
 fn steady() -> Rtt {
     let mut rtt = Rtt::default();
-    (0..60).for_each(|turn| rtt.sample(at(turn), ROUND, 0));
+    (0..60).for_each(|turn| rtt.sample(at(turn), ROUND, 0, 0));
     rtt
 }
 
@@ -57,7 +57,7 @@ impl List {
         let &(number, sent, _) = self.frames.first()?;
         Some(match self.largest {
             Some(largest) if number < largest => sent + rtt.loss_delay(),
-            _ => self.last_sent + rtt.probe_timeout(backoff),
+            _ => self.last_sent + rtt.probe_timeout(backoff, 0),
         })
     }
 }
@@ -73,7 +73,7 @@ enum Step {
     /// A range of it: where it begins and how long it is.
     Range(u8, u64),
     Lost,
-    Probe(u32),
+    Probe(u32, u64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -83,7 +83,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (128_u8.., any::<u64>(), 0_u32..64).prop_map(|(share, bits, few)| Step::Ack(share, bits >> few)),
         1 => (128_u8.., 0_u64..10).prop_map(|(share, len)| Step::Range(share, len)),
         3 => Just(Step::Lost),
-        2 => (0_u32..3).prop_map(Step::Probe),
+        2 => (0_u32..3, prop_oneof![Just(0), 0_u64..200_000]).prop_map(|(backoff, lag)| Step::Probe(backoff, lag)),
     ];
     prop::collection::vec(step, 0..200)
 }
@@ -148,11 +148,13 @@ proptest! {
                     prop_assert_eq!(lost, bytes);
                     want
                 }
-                Step::Probe(backoff) => {
+                Step::Probe(backoff, lag) => {
                     let overtaken = list.frames.first().is_some_and(|frame| list.largest.is_some_and(|n| frame.0 < n));
-                    let due = !overtaken && list.timer(&rtt, backoff).is_some_and(|when| when <= now);
+                    let wait = rtt.probe_timeout(backoff, lag.min(now));
+                    let due = !overtaken && !list.frames.is_empty() && list.last_sent + wait <= now;
+                    let looked = at(now - lag.min(now));
                     let oldest: Vec<_> = list.frames.iter().take(if due { 2 } else { 0 }).copied().collect();
-                    prop_assert_eq!(sent.probe(at(now), &rtt, backoff, |number, _| got.push(number)), due);
+                    prop_assert_eq!(sent.probe((at(now), looked), &rtt, backoff, |number, _| got.push(number)), due);
                     list.take(|frame| oldest.contains(frame))
                 }
             };
@@ -205,7 +207,7 @@ proptest! {
             backoff = if acked > 0 { 0 } else { backoff };
             let before = waiting.len();
             sent.lost(at(now), &rtt, |content, _| waiting.push(content));
-            backoff += u32::from(sent.probe(at(now), &rtt, backoff, |content, _| waiting.push(content)));
+            backoff += u32::from(sent.probe((at(now), at(now)), &rtt, backoff, |content, _| waiting.push(content)));
             given_up += waiting.len() - before;
             if waiting.is_empty() && sent.is_empty() {
                 break;
@@ -229,8 +231,10 @@ fn a_frame_that_was_given_up_too_early_is_counted() {
     let rtt = steady();
     let mut flight = sent(1);
     let timer = flight.timer(&rtt, 0).unwrap();
-    assert!(!flight.probe(at(timer.as_nanos() - 1), &rtt, 0, |_, _| ()));
-    assert!(flight.probe(timer, &rtt, 0, |_, _| ()));
+    assert!(!flight.probe((at(timer.as_nanos() - 1), timer), &rtt, 0, |_, _| ()));
+    let earlier = at(timer.as_nanos() - 1);
+    assert!(!flight.probe((timer, earlier), &rtt, 0, |_, _| ()), "what lies here may acknowledge it");
+    assert!(flight.probe((timer, timer), &rtt, 0, |_, _| ()));
     flight.push(1, timer, 100, 0);
     assert_eq!(flight.acked(Ack { below: 1, bits: 0 }, |_| panic!("it is not in flight")).frames, 0);
     assert_eq!(flight.spurious(), 1);

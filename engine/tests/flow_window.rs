@@ -243,7 +243,7 @@ impl Sender {
         let Some((_, sent)) = acked.newest else { return };
         let round = now.saturating_since(sent);
         self.backoff = 0;
-        self.rtt.sample(now, round, 0);
+        self.rtt.sample(now, round, 0, 0);
         self.window.acked(now, acked.bytes, round, self.rtt.least(), self.sent.in_flight() + acked.bytes);
     }
 
@@ -252,7 +252,7 @@ impl Sender {
         if lost > 0 {
             self.window.lost(now, lost);
         }
-        if self.sent.probe(now, &self.rtt, self.backoff, |(), _| ()) {
+        if self.sent.probe((now, now), &self.rtt, self.backoff, |(), _| ()) {
             self.backoff += 1;
             if self.backoff > 2 {
                 self.window.silent();

@@ -23,8 +23,10 @@ const LEAST_HALF: u64 = 5_000_000_000;
 /// The round trip to one other side. Times are in ns.
 #[derive(Debug, Clone)]
 pub struct Rtt {
-    smoothed: u64,
-    variation: u64,
+    /// The round trip as it was seen here.
+    round: Estimate,
+    /// The same without the time for which acknowledgements have lain here before they were looked at.
+    prompt: Estimate,
     latest: u64,
     /// How long acknowledgements are usually held.
     held: u64,
@@ -35,11 +37,29 @@ pub struct Rtt {
     sampled: bool,
 }
 
+/// A time that varies: its smoothed value and the smoothed distance from it (RFC 6298, section 2).
+#[derive(Debug, Clone, Copy)]
+struct Estimate {
+    smoothed: u64,
+    variation: u64,
+}
+
+impl Estimate {
+    const fn first(sample: u64) -> Self {
+        Self { smoothed: sample, variation: sample / 2 }
+    }
+
+    const fn then(self, sample: u64) -> Self {
+        let variation = (3 * self.variation + self.smoothed.abs_diff(sample)) / 4;
+        Self { smoothed: (7 * self.smoothed + sample) / 8, variation }
+    }
+}
+
 impl Default for Rtt {
     fn default() -> Self {
         Self {
-            smoothed: INITIAL,
-            variation: INITIAL / 2,
+            round: Estimate::first(INITIAL),
+            prompt: Estimate::first(INITIAL),
             latest: INITIAL,
             held: 0,
             least: u64::MAX,
@@ -53,20 +73,22 @@ impl Default for Rtt {
 impl Rtt {
     /// A frame was acknowledged `round_ns` after it left. The other side says that it had it for `held_ns` before it
     /// acknowledged. That is believed only as far as the rest is no less than the least round trip: so no claim makes
-    /// the round trip shorter than it was ever seen to be.
-    pub fn sample(&mut self, now: Instant, round_ns: u64, held_ns: u64) {
+    /// the round trip shorter than it was ever seen to be. For the last `lag_ns` of it the acknowledgement may have
+    /// lain here: so long has nobody looked.
+    pub fn sample(&mut self, now: Instant, round_ns: u64, held_ns: u64, lag_ns: u64) {
         let round = round_ns.clamp(1, ROUND_MAX);
         self.keep_least(now, round);
-        let held = held_ns.min(round - self.least().min(round));
+        let least = self.least().min(round);
+        let held = held_ns.min(round - least);
         let round = round - held;
+        let prompt = round.saturating_sub(lag_ns).max(least);
         self.latest = round;
         if !self.sampled {
             self.sampled = true;
-            (self.smoothed, self.variation, self.held) = (round, round / 2, held);
+            (self.round, self.prompt, self.held) = (Estimate::first(round), Estimate::first(prompt), held);
             return;
         }
-        self.variation = (3 * self.variation + self.smoothed.abs_diff(round)) / 4;
-        self.smoothed = (7 * self.smoothed + round) / 8;
+        (self.round, self.prompt) = (self.round.then(round), self.prompt.then(prompt));
         self.held = if held > self.held { u64::midpoint(held, self.held) } else { (7 * self.held + held) / 8 };
     }
 
@@ -83,13 +105,13 @@ impl Rtt {
     /// The smoothed round trip, less the time that acknowledgements were held.
     #[must_use]
     pub const fn smoothed(&self) -> u64 {
-        self.smoothed
+        self.round.smoothed
     }
 
     /// The smoothed distance of samples from [`Rtt::smoothed`].
     #[must_use]
     pub const fn variation(&self) -> u64 {
-        self.variation
+        self.round.variation
     }
 
     /// The least round trip of the last 5 to 10 s in which there were samples, with whatever time acknowledgements were
@@ -103,7 +125,7 @@ impl Rtt {
     /// 6.1.2).
     #[must_use]
     pub fn loss_delay(&self) -> u64 {
-        let round = self.smoothed.max(self.latest);
+        let round = self.round.smoothed.max(self.latest);
         round + (round / 8).max(GRANULARITY)
     }
 
@@ -112,10 +134,16 @@ impl Rtt {
     /// RFC 9002, section 6.2.1, but never less than two round trips: one that varies little would else leave no room
     /// for the first that does. In place of the longest time that an acknowledgement may be held stands the time that
     /// they usually are: it follows a longer one half way at once, and forgets it slowly.
+    ///
+    /// Round trips count without the time for which acknowledgements have lain here: else who looks rarely would wait
+    /// ever longer for what was lost. For this it waits `lag_ns` longer, the time since there was last nothing left to
+    /// look at: what was sent may be acknowledged by what lies here still.
     #[must_use]
-    pub fn probe_timeout(&self, backoff: u32) -> u64 {
-        let once = (2 * self.smoothed).max(self.smoothed + 4 * self.variation) + self.held;
-        once.saturating_mul(1_u64 << backoff.min(32)).clamp(PROBE_MIN, PROBE_MAX)
+    pub fn probe_timeout(&self, backoff: u32, lag_ns: u64) -> u64 {
+        let Estimate { smoothed, variation } = self.prompt;
+        let once = (2 * smoothed).max(smoothed + 4 * variation) + self.held;
+        let all = once.saturating_mul(1_u64 << backoff.min(32)).max(PROBE_MIN);
+        all.saturating_add(lag_ns).min(PROBE_MAX)
     }
 }
 
@@ -132,7 +160,7 @@ mod tests {
     /// A round trip of `round` ns, sampled `count` times, 100 us apart, none of it held.
     fn steady(round: u64, count: u64) -> Rtt {
         let mut rtt = Rtt::default();
-        (0..count).for_each(|turn| rtt.sample(at(turn * 100_000), round, 0));
+        (0..count).for_each(|turn| rtt.sample(at(turn * 100_000), round, 0, 0));
         rtt
     }
 
@@ -142,8 +170,8 @@ mod tests {
         assert_eq!((rtt.smoothed(), rtt.least()), (30_000, 30_000));
         assert!(rtt.variation() < 100);
         assert_eq!(rtt.loss_delay(), 33_750);
-        assert_eq!(rtt.probe_timeout(0), 60_000);
-        assert_eq!(rtt.probe_timeout(3), 480_000);
+        assert_eq!(rtt.probe_timeout(0, 0), 60_000);
+        assert_eq!(rtt.probe_timeout(3, 0), 480_000);
     }
 
     #[test]
@@ -157,17 +185,33 @@ mod tests {
     fn an_acknowledgement_that_is_held_is_no_longer_way() {
         let mut rtt = steady(30_000, 50);
         for turn in 0..50 {
-            rtt.sample(at(5_000_000 + turn * 100_000), 130_000, 100_000);
+            rtt.sample(at(5_000_000 + turn * 100_000), 130_000, 100_000, 0);
         }
         assert_eq!(rtt.smoothed(), 30_000);
-        let wait = rtt.probe_timeout(0);
+        let wait = rtt.probe_timeout(0, 0);
         assert!((140_000..=160_000).contains(&wait), "{wait} ns: longer than round trip and holding together");
+    }
+
+    #[test]
+    fn what_lies_here_unread_makes_no_probe_late() {
+        let mut rtt = steady(30_000, 50);
+        let wait = rtt.probe_timeout(0, 0);
+        for turn in 0..50 {
+            rtt.sample(at(5_000_000 + turn * 6_000_000), 5_030_000, 0, 5_000_000);
+        }
+        assert_eq!(rtt.probe_timeout(0, 0), wait);
+        assert_eq!(rtt.probe_timeout(0, 5_000_000), wait + 5_000_000, "it may lie here still");
+        assert!(rtt.smoothed() > 5_000_000);
+        // Nobody's delay makes the way shorter than it was ever seen to be.
+        (0..50).for_each(|turn| rtt.sample(at(305_000_000 + turn * 100_000), 30_000, 0, 30_000));
+        assert_eq!(rtt.probe_timeout(0, 0), wait);
+        assert_eq!(rtt.probe_timeout(0, u64::MAX), PROBE_MAX);
     }
 
     #[test]
     fn more_than_could_have_been_held_is_not_believed() {
         let mut rtt = steady(30_000, 50);
-        rtt.sample(at(5_000_000), 40_000, u64::MAX);
+        rtt.sample(at(5_000_000), 40_000, u64::MAX, 0);
         assert_eq!(rtt.smoothed(), 30_000);
         assert_eq!(rtt.least(), 30_000);
     }
@@ -178,7 +222,7 @@ mod tests {
         let mut now = 0;
         while now < 11 * SECOND {
             now += SECOND / 10;
-            rtt.sample(at(now), 70_000, 0);
+            rtt.sample(at(now), 70_000, 0, 0);
             if now < 5 * SECOND {
                 assert_eq!(rtt.least(), 30_000);
             }
@@ -189,12 +233,12 @@ mod tests {
     #[test]
     fn time_outs_have_bounds_whatever_is_measured() {
         let mut rtt = steady(1, 50);
-        assert_eq!(rtt.probe_timeout(0), PROBE_MIN);
+        assert_eq!(rtt.probe_timeout(0, 0), PROBE_MIN);
         assert!(rtt.loss_delay() > GRANULARITY);
-        rtt.sample(at(u64::MAX), u64::MAX, 0);
-        rtt.sample(at(0), u64::MAX, u64::MAX);
-        rtt.sample(at(7), 0, u64::MAX);
-        assert_eq!(rtt.probe_timeout(u32::MAX), PROBE_MAX);
-        assert_eq!(steady(u64::MAX, 3).probe_timeout(0), PROBE_MAX);
+        rtt.sample(at(u64::MAX), u64::MAX, 0, 0);
+        rtt.sample(at(0), u64::MAX, u64::MAX, 0);
+        rtt.sample(at(7), 0, u64::MAX, 0);
+        assert_eq!(rtt.probe_timeout(u32::MAX, 0), PROBE_MAX);
+        assert_eq!(steady(u64::MAX, 3).probe_timeout(0, 0), PROBE_MAX);
     }
 }

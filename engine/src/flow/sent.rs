@@ -204,11 +204,18 @@ impl<T> Sent<T> {
     /// If the probe time-out has passed: takes out the oldest frames, at most two, to be sent again, hands their
     /// contents to `each`, and returns true.
     ///
-    /// `backoff` is how many time-outs have passed since something was acknowledged. There is no probe while
-    /// [`Sent::lost`] has still to judge a frame: call that first.
-    pub fn probe(&mut self, now: Instant, rtt: &Rtt, backoff: u32, mut each: impl FnMut(T, Lost)) -> bool {
+    /// `backoff` is how many time-outs have passed since something was acknowledged; all that came until `looked` has
+    /// been looked at. There is no probe while [`Sent::lost`] has still to judge a frame: call that first.
+    pub fn probe(
+        &mut self,
+        (now, looked): (Instant, Instant),
+        rtt: &Rtt,
+        backoff: u32,
+        mut each: impl FnMut(T, Lost),
+    ) -> bool {
         let Some(first) = self.entries.front() else { return false };
-        if overtaken(first.number, self.reached) || now < self.last_sent.after(rtt.probe_timeout(backoff)) {
+        let lag = now.saturating_since(looked);
+        if overtaken(first.number, self.reached) || now < self.last_sent.after(rtt.probe_timeout(backoff, lag)) {
             return false;
         }
         let (mut frames, mut bytes) = (0, 0);
@@ -231,7 +238,7 @@ impl<T> Sent<T> {
         Some(if overtaken(first.number, self.reached) {
             first.sent.after(rtt.loss_delay())
         } else {
-            self.last_sent.after(rtt.probe_timeout(backoff))
+            self.last_sent.after(rtt.probe_timeout(backoff, 0))
         })
     }
 

@@ -51,14 +51,14 @@ impl<M: Memory> Net<M> {
     }
 
     fn tick_seat(&mut self, index: usize, at: Instant, now: Instant) {
-        let settings = self.settings;
+        let (settings, looked) = (self.settings, self.looked);
         match self.seats.get_mut(index).map(|seat| &mut seat.state) {
             Some(State::Open(channel)) => {
                 if channel.timer_set != Some(at) {
                     return;
                 }
                 channel.timer_set = None;
-                let ended = channel.tick(now, &settings, &mut self.tally);
+                let ended = channel.tick((now, looked), &settings, &mut self.tally);
                 if let Some(ending) = ended {
                     return self.end(index, ending);
                 }

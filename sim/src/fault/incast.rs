@@ -253,7 +253,6 @@ impl World {
         let at = Instant::from_nanos(now);
         let node = &mut self.nodes[index];
         let mut done = now;
-        node.net.tick(at);
         if !node.queue.is_empty() {
             let trains = (&mut node.net, &mut node.trains);
             let received = receive::receive(trains, at, &mut node.queue, None, &mut Summary::default());
@@ -267,6 +266,7 @@ impl World {
         } else {
             node.net.grant(at);
         }
+        node.net.tick(at);
         self.take(index, now);
         if index > 0 {
             self.send(index, now);

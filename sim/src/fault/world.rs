@@ -324,7 +324,6 @@ impl World {
         let Some(Living { net, user, trains }) = &mut node.living else { return Ok(()) };
         let now = Instant::from_nanos(self.now + node.ahead);
         let channels = (net.channels(), user.talks.len());
-        net.tick(now);
         for _ in 0..RECEIVES {
             if node.queue.is_empty() {
                 break;
@@ -336,6 +335,7 @@ impl World {
         if all {
             net.looked(now);
         }
+        net.tick(now);
         let slow = self.now < node.slow;
         let mut around = Around {
             watch: &mut self.watch,

@@ -84,7 +84,7 @@ impl<M: Memory> Channel<M> {
             ways.acked(now, (frames, bytes), held + self.lag);
         }
         let round = now.saturating_since(sent_at);
-        self.rtt.sample(now, round, held);
+        self.rtt.sample(now, round, held, self.lag);
         (self.backoff, self.progressed) = (0, now);
         // Nor is it the way's fault how long the acknowledgement has lain here before it was looked at.
         let delay = round.saturating_sub(held).saturating_sub(self.lag).max(self.rtt.least());

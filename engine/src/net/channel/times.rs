@@ -30,8 +30,14 @@ impl<M: Memory> Channel<M> {
         next
     }
 
-    /// Looks at the times. Says why the channel has ended, if it has.
-    pub(in crate::net) fn tick(&mut self, now: Instant, settings: &Settings, tally: &mut Tally) -> Option<Ending> {
+    /// Looks at the times, when all that came until `looked` has been taken in. Says why the channel has ended, if it
+    /// has.
+    pub(in crate::net) fn tick(
+        &mut self,
+        (now, looked): (Instant, Instant),
+        settings: &Settings,
+        tally: &mut Tally,
+    ) -> Option<Ending> {
         if self.peer_is_through() {
             // It is kept for what is still being read.
             return None;
@@ -42,7 +48,7 @@ impl<M: Memory> Channel<M> {
         self.sent.rest();
         self.find_lost(now, tally);
         let (sent, rtt, backoff, mut losses) = self.losses(now);
-        let timed_out = sent.probe(now, rtt, backoff, |content, frame| losses.take(content, frame));
+        let timed_out = sent.probe((now, looked), rtt, backoff, |content, frame| losses.take(content, frame));
         let (frames, of_messages) = (losses.frames, losses.of_messages);
         if timed_out && frames > 0 {
             tally.frames_lost += frames;
