@@ -15,7 +15,7 @@
 //! | a message, until it can be handed over | [`inbox`], `spans` |
 //! | whose payload is asked for | [`grants`] |
 //! | a payload that is read while it comes | `reading` |
-//! | the end of a channel | `ending`, `held` |
+//! | the end of a channel | `ending`, `held`, `parted` |
 //! | what the user is told | `told` |
 //! | when which channel is looked at | `timers` |
 //! | by which adapter, where there are several | [`ways`] |
@@ -33,6 +33,7 @@ pub mod inbox;
 mod leaving;
 pub mod memory;
 mod outbox;
+mod parted;
 pub mod placing;
 mod pulses;
 mod reading;
@@ -59,6 +60,8 @@ use self::greet::{Call, Welcomed};
 use self::inbox::{Left, Reading};
 use self::memory::Memory;
 pub use self::outbox::Cargo;
+pub use self::parted::PARTED_MAX;
+use self::parted::Partings;
 use self::placing::Placing;
 use self::pulses::Worth;
 use self::ways::{Most, WAYS};
@@ -100,7 +103,9 @@ pub struct Net<M: Memory> {
     dealt: u64,
     /// Channels that were let in and have not been heard of since.
     welcomed: Vec<Welcomed>,
-    /// Frames of handshakes, ready to be sent.
+    /// Channels that their peers have closed.
+    partings: Partings,
+    /// Frames of handshakes, and of channels that have ended, ready to be sent.
     greetings: VecDeque<(SocketAddr, Vec<u8>)>,
     work: VecDeque<usize>,
     ready: VecDeque<usize>,
@@ -167,6 +172,7 @@ impl<M: Memory> Net<M> {
             open: 0,
             dealt: 0,
             welcomed: Vec::new(),
+            partings: Partings::default(),
             greetings: VecDeque::new(),
             work: VecDeque::new(),
             ready: VecDeque::new(),
@@ -321,6 +327,9 @@ impl<M: Memory> Net<M> {
         }
         let Some(index) = self.whose(&header, from) else {
             self.tally.stale += 1;
+            if let Body::Aside(body) = body {
+                self.closed_again(&header, head, body, from);
+            }
             return true;
         };
         let reading = reading.filter(|(reader, _)| *reader == index).map(|(_, reading)| reading);
@@ -531,7 +540,7 @@ impl<M: Memory> Net<M> {
         !self.work.is_empty() || !self.changed.is_empty() || !self.greetings.is_empty()
     }
 
-    /// A frame of a handshake to be sent.
+    /// A frame of a handshake to be sent, or of a channel that has ended.
     pub fn greeting(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
         self.greetings.pop_front()
     }

@@ -109,7 +109,7 @@ pub(super) struct Channel<M: Memory> {
     pub(super) peer: Agreed,
     pub(super) seal: Box<dyn Seal + Send>,
     pub(super) number: u64,
-    seen: Seen,
+    pub(super) seen: Seen,
     sent: Sent<Content>,
     rtt: Rtt,
     window: Window,
@@ -120,7 +120,7 @@ pub(super) struct Channel<M: Memory> {
     pub(super) dealt: u64,
     reach: Reach,
     probe: Option<u16>,
-    heard: Instant,
+    pub(super) heard: Instant,
     asked: Instant,
     /// Whether the other side asks for a sign of life, and got none yet.
     is_asked: bool,
@@ -158,6 +158,8 @@ pub(super) struct Channel<M: Memory> {
     /// Whether the last frame had landed in a place that its message did not get.
     pub(super) guess_failed: bool,
     pub(super) end: End,
+    /// Whether the other side has said that it ends it.
+    pub(super) is_closed_there: bool,
     /// When the timer of this channel is set for, so that it is not set twice.
     pub(super) timer_set: Option<Instant>,
     /// Whether it is in the list of channels that have changed.
@@ -235,6 +237,7 @@ impl<M: Memory> Channel<M> {
             let_go: false,
             guess_failed: false,
             end: End::None,
+            is_closed_there: false,
             timer_set: None,
             changed: false,
             owing: false,
@@ -433,7 +436,7 @@ impl<M: Memory> Channel<M> {
                 if self.end == End::None {
                     self.end = End::Peer { messages: message };
                 }
-                self.note = true;
+                (self.note, self.is_closed_there) = (true, true);
             }
             _ => return Err(Breach::Descriptor),
         }
@@ -511,6 +514,11 @@ impl<M: Memory> Channel<M> {
     /// How long a round trip takes.
     pub(super) const fn round_ns(&self) -> u64 {
         self.rtt.smoothed()
+    }
+
+    /// After how long the other side sends again what this side has not acknowledged, if its way is as long as this one.
+    pub(super) fn probe_ns(&self) -> u64 {
+        self.rtt.probe_timeout(0, 0)
     }
 
     /// Asks the other side for a sign of life.

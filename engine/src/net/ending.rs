@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use super::channel::{self, Ending};
 use super::inbox::Left;
 use super::memory::Memory;
+use super::parted::Parted;
 use super::{Net, NetEvent, State};
 
 impl<M: Memory> Net<M> {
@@ -48,7 +49,7 @@ impl<M: Memory> Net<M> {
     pub(super) fn over(&mut self, index: usize) {
         let Some(channel) = self.channel(index) else { return };
         let Some(ending) = channel.is_over() else { return };
-        if ending == Ending::Peer && channel.owes_a_note() {
+        if channel.is_closed_there && channel.owes_a_note() {
             // Its last frame is acknowledged before the seat is given up.
             channel.hurry();
             if !channel.listed {
@@ -86,16 +87,18 @@ impl<M: Memory> Net<M> {
     /// not go to somebody else.
     pub(super) fn free_seat(&mut self, index: usize, told: bool) {
         let Some(seat) = self.seats.get_mut(index) else { return };
-        match &seat.state {
+        let generation = core::mem::take(&mut seat.generation);
+        match core::mem::replace(&mut seat.state, State::Free) {
             State::Open(channel) => {
                 self.open -= 1;
                 self.dealt -= channel.dealt;
+                if channel.is_closed_there && channel.is_over().is_some() {
+                    self.partings.add(Parted::new((index, generation), *channel, self.settings.silence_ns));
+                }
             }
             State::Calling(call) => self.dealt -= call.unasked(self.begin),
             State::Free => {}
         }
-        seat.state = State::Free;
-        seat.generation = 0;
         if !told {
             self.free.push(index);
         }

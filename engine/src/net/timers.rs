@@ -35,12 +35,14 @@ impl<M: Memory> Net<M> {
             return Some(self.looked);
         }
         let turn = self.turns.next_end(self.looked).filter(|_| self.is_wanting());
-        self.timers.peek().map(|Reverse((at, _))| *at).into_iter().chain(turn).min()
+        let forgets = self.partings.timer();
+        self.timers.peek().map(|Reverse((at, _))| *at).into_iter().chain(turn).chain(forgets).min()
     }
 
     /// Looks after what is due.
     pub fn tick(&mut self, now: Instant) {
         self.settle(now);
+        self.partings.forget(now);
         while let Some(Reverse((at, index))) = self.timers.peek().copied() {
             if at > now {
                 return;

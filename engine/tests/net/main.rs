@@ -1,6 +1,7 @@
 //! Two endpoints over a network that loses, repeats, reorders and delays: everything arrives once, in order, whole.
 
 mod alleged;
+mod closing;
 mod flood;
 mod in_use;
 mod lossy;

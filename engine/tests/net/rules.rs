@@ -26,8 +26,8 @@ pub(crate) const VICTIM: usize = 1;
 /// A side that makes its frames by hand.
 pub(crate) struct Forger {
     pub(crate) address: SocketAddr,
-    tag: u32,
-    generation: u32,
+    pub(crate) tag: u32,
+    pub(crate) generation: u32,
     pub(crate) number: u64,
     /// The least number of which it waits for an acknowledgement.
     pub(crate) awaited: u32,

@@ -128,11 +128,14 @@ fn linger(shared: &Shared) {
     loop {
         core.last_turn();
         while core.next_event().is_some() {}
-        let waited = Duration::from_nanos(clock::now().saturating_since(begun));
+        let now = clock::now();
+        let waited = Duration::from_nanos(now.saturating_since(begun));
         if core.net.channels() == 0 || waited > longest {
+            core.net.part(now);
+            core.last_turn();
             return;
         }
-        let timer = core.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
+        let timer = core.timer().map_or(u64::MAX, |timer| timer.saturating_since(now));
         drop(core);
         sleep(shared, timer.clamp(NAP_NS, LOOK_NS), true);
         core = shared.lock();
