@@ -35,6 +35,9 @@ const ACK_NS: (u64, u64) = (5_000, 1_000_000);
 const RANGES: usize = 32;
 /// Probe time-outs in a row after which nothing is known of the way any more.
 const SILENT: u32 = 4;
+/// A peer is dead when it has been asked for a sign of life so often in vain, and nothing was heard of it for as long
+/// as it may be silent: time in which this machine, or this process, was stopped says nothing of it.
+const QUESTIONS: u32 = 3;
 /// Probe time-outs in a row after which the way is suspected.
 const WAY_FAILS: u32 = 2;
 /// Probe time-outs in a row of which one was of a long frame, after which a short one is sent beside it.
@@ -122,6 +125,8 @@ pub(super) struct Channel<M: Memory> {
     probe: Option<u16>,
     pub(super) heard: Instant,
     asked: Instant,
+    /// How often it was asked for a sign of life since it was heard.
+    questions: u32,
     /// Whether the other side asks for a sign of life, and got none yet.
     is_asked: bool,
     /// When something that was sent was last acknowledged.
@@ -217,6 +222,7 @@ impl<M: Memory> Channel<M> {
             probe: None,
             heard: now,
             asked: now,
+            questions: 0,
             is_asked: false,
             progressed: now,
             strides: 0,
@@ -304,7 +310,7 @@ impl<M: Memory> Channel<M> {
         let awaited = widen(header.awaited, header.number).min(header.number);
         self.seen.forget_below(awaited);
         self.theirs = (header.number - awaited + 1).saturating_mul(bytes as u64 / frames);
-        (self.heard, self.confirmed) = (now, true);
+        (self.heard, self.confirmed, self.questions) = (now, true, 0);
         self.strides += u64::from(matches!(header.kind, Kind::Records | Kind::Open | Kind::Data));
         tally.frames_received += frames;
         if !matches!(header.kind, Kind::Note) || note_asks(header) {

@@ -130,7 +130,6 @@ fn what_was_said_last_is_kept_of_so_many_channels_and_for_so_long() {
     world.pass(10 * SOON_NS);
     let now = world.now();
     world.nodes[VICTIM].net.tick(now);
-    assert!(world.nodes[VICTIM].net.timer().is_none_or(|timer| timer > now));
     assert!(!answered(&mut world, last), "by now it has given this side up");
 }
 

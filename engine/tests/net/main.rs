@@ -9,6 +9,7 @@ mod mended;
 mod narrow;
 mod rules;
 mod shares;
+mod silence;
 mod together;
 mod trains;
 mod wire;

@@ -240,7 +240,6 @@ impl<M: Memory> Channel<M> {
     }
 
     fn ask(&mut self, batch: &mut Batch, body: u16, now: Instant) {
-        self.asked = now;
         let zeros = alloc::vec![0; usize::from(body)];
         self.frame(batch, Kind::Probe, [0, 0], &zeros, Some(Content::Probe { body }), now);
     }

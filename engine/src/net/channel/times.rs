@@ -2,7 +2,7 @@
 
 use super::super::memory::Memory;
 use super::super::{Settings, Tally};
-use super::{Channel, DOUBTS, End, Ending, LONG_SILENCE_NS, SILENT, WAY_FAILS};
+use super::{Channel, DOUBTS, End, Ending, LONG_SILENCE_NS, QUESTIONS, SILENT, WAY_FAILS};
 use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {
@@ -12,9 +12,8 @@ impl<M: Memory> Channel<M> {
             let later = self.unacked.map(|(since, _)| since.after(self.ack_delay()));
             return later.unwrap_or(Instant::from_nanos(u64::MAX));
         }
-        let silent = self.heard.after(settings.silence_ns);
         let ask = self.heard.max(self.asked).after(settings.silence_ns / 4);
-        let mut next = silent.min(ask);
+        let mut next = if self.questions < QUESTIONS { ask } else { ask.min(self.heard.after(settings.silence_ns)) };
         if let Some(timer) = self.sent.timer(&self.rtt, self.backoff) {
             next = next.min(timer);
         }
@@ -42,7 +41,7 @@ impl<M: Memory> Channel<M> {
             // It is kept for what is still being read.
             return None;
         }
-        if now.saturating_since(self.heard) >= settings.silence_ns {
+        if self.questions >= QUESTIONS && now.saturating_since(self.heard) >= settings.silence_ns {
             return Some(if matches!(self.end, End::Here { .. }) { Ending::Here } else { Ending::Silent });
         }
         self.sent.rest();
@@ -71,11 +70,13 @@ impl<M: Memory> Channel<M> {
         if self.probe.is_none() && self.confirmed {
             self.probe = self.reach.tries(now);
         }
-        if now.saturating_since(self.heard.max(self.asked)) >= settings.silence_ns / 4 && self.probe.is_none() {
-            self.asked = now;
+        if now.saturating_since(self.heard.max(self.asked)) >= settings.silence_ns / 4 {
+            (self.asked, self.questions) = (now, self.questions + 1);
             // Who was let in and has said nothing yet may let go of this channel and get another one for the same call:
             // then frames of this one would be taken for frames of that, where no key tells them apart.
-            self.probe = self.confirmed.then_some(0);
+            if self.confirmed {
+                self.probe.get_or_insert(0);
+            }
         }
         None
     }
