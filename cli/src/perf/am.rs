@@ -178,7 +178,7 @@ fn rate(turns: &mut Turns<'_>) -> Result<(), Failure> {
         rates.extend(slice.msgs_per_s);
     }
     let per_s = median(&rates);
-    let held = per_s.and_then(|per_s| floor.and_then(|floor| floor.hold(&case, per_s)));
+    let held = per_s.and_then(|per_s| floor.and_then(|floor| turns.missing.or_why(&case, floor.hold(&case, per_s))));
     let held = held.map(|held| (held.limit, held.ns, held.ratio));
     turns.print(&Figure {
         what: "rate",

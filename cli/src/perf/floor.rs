@@ -1,12 +1,13 @@
 //! What a result is held against: limits of this machine, measured in the same run.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::ask::Shape;
 use super::case::{Case, Rig, Test};
 use super::limits::{
-    Wire, cacheline_pingpong, memcpy_1core, ring_fetch, ring_pingpong, ring_stream, udp_gso_oneway, udp_gso_stream,
-    udp_pingpong,
+    Unavailable, Wire, cacheline_pingpong, memcpy_1core, ring_fetch, ring_pingpong, ring_stream, udp_gso_oneway,
+    udp_gso_stream, udp_pingpong,
 };
 use super::peer::Peer;
 use super::way::Way;
@@ -25,9 +26,10 @@ const HEADER: usize = 64;
 const MESSAGE: Size = Size(64);
 
 /// Limits that hold for all cases of a run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Floor<'a> {
-    cacheline_ns: Option<f64>,
+    /// Why there is none, otherwise.
+    cacheline_ns: Result<f64, Unavailable>,
     message_ns: Option<f64>,
     /// What messages cross, if they do not stay in the memory of the machine: then the kernel's own datagrams across
     /// the same wire are the limits, and bare rings where the adapter is one.
@@ -45,67 +47,98 @@ pub struct Held {
     pub ratio: f64,
 }
 
+/// Which cases are held against nothing, because this machine could not show their limits: for people, a line each.
+#[derive(Debug, Default)]
+pub struct Missing(String);
+
+impl Missing {
+    /// What a case was held against; if its limit could not be shown, that is noted.
+    pub fn or_why(&mut self, case: &Case, held: Result<Option<Held>, Unavailable>) -> Option<Held> {
+        held.unwrap_or_else(|why| {
+            let (test, size) = (case.test.name(), case.size());
+            self.0.push_str(&format!("{test} {size} is held against nothing: its limit cannot be measured: {why}\n"));
+            None
+        })
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl<'a> Floor<'a> {
     /// Measures what these cases are held against, this way.
     ///
     /// # Errors
-    /// If the other end goes away. A limit that this machine cannot show is left out.
+    /// If the other end goes away. Why this machine cannot show a limit is said where a case is held against it.
     pub fn measure(peer: &mut Peer, core: usize, cases: &[Case], way: &'a Way) -> Result<Self, Failure> {
         if way.adapter != Adapter::Shm {
-            return Ok(Self { cacheline_ns: None, message_ns: None, wire: Some((&way.wire, ring(way.adapter))) });
+            let wire = Some((&way.wire, ring(way.adapter)));
+            return Ok(Self { cacheline_ns: Err(Unavailable("another way".into())), message_ns: None, wire });
         }
-        let cacheline_ns = cacheline_pingpong(SHORT).ok().map(|line| line.p50_ns);
+        let cacheline_ns = cacheline_pingpong(SHORT).map(|line| line.p50_ns);
         let needs_message = cases.iter().any(|case| case.test.is_time() && !case.is_control());
         let message_ns = if needs_message { message(peer, core)? } else { None };
         Ok(Self { cacheline_ns, message_ns, wire: None })
     }
 
     /// Holds the figure of a case against its limit; measures a memory copy of its size if that is part of it. None if
-    /// there is no such limit, or this machine cannot show it.
-    #[must_use]
-    pub fn hold(&self, case: &Case, figure: f64) -> Option<Held> {
+    /// there is no such limit.
+    ///
+    /// # Errors
+    /// Why this machine cannot show the limit now.
+    pub fn hold(&self, case: &Case, figure: f64) -> Result<Option<Held>, Unavailable> {
         if let Some((wire, ring)) = self.wire {
             return on_wire(wire, ring, case, figure);
         }
         let copied = case.shape.memory != Memory::Reference;
-        let copy = || memcpy_1core(case.size(), SHORT).ok().map(|copy| copy.p50_ns);
-        match case.test {
-            Test::Rate => Some(rate("cacheline_pingpong", self.cacheline_ns?, figure)),
-            Test::Bw if case.is_control() => Some(rate("cacheline_pingpong", self.cacheline_ns?, figure)),
-            Test::Bw if copied => Some(rate("memcpy_1core", copy()?, figure)),
+        let copy = || memcpy_1core(case.size(), SHORT).map(|copy| copy.p50_ns);
+        let cacheline = || self.cacheline_ns.clone();
+        let message = || self.message_ns.ok_or_else(|| Unavailable("no message has come back".into()));
+        Ok(Some(match case.test {
+            Test::Rate => rate("cacheline_pingpong", cacheline()?, figure),
+            Test::Bw if case.is_control() => rate("cacheline_pingpong", cacheline()?, figure),
+            Test::Bw if copied => rate("memcpy_1core", copy()?, figure),
             // Nothing is moved, so there is no bandwidth to hold it against.
-            Test::Bw => None,
-            Test::Lat if case.is_control() => Some(time("cacheline_pingpong", self.cacheline_ns?, figure)),
-            Test::Lat if copied => Some(time("message_64+memcpy_1core", self.message_ns? + copy()?, figure)),
-            Test::Lat => Some(time("message_64", self.message_ns?, figure)),
-            Test::Fetch if copied => Some(time("2*message_64+memcpy_1core", 2.0 * self.message_ns? + copy()?, figure)),
-            Test::Fetch => Some(time("2*message_64", 2.0 * self.message_ns?, figure)),
-        }
+            Test::Bw => return Ok(None),
+            Test::Lat if case.is_control() => time("cacheline_pingpong", cacheline()?, figure),
+            Test::Lat if copied => time("message_64+memcpy_1core", message()? + copy()?, figure),
+            Test::Lat => time("message_64", message()?, figure),
+            Test::Fetch if copied => time("2*message_64+memcpy_1core", 2.0 * message()? + copy()?, figure),
+            Test::Fetch => time("2*message_64", 2.0 * message()?, figure),
+        }))
     }
 }
 
 /// Holds the figure of a case against the kernel's own UDP, measured now across the same wire: its small datagram, its
-/// long message in trains that are placed at once, and its stream of trains.
-fn on_wire(wire: &Wire, ring: Option<cutthrough::Adapter>, case: &Case, figure: f64) -> Option<Held> {
-    if let Some(ring) = ring {
-        let held = on_ring(wire, ring, case, figure);
-        if held.is_some() {
-            return held;
-        }
+/// long message in trains that are placed at once, and its stream of trains; where bare rings do the same, against
+/// those.
+fn on_wire(
+    wire: &Wire,
+    ring: Option<cutthrough::Adapter>,
+    case: &Case,
+    figure: f64,
+) -> Result<Option<Held>, Unavailable> {
+    if let Some(ring) = ring
+        && let Some(held) = on_ring(wire, ring, case, figure)?
+    {
+        return Ok(Some(held));
     }
-    let small = || udp_pingpong(wire, SHORT).ok().map(|datagram| datagram.p50_ns);
-    let long = || udp_gso_oneway(wire, case.size(), HEADER, SHORT).ok().map(|message| message.p50_ns);
-    match case.test {
-        Test::Lat if case.is_control() => Some(time("udp_pingpong", small()?, figure)),
-        Test::Lat => Some(time("udp_gso_oneway_header64", long()?, figure)),
-        Test::Fetch => Some(time("udp_pingpong+udp_gso_oneway_header64", small()? + long()?, figure)),
+    let small = || udp_pingpong(wire, SHORT).map(|datagram| datagram.p50_ns);
+    let long = || udp_gso_oneway(wire, case.size(), HEADER, SHORT).map(|message| message.p50_ns);
+    Ok(Some(match case.test {
+        Test::Lat if case.is_control() => time("udp_pingpong", small()?, figure),
+        Test::Lat => time("udp_gso_oneway_header64", long()?, figure),
+        Test::Fetch => time("udp_pingpong+udp_gso_oneway_header64", small()? + long()?, figure),
         Test::Bw => {
-            let ns = case.size().0 as f64 / udp_gso_stream(wire, SHORT).ok()? * 1e9;
-            Some(rate("udp_gso_stream", ns, figure))
+            let ns = case.size().0 as f64 / udp_gso_stream(wire, SHORT)? * 1e9;
+            rate("udp_gso_stream", ns, figure)
         }
         // Many small messages share a datagram, so no datagram is their limit.
-        Test::Rate => None,
-    }
+        Test::Rate => return Ok(None),
+    }))
 }
 
 /// The ring that an adapter has for all of its frames.
@@ -118,21 +151,18 @@ const fn ring(adapter: Adapter) -> Option<cutthrough::Adapter> {
 }
 
 /// Holds the figure of a case against bare rings, measured now across the same wire, where they do the same thing.
-fn on_ring(wire: &Wire, ring: cutthrough::Adapter, case: &Case, figure: f64) -> Option<Held> {
-    match case.test {
+fn on_ring(wire: &Wire, ring: cutthrough::Adapter, case: &Case, figure: f64) -> Result<Option<Held>, Unavailable> {
+    Ok(Some(match case.test {
         Test::Lat if case.is_control() => {
-            Some(time(&format!("{ring}_pingpong"), ring_pingpong(wire, ring, SHORT).ok()?.p50_ns, figure))
+            time(&format!("{ring}_pingpong"), ring_pingpong(wire, ring, SHORT)?.p50_ns, figure)
         }
-        Test::Fetch => {
-            let fetch = ring_fetch(wire, ring, case.size(), SHORT).ok()?;
-            Some(time(&format!("{ring}_fetch"), fetch.p50_ns, figure))
-        }
+        Test::Fetch => time(&format!("{ring}_fetch"), ring_fetch(wire, ring, case.size(), SHORT)?.p50_ns, figure),
         Test::Bw => {
-            let ns = case.size().0 as f64 / ring_stream(wire, ring, SHORT).ok()? * 1e9;
-            Some(rate(&format!("{ring}_stream"), ns, figure))
+            let ns = case.size().0 as f64 / ring_stream(wire, ring, SHORT)? * 1e9;
+            rate(&format!("{ring}_stream"), ns, figure)
         }
-        Test::Lat | Test::Rate => None,
-    }
+        Test::Lat | Test::Rate => return Ok(None),
+    }))
 }
 
 /// Half a round trip of a 64-byte message with default settings.
@@ -164,32 +194,36 @@ mod tests {
         Case::all(test, &options).expect("good options").remove(0)
     }
 
-    const FLOOR: Floor<'_> = Floor { cacheline_ns: Some(50.0), message_ns: Some(60.0), wire: None };
+    const FLOOR: Floor<'_> = Floor { cacheline_ns: Ok(50.0), message_ns: Some(60.0), wire: None };
+
+    fn against(test: Test, memory: Memory, size: u64, figure: f64) -> Option<Held> {
+        FLOOR.hold(&case(test, memory, size), figure).expect("a machine that can show it")
+    }
 
     #[test]
     fn a_message_is_held_against_the_cache_line_and_a_page_against_the_message() {
-        let held = FLOOR.hold(&case(Test::Lat, Memory::Private, 64), 75.0).expect("a limit");
+        let held = against(Test::Lat, Memory::Private, 64, 75.0).expect("a limit");
         assert_eq!((held.limit.as_str(), held.ns, held.ratio), ("cacheline_pingpong", 50.0, 1.5));
-        let held = FLOOR.hold(&case(Test::Lat, Memory::Reference, 4096), 120.0).expect("a limit");
+        let held = against(Test::Lat, Memory::Reference, 4096, 120.0).expect("a limit");
         assert_eq!((held.limit.as_str(), held.ratio), ("message_64", 2.0));
-        let held = FLOOR.hold(&case(Test::Fetch, Memory::Reference, 4096), 120.0).expect("a limit");
+        let held = against(Test::Fetch, Memory::Reference, 4096, 120.0).expect("a limit");
         assert_eq!((held.limit.as_str(), held.ratio), ("2*message_64", 1.0));
     }
 
     #[test]
     fn what_is_copied_is_held_against_a_copy_too() {
         for memory in [Memory::Private, Memory::Pool] {
-            let held = FLOOR.hold(&case(Test::Lat, memory, 4096), 500.0).expect("a limit");
+            let held = against(Test::Lat, memory, 4096, 500.0).expect("a limit");
             assert_eq!(held.limit, "message_64+memcpy_1core");
             assert!(held.ns > 60.0);
         }
-        assert_eq!(FLOOR.hold(&case(Test::Bw, Memory::Private, 4096), 1e6).expect("a limit").limit, "memcpy_1core");
+        assert_eq!(against(Test::Bw, Memory::Private, 4096, 1e6).expect("a limit").limit, "memcpy_1core");
     }
 
     #[test]
     fn what_crosses_a_wire_is_held_against_datagrams_across_it() {
         let wire = Wire::loopback();
-        let floor = Floor { cacheline_ns: None, message_ns: None, wire: Some((&wire, None)) };
+        let floor = Floor { wire: Some((&wire, None)), ..FLOOR };
         if crate::cpu::Pair::apart().is_none() {
             cutthrough_conform::skipped("one core cannot show these limits");
             return;
@@ -200,17 +234,31 @@ mod tests {
             (Test::Fetch, 8192, "udp_pingpong+udp_gso_oneway_header64"),
             (Test::Bw, 8192, "udp_gso_stream"),
         ] {
-            let held = floor.hold(&case(test, Memory::Private, size), 1e6).expect("a limit");
+            let held = floor.hold(&case(test, Memory::Private, size), 1e6).expect("two cores").expect("a limit");
             assert_eq!(held.limit, limit);
             assert!(held.ns > 0.0 && held.ratio > 0.0);
         }
-        assert_eq!(floor.hold(&case(Test::Rate, Memory::Private, 64), 1e6), None);
+        assert_eq!(floor.hold(&case(Test::Rate, Memory::Private, 64), 1e6).expect("two cores"), None);
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_shown_is_none_and_says_why() {
+        let floor = Floor { cacheline_ns: Err(Unavailable("one core".into())), message_ns: None, wire: None };
+        for (test, memory) in [(Test::Rate, Memory::Private), (Test::Lat, Memory::Private)] {
+            assert_eq!(floor.hold(&case(test, memory, 64), 75.0).unwrap_err().to_string(), "one core");
+        }
+        let (mut missing, control) = (Missing::default(), case(Test::Lat, Memory::Private, 64));
+        assert_eq!(missing.or_why(&control, floor.hold(&control, 75.0)), None);
+        let said = "lat 64 B is held against nothing: its limit cannot be measured: one core\n";
+        assert_eq!(missing.to_string(), said);
+        assert!(floor.hold(&case(Test::Lat, Memory::Reference, 4096), 75.0).is_err());
+        assert_eq!(floor.hold(&case(Test::Bw, Memory::Reference, 4096), 1e6).expect("no limit at all"), None);
     }
 
     #[test]
     fn a_rate_is_held_against_a_rate() {
-        let held = FLOOR.hold(&case(Test::Rate, Memory::Private, 64), 60e6).expect("a limit");
+        let held = against(Test::Rate, Memory::Private, 64, 60e6).expect("a limit");
         assert_eq!((held.limit.as_str(), held.ratio), ("cacheline_pingpong", 3.0));
-        assert_eq!(FLOOR.hold(&case(Test::Bw, Memory::Reference, 4096), 1e6), None);
+        assert_eq!(against(Test::Bw, Memory::Reference, 4096, 1e6), None);
     }
 }

@@ -158,7 +158,7 @@ impl Figure {
 
 /// Why this machine cannot show a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unavailable(String);
+pub struct Unavailable(pub(super) String);
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

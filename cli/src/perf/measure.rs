@@ -1,7 +1,7 @@
 //! `perf lat`, `bw`, `rate` and `fetch`: every case, one after the other, each held against its limit.
 
 use super::case::{Case, Rig, Slice, Test};
-use super::floor::{Floor, Held};
+use super::floor::{Floor, Held, Missing};
 use super::loss::{self, Lossy};
 use super::peer::{Peer, cores};
 use super::serve;
@@ -40,18 +40,18 @@ pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure>
     bar.set_message("limits");
     let floor = Floor::measure(&mut peer, core, &cases, &way)?;
     bar.inc(1);
-    let mut table = Table::new(headings(test));
+    let (mut table, mut missing) = (Table::new(headings(test)), Missing::default());
     for case in cases {
         bar.set_message(format!("{} {}", test.name(), case.size()));
         // What it is held against is measured without loss.
         let (result, lost) = loss::during(lossy.as_ref(), options.loss, || measure(&mut peer, core, &case))?;
-        let held = result.figure().and_then(|figure| floor.hold(&result.case, figure));
+        let held = result.figure().and_then(|figure| missing.or_why(&result.case, floor.hold(&result.case, figure)));
         output.line(&loss::mark(way.mark(line(&result, held.as_ref(), &machine)), lost))?;
         table.row(cells(&result, held.as_ref()));
         bar.inc(1);
     }
     bar.finish_and_clear();
-    output.say(&format!("{machine}\n\n{table}\n\n{}", explanation(test, &way)))
+    output.say(&format!("{machine}\n\n{table}\n\n{missing}{}", explanation(test, &way)))
 }
 
 /// Is the other end of these options at `listen`, until the first client has gone.

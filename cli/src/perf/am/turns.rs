@@ -14,6 +14,7 @@ use crate::output::{Output, PerfLine, Times, tenths, thousandths};
 use crate::perf::ask::Setup;
 use crate::perf::cargo::Tally;
 use crate::perf::case::{Case, Rig, Slice, Test};
+use crate::perf::floor::Missing;
 use crate::perf::lane::{LaneError, PATIENCE, on_core};
 use crate::perf::measure::{other_end, serve_once};
 use crate::perf::peer::{Peer, cores};
@@ -163,6 +164,8 @@ pub struct Turns<'a> {
     machine: Machine,
     output: Output,
     table: Table,
+    /// What is held against nothing.
+    pub missing: Missing,
 }
 
 /// Runs this as `perf am` or `perf rpc` does; or, with `--listen`, is the other end once.
@@ -186,9 +189,10 @@ pub fn run(
     let peer = other_end(&raw, &way)?;
     let headings = ["what", "size", "p50", "p99", "a second", "bandwidth", "copies", "ratio", "held against"];
     let (machine, table) = (Machine::here(), Table::new(&headings));
-    let mut turns = Turns { options, peer, core: cores().first, way: &way, test, machine, output, table };
+    let (core, missing) = (cores().first, Missing::default());
+    let mut turns = Turns { options, peer, core, way: &way, test, machine, output, table, missing };
     rows(&mut turns)?;
-    output.say(&format!("{}\n\n{}\n\n{explanation}", turns.machine, turns.table))
+    output.say(&format!("{}\n\n{}\n\n{}{explanation}", turns.machine, turns.table, turns.missing))
 }
 
 impl Turns<'_> {
