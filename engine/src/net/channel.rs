@@ -522,7 +522,7 @@ impl<M: Memory> Channel<M> {
         self.rtt.smoothed()
     }
 
-    /// After how long the other side sends again what this side has not acknowledged, if its way is as long as this one.
+    /// After how long the other side sends again what this side has not acknowledged, if its way is as long as ours.
     pub(super) fn probe_ns(&self) -> u64 {
         self.rtt.probe_timeout(0, 0)
     }
