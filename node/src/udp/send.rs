@@ -152,12 +152,13 @@ impl Udp {
         Self::queue(&mut core, index, control, Some(cargo))?;
         self.send_off(&mut core, index, bytes);
         let way = core.net.way(index);
-        // What is sealed lies elsewhere, as does what is cut across two runs of pages.
-        let as_it_lies = runs == 1 && !self.is_sealed();
+        // What is sealed lies elsewhere. Frames that reach across two runs of pages are copied.
+        let across = u8::from(runs > 1);
         let in_place = flights
-            .filter(|_| as_it_lies)
+            .filter(|_| across == 0 && !self.is_sealed())
             .is_some_and(|flights| core.lanes.as_ref().is_some_and(|lanes| lanes.sends_in_place(way.number, &flights)));
-        Ok(self.sent(bytes, Self::copied_by(way) - u8::from(in_place), started, way))
+        let copies = if in_place { 0 } else { Self::copied_by(way).max(across) };
+        Ok(self.sent(bytes, copies, started, way))
     }
 
     /// A ring's memory is the kernel's: what goes there is copied, unless it lies there.

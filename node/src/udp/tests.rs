@@ -54,6 +54,20 @@ fn who_may_not_look_again_before_long_leaves_nothing_waiting() {
     assert_eq!(core.net.unsent(channel), 0);
 }
 
+/// Pages go from where they lie; of several runs, what lies in one frame with the next run is copied.
+#[test]
+fn a_list_of_pages_says_that_it_was_copied() {
+    let (near, _far, channel) = pair();
+    let page = || near.page(channel, 4096).unwrap();
+    let send = |sheaf| {
+        let cargo = Cargo { load: Load::Pages(sheaf), token: None, cookie: None };
+        near.send(channel, b"pages", cargo).unwrap().copies
+    };
+    assert_eq!(send(Sheaf::One(near.page(channel, 50_000).unwrap())), 0);
+    assert_eq!(send(Sheaf::Many(vec![page()])), 0);
+    assert_eq!(send(Sheaf::Many(vec![page(), page()])), 1);
+}
+
 /// Who turns to other work says so.
 #[test]
 fn what_waits_for_a_busy_sink_can_be_flushed() {
