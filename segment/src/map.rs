@@ -192,7 +192,7 @@ impl Mapping {
     pub fn copy_out(&self, offset: u64, bytes: &mut [u8]) {
         let from = self.at(offset, bytes.len());
         // SAFETY: as in `copy_in`, the other way round: what comes out is some bytes, whatever the other side does.
-        unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
+        unsafe { copy_apart(from, bytes.as_mut_ptr(), bytes.len()) };
     }
 
     /// Copies between two mappings, which may be the same one.
@@ -203,9 +203,13 @@ impl Mapping {
         assert!(to.writable, "mapped for reading only");
         let source = from.at(from_offset, bytes);
         let target = to.at(to_offset, bytes);
-        // SAFETY: both ranges lie within their mappings; `copy` allows them to overlap; see `copy_in` for other
-        // writers.
-        unsafe { std::ptr::copy(source, target, bytes) };
+        if source.addr().abs_diff(target.addr()) >= bytes {
+            // SAFETY: both ranges lie within their mappings and do not overlap; see `copy_in` for other writers.
+            unsafe { copy_apart(source, target, bytes) };
+        } else {
+            // SAFETY: as above, but that they may overlap, which `copy` allows.
+            unsafe { std::ptr::copy(source, target, bytes) };
+        }
     }
 
     /// Bytes that only this process writes, and nobody at present, as a slice.
@@ -248,8 +252,35 @@ impl Mapping {
 }
 
 /// Bytes copied at a time in [`Mapping::copy_in`]: few enough that the lines asked for are still there when the copy
-/// comes to them.
+/// comes to them, and that no C library takes a string instruction for them.
 const BLOCK: usize = 2048;
+
+/// Copies between ranges that do not overlap, in blocks where one string instruction would crawl.
+///
+/// The C library copies more than a block or two by `rep movsb`. Where the destination lies a few bytes further into
+/// its page than the source does into its own, AMD's processors (Zen 3: by 1 to 31 bytes, less so up to 127) then make
+/// 1.5 to 3 GB/s instead of 45: glibc's bug 30994. A large `Vec` begins 16 bytes into a page, behind the allocator's
+/// head, and the memory here at the beginning of one, so that is what copying out of it mostly meets.
+///
+/// # Safety
+/// As for `copy_nonoverlapping`, but that another process may write or read either range meanwhile.
+#[inline]
+unsafe fn copy_apart(from: *const u8, to: *mut u8, bytes: usize) {
+    if bytes <= BLOCK || !crawls(from.addr(), to.addr()) {
+        // SAFETY: by the caller's word.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
+        return;
+    }
+    for done in (0..bytes).step_by(BLOCK) {
+        // SAFETY: a part of both ranges, by the caller's word.
+        unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), BLOCK.min(bytes - done)) };
+    }
+}
+
+/// Whether a string instruction from one address to the other is slow.
+fn crawls(from: usize, to: usize) -> bool {
+    (1..128).contains(&(to.wrapping_sub(from) % 4096))
+}
 
 impl Drop for Mapping {
     fn drop(&mut self) {

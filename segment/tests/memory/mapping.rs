@@ -37,6 +37,47 @@ fn a_peer_reads_what_the_maker_writes() {
     assert_eq!(&bytes, b"0123456789");
 }
 
+/// However the two lie to each other within their pages: copies take another way where string instructions crawl.
+#[test]
+fn copies_are_whole_wherever_the_two_lie() {
+    const ROOM: usize = 4 * 4096;
+    let (own, _file) = Mapping::create("own", ROOM as u64, 4096, Writers::Maker).unwrap();
+    let (other, _file) = Mapping::create("other", ROOM as u64, 4096, Writers::Maker).unwrap();
+    let pattern: Vec<u8> = (0..=250).cycle().take(ROOM).collect();
+    own.copy_in(0, &pattern);
+    // A page of its own for what is copied out, so that its place within the page is known.
+    let mut room = vec![0; ROOM + 4096];
+    let first = room.as_ptr().align_offset(4096);
+    for from in [0, 1, 64, 2047] {
+        for apart in [0, 1, 16, 31, 32, 127, 128, 4095] {
+            for bytes in [0, 1, 2047, 2048, 2049, 4096, 6001, 8192] {
+                let to = (from + apart) % 4096;
+                room.fill(0xee);
+                own.copy_out(from as u64, &mut room[first + to..first + to + bytes]);
+                let whole = |got: &[u8]| {
+                    got[to..to + bytes] == pattern[from..from + bytes]
+                        && got[..to].iter().chain(&got[to + bytes..]).all(|&byte| byte == 0xee)
+                };
+                assert!(whole(&room[first..first + ROOM]), "out from {from} to {to}, {bytes} bytes");
+
+                other.copy_in(0, &[0xee; ROOM]);
+                Mapping::copy_across(&own, from as u64, &other, to as u64, bytes);
+                other.copy_out(0, &mut room[first..first + ROOM]);
+                assert!(whole(&room[first..first + ROOM]), "across from {from} to {to}, {bytes} bytes");
+            }
+        }
+    }
+    // Within one mapping, each over the other's end.
+    for (from, to) in [(0, 16), (16, 0), (0, 4096), (8192, 16)] {
+        own.copy_in(0, &pattern);
+        Mapping::copy_across(&own, from as u64, &own, to as u64, 8000);
+        let mut wanted = pattern.clone();
+        wanted.copy_within(from..from + 8000, to);
+        own.copy_out(0, &mut room[..ROOM]);
+        assert!(room[..ROOM] == wanted, "within, from {from} to {to}");
+    }
+}
+
 #[test]
 fn a_peer_cannot_write_what_only_the_maker_writes() {
     let (own, file) = Mapping::create("own", 4096, 4096, Writers::Maker).unwrap();
