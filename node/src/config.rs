@@ -52,8 +52,8 @@ pub struct Config {
     pub pool_bytes: u64,
     /// Bytes of each channel's landing memory, into which the peer puts payloads where the free queue or a token says.
     pub landing_bytes: u64,
-    /// Bytes of each channel's staging ring, through which private payloads are pulsed. A power of two from 64 KiB;
-    /// more than the second-level cache holds is slower, not faster.
+    /// Bytes of each channel's staging ring, through which private payloads are pulsed. A power of two from 64 KiB.
+    /// Whether one longer than the second-level cache streams faster or slower, depends on the machine.
     pub staging_bytes: u32,
     /// How stages cut payloads into pulses. Leave it alone, except to compare.
     pub policy: Policy,
