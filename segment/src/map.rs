@@ -252,15 +252,15 @@ impl Mapping {
 }
 
 /// Bytes copied at a time in [`Mapping::copy_in`]: few enough that the lines asked for are still there when the copy
-/// comes to them, and that no C library takes a string instruction for them.
+/// comes to them, and that glibc takes no string instruction for them.
 const BLOCK: usize = 2048;
 
 /// Copies between ranges that do not overlap, in blocks where one string instruction would crawl.
 ///
-/// The C library copies more than a block or two by `rep movsb`. Where the destination lies a few bytes further into
-/// its page than the source does into its own, AMD's processors (Zen 3: by 1 to 31 bytes, less so up to 127) then make
-/// 1.5 to 3 GB/s instead of 45: glibc's bug 30994. A large `Vec` begins 16 bytes into a page, behind the allocator's
-/// head, and the memory here at the beginning of one, so that is what copying out of it mostly meets.
+/// glibc copies more than a block or two by `rep movsb`. Where the destination lies a few bytes further into its page
+/// than the source does into its own, AMD's Zen 3 (by 1 to 31 bytes; less so up to 127) then makes 1.5 to 3 GB/s
+/// instead of 45. A large `Vec` begins 16 bytes into a page, behind the allocator's head, and payloads of whole pages
+/// lie at the beginnings of pages in the staging ring, so copying those out meets it.
 ///
 /// # Safety
 /// As for `copy_nonoverlapping`, but that another process may write or read either range meanwhile.
