@@ -4,3 +4,4 @@ mod frames;
 mod handshake;
 mod known;
 mod sides;
+mod sums;
