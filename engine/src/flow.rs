@@ -1,11 +1,12 @@
 //! Did it get there? What has arrived, what is lost and goes again, and how much may be under way.
 //!
-//! An adapter between machines loses frames, delays them and brings them out of order. Four small machines mend that.
+//! An adapter between machines loses frames, delays them and brings them out of order. Five small machines mend that.
 //! None of them knows what a frame carries, reads a clock or sends anything:
 //!
 //! | where | file | what it decides |
 //! |---|---|---|
 //! | receiver | [`seen`] | which frame numbers have arrived; no number is taken twice |
+//! | receiver | [`owed`] | when an acknowledgement goes out although nothing else does |
 //! | sender | [`sent`] | which frames are acknowledged, which are lost |
 //! | sender | [`rtt`] | how long a round trip takes, and when waiting longer is in vain |
 //! | sender | [`window`] | how many bytes may be in flight, and how they are spread over a round trip |
@@ -29,6 +30,7 @@
 //!
 //! Numbers come from the wire. Nothing here panics on any of them, and what they can make it remember is bounded.
 
+pub mod owed;
 pub mod rtt;
 pub mod seen;
 pub mod sent;

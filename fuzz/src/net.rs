@@ -152,6 +152,8 @@ pub struct Frame {
     pub awaited: Option<u32>,
     /// For how long the acknowledgement was held back.
     pub held: u16,
+    /// Whether its sender is said to wait for room in its window.
+    pub waits: bool,
     /// The message.
     pub message: Message,
     /// Another second word than that of the body.

@@ -260,6 +260,7 @@ fn fragment(due: &Due, longer: i8) -> Vec<u8> {
         number: 2,
         below: 3,
         held: 4,
+        waits: false,
         bits: 5,
         words: [due.message, due.offset],
     };

@@ -11,7 +11,8 @@
 //!  16..24    number of the frame: never used twice by a side of a channel
 //!  24..28    below: low 32 bits of the number up to which everything has arrived here
 //!  28..30    held: for how long the acknowledgement was held back, in units of 256 ns
-//!  30..32    zero
+//!  30        1 if its sender has more to send than its window takes, else 0
+//!  31        zero
 //!  32..40    bits: which of the numbers after `below` have arrived
 //!  40..48    two words by kind
 //!  48..64    seal of the 48 bytes before it and of the body: a check sum, or the tag of a cipher
@@ -111,6 +112,8 @@ pub struct Header {
     pub below: u32,
     /// How long the acknowledgement was held back, in units of 256 ns.
     pub held: u16,
+    /// Whether its sender has more to send than its window takes, and waits for acknowledgements (rule N4).
+    pub waits: bool,
     /// Which of the numbers after `below` have arrived: bit `i` is number `below + 1 + i`.
     pub bits: u64,
     /// By kind: [`Kind::Records`]: number of the first message and how many; [`Kind::Open`], [`Kind::Data`]: number of
@@ -173,6 +176,7 @@ impl Header {
         put(&mut bytes, 16, &self.number.to_le_bytes());
         put(&mut bytes, 24, &self.below.to_le_bytes());
         put(&mut bytes, 28, &self.held.to_le_bytes());
+        bytes[30] = u8::from(self.waits);
         put(&mut bytes, 32, &self.bits.to_le_bytes());
         put(&mut bytes, 40, &self.words[0].to_le_bytes());
         put(&mut bytes, 44, &self.words[1].to_le_bytes());
@@ -196,9 +200,11 @@ impl Header {
             return Err(Malformed::Version(bytes[0]));
         }
         let Some(kind) = Kind::from_raw(bytes[1]) else { return Err(Malformed::Kind) };
-        if u16_at(bytes, 30) != 0 {
-            return Err(Malformed::Field);
-        }
+        let waits = match u16_at(bytes, 30) {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed::Field),
+        };
         Ok(Self {
             kind,
             body: u16_at(bytes, 2),
@@ -208,6 +214,7 @@ impl Header {
             number: u64_at(bytes, 16),
             below: u32_at(bytes, 24),
             held: u16_at(bytes, 28),
+            waits,
             bits: u64_at(bytes, 32),
             words: [u32_at(bytes, 40), u32_at(bytes, 44)],
         })
@@ -227,6 +234,7 @@ mod tests {
         number: u64::MAX - 5,
         below: 9,
         held: 77,
+        waits: true,
         bits: 1 << 63,
         words: [5, 1 << 30],
     };
@@ -243,8 +251,10 @@ mod tests {
         assert_eq!(Header::from_bytes(&bytes), Err(Malformed::Kind));
         bytes[0] = 2;
         assert_eq!(Header::from_bytes(&bytes), Err(Malformed::Version(2)));
-        let mut bytes = HEADER.to_bytes();
-        bytes[31] = 1;
-        assert_eq!(Header::from_bytes(&bytes), Err(Malformed::Field));
+        for (at, value) in [(30, 2), (31, 1)] {
+            let mut bytes = HEADER.to_bytes();
+            bytes[at] = value;
+            assert_eq!(Header::from_bytes(&bytes), Err(Malformed::Field));
+        }
     }
 }

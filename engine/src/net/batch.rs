@@ -306,6 +306,7 @@ mod tests {
         number: 0,
         below: 0,
         held: 0,
+        waits: false,
         bits: 0,
         words: [0; 2],
     };

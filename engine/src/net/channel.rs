@@ -21,16 +21,13 @@ use super::pulses::Pulses;
 use super::ways::Ways;
 use super::{Settings, Tally};
 use crate::check::Breach;
+use crate::flow::owed::Owed;
 use crate::flow::rtt::Rtt;
 use crate::flow::seen::Seen;
 use crate::flow::sent::Sent;
 use crate::flow::window::Window;
 use crate::time::Instant;
 
-/// Bytes received after which an acknowledgement goes out although nothing else does: at first, and at most.
-const ACK_BYTES: (u64, u64) = (16 << 10, 256 << 10);
-/// Bounds of the time for which an acknowledgement waits for company, in nanoseconds.
-const ACK_NS: (u64, u64) = (5_000, 1_000_000);
 /// Ranges of numbers in a note.
 const RANGES: usize = 32;
 /// Probe time-outs in a row after which nothing is known of the way any more.
@@ -135,13 +132,12 @@ pub(super) struct Channel<M: Memory> {
     pub(super) strides: u64,
     /// For how long the frame that is taken in may have lain here.
     lag: u64,
-    /// When the first frame came that waits for its acknowledgement, and bytes of all that do.
-    unacked: Option<(Instant, u64)>,
+    /// What has come and is not acknowledged yet.
+    owed: Owed,
     /// Room for what an acknowledgement covers, so that each does not need memory of its own.
     arrived: Vec<Content>,
-    ack_after: u64,
-    /// Bytes that the other side had in flight when it sent the frame that came last.
-    theirs: u64,
+    /// Whether there was more to send than the window takes when it was last looked.
+    waits: bool,
     /// Before this time nothing new is sent, so that a window does not go out all at once.
     paced: Instant,
     /// How long its batches are.
@@ -150,8 +146,6 @@ pub(super) struct Channel<M: Memory> {
     pub(super) ways: Option<Box<Ways>>,
     /// Whether what is to be sent waits until nothing is in flight any more, for another way.
     resting: bool,
-    /// When the newest of them may have come at the earliest.
-    newest: Instant,
     note: bool,
     grants: Vec<(u64, u32)>,
     /// Whether a note was lost: all grants that are not used up are told again.
@@ -227,15 +221,13 @@ impl<M: Memory> Channel<M> {
             progressed: now,
             strides: 0,
             lag: 0,
-            unacked: None,
+            owed: Owed::default(),
             arrived: Vec::new(),
-            ack_after: ACK_BYTES.0,
-            theirs: 0,
+            waits: false,
             paced: now,
             ways: None,
             resting: false,
             pulses: Pulses::default(),
-            newest: now,
             note: false,
             grants: Vec::new(),
             regrant: false,
@@ -309,14 +301,16 @@ impl<M: Memory> Channel<M> {
         self.seen.insert_run(header.number + 1 - frames, frames);
         let awaited = widen(header.awaited, header.number).min(header.number);
         self.seen.forget_below(awaited);
-        self.theirs = (header.number - awaited + 1).saturating_mul(bytes as u64 / frames);
+        let in_flight = (header.number - awaited + 1).saturating_mul(bytes as u64 / frames);
         (self.heard, self.confirmed, self.questions) = (now, true, 0);
-        self.strides += u64::from(matches!(header.kind, Kind::Records | Kind::Open | Kind::Data));
+        let of_messages = matches!(header.kind, Kind::Records | Kind::Open | Kind::Data);
+        self.strides += u64::from(of_messages);
         tally.frames_received += frames;
         if !matches!(header.kind, Kind::Note) || note_asks(header) {
-            let (since, before) = self.unacked.unwrap_or((now, 0));
-            self.unacked = Some((since, before + bytes as u64));
-            self.newest = looked.min(now);
+            self.owed.came(bytes as u64, (in_flight, header.waits), (now, looked));
+            if of_messages {
+                self.owed.may_be_answered();
+            }
             // The sender waits to hear that something was lost, and that it has come again (RFC 9000, section 13.2.1).
             self.note |= self.seen.gaps() != gaps;
         }
@@ -475,30 +469,28 @@ impl<M: Memory> Channel<M> {
     }
 
     fn note_is_due(&self, now: Instant) -> bool {
-        // A sender whose window is full waits for the acknowledgement: it gets one while the rest is on its way.
-        let enough = self.ack_after.min(self.theirs / 2).max(ACK_BYTES.0);
-        let late = |(since, bytes): (Instant, u64)| bytes >= enough || now.saturating_since(since) >= self.ack_delay();
         self.note
             || !self.grants.is_empty()
             || self.regrant
             || self.unlimited
             || self.inbox.tells_unwanted()
             || self.inbox.limits_are_old()
-            || self.unacked.is_some_and(late)
+            || self.ack_at().is_some_and(|at| now >= at)
     }
 
-    fn ack_delay(&self) -> u64 {
-        (self.rtt.smoothed() / 4).clamp(ACK_NS.0, ACK_NS.1)
+    /// When an acknowledgement goes out although nothing else does.
+    fn ack_at(&self) -> Option<Instant> {
+        self.owed.at(self.rtt.smoothed())
     }
 
     /// Whether an acknowledgement waits for company.
     pub(super) const fn owes(&self) -> bool {
-        self.unacked.is_some()
+        self.owed.is_some()
     }
 
     /// Sends what waits for company, before this side goes to sleep.
     pub(super) fn hurry(&mut self) {
-        self.note |= self.unacked.is_some();
+        self.note |= self.owed.is_some();
     }
 
     /// Grants the other side bytes of a payload.

@@ -220,6 +220,7 @@ impl<M: Memory> Net<M> {
             number: 0,
             below: 0,
             held: 0,
+            waits: false,
             bits: 0,
             words: [0, 0],
         };

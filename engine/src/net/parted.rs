@@ -146,6 +146,7 @@ impl Parted {
             number,
             below: low(ack.below),
             held: 0,
+            waits: false,
             bits: ack.bits,
             words: [0, 0],
         };

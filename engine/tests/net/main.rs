@@ -2,6 +2,7 @@
 
 mod alleged;
 mod closing;
+mod company;
 mod flood;
 mod in_use;
 mod lossy;

@@ -5,9 +5,7 @@ use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::{Left, Reading, ReadyPayload};
 use cutthrough_engine::net::{Cargo, NetEvent};
 use cutthrough_engine::time::Instant;
-use cutthrough_wire::frame::Kind;
 
-use super::rules::Forger;
 use super::wire::{Faults, World, pattern};
 
 fn to_be_read(seed: u64, len: usize) -> Cargo<Vec<u8>> {
@@ -159,30 +157,6 @@ fn a_black_way_on_trial_does_not_look_like_death() {
         world.settle();
     }
     assert!(world.swallowed > 0, "the black way was never tried");
-}
-
-/// Who acknowledges each 256 KiB, and less than that only after some time, lets a sender with a smaller window wait in
-/// each round.
-#[test]
-fn a_small_window_is_acknowledged_before_it_is_used_up() {
-    let mut world = World::new(17, Faults::NONE);
-    let mut forger = Forger::joined(&mut world);
-    // Frames of the forger, which has so many in flight, until they are acknowledged; meanwhile no time passes.
-    let mut frames = |in_flight: u64| {
-        let (now, mut batch) = (world.now(), Batch::default());
-        for count in 1..1000 {
-            forger.awaited = u32::try_from(forger.number.saturating_sub(in_flight - 1)).unwrap();
-            forger.send(&mut world, Kind::Probe, [0, 0], &[0; 960]);
-            world.nodes[1].net.looked(now);
-            if world.nodes[1].net.batch(now, &mut batch, 65_000).is_some() {
-                return count;
-            }
-        }
-        panic!("1000 frames without an answer");
-    };
-    let open_handed: Vec<u32> = (0..16).map(|_| frames(u64::MAX)).collect();
-    assert_eq!(open_handed.last(), Some(&256), "{open_handed:?}");
-    assert_eq!((frames(200), frames(100), frames(20)), (100, 50, 16));
 }
 
 /// Far more payloads wait for their readers than may come unasked, or than are looked at when it is chosen who is asked

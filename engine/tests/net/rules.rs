@@ -31,6 +31,8 @@ pub(crate) struct Forger {
     pub(crate) number: u64,
     /// The least number of which it waits for an acknowledgement.
     pub(crate) awaited: u32,
+    /// Whether it says that it has more to send than its window takes.
+    pub(crate) waits: bool,
 }
 
 /// A frame as bytes, with a seal that fits.
@@ -64,7 +66,8 @@ pub(crate) fn opening(payload: u32, unasked: u32) -> Vec<u8> {
 impl Forger {
     /// A stranger: it knows no channel.
     pub(crate) fn stranger(host: u8) -> Self {
-        Self { address: SocketAddr::from(([10, 0, 0, host], 7)), tag: 0, generation: 0, number: 0, awaited: 0 }
+        let address = SocketAddr::from(([10, 0, 0, host], 7));
+        Self { address, tag: 0, generation: 0, number: 0, awaited: 0, waits: false }
     }
 
     /// One that was let in.
@@ -121,6 +124,7 @@ impl Forger {
             number: self.number,
             below: 0,
             held: 0,
+            waits: self.waits,
             bits: 0,
             words,
         }

@@ -305,6 +305,13 @@ impl World {
         }
     }
 
+    /// When the next frame arrives, or the next timer ends.
+    fn next(&self) -> u64 {
+        let frame = self.wire.first_key_value().map(|(key, _)| key.0);
+        let timer = self.nodes.iter().filter_map(|node| node.net.timer()).map(Instant::as_nanos).min();
+        [frame, timer].into_iter().flatten().min().expect("something happens next")
+    }
+
     /// Lets everybody do what there is to do, and the next frame arrive or the next timer end.
     fn step(&mut self, mut reading: Option<(usize, usize, &mut Reading<'_>)>) {
         let mut batch = Batch::default();
@@ -326,10 +333,7 @@ impl World {
                 }
             }
         }
-        let frame = self.wire.first_key_value().map(|(key, _)| key.0);
-        let timer = self.nodes.iter().filter_map(|node| node.net.timer()).map(Instant::as_nanos).min();
-        let next = [frame, timer].into_iter().flatten().min().expect("something happens next");
-        self.now = self.now.max(next);
+        self.now = self.now.max(self.next());
         let now = Instant::from_nanos(self.now);
         let mut came = Vec::new();
         while let Some(entry) = self.wire.first_entry().filter(|entry| entry.key().0 <= self.now) {
@@ -518,7 +522,16 @@ impl World {
         self.held = self.now + nanos;
     }
 
-    /// Lets so much time go on, with everything that happens in it.
+    /// Lets so much time pass, and happen what happens in it.
+    pub(crate) fn let_pass(&mut self, nanos: u64) {
+        let until = self.now + nanos;
+        while self.next() <= until {
+            self.step(None);
+        }
+        self.now = until;
+    }
+
+    /// Lets so much time go on, with everything that happens in it, up to whatever happens next.
     pub(crate) fn go_on(&mut self, nanos: u64) {
         let until = self.now + nanos;
         while self.now < until {

@@ -325,7 +325,7 @@ impl Arena {
         }
         #[allow(clippy::cast_possible_truncation, reason = "low halves travel")]
         let awaited = frame.awaited.unwrap_or(number as u32);
-        header = Header { number, below, bits, awaited, held: frame.held, ..header };
+        header = Header { number, below, bits, awaited, held: frame.held, waits: frame.waits, ..header };
         header.words = [message, frame.second.unwrap_or(second)];
         if let Some(kind) = frame.kind.and_then(Kind::from_raw) {
             header.kind = kind;
@@ -492,6 +492,7 @@ fn header(kind: Kind, body: &[u8], known: &Known) -> Header {
         number: known.number,
         below: 0,
         held: 0,
+        waits: false,
         bits: 0,
         words: [0, 0],
     }

@@ -12,7 +12,7 @@ use super::super::memory::{Load, Memory};
 use super::super::outbox::{Content, Next, frame_bytes};
 use super::super::pulses::Worth;
 use super::super::ways::{JUDGED, Most};
-use super::{ACK_BYTES, Channel, End, RANGES, low16, low32};
+use super::{Channel, End, RANGES, low16, low32};
 use crate::time::Instant;
 
 /// Batches for which it is looked how much there is ahead, so that they get like lengths.
@@ -45,6 +45,7 @@ impl<M: Memory> Channel<M> {
         }
         if chosen && now >= self.paced {
             let pulse = self.pulse(most, worth.filter(|_| way.number == 0 && !whole));
+            self.waits = self.waits();
             let fits = self.fill_up(batch, pulse, now, tally);
             if !self.outbox.has_next() {
                 self.pulses.end();
@@ -69,6 +70,14 @@ impl<M: Memory> Channel<M> {
         if self.note_is_due(now) && batch.room(full, most) > 0 {
             self.write_note(batch, now, tally);
         }
+    }
+
+    /// Whether there is more to send than the window takes, with what is in flight.
+    fn waits(&self) -> bool {
+        let (window, body) = (self.window.bytes(), usize::from(self.reach.body()));
+        let ahead = self.outbox.ahead(window);
+        let headers = (ahead / body.max(1) as u64 + 1) * frame_bytes(0) as u64;
+        self.outbox.has_next() && self.sent.in_flight() + ahead + headers > window
     }
 
     /// Whether there are messages that would fill a batch now, and nothing keeps them.
@@ -131,6 +140,7 @@ impl<M: Memory> Channel<M> {
 
     /// Adds what is to be sent to a batch: in how many frames.
     fn push(&mut self, batch: &mut Batch, next: Next, now: Instant) -> u64 {
+        self.owed.answers(now, self.rtt.smoothed());
         match next {
             Next::Records { first, count } => {
                 let limits = self.inbox.limits().to_bytes();
@@ -205,10 +215,7 @@ impl<M: Memory> Channel<M> {
         self.number += 1;
         self.is_asked = false;
         let ack = self.seen.ack();
-        let held = now.saturating_since(self.newest) >> 8;
-        if self.unacked.take().is_some() {
-            self.ack_after = (self.ack_after * 2).min(ACK_BYTES.1);
-        }
+        let held = self.owed.goes(now, kind == Kind::Note) >> 8;
         Header {
             kind,
             body: 0,
@@ -218,6 +225,7 @@ impl<M: Memory> Channel<M> {
             number,
             below: low(ack.below),
             held: u16::try_from(held).unwrap_or(u16::MAX),
+            waits: self.waits,
             bits: ack.bits,
             words,
         }

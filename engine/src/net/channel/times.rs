@@ -9,16 +9,15 @@ impl<M: Memory> Channel<M> {
     /// When this channel has to be looked at next, though nothing comes.
     pub(in crate::net) fn timer(&self, settings: &Settings, now: Instant) -> Instant {
         if self.peer_is_through() {
-            let later = self.unacked.map(|(since, _)| since.after(self.ack_delay()));
-            return later.unwrap_or(Instant::from_nanos(u64::MAX));
+            return self.ack_at().unwrap_or(Instant::from_nanos(u64::MAX));
         }
         let ask = self.heard.max(self.asked).after(settings.silence_ns / 4);
         let mut next = if self.questions < QUESTIONS { ask } else { ask.min(self.heard.after(settings.silence_ns)) };
         if let Some(timer) = self.sent.timer(&self.rtt, self.backoff) {
             next = next.min(timer);
         }
-        if let Some((since, _)) = self.unacked {
-            next = next.min(since.after(self.ack_delay()));
+        if let Some(at) = self.ack_at() {
+            next = next.min(at);
         }
         if let Some(at) = self.reach.try_at().filter(|_| self.probe.is_none()) {
             next = next.min(at);

@@ -94,6 +94,7 @@ fn made(aim: &Aim, kind: Kind, message: u32, offset: u32, payload: u32, number: 
         number,
         below: 2,
         held: 3,
+        waits: false,
         bits: 4,
         words: [message, offset],
     };

@@ -164,6 +164,7 @@ fn fragment(page: Page, offset: u32, bytes: u32, number: u64) -> Vec<u8> {
         number,
         below: 2,
         held: 3,
+        waits: false,
         bits: 4,
         words: [page.message, offset],
     };

@@ -66,6 +66,7 @@ fn body(target: &Target, kind: Kind, message: u32, offset: u32, bytes: u32, seed
         number: u64::from(seed),
         below: 2,
         held: 3,
+        waits: false,
         bits: 4,
         words: [message, offset],
     };

@@ -69,6 +69,7 @@ impl Setting {
             number: 1,
             below: 0,
             held: 0,
+            waits: false,
             bits: 0,
             words: [key.message, key.first + offset],
         };
