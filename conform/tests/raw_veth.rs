@@ -85,7 +85,7 @@ mod packet {
     use super::Veth;
 
     // To close a ring takes the kernel tens of milliseconds: what opens hundreds of them is left to UDP, or is `long`.
-    cutthrough_conform::suite!(Veth(1500, "packet"); control, paths, pages, tokens, arriving, waiting);
+    cutthrough_conform::suite!(Veth(1500, "packet"); opening, control, paths, pages, tokens, arriving, waiting);
 }
 
 mod packet_jumbo {
@@ -97,7 +97,7 @@ mod packet_jumbo {
 mod xdp {
     use super::Veth;
 
-    cutthrough_conform::suite!(Veth(1500, "xdp"); control, paths, pages, tokens, arriving, channels, waiting);
+    cutthrough_conform::suite!(Veth(1500, "xdp"); opening, control, paths, pages, tokens, arriving, channels, waiting);
 }
 
 mod xdp_jumbo {
@@ -127,7 +127,7 @@ mod cut_jumbo {
 mod best {
     use super::Veth;
 
-    cutthrough_conform::suite!(Veth(1500, "net"); control, paths, pages, tokens, arriving, waiting);
+    cutthrough_conform::suite!(Veth(1500, "net"); opening, control, paths, pages, tokens, arriving, waiting);
 }
 
 mod best_jumbo {

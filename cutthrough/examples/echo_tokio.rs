@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 }
                 Event::Opened(channel) => println!("channel {} opened", channel.index()),
                 Event::Closed(channel, reason) => println!("channel {}: {reason}", channel.index()),
-                Event::Completed(_) => {}
+                Event::Connected(..) | Event::Completed(_) => {}
             }
         }
     })

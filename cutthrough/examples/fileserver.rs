@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 other => return Err(format!("no block: {other:?}").into()),
             },
             Event::Failed(failed) => return Err(failed.error.into()),
-            Event::Opened(_) | Event::Closed(..) => {}
+            Event::Opened(_) | Event::Connected(..) | Event::Closed(..) => {}
         }
     }
     Ok(())

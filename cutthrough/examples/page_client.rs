@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 other => return Err(format!("no page: {other:?}").into()),
             },
             Event::Closed(_, reason) => return Err(reason.into()),
-            Event::Opened(_) | Event::Completed(_) => {}
+            Event::Opened(_) | Event::Connected(..) | Event::Completed(_) => {}
         }
     }
 }

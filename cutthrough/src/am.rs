@@ -70,7 +70,7 @@ use cutthrough_engine::am::{Ask, Core, ReplyTo};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
-use cutthrough_node::incoming::{Channel, Incoming};
+use cutthrough_node::incoming::{Channel, Connecting, Incoming};
 use cutthrough_node::node::{ConnectError, ListenError};
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 use cutthrough_segment::page::Page;
@@ -210,6 +210,9 @@ impl Inside {
     }
 }
 
+/// What gets a channel that was being opened.
+type Caller = Box<dyn FnOnce(Result<Channel, ConnectError>) + Send>;
+
 /// An endpoint with handlers. One thread uses it at a time; [`Service`] shares it between threads.
 pub struct Node {
     pub(crate) inside: Inside,
@@ -221,6 +224,8 @@ pub struct Node {
     replies: Vec<Option<ReplyHandler>>,
     continuations: Vec<Option<Continuation>>,
     free_continuations: Vec<u32>,
+    /// Who waits for channels that are being opened.
+    callers: Vec<(Connecting, Caller)>,
     /// What happened and was not told yet.
     ready: VecDeque<Event>,
     early: Vec<(CallId, Incoming)>,
@@ -267,6 +272,7 @@ impl Node {
             replies: Vec::new(),
             continuations: Vec::new(),
             free_continuations: Vec::new(),
+            callers: Vec::new(),
             ready: VecDeque::new(),
             early: Vec::new(),
             gathering: Gathering::default(),
@@ -313,6 +319,37 @@ impl Node {
         let channel = self.inside.endpoint.connect(address, timeout)?;
         self.open(channel);
         Ok(channel)
+    }
+
+    /// Begins to open a channel, and goes on: [`Event::Connected`] says what has become of it
+    /// ([`Endpoint::begin_connect`]).
+    ///
+    /// # Errors
+    /// [`ConnectError`], if it has failed already: then there is no event.
+    pub fn begin_connect(&mut self, address: &str, timeout: Duration) -> Result<Connecting, ConnectError> {
+        self.inside.endpoint.begin_connect(address, timeout)
+    }
+
+    /// The same; `then` gets what has become of it, in place of an event, on the thread that polls the node when that
+    /// is known.
+    ///
+    /// # Errors
+    /// [`ConnectError`], if it has failed already: then `then` is dropped.
+    pub fn connect_then(
+        &mut self,
+        address: &str,
+        timeout: Duration,
+        then: impl FnOnce(Result<Channel, ConnectError>) + Send + 'static,
+    ) -> Result<Connecting, ConnectError> {
+        let connecting = self.begin_connect(address, timeout)?;
+        self.callers.push((connecting, Box::new(then)));
+        Ok(connecting)
+    }
+
+    /// Gives up opening a channel: nothing will be told of it. False if that was told already.
+    pub fn cancel_connect(&mut self, connecting: Connecting) -> bool {
+        self.callers.retain(|(of, _)| *of != connecting);
+        self.inside.endpoint.cancel_connect(connecting)
     }
 
     /// Closes a channel. Its calls end with an error, and what they granted for replies is given back.

@@ -9,7 +9,7 @@ use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_node::config::Config;
-use cutthrough_node::incoming::{Channel, Event, Incoming};
+use cutthrough_node::incoming::{Channel, Connecting, Event, Incoming};
 use cutthrough_node::node::{ConnectError, ListenError, Node, OpenError, WaitError};
 use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
 use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
@@ -59,6 +59,21 @@ impl Endpoint {
     /// [`ConnectError`], whose text says what to do.
     pub fn connect(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
         self.node.connect(address, timeout)
+    }
+
+    /// Begins to open a channel to whoever listens at `address`, and goes on: [`Event::Connected`] says what has become
+    /// of it, after `timeout` at the latest. It never waits. What it costs is memory, and a name to be looked up: of
+    /// hosts, numbers alone cost nothing.
+    ///
+    /// # Errors
+    /// [`ConnectError`], if it has failed already: then there is no event.
+    pub fn begin_connect(&mut self, address: &str, timeout: Duration) -> Result<Connecting, ConnectError> {
+        self.node.begin_connect(address, timeout)
+    }
+
+    /// Gives up opening a channel: nothing will be told of it. False if that was told already.
+    pub fn cancel_connect(&mut self, connecting: Connecting) -> bool {
+        self.node.cancel_connect(connecting)
     }
 
     /// The next event, if there is one. Never waits, and makes no system call, takes no lock and allocates nothing on

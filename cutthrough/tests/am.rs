@@ -40,7 +40,7 @@ fn answer(node: &mut Node) -> Result<Reply, CallError> {
         match node.wait(Some(PATIENCE)).expect("an event in time") {
             Event::Replied(reply) => return Ok(reply),
             Event::Failed(failed) => return Err(failed.error),
-            Event::Opened(_) | Event::Closed(..) => {}
+            Event::Opened(_) | Event::Connected(..) | Event::Closed(..) => {}
         }
     }
 }
@@ -426,7 +426,7 @@ fn flood(node: &mut Node, channel: Channel, many: u32) {
                     assert_eq!(reply.word(0), answered);
                     answered += 1;
                 }
-                Event::Opened(_) => {}
+                Event::Opened(_) | Event::Connected(..) => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -106,6 +106,7 @@ impl Victim {
                 self.closed = Some(reason);
             }
             Event::Opened(channel) => panic!("{channel:?} was opened by nobody"),
+            Event::Connected(connecting, _) => panic!("{connecting:?} was begun by nobody"),
         }
     }
 

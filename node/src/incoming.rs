@@ -7,6 +7,7 @@ use cutthrough_engine::token::Refused;
 use cutthrough_segment::page::{Landed, Release, Shelf};
 use cutthrough_segment::ring::Control;
 
+use crate::node::ConnectError;
 use crate::shm::link::CloseReason;
 
 /// Names one channel of one endpoint, for as long as the endpoint lives: numbers are re-used, lives are not.
@@ -24,6 +25,10 @@ impl Channel {
     }
 }
 
+/// Names a channel that is being opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Connecting(pub(crate) u64);
+
 /// Something that has happened at an endpoint.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "nearly every event is a message, and none may cost an allocation")]
@@ -32,12 +37,17 @@ pub enum Event {
     Message(Incoming),
     /// A peer has opened a channel to us.
     Opened(Channel),
+    /// What has become of a channel that we began to open.
+    Connected(Connecting, Result<Channel, ConnectError>),
     /// A channel has ended. Everything that had arrived whole on it was delivered before; what of it still waits for
     /// its reader may be read after, if the peer was the one to end.
     Closed(Channel, CloseReason),
     /// The pages (or the private memory) of a message that was sent with a cookie may be used again.
     Completed(Completion),
 }
+
+/// What happens rarely makes no event longer.
+const _: () = assert!(size_of::<Event>() <= size_of::<Incoming>() + 8);
 
 /// Which message's memory may be used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

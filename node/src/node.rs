@@ -1,6 +1,8 @@
 //! One engine over its channels, polled: whose turn it is, what has arrived, who has come and gone, when to sleep.
 
+mod calls;
 mod doors;
+mod errors;
 mod left;
 mod sleep;
 mod wires;
@@ -9,7 +11,6 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::receipt::Receipt;
@@ -17,9 +18,8 @@ use cutthrough_engine::time::Instant;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_engine::turn::Turn;
 use cutthrough_segment::bell::{self, Fence};
-use cutthrough_segment::map::MapError;
 use cutthrough_segment::page::Waker;
-use cutthrough_wire::layout::{SizeError, Sizes};
+use cutthrough_wire::layout::Sizes;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
@@ -28,15 +28,14 @@ use crate::config::Config;
 use crate::idle::Idle;
 use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
 use crate::pace::Pace;
-use crate::shm::handshake::HandshakeError;
 use crate::shm::link::{CloseReason, Link, SendError};
 use crate::shm::receive::ReadError;
-use crate::shm::rendezvous::{AddressError, Listener};
+use crate::shm::rendezvous::Listener;
 use crate::stat::{Cell, Stat};
-use crate::udp::address::UdpAddressError;
-use crate::udp::line::UdpCallError;
 use crate::udp::{Names, Udp};
 
+use self::calls::Call;
+pub use self::errors::{ConnectError, ListenError, OpenError};
 use self::left::{Kept, Left};
 pub use self::sleep::WaitError;
 use self::wires::SHOWN;
@@ -44,6 +43,8 @@ use self::wires::SHOWN;
 /// Nanoseconds between two rounds of housekeeping while polling: who has come, who has gone. Sleepers hear of it at
 /// once.
 const HOUSE_NS: u64 = 20_000_000;
+/// The same while a channel is being opened.
+const HOUSE_CALLING_NS: u64 = 500_000;
 /// Nanoseconds that a peer may take to say hello.
 const HELLO_NS: u64 = 1_000_000_000;
 /// Nanoseconds for which the name of a peer that has ended is looked after.
@@ -68,65 +69,6 @@ const NAP: u64 = LISTENER + 3;
 const HELLO: u64 = LISTENER + 4;
 /// Polls between two looks at the network while other channels are busy.
 const POLLS_PER_NET: u32 = 16;
-
-/// Why a node could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// A setting is out of its bounds.
-    #[error(
-        "setting out of bounds: {0:?} (slots: power of two 16..65536; page: 4K, 8K, 64K or 2M; \
-         staging: power of two 64K..1G; pool and landing: at most 64G)"
-    )]
-    Sizes(SizeError),
-    /// No shared memory.
-    #[error(transparent)]
-    Memory(#[from] MapError),
-    /// The system refused something else.
-    #[error("{what}: {source}")]
-    System {
-        /// What was asked for.
-        what: &'static str,
-        /// What the system said.
-        source: Errno,
-    },
-}
-
-/// Why an endpoint does not listen.
-#[derive(Debug, thiserror::Error)]
-pub enum ListenError {
-    /// The address, on this machine.
-    #[error(transparent)]
-    Address(#[from] AddressError),
-    /// The address, over a network.
-    #[error(transparent)]
-    Net(#[from] UdpAddressError),
-}
-
-/// Why there is no channel to a peer.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The address.
-    #[error(transparent)]
-    Address(#[from] AddressError),
-    /// The handshake.
-    #[error(transparent)]
-    Handshake(#[from] HandshakeError),
-    /// The address, over a network.
-    #[error(transparent)]
-    NetAddress(#[from] UdpAddressError),
-    /// The call, over a network.
-    #[error(transparent)]
-    Net(#[from] UdpCallError),
-    /// The peer did not answer in time.
-    #[error("no answer within {0:?}; the listening side has to poll or wait")]
-    Timeout(Duration),
-    /// This endpoint has as many channels as its settings allow.
-    #[error("this endpoint has all {0} channels that its settings allow")]
-    Channels(u32),
-    /// The system refused something else.
-    #[error("{0} (too many open files? raise `ulimit -n`)")]
-    System(Errno),
-}
 
 /// A peer that has connected and not yet said hello.
 #[derive(Debug)]
@@ -173,7 +115,9 @@ pub struct Node {
     sleepers: OwnedFd,
     listener: Option<Listener>,
     callers: Vec<Caller>,
+    /// Callers and calls so far.
     callers_seen: u64,
+    calls: Vec<Call>,
     reached: Vec<(Channel, PathBuf)>,
     /// Names of peers that have ended, and since when.
     orphans: Vec<(PathBuf, Instant)>,
@@ -224,6 +168,7 @@ impl Node {
             listener: None,
             callers: Vec::new(),
             callers_seen: 0,
+            calls: Vec::new(),
             reached: Vec::new(),
             orphans: Vec::new(),
             net: None,
@@ -533,7 +478,7 @@ impl Node {
         self.idle.yielded(before, after);
         self.stat.add(Counter::Yields, 1);
         // On a crowded core the next look at the clock may be seconds away, and with it the news of a death.
-        if after.saturating_since(self.housed) >= HOUSE_NS {
+        if after.saturating_since(self.housed) >= self.house_ns() {
             self.keep_house();
             self.housed = after;
         }
@@ -543,10 +488,14 @@ impl Node {
     fn look_at_clock(&mut self) {
         let now = clock::now();
         self.pace.look(self.polls, now);
-        if now.saturating_since(self.housed) >= HOUSE_NS {
+        if now.saturating_since(self.housed) >= self.house_ns() {
             self.keep_house();
             self.housed = now;
         }
+    }
+
+    const fn house_ns(&self) -> u64 {
+        if self.calls.is_empty() { HOUSE_NS } else { HOUSE_CALLING_NS }
     }
 
     /// Looks after who has come and gone, and shows the state of the channels.

@@ -128,7 +128,7 @@ impl World {
             Event::Replied(reply) => self.replied(reply),
             Event::Failed(failed) => self.failed(&failed),
             Event::Closed(channel, why) => self.closed(channel, &why.to_string()),
-            Event::Opened(_) => {}
+            Event::Opened(_) | Event::Connected(..) => {}
         }
     }
 

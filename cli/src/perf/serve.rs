@@ -139,7 +139,7 @@ impl Server {
                         break;
                     }
                 }
-                Event::Completed(_) => {}
+                Event::Connected(..) | Event::Completed(_) => {}
             }
         }
         Ok(())

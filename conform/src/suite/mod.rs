@@ -5,6 +5,7 @@ pub mod arriving;
 pub mod channels;
 pub mod control;
 pub mod model;
+pub mod opening;
 pub mod pages;
 pub mod paths;
 pub mod tokens;
@@ -25,10 +26,15 @@ pub fn config() -> Config {
 #[macro_export]
 macro_rules! suite {
     ($join:expr) => {
-        $crate::suite!($join; control, paths, pages, tokens, arriving, channels, waiting, model);
+        $crate::suite!($join; opening, control, paths, pages, tokens, arriving, channels, waiting, model);
     };
     ($join:expr; $($module:ident),+) => {
         $( $crate::suite!(@$module $join); )+
+    };
+    (@opening $join:expr) => {
+        $crate::suite!(@tests $join;
+            opening { a_channel_opens_while_both_poll, a_sleeping_caller_is_woken, several_channels_open_at_once,
+                nobody_at_an_address_is_told, a_call_that_was_given_up_is_not_told, a_channel_opens_in_tokio });
     };
     (@control $join:expr) => {
         $crate::suite!(@tests $join;

@@ -196,7 +196,7 @@ fn play(endpoint: &mut Endpoint, channel: Channel, how: &str) {
                 }
             }
             Event::Closed(..) => return,
-            Event::Opened(_) | Event::Completed(_) => {}
+            Event::Opened(_) | Event::Connected(..) | Event::Completed(_) => {}
         }
     }
 }

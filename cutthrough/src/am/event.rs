@@ -6,7 +6,8 @@ use cutthrough_engine::am::message::{CallId, Malformed};
 use cutthrough_engine::am::{Failure, Unasked};
 use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::time::Instant;
-use cutthrough_node::incoming::{Channel, Incoming, Payload};
+use cutthrough_node::incoming::{Channel, Connecting, Incoming, Payload};
+use cutthrough_node::node::ConnectError;
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 use cutthrough_node::shm::link::CloseReason;
 use cutthrough_node::shm::receive::ReadError;
@@ -137,6 +138,8 @@ pub enum Event {
     Failed(Failed),
     /// A peer has opened a channel.
     Opened(Channel),
+    /// What has become of a channel that we began to open ([`Node::begin_connect`](super::Node::begin_connect)).
+    Connected(Connecting, Result<Channel, ConnectError>),
     /// A channel has ended. Every call on it has ended before.
     Closed(Channel, Ended),
 }

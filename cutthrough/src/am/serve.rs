@@ -10,7 +10,8 @@ use cutthrough_engine::am::{Failure, Got, Plain, ReplyTo};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
-use cutthrough_node::incoming::{Channel, Incoming, Payload};
+use cutthrough_node::incoming::{Channel, Connecting, Incoming, Payload};
+use cutthrough_node::node::ConnectError;
 
 use super::event::{Beside, Call, CallError, Ended, Event, Failed, Reply};
 use super::gather::{Of, Part, is_arriving};
@@ -131,6 +132,10 @@ impl Node {
                 self.ready.push_back(Event::Opened(channel));
                 return self.ready.pop_front();
             }
+            (_, crate::Event::Connected(connecting, outcome)) => {
+                self.connected(connecting, outcome);
+                return self.ready.pop_front();
+            }
             (_, crate::Event::Closed(channel, reason)) => {
                 self.end(channel, reason.into());
                 return self.ready.pop_front();
@@ -138,6 +143,20 @@ impl Node {
             _ => {}
         }
         None
+    }
+
+    /// What has become of a channel that was being opened is known.
+    fn connected(&mut self, connecting: Connecting, outcome: Result<Channel, ConnectError>) {
+        if let Ok(channel) = outcome {
+            self.open(channel);
+        }
+        match self.callers.iter().position(|(of, _)| *of == connecting) {
+            Some(place) => {
+                let (_, then) = self.callers.swap_remove(place);
+                upcall(|| then(outcome));
+            }
+            None => self.ready.push_back(Event::Connected(connecting, outcome)),
+        }
     }
 
     /// Sets a direct reply aside until it is announced. Each channel has room for some: whoever sends many takes none

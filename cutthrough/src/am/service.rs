@@ -1,6 +1,5 @@
 //! A node that several threads share, with a thread of its own that serves requests while nobody else does.
 
-use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -26,15 +25,8 @@ pub enum ServiceError {
 /// How long the thread sleeps while others drive the node.
 const PATROL: Duration = Duration::from_millis(1);
 
-/// After an errand in vain there is none for so many times as long as it took: whoever shares the node has the rest.
-const REST: u32 = 9;
-
-/// What the thread does for somebody who cannot wait for it: whether it was of use.
-type Errand = Box<dyn FnOnce(&mut Node) -> bool + Send>;
-
 struct Shared {
     node: Mutex<Node>,
-    errands: Mutex<VecDeque<Errand>>,
     /// Whom the thread wakes, and when.
     sleepers: Mutex<Vec<(Instant, Waker)>>,
     /// Wakes the thread.
@@ -73,7 +65,6 @@ impl Service {
         heard.set_nonblocking(true)?;
         let shared = Arc::new(Shared {
             node: Mutex::new(node),
-            errands: Mutex::default(),
             sleepers: Mutex::default(),
             bell,
             over: AtomicBool::new(false),
@@ -107,13 +98,6 @@ impl Service {
         drop(node);
         self.shared.note_use();
         Some(result)
-    }
-
-    /// Has the thread try something that takes a while, in its turn; others that use the node wait for it. If it says
-    /// that it was in vain, they need not wait for the next such thing for [`REST`] times as long.
-    pub(crate) fn try_on(&self, errand: impl FnOnce(&mut Node) -> bool + Send + 'static) {
-        self.shared.errands().push_back(Box::new(errand));
-        self.shared.ring();
     }
 
     /// Has the thread wake a task when this time has come.
@@ -177,30 +161,6 @@ impl Shared {
         let _ = (&self.bell).write(&[1]);
     }
 
-    fn errands(&self) -> MutexGuard<'_, VecDeque<Errand>> {
-        self.errands.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Does what there is to do, unless it is to rest until `rests`; then, or if something was in vain, how long it is
-    /// until the next errand.
-    fn run_errands(&self, node: &mut Node, rests: &mut Instant) -> Option<Duration> {
-        loop {
-            let begun = Instant::now();
-            let mut errands = self.errands();
-            if errands.is_empty() {
-                return None;
-            }
-            if begun < *rests {
-                return Some(*rests - begun);
-            }
-            let errand = errands.pop_front();
-            drop(errands);
-            if errand.is_some_and(|errand| !errand(node)) {
-                *rests = Instant::now() + begun.elapsed() * REST;
-            }
-        }
-    }
-
     /// Wakes those whose time has come: how long it is until the next one's.
     fn wake_sleepers(&self) -> Option<Duration> {
         let now = Instant::now();
@@ -214,11 +174,9 @@ impl Shared {
     }
 
     fn run(&self, heard: &UnixStream, sleepers: &OwnedFd, mut event: impl FnMut(Event)) {
-        let mut rests = Instant::now();
         while !self.over.load(Ordering::Acquire) {
             let until_sleeper = self.wake_sleepers();
             let mut node = self.lock();
-            let until_errand = self.run_errands(&mut node, &mut rests);
             while let Some(happened) = node.poll() {
                 upcall(|| event(happened));
             }
@@ -235,7 +193,7 @@ impl Shared {
             let nap = node.nap(now);
             drop(node);
             let nap = if used { Some(nap.map_or(PATROL, |nap| nap.min(PATROL))) } else { nap };
-            let nap = [nap, until_sleeper, until_errand].into_iter().flatten().min();
+            let nap = [nap, until_sleeper].into_iter().flatten().min();
             let timeout = nap.map(|nap| Timespec {
                 tv_sec: i64::try_from(nap.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(nap.subsec_nanos()),

@@ -23,9 +23,10 @@ const SPIN_ASYNC: Duration = Duration::from_micros(10);
 const AGAIN: Duration = Duration::from_micros(100);
 /// A hundred years.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
-/// How long one try to open another channel may take. Others that use the service's node wait for it, but no task; and
-/// after one in vain it does none for a while ([`Service::try_on`]).
-const RECONNECT: Duration = Duration::from_millis(50);
+/// How long one try to open another channel may take.
+const RECONNECT: Duration = Duration::from_millis(500);
+/// How long after one that has failed there is none.
+const REST: Duration = Duration::from_millis(1);
 
 /// A channel to a server. Clones share it, and may be used on any thread.
 #[derive(Debug, Clone)]
@@ -37,7 +38,7 @@ pub struct Client {
 #[derive(Debug)]
 struct Inside {
     service: Arc<Service>,
-    /// Shared with the service's thread while that opens another channel.
+    /// Shared with whoever polls when another channel is open.
     line: Arc<Mutex<Line>>,
 }
 
@@ -48,8 +49,9 @@ struct Line {
     channel: Channel,
     /// Whether another channel is being opened.
     opening: bool,
-    /// How often that has failed.
+    /// How often that has failed, and when it is tried again.
     failed: u64,
+    again: Instant,
 }
 
 impl Client {
@@ -59,7 +61,7 @@ impl Client {
     /// [`ConnectError`].
     pub fn connect(service: Arc<Service>, address: &str, timeout: Duration) -> Result<Self, ConnectError> {
         let channel = service.with(|node| node.connect(address, timeout))?;
-        let line = Line { address: address.to_owned(), channel, opening: false, failed: 0 };
+        let line = Line { address: address.to_owned(), channel, opening: false, failed: 0, again: Instant::now() };
         let inside = Inside { service, line: Arc::new(Mutex::new(line)) };
         Ok(Self { inside: Arc::new(inside), within: Duration::from_secs(10) })
     }
@@ -143,25 +145,39 @@ impl Inside {
         locked(&self.line)
     }
 
-    /// Has the service open another channel in place of one that has ended, unless that is under way: how often it has
-    /// failed so far.
+    /// Begins to open another channel in place of one that has ended, unless that is under way, or somebody else uses
+    /// the node just now: how often it has failed so far.
     fn reconnect(&self, ended: Channel, timeout: Duration) -> u64 {
         let mut line = self.line();
-        if line.channel == ended && !line.opening {
-            line.opening = true;
+        if line.channel == ended && !line.opening && line.again <= Instant::now() {
             let its = Arc::downgrade(&self.line);
-            self.service.try_on(move |node| {
-                let Some(its) = its.upgrade() else { return true };
-                let address = locked(&its).address.clone();
-                let opened = node.connect(&address, timeout);
-                let mut line = locked(&its);
-                line.opening = false;
-                line.failed += u64::from(opened.is_err());
-                line.channel = *opened.as_ref().unwrap_or(&line.channel);
-                opened.is_ok()
-            });
+            let opened = move |outcome: Result<Channel, ConnectError>| {
+                if let Some(its) = its.upgrade() {
+                    locked(&its).opened(outcome.ok());
+                }
+            };
+            let begun = self.service.try_with(|node| node.connect_then(&line.address, timeout, opened));
+            match begun {
+                None => {}
+                Some(Ok(_)) => line.opening = true,
+                Some(Err(_)) => line.opened(None),
+            }
         }
         line.failed
+    }
+}
+
+impl Line {
+    /// There is another channel, or there was none to be had.
+    fn opened(&mut self, channel: Option<Channel>) {
+        self.opening = false;
+        match channel {
+            Some(channel) => self.channel = channel,
+            None => {
+                self.failed += 1;
+                self.again = Instant::now() + REST;
+            }
+        }
     }
 }
 

@@ -1,17 +1,15 @@
 //! Who comes and who goes: names, callers, handshakes, what the dead have left.
 
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::hello::Refusal;
-use rustix::event::{Timespec, epoll};
+use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
-use super::{Caller, ConnectError, HELLO, HELLOS, LISTENER, ListenError, Node, ORPHAN_NS, Seat, random};
+use super::{Caller, HELLO, HELLOS, LISTENER, ListenError, Node, ORPHAN_NS, Seat, random};
 use crate::clock;
 use crate::incoming::{Channel, Event};
 use crate::shm::handshake::{self, HandshakeError, Heard, Offer};
@@ -35,62 +33,6 @@ impl Node {
         self.stat.set_name(address);
         self.listener = Some(listener);
         Ok(())
-    }
-
-    /// Opens a channel to whoever listens at `address`. Peers of our own are let in meanwhile, so that two nodes, or a
-    /// node with itself, can connect from one thread.
-    ///
-    /// # Errors
-    /// [`ConnectError`].
-    pub fn connect(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
-        if address::Ways::of(address).is_some() {
-            return self.connect_net(address, timeout);
-        }
-        let path = rendezvous::socket_path(address)?;
-        let socket = self.reach(&path, timeout)?;
-        let seat = self.take_seat().ok_or(ConnectError::Channels(self.config.channels))?;
-        match self.greet(socket, seat, timeout) {
-            Ok(channel) => {
-                self.reached.push((channel, path));
-                Ok(channel)
-            }
-            Err(error) => {
-                self.free_seats.push(seat);
-                Err(error)
-            }
-        }
-    }
-
-    /// A connection to whoever listens at `path`; waits while too many others wait there.
-    pub(super) fn reach(&mut self, path: &Path, timeout: Duration) -> Result<OwnedFd, AddressError> {
-        let begun = clock::now();
-        loop {
-            match rendezvous::reach(path) {
-                Err(AddressError::Busy(_)) if Duration::from_nanos(clock::now().saturating_since(begun)) < timeout => {
-                    self.keep_house();
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                reached => return reached,
-            }
-        }
-    }
-
-    pub(super) fn greet(&mut self, socket: OwnedFd, seat: u32, timeout: Duration) -> Result<Channel, ConnectError> {
-        let offer = Offer::make(self.generation, &self.sizes)?;
-        offer.say(&socket)?;
-        let begun = clock::now();
-        loop {
-            if let Some(heard) = handshake::listen(&socket)? {
-                return self.join(socket, offer, heard, seat).map_err(ConnectError::System);
-            }
-            if Duration::from_nanos(clock::now().saturating_since(begun)) > timeout {
-                return Err(ConnectError::Timeout(timeout));
-            }
-            self.keep_house();
-            let mut polled = [rustix::event::PollFd::new(&socket, rustix::event::PollFlags::IN)];
-            let nap = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-            let _ = rustix::event::poll(&mut polled, Some(&nap));
-        }
     }
 
     /// Makes a channel of a finished handshake.
@@ -140,34 +82,44 @@ impl Node {
         self.orphans.retain(|(path, since)| !rendezvous::sweep_name(path) && now.saturating_since(*since) < ORPHAN_NS);
     }
 
-    /// Lets callers in.
+    /// Lets callers in. Those who have said hello already, as whoever comes by this library has, need not wait for
+    /// others.
     pub(super) fn let_in(&mut self) {
-        let Some(listener) = &self.listener else { return };
-        while let Ok(socket) = accept_with(listener.socket(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            if self.callers.len() >= HELLOS {
-                self.stat.add(Counter::HellosRefused, 1);
-                handshake::refuse(&socket, Refusal::Channels);
-                continue;
-            }
-            let number = HELLO + self.callers_seen;
-            self.callers_seen += 1;
-            let data = epoll::EventData::new_u64(number);
-            if epoll::add(&self.sleepers, &socket, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP).is_ok() {
-                self.callers.push(Caller { socket, number, since: clock::now() });
+        while let Some(listener) = &self.listener
+            && let Ok(socket) = accept_with(listener.socket(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+        {
+            match handshake::listen(&socket).transpose() {
+                Some(heard) => self.reply(socket, heard),
+                None if self.callers.len() >= HELLOS => {
+                    self.stat.add(Counter::HellosRefused, 1);
+                    handshake::refuse(&socket, Refusal::Channels);
+                }
+                None => self.wait_for(socket),
             }
         }
     }
 
-    /// A caller has said something: a channel comes of it, or a refusal.
+    /// A caller has not said hello yet.
+    fn wait_for(&mut self, socket: OwnedFd) {
+        let number = HELLO + self.callers_seen;
+        self.callers_seen += 1;
+        let data = epoll::EventData::new_u64(number);
+        if epoll::add(&self.sleepers, &socket, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP).is_ok() {
+            self.callers.push(Caller { socket, number, since: clock::now() });
+        }
+    }
+
+    /// A caller has said something.
     pub(super) fn answer(&mut self, number: u64) {
         let Some(place) = self.callers.iter().position(|caller| caller.number == number) else { return };
-        let heard = match handshake::listen(&self.callers[place].socket) {
-            Ok(None) => return,
-            Ok(Some(heard)) => Ok(heard),
-            Err(error) => Err(error),
-        };
+        let Some(heard) = handshake::listen(&self.callers[place].socket).transpose() else { return };
         let Caller { socket, .. } = self.callers.swap_remove(place);
         let _ = epoll::delete(&self.sleepers, &socket);
+        self.reply(socket, heard);
+    }
+
+    /// What comes of what a caller has said: a channel, or a refusal.
+    fn reply(&mut self, socket: OwnedFd, heard: Result<Heard, HandshakeError>) {
         let refusal = match heard {
             Ok(heard) => match self.welcome(socket, heard) {
                 Ok(channel) => return self.events.push_back(Event::Opened(channel)),

@@ -75,7 +75,10 @@ impl Node {
                 LISTENER => self.let_in(),
                 WAKER => self.look_at_shelves(),
                 NET | NAP => {}
-                number if number >= HELLO => self.answer(number),
+                number if number >= HELLO => {
+                    self.answer(number);
+                    self.look_at_call(number);
+                }
                 index => self.rung(index, gone),
             }
         }

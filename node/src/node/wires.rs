@@ -7,6 +7,7 @@ use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::net::Tally;
 use cutthrough_engine::net::inbox::ReadyPayload;
 use cutthrough_engine::receipt::{Path, Receipt};
+use cutthrough_seal::PublicKey;
 use cutthrough_segment::ring::Control;
 use rustix::event::epoll;
 
@@ -67,10 +68,23 @@ impl Node {
     }
 
     pub(super) fn connect_net(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
+        let (net, socket, peer) = self.net_to(address)?;
+        let index = net.call(socket, peer, timeout)?;
+        self.seat_net(index).ok_or(ConnectError::Channels(self.config.channels))
+    }
+
+    /// Begins to open a channel over a network: its number there.
+    pub(super) fn begin_connect_net(&mut self, address: &str) -> Result<usize, ConnectError> {
+        let (net, socket, peer) = self.net_to(address)?;
+        Ok(net.begin_call(socket, peer)?)
+    }
+
+    /// The network side, opened if need be, for a call of `address`; and whom that names.
+    fn net_to(&mut self, address: &str) -> Result<(&Udp, SocketAddr, Option<PublicKey>), UdpAddressError> {
         let (address, peer) = address::named(address)?;
         let (ways, socket) = address::parse(address)?;
         match &self.net {
-            Some(net) if net.ways() != ways => return Err(UdpAddressError::OtherWays(net.ways().scheme()).into()),
+            Some(net) if net.ways() != ways => return Err(UdpAddressError::OtherWays(net.ways().scheme())),
             Some(_) => {}
             None => {
                 let any = match socket {
@@ -82,13 +96,12 @@ impl Node {
                 self.open_net((ways, any))?;
             }
         }
-        let Some(net) = &self.net else { return Err(ConnectError::Channels(self.config.channels)) };
-        let index = net.call(socket, peer, timeout)?;
-        self.seat_net(index).ok_or(ConnectError::Channels(self.config.channels))
+        let net = self.net.as_deref().expect("it was opened");
+        Ok((net, socket, peer))
     }
 
     /// A seat for a channel of the network side.
-    fn seat_net(&mut self, index: usize) -> Option<Channel> {
+    pub(super) fn seat_net(&mut self, index: usize) -> Option<Channel> {
         let Some(seat) = self.take_seat() else {
             if let Some(net) = &self.net {
                 net.close(index);
@@ -176,6 +189,7 @@ impl Node {
     fn came(&mut self, event: Happened) -> Option<Event> {
         match event {
             Happened::Opened(index) => self.seat_net(index).map(Event::Opened),
+            Happened::Answered(index, answer) => self.net_answered(index, answer),
             Happened::Closed(index, ending, leaves) => {
                 let (channel, why) = (self.names.get(index)?, reason(ending));
                 if let Some(Leaves { shelf, payloads }) = leaves {

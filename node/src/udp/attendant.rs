@@ -80,7 +80,7 @@ fn attend(shared: &Shared) {
             }
             quiet
         });
-        if asleep && core.net.has_event() {
+        if asleep && (core.net.has_event() || !core.events.is_empty()) {
             shared.waker.wake();
         }
         serving = !asleep;

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 
 use super::address::{UdpAddressError, Ways};
 use super::attendant;
+use super::calls::Call;
 use super::guard::{Callees, Doorkeeper};
 use super::lanes::reopen::Due;
 use super::lanes::{Beside, Lanes, Offer, PLACING, Troubles};
@@ -71,6 +72,8 @@ pub(super) struct Core {
     pub(super) stuck: Option<(usize, SocketAddr)>,
     /// To whom the kernel has said last that there is no way, and why.
     pub(super) unreachable: Option<(SocketAddr, Errno)>,
+    /// Channels that are being opened.
+    pub(super) calls: Vec<Call>,
     pub(super) most: usize,
     pub(super) sink: Sink,
     looks: u32,
@@ -210,6 +213,7 @@ impl Udp {
             batch: Batch::default(),
             stuck: None,
             unreachable: None,
+            calls: Vec::new(),
             most,
             sink: Sink::default(),
             looks: 0,
@@ -450,6 +454,9 @@ impl Core {
     fn take_in_all(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         let any = self.take_in_frames(reading);
         self.release_pages();
+        if !self.calls.is_empty() {
+            self.look_after_calls();
+        }
         any
     }
 

@@ -1,92 +1,28 @@
 //! One channel over a network, as its endpoint uses it.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use cutthrough_engine::net::CallError;
 use cutthrough_engine::net::channel::Ending;
 use cutthrough_engine::net::inbox::{Reading, Story};
 use cutthrough_engine::receipt::{Path, Receipt, Why};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
-use cutthrough_seal::{PublicKey, SealError};
 use cutthrough_segment::page::Page;
-use cutthrough_wire::frame::{HEADER_BYTES, Refusal};
 use cutthrough_wire::slot::PAYLOAD_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
-use super::door::{BODY_MAX, Core, Udp};
+use super::door::{Core, Udp};
 use super::lanes::{ADAPTERS, PLACING, Troubles};
 use super::memory::Spot;
 use crate::clock;
 use crate::shm::grant::{Landing, NoMemory, RevokeError};
 use crate::shm::link::{CloseReason, Identity};
 use crate::shm::receive::ReadError;
-use crate::sys::datagram::Datagrams;
 
 /// Nanoseconds of looking before a call that waits goes to sleep.
 pub(super) const SPIN_NS: u64 = 50_000;
 /// Longest sleep of a call that waits, in nanoseconds.
 const NAP_NS: u64 = 5_000_000;
-/// Why a call over UDP has failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum UdpCallError {
-    /// Other versions of the frames.
-    #[error("the listening side speaks another version of the wire; use the same release on both")]
-    Version,
-    /// It has as many channels as it may have.
-    #[error("the listening side has all channels that its settings allow")]
-    Channels,
-    /// The keys do not fit.
-    #[error("the keys do not fit: both sides need the same key, or both plain text (Config::insecure)")]
-    Key,
-    /// The keys do not say whom to call, or do not go with the one who was named.
-    #[error("{0}")]
-    Peer(SealError),
-    /// A public key was named, and there is no key of ours.
-    #[error("only who has a key can call a peer by its public key: set Config::keys")]
-    NoKey,
-    /// The other endpoint is there, but does not listen.
-    #[error("the endpoint at that address does not listen")]
-    Nobody,
-    /// This endpoint has all its channels.
-    #[error("this endpoint has all channels that its settings allow")]
-    Full,
-    /// The kernel says that no way leads there.
-    #[error("{address} cannot be reached from this endpoint: {why}")]
-    Unreachable {
-        /// Who was called.
-        address: SocketAddr,
-        /// What the kernel said.
-        why: Errno,
-    },
-    /// An IPv4 address, where the socket is bound to one of IPv6, or the other way round.
-    #[error("{address} cannot be reached from {local}, which this endpoint is bound to: open another one for it")]
-    OtherFamily {
-        /// Who was called.
-        address: SocketAddr,
-        /// The endpoint's own.
-        local: SocketAddr,
-    },
-    /// The peer answers, but no frames of a ring would reach it.
-    #[error("the peer cannot be reached by {0}: it is not beyond the interface of this endpoint; use udp: or net:")]
-    Way(&'static str),
-    /// Nobody has answered.
-    #[error("no answer within {0:?}: is anybody listening there, and does a firewall let UDP through?")]
-    Silence(Duration),
-}
-
-impl From<CallError> for UdpCallError {
-    fn from(error: CallError) -> Self {
-        match error {
-            CallError::Key | CallError::Refused(Refusal::Key) => Self::Key,
-            CallError::Refused(Refusal::Version) => Self::Version,
-            CallError::Refused(Refusal::Channels) => Self::Channels,
-            CallError::Refused(Refusal::Nobody) => Self::Nobody,
-        }
-    }
-}
 
 /// What the ending of a channel is to its user.
 pub(crate) const fn reason(ending: Ending) -> CloseReason {
@@ -129,68 +65,6 @@ pub(super) fn nap(udp: &Udp, until: Option<Instant>) {
 }
 
 impl Udp {
-    /// Opens a channel to whoever listens at `address`, and holds the key pair of `peer`: its number.
-    pub(crate) fn call(
-        &self,
-        address: SocketAddr,
-        peer: Option<PublicKey>,
-        timeout: Duration,
-    ) -> Result<usize, UdpCallError> {
-        let peer = match &self.keys {
-            Some(keys) => keys.callee(peer).map_err(UdpCallError::Peer)?,
-            None if peer.is_some() => return Err(UdpCallError::NoKey),
-            None => None,
-        };
-        if address.is_ipv4() != self.local.is_ipv4() {
-            return Err(UdpCallError::OtherFamily { address, local: self.local });
-        }
-        let body = Datagrams::route_mtu(address).map_or(1500, |mtu| mtu as usize);
-        let headers = if address.is_ipv4() { 28 } else { 48 } + HEADER_BYTES;
-        let body = u16::try_from(body.saturating_sub(headers).min(BODY_MAX)).unwrap_or(u16::MAX);
-        let _stay = self.stay();
-        let begun = clock::now();
-        let mut core = self.shared.lock();
-        let index = core.net.call(begun, address, body).ok_or(UdpCallError::Full)?;
-        core.sources.iter_mut().for_each(|sources| sources.set(index, None));
-        core.unreachable = None;
-        self.callees.set(index, peer);
-        let (mut heard, mut joined) = (begun, false);
-        loop {
-            let any = core.turn(None);
-            if let Some(answer) = core.net.answer(index) {
-                answer.map_err(UdpCallError::from)?;
-                core.furnish(index);
-                joined = true;
-            }
-            if let Some((_, why)) = core.unreachable.filter(|(to, _)| *to == address && !joined) {
-                core.net.close(index);
-                return Err(UdpCallError::Unreachable { address, why });
-            }
-            let now = clock::now();
-            if joined && core.lanes.as_ref().is_none_or(|lanes| lanes.is_as_asked(index)) {
-                return Ok(index);
-            }
-            if Duration::from_nanos(now.saturating_since(begun)) > timeout {
-                core.net.close(index);
-                return Err(if joined {
-                    UdpCallError::Way(self.ways().scheme())
-                } else {
-                    UdpCallError::Silence(timeout)
-                });
-            }
-            heard = if any { now } else { heard };
-            if now.saturating_since(heard) > SPIN_NS {
-                let (timer, quiet) = (core.timer(), core.doze());
-                // Others that share this endpoint's thread of life may want the lock.
-                drop(core);
-                if quiet {
-                    nap(self, timer);
-                }
-                core = self.shared.lock();
-            }
-        }
-    }
-
     /// Whether channels are sealed.
     pub(crate) const fn is_sealed(&self) -> bool {
         self.keys.is_some()

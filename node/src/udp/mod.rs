@@ -4,6 +4,7 @@
 //! |---|---|
 //! | where to | [`address`] |
 //! | with which key | [`guard`] |
+//! | a channel is opened | [`calls`] |
 //! | a channel, as its endpoint uses it | [`mod@line`] |
 //! | a message goes out | `send` |
 //! | what lies where on its way out, and what is kept to go again | `outgoing` |
@@ -25,6 +26,7 @@
 pub mod address;
 mod attendant;
 mod batches;
+pub mod calls;
 mod door;
 pub mod guard;
 pub(crate) mod lanes;

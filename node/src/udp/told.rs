@@ -7,6 +7,7 @@ use cutthrough_engine::net::channel::Ending;
 use cutthrough_engine::net::inbox::{Left, Ready};
 use cutthrough_segment::page::Shelf;
 
+use super::calls::UdpCallError;
 use super::door::Core;
 use super::memory::{Spot, Stores};
 use crate::incoming::Channel;
@@ -16,6 +17,8 @@ use crate::incoming::Channel;
 pub(crate) enum Happened {
     /// A peer has been let in.
     Opened(usize),
+    /// What has become of a call that was begun.
+    Answered(usize, Result<(), UdpCallError>),
     /// A message has come.
     Message(usize, Ready<Spot>),
     /// The memory of a message may be used again.
@@ -59,6 +62,9 @@ impl Core {
         let mut told = 0;
         while told < most {
             let Some(event) = self.next_but_messages() else {
+                if self.holds_messages() {
+                    break;
+                }
                 let rest = most - told;
                 match self.net.messages(rest, |stores, index, ready| each(stores, Told::Message(index, ready))) {
                     0 => break,
@@ -89,15 +95,15 @@ impl Core {
         }
     }
 
-    /// What an event of the engine is to the application; `None` for answers to calls, which wait for them
-    /// ([`Net::answer`](cutthrough_engine::net::Net::answer)).
+    /// What an event of the engine is to the application, if it is anything.
     fn happened(&mut self, event: NetEvent<Spot>) -> Option<Happened> {
         Some(match event {
             NetEvent::Opened(channel) => {
                 self.furnish(channel);
                 Happened::Opened(channel)
             }
-            NetEvent::Connected(_) | NetEvent::Failed(..) => return None,
+            NetEvent::Connected(channel) => return self.answered(channel, Ok(())),
+            NetEvent::Failed(channel, why) => return self.answered(channel, Err(why)),
             NetEvent::Message(channel, message) => Happened::Message(channel, message),
             NetEvent::Completed(channel, cookie) => Happened::Completed(channel, cookie),
             NetEvent::Closed(channel, ending) => {

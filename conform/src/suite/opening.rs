@@ -1,0 +1,223 @@
+//! Channels that are opened while both sides do something else.
+
+use std::future::Future as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cutthrough::{AsyncEndpoint, Channel, Config, ConnectError, Connecting, Endpoint, Event};
+
+use super::config;
+use crate::Join;
+use crate::bytes::pattern;
+use crate::join::{PATIENCE, Side};
+
+/// Channels that are opened at the same time.
+const SEVERAL: usize = 100;
+
+/// An endpoint that connects, where those live.
+fn caller(join: &dyn Join) -> Endpoint {
+    Endpoint::open(join.config(config())).expect("an endpoint")
+}
+
+fn begin(join: &dyn Join, endpoint: &mut Endpoint, way: &str, timeout: Duration) -> Result<Connecting, ConnectError> {
+    let mut begun = None;
+    join.near(&mut || begun = Some(endpoint.begin_connect(way, timeout)));
+    begun.expect("it was run")
+}
+
+/// Polls both until each knows its end of the channel.
+fn meet(a: &mut Endpoint, b: &mut Endpoint, connecting: Connecting) -> (Channel, Channel) {
+    let (mut at_a, mut at_b, begun) = (None, None, Instant::now());
+    loop {
+        match a.poll() {
+            Some(Event::Connected(of, outcome)) if of == connecting => at_a = Some(outcome.expect("a channel")),
+            Some(other) => panic!("instead of an answer: {other:?}"),
+            None => {}
+        }
+        match b.poll() {
+            Some(Event::Opened(channel)) => at_b = Some(channel),
+            Some(other) => panic!("instead of a caller: {other:?}"),
+            None => {}
+        }
+        if let (Some(at_a), Some(at_b)) = (at_a, at_b) {
+            return (at_a, at_b);
+        }
+        assert!(begun.elapsed() < PATIENCE, "they do not meet: {at_a:?}, {at_b:?}");
+    }
+}
+
+/// One thread opens a channel between two endpoints of its own, without a call that waits; it carries messages.
+pub fn a_channel_opens_while_both_poll(join: &dyn Join) {
+    let address = join.address();
+    let (mut a, mut b) = (caller(join), join.listening(config(), &address));
+    let connecting = begin(join, &mut a, &join.way(&address), PATIENCE).expect("begun");
+    let (at_a, at_b) = meet(&mut a, &mut b, connecting);
+    assert!(!a.cancel_connect(connecting), "it was told");
+    let [mut a, mut b] = [(a, at_a), (b, at_b)].map(|(endpoint, channel)| Side { endpoint, channel });
+    for (number, from_a) in [(1, true), (2, false)] {
+        let (from, to) = if from_a { (&mut a, &mut b) } else { (&mut b, &mut a) };
+        from.send_copy(b"payload", &pattern(number, 20_000), None);
+        let mut message = to.message();
+        assert_eq!(message.channel(), to.channel);
+        to.read_checked(&mut message, number);
+    }
+}
+
+/// Both sleep, and are woken; whoever was let in hears of it before the first message on the channel, and messages on
+/// others pass meanwhile.
+pub fn a_sleeping_caller_is_woken(join: &dyn Join) {
+    let mut pair = join.pair(config(), config());
+    let way = pair.way.clone();
+    for round in 0..20u64 {
+        let connecting = begin(join, &mut pair.a.endpoint, &way, PATIENCE).expect("begun");
+        let (channel, ()) = pair.both(
+            |a| {
+                a.say(b"meanwhile");
+                let mut channel = None;
+                loop {
+                    match a.event() {
+                        Event::Connected(of, outcome) if of == connecting => {
+                            channel = Some(outcome.expect("a channel"));
+                        }
+                        Event::Message(message) => {
+                            assert_eq!(
+                                (Some(message.channel()), message.control()),
+                                (channel, &round.to_le_bytes()[..])
+                            );
+                            return channel.expect("it was told first");
+                        }
+                        other => panic!("unasked: {other:?}"),
+                    }
+                }
+            },
+            |b| {
+                let mut left = 2;
+                while left > 0 {
+                    match b.event() {
+                        Event::Opened(channel) => {
+                            b.endpoint.send(channel, &round.to_le_bytes()).expect("room");
+                        }
+                        Event::Message(message) => assert_eq!(message.control(), b"meanwhile"),
+                        other => panic!("unasked: {other:?}"),
+                    }
+                    left -= 1;
+                }
+            },
+        );
+        pair.a.endpoint.close(channel);
+        pair.b.closed();
+    }
+}
+
+/// Several are begun at once, and each is answered once.
+pub fn several_channels_open_at_once(join: &dyn Join) {
+    let address = join.address();
+    let (mut a, mut b) = (caller(join), join.listening(config(), &address));
+    let way = join.way(&address);
+    let mut begun: Vec<_> = (0..SEVERAL).map(|_| begin(join, &mut a, &way, PATIENCE).expect("begun")).collect();
+    let (mut channels, mut opened) = (Vec::new(), 0);
+    let since = Instant::now();
+    while channels.len() < SEVERAL || opened < SEVERAL {
+        if let Some(Event::Connected(of, outcome)) = a.poll() {
+            begun.retain(|connecting| *connecting != of);
+            channels.push(outcome.expect("a channel"));
+        }
+        opened += usize::from(matches!(b.poll(), Some(Event::Opened(_))));
+        assert!(since.elapsed() < PATIENCE, "{} and {opened} of {SEVERAL}", channels.len());
+    }
+    assert!(begun.is_empty());
+    channels.dedup();
+    assert_eq!((channels.len(), a.channels().count(), b.channels().count()), (SEVERAL, SEVERAL, SEVERAL));
+}
+
+/// Where nobody listens, that is said: at once, or when the time is over.
+pub fn nobody_at_an_address_is_told(join: &dyn Join) {
+    let mut a = caller(join);
+    let way = join.way(&join.address());
+    let since = Instant::now();
+    if let Ok(connecting) = begin(join, &mut a, &way, Duration::from_millis(200)) {
+        match a.wait(Some(PATIENCE)) {
+            Ok(Event::Connected(of, Err(error))) if of == connecting => {
+                assert!(since.elapsed() >= Duration::from_millis(150), "too early: {error}");
+            }
+            other => panic!("instead of a failure: {other:?}"),
+        }
+    }
+    assert_eq!(a.channels().count(), 0);
+}
+
+/// What was given up is told to nobody, and leaves nothing behind.
+pub fn a_call_that_was_given_up_is_not_told(join: &dyn Join) {
+    let address = join.address();
+    let (mut a, mut b) = (caller(join), join.listening(config(), &address));
+    let way = join.way(&address);
+    for round in 0..6 {
+        let connecting = begin(join, &mut a, &way, PATIENCE).expect("begun");
+        if round % 2 == 1 {
+            // The answer may be here by now, but it was not told.
+            let until = Instant::now() + Duration::from_millis(30);
+            while Instant::now() < until && !matches!(b.poll(), Some(Event::Opened(_))) {}
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(a.cancel_connect(connecting));
+        assert!(!a.cancel_connect(connecting), "once");
+    }
+    let until = Instant::now() + Duration::from_millis(100);
+    while Instant::now() < until {
+        if let Some(event) = a.poll() {
+            panic!("told of what was given up: {event:?}");
+        }
+        let _ = b.poll();
+    }
+    assert_eq!(a.channels().count(), 0);
+    let connecting = begin(join, &mut a, &way, PATIENCE).expect("begun");
+    let since = Instant::now();
+    while !matches!(a.poll(), Some(Event::Connected(of, Ok(_))) if of == connecting) {
+        let _ = b.poll();
+        assert!(since.elapsed() < PATIENCE, "no channel after others were given up");
+    }
+}
+
+/// The same in tokio, where a future that is dropped gives its channel up.
+pub fn a_channel_opens_in_tokio(join: &dyn Join) {
+    let address = join.address();
+    // One that has let somebody in who has given up waits for that one, when it goes, no longer than so.
+    let mut b = join.listening(Config { silence: Duration::from_secs(1), ..config() }, &address);
+    let (way, over) = (join.way(&address), AtomicBool::new(false));
+    let mut a = caller(join);
+    // Where the network side is opened belongs to those who connect.
+    let first = begin(join, &mut a, &way, PATIENCE).expect("begun");
+    a.cancel_connect(first);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                if let Ok(Event::Opened(channel)) = b.wait(Some(Duration::from_millis(5))) {
+                    // Who has given up is not there.
+                    let _ = b.send(channel, b"welcome");
+                }
+            }
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+        runtime.block_on(async {
+            let mut a = AsyncEndpoint::new(a).expect("an endpoint in a runtime");
+            for round in 0..6 {
+                if round % 2 == 0 {
+                    let dropped =
+                        std::pin::pin!(a.connect(&way, PATIENCE)).poll(&mut Context::from_waker(Waker::noop()));
+                    drop(dropped);
+                }
+                let channel = a.connect(&way, PATIENCE).await.expect("a channel");
+                match a.next().await.expect("an event") {
+                    Event::Message(message) => {
+                        assert_eq!((message.channel(), message.control()), (channel, &b"welcome"[..]));
+                    }
+                    other => panic!("instead of a welcome: {other:?}"),
+                }
+            }
+            assert_eq!(a.channels().count(), 6);
+        });
+        over.store(true, Ordering::Relaxed);
+    });
+}

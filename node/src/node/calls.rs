@@ -1,0 +1,235 @@
+//! Calls: channels that are being opened, while the application waits or does something else.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cutthrough_engine::time::Instant;
+use rustix::event::{Timespec, epoll};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+
+use super::{ConnectError, HELLO, Node};
+use crate::clock;
+use crate::incoming::{Channel, Connecting, Event};
+use crate::shm::handshake::{self, Offer};
+use crate::shm::rendezvous::{self, AddressError};
+use crate::udp::address;
+use crate::udp::calls::UdpCallError;
+
+/// How long a caller waits before it tries again, where too many others wait.
+const AGAIN: Duration = Duration::from_millis(1);
+/// Longest time that is told to a timer: a hundred years.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// A channel that is being opened.
+#[derive(Debug)]
+pub(super) struct Call {
+    /// Its number among the things that wake a sleeper.
+    number: u64,
+    begun: Instant,
+    timeout: Duration,
+    /// Wakes when it has to be looked at, though nothing comes.
+    timer: OwnedFd,
+    stage: Stage,
+}
+
+/// How far it is.
+#[derive(Debug)]
+enum Stage {
+    /// Too many others wait where this one wants to.
+    Outside(PathBuf),
+    /// The hello was said.
+    Said { path: PathBuf, socket: OwnedFd, offer: Box<Offer>, seat: u32 },
+    /// It is the network side's, under this number.
+    Net(usize),
+    /// There is a channel, or will be none.
+    Over,
+}
+
+impl Call {
+    fn left(&self) -> Duration {
+        self.timeout.saturating_sub(Duration::from_nanos(clock::now().saturating_since(self.begun)))
+    }
+
+    /// Has the timer wake when the call is to be looked at again.
+    fn wait(&self) -> Result<(), ConnectError> {
+        let time = if matches!(self.stage, Stage::Outside(_)) { AGAIN } else { self.timeout };
+        // No time at all would stop it.
+        let time = time.min(self.left()).clamp(Duration::from_nanos(1), FOR_EVER);
+        let never = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let it_value = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, ..never });
+        let timer = Itimerspec { it_interval: never, it_value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &timer).map(drop).map_err(ConnectError::System)
+    }
+}
+
+impl Node {
+    /// Opens a channel to whoever listens at `address`. Peers of our own are let in meanwhile, so that two nodes, or a
+    /// node with itself, can connect from one thread.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub fn connect(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
+        if address::Ways::of(address).is_some() {
+            return self.connect_net(address, timeout);
+        }
+        let connecting = self.begin_connect(address, timeout)?;
+        loop {
+            if let Some(outcome) = self.outcome(connecting) {
+                return outcome;
+            }
+            self.keep_house();
+            // Whatever there is to be heard; what cannot be waited for is looked for again.
+            let _ = self.hear(1);
+        }
+    }
+
+    /// Begins to open a channel to whoever listens at `address`; [`Event::Connected`] says what has become of it.
+    ///
+    /// # Errors
+    /// [`ConnectError`], if it has failed already.
+    pub fn begin_connect(&mut self, address: &str, timeout: Duration) -> Result<Connecting, ConnectError> {
+        let number = HELLO + self.callers_seen;
+        self.callers_seen += 1;
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(ConnectError::System)?;
+        epoll::add(&self.sleepers, &timer, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
+            .map_err(ConnectError::System)?;
+        let stage = if address::Ways::of(address).is_some() {
+            Stage::Net(self.begin_connect_net(address)?)
+        } else {
+            Stage::Outside(rendezvous::socket_path(address)?)
+        };
+        let mut call = Call { number, begun: clock::now(), timeout, timer, stage };
+        match self.advance(&mut call).and_then(|channel| call.wait().map(|()| channel)) {
+            Ok(None) => self.calls.push(call),
+            Ok(Some(channel)) => self.events.push_back(Event::Connected(Connecting(number), Ok(channel))),
+            Err(error) => {
+                self.forget(call);
+                return Err(error);
+            }
+        }
+        Ok(Connecting(number))
+    }
+
+    /// Gives up opening a channel. False if what has become of it was told already.
+    pub fn cancel_connect(&mut self, connecting: Connecting) -> bool {
+        if let Some(place) = self.calls.iter().position(|call| call.number == connecting.0) {
+            let call = self.calls.swap_remove(place);
+            self.forget(call);
+            return true;
+        }
+        let outcome = self.outcome(connecting);
+        if let Some(Ok(channel)) = outcome {
+            self.close(channel);
+        }
+        outcome.is_some()
+    }
+
+    /// What has become of a call, if that is known and was not told.
+    fn outcome(&mut self, connecting: Connecting) -> Option<Result<Channel, ConnectError>> {
+        let tells = |event: &Event| matches!(event, Event::Connected(of, _) if *of == connecting);
+        let place = self.events.iter().position(tells)?;
+        match self.events.remove(place) {
+            Some(Event::Connected(_, outcome)) => Some(outcome),
+            _ => None,
+        }
+    }
+
+    /// A call's socket or its timer has something to say.
+    pub(super) fn look_at_call(&mut self, number: u64) {
+        let Some(place) = self.calls.iter().position(|call| call.number == number) else { return };
+        let mut call = self.calls.swap_remove(place);
+        let outcome = match self.advance(&mut call) {
+            Ok(Some(channel)) => Ok(channel),
+            Ok(None) if call.left().is_zero() => match self.too_late(&call) {
+                Some(error) => Err(error),
+                // Its answer is about to be told.
+                None => return self.calls.push(call),
+            },
+            Ok(None) => match call.wait() {
+                Ok(()) => return self.calls.push(call),
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        self.forget(call);
+        self.events.push_back(Event::Connected(Connecting(number), outcome));
+    }
+
+    /// The network side has the answer to a call of its own: what is told of that.
+    pub(super) fn net_answered(&mut self, index: usize, answer: Result<(), UdpCallError>) -> Option<Event> {
+        let is_its = |call: &Call| matches!(call.stage, Stage::Net(of) if of == index);
+        let Some(place) = self.calls.iter().position(is_its) else {
+            // It was given up meanwhile.
+            if let (Ok(()), Some(net)) = (answer, &self.net) {
+                net.close(index);
+            }
+            return None;
+        };
+        let call = self.calls.swap_remove(place);
+        let outcome = match answer {
+            Ok(()) => self.seat_net(index).ok_or(ConnectError::Channels(self.config.channels)),
+            Err(error) => Err(error.into()),
+        };
+        Some(Event::Connected(Connecting(call.number), outcome))
+    }
+
+    /// Brings a call forward as far as it goes by now: to a channel at best.
+    fn advance(&mut self, call: &mut Call) -> Result<Option<Channel>, ConnectError> {
+        if let Stage::Outside(path) = &call.stage {
+            let socket = match rendezvous::reach(path) {
+                Err(AddressError::Busy(_)) if !call.left().is_zero() => return Ok(None),
+                reached => reached?,
+            };
+            let offer = Box::new(Offer::make(self.generation, &self.sizes)?);
+            let seat = self.take_seat().ok_or(ConnectError::Channels(self.config.channels))?;
+            call.stage = Stage::Said { path: path.clone(), socket, offer, seat };
+            self.say(call)?;
+        }
+        let Stage::Said { socket, .. } = &call.stage else { return Ok(None) };
+        let Some(heard) = handshake::listen(socket)? else { return Ok(None) };
+        let _ = epoll::delete(&self.sleepers, socket);
+        let said = std::mem::replace(&mut call.stage, Stage::Over);
+        let Stage::Said { path, socket, offer, seat } = said else { return Ok(None) };
+        match self.join(socket, *offer, heard, seat) {
+            Ok(channel) => {
+                self.reached.push((channel, path));
+                Ok(Some(channel))
+            }
+            Err(errno) => {
+                self.free_seats.push(seat);
+                Err(ConnectError::System(errno))
+            }
+        }
+    }
+
+    /// Says hello.
+    fn say(&self, call: &Call) -> Result<(), ConnectError> {
+        let Stage::Said { socket, offer, .. } = &call.stage else { return Ok(()) };
+        offer.say(socket)?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
+        epoll::add(&self.sleepers, socket, epoll::EventData::new_u64(call.number), flags).map_err(ConnectError::System)
+    }
+
+    /// A call is over, and gives back what it held.
+    fn forget(&mut self, call: Call) {
+        let Call { stage, timeout, .. } = call;
+        match stage {
+            Stage::Outside(_) | Stage::Over => {}
+            Stage::Said { seat, .. } => self.free_seats.push(seat),
+            // One that has been answered is closed when that is told.
+            Stage::Net(index) => drop(self.net.as_ref().and_then(|net| net.give_up(index, timeout))),
+        }
+    }
+
+    /// A call's time is over: why it has failed. `None` if it has been answered at the last moment.
+    fn too_late(&self, call: &Call) -> Option<ConnectError> {
+        match &call.stage {
+            Stage::Outside(path) => Some(AddressError::Busy(path.clone()).into()),
+            Stage::Said { .. } => Some(ConnectError::Timeout(call.timeout)),
+            Stage::Net(index) => Some(self.net.as_ref()?.give_up(*index, call.timeout)?.into()),
+            Stage::Over => None,
+        }
+    }
+}

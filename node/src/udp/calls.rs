@@ -1,0 +1,235 @@
+//! Calls: channels that are being opened, by a caller who waits, or does something else meanwhile.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use cutthrough_engine::net::CallError;
+use cutthrough_seal::{PublicKey, SealError};
+use cutthrough_wire::frame::{HEADER_BYTES, Refusal};
+use rustix::io::Errno;
+
+use super::door::{BODY_MAX, Core, Udp};
+use super::line::{SPIN_NS, nap};
+use super::told::Happened;
+use crate::clock;
+use crate::sys::datagram::Datagrams;
+
+/// Why a call over UDP has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UdpCallError {
+    /// Other versions of the frames.
+    #[error("the listening side speaks another version of the wire; use the same release on both")]
+    Version,
+    /// It has as many channels as it may have.
+    #[error("the listening side has all channels that its settings allow")]
+    Channels,
+    /// The keys do not fit.
+    #[error("the keys do not fit: both sides need the same key, or both plain text (Config::insecure)")]
+    Key,
+    /// The keys do not say whom to call, or do not go with the one who was named.
+    #[error("{0}")]
+    Peer(SealError),
+    /// A public key was named, and there is no key of ours.
+    #[error("only who has a key can call a peer by its public key: set Config::keys")]
+    NoKey,
+    /// The other endpoint is there, but does not listen.
+    #[error("the endpoint at that address does not listen")]
+    Nobody,
+    /// This endpoint has all its channels.
+    #[error("this endpoint has all channels that its settings allow")]
+    Full,
+    /// The kernel says that no way leads there.
+    #[error("{address} cannot be reached from this endpoint: {why}")]
+    Unreachable {
+        /// Who was called.
+        address: SocketAddr,
+        /// What the kernel said.
+        why: Errno,
+    },
+    /// An IPv4 address, where the socket is bound to one of IPv6, or the other way round.
+    #[error("{address} cannot be reached from {local}, which this endpoint is bound to: open another one for it")]
+    OtherFamily {
+        /// Who was called.
+        address: SocketAddr,
+        /// The endpoint's own.
+        local: SocketAddr,
+    },
+    /// The peer answers, but no frames of a ring would reach it.
+    #[error("the peer cannot be reached by {0}: it is not beyond the interface of this endpoint; use udp: or net:")]
+    Way(&'static str),
+    /// Nobody has answered.
+    #[error("no answer within {0:?}: is anybody listening there, and does a firewall let UDP through?")]
+    Silence(Duration),
+}
+
+impl From<CallError> for UdpCallError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Key | CallError::Refused(Refusal::Key) => Self::Key,
+            CallError::Refused(Refusal::Version) => Self::Version,
+            CallError::Refused(Refusal::Channels) => Self::Channels,
+            CallError::Refused(Refusal::Nobody) => Self::Nobody,
+        }
+    }
+}
+
+/// A channel that is being opened.
+#[derive(Debug)]
+pub(super) struct Call {
+    index: usize,
+    address: SocketAddr,
+    /// Whether its caller waits, and looks after it; else what becomes of it is told.
+    waits: bool,
+    /// What the other side has said.
+    answer: Option<Result<(), CallError>>,
+}
+
+impl Udp {
+    /// Begins to open a channel to whoever listens at `address`, and holds the key pair of `peer`: its number. What
+    /// becomes of it is told, as [`Happened::Answered`].
+    pub(crate) fn begin_call(&self, address: SocketAddr, peer: Option<PublicKey>) -> Result<usize, UdpCallError> {
+        let mut core = self.enter();
+        let index = self.say_hello(&mut core, (address, peer), false)?;
+        core.turn(None);
+        Ok(index)
+    }
+
+    /// Opens a channel to whoever listens at `address`, and holds the key pair of `peer`: its number.
+    pub(crate) fn call(
+        &self,
+        address: SocketAddr,
+        peer: Option<PublicKey>,
+        timeout: Duration,
+    ) -> Result<usize, UdpCallError> {
+        let _stay = self.stay();
+        let begun = clock::now();
+        let mut core = self.shared.lock();
+        let index = self.say_hello(&mut core, (address, peer), true)?;
+        let mut heard = begun;
+        loop {
+            let any = core.turn(None);
+            if let Some(answer) = core.outcome(index) {
+                return answer.map(|()| index);
+            }
+            let now = clock::now();
+            if Duration::from_nanos(now.saturating_since(begun)) > timeout {
+                return Err(self.end_call(&mut core, index, timeout).unwrap_or(UdpCallError::Silence(timeout)));
+            }
+            heard = if any { now } else { heard };
+            if now.saturating_since(heard) > SPIN_NS {
+                let (timer, quiet) = (core.timer(), core.doze());
+                // Others that share this endpoint's thread of life may want the lock.
+                drop(core);
+                if quiet {
+                    nap(self, timer);
+                }
+                core = self.shared.lock();
+            }
+        }
+    }
+
+    /// Ends a call that was begun `timeout` ago: why it has failed. `None` if it has been answered.
+    pub(crate) fn give_up(&self, index: usize, timeout: Duration) -> Option<UdpCallError> {
+        self.end_call(&mut self.enter(), index, timeout)
+    }
+
+    /// Has the engine call: the number of the channel to be.
+    fn say_hello(
+        &self,
+        core: &mut Core,
+        (address, peer): (SocketAddr, Option<PublicKey>),
+        waits: bool,
+    ) -> Result<usize, UdpCallError> {
+        let peer = match &self.keys {
+            Some(keys) => keys.callee(peer).map_err(UdpCallError::Peer)?,
+            None if peer.is_some() => return Err(UdpCallError::NoKey),
+            None => None,
+        };
+        if address.is_ipv4() != self.local.is_ipv4() {
+            return Err(UdpCallError::OtherFamily { address, local: self.local });
+        }
+        let body = Datagrams::route_mtu(address).map_or(1500, |mtu| mtu as usize);
+        let headers = if address.is_ipv4() { 28 } else { 48 } + HEADER_BYTES;
+        let body = u16::try_from(body.saturating_sub(headers).min(BODY_MAX)).unwrap_or(u16::MAX);
+        let index = core.net.call(clock::now(), address, body).ok_or(UdpCallError::Full)?;
+        core.sources.iter_mut().for_each(|sources| sources.set(index, None));
+        core.unreachable = core.unreachable.filter(|(to, _)| *to != address);
+        self.callees.set(index, peer);
+        core.calls.push(Call { index, address, waits, answer: None });
+        Ok(index)
+    }
+
+    fn end_call(&self, core: &mut Core, index: usize, timeout: Duration) -> Option<UdpCallError> {
+        let place = core.calls.iter().position(|call| call.index == index)?;
+        let call = core.calls.swap_remove(place);
+        core.net.close(index);
+        core.transmit(clock::now(), true);
+        Some(if call.answer.is_some() {
+            UdpCallError::Way(self.ways().scheme())
+        } else {
+            UdpCallError::Silence(timeout)
+        })
+    }
+}
+
+impl Core {
+    /// What has become of a call whose caller waits. Its end is told once.
+    fn outcome(&mut self, index: usize) -> Option<Result<(), UdpCallError>> {
+        if let Some(answer) = self.net.answer(index) {
+            self.answered(index, answer);
+        }
+        let place = self.calls.iter().position(|call| call.index == index)?;
+        let outcome = self.look_at_call(place)?;
+        self.calls.swap_remove(place);
+        Some(outcome)
+    }
+
+    /// The other side has answered a call. What became of it, if nobody waits for that and it is known by now.
+    pub(super) fn answered(&mut self, index: usize, answer: Result<(), CallError>) -> Option<Happened> {
+        let place = self.calls.iter().position(|call| call.index == index)?;
+        self.calls[place].answer = Some(answer);
+        if answer.is_ok() {
+            self.furnish(index);
+        }
+        if self.calls[place].waits {
+            return None;
+        }
+        let outcome = self.look_at_call(place)?;
+        self.calls.swap_remove(place);
+        Some(Happened::Answered(index, outcome))
+    }
+
+    /// Looks after the calls for which nobody waits.
+    pub(super) fn look_after_calls(&mut self) {
+        for place in (0..self.calls.len()).rev() {
+            if self.calls[place].waits {
+                continue;
+            }
+            if let Some(outcome) = self.look_at_call(place) {
+                let call = self.calls.swap_remove(place);
+                self.events.push_back(Happened::Answered(call.index, outcome));
+            }
+        }
+    }
+
+    /// Whether messages have to wait because a channel has begun of which its user does not know yet: they may be of
+    /// that.
+    pub(super) fn holds_messages(&self) -> bool {
+        self.calls.iter().any(|call| call.answer == Some(Ok(())))
+    }
+
+    /// What has become of a call, if that is known: refused, let in and reached by the ways that were asked for, or out
+    /// of reach.
+    fn look_at_call(&mut self, place: usize) -> Option<Result<(), UdpCallError>> {
+        let Call { index, address, answer, .. } = self.calls[place];
+        match answer {
+            Some(Err(error)) => return Some(Err(error.into())),
+            Some(Ok(())) if self.lanes.as_ref().is_none_or(|lanes| lanes.is_as_asked(index)) => return Some(Ok(())),
+            Some(Ok(())) => return None,
+            None => {}
+        }
+        let (_, why) = self.unreachable.filter(|(to, _)| *to == address)?;
+        self.net.close(index);
+        Some(Err(UdpCallError::Unreachable { address, why }))
+    }
+}
