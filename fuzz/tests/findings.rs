@@ -94,6 +94,7 @@ fn frame(body: Shape) -> Frame {
         heard: Heard::All,
         awaited: None,
         held: 0,
+        waits: false,
         message: Of::Near(0),
         second: None,
         body,
