@@ -1,5 +1,6 @@
 //! A node that several threads share, with a thread of its own that serves requests while nobody else does.
 
+use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -25,8 +26,13 @@ pub enum ServiceError {
 /// How long the thread sleeps while others drive the node.
 const PATROL: Duration = Duration::from_millis(1);
 
+/// What the thread does for somebody who cannot wait for it. It is not in the way of those who use the node but for
+/// while it uses it itself.
+type Errand = Box<dyn FnOnce(&Mutex<Node>) + Send>;
+
 struct Shared {
     node: Mutex<Node>,
+    errands: Mutex<VecDeque<Errand>>,
     /// Whom the thread wakes, and when.
     sleepers: Mutex<Vec<(Instant, Waker)>>,
     /// Wakes the thread.
@@ -65,6 +71,7 @@ impl Service {
         heard.set_nonblocking(true)?;
         let shared = Arc::new(Shared {
             node: Mutex::new(node),
+            errands: Mutex::default(),
             sleepers: Mutex::default(),
             bell,
             over: AtomicBool::new(false),
@@ -98,6 +105,12 @@ impl Service {
         drop(node);
         self.shared.note_use();
         Some(result)
+    }
+
+    /// Has the thread do something that may take a while.
+    pub(crate) fn leave_to_thread(&self, errand: impl FnOnce(&Mutex<Node>) + Send + 'static) {
+        self.shared.errands.lock().unwrap_or_else(PoisonError::into_inner).push_back(Box::new(errand));
+        self.shared.ring();
     }
 
     /// Has the thread wake a task when this time has come.
@@ -161,6 +174,14 @@ impl Shared {
         let _ = (&self.bell).write(&[1]);
     }
 
+    fn run_errands(&self) {
+        loop {
+            let errand = self.errands.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let Some(errand) = errand else { return };
+            errand(&self.node);
+        }
+    }
+
     /// Wakes those whose time has come: how long it is until the next one's.
     fn wake_sleepers(&self) -> Option<Duration> {
         let now = Instant::now();
@@ -175,6 +196,7 @@ impl Shared {
 
     fn run(&self, heard: &UnixStream, sleepers: &OwnedFd, mut event: impl FnMut(Event)) {
         while !self.over.load(Ordering::Acquire) {
+            self.run_errands();
             let until_sleeper = self.wake_sleepers();
             let mut node = self.lock();
             while let Some(happened) = node.poll() {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::ConnectError;
+use cutthrough_node::udp::address::numbers;
 
 use super::{INLINE, Message, Method, RpcError};
 use crate::Endpoint;
@@ -38,7 +39,7 @@ pub struct Client {
 #[derive(Debug)]
 struct Inside {
     service: Arc<Service>,
-    /// Shared with whoever polls when another channel is open.
+    /// Shared with whoever opens another channel, and with whoever polls when it is open.
     line: Arc<Mutex<Line>>,
 }
 
@@ -145,23 +146,29 @@ impl Inside {
         locked(&self.line)
     }
 
-    /// Begins to open another channel in place of one that has ended, unless that is under way, or somebody else uses
-    /// the node just now: how often it has failed so far.
+    /// Has another channel opened in place of one that has ended, unless that is under way: how often it has failed so
+    /// far. The service's thread begins it, since a name may have to be looked up; nobody waits for what becomes of it.
     fn reconnect(&self, ended: Channel, timeout: Duration) -> u64 {
         let mut line = self.line();
         if line.channel == ended && !line.opening && line.again <= Instant::now() {
+            line.opening = true;
             let its = Arc::downgrade(&self.line);
-            let opened = move |outcome: Result<Channel, ConnectError>| {
-                if let Some(its) = its.upgrade() {
-                    locked(&its).opened(outcome.ok());
+            self.service.leave_to_thread(move |node| {
+                let Some(line) = its.upgrade() else { return };
+                let opened = move |outcome: Result<Channel, ConnectError>| {
+                    if let Some(its) = its.upgrade() {
+                        locked(&its).opened(outcome.ok());
+                    }
+                };
+                let name = locked(&line).address.clone();
+                let begun = numbers(&name).is_ok_and(|address| {
+                    let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
+                    node.connect_then(&address, timeout, opened).is_ok()
+                });
+                if !begun {
+                    locked(&line).opened(None);
                 }
-            };
-            let begun = self.service.try_with(|node| node.connect_then(&line.address, timeout, opened));
-            match begun {
-                None => {}
-                Some(Ok(_)) => line.opening = true,
-                Some(Err(_)) => line.opened(None),
-            }
+            });
         }
         line.failed
     }

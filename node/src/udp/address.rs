@@ -119,9 +119,33 @@ pub fn parse(address: &str) -> Result<(Ways, SocketAddr), UdpAddressError> {
     host.to_socket_addrs().map_err(refused)?.next().map(|found| (ways, found)).ok_or_else(malformed)
 }
 
+/// The same address with the host's number in place of its name, which may take a while to be looked up. Addresses of
+/// this machine's own processes stay as they are.
+///
+/// # Errors
+/// [`UdpAddressError`].
+pub fn numbers(address: &str) -> Result<String, UdpAddressError> {
+    if Ways::of(address).is_none() {
+        return Ok(address.to_owned());
+    }
+    let host = address.split('#').next().unwrap_or_default();
+    let (ways, found) = parse(host)?;
+    Ok(format!("{}:{found}{}", ways.scheme(), &address[host.len()..]))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_become_numbers() {
+        for same in ["shm:name", "udp:10.0.0.1:7", "net:[::1]:7#00ff"] {
+            assert_eq!(numbers(same).unwrap(), same);
+        }
+        let found = numbers("udp:localhost:7#00ff").unwrap();
+        assert!(["udp:127.0.0.1:7#00ff", "udp:[::1]:7#00ff"].contains(&found.as_str()), "{found}");
+        assert!(numbers("udp:7").is_err());
+    }
 
     #[test]
     fn numbers_are_taken_as_they_are() {
