@@ -62,8 +62,28 @@ impl Endpoint {
     }
 
     /// Begins to open a channel to whoever listens at `address`, and goes on: [`Event::Connected`] says what has become
-    /// of it, after `timeout` at the latest. It never waits. What it costs is memory, and a name to be looked up: of
-    /// hosts, numbers alone cost nothing.
+    /// of it, after `timeout` at the latest. It never waits, but for the name of a host to be looked up: give its number
+    /// where that matters.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use cutthrough::{Config, Endpoint, Event};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut endpoint = Endpoint::open(Config::default())?;
+    /// # let address = format!("shm:begin-connect-{}", std::process::id());
+    /// # endpoint.listen(&address)?;
+    /// let connecting = endpoint.begin_connect(&address, Duration::from_secs(1))?;
+    /// let channel = loop {
+    ///     match endpoint.wait(None)? {
+    ///         Event::Connected(of, outcome) if of == connecting => break outcome?,
+    ///         other => println!("meanwhile: {other:?}"),
+    ///     }
+    /// };
+    /// endpoint.send(channel, b"hello")?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`ConnectError`], if it has failed already: then there is no event.
