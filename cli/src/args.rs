@@ -280,6 +280,10 @@ pub struct Across {
     #[arg(long, value_name = "auto|copy|header-cut", value_parser = placement)]
     pub placement: Option<Placement>,
 
+    /// Give the adapter net a ring of AF_XDP too (needs root)
+    #[arg(long)]
+    pub net_xdp: bool,
+
     /// Seal messages on a wire with a random key of this run
     #[arg(long)]
     pub seal: bool,

@@ -121,6 +121,9 @@ pub struct PerfLine {
     /// The adapter that carried the messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<String>,
+    /// Whether the adapter net had a ring of AF_XDP too; absent if not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub net_xdp: Option<bool>,
     /// The MTU of the veth pair between the two ends; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub veth: Option<u32>,
@@ -271,6 +274,7 @@ mod tests {
             test: "lat",
             what: Some("short"),
             adapter: Some("shm".into()),
+            net_xdp: Some(true),
             veth: Some(1500),
             loss: Some(1.0),
             frames: Some(100),
@@ -295,6 +299,7 @@ mod tests {
         let mut contract = vec![
             "test",
             "adapter",
+            "net_xdp",
             "veth",
             "loss",
             "frames",

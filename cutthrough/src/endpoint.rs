@@ -62,8 +62,8 @@ impl Endpoint {
     }
 
     /// Begins to open a channel to whoever listens at `address`, and goes on: [`Event::Connected`] says what has become
-    /// of it, after `timeout` at the latest. It never waits, but for the name of a host to be looked up: give its number
-    /// where that matters.
+    /// of it, after `timeout` at the latest. It never waits, but for the name of a host to be looked up: give its
+    /// number where that matters.
     ///
     /// ```
     /// use std::time::Duration;

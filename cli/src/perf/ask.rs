@@ -50,6 +50,8 @@ pub struct Setup {
     pub policy: String,
     /// How payloads get from a ring to their pages, as on the command line.
     pub placement: String,
+    /// Whether the adapter net has a ring of AF_XDP too.
+    pub net_xdp: bool,
     /// Bytes of the staging ring.
     pub staging_bytes: u32,
     /// Bytes of the pool, and of the landing memory.
@@ -181,6 +183,7 @@ mod tests {
         let setup = Setup {
             policy: format!("adaptive:{}", u64::MAX),
             placement: Placement::HeaderCut.name().into(),
+            net_xdp: true,
             staging_bytes: u32::MAX,
             memory_bytes: u64::MAX,
             landing: Some((u32::MAX, u32::MAX)),

@@ -69,6 +69,8 @@ pub struct Case {
     pub policy: Policy,
     /// How payloads get from a ring to their pages.
     pub placement: Placement,
+    /// Whether the adapter net has a ring of AF_XDP too.
+    pub net_xdp: bool,
     /// Whether the two ends share memory, and so a staging ring.
     pub shared: bool,
     /// How much is measured.
@@ -99,6 +101,7 @@ impl Case {
             shape: Shape { memory: options.memory.unwrap_or(Memory::Private), bytes },
             policy: options.policy.unwrap_or_default(),
             placement: options.across.placement.unwrap_or_default(),
+            net_xdp: options.across.net_xdp,
             shared: adapter == Adapter::Shm,
             length: length(options),
             seed: options.seed.unwrap_or_default(),
@@ -144,6 +147,7 @@ impl Case {
         Setup {
             policy: self.policy.to_string(),
             placement: self.placement.name().into(),
+            net_xdp: self.net_xdp,
             staging_bytes,
             memory_bytes: default.pool_bytes.max(4 * u64::from(self.shape.bytes)),
             landing: posted.then(|| (self.shape.bytes, window(self.shape))),

@@ -81,8 +81,12 @@ fn test(test: CompareTest) -> Test {
 /// Both sides have to have the same other end, or they cannot be measured in turn.
 fn check(args: &CompareArgs, sides: [&Measure; 2]) -> Result<(), Failure> {
     let common = &args.common;
-    // Each lane has endpoints, and so a placement, of its own.
-    let across = |side: &Measure| Across { placement: common.across.placement, ..side.across.clone() };
+    // Each lane has endpoints, and so a placement and rings, of its own.
+    let across = |side: &Measure| Across {
+        placement: common.across.placement,
+        net_xdp: common.across.net_xdp,
+        ..side.across.clone()
+    };
     let apart =
         sides.iter().any(|side| side.far != common.far || across(side) != common.across || side.far.listen.is_some());
     if apart {

@@ -93,6 +93,9 @@ struct IdleLine {
 /// # Errors
 /// If the other end cannot be started or goes away, or this process may not open as many channels.
 pub fn run(args: &IdleArgs, output: Output) -> Result<(), Failure> {
+    if args.across.net_xdp {
+        return Err(Failure::new("perf idle leaves the rings of the adapter net alone", "leave --net-xdp away"));
+    }
     if args.across.placement.is_some() {
         return Err(Failure::new("perf idle sends no payloads to be placed", "leave --placement away"));
     }

@@ -114,6 +114,9 @@ pub fn run(args: &IncastArgs, output: Output) -> Result<(), Failure> {
     if size.0 == 0 {
         return Err(Failure::new("a payload of 0 bytes cannot be measured", "give --size of 1 or more"));
     }
+    if args.across.net_xdp {
+        return Err(Failure::new("perf incast leaves the rings of the adapter net alone", "leave --net-xdp away"));
+    }
     if args.across.placement.is_some() {
         return Err(Failure::new("perf incast leaves placement alone", "leave --placement away"));
     }

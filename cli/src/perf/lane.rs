@@ -8,7 +8,8 @@ use cutthrough::am::{CallError, RequestError};
 use cutthrough::rma::MoveError;
 use cutthrough::rpc::RpcError;
 use cutthrough::{
-    Channel, CloseReason, Config, Endpoint, Event, Incoming, NoMemory, Policy, ReadError, SendError, WaitError,
+    Adapter, Channel, CloseReason, Config, Endpoint, Event, Incoming, NoMemory, Offer, Policy, ReadError, SendError,
+    WaitError,
 };
 
 use super::ask::{self, Answer, Setup};
@@ -97,6 +98,7 @@ pub fn config(setup: &Setup) -> Result<Config, Failure> {
     Ok(Config {
         policy,
         placement,
+        net_xdp: setup.net_xdp,
         staging_bytes: setup.staging_bytes,
         pool_bytes: memory,
         landing_bytes: memory,
@@ -104,6 +106,20 @@ pub fn config(setup: &Setup) -> Result<Config, Failure> {
         silence: SILENCE,
         ..config
     })
+}
+
+/// Whether an endpoint that listens or has connected has the ring that the setup asks for.
+///
+/// # Errors
+/// Why not, if it has not.
+pub fn has_ring(endpoint: &Endpoint, setup: &Setup) -> Result<(), Failure> {
+    let is_xdp = |offer: &Offer| offer.adapter == Adapter::Xdp;
+    match endpoint.net_offers().into_iter().find(is_xdp).and_then(|offer| offer.declined) {
+        Some(why) if setup.net_xdp => {
+            Err(Failure::new(format!("the adapter net has no ring of AF_XDP: {why}"), "leave --net-xdp away"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// One channel of an endpoint of its own.

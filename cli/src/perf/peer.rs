@@ -11,7 +11,7 @@ use cutthrough::am::{Node, Settings};
 use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, UdpCallError};
 
 use super::ask::{self, Answer, Ask, Job, Setup};
-use super::lane::{Lane, LaneError, PATIENCE, config};
+use super::lane::{Lane, LaneError, PATIENCE, config, has_ring};
 use super::way::{Seal, Way, own_name, scheme};
 use crate::address::{self, Use};
 use crate::args::Adapter;
@@ -82,6 +82,7 @@ impl Peer {
         for _ in 0..setup.channels.max(1) {
             channel = Some(endpoint.connect(&address, PATIENCE).map_err(|error| unreachable(&error))?);
         }
+        has_ring(&endpoint, setup)?;
         let channel = channel.ok_or(LaneError::Unexpected)?;
         let mut lane = Lane::new(endpoint, channel, number, setup, Arc::default())?;
         lane.ready()?;
@@ -100,6 +101,7 @@ impl Peer {
         };
         let mut node = self.node(setup)?;
         let channel = node.connect(&self.address_of(number), PATIENCE).map_err(|error| unreachable(&error))?;
+        has_ring(node.endpoint(), setup)?;
         Ok((node, channel, number))
     }
 
@@ -215,7 +217,8 @@ fn connect(
 
 fn lobby(endpoint: Endpoint, channel: Channel) -> Result<Lane, Failure> {
     let (policy, placement) = (String::new(), String::new());
-    let setup = Setup { policy, placement, staging_bytes: 0, memory_bytes: 0, landing: None, channels: 1 };
+    let setup =
+        Setup { policy, placement, net_xdp: false, staging_bytes: 0, memory_bytes: 0, landing: None, channels: 1 };
     Ok(Lane::new(endpoint, channel, 0, &setup, Arc::new(AtomicBool::new(false)))?)
 }
 

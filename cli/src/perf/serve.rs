@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use super::am::station::Station;
 use super::answer;
 use super::ask::{self, Answer, Ask, Setup};
-use super::lane::{Lane, LaneError, PATIENCE, config};
+use super::lane::{Lane, LaneError, PATIENCE, config, has_ring};
 use super::way::{self, Seal};
 use crate::address::{self, Use};
 use crate::args::ServeArgs;
@@ -227,6 +227,7 @@ impl Server {
         let number = self.opened;
         let mut endpoint = Endpoint::open(self.seal.apply(config(setup)?)?).map_err(refusal)?;
         endpoint.listen(&ask::lane_address(&self.address, number)).map_err(refusal)?;
+        has_ring(&endpoint, setup)?;
         self.say(client, &Answer::Opened(number))?;
         let mut channel = self.let_in(client, &mut endpoint)?;
         for _ in 1..setup.channels {
@@ -351,6 +352,7 @@ mod tests {
             let setup = Setup {
                 policy: "adaptive".into(),
                 placement: "auto".into(),
+                net_xdp: false,
                 staging_bytes: 1 << 16,
                 memory_bytes: 1 << 20,
                 landing: None,

@@ -27,6 +27,8 @@ pub struct Way {
     pub wire: Wire,
     /// How messages are sealed.
     pub seal: Seal,
+    /// Whether the adapter net has a ring of AF_XDP too.
+    pub net_xdp: bool,
 }
 
 impl Way {
@@ -49,7 +51,7 @@ impl Way {
         if let Some(pair) = wire.pair() {
             pair.near.enter().map_err(|error| Failure::new(format!("its namespace: {error}"), "run it as root"))?;
         }
-        Ok(Self { adapter, wire, seal })
+        Ok(Self { adapter, wire, seal, net_xdp: across.net_xdp })
     }
 
     /// An address where nobody listens, for an other end of our own at the far end.
@@ -87,7 +89,8 @@ impl Way {
     /// A line that says which way was measured.
     #[must_use]
     pub fn mark(&self, line: PerfLine) -> PerfLine {
-        PerfLine { adapter: Some(self.adapter.name()), veth: self.veth(), sealed: self.sealed(), ..line }
+        let net_xdp = self.net_xdp.then_some(true);
+        PerfLine { adapter: Some(self.adapter.name()), net_xdp, veth: self.veth(), sealed: self.sealed(), ..line }
     }
 
     /// The MTU of the veth pair, if there is one.
@@ -267,6 +270,12 @@ impl Across {
                 "give --adapter xdp, or leave --placement away",
             ));
         }
+        if self.net_xdp && adapter != Adapter::Net {
+            return Err(Failure::new(
+                format!("--net-xdp gives the adapter net another ring; this is {}", adapter.name()),
+                "give --adapter net, or leave --net-xdp away",
+            ));
+        }
         match (address, named) {
             (Some(address), Some(named)) if named != adapter => Err(Failure::new(
                 format!("{address} is not an address of the adapter {}", adapter.name()),
@@ -375,6 +384,16 @@ mod tests {
     }
 
     #[test]
+    fn another_ring_goes_with_the_adapter_net_alone() {
+        let asked = |adapter| Across { adapter, net_xdp: true, ..Across::default() };
+        assert_eq!(asked(Some(Adapter::Net)).adapter(None).ok(), Some(Adapter::Net));
+        for other in [None, Some(Adapter::Udp), Some(Adapter::Xdp)] {
+            let why = asked(other).adapter(None).map_err(|failure| failure.to_string());
+            assert!(why.is_err_and(|why| why.contains("--adapter net")), "{other:?}");
+        }
+    }
+
+    #[test]
     fn a_random_key_is_another_one_each_time_and_is_never_shown() {
         let sealed = udp(Across { seal: true, ..Across::default() });
         let (Ok(Seal::Keys(a)), Ok(Seal::Keys(b))) = (seal(&sealed, false), seal(&sealed, false)) else {
@@ -382,14 +401,14 @@ mod tests {
         };
         assert_ne!(a, b);
         assert_eq!((a.0.len(), format!("{a:?}")), ("psk:".len() + 64 + 1, "Secret".into()));
-        let way = Way { adapter: Adapter::Udp, wire: Wire::loopback(), seal: Seal::Keys(a.clone()) };
+        let way = Way { adapter: Adapter::Udp, wire: Wire::loopback(), seal: Seal::Keys(a.clone()), net_xdp: false };
         assert_eq!(way.child(), (vec!["--key-from-stdin".into()], a.0.as_str()));
         assert_eq!((way.sealed(), way.veth()), (Some(true), None));
     }
 
     #[test]
     fn an_other_end_of_our_own_has_an_address_of_its_own() {
-        let way = |adapter| Way { adapter, wire: Wire::loopback(), seal: Seal::Plain };
+        let way = |adapter| Way { adapter, wire: Wire::loopback(), seal: Seal::Plain, net_xdp: false };
         let shm = way(Adapter::Shm);
         assert_ne!(shm.own_address().expect("a name"), shm.own_address().expect("a name"));
         let udp = way(Adapter::Udp).own_address().expect("a port");

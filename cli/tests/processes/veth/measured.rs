@@ -1,5 +1,7 @@
 //! What is measured across a veth pair: lines as the contract says. No figure is judged here.
 
+use serde_json::Value;
+
 use super::pair;
 use crate::folder::Folder;
 
@@ -71,5 +73,42 @@ fn both_ends_of_a_measurement_are_apart() {
     let sides = ["--a", "--policy adaptive", "--b", "--policy store-and-forward", "--size", "64"];
     let compared = folder.lines(&[&["perf", "compare", "lat"], &across[..], &sides, &["--seconds", "0.05"]].concat());
     assert!(compared[0]["ratio_p50"].is_number());
+    folder.wait_until_empty();
+}
+
+#[test]
+fn the_adapter_net_can_have_another_ring() {
+    if pair(1500).is_none() {
+        return;
+    }
+    if let Some(missing) = cutthrough::probe(cutthrough::Adapter::Xdp).into_iter().find_map(|(_, tried)| tried.err()) {
+        crate::skipped(missing);
+        return;
+    }
+    let folder = Folder::new("veth-net-xdp");
+    let across = ["--adapter", "net", "--veth", "1500"];
+    let few = ["--size", "64,64KiB", "--count", "20"];
+    let ring = &["--net-xdp"][..];
+    for (test, asked, shown) in [("lat", ring, true.into()), ("bw", ring, true.into()), ("lat", &[], Value::Null)] {
+        let lines = folder.lines(&[&["perf", test], &across[..], &few, asked].concat());
+        let perf = || lines.iter().filter(|line| line["test"] == test);
+        assert!(perf().count() > 0 && perf().all(|line| line["net_xdp"] == shown), "{lines:?}");
+    }
+    let sides = ["--a", "--net-xdp", "--b", "", "--size", "64", "--seconds", "0.05"];
+    let compared = folder.lines(&[&["perf", "compare", "lat"], &across[..], &sides].concat());
+    assert!(compared[0]["ratio_p50"].is_number());
+    // Both cannot have the only queue of the interface; and it is for one adapter alone.
+    let sides = ["--a", "--net-xdp", "--b", "--net-xdp", "--size", "64", "--seconds", "0.05"];
+    let idle = ["perf", "idle", "--adapter", "net", "--net-xdp", "--veth", "1500"];
+    for (words, why) in [
+        (&[&["perf", "compare", "lat"], &across[..], &sides].concat()[..], "no ring of AF_XDP"),
+        (&["perf", "lat", "--veth", "1500", "--net-xdp"], "give --adapter net"),
+        (&idle, "leave --net-xdp away"),
+    ] {
+        let output = folder.run(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{words:?}: {said}");
+        assert!(said.contains(why), "{words:?}: {said}");
+    }
     folder.wait_until_empty();
 }
