@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{AsyncEndpoint, Channel, Config, ConnectError, Connecting, Endpoint, Event};
+use cutthrough::{AsyncEndpoint, Channel, ConnectError, Connecting, Endpoint, Event};
 
 use super::config;
 use crate::Join;
@@ -183,8 +183,7 @@ pub fn a_call_that_was_given_up_is_not_told(join: &dyn Join) {
 /// The same in tokio, where a future that is dropped gives its channel up.
 pub fn a_channel_opens_in_tokio(join: &dyn Join) {
     let address = join.address();
-    // One that has let somebody in who has given up waits for that one, when it goes, no longer than so.
-    let mut b = join.listening(Config { silence: Duration::from_secs(1), ..config() }, &address);
+    let mut b = join.listening(config(), &address);
     let (way, over) = (join.way(&address), AtomicBool::new(false));
     let mut a = caller(join);
     // Where the network side is opened belongs to those who connect.
@@ -199,6 +198,8 @@ pub fn a_channel_opens_in_tokio(join: &dyn Join) {
                 }
             }
         });
+        // Also if this side fails.
+        let _ends = Ends(&over);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
         runtime.block_on(async {
             let mut a = AsyncEndpoint::new(a).expect("an endpoint in a runtime");
@@ -218,6 +219,17 @@ pub fn a_channel_opens_in_tokio(join: &dyn Join) {
             }
             assert_eq!(a.channels().count(), 6);
         });
-        over.store(true, Ordering::Relaxed);
     });
+    let since = Instant::now();
+    drop(b);
+    assert!(since.elapsed() < config().silence, "it waits for callers that have given up");
+}
+
+/// Tells another thread that it is over.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

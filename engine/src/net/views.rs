@@ -83,6 +83,12 @@ impl<M: Memory> Net<M> {
         self.channel(index).map_or(0, |channel| channel.outbox.behind())
     }
 
+    /// Callers that were let in and not heard of since; they count as channels.
+    #[must_use]
+    pub fn unheard(&self) -> usize {
+        self.welcomed.len()
+    }
+
     /// How often anything has come that brings messages on, on any channel: their frames, acknowledgements of them,
     /// grants. Signs of life alone are none.
     #[must_use]

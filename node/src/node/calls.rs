@@ -18,6 +18,9 @@ use crate::udp::calls::UdpCallError;
 
 /// How long a caller waits before it tries again, where too many others wait.
 const AGAIN: Duration = Duration::from_millis(1);
+/// Calls over a network at a time; others wait for them. A listener remembers some 64 callers of whom it has not heard
+/// since it let them in, and lets go of the first for others.
+const NET_CALLS: usize = 16;
 /// Longest time that is told to a timer: a hundred years.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
@@ -40,6 +43,8 @@ enum Stage {
     Outside(PathBuf),
     /// The hello was said.
     Said { path: PathBuf, socket: OwnedFd, offer: Box<Offer>, seat: u32 },
+    /// Too many others are being opened.
+    Queued(String),
     /// It is the network side's, under this number.
     Net(usize),
     /// There is a channel, or will be none.
@@ -53,7 +58,7 @@ impl Call {
 
     /// Has the timer wake when the call is to be looked at again.
     fn wait(&self) -> Result<(), ConnectError> {
-        let time = if matches!(self.stage, Stage::Outside(_)) { AGAIN } else { self.timeout };
+        let time = if matches!(self.stage, Stage::Outside(_) | Stage::Queued(_)) { AGAIN } else { self.timeout };
         // No time at all would stop it.
         let time = time.min(self.left()).clamp(Duration::from_nanos(1), FOR_EVER);
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -96,7 +101,7 @@ impl Node {
         epoll::add(&self.sleepers, &timer, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
             .map_err(ConnectError::System)?;
         let stage = if address::Ways::of(address).is_some() {
-            Stage::Net(self.begin_connect_net(address)?)
+            if self.has_net_calls() { Stage::Queued(address::numbers(address)?) } else { self.call_net(address)? }
         } else {
             Stage::Outside(rendezvous::socket_path(address)?)
         };
@@ -187,6 +192,11 @@ impl Node {
             call.stage = Stage::Said { path: path.clone(), socket, offer, seat };
             self.say(call)?;
         }
+        if let Stage::Queued(address) = &call.stage
+            && !self.has_net_calls()
+        {
+            call.stage = self.call_net(address)?;
+        }
         let Stage::Said { socket, .. } = &call.stage else { return Ok(None) };
         let Some(heard) = handshake::listen(socket)? else { return Ok(None) };
         let _ = epoll::delete(&self.sleepers, socket);
@@ -204,6 +214,15 @@ impl Node {
         }
     }
 
+    /// Whether as many calls are the network side's as may be at a time.
+    fn has_net_calls(&self) -> bool {
+        self.calls.iter().filter(|call| matches!(call.stage, Stage::Net(_))).count() >= NET_CALLS
+    }
+
+    fn call_net(&mut self, address: &str) -> Result<Stage, ConnectError> {
+        Ok(Stage::Net(self.begin_connect_net(address)?))
+    }
+
     /// Says hello.
     fn say(&self, call: &Call) -> Result<(), ConnectError> {
         let Stage::Said { socket, offer, .. } = &call.stage else { return Ok(()) };
@@ -216,7 +235,7 @@ impl Node {
     fn forget(&mut self, call: Call) {
         let Call { stage, timeout, .. } = call;
         match stage {
-            Stage::Outside(_) | Stage::Over => {}
+            Stage::Outside(_) | Stage::Queued(_) | Stage::Over => {}
             Stage::Said { seat, .. } => self.free_seats.push(seat),
             // One that has been answered is closed when that is told.
             Stage::Net(index) => drop(self.net.as_ref().and_then(|net| net.give_up(index, timeout))),
@@ -228,6 +247,7 @@ impl Node {
         match &call.stage {
             Stage::Outside(path) => Some(AddressError::Busy(path.clone()).into()),
             Stage::Said { .. } => Some(ConnectError::Timeout(call.timeout)),
+            Stage::Queued(_) => Some(UdpCallError::Silence(call.timeout).into()),
             Stage::Net(index) => Some(self.net.as_ref()?.give_up(*index, call.timeout)?.into()),
             Stage::Over => None,
         }

@@ -27,6 +27,8 @@ const SERVING_NS: u64 = 1_000_000_000;
 const SLEEP_NS: u64 = 50_000_000;
 /// Nanoseconds of sleep in calls of ours after which nobody looks whether the application is still there.
 const DORMANT_NS: u64 = 1_000_000_000;
+/// How long an endpoint that goes waits for callers that were let in and not heard of since.
+const UNHEARD: Duration = Duration::from_millis(50);
 /// Shortest nap.
 const NAP_NS: u64 = 50_000;
 /// So long that it has no end: an hour.
@@ -130,7 +132,9 @@ fn linger(shared: &Shared) {
         while core.next_event().is_some() {}
         let now = clock::now();
         let waited = Duration::from_nanos(now.saturating_since(begun));
-        if core.net.channels() == 0 || waited > longest {
+        // Who was let in and has said nothing may have given up; who has not says something soon.
+        let unheard = core.net.channels() == core.net.unheard() && waited > UNHEARD;
+        if core.net.channels() == 0 || unheard || waited > longest {
             core.net.part(now);
             core.last_turn();
             return;
