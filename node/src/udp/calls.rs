@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use cutthrough_engine::net::CallError;
+use cutthrough_engine::time::Instant;
 use cutthrough_seal::{PublicKey, SealError};
 use cutthrough_wire::frame::{HEADER_BYTES, Refusal};
 use rustix::io::Errno;
@@ -13,6 +14,10 @@ use super::line::{SPIN_NS, nap};
 use super::told::Happened;
 use crate::clock;
 use crate::sys::datagram::Datagrams;
+
+/// How long a channel that nobody waits for may look for the ways that its endpoint's address asks for, in nanoseconds:
+/// messages wait meanwhile, on other channels too.
+const WAY_NS: u64 = 500_000_000;
 
 /// Why a call over UDP has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -80,8 +85,11 @@ pub(super) struct Call {
     address: SocketAddr,
     /// Whether its caller waits, and looks after it; else what becomes of it is told.
     waits: bool,
-    /// What the other side has said.
+    /// What the other side has said, and when.
     answer: Option<Result<(), CallError>>,
+    answered: Instant,
+    /// What the ways are called that it has to go.
+    scheme: &'static str,
 }
 
 impl Udp {
@@ -155,7 +163,14 @@ impl Udp {
         core.sources.iter_mut().for_each(|sources| sources.set(index, None));
         core.unreachable = core.unreachable.filter(|(to, _)| *to != address);
         self.callees.set(index, peer);
-        core.calls.push(Call { index, address, waits, answer: None });
+        core.calls.push(Call {
+            index,
+            address,
+            waits,
+            answer: None,
+            answered: Instant::default(),
+            scheme: self.ways().scheme(),
+        });
         Ok(index)
     }
 
@@ -164,11 +179,7 @@ impl Udp {
         let call = core.calls.swap_remove(place);
         core.net.close(index);
         core.transmit(clock::now(), true);
-        Some(if call.answer.is_some() {
-            UdpCallError::Way(self.ways().scheme())
-        } else {
-            UdpCallError::Silence(timeout)
-        })
+        Some(if call.answer.is_some() { UdpCallError::Way(call.scheme) } else { UdpCallError::Silence(timeout) })
     }
 }
 
@@ -187,7 +198,7 @@ impl Core {
     /// The other side has answered a call. What became of it, if nobody waits for that and it is known by now.
     pub(super) fn answered(&mut self, index: usize, answer: Result<(), CallError>) -> Option<Happened> {
         let place = self.calls.iter().position(|call| call.index == index)?;
-        self.calls[place].answer = Some(answer);
+        (self.calls[place].answer, self.calls[place].answered) = (Some(answer), clock::now());
         if answer.is_ok() {
             self.furnish(index);
         }
@@ -221,11 +232,15 @@ impl Core {
     /// What has become of a call, if that is known: refused, let in and reached by the ways that were asked for, or out
     /// of reach.
     fn look_at_call(&mut self, place: usize) -> Option<Result<(), UdpCallError>> {
-        let Call { index, address, answer, .. } = self.calls[place];
+        let Call { index, address, waits, answer, answered, scheme } = self.calls[place];
         match answer {
             Some(Err(error)) => return Some(Err(error.into())),
             Some(Ok(())) if self.lanes.as_ref().is_none_or(|lanes| lanes.is_as_asked(index)) => return Some(Ok(())),
-            Some(Ok(())) => return None,
+            Some(Ok(())) if waits || clock::now().saturating_since(answered) < WAY_NS => return None,
+            Some(Ok(())) => {
+                self.net.close(index);
+                return Some(Err(UdpCallError::Way(scheme)));
+            }
             None => {}
         }
         let (_, why) = self.unreachable.filter(|(to, _)| *to == address)?;
