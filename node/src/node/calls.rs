@@ -62,7 +62,7 @@ impl Call {
         // No time at all would stop it.
         let time = time.min(self.left()).clamp(Duration::from_nanos(1), FOR_EVER);
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let it_value = Timespec::try_from(time).unwrap_or(Timespec { tv_sec: 1, ..never });
+        let it_value = Timespec::try_from(time).expect("a hundred years fit");
         let timer = Itimerspec { it_interval: never, it_value };
         timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &timer).map(drop).map_err(ConnectError::System)
     }
@@ -101,7 +101,7 @@ impl Node {
         epoll::add(&self.sleepers, &timer, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
             .map_err(ConnectError::System)?;
         let stage = if address::Ways::of(address).is_some() {
-            if self.has_net_calls() { Stage::Queued(address::numbers(address)?) } else { self.call_net(address)? }
+            if self.calls_enough() { Stage::Queued(address::numbers(address)?) } else { self.call_net(address)? }
         } else {
             Stage::Outside(rendezvous::socket_path(address)?)
         };
@@ -193,7 +193,7 @@ impl Node {
             self.say(call)?;
         }
         if let Stage::Queued(address) = &call.stage
-            && !self.has_net_calls()
+            && !self.calls_enough()
         {
             call.stage = self.call_net(address)?;
         }
@@ -215,7 +215,7 @@ impl Node {
     }
 
     /// Whether as many calls are the network side's as may be at a time.
-    fn has_net_calls(&self) -> bool {
+    fn calls_enough(&self) -> bool {
         self.calls.iter().filter(|call| matches!(call.stage, Stage::Net(_))).count() >= NET_CALLS
     }
 
