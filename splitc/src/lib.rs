@@ -36,6 +36,7 @@
 //! | `join` | ranks find each other |
 //! | `place` | where something lies: global pointers, spread arrays |
 //! | `world` | get, put, store |
+//! | `batch` | short writes that go together |
 //! | `waiting` | what has come, and who is late or gone |
 //! | `gets` | what was asked for and has not come yet |
 //! | `part` | what the others do with this rank's part |
@@ -50,6 +51,7 @@
 
 #![forbid(unsafe_code)]
 
+mod batch;
 mod element;
 mod error;
 mod gets;

@@ -28,6 +28,10 @@ pub(crate) const LETTER: u16 = 6;
 pub(crate) const BYE: u16 = 7;
 /// The sender ends because another rank is gone: which one.
 pub(crate) const BLAME: u16 = 8;
+/// Several writes: how many bytes each of them writes, then for each the offset and the bytes, here or as a payload.
+pub(crate) const PUT_BATCH: u16 = 9;
+/// The same, counted at their destination.
+pub(crate) const STORE_BATCH: u16 = 10;
 
 /// Most bytes of one payload; longer transfers are cut. Two of them lie in a second-level cache.
 pub(crate) const PIECE: usize = 128 << 10;
@@ -59,6 +63,8 @@ pub(crate) struct Part {
     arrivals: [u64; 32],
     letters: HashMap<(u64, u32), Letter>,
     stored: u64,
+    /// Memory for the payload of several writes.
+    batch: Vec<u8>,
     left: Vec<bool>,
     /// The rank that is gone, as the first says who knows of it.
     blamed: Option<u32>,
@@ -90,6 +96,8 @@ pub(crate) fn serve(node: &mut Node) {
     node.short_with(BLAME, Args::Words(1), Part::blame);
     node.long_with(PUT, Args::AtLeast(8), PIECE, Part::put);
     node.long_with(STORE, Args::AtLeast(8), PIECE, Part::store);
+    node.long_with(PUT_BATCH, Args::AtLeast(4), PIECE, Part::put_batch);
+    node.long_with(STORE_BATCH, Args::AtLeast(4), PIECE, Part::store_batch);
     node.long_with(LETTER, Args::AtLeast(16), PIECE, Part::letter);
 }
 
@@ -262,6 +270,54 @@ impl Part {
         }
     }
 
+    fn put_batch(&mut self, request: Request<'_>) {
+        self.write_batch(request, false);
+    }
+
+    fn store_batch(&mut self, request: Request<'_>) {
+        self.write_batch(request, true);
+    }
+
+    /// Writes all of a batch, or nothing of it.
+    fn write_batch(&mut self, mut request: Request<'_>, counted: bool) {
+        if self.rank_of(request.channel()).is_none() {
+            return self.refuse(request, STRANGER, 0, 0);
+        }
+        let len = request.word(0) as usize;
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.clear();
+        if request.payload_len() == 0 {
+            batch.extend_from_slice(&request.args()[4..]);
+        } else {
+            batch.resize(request.payload_len(), 0);
+            if request.read(&mut batch).is_err() {
+                return request.fail(Failure::Abandoned);
+            }
+        }
+        match self.outside(&batch, len) {
+            Some(offset) => self.refuse(request, OUTSIDE, offset, len),
+            None => self.write_all(&batch, len, counted),
+        }
+        self.batch = batch;
+    }
+
+    /// Where the first write of a batch leads that does not lie in this part, or is not whole.
+    fn outside(&self, batch: &[u8], len: usize) -> Option<u64> {
+        let bad = |write: &&[u8]| write.len() != len.saturating_add(8) || self.range(number(write, 0), len).is_err();
+        batch.chunks(len.saturating_add(8)).find(bad).map(|write| number(write, 0))
+    }
+
+    /// Writes what was looked at before.
+    fn write_all(&mut self, batch: &[u8], len: usize, counted: bool) {
+        for write in batch.chunks_exact(8 + len) {
+            let Ok(range) = self.range(number(write, 0), len) else { continue };
+            copy_short(&mut self.memory[range], &write[8..]);
+            if counted {
+                self.count_stored(len);
+            }
+        }
+    }
+
     fn arrive(&mut self, request: Request<'_>) {
         if self.rank_of(request.channel()).is_none() {
             return self.refuse(request, STRANGER, 0, 0);
@@ -309,6 +365,18 @@ impl Part {
     }
 }
 
+/// Copies as many bytes as both have. Those of one number are copied by one instruction, not by a call.
+#[inline]
+fn copy_short(to: &mut [u8], from: &[u8]) {
+    if let (Ok(to), Ok(from)) = (<&mut [u8; 4]>::try_from(&mut *to), <&[u8; 4]>::try_from(from)) {
+        *to = *from;
+    } else if let (Ok(to), Ok(from)) = (<&mut [u8; 8]>::try_from(&mut *to), <&[u8; 8]>::try_from(from)) {
+        *to = *from;
+    } else {
+        to.copy_from_slice(from);
+    }
+}
+
 /// Eight bytes of the arguments as a number.
 fn number(args: &[u8], at: usize) -> u64 {
     args.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |bytes| u64::from_le_bytes(*bytes))
@@ -322,5 +390,32 @@ pub(crate) fn refusal(words: &[u8]) -> Option<(u32, Error)> {
         OUTSIDE => Some((rank, Error::Outside { rank, offset: number(rest, 4), len: number(rest, 12) })),
         STRANGER => Some((rank, Error::Stranger { rank })),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(writes: &[(u64, [u8; 2])]) -> Vec<u8> {
+        writes.iter().flat_map(|(offset, bytes)| offset.to_le_bytes().into_iter().chain(*bytes)).collect()
+    }
+
+    #[test]
+    fn a_batch_is_looked_at_before_any_of_it_is_written() {
+        let mut part = Part::new(0, 2, 0);
+        part.grow(6).expect("six bytes");
+        let good = batch(&[(0, [1, 2]), (4, [5, 6]), (0, [3, 4])]);
+        assert_eq!(part.outside(&good, 2), None);
+        part.write_all(&good, 2, true);
+        assert_eq!((part.bytes(0..6), part.stored()), (&[3, 4, 0, 0, 5, 6][..], 6));
+        for (offset, why) in [(5, "one byte too far"), (6, "behind"), (u64::MAX, "no place")] {
+            assert_eq!(part.outside(&batch(&[(0, [9, 9]), (offset, [9, 9])]), 2), Some(offset), "{why}");
+        }
+        let cut = &good[..good.len() - 1];
+        assert_eq!(part.outside(cut, 2), Some(0), "the last is not whole");
+        assert_eq!(part.outside(&good[..5], 2), Some(0), "not even a place");
+        assert_eq!(part.outside(&[], 2), None);
+        assert_eq!(part.outside(&good, usize::MAX), Some(0), "no length");
     }
 }

@@ -23,6 +23,7 @@ impl World {
     /// # Errors
     /// [`Error`], naming a rank that has not come.
     pub fn barrier(&mut self) -> Result<(), Error> {
+        self.hand_over_all()?;
         self.epoch += 1;
         let (rank, size) = (self.rank, self.size);
         for (round, step) in steps(size).enumerate() {

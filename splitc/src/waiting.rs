@@ -68,8 +68,9 @@ impl Patience {
 }
 
 impl World {
-    /// Takes in what has come; if that is nothing, waits a little, for `awaited`. That one is late if nothing of what
-    /// is waited for comes within the deadline: `progress` is another number whenever something of it has come.
+    /// Sends what has gathered, and takes in what has come; if that is nothing, waits a little, for `awaited`. That one
+    /// is late if nothing of what is waited for comes within the deadline: `progress` is another number whenever
+    /// something of it has come.
     pub(crate) fn rest(&mut self, patience: &mut Patience, awaited: u32, progress: u64) -> Result<(), Error> {
         if patience.progress != progress {
             *patience = Patience { progress, ..Patience::new() };
@@ -79,6 +80,7 @@ impl World {
         if left {
             return Err(self.fail(Error::Left { rank: awaited }));
         }
+        self.hand_over_all()?;
         let moved = self.pump();
         if let Some(error) = &self.broken {
             return Err(error.clone());

@@ -8,6 +8,7 @@ use std::time::Duration;
 use cutthrough::Channel;
 use cutthrough::am::{Body, Call, Node, RequestError};
 
+use crate::batch::Batch;
 use crate::gets::Gets;
 use crate::part::{GET, GET_INLINE, PIECE, PUT, PUT_INLINE, STORE, part, part_mut};
 use crate::waiting::{Cores, Patience, has_a_core_each};
@@ -17,7 +18,7 @@ use crate::{Element, Error, Global};
 const PIECES: u32 = 32;
 /// Requests under way at another rank while a long piece goes to it: it leaves half of the pool for answers.
 const SENDS: u64 = 64;
-/// Requests between two looks at what has come.
+/// Requests, or writes that gather, between two looks at what has come.
 const SENDS_PER_POLL: u32 = 32;
 /// Looks in vain before a rank sleeps, where every rank has a core of its own, and where not.
 const LOOKS: (u32, u32) = (4000, 50);
@@ -40,6 +41,10 @@ pub struct World {
     pub(crate) all_under_way: u64,
     /// Of these, requests for long pieces.
     pub(crate) pieces: Vec<u32>,
+    /// Short writes that gather for each rank; for how many ranks; and whether they are being sent now.
+    pub(crate) batches: Vec<Batch>,
+    pub(crate) gathered: u32,
+    pub(crate) handing_over: bool,
     pub(crate) gets: Gets,
     /// Bytes of every rank's part: all make the same arrays.
     pub(crate) reach: u64,
@@ -77,6 +82,9 @@ impl World {
             under_way: vec![VecDeque::new(); ranks],
             all_under_way: 0,
             pieces: vec![0; ranks],
+            batches: std::iter::repeat_with(Batch::default).take(ranks).collect(),
+            gathered: 0,
+            handing_over: false,
             gets: Gets::default(),
             reach: 0,
             epoch: 0,
@@ -212,7 +220,8 @@ impl World {
         Ok(())
     }
 
-    /// Writes an element (`*p := x`). Whether it has arrived is known after [`World::sync`].
+    /// Writes an element (`*p := x`). Whether it has arrived is known after [`World::sync`]. While the rank that has it
+    /// is behind, it waits for others that go there, until this rank waits or calls [`World::poll`].
     ///
     /// # Errors
     /// [`Error`].
@@ -257,10 +266,7 @@ impl World {
             return Ok(());
         }
         if len <= PUT_INLINE && len > 0 {
-            let mut args = [0; 8 + PUT_INLINE];
-            args[..8].copy_from_slice(&to.offset().to_le_bytes());
-            T::write_all(values, &mut args[8..]);
-            return self.request(to.rank(), handler, &args[..8 + len]).map(drop);
+            return self.write_short(to, values, handler);
         }
         for (values, number) in values.chunks(PIECE / T::BYTES).zip(0_u64..) {
             let offset = to.offset() + number * PIECE as u64;
@@ -301,6 +307,7 @@ impl World {
     /// # Errors
     /// [`Error`], naming a rank that has not answered.
     pub fn sync(&mut self) -> Result<(), Error> {
+        self.hand_over_all()?;
         let mut patience = Patience::new();
         while self.all_under_way > 0 {
             self.rest(&mut patience, self.awaited(), self.all_under_way)?;
@@ -313,6 +320,7 @@ impl World {
     /// # Errors
     /// [`Error`]; [`Error::Late`] names any other rank.
     pub fn store_sync(&mut self, bytes: u64) -> Result<(), Error> {
+        self.hand_over_all()?;
         let mut patience = Patience::new();
         loop {
             let stored = part(&self.node).stored();
@@ -323,13 +331,17 @@ impl World {
         }
     }
 
-    /// Serves what the other ranks have asked for, and takes in what has come. Does not wait.
+    /// Serves what the other ranks have asked for, takes in what has come, and sends what has gathered for them. Waits
+    /// only where there is no room to send it.
     ///
     /// # Errors
     /// [`Error`], if a rank is gone.
     pub fn poll(&mut self) -> Result<(), Error> {
         self.pump();
-        self.broken.clone().map_or(Ok(()), Err)
+        if let Some(error) = &self.broken {
+            return Err(error.clone());
+        }
+        self.hand_over_all()
     }
 
     /// A rank that has not answered everything.
@@ -367,8 +379,13 @@ impl World {
         end.map(|_| len).ok_or(outside)
     }
 
-    /// Makes a short request as soon as there is room for it.
+    /// Makes a short request, behind the writes that have gathered, as soon as there is room for it.
     pub(crate) fn request(&mut self, rank: u32, handler: u16, args: &[u8]) -> Result<Call, Error> {
+        self.hand_over(rank)?;
+        self.request_now(rank, handler, args)
+    }
+
+    pub(crate) fn request_now(&mut self, rank: u32, handler: u16, args: &[u8]) -> Result<Call, Error> {
         self.tend();
         let mut patience = Patience::new();
         loop {
@@ -380,9 +397,20 @@ impl World {
         }
     }
 
-    /// Makes a request with a payload, as soon as there is room for it and pages to carry it. It never waits within the
-    /// endpoint, where this rank would serve nobody.
+    /// Makes a request with a payload, behind the writes that have gathered, as soon as there is room for it and pages
+    /// to carry it. It never waits within the endpoint, where this rank would serve nobody.
     pub(crate) fn send<T: Element>(&mut self, rank: u32, handler: u16, args: &[u8], values: &[T]) -> Result<(), Error> {
+        self.hand_over(rank)?;
+        self.send_now(rank, handler, args, values)
+    }
+
+    pub(crate) fn send_now<T: Element>(
+        &mut self,
+        rank: u32,
+        handler: u16,
+        args: &[u8],
+        values: &[T],
+    ) -> Result<(), Error> {
         self.tend();
         let mut patience = Patience::new();
         loop {
@@ -420,10 +448,15 @@ impl World {
 
     /// Looks at what has come, once in so many requests.
     fn tend(&mut self) {
-        self.sends = self.sends.wrapping_add(1);
-        if self.sends.is_multiple_of(SENDS_PER_POLL) {
+        if self.is_due() {
             self.pump();
         }
+    }
+
+    /// Counts something that is sent. Whether it is time to look at what has come.
+    pub(crate) const fn is_due(&mut self) -> bool {
+        self.sends = self.sends.wrapping_add(1);
+        self.sends.is_multiple_of(SENDS_PER_POLL)
     }
 
     /// A request was not made: rests if there will be room, else says what is wrong.

@@ -121,7 +121,7 @@ struct Phase {
 const LEN: usize = 97;
 
 fn phase() -> impl Strategy<Value = Phase> {
-    let writes = prop::collection::vec((0..LEN, any::<u64>(), 0..4_u8), 0..40);
+    let writes = prop::collection::vec((0..LEN, any::<u64>(), 0..5_u8), 0..700);
     let reads = prop::collection::vec(0..LEN, 0..40);
     (writes, reads).prop_map(|(writes, reads)| Phase { writes, reads })
 }
@@ -155,7 +155,14 @@ proptest! {
                     match way {
                         0 => world.put(place, *value)?,
                         1 => world.store(place, *value)?,
-                        2 => world.write_now(place, *value)?,
+                        2 if value.is_multiple_of(8) => world.write_now(place, *value)?,
+                        2 => world.store_bulk(place, &[*value])?,
+                        // Of another length, and so in a batch of its own.
+                        3 => {
+                            let halves = Global::<u32>::new(place.rank(), place.offset());
+                            world.put(halves, *value as u32)?;
+                            world.put(halves.at(1), (*value >> 32) as u32)?;
+                        }
                         _ => world.put_bulk(place, &[*value])?,
                     }
                 }
@@ -284,6 +291,7 @@ fn what_lies_outside_changes_nothing() {
 fn a_rank_that_writes_outside_all_the_same_is_refused() {
     const HELLO: u16 = 1;
     const PUT: u16 = 3;
+    const PUT_BATCH: u16 = 9;
     let patience = Duration::from_secs(20);
     let job = format!("liar-{}", std::process::id());
     let hash = job
@@ -310,9 +318,21 @@ fn a_rank_that_writes_outside_all_the_same_is_refused() {
         };
         let (job, rank) = ([hash as u32, (hash >> 32) as u32], 1);
         node.call(channel, HELLO, &[2, rank, job[0], job[1]], patience).expect("it is let in");
-        let refused = node.call(channel, PUT, &[0, 1, 7], patience);
+        // One write; several; one that is not whole; some without length; some of an impossible length.
+        let all: [(u16, &[u32]); 5] = [
+            (PUT, &[0, 1, 7]),
+            (PUT_BATCH, &[4, 0, 0, 7, 0, 1, 7]),
+            (PUT_BATCH, &[4, 0, 0]),
+            (PUT_BATCH, &[0, 1, 0, 2, 0]),
+            (PUT_BATCH, &[u32::MAX, 0, 0, 7]),
+        ];
+        let refused = all.map(|(handler, words)| node.call(channel, handler, words, patience));
+        let nothing = node.call(channel, PUT_BATCH, &[4], patience);
         done.store(true, Ordering::Relaxed);
-        assert!(matches!(refused, Err(am::CallError::Failed(am::Failure::Refused))), "{refused:?}");
+        for (refused, what) in refused.into_iter().zip(all) {
+            assert!(matches!(refused, Err(am::CallError::Failed(am::Failure::Refused))), "{what:?}: {refused:?}");
+        }
+        nothing.expect("no write at all does no harm");
     });
 }
 
