@@ -21,27 +21,31 @@ struct Slot {
     missing: u32,
 }
 
-/// The requests and places of a rank. Places and tickets are used again, and keep their memory.
+/// The requests and places of a rank. Places and tickets are used again, and keep their memory, up to a bound.
 #[derive(Debug, Default)]
 pub(crate) struct Gets {
     asked: Vec<Asked>,
     free_tickets: Vec<u32>,
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
+    /// Bytes of memory that free places have kept.
+    kept: usize,
 }
 
-/// A place keeps so much memory when it is used again.
-const KEPT: usize = 4096;
+/// Bytes of memory that free places keep. Memory that is new costs more to touch first than to copy into.
+const KEPT: usize = 4 << 20;
 
 #[allow(clippy::cast_possible_truncation, reason = "memory ends long before so many are under way")]
 impl Gets {
-    /// A place of `len` bytes.
+    /// A place of `len` bytes. What they are is nobody's business before all of it has come.
     pub(crate) fn open(&mut self, len: usize) -> u32 {
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
         });
-        self.slots[slot as usize].bytes.resize(len, 0);
+        let place = &mut self.slots[slot as usize].bytes;
+        self.kept -= place.capacity();
+        place.resize(len, 0);
         slot
     }
 
@@ -57,11 +61,11 @@ impl Gets {
 
     /// Gives a place back.
     pub(crate) fn close(&mut self, slot: u32) {
-        let place = &mut self.slots[slot as usize];
-        place.bytes.clear();
-        if place.bytes.capacity() > KEPT {
-            place.bytes = Vec::new();
+        let place = &mut self.slots[slot as usize].bytes;
+        if self.kept + place.capacity() > KEPT {
+            *place = Vec::new();
         }
+        self.kept += place.capacity();
         self.free_slots.push(slot);
     }
 
