@@ -36,6 +36,12 @@ fn block(matrix: &Spread<f64>, number: usize) -> Global<f64> {
     matrix.place(number * matrix.block())
 }
 
+/// A block that is to be multiplied.
+enum Factor {
+    Here(Global<f64>),
+    Coming(Coming<f64>),
+}
+
 fn product(world: &mut World, blocks: usize, side: usize, [a, b, c]: &[Spread<f64>; 3]) -> Result<(), Error> {
     let area = side * side;
     let mine: Vec<usize> = (world.rank() as usize..blocks * blocks).step_by(world.size() as usize).collect();
@@ -43,15 +49,23 @@ fn product(world: &mut World, blocks: usize, side: usize, [a, b, c]: &[Spread<f6
         .iter()
         .flat_map(|&to| (0..blocks).map(move |k| (to, to / blocks * blocks + k, k * blocks + to % blocks)))
         .collect();
-    let fetch = |world: &mut World, pair: Option<&(usize, usize, usize)>| -> Result<Vec<Coming<f64>>, Error> {
+    // Blocks of other ranks are asked for; those of its own a rank has.
+    let fetch = |world: &mut World, pair: Option<&(usize, usize, usize)>| -> Result<Vec<Factor>, Error> {
         let Some((_, left, right)) = pair else { return Ok(Vec::new()) };
-        Ok(vec![world.get_bulk(block(a, *left), area)?, world.get_bulk(block(b, *right), area)?])
+        let factor = |from: Global<f64>| match from.rank() == world.rank() {
+            true => Ok(Factor::Here(from)),
+            false => world.get_bulk(from, area).map(Factor::Coming),
+        };
+        [block(a, *left), block(b, *right)].into_iter().map(factor).collect()
     };
     let (mut left, mut right, mut sum) = (vec![0.0; area], vec![0.0; area], vec![0.0; area]);
     let mut coming = fetch(world, pairs.first())?;
     for (number, (to, ..)) in pairs.iter().enumerate() {
-        for (block, into) in coming.into_iter().zip([&mut left, &mut right]) {
-            world.take_bulk(block, into)?;
+        for (factor, into) in coming.into_iter().zip([&mut left, &mut right]) {
+            match factor {
+                Factor::Here(from) => world.local(from, into)?,
+                Factor::Coming(coming) => world.take_bulk(coming, into)?,
+            }
         }
         coming = fetch(world, pairs.get(number + 1))?;
         // The others want this rank's blocks while it multiplies.

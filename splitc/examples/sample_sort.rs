@@ -65,10 +65,7 @@ fn sort(world: &mut World, keys: &[u64], bulk: bool) -> Result<(Global<u64>, usi
     }
     world.all_store_sync()?;
     let total = usize::try_from(total).unwrap_or(usize::MAX);
-    let mut mine = vec![0; total];
-    world.local(place, &mut mine)?;
-    mine.sort_unstable();
-    world.set_local(place, &mine)?;
+    world.in_place_mut(place, total)?.sort_unstable();
     Ok((place, total))
 }
 

@@ -69,7 +69,7 @@ pub trait Element: Copy + Default + PartialOrd + Send + std::fmt::Debug + sealed
 }
 
 mod sealed {
-    pub trait Sealed {}
+    pub trait Sealed: bytemuck::Pod {}
 }
 
 macro_rules! elements {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 /// Why an operation of a world has ended. After any of these the world cannot be used any more, and every later
-/// operation says the same; but [`Error::Outside`] and [`Error::NoRank`] are found before anything is sent, and change
-/// nothing, and neither does [`Error::TooLarge`] where all ranks say it.
+/// operation says the same; but [`Error::Outside`], [`Error::Unaligned`] and [`Error::NoRank`] are found before anything
+/// is sent, and change nothing, and neither does [`Error::TooLarge`] where all ranks say it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -68,6 +68,14 @@ pub enum Error {
         offset: u64,
         /// How many there are.
         len: u64,
+    },
+    /// Elements cannot be had where they lie, because of where that is.
+    #[error("elements of {bytes} bytes cannot be had in place at {offset:#x}, which is no multiple of that")]
+    Unaligned {
+        /// Where they begin.
+        offset: u64,
+        /// Bytes of one.
+        bytes: usize,
     },
     /// There is no such rank.
     #[error("there is no rank {rank} among {size}")]

@@ -45,6 +45,9 @@ pub(crate) const LETTER_INLINE: usize = 48;
 /// Bytes at which arrays begin: those of a cache line.
 const ALIGN: usize = 64;
 
+/// Bytes of a word of memory: as many as the longest element has.
+const WORD: usize = size_of::<u64>();
+
 /// A refusal's first byte: the bytes lie outside.
 const OUTSIDE: u8 = 1;
 /// A refusal's first byte: the sender is of another job.
@@ -56,7 +59,9 @@ pub(crate) struct Part {
     rank: u32,
     size: u32,
     job: u64,
-    memory: Vec<u8>,
+    /// Words, so that every element is aligned that lies at a multiple of its length; and how many bytes of them count.
+    memory: Vec<u64>,
+    len: usize,
     /// Who is at the other end of a channel, by its row.
     members: Vec<Option<(Channel, u32)>>,
     /// How often somebody has come to each round of a barrier.
@@ -108,10 +113,12 @@ impl Part {
 
     /// Adds zeros: where they lie. `None` if there is no memory for them; then nothing has happened.
     pub(crate) fn grow(&mut self, bytes: usize) -> Option<Range<u64>> {
-        let at = self.memory.len().checked_next_multiple_of(ALIGN)?;
+        let at = self.len.checked_next_multiple_of(ALIGN)?;
         let end = at.checked_add(bytes)?;
-        self.memory.try_reserve(end - self.memory.len()).ok()?;
-        self.memory.resize(end, 0);
+        let words = end.div_ceil(WORD);
+        self.memory.try_reserve(words - self.memory.len()).ok()?;
+        self.memory.resize(words, 0);
+        self.len = end;
         Some(at as u64..end as u64)
     }
 
@@ -119,16 +126,16 @@ impl Part {
     pub(crate) fn range(&self, offset: u64, len: usize) -> Result<Range<usize>, Error> {
         let start = usize::try_from(offset).ok();
         let range = start.and_then(|start| Some(start..start.checked_add(len)?));
-        let range = range.filter(|range| range.end <= self.memory.len());
+        let range = range.filter(|range| range.end <= self.len);
         range.ok_or(Error::Outside { rank: self.rank, offset, len: len as u64 })
     }
 
     pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
-        &self.memory[range]
+        &bytemuck::cast_slice(&self.memory)[range]
     }
 
     pub(crate) fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
-        &mut self.memory[range]
+        &mut bytemuck::cast_slice_mut(&mut self.memory)[range]
     }
 
     /// How often this round of a barrier was reached by the one who says so.
@@ -227,7 +234,7 @@ impl Part {
         let Some(range) = self.range(offset, len).ok().filter(|_| len <= PIECE) else {
             return self.refuse(request, OUTSIDE, offset, len);
         };
-        let bytes = &self.memory[range];
+        let bytes = self.bytes(range);
         if len <= GET_INLINE {
             let mut args = [0; 4 + GET_INLINE];
             args[..4].copy_from_slice(&ticket.to_le_bytes());
@@ -261,8 +268,8 @@ impl Part {
         }
         let Ok(range) = self.range(offset, len) else { return self.refuse(request, OUTSIDE, offset, len) };
         if bulk == 0 {
-            self.memory[range].copy_from_slice(&request.args()[8..]);
-        } else if request.read(&mut self.memory[range]).is_err() {
+            self.bytes_mut(range).copy_from_slice(&request.args()[8..]);
+        } else if request.read(self.bytes_mut(range)).is_err() {
             return request.fail(Failure::Abandoned);
         }
         if counted {
@@ -311,7 +318,7 @@ impl Part {
     fn write_all(&mut self, batch: &[u8], len: usize, counted: bool) {
         for write in batch.chunks_exact(8 + len) {
             let Ok(range) = self.range(number(write, 0), len) else { continue };
-            copy_short(&mut self.memory[range], &write[8..]);
+            copy_short(self.bytes_mut(range), &write[8..]);
             if counted {
                 self.count_stored(len);
             }

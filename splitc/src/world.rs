@@ -146,6 +146,31 @@ impl World {
         Ok(())
     }
 
+    /// Elements of this rank's own part where they lie, as by a local pointer. Others read and write them only while
+    /// this rank waits or polls, which it cannot do while it has them.
+    ///
+    /// # Errors
+    /// As [`World::local`]; [`Error::Unaligned`] for a pointer that was made by hand.
+    #[cfg(target_endian = "little")]
+    pub fn in_place<T: Element>(&self, from: Global<T>, count: usize) -> Result<&[T], Error> {
+        let part = part(&self.node);
+        let range = part.range(from.offset(), count.saturating_mul(T::BYTES));
+        let range = range.and_then(|range| own(self.rank, from, range))?;
+        bytemuck::try_cast_slice(part.bytes(range)).map_err(|_| unaligned(from))
+    }
+
+    /// The same, to be changed.
+    ///
+    /// # Errors
+    /// As [`World::in_place`].
+    #[cfg(target_endian = "little")]
+    pub fn in_place_mut<T: Element>(&mut self, from: Global<T>, count: usize) -> Result<&mut [T], Error> {
+        let part = part_mut(&mut self.node);
+        let range = part.range(from.offset(), count.saturating_mul(T::BYTES));
+        let range = range.and_then(|range| own(self.rank, from, range))?;
+        bytemuck::try_cast_slice_mut(part.bytes_mut(range)).map_err(|_| unaligned(from))
+    }
+
     /// Asks for an element (Split-C: `x := *p`). Does not wait for it.
     ///
     /// # Errors
@@ -472,6 +497,10 @@ impl World {
             error => Err(self.fail(Error::Broken { rank, why: error.to_string() })),
         }
     }
+}
+
+fn unaligned<T: Element>(place: Global<T>) -> Error {
+    Error::Unaligned { offset: place.offset(), bytes: T::BYTES }
 }
 
 /// The bytes of a place, if it lies in this rank's own part.

@@ -286,6 +286,32 @@ fn what_lies_outside_changes_nothing() {
     });
 }
 
+/// What others write is seen in place, and what is written in place is read by others.
+#[test]
+fn a_part_can_be_had_in_place() {
+    over_both(2, |world| {
+        let (me, other) = (world.rank(), 1 - world.rank());
+        let bytes = world.alloc::<u8>(3)?;
+        let here = world.alloc::<f64>(100)?;
+        world.in_place_mut(here.at(1), 99)?.fill(1.5);
+        world.barrier()?;
+        world.put(here.on(other), f64::from(me))?;
+        assert_eq!(world.read(here.on(other).at(99))?, 1.5);
+        world.all_store_sync()?;
+        let mine = world.in_place(here, 100)?;
+        assert_eq!((mine[0], mine[1]), (f64::from(other), 1.5));
+        assert_eq!(world.in_place(bytes, 3)?, [0; 3]);
+        let outside = |rank, offset, len| Some(Error::Outside { rank, offset, len });
+        assert_eq!(world.in_place(here, 101).err(), outside(me, here.offset(), 808));
+        assert_eq!(world.in_place(here.on(other), 1).err(), outside(other, here.offset(), 8));
+        assert_eq!(world.in_place_mut(here, usize::MAX).err(), outside(me, here.offset(), usize::MAX as u64));
+        let odd = Global::<f64>::new(me, here.offset() + 4);
+        assert_eq!(world.in_place(odd, 1).err(), Some(Error::Unaligned { offset: odd.offset(), bytes: 8 }));
+        assert_eq!(world.in_place_mut(odd, 1).err(), Some(Error::Unaligned { offset: odd.offset(), bytes: 8 }));
+        world.barrier()
+    });
+}
+
 /// A rank that does not look at where it writes is refused by the one that has the part.
 #[test]
 fn a_rank_that_writes_outside_all_the_same_is_refused() {
