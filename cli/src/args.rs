@@ -219,8 +219,8 @@ pub struct Measure {
     pub size: Vec<Size>,
 
     /// Pulse policy: store-and-forward, fixed:BYTES, adaptive or adaptive:MINPULSE [default: adaptive].
-    /// In shared memory store-and-forward and fixed pulses above 64 KiB get a staging ring that holds the whole
-    /// message, the others keep that of 256 KiB; on a network it says how long the batches are that go at once
+    /// In shared memory store-and-forward and fixed pulses above 512 KiB get a staging ring that holds the whole
+    /// message, the others keep that of 2 MiB; on a network it says how long the batches are that go at once
     #[arg(long)]
     pub policy: Option<Policy>,
 

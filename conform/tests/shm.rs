@@ -4,8 +4,9 @@ mod shared_memory;
 
 use std::time::Instant;
 
-use cutthrough::{Config, Endpoint, Event};
+use cutthrough::{Config, Counter, Endpoint, Event};
 use cutthrough_conform::Join as _;
+use cutthrough_conform::bytes::pattern;
 use cutthrough_conform::join::PATIENCE;
 use shared_memory::SharedMemory;
 
@@ -35,4 +36,36 @@ fn callers_wait_while_the_listener_looks_away() {
         opened += usize::from(matches!(b.poll(), Some(Event::Opened(_))));
         assert!(since.elapsed() < PATIENCE, "{connected} and {opened} of 200");
     }
+}
+
+/// The sender tries how much of its ring to use, while payloads lie in it that their reader has not read, and while
+/// that one waits for the next message with the last one in its hands.
+#[test]
+fn the_lap_of_the_ring_changes_beneath_a_stream() {
+    const COUNT: u64 = 2000;
+    let len = |number: u64| [64 << 10, 1000, 200_000, 8 << 10, 65_000][usize::try_from(number % 5).unwrap_or(0)];
+    let mut pair = SharedMemory::new().pair(Config::default(), Config::default());
+    pair.both(
+        |a| {
+            for number in 0..COUNT {
+                a.send_copy(b"in a lap", &pattern(number, len(number)), None);
+            }
+            // The survey needs 50 MiB at most; this were 134.
+            assert!(a.endpoint.counter(Counter::LapChanges) >= 3);
+        },
+        |b| {
+            let mut last = None;
+            for number in 0..COUNT {
+                let mut message = b.message();
+                if let Some(mut last) = last.take() {
+                    b.read_checked(&mut last, number - 1);
+                }
+                if number % 7 == 3 && number + 1 < COUNT {
+                    last = Some(message);
+                } else {
+                    b.read_checked(&mut message, number);
+                }
+            }
+        },
+    );
 }

@@ -10,6 +10,9 @@ use cutthrough_wire::slot::{Header, Kind, Malformed};
 
 use crate::count::Counter;
 
+/// Bytes of the shortest staging ring, and so of the shortest lap.
+const SHORTEST_RING: u64 = 64 << 10;
+
 /// Why a channel is closed: what the other side wrote cannot be true (rules P1 to P6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Breach {
@@ -61,7 +64,9 @@ pub fn header(words: [u64; 3]) -> Result<Header, Breach> {
         Kind::Control => header.payload_len == 0 && header.runs == 0,
         Kind::Reference | Kind::Put | Kind::GetToken => header.runs > 0,
         Kind::Share => header.runs == 1,
-        Kind::Staged | Kind::StagedToken | Kind::PutToken | Kind::Dropped => header.runs == 0,
+        Kind::PutToken | Kind::Dropped => header.runs == 0,
+        // The lap, which is held against the ring by [`lap`].
+        Kind::Staged | Kind::StagedToken => true,
     };
     if fits { Ok(header) } else { Err(Breach::Descriptor) }
 }
@@ -83,6 +88,20 @@ pub fn run(run: Run, pages: u32) -> Result<Run, Breach> {
 #[inline]
 pub fn covered(len: u32, pages: u64, page_bytes: u32) -> Result<(), Breach> {
     if pages * u64::from(page_bytes) >= u64::from(len) { Ok(()) } else { Err(Breach::Length) }
+}
+
+/// Checks the lap that a staged payload has: 0 is the whole ring, else it is the logarithm of its bytes. They are as
+/// many as the shortest ring has at least, and at most those of this one.
+///
+/// # Errors
+/// [`Breach::Descriptor`].
+#[inline]
+pub fn lap(runs: u16, ring_bytes: u64) -> Result<u64, Breach> {
+    if runs == 0 {
+        return Ok(ring_bytes);
+    }
+    let bytes = 1_u64.checked_shl(u32::from(runs)).unwrap_or(0);
+    if (SHORTEST_RING..=ring_bytes).contains(&bytes) { Ok(bytes) } else { Err(Breach::Descriptor) }
 }
 
 /// Checks how far the other side says it has filled the staging ring: not less than before, and not more than the ring
@@ -123,10 +142,19 @@ mod tests {
     }
 
     #[test]
-    fn payload_in_pages_has_runs_and_staged_payload_has_none() {
+    fn a_lap_lies_within_its_ring() {
+        let ring = 1 << 20;
+        assert_eq!(lap(0, ring), Ok(ring));
+        assert_eq!((lap(16, ring), lap(20, ring)), (Ok(64 << 10), Ok(ring)));
+        for runs in [1, 15, 21, 30, 63, 64, u16::MAX] {
+            assert_eq!(lap(runs, ring), Err(Breach::Descriptor), "{runs}");
+        }
+    }
+
+    #[test]
+    fn payload_in_pages_has_runs() {
         assert!(header(words(Kind::Reference, 1, 9)).is_ok());
         assert_eq!(header(words(Kind::Reference, 0, 9)), Err(Breach::Descriptor));
-        assert_eq!(header(words(Kind::Staged, 1, 9)), Err(Breach::Descriptor));
     }
 
     #[test]

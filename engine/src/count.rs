@@ -55,6 +55,8 @@ counters! {
     Shared = "shared",
     /// Payloads that went from private memory to private memory in overlapping pulses.
     CutThrough = "cut_through",
+    /// Times this side changed how much of its staging ring it uses.
+    LapChanges = "lap_changes",
     /// Copies of a payload made by this side.
     Copies = "copies",
     /// Bytes moved by those copies.

@@ -17,6 +17,7 @@
 //! | how much to move now? | [`pulse`] | the rule: a sink that falls idle takes everything that waits for it |
 //! | what is worth a pulse? | [`tune`] | the cost of a pulse, learnt from the pulses that were made |
 //! | alone or together? | [`choose`] | whether both sides copy a payload that both can see |
+//! | how far round the ring? | [`lap`] | how much of the staging ring is used, learnt from what was quicker |
 //! | move it | [`transfer`] | one payload's way through the stages of an adapter |
 //! | does it lie where it belongs? | [`place`] | where the next frame lands, and how a wrong guess is mended |
 //! | the same on a ring shared with a kernel | [`place_ring`] | which places the kernel is offered, in which order |
@@ -48,6 +49,7 @@ pub mod choose;
 pub mod count;
 pub mod flow;
 pub mod hello;
+pub mod lap;
 pub mod net;
 pub mod place;
 pub mod place_ring;

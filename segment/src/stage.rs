@@ -1,7 +1,8 @@
 //! The staging ring: private payloads are pulsed through it, bytes in the order of their messages.
 //!
 //! Positions count bytes since the channel began. The writer says how far it has put bytes in (`staged`), the reader
-//! how far it has taken them out (`drained`); the ring holds what lies between.
+//! how far it has taken them out (`drained`); the ring holds what lies between. Positions may go round in a part of the
+//! ring only, its first bytes: a lap.
 
 use std::sync::Arc;
 
@@ -13,7 +14,8 @@ use crate::sync::{prefetch_read, prefetch_write};
 pub struct Staging {
     mapping: Arc<Mapping>,
     start: u64,
-    bytes: u64,
+    ring: u64,
+    lap: u64,
 }
 
 impl Staging {
@@ -24,19 +26,36 @@ impl Staging {
     #[must_use]
     pub fn new((mapping, start): (Arc<Mapping>, u64), bytes: u64) -> Self {
         assert!(bytes.is_power_of_two(), "a ring has a power of two of bytes");
-        Self { mapping, start, bytes }
+        Self { mapping, start, ring: bytes, lap: bytes }
     }
 
     /// Bytes of the ring.
     #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.bytes
+    pub const fn ring(&self) -> u64 {
+        self.ring
+    }
+
+    /// Bytes in which positions go round: those of the ring, or fewer.
+    #[must_use]
+    #[inline]
+    pub const fn lap(&self) -> u64 {
+        self.lap
+    }
+
+    /// From now on positions go round in the first `bytes` bytes of the ring. What lies in it lies elsewhere then: both
+    /// sides do this where nothing does.
+    ///
+    /// # Panics
+    /// If that is no power of two, or more than the ring has.
+    pub fn set_lap(&mut self, bytes: u64) {
+        assert!(bytes.is_power_of_two() && bytes <= self.ring, "a lap is a power of two, and lies within the ring");
+        self.lap = bytes;
     }
 
     /// The part of `len` bytes at `position` that lies in one piece: where it starts, and how long it is.
     fn piece(&self, position: u64, len: usize) -> (u64, usize) {
-        let offset = position & (self.bytes - 1);
-        let piece = usize::try_from(self.bytes - offset).unwrap_or(usize::MAX);
+        let offset = position & (self.lap - 1);
+        let piece = usize::try_from(self.lap - offset).unwrap_or(usize::MAX);
         (self.start + offset, len.min(piece))
     }
 
@@ -44,7 +63,7 @@ impl Staging {
     #[inline]
     pub fn prefetch(&self, position: u64, len: u64) {
         for line in (0..len).step_by(64) {
-            let offset = self.start + ((position + line) & (self.bytes - 1));
+            let offset = self.start + ((position + line) & (self.lap - 1));
             prefetch_read(self.mapping.address(offset, 1));
         }
     }
@@ -53,7 +72,7 @@ impl Staging {
     #[inline]
     pub fn prefetch_write(&self, position: u64, len: u64) {
         for line in (0..len).step_by(64) {
-            let offset = self.start + ((position + line) & (self.bytes - 1));
+            let offset = self.start + ((position + line) & (self.lap - 1));
             prefetch_write(self.mapping.address(offset, 1));
         }
     }
@@ -63,7 +82,7 @@ impl Staging {
     /// # Panics
     /// If they are more than the ring holds.
     pub fn copy_in(&self, position: u64, bytes: &[u8]) {
-        assert!(bytes.len() as u64 <= self.bytes, "more than the ring holds");
+        assert!(bytes.len() as u64 <= self.lap, "more than the ring holds");
         let (offset, piece) = self.piece(position, bytes.len());
         self.mapping.copy_in(offset, &bytes[..piece]);
         if piece < bytes.len() {
@@ -76,7 +95,7 @@ impl Staging {
     /// # Panics
     /// If they are more than the ring holds.
     pub fn copy_out(&self, position: u64, bytes: &mut [u8]) {
-        assert!(bytes.len() as u64 <= self.bytes, "more than the ring holds");
+        assert!(bytes.len() as u64 <= self.lap, "more than the ring holds");
         let (offset, piece) = self.piece(position, bytes.len());
         let (head, tail) = bytes.split_at_mut(piece);
         self.mapping.copy_out(offset, head);

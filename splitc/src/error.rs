@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 /// Why an operation of a world has ended. After any of these the world cannot be used any more, and every later
-/// operation says the same; but [`Error::Outside`], [`Error::Unaligned`] and [`Error::NoRank`] are found before anything
-/// is sent, and change nothing, and neither does [`Error::TooLarge`] where all ranks say it.
+/// operation says the same; but [`Error::Outside`], [`Error::Unaligned`] and [`Error::NoRank`] are found before
+/// anything is sent, and change nothing, and neither does [`Error::TooLarge`] where all ranks say it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -19,8 +19,8 @@ const POSTED: u32 = 16;
 /// The most times over that the file is streamed.
 const MOST_LAPS: u32 = 100_000;
 
-/// The staging ring of every way, so that all have the same memory. It holds four messages of a stream.
-const STAGING: u32 = 256 << 10;
+/// The staging ring of every way, so that all have the same memory: the default.
+const STAGING: u32 = 2 << 20;
 
 /// The least that an endpoint has for its pool and for its landing pages.
 const MEMORY: u64 = 2 << 20;

@@ -15,7 +15,7 @@ use crate::units::Size;
 const MESSAGE: usize = 1 << 20;
 
 /// The staging ring where the policy needs no larger one: the default.
-const STAGING: usize = 256 << 10;
+const STAGING: usize = 2 << 20;
 
 /// The least that an endpoint has for its pool and for its landing pages; here they are not used.
 const MEMORY: u64 = 1 << 20;

@@ -129,8 +129,9 @@ impl Case {
     /// The settings of a lane for this case.
     ///
     /// Store-and-forward has to have the whole message in the staging ring before any of it is copied out, and so has,
-    /// nearly, a long fixed pulse; they get a ring that is long enough. Adaptive pulses keep the default ring. On a
-    /// network there is no such ring, and the policy says how long batches are: all have the same memory.
+    /// nearly, a long fixed pulse; they get a ring that is long enough. Others keep the default ring, and the length of
+    /// its lap is found as for adaptive pulses. On a network there is no such ring, and the policy says how long
+    /// batches are: all have the same memory.
     #[must_use]
     pub fn setup(&self) -> Setup {
         let default = Config::default();
@@ -305,13 +306,13 @@ mod tests {
     #[test]
     fn only_who_needs_a_longer_staging_ring_gets_one() {
         let staging = |bytes, policy| sized(bytes, policy).setup().staging_bytes;
-        assert_eq!(staging(4 << 20, "adaptive"), 256 << 10);
-        assert_eq!(staging(4 << 20, "fixed:65536"), 256 << 10);
-        assert_eq!(staging(4 << 20, "fixed:131072"), 4 << 20);
+        assert_eq!(staging(4 << 20, "adaptive"), 2 << 20);
+        assert_eq!(staging(4 << 20, "fixed:524288"), 2 << 20);
+        assert_eq!(staging(4 << 20, "fixed:1048576"), 4 << 20);
         assert_eq!(staging(3 << 20, "store-and-forward"), 4 << 20);
-        assert_eq!(staging(8 << 10, "store-and-forward"), 256 << 10);
+        assert_eq!(staging(8 << 10, "store-and-forward"), 2 << 20);
         let wired = Case { shared: false, ..sized(4 << 20, "fixed:131072") };
-        assert_eq!(wired.setup().staging_bytes, 256 << 10);
+        assert_eq!(wired.setup().staging_bytes, 2 << 20);
     }
 
     #[test]

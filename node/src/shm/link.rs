@@ -8,6 +8,7 @@ use cutthrough_engine::adapter::Stage;
 use cutthrough_engine::check::Breach;
 use cutthrough_engine::choose::Chooser;
 use cutthrough_engine::count::{Count as _, Counter};
+use cutthrough_engine::lap::Laps;
 use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::token::{Refused, Token};
 use cutthrough_engine::tune::Tuner;
@@ -25,6 +26,7 @@ use super::handshake::{Heard, Offer};
 use super::pages::Traffic;
 use super::patience::{self, Waited};
 use super::receive::Inbox;
+use super::send::least_lap;
 use crate::clock;
 use crate::incoming::Channel;
 use crate::stat::{Cell, Stat};
@@ -130,6 +132,7 @@ pub struct Link {
 #[derive(Debug)]
 pub(super) struct Outbox {
     pub(super) staging: Staging,
+    pub(super) laps: Laps,
     pub(super) staged: u64,
     pub(super) drained: u64,
     pub(super) runs: Writer<OwnArray<AtomicU64>>,
@@ -180,6 +183,10 @@ impl Link {
         let Offer { own, .. } = offer;
         let Heard { greeting, peer } = heard;
         let (sizes, peer_sizes) = (terms.sizes, greeting.sizes);
+        let ring = u64::from(sizes.staging_bytes);
+        let laps = Laps::new(ring, least_lap(terms.policy, ring));
+        let mut staging = Staging::new(own.staging(), ring);
+        staging.set_lap(laps.lap());
         Self {
             producer: Producer::new(own.slots(sizes.slots)),
             consumer: Consumer::new(peer.slots(peer_sizes.slots)),
@@ -194,7 +201,8 @@ impl Link {
             ),
             traffic: Traffic::new(&own, &peer, &sizes, &peer_sizes, terms.seed, &terms.waker),
             outbox: Outbox {
-                staging: Staging::new(own.staging(), u64::from(sizes.staging_bytes)),
+                staging,
+                laps,
                 staged: 0,
                 drained: 0,
                 runs: Writer::new(own.runs()),

@@ -163,7 +163,7 @@ impl Inbox {
 
     /// Whether a payload that nobody reads fills the ring so far that its sender waits for room, or soon will.
     fn holds_sender(&self, peer: &Peer) -> bool {
-        let ring = self.staging.bytes();
+        let ring = self.staging.lap();
         let held = |front: &Front| {
             let longer = front.len - front.moved > ring;
             longer && peer.get(Line::Staged).wrapping_sub(front.base + front.moved) > ring / 2

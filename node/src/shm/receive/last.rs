@@ -37,7 +37,7 @@ impl Link {
         let Some(Front { base, len, moved, goes, .. }) = inbox.front.as_mut() else { return Ok(()) };
         if inbox.staged < *base + *len {
             let (staged, drained) = (self.peer.get(Line::Staged), *base + *moved);
-            inbox.staged = check::staged(inbox.staged, staged, drained, inbox.staging.bytes())?;
+            inbox.staged = check::staged(inbox.staged, staged, drained, inbox.staging.lap())?;
         }
         if matches!(goes, Goes::Reader) && inbox.staged >= *base + *len {
             let from = usize::try_from(*moved).unwrap_or(0);

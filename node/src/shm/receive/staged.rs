@@ -39,7 +39,10 @@ impl Link {
         let len = u64::from(header.payload_len);
         let base = self.inbox.next_base.next_multiple_of(STAGE_ALIGN);
         let ready = header.detail & 0xffff_ffff;
-        if ready > len || ready > self.inbox.staging.bytes() {
+        // Nothing lies in the ring now: what came before this payload has been taken out.
+        let lap = check::lap(header.runs, self.inbox.staging.ring())?;
+        self.inbox.staging.set_lap(lap);
+        if ready > len || ready > self.inbox.staging.lap() {
             return Err(Breach::Progress);
         }
         self.inbox.next_base = base + len;
@@ -187,7 +190,7 @@ impl Link {
         }
         let transfer = self.inbox.transfer.get_or_insert_with(|| {
             let mut transfer = Transfer::new(len, self.policy);
-            transfer.set_minpulse_max(longest_minpulse(len, self.inbox.staging.bytes()));
+            transfer.set_minpulse_max(longest_minpulse(len, self.inbox.staging.lap()));
             transfer
         });
         loop {
@@ -236,7 +239,7 @@ impl Link {
         self.inbox.staging.copy_out(base, &mut to[..bytes]);
         *moved = len;
         self.inbox.drained = base + len;
-        if self.inbox.drained.wrapping_sub(self.inbox.told) >= self.inbox.staging.bytes() / TOLD_PER_RING {
+        if self.inbox.drained.wrapping_sub(self.inbox.told) >= self.inbox.staging.lap() / TOLD_PER_RING {
             self.tell_drained();
         }
         trace.pulse(Stage::AdapterToHost, 0, len, start, traced(trace));
@@ -255,7 +258,7 @@ impl Link {
     /// Lets the front go by without looking at it.
     pub(super) fn advance_away(&mut self, moved: &mut u64, base: u64, len: u64) -> Result<bool, Breach> {
         let inbox = &mut self.inbox;
-        inbox.staged = check::staged(inbox.staged, self.peer.get(Line::Staged), inbox.drained, inbox.staging.bytes())?;
+        inbox.staged = check::staged(inbox.staged, self.peer.get(Line::Staged), inbox.drained, inbox.staging.lap())?;
         *moved = inbox.staged.saturating_sub(base).clamp(*moved, len);
         inbox.drained = base + *moved;
         self.tell_drained();
@@ -423,7 +426,7 @@ impl Adapter for Inbound<'_> {
         }
         if self.staged < self.base + self.len {
             let drained = self.base + self.moved;
-            match check::staged(self.staged, self.peer.get(Line::Staged), drained, self.staging.bytes()) {
+            match check::staged(self.staged, self.peer.get(Line::Staged), drained, self.staging.lap()) {
                 Ok(staged) => self.staged = staged,
                 Err(breach) => self.misreport = Some(breach),
             }
@@ -434,7 +437,7 @@ impl Adapter for Inbound<'_> {
     fn room(&mut self, _now: Instant, stage: Stage) -> u64 {
         match stage {
             Stage::AdapterToHost => self.len - self.moved,
-            _ => (self.base + self.moved + self.staging.bytes()).saturating_sub(self.staged.max(self.base)),
+            _ => (self.base + self.moved + self.staging.lap()).saturating_sub(self.staged.max(self.base)),
         }
     }
 

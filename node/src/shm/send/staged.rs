@@ -4,6 +4,7 @@ use std::ops::Deref;
 
 use cutthrough_engine::adapter::{Adapter, Capability, Pulse, Stage};
 use cutthrough_engine::check::{self, Breach};
+use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::receipt::Path;
 use cutthrough_engine::time::Instant;
@@ -19,7 +20,7 @@ use cutthrough_wire::token::Place;
 use rustix::fd::OwnedFd;
 
 use crate::clock;
-use crate::shm::link::{Link, SendError};
+use crate::shm::link::{Link, Outbox, SendError};
 use crate::shm::patience::{self, Patience};
 use crate::shm::send::Control;
 use crate::stat::Stat;
@@ -40,10 +41,14 @@ impl Link {
         let before = self.outbox.staged;
         let base = before.next_multiple_of(STAGE_ALIGN);
         header.detail = u64::from(token.map_or(0, |token| token.index)) << 32;
-        let ring = self.outbox.staging.bytes();
+        let len = payload.len() as u64;
+        let barred = self.outbox.staging.lap() != self.outbox.laps.lap() && self.change_lap(base, len, stat);
+        let lap = self.outbox.staging.lap();
+        header.runs = lap_word(lap);
         if matches!(self.policy, Policy::Adaptive { .. })
-            && payload.len() as u64 <= LEAST_SHARE
-            && base + payload.len() as u64 <= self.outbox.drained + ring
+            && len <= LEAST_SHARE
+            && !barred
+            && base + len <= self.outbox.drained + lap
         {
             return Ok(self.stage_at_once(header, control, payload, base, trace));
         }
@@ -52,15 +57,24 @@ impl Link {
             self.outbox.wanted = self.peer.minpulse();
         }
         self.outbox.wanted_age = self.outbox.wanted_age.wrapping_add(1);
-        let mut transfer = Transfer::new(payload.len() as u64, self.policy);
-        transfer.set_minpulse_max(longest_minpulse(payload.len() as u64, ring));
-        transfer.set_downstream_minpulse(downstream(self.outbox.wanted, payload.len() as u64, ring));
+        let mut transfer = Transfer::new(len, self.policy);
+        transfer.set_minpulse_max(longest_minpulse(len, lap));
+        transfer.set_downstream_minpulse(downstream(self.outbox.wanted, len, lap));
         let mut announced = false;
+        if barred {
+            // The receiver makes way for it: it may wait for this payload before it reads the one before. The bytes in
+            // front of where it begins count as staged.
+            self.own.set(Line::Staged, base);
+            self.producer.publish(header.to_words());
+            announced = true;
+            patience::wake(&self.peer, &self.socket);
+        }
         let mut patience = Patience::new(self.deadline);
         loop {
             let mut mover = Outbound {
                 payload,
                 before,
+                barred,
                 base,
                 moved: self.outbox.staged.saturating_sub(base),
                 drained: self.outbox.drained,
@@ -93,7 +107,33 @@ impl Link {
             self.own.set(Line::Staged, self.outbox.staged);
             self.producer.publish(header.to_words());
         }
+        self.pass(len);
         Ok((Path::CutThrough, transfer.pulses()))
+    }
+
+    /// Changes the lap for this payload, if it is a good moment: nothing lies in the ring, or the payload has to wait
+    /// for room anyway and can be announced before it has any. True if it has to wait until the ring is empty.
+    fn change_lap(&mut self, base: u64, len: u64, stat: &Stat) -> bool {
+        let Outbox { staging, drained, staged, laps, .. } = &mut self.outbox;
+        // What cannot be is found again by whoever waits for room.
+        *drained = check::drained(*drained, self.peer.get(Line::Drained), *staged).unwrap_or(*drained);
+        let (empty, fits) = (*drained >= *staged, base + len <= *drained + staging.lap());
+        let announced = base <= *drained + staging.lap();
+        let good = if fits { empty && len <= laps.lap() } else { empty || announced };
+        if len == 0 || !good {
+            return false;
+        }
+        staging.set_lap(laps.lap());
+        stat.add(Counter::LapChanges, 1);
+        !empty
+    }
+
+    /// A payload is in the ring, and somebody may want to know when.
+    #[inline]
+    fn pass(&mut self, len: u64) {
+        if self.outbox.laps.pass(len, self.outbox.staging.lap()) {
+            self.outbox.laps.look(clock::now());
+        }
     }
 
     /// A payload of so few bytes that the rule makes one pulse of it, whatever was measured: the same, without asking.
@@ -115,6 +155,7 @@ impl Link {
         self.producer.publish(header.to_words());
         self.outbox.staging.prefetch_write(self.outbox.staged.next_multiple_of(STAGE_ALIGN), len);
         trace.pulse(Stage::HostToAdapter, 0, len, start, traced(trace));
+        self.pass(len);
         (Path::CutThrough, 1)
     }
 
@@ -126,7 +167,7 @@ impl Link {
             Some(Some(Place::Private { .. })) | None => {}
         }
         let end = self.outbox.staged.next_multiple_of(STAGE_ALIGN) + bytes as u64;
-        let ring = self.outbox.staging.bytes();
+        let ring = self.outbox.staging.lap();
         if end > self.outbox.drained + ring {
             let drained = check::drained(self.outbox.drained, self.peer.get(Line::Drained), self.outbox.staged);
             // What cannot be is found again by whoever sends.
@@ -142,6 +183,21 @@ impl Link {
         let ready = || peer.get(Line::Drained) != drained || consumer.ready() || inbox.bytes_wait(peer);
         let waited = patience.pass(&self.socket, &self.own, self.fence, ready);
         self.waited(waited).map_err(SendError::Closed)
+    }
+}
+
+/// What a header says of the lap.
+#[allow(clippy::cast_possible_truncation, reason = "at most 64")]
+const fn lap_word(lap: u64) -> u16 {
+    lap.trailing_zeros() as u16
+}
+
+/// The shortest lap that serves a policy: those that are compared with the default need room for their pulses.
+pub(in crate::shm) fn least_lap(policy: Policy, ring: u64) -> u64 {
+    match policy {
+        Policy::Adaptive { .. } => 0,
+        Policy::Fixed(pulse) => pulse.get().saturating_mul(4).checked_next_power_of_two().unwrap_or(ring),
+        Policy::StoreAndForward => ring,
     }
 }
 
@@ -187,8 +243,9 @@ pub(in crate::shm) const LEAST_SHARE: u64 = 8192;
 /// pulse is over when `start` returns; its progress is published on the way, as often as the receiver wants to see it.
 struct Outbound<'a, S> {
     payload: &'a [u8],
-    /// Where the payload before this one ended.
+    /// Where the payload before this one ended; and whether that has to be out before this one begins.
     before: u64,
+    barred: bool,
     base: u64,
     moved: u64,
     drained: u64,
@@ -232,15 +289,20 @@ impl<S: Deref<Target = [Slot]>> Adapter for Outbound<'_, S> {
 
     fn room(&mut self, _now: Instant, _stage: Stage) -> u64 {
         let position = self.base + self.moved;
-        if position + self.payload.len() as u64 - self.moved > self.drained + self.staging.bytes() {
+        let rest = self.payload.len() as u64 - self.moved;
+        let waits = self.barred && self.drained < self.before;
+        if waits || position + rest > self.drained + self.staging.lap() {
             match check::drained(self.drained, self.peer.get(Line::Drained), position) {
                 Ok(drained) => self.drained = drained,
                 Err(breach) => self.misreport = Some(breach),
             }
         }
+        if self.barred && self.drained < self.before {
+            return 0;
+        }
         // Once the payload before is out, nothing lies in the bytes that were left between the two.
         let free_from = if self.drained >= self.before { self.drained.max(self.base) } else { self.drained };
-        (free_from + self.staging.bytes()).saturating_sub(position)
+        (free_from + self.staging.lap()).saturating_sub(position)
     }
 
     fn start(&mut self, _now: Instant, _stage: Stage, pulse: Pulse) {
