@@ -217,9 +217,15 @@ impl Endpoint {
 
     /// Takes a token back. A payload that carries it later is dropped, and its control message says so.
     ///
+    /// Private memory that was granted comes back from a channel that has ended, too, if it is asked for when
+    /// [`Event::Closed`] tells of that: it is kept for some rounds of housekeeping, more than 100 ms.
+    ///
     /// # Errors
     /// [`RevokeError::InFlight`] if the sender has begun to write: the message is about to arrive.
     pub fn revoke(&mut self, channel: Channel, token: Token) -> Result<Landing, RevokeError> {
+        if let Some(buffer) = self.node.take_grant(channel, token) {
+            return Ok(Landing::Buffer(buffer));
+        }
         if let Some((net, index)) = self.node.wire(channel) {
             return net.revoke(index, token);
         }

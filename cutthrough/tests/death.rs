@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use cutthrough::am::{CallError, Ended, Event, Settings};
-use cutthrough::{CloseReason, Config};
+use cutthrough::{CloseReason, Config, Landing};
 use two::{Over, PATIENCE};
 
 /// A server that ends when this is dropped, and its output, for a server without one ends by itself.
@@ -65,5 +65,28 @@ fn every_call_to_a_killed_server_ends() {
             }
         }
         assert_eq!(ended, asked);
+    }
+}
+
+/// A place that a request has named for its reply comes back with the news that there will be none.
+#[test]
+fn places_come_back_from_a_killed_server() {
+    let name = format!("cutthrough-am-places-{}.sock", std::process::id());
+    let address = format!("shm:{}", std::env::temp_dir().join(name).display());
+    let mut node = Over::node(Config::default(), Settings::default());
+    let child = server(&address);
+    let channel = node.connect(&address, PATIENCE).expect("a channel");
+    let stopped = Command::new("kill").args(["-STOP", &child.0.id().to_string()]).status().expect("kill");
+    assert!(stopped.success());
+    let place = |byte| Landing::Buffer(vec![byte; 5000]);
+    for byte in 0..3 {
+        node.ask(channel, 1).args(&[byte; 8]).reply_into(place(byte)).send().expect("a request");
+    }
+    drop(child);
+    for byte in 0..3 {
+        match node.wait(Some(PATIENCE)).expect("an event in time") {
+            Event::Failed(failed) => assert_eq!(failed.landing, Some(place(byte))),
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -133,11 +133,12 @@ impl<P> Tokens<P> {
         }
     }
 
-    /// Takes every place out of the table that is still given: the channel ends.
-    pub fn clear(&mut self) -> impl Iterator<Item = P> + '_ {
+    /// Takes every place out of the table that is still given, with its token: the channel ends.
+    pub fn clear(&mut self) -> impl Iterator<Item = (Token, P)> + '_ {
         self.free.clear();
-        self.entries.drain(..).filter_map(|entry| match entry.state {
-            State::Given(place) => Some(place),
+        let indexes = 0..u16::MAX;
+        self.entries.drain(..).zip(indexes).filter_map(|(Entry { key, state }, index)| match state {
+            State::Given(place) => Some((Token { index, key }, place)),
             State::Used | State::Revoked => None,
         })
     }

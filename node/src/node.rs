@@ -15,6 +15,7 @@ use std::sync::Arc;
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::time::Instant;
+use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_engine::turn::Turn;
 use cutthrough_segment::bell::{self, Fence};
@@ -224,6 +225,11 @@ impl Node {
             Some(Seat { life, ended: Some(reason), .. }) if *life == channel.life => Err(SendError::Closed(*reason)),
             _ => Err(SendError::Closed(CloseReason::Here)),
         }
+    }
+
+    /// Takes the private memory back that a token named, of a channel that has ended not long ago.
+    pub fn take_grant(&mut self, channel: Channel, token: Token) -> Option<Vec<u8>> {
+        self.left.take_grant(channel, token)
     }
 
     /// Copies a message's payload into private memory, which must be at least as long: [`Link::read`] if it is still
@@ -457,7 +463,9 @@ impl Node {
             CloseReason::Died => self.stat.add(Counter::PeersDied, 1),
             CloseReason::Here | CloseReason::Peer | CloseReason::Stalled => {}
         }
+        let grants = link.take_grants();
         self.left.keep(channel, shelf, payloads);
+        self.left.keep_grants(channel, grants);
         self.remove(channel.index, reason);
         Some(Event::Closed(channel, reason))
     }
@@ -512,6 +520,7 @@ impl Node {
         }
         self.show_net();
         self.left.tidy();
+        self.left.age_grants();
         let now = clock::now();
         self.callers.retain(|caller| now.saturating_since(caller.since) < HELLO_NS);
         self.sweep();

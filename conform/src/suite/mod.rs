@@ -58,7 +58,8 @@ macro_rules! suite {
         $crate::suite!(@tests $join;
             tokens { a_token_is_good_once, a_revoked_token_drops_the_payload, a_wrong_key_drops_the_payload,
                 a_foreign_index_drops_the_payload, a_payload_too_long_for_its_token_is_dropped,
-                revoking_gives_the_memory_back, the_table_of_tokens_is_bounded, pages_round_up });
+                revoking_gives_the_memory_back, what_was_granted_comes_back_when_the_peer_is_gone,
+                the_table_of_tokens_is_bounded, pages_round_up });
     };
     (@arriving $join:expr) => {
         $crate::suite!(@tests $join;

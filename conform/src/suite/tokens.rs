@@ -132,6 +132,24 @@ pub fn revoking_gives_the_memory_back(join: &dyn Join) {
     }
 }
 
+/// Private memory that the peer had been granted comes back when it is gone, once, and only to who asks for it.
+pub fn what_was_granted_comes_back_when_the_peer_is_gone(join: &dyn Join) {
+    let Pair { a, b: mut side, .. } = join.pair(config(), config());
+    let buffer = |byte| Landing::Buffer(vec![byte; 99]);
+    let [used, first, second] = [1, 2, 3].map(|byte| side.endpoint.grant(side.channel, buffer(byte)).expect("a token"));
+    let pages = side.endpoint.grant(side.channel, Landing::Pages(10)).expect("a token");
+    let mut a = a;
+    a.send_copy(b"to a token", &pattern(5, 99), Some(used));
+    drop(side.message());
+    drop(a);
+    side.closed();
+    let mut revoke = |token| side.endpoint.revoke(side.channel, token);
+    assert_eq!((revoke(second), revoke(first)), (Ok(buffer(3)), Ok(buffer(2))));
+    for token in [first, used, pages, Token { key: second.key ^ 1, ..second }] {
+        assert!(matches!(revoke(token), Err(RevokeError::Closed(_))), "{token:?}");
+    }
+}
+
 /// A channel grants 256 tokens at a time, and again as many once they are used.
 pub fn the_table_of_tokens_is_bounded(join: &dyn Join) {
     let mut pair = join.pair(config(), config());

@@ -1,10 +1,12 @@
-//! What a channel leaves behind: payloads that had arrived when their sender went, and that nobody has read yet.
+//! What a channel leaves behind: payloads that had arrived when their sender went, and that nobody has read yet; and
+//! memory that was granted to the peer.
 
 use std::sync::Arc;
 
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::net::inbox;
 use cutthrough_engine::receipt::{Path, Receipt};
+use cutthrough_engine::token::Token;
 use cutthrough_segment::page::{Release, Shelf};
 
 use crate::incoming::{Arriving, Channel};
@@ -18,7 +20,20 @@ pub(super) struct Left {
     channels: Vec<OfChannel>,
     /// Room for what lies on a shelf.
     dropped: Vec<Release>,
+    grants: Vec<Granted>,
 }
+
+/// Private memory that a token named, and for how many rounds of housekeeping it has been kept.
+#[derive(Debug)]
+struct Granted {
+    channel: Channel,
+    token: Token,
+    buffer: Vec<u8>,
+    rounds: u32,
+}
+
+/// Rounds of housekeeping for which granted memory is kept: whoever wants it back asks when it hears of the end.
+const ROUNDS: u32 = 8;
 
 /// The payloads of one of them.
 #[derive(Debug)]
@@ -81,6 +96,26 @@ impl Left {
         stat.add(Counter::Copies, 1);
         stat.add(Counter::CopiedBytes, bytes.len() as u64);
         true
+    }
+
+    /// Keeps what a channel's peer had been granted.
+    pub(super) fn keep_grants(&mut self, channel: Channel, grants: Vec<(Token, Vec<u8>)>) {
+        let kept = grants.into_iter().map(|(token, buffer)| Granted { channel, token, buffer, rounds: 0 });
+        self.grants.extend(kept);
+    }
+
+    /// Gives back what a token named.
+    pub(super) fn take_grant(&mut self, channel: Channel, token: Token) -> Option<Vec<u8>> {
+        let place = self.grants.iter().position(|kept| kept.channel == channel && kept.token == token)?;
+        Some(self.grants.swap_remove(place).buffer)
+    }
+
+    /// A round of housekeeping has passed.
+    pub(super) fn age_grants(&mut self) {
+        self.grants.retain_mut(|kept| {
+            kept.rounds += 1;
+            kept.rounds < ROUNDS
+        });
     }
 
     /// Forgets those that were dropped.

@@ -192,10 +192,11 @@ impl Node {
             Happened::Answered(index, answer) => self.net_answered(index, answer),
             Happened::Closed(index, ending, leaves) => {
                 let (channel, why) = (self.names.get(index)?, reason(ending));
-                if let Some(Leaves { shelf, payloads }) = leaves {
+                if let Some(Leaves { shelf, payloads, grants }) = leaves {
                     let sealed = self.net.as_ref().is_some_and(|net| net.is_sealed());
                     let payloads = payloads.into_iter().map(|left| Kept::of_net(left, sealed)).collect();
                     self.left.keep(channel, shelf, payloads);
+                    self.left.keep_grants(channel, grants);
                 }
                 match why {
                     CloseReason::Breach(breach) => self.stat.add(breach.counter(), 1),

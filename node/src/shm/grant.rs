@@ -143,6 +143,16 @@ impl Link {
         })
     }
 
+    /// Takes the private memory back that tokens name: the channel has ended.
+    pub fn take_grants(&mut self) -> Vec<(Token, Vec<u8>)> {
+        let given = self.traffic.tokens.clear();
+        let private = given.filter_map(|(token, place)| match place {
+            Place::Buffer(buffer) => Some((token, buffer)),
+            Place::Pages { .. } => None,
+        });
+        private.collect()
+    }
+
     fn put_back(&mut self, place: &Place) {
         if let Place::Pages { first, count, .. } = place {
             self.traffic.landing.give(*first, *count);

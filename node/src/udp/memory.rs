@@ -239,6 +239,15 @@ impl Store {
         self.granted.push_back(token);
     }
 
+    /// Takes the private memory back that tokens name: the channel has ended.
+    pub(super) fn take_grants(&mut self) -> Vec<(Token, Vec<u8>)> {
+        let private = self.tokens.clear().filter_map(|(token, spot)| match spot {
+            Spot::Buffer(buffer) => Some((token, buffer)),
+            Spot::Posted(_) | Spot::Pages(..) => None,
+        });
+        private.collect()
+    }
+
     /// Its channel is over for its user. Gives away the shelf on which dropped values are still left, and the numbers
     /// of payloads that lay there.
     pub(super) fn retire(&mut self) -> (Arc<Shelf>, Vec<u64>) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cutthrough_engine::net::NetEvent;
 use cutthrough_engine::net::channel::Ending;
 use cutthrough_engine::net::inbox::{Left, Ready};
+use cutthrough_engine::token::Token;
 use cutthrough_segment::page::Shelf;
 
 use super::calls::UdpCallError;
@@ -27,12 +28,14 @@ pub(crate) enum Happened {
     Closed(usize, Ending, Option<Leaves>),
 }
 
-/// Payloads that were here whole when their channel ended.
+/// What a channel leaves: payloads that were here whole when it ended, and memory that was granted.
 #[derive(Debug)]
 pub(crate) struct Leaves {
     /// Where it is said which of them were dropped.
     pub(crate) shelf: Arc<Shelf>,
     pub(crate) payloads: Vec<Left>,
+    /// Private memory that tokens named.
+    pub(crate) grants: Vec<(Token, Vec<u8>)>,
 }
 
 /// What an application is told of most often, where it lies.
@@ -113,7 +116,7 @@ impl Core {
                 let leaves = self.net.memory.get(channel).map(|store| {
                     let (shelf, dropped) = store.retire();
                     payloads.retain(|left| !dropped.contains(&left.message));
-                    Leaves { shelf, payloads }
+                    Leaves { shelf, payloads, grants: store.take_grants() }
                 });
                 Happened::Closed(channel, ending, leaves)
             }
