@@ -20,7 +20,8 @@ const CHUNK: u64 = 1 << 20;
 /// Chunks that make a measurement. Their median counts: a core that is taken away for a while says nothing of laps.
 const CHUNKS: usize = 8;
 
-/// After so many chunks a lap is given up of which none was nearly as quick as the best: by a quarter of it.
+/// So many suffice where payloads are longer than a chunk, and together as long as that many chunks; or to give up a
+/// lap of which none was nearly as quick as the best, by a quarter of it.
 const ENOUGH: usize = 3;
 
 /// Chunks from one survey of all laps to the next, at first and at last. At last a survey in which all other laps are
@@ -51,6 +52,7 @@ pub struct Laps {
     since: Option<Instant>,
     costs: [u64; CHUNKS],
     measured: usize,
+    measured_bytes: u64,
 }
 
 impl Laps {
@@ -71,6 +73,7 @@ impl Laps {
             since: None,
             costs: [0; CHUNKS],
             measured: 0,
+            measured_bytes: 0,
         }
     }
 
@@ -105,13 +108,15 @@ impl Laps {
         let Some(since) = since else { return };
         self.costs[self.measured] = now.saturating_since(since).saturating_mul(1000) / bytes.max(1);
         self.measured += 1;
+        self.measured_bytes += bytes;
         let costs = &mut self.costs[..self.measured];
         let hopeless = |best: u64| costs.iter().all(|cost| *cost > best + best / 4);
-        let given_up = costs.len() == ENOUGH && self.best.is_some_and(|(_, best)| hopeless(best));
-        if costs.len() == CHUNKS || given_up {
+        let long = self.measured_bytes >= CHUNKS as u64 * CHUNK;
+        let suffices = costs.len() >= ENOUGH && (long || self.best.is_some_and(|(_, best)| hopeless(best)));
+        if costs.len() == CHUNKS || suffices {
             costs.sort_unstable();
             let median = costs[costs.len() / 2];
-            self.measured = 0;
+            (self.measured, self.measured_bytes) = (0, 0);
             self.compare(median);
         }
     }
