@@ -94,7 +94,8 @@ pub struct Header {
     pub control_len: u8,
     /// How the payload travels.
     pub kind: Kind,
-    /// How many runs of pages the payload has. One run lies in `detail`; several lie in the run ring.
+    /// How many runs of pages the payload has. One run lies in `detail`; several lie in the run ring. Of a payload that
+    /// comes through the staging ring its lap (rule F1).
     pub runs: u16,
     /// Bytes of payload, at most [`PAYLOAD_MAX`].
     pub payload_len: u32,

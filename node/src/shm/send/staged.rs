@@ -42,7 +42,12 @@ impl Link {
         let base = before.next_multiple_of(STAGE_ALIGN);
         header.detail = u64::from(token.map_or(0, |token| token.index)) << 32;
         let len = payload.len() as u64;
-        let barred = self.outbox.staging.lap() != self.outbox.laps.lap() && self.change_lap(base, len, stat);
+        // Only where the receiver's line is looked at anyway, or nothing is known to lie in the ring: a change that has
+        // to wait for its moment costs the payloads before it nothing.
+        let changes = self.outbox.staging.lap() != self.outbox.laps.lap();
+        let known_full = base + len > self.outbox.drained + self.outbox.staging.lap();
+        let moment = known_full || self.outbox.drained >= before;
+        let barred = changes && moment && self.change_lap(base, len, stat);
         let lap = self.outbox.staging.lap();
         header.runs = lap_word(lap);
         if matches!(self.policy, Policy::Adaptive { .. })
