@@ -57,6 +57,8 @@ counters! {
     CutThrough = "cut_through",
     /// Times this side changed how much of its staging ring it uses.
     LapChanges = "lap_changes",
+    /// Times this side left a sender alone for a while, in order to find many messages at its next look.
+    Lingers = "lingers",
     /// Copies of a payload made by this side.
     Copies = "copies",
     /// Bytes moved by those copies.

@@ -4,11 +4,9 @@
 //! lap they have left it for a cache that both share, and the lines that are written next are free of the receiver.
 //! Which of the two is quicker depends on the machine, on where the cores are, and on what else is in their caches: on
 //! some a lap of 2 MiB carries two and a half times as much as one of 256 KiB, on others a third less. So there is no
-//! length to choose. Now and then the time per byte is measured with each lap in turn, and the quickest one stays.
-//!
-//! What is measured is the time between two payloads and not that of one: a lap has to be good for what the application
-//! does, be it a stream or a ping-pong. Where the application is the slow one, all laps are alike, and nothing changes.
+//! length to choose: a [survey](crate::survey) finds the quickest one, by the time per byte.
 
+use crate::survey::{Favour, Survey};
 use crate::time::Instant;
 
 /// The shortest lap, bytes: shorter ones were quicker nowhere.
@@ -17,42 +15,15 @@ const SHORTEST: u64 = 256 << 10;
 /// Bytes between two looks at the clock.
 const CHUNK: u64 = 1 << 20;
 
-/// Chunks that make a measurement. Their median counts: a core that is taken away for a while says nothing of laps.
-const CHUNKS: usize = 8;
-
-/// So many suffice where payloads are longer than a chunk, and together as long as that many chunks; or to give up a
-/// lap of which none was nearly as quick as the best, by a quarter of it.
-const ENOUGH: usize = 3;
-
-/// Chunks from one survey of all laps to the next, at first and at last. At last a survey in which all other laps are
-/// half as quick costs one part in a hundred.
-const REST: (u32, u32) = (64, 2048);
-
-/// A lap has to be quicker by one part in this many to be taken: less is noise.
-const WORTH: u64 = 12;
+/// Chunks from one survey to the next at last. One in which all other laps are half as quick costs one part in a
+/// hundred.
+const REST: u32 = 2048;
 
 /// Finds the length of a lap.
 #[derive(Debug, Clone)]
 pub struct Laps {
     least: u64,
-    most: u64,
-    /// The lap that is wanted now; in a survey the one that is measured.
-    lap: u64,
-    /// In a survey, the best lap so far and its picoseconds a byte.
-    best: Option<(u64, u64)>,
-    /// The lap between surveys.
-    home: u64,
-    /// Chunks left to rest, and how many that are from one survey to the next.
-    resting: u32,
-    rest: u32,
-    /// Bytes to pass before anything that is measured now is true of this lap.
-    settling: u64,
-    /// Bytes since the last look at the clock, and when that was.
-    passed: u64,
-    since: Option<Instant>,
-    costs: [u64; CHUNKS],
-    measured: usize,
-    measured_bytes: u64,
+    survey: Survey,
 }
 
 impl Laps {
@@ -60,86 +31,37 @@ impl Laps {
     #[must_use]
     pub fn new(ring: u64, least: u64) -> Self {
         let least = least.max(SHORTEST).min(ring);
-        Self {
-            least,
-            most: ring,
-            lap: least,
-            best: None,
-            home: least,
-            resting: 1,
-            rest: REST.0,
-            settling: 0,
-            passed: 0,
-            since: None,
-            costs: [0; CHUNKS],
-            measured: 0,
-            measured_bytes: 0,
-        }
+        let longer = ring.trailing_zeros() - least.trailing_zeros();
+        Self { least, survey: Survey::new(longer as usize + 1, CHUNK, Favour::Home, REST) }
     }
 
     /// The length of a lap that the next payload shall have, if it can.
     #[must_use]
     #[inline]
     pub const fn lap(&self) -> u64 {
-        self.lap
+        self.least << self.survey.way()
     }
 
     /// A payload of so many bytes has passed in a lap of this length. Whether the time is wanted now, by
     /// [`Laps::look`].
     #[inline]
     pub const fn pass(&mut self, bytes: u64, lap: u64) -> bool {
-        self.passed += bytes;
-        self.passed >= CHUNK && self.least < self.most && lap == self.lap
+        let way = lap.trailing_zeros().wrapping_sub(self.least.trailing_zeros());
+        self.survey.pass(bytes, way as usize)
+    }
+
+    /// The lap between surveys.
+    #[cfg(test)]
+    const fn home(&self) -> u64 {
+        self.least << self.survey.home()
     }
 
     /// The time at the end of a chunk.
     #[cold]
     pub fn look(&mut self, now: Instant) {
-        let bytes = core::mem::take(&mut self.passed);
-        if self.resting > 0 {
-            self.resting -= 1;
-            return;
-        }
-        let since = self.since.replace(now);
-        if self.settling > 0 {
-            self.settling = self.settling.saturating_sub(bytes);
-            return;
-        }
-        let Some(since) = since else { return };
-        self.costs[self.measured] = now.saturating_since(since).saturating_mul(1000) / bytes.max(1);
-        self.measured += 1;
-        self.measured_bytes += bytes;
-        let costs = &mut self.costs[..self.measured];
-        let hopeless = |best: u64| costs.iter().all(|cost| *cost > best + best / 4);
-        let long = self.measured_bytes >= CHUNKS as u64 * CHUNK;
-        let suffices = costs.len() >= ENOUGH && (long || self.best.is_some_and(|(_, best)| hopeless(best)));
-        if costs.len() == CHUNKS || suffices {
-            costs.sort_unstable();
-            let median = costs[costs.len() / 2];
-            (self.measured, self.measured_bytes) = (0, 0);
-            self.compare(median);
-        }
-    }
-
-    /// A lap has been measured: goes on to the next one, or home to the best.
-    fn compare(&mut self, cost: u64) {
-        match self.best {
-            Some((_, best)) if cost.saturating_add(best / WORTH) >= best => {}
-            _ => self.best = Some((self.lap, cost)),
-        }
-        // The one that is home comes first: another has to be better than that.
-        let after = if self.lap == self.home { self.least } else { self.lap * 2 };
-        let next = if after == self.home { after * 2 } else { after };
-        self.since = None;
-        if next <= self.most {
-            self.lap = next;
-            // The ring has to be as full, or as empty, as it will be.
-            self.settling = next + CHUNK;
-            return;
-        }
-        let home = self.best.take().map_or(self.home, |(lap, _)| lap);
-        self.rest = if home == self.home { (self.rest * 4).min(REST.1) } else { REST.0 };
-        (self.home, self.lap, self.resting) = (home, home, self.rest);
+        let least = self.least;
+        // The ring has to be as full, or as empty, as it will be.
+        self.survey.look(now, |way| least << way);
     }
 }
 
@@ -182,7 +104,7 @@ mod tests {
     fn the_longest_lap_is_found_where_it_is_the_quickest_and_the_shortest_where_that_is() {
         let mut far = Machine::new(|lap| if lap >= MOST { 65 } else { 150 - lap / (64 << 10) });
         far.send(64 << 10, FOUND);
-        assert_eq!(far.laps.home, MOST);
+        assert_eq!(far.laps.home(), MOST);
         assert!(far.send(64 << 10, LONG) <= 67, "trials cost little");
         let mut near = Machine::new(|lap| 50 + lap / (32 << 10));
         near.send(64 << 10, FOUND);
@@ -208,7 +130,7 @@ mod tests {
     fn laps_that_are_alike_are_left_alone() {
         let mut machine = Machine::new(|lap| if lap == 256 << 10 { 100 } else { 97 });
         machine.send(4 << 20, LONG);
-        assert_eq!(machine.laps.home, 256 << 10);
+        assert_eq!(machine.laps.home(), 256 << 10);
     }
 
     #[test]
@@ -231,7 +153,7 @@ mod tests {
             if chunk.get().is_multiple_of(5) { 5000 } else { 40 + MOST / lap * 10 }
         });
         machine.send(1 << 20, FOUND);
-        assert_eq!(machine.laps.home, MOST);
+        assert_eq!(machine.laps.home(), MOST);
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! | what is worth a pulse? | [`tune`] | the cost of a pulse, learnt from the pulses that were made |
 //! | alone or together? | [`choose`] | whether both sides copy a payload that both can see |
 //! | how far round the ring? | [`lap`] | how much of the staging ring is used, learnt from what was quicker |
+//! | how close behind the sender? | [`trail`] | how a receiver follows a stream, learnt likewise |
 //! | move it | [`transfer`] | one payload's way through the stages of an adapter |
 //! | does it lie where it belongs? | [`place`] | where the next frame lands, and how a wrong guess is mended |
 //! | the same on a ring shared with a kernel | [`place_ring`] | which places the kernel is offered, in which order |
@@ -28,7 +29,7 @@
 //! Above messages there is one thing more: [`am`], requests that run a handler and the replies that answer them.
 //!
 //! Two files hold the words which all the others speak: [`time`] (nanoseconds, passed in) and [`adapter`] (the stages,
-//! and the trait between the engine and the world).
+//! and the trait between the engine and the world); and [`survey`] is how [`lap`] and [`trail`] learn.
 //!
 //! # How a caller drives a transfer
 //!
@@ -56,8 +57,10 @@ pub mod place_ring;
 pub mod pulse;
 pub mod receipt;
 pub mod seal;
+pub mod survey;
 pub mod time;
 pub mod token;
+pub mod trail;
 pub mod transfer;
 pub mod tune;
 pub mod turn;

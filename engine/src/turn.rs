@@ -125,6 +125,13 @@ impl Turn {
         self.seats.get(channel).is_some_and(|seat| seat.place != Place::Gone)
     }
 
+    /// Whether nothing else waits for its turn than the channel whose turn it is.
+    #[must_use]
+    #[inline]
+    pub fn alone(&self) -> bool {
+        self.hot.len() + self.cold.len() <= 1
+    }
+
     /// Every channel, in no particular order: for a last look at all of them before going to sleep.
     pub fn channels(&self) -> impl Iterator<Item = usize> + '_ {
         let seats = self.seats.iter().enumerate();

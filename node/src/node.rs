@@ -375,7 +375,7 @@ impl Node {
             && self.events.is_empty()
             && let Some(index) = self.turn.current()
             && let Some(link) = self.seats[index].link.as_mut()
-            && let Some(len) = link.peek_control()
+            && let Some(len) = link.peek_control(|| self.net.is_none() && self.turn.alone(), &self.stat)
         {
             if link.disarm() {
                 self.awake.push(index);

@@ -11,6 +11,7 @@ use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::lap::Laps;
 use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::token::{Refused, Token};
+use cutthrough_engine::trail::Trail;
 use cutthrough_engine::tune::Tuner;
 use cutthrough_segment::bell::Fence;
 use cutthrough_segment::half::{Own, Peer};
@@ -19,7 +20,7 @@ use cutthrough_segment::page::{Shelf, Waker};
 use cutthrough_segment::record::{Reader, Writer};
 use cutthrough_segment::ring::{Consumer, Impossible, Producer};
 use cutthrough_segment::stage::Staging;
-use cutthrough_segment::sync::{AtomicU64, Slot};
+use cutthrough_segment::sync::{AtomicU64, Eviction, Slot};
 use cutthrough_wire::layout::{Line, RUNS, Sizes};
 
 use super::handshake::{Heard, Offer};
@@ -109,6 +110,10 @@ pub struct Link {
     /// ring, whichever way they were taken.
     pub(super) reported: u64,
     pub(super) report_every: u64,
+    /// How to follow the sender; and for how long this side leaves it alone, as it says now, nanoseconds.
+    pub(super) trail: Trail,
+    pub(super) linger: u64,
+    pub(super) eviction: Option<Eviction>,
     pub(super) ending: Option<CloseReason>,
     armed: bool,
     pub(super) channel: Channel,
@@ -187,11 +192,15 @@ impl Link {
         let laps = Laps::new(ring, least_lap(terms.policy, ring));
         let mut staging = Staging::new(own.staging(), ring);
         staging.set_lap(laps.lap());
+        let eviction = Eviction::of_this_processor();
         Self {
             producer: Producer::new(own.slots(sizes.slots)),
             consumer: Consumer::new(peer.slots(peer_sizes.slots)),
             reported: 0,
             report_every: u64::from(peer_sizes.slots / 8),
+            trail: Trail::new(u64::from(peer_sizes.slots), eviction.is_some()),
+            linger: 0,
+            eviction,
             ending: None,
             armed: false,
             channel: terms.channel,

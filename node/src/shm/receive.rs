@@ -8,6 +8,7 @@ mod last;
 mod staged;
 
 use std::collections::VecDeque;
+use std::hint::spin_loop;
 use std::sync::Arc;
 
 use cutthrough_engine::check::{self, Breach};
@@ -15,12 +16,13 @@ use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token};
+use cutthrough_engine::trail::{self, Manner};
 use cutthrough_engine::transfer::Transfer;
 use cutthrough_segment::half::Peer;
 use cutthrough_segment::map::Array;
 use cutthrough_segment::page::{Landed, Release, Releases, Runs, Shelf};
 use cutthrough_segment::record::Reader;
-use cutthrough_segment::ring::{Control, Impossible, Taken};
+use cutthrough_segment::ring::{Control, Impossible, Peek, Taken};
 use cutthrough_segment::stage::Staging;
 use cutthrough_segment::sync::AtomicU64;
 use cutthrough_wire::layout::Line;
@@ -30,6 +32,7 @@ use cutthrough_wire::slot::{Header, Kind};
 use super::link::{CloseReason, Link};
 use super::pages::{List, Place};
 use super::share::Share;
+use crate::clock;
 use crate::incoming::{Arrived, Incoming, Payload};
 use crate::stat::Stat;
 
@@ -211,10 +214,30 @@ impl Inbox {
 
 impl Link {
     /// Bytes of the next message, if one is there, has no payload and nothing has to be looked at before it: the common
-    /// case, which [`Link::take_control`] finishes without moving the message twice.
+    /// case, which [`Link::take_control`] finishes without moving the message twice. A channel that is `alone` may have
+    /// nothing looked at for a while.
     #[inline]
-    pub(crate) fn peek_control(&mut self) -> Option<u8> {
-        if self.inbox.stuck { None } else { self.consumer.peek_control() }
+    pub(crate) fn peek_control(&mut self, alone: impl FnOnce() -> bool, stat: &Stat) -> Option<u8> {
+        if self.inbox.stuck {
+            return None;
+        }
+        match self.consumer.peek_control() {
+            Peek::Control(len) => Some(len),
+            Peek::Nothing(run) if run >= trail::STREAM && self.linger > 0 && alone() => self.linger(stat),
+            Peek::Nothing(_) | Peek::Loaded => None,
+        }
+    }
+
+    /// Leaves the sender alone for as long as is worth it, since it is in the middle of many messages; then there will
+    /// be some.
+    #[cold]
+    fn linger(&self, stat: &Stat) -> Option<u8> {
+        stat.add(Counter::Lingers, 1);
+        let since = clock::now();
+        while clock::now().saturating_since(since) < self.linger {
+            spin_loop();
+        }
+        None
     }
 
     /// Takes the message of `len` bytes that [`Link::peek_control`] has seen.
@@ -248,8 +271,21 @@ impl Link {
         let taken = self.consumer.taken();
         if taken.wrapping_sub(self.reported) >= self.report_every {
             self.own.set(Line::Consumed, taken);
+            let messages = taken.wrapping_sub(self.reported);
             self.reported = taken;
+            if self.trail.pass(messages) {
+                self.look_at_trail();
+            }
         }
+    }
+
+    /// Finds out how to follow the sender.
+    #[cold]
+    fn look_at_trail(&mut self) {
+        self.trail.look(clock::now());
+        let Manner { evict, linger } = self.trail.manner();
+        self.consumer.set_eviction(self.eviction.filter(|_| evict));
+        self.linger = linger;
     }
 
     /// What has to be looked at before the ring: messages taken out of the way, a payload that goes to its token's

@@ -86,11 +86,34 @@ fn read(taken: &Taken, len: usize) -> Message {
     }
 }
 
+/// All looks so far, whether they found something.
+#[derive(Default)]
+struct Looks(Vec<bool>);
+
+impl Looks {
+    fn look(&mut self, found: bool) {
+        self.0.push(found);
+    }
+
+    /// The messages since two looks in vain that came one after the other.
+    fn run(&self) -> u64 {
+        let two = self.0.windows(2).rposition(|looks| looks == [false, false]);
+        self.0[two.map_or(0, |first| first + 2)..].iter().map(|found| u64::from(*found)).sum()
+    }
+}
+
 proptest! {
     #[test]
-    fn a_ring_is_a_queue(power in 1..5_u32, start in start(), steps in proptest::collection::vec(step(), 0..200)) {
+    fn a_ring_is_a_queue(
+        power in 1..5_u32,
+        start in start(),
+        evicts in any::<bool>(),
+        steps in proptest::collection::vec(step(), 0..200),
+    ) {
         let slots = 1 << power;
         let (mut producer, mut consumer) = ring(slots, start);
+        consumer.set_eviction(Eviction::of_this_processor().filter(|_| evicts));
+        let mut looks = Looks::default();
         let mut queue: VecDeque<Message> = VecDeque::new();
         let mut unreported = 0;
         for step in steps {
@@ -114,13 +137,22 @@ proptest! {
                     prop_assert_eq!(consumer.ready(), expected.is_some());
                     unreported += usize::from(expected.is_some());
                     let len = expected.as_ref().map_or(0, |message| message.1.len());
+                    looks.look(expected.is_some());
                     prop_assert_eq!(consumer.take().map(|taken| read(&taken, len)), expected);
                 }
                 Step::TakeControl => {
                     let plain = queue.front().filter(|message| message.0.is_none()).map(|message| message.1.clone());
-                    let len = consumer.peek_control();
-                    prop_assert_eq!(len.map(usize::from), plain.as_ref().map(Vec::len));
-                    if let Some(len) = len {
+                    let peek = consumer.peek_control();
+                    if plain.is_some() || queue.is_empty() {
+                        looks.look(plain.is_some());
+                    }
+                    let seen = match &plain {
+                        Some(control) => peek == Peek::Control(u8::try_from(control.len()).unwrap()),
+                        None if queue.is_empty() => peek == Peek::Nothing(looks.run()),
+                        None => peek == Peek::Loaded,
+                    };
+                    prop_assert!(seen, "{:?}", peek);
+                    if let Peek::Control(len) = peek {
                         prop_assert_eq!(Some(consumer.take_control().bytes(len).to_vec()), plain);
                         queue.pop_front();
                         unreported += 1;
@@ -199,8 +231,8 @@ fn a_long_control_message_is_cut() {
     let (mut producer, mut consumer) = ring(2, 0);
     producer.write_control(&[7; CONTROL_MAX + 5]);
     producer.publish_control(CONTROL_MAX as u64);
-    let len = consumer.peek_control().unwrap();
-    assert_eq!(consumer.take_control().bytes(len), [7; CONTROL_MAX]);
+    assert_eq!(consumer.peek_control(), Peek::Control(96));
+    assert_eq!(consumer.take_control().bytes(96), [7; CONTROL_MAX]);
     assert!(consumer.take().is_none());
 }
 
