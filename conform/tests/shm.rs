@@ -38,8 +38,9 @@ fn callers_wait_while_the_listener_looks_away() {
     }
 }
 
-/// The sender tries how much of its ring to use, while payloads lie in it that their reader has not read, and while
-/// that one waits for the next message with the last one in its hands.
+/// The sender tries how much of its ring to use, and whether its lines shall be evicted when they are read, while
+/// payloads lie in it that their reader has not read, and while that one waits for the next message with the last one
+/// in its hands.
 #[test]
 fn the_lap_of_the_ring_changes_beneath_a_stream() {
     const COUNT: u64 = 2000;
@@ -50,7 +51,7 @@ fn the_lap_of_the_ring_changes_beneath_a_stream() {
             for number in 0..COUNT {
                 a.send_copy(b"in a lap", &pattern(number, len(number)), None);
             }
-            // The survey needs 50 MiB at most; this were 134.
+            // The survey needs 60 MiB at most; this were 134.
             assert!(a.endpoint.counter(Counter::LapChanges) >= 3);
         },
         |b| {

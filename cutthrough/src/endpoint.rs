@@ -96,8 +96,10 @@ impl Endpoint {
         self.node.cancel_connect(connecting)
     }
 
-    /// The next event, if there is one. Never waits, and makes no system call, takes no lock and allocates nothing on
-    /// the path of a control message.
+    /// The next event, if there is one. Never waits for one, and makes no system call, takes no lock and allocates
+    /// nothing on the path of a control message. In a stream of messages, where that is measured to be worth it, a poll
+    /// that has caught up with the sender lets it get ahead for a few microseconds (`docs/architecture.md`; the counter
+    /// `lingers`).
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
         self.node.poll()

@@ -6,7 +6,7 @@
 //! its reason (design contract 2).
 
 use cutthrough_wire::run::Run;
-use cutthrough_wire::slot::{Header, Kind, Malformed};
+use cutthrough_wire::slot::{Header, Kind, Lap, Malformed};
 
 use crate::count::Counter;
 
@@ -90,18 +90,17 @@ pub fn covered(len: u32, pages: u64, page_bytes: u32) -> Result<(), Breach> {
     if pages * u64::from(page_bytes) >= u64::from(len) { Ok(()) } else { Err(Breach::Length) }
 }
 
-/// Checks the lap that a staged payload has: 0 is the whole ring, else it is the logarithm of its bytes. They are as
-/// many as the shortest ring has at least, and at most those of this one.
+/// Checks the lap that a staged payload has: without a length it is the whole ring, else it is as long as the shortest
+/// ring at least, and no longer than this one.
 ///
 /// # Errors
 /// [`Breach::Descriptor`].
 #[inline]
-pub fn lap(runs: u16, ring_bytes: u64) -> Result<u64, Breach> {
-    if runs == 0 {
-        return Ok(ring_bytes);
-    }
-    let bytes = 1_u64.checked_shl(u32::from(runs)).unwrap_or(0);
-    if (SHORTEST_RING..=ring_bytes).contains(&bytes) { Ok(bytes) } else { Err(Breach::Descriptor) }
+pub fn lap(word: u16, ring_bytes: u64) -> Result<Lap, Breach> {
+    let evict = word & Lap::EVICT != 0;
+    let power = word & !Lap::EVICT;
+    let bytes = if power == 0 { ring_bytes } else { 1_u64.checked_shl(u32::from(power)).unwrap_or(0) };
+    if (SHORTEST_RING..=ring_bytes).contains(&bytes) { Ok(Lap { bytes, evict }) } else { Err(Breach::Descriptor) }
 }
 
 /// Checks how far the other side says it has filled the staging ring: not less than before, and not more than the ring
@@ -144,10 +143,16 @@ mod tests {
     #[test]
     fn a_lap_lies_within_its_ring() {
         let ring = 1 << 20;
-        assert_eq!(lap(0, ring), Ok(ring));
-        assert_eq!((lap(16, ring), lap(20, ring)), (Ok(64 << 10), Ok(ring)));
-        for runs in [1, 15, 21, 30, 63, 64, u16::MAX] {
-            assert_eq!(lap(runs, ring), Err(Breach::Descriptor), "{runs}");
+        assert_eq!(lap(0, ring), Ok(Lap { bytes: ring, evict: false }));
+        assert_eq!(lap(Lap::EVICT, ring), Ok(Lap { bytes: ring, evict: true }));
+        for bytes in [64 << 10, 128 << 10, ring] {
+            for evict in [false, true] {
+                assert_eq!(lap(Lap { bytes, evict }.to_word(), ring), Ok(Lap { bytes, evict }));
+            }
+        }
+        for word in [1, 15, 21, 30, 63, 64, 128, 512, 512 | 16, u16::MAX] {
+            assert_eq!(lap(word, ring), Err(Breach::Descriptor), "{word}");
+            assert_eq!(lap(word | Lap::EVICT, ring), Err(Breach::Descriptor), "{word}, evicted");
         }
     }
 

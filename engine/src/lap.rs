@@ -1,10 +1,14 @@
 //! How long a lap round the staging ring is, measured while it runs.
 //!
-//! Bytes that go round in a short lap stay in the sender's cache until the receiver fetches them from there; in a long
-//! lap they have left it for a cache that both share, and the lines that are written next are free of the receiver.
-//! Which of the two is quicker depends on the machine, on where the cores are, and on what else is in their caches: on
-//! some a lap of 2 MiB carries two and a half times as much as one of 256 KiB, on others a third less. So there is no
-//! length to choose: a [survey](crate::survey) finds the quickest one, by the time per byte.
+//! Bytes that go round in a short lap stay in the sender's cache until the receiver fetches them from there; in a
+//! long lap they have left it for a cache that both share, and the lines that are written next are free of the
+//! receiver. Which of the two is quicker depends on the machine, on where the cores are, and on what else is in their
+//! caches: on some a lap of 2 MiB carries two and a half times as much as one of 256 KiB, on others a third less. And
+//! where the two cores share no cache, lines that the receiver *evicts* to memory as soon as it has read them may
+//! carry five times as much as any other, because the sender need not take them out of the receiver's cache. So there
+//! is no length to choose: a [survey](crate::survey) finds the quickest one, by the time per byte.
+
+use cutthrough_wire::slot::Lap;
 
 use crate::survey::{Favour, Survey};
 use crate::time::Instant;
@@ -15,53 +19,67 @@ const SHORTEST: u64 = 256 << 10;
 /// Bytes between two looks at the clock.
 const CHUNK: u64 = 1 << 20;
 
-/// Chunks from one survey to the next at last. One in which all other laps are half as quick costs one part in a
+/// Chunks from one survey to the next at last. One in which all other laps are a fifth as quick costs three parts in a
 /// hundred.
-const REST: u32 = 2048;
+const REST: u32 = 4096;
 
 /// Finds the length of a lap.
 #[derive(Debug, Clone)]
 pub struct Laps {
     least: u64,
+    /// How many lengths there are, each twice as long as the one before. One way more is the longest, evicted.
+    lengths: usize,
     survey: Survey,
 }
 
 impl Laps {
-    /// For a ring of `ring` bytes, of which a lap shall have `least` at least. Both are powers of two.
+    /// For a ring of `ring` bytes, of which a lap shall have `least` at least. Both are powers of two. Where lines
+    /// cannot be evicted, that is not tried; where they are, the length of a lap makes no difference.
     #[must_use]
-    pub fn new(ring: u64, least: u64) -> Self {
+    pub fn new(ring: u64, least: u64, can_evict: bool) -> Self {
         let least = least.max(SHORTEST).min(ring);
-        let longer = ring.trailing_zeros() - least.trailing_zeros();
-        Self { least, survey: Survey::new(longer as usize + 1, CHUNK, Favour::Home, REST) }
+        let lengths = (ring.trailing_zeros() - least.trailing_zeros()) as usize + 1;
+        let ways = lengths + usize::from(can_evict);
+        Self { least, lengths, survey: Survey::new(ways, CHUNK, Favour::Home, REST) }
     }
 
-    /// The length of a lap that the next payload shall have, if it can.
+    /// The lap that the next payload shall have, if it can.
     #[must_use]
     #[inline]
-    pub const fn lap(&self) -> u64 {
-        self.least << self.survey.way()
+    pub const fn lap(&self) -> Lap {
+        self.lap_of(self.survey.way())
+    }
+
+    const fn lap_of(&self, way: usize) -> Lap {
+        let evict = way == self.lengths;
+        Lap { bytes: self.least << (way - evict as usize), evict }
+    }
+
+    /// The way that is wanted, if this lap is the one; else none.
+    const fn way(&self, lap: u64) -> usize {
+        if lap == self.lap().bytes { self.survey.way() } else { usize::MAX }
     }
 
     /// A payload of so many bytes has passed in a lap of this length. Whether the time is wanted now, by
     /// [`Laps::look`].
     #[inline]
     pub const fn pass(&mut self, bytes: u64, lap: u64) -> bool {
-        let way = lap.trailing_zeros().wrapping_sub(self.least.trailing_zeros());
-        self.survey.pass(bytes, way as usize)
+        let way = self.way(lap);
+        self.survey.pass(bytes, way)
+    }
+
+    /// The time at the end of a chunk, the last of which passed in a lap of this length.
+    #[cold]
+    pub fn look(&mut self, now: Instant, lap: u64) {
+        let (least, lengths, way) = (self.least, self.lengths, self.way(lap));
+        // The ring has to be as full, or as empty, as it will be.
+        self.survey.look(now, way, |way| least << way.min(lengths - 1));
     }
 
     /// The lap between surveys.
     #[cfg(test)]
-    const fn home(&self) -> u64 {
-        self.least << self.survey.home()
-    }
-
-    /// The time at the end of a chunk.
-    #[cold]
-    pub fn look(&mut self, now: Instant) {
-        let least = self.least;
-        // The ring has to be as full, or as empty, as it will be.
-        self.survey.look(now, |way| least << way);
+    const fn home(&self) -> Lap {
+        self.lap_of(self.survey.home())
     }
 }
 
@@ -78,9 +96,9 @@ mod tests {
         cost: C,
     }
 
-    impl<C: Fn(u64) -> u64> Machine<C> {
+    impl<C: Fn(Lap) -> u64> Machine<C> {
         fn new(cost: C) -> Self {
-            Self { laps: Laps::new(MOST, 0), ps: 0, cost }
+            Self { laps: Laps::new(MOST, 0, true), ps: 0, cost }
         }
 
         /// Sends payloads of `len` bytes until `bytes` have passed; the mean picoseconds of a byte.
@@ -89,12 +107,17 @@ mod tests {
             for _ in 0..bytes / len {
                 let lap = self.laps.lap();
                 self.ps += len * (self.cost)(lap);
-                if self.laps.pass(len, lap) {
-                    self.laps.look(Instant::from_nanos(self.ps / 1000));
+                if self.laps.pass(len, lap.bytes) {
+                    self.laps.look(Instant::from_nanos(self.ps / 1000), lap.bytes);
                 }
             }
             (self.ps - begun) / bytes
         }
+    }
+
+    /// A machine on which it never pays to evict.
+    fn kept(cost: impl Fn(u64) -> u64) -> Machine<impl Fn(Lap) -> u64> {
+        Machine::new(move |lap| if lap.evict { 200 } else { cost(lap.bytes) })
     }
 
     const FOUND: u64 = 128 << 20;
@@ -102,18 +125,18 @@ mod tests {
 
     #[test]
     fn the_longest_lap_is_found_where_it_is_the_quickest_and_the_shortest_where_that_is() {
-        let mut far = Machine::new(|lap| if lap >= MOST { 65 } else { 150 - lap / (64 << 10) });
+        let mut far = kept(|lap| if lap >= MOST { 65 } else { 150 - lap / (64 << 10) });
         far.send(64 << 10, FOUND);
-        assert_eq!(far.laps.home(), MOST);
+        assert_eq!(far.laps.home().bytes, MOST);
         assert!(far.send(64 << 10, LONG) <= 67, "trials cost little");
-        let mut near = Machine::new(|lap| 50 + lap / (32 << 10));
+        let mut near = kept(|lap| 50 + lap / (32 << 10));
         near.send(64 << 10, FOUND);
         assert!(near.send(64 << 10, LONG) <= 59, "trials cost little");
     }
 
     #[test]
     fn one_in_between_is_found() {
-        let mut machine = Machine::new(|lap| {
+        let mut machine = kept(|lap| {
             if lap == 1 << 20 {
                 40
             } else if lap == 512 << 10 {
@@ -127,16 +150,28 @@ mod tests {
     }
 
     #[test]
+    fn lines_are_evicted_where_that_is_quicker() {
+        let mut machine = Machine::new(|lap| match lap {
+            Lap { evict: true, .. } => 100,
+            Lap { bytes: MOST, .. } => 400,
+            Lap { .. } => 500,
+        });
+        machine.send(64 << 10, FOUND);
+        assert_eq!(machine.laps.home(), Lap { bytes: MOST, evict: true });
+        assert!(machine.send(64 << 10, LONG) <= 104, "trials cost little");
+    }
+
+    #[test]
     fn laps_that_are_alike_are_left_alone() {
-        let mut machine = Machine::new(|lap| if lap == 256 << 10 { 100 } else { 97 });
+        let mut machine = kept(|lap| if lap == 256 << 10 { 100 } else { 97 });
         machine.send(4 << 20, LONG);
-        assert_eq!(machine.laps.home(), 256 << 10);
+        assert_eq!(machine.laps.home().bytes, 256 << 10);
     }
 
     #[test]
     fn a_machine_that_changes_is_followed() {
         let quick_long = core::cell::Cell::new(true);
-        let mut machine = Machine::new(|lap| if (lap == MOST) == quick_long.get() { 40 } else { 80 });
+        let mut machine = kept(|lap| if (lap == MOST) == quick_long.get() { 40 } else { 80 });
         machine.send(1 << 20, LONG);
         assert!(machine.send(1 << 20, LONG) <= 41);
         quick_long.set(false);
@@ -147,28 +182,43 @@ mod tests {
     #[test]
     fn a_measurement_may_be_disturbed_now_and_then() {
         let chunk = core::cell::Cell::new(0_u64);
-        let mut machine = Machine::new(|lap| {
+        let mut machine = kept(|lap| {
             chunk.set(chunk.get() + 1);
             // Every fifth payload finds its core taken away.
             if chunk.get().is_multiple_of(5) { 5000 } else { 40 + MOST / lap * 10 }
         });
         machine.send(1 << 20, FOUND);
-        assert_eq!(machine.laps.home(), MOST);
+        assert_eq!(machine.laps.home().bytes, MOST);
     }
 
     #[test]
     fn a_ring_of_one_lap_never_wants_the_time() {
         for (ring, least) in [(64 << 10, 0), (256 << 10, 0), (MOST, MOST)] {
-            let mut laps = Laps::new(ring, least);
-            assert_eq!(laps.lap(), ring);
+            let mut laps = Laps::new(ring, least, false);
+            assert_eq!(laps.lap().bytes, ring);
             assert!(!(0..100).any(|_| laps.pass(1 << 20, ring)));
         }
     }
 
     #[test]
+    fn a_lap_that_cannot_be_had_is_given_up() {
+        let mut laps = Laps::new(MOST, 0, true);
+        let mut lap = laps.lap();
+        for payload in 1..1000 {
+            // Shorter laps than the payloads are never taken once a longer one was.
+            lap = if laps.lap().bytes >= lap.bytes { laps.lap() } else { lap };
+            if laps.pass(1 << 20, lap.bytes) {
+                laps.look(Instant::from_nanos(payload * 100_000), lap.bytes);
+            }
+        }
+        assert!(laps.survey.rests() >= 256, "surveys came to their ends, and found all alike");
+    }
+
+    #[test]
     fn what_passes_in_another_lap_than_is_wanted_says_nothing() {
-        let mut laps = Laps::new(MOST, 0);
+        let mut laps = Laps::new(MOST, 0, false);
         assert!(!laps.pass(CHUNK, MOST));
-        assert!(laps.pass(0, laps.lap()));
+        assert!(laps.pass(0, laps.lap().bytes));
+        assert!(laps.pass(15 * CHUNK, MOST), "but for long enough that it cannot be had");
     }
 }

@@ -23,6 +23,9 @@ const SHORT_REST: u32 = 64;
 /// How much better that is: by one part in this many.
 const MUCH: u64 = 4;
 
+/// Chunks that pass in other ways before one that is wanted is given up: it cannot be had now.
+const IN_VAIN: u64 = 16;
+
 /// A way has to be quicker by one part in this many to be taken: less is noise.
 const WORTH: u64 = 12;
 
@@ -101,25 +104,35 @@ impl Survey {
     }
 
     /// The way between surveys.
-    #[must_use]
-    pub const fn home(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) const fn home(&self) -> usize {
         self.home
+    }
+
+    /// Chunks from one survey to the next, now.
+    #[cfg(test)]
+    pub(crate) const fn rests(&self) -> u32 {
+        self.rest
     }
 
     /// So many units have passed, this way. Whether the time is wanted now, by [`Survey::look`].
     #[inline]
     pub const fn pass(&mut self, units: u64, way: usize) -> bool {
         self.passed += units;
-        self.passed >= self.chunk && self.ways > 1 && way == self.way
+        self.passed >= self.chunk && self.ways > 1 && (way == self.way || self.passed >= self.chunk * IN_VAIN)
     }
 
-    /// The time at the end of a chunk. `settle` says how many units have to pass in a way before the world is as it
-    /// will be while that way is used.
+    /// The time at the end of a chunk, the last of which passed this way. `settle` says how many units have to pass
+    /// in a way before the world is as it will be while that way is used.
     #[cold]
-    pub fn look(&mut self, now: Instant, settle: impl Fn(usize) -> u64) {
+    pub fn look(&mut self, now: Instant, way: usize, settle: impl Fn(usize) -> u64) {
         let units = core::mem::take(&mut self.passed);
         if self.resting > 0 {
             self.resting -= 1;
+            return;
+        }
+        if way != self.way {
+            self.go_on(settle);
             return;
         }
         let since = self.since.replace(now);
@@ -138,13 +151,13 @@ impl Survey {
         if costs.len() == CHUNKS || suffices {
             costs.sort_unstable();
             let median = costs[costs.len() / 2];
-            (self.measured, self.measured_units) = (0, 0);
-            self.compare(median, settle);
+            self.compare(median);
+            self.go_on(settle);
         }
     }
 
-    /// A way has been measured: goes on to the next one, or home to the best.
-    fn compare(&mut self, cost: u64, settle: impl Fn(usize) -> u64) {
+    /// A way has been measured.
+    fn compare(&mut self, cost: u64) {
         let better = self.best.is_none_or(|(way, best)| match self.favour {
             Favour::First if self.way < way => cost <= best.saturating_add(best / WORTH),
             Favour::First | Favour::Home => cost.saturating_add(best / WORTH) < best,
@@ -155,7 +168,11 @@ impl Survey {
         if self.done == 0 {
             self.home_cost = cost;
         }
-        self.since = None;
+    }
+
+    /// On to the next way, or home to the best.
+    fn go_on(&mut self, settle: impl Fn(usize) -> u64) {
+        (self.measured, self.measured_units, self.since) = (0, 0, None);
         self.done += 1;
         if self.done < self.ways {
             self.way = self.turn(self.done);

@@ -77,9 +77,9 @@ impl Trail {
     /// The time at the end of a chunk.
     #[cold]
     pub fn look(&mut self, now: Instant) {
-        let slots = self.slots;
+        let (slots, way) = (self.slots, self.survey.way());
         // Every slot has to lie where this manner leaves it.
-        self.survey.look(now, |_| slots);
+        self.survey.look(now, way, |_| slots);
     }
 }
 

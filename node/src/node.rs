@@ -365,8 +365,9 @@ impl Node {
         }
     }
 
-    /// What has happened next, if anything has. Never waits. On the path of a control message there is no system call,
-    /// lock or allocation; every 20 ms a poll also looks after who has come and gone.
+    /// What has happened next, if anything has. Never waits for it, but may linger (`Link::linger`). On the path of
+    /// a control message there is no system call, lock or allocation; every 20 ms a poll also looks after who has come
+    /// and gone.
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
         self.polls = self.polls.wrapping_add(1);

@@ -13,7 +13,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use crate::record::Words;
 use crate::ring::Slots;
-use crate::sync::{AtomicU64, Ordering, Slot, prefetch_write};
+use crate::sync::{AtomicU64, Eviction, Ordering, Slot, prefetch_write};
 
 /// Why memory could not be made or mapped.
 #[derive(Debug, thiserror::Error)]
@@ -248,6 +248,16 @@ impl Mapping {
     #[must_use]
     pub fn address(&self, offset: u64, bytes: usize) -> *const u8 {
         self.at(offset, bytes)
+    }
+
+    /// Sends the line with the byte at `offset` from the caches to memory.
+    ///
+    /// # Panics
+    /// If it is not within the mapping.
+    #[inline]
+    pub fn evict(&self, offset: u64, eviction: Eviction) {
+        // SAFETY: the byte lies within the mapping, all of which can be read.
+        unsafe { eviction.evict(self.at(offset, 1)) }
     }
 }
 

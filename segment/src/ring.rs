@@ -299,9 +299,7 @@ impl<S: Slots> Consumer<S> {
     #[inline]
     fn found(&mut self, number: u64) {
         if let (Some(eviction), true) = (self.eviction, self.run > 0) {
-            let behind = self.slot_of(number.wrapping_sub(1));
-            eviction.evict(&behind.0[0]);
-            eviction.evict(&behind.0[8]);
+            eviction.evict_slot(self.slot_of(number.wrapping_sub(1)));
         }
         self.run += 1;
         self.vain = false;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use crate::map::Mapping;
-use crate::sync::{prefetch_read, prefetch_write};
+use crate::sync::{Eviction, prefetch_read, prefetch_write};
 
 /// A ring of bytes in a mapping.
 #[derive(Debug)]
@@ -74,6 +74,14 @@ impl Staging {
         for line in (0..len).step_by(64) {
             let offset = self.start + ((position + line) & (self.lap - 1));
             prefetch_write(self.mapping.address(offset, 1));
+        }
+    }
+
+    /// Sends the lines of `len` bytes at `position` from the caches to memory: they have been read.
+    pub fn evict(&self, position: u64, len: u64, eviction: Eviction) {
+        for line in (0..len).step_by(64) {
+            let offset = self.start + ((position + line) & (self.lap - 1));
+            self.mapping.evict(offset, eviction);
         }
     }
 

@@ -80,16 +80,30 @@ impl Eviction {
         None
     }
 
-    /// Sends the line of this slot's word to memory, without waiting for it.
+    /// Sends the line at this address to memory, without waiting for it.
+    ///
+    /// # Safety
+    /// The address can be read.
     #[inline]
-    pub fn evict(self, word: &AtomicU64) {
+    pub(crate) unsafe fn evict(self, address: *const u8) {
         #[cfg(all(target_arch = "x86_64", not(loom)))]
         // SAFETY: that there is a `self` shows that the processor has the instruction; it asks for an address that can
-        // be read, which a reference is, and changes no value.
+        // be read, and changes no value.
         unsafe {
-            core::arch::asm!("clflushopt [{}]", in(reg) word, options(nostack, preserves_flags));
+            core::arch::asm!("clflushopt [{}]", in(reg) address, options(nostack, preserves_flags));
         }
         #[cfg(any(loom, not(target_arch = "x86_64")))]
-        let _ = word;
+        let _ = address;
+    }
+
+    /// Sends both lines of a slot to memory.
+    #[inline]
+    pub fn evict_slot(self, slot: &Slot) {
+        let first = core::ptr::from_ref(slot).cast::<u8>();
+        // SAFETY: a slot is two lines, which a reference to it lets be read.
+        unsafe {
+            self.evict(first);
+            self.evict(first.wrapping_add(64));
+        }
     }
 }

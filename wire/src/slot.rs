@@ -105,6 +105,27 @@ pub struct Header {
     pub name: u64,
 }
 
+/// How a payload goes round the staging ring, as its slot says in the place of runs (rule F1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lap {
+    /// Bytes in which positions go round, a power of two.
+    pub bytes: u64,
+    /// Whether the receiver is asked to evict the lines of the ring from the cache once it has read them.
+    pub evict: bool,
+}
+
+impl Lap {
+    /// The bit that asks for eviction; those below it are the logarithm of the bytes.
+    pub const EVICT: u16 = 1 << 8;
+
+    /// What a slot says.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "at most 64")]
+    pub const fn to_word(self) -> u16 {
+        self.bytes.trailing_zeros() as u16 | if self.evict { Self::EVICT } else { 0 }
+    }
+}
+
 /// Why words do not make a header (rule S2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {

@@ -189,10 +189,10 @@ impl Link {
         let Heard { greeting, peer } = heard;
         let (sizes, peer_sizes) = (terms.sizes, greeting.sizes);
         let ring = u64::from(sizes.staging_bytes);
-        let laps = Laps::new(ring, least_lap(terms.policy, ring));
-        let mut staging = Staging::new(own.staging(), ring);
-        staging.set_lap(laps.lap());
         let eviction = Eviction::of_this_processor();
+        let laps = Laps::new(ring, least_lap(terms.policy, ring), eviction.is_some());
+        let mut staging = Staging::new(own.staging(), ring);
+        staging.set_lap(laps.lap().bytes);
         Self {
             producer: Producer::new(own.slots(sizes.slots)),
             consumer: Consumer::new(peer.slots(peer_sizes.slots)),

@@ -24,7 +24,7 @@ use cutthrough_segment::page::{Landed, Release, Releases, Runs, Shelf};
 use cutthrough_segment::record::Reader;
 use cutthrough_segment::ring::{Control, Impossible, Peek, Taken};
 use cutthrough_segment::stage::Staging;
-use cutthrough_segment::sync::AtomicU64;
+use cutthrough_segment::sync::{AtomicU64, Eviction};
 use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
 use cutthrough_wire::slot::{Header, Kind};
@@ -112,6 +112,8 @@ pub type Aside = (u64, usize, Vec<u8>);
 #[derive(Debug)]
 pub(super) struct Inbox {
     staging: Staging,
+    /// How what was read of the payload at the front is evicted, if its sender asks for that.
+    eviction: Option<Eviction>,
     staged: u64,
     drained: u64,
     /// How far the sender was told that we are.
@@ -140,6 +142,7 @@ impl Inbox {
     pub(super) fn new(staging: Staging, runs: Reader<Array<AtomicU64>>) -> Self {
         Self {
             staging,
+            eviction: None,
             staged: 0,
             drained: 0,
             told: 0,

@@ -12,6 +12,7 @@ use cutthrough_engine::transfer::{Step, Trace, Transfer};
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::ring::Control;
 use cutthrough_segment::stage::Staging;
+use cutthrough_segment::sync::Eviction;
 use cutthrough_wire::layout::Line;
 use cutthrough_wire::slot::{Header, Kind};
 use rustix::fd::OwnedFd;
@@ -41,7 +42,8 @@ impl Link {
         let ready = header.detail & 0xffff_ffff;
         // Nothing lies in the ring now: what came before this payload has been taken out.
         let lap = check::lap(header.runs, self.inbox.staging.ring())?;
-        self.inbox.staging.set_lap(lap);
+        self.inbox.staging.set_lap(lap.bytes);
+        self.inbox.eviction = self.eviction.filter(|_| lap.evict);
         if ready > len || ready > self.inbox.staging.lap() {
             return Err(Breach::Progress);
         }
@@ -202,6 +204,7 @@ impl Link {
                 moved: *moved,
                 staged: self.inbox.staged,
                 staging: &self.inbox.staging,
+                eviction: self.inbox.eviction,
                 own: &self.own,
                 peer: &self.peer,
                 socket: &self.socket,
@@ -237,6 +240,9 @@ impl Link {
         let start = traced(trace);
         let bytes = usize::try_from(len).unwrap_or(0);
         self.inbox.staging.copy_out(base, &mut to[..bytes]);
+        if let Some(eviction) = self.inbox.eviction {
+            self.inbox.staging.evict(base, len, eviction);
+        }
         *moved = len;
         self.inbox.drained = base + len;
         if self.inbox.drained.wrapping_sub(self.inbox.told) >= self.inbox.staging.lap() / TOLD_PER_RING {
@@ -401,6 +407,7 @@ struct Inbound<'a> {
     moved: u64,
     staged: u64,
     staging: &'a Staging,
+    eviction: Option<Eviction>,
     own: &'a Own,
     peer: &'a Peer,
     socket: &'a OwnedFd,
@@ -446,6 +453,9 @@ impl Adapter for Inbound<'_> {
         let Ok(offset) = usize::try_from(pulse.offset) else { return };
         let place = offset - self.to.0;
         self.staging.copy_out(self.base + self.moved, &mut self.to.1[place..place + len]);
+        if let Some(eviction) = self.eviction {
+            self.staging.evict(self.base + self.moved, pulse.len, eviction);
+        }
         self.moved += pulse.len;
         self.own.set(Line::Drained, self.base + self.moved);
         patience::wake(self.peer, self.socket);

@@ -15,7 +15,7 @@ use cutthrough_segment::ring::Producer;
 use cutthrough_segment::stage::Staging;
 use cutthrough_segment::sync::Slot;
 use cutthrough_wire::layout::Line;
-use cutthrough_wire::slot::Header;
+use cutthrough_wire::slot::{Header, Lap};
 use cutthrough_wire::token::Place;
 use rustix::fd::OwnedFd;
 
@@ -44,12 +44,13 @@ impl Link {
         let len = payload.len() as u64;
         // Only where the receiver's line is looked at anyway, or nothing is known to lie in the ring: a change that has
         // to wait for its moment costs the payloads before it nothing.
-        let changes = self.outbox.staging.lap() != self.outbox.laps.lap();
+        let changes = self.outbox.staging.lap() != self.outbox.laps.lap().bytes;
         let known_full = base + len > self.outbox.drained + self.outbox.staging.lap();
         let moment = known_full || self.outbox.drained >= before;
         let barred = changes && moment && self.change_lap(base, len, stat);
         let lap = self.outbox.staging.lap();
-        header.runs = lap_word(lap);
+        let wanted = self.outbox.laps.lap();
+        header.runs = Lap { bytes: lap, evict: wanted.evict && lap == wanted.bytes }.to_word();
         if matches!(self.policy, Policy::Adaptive { .. })
             && len <= LEAST_SHARE
             && !barred
@@ -124,11 +125,11 @@ impl Link {
         *drained = check::drained(*drained, self.peer.get(Line::Drained), *staged).unwrap_or(*drained);
         let (empty, fits) = (*drained >= *staged, base + len <= *drained + staging.lap());
         let announced = base <= *drained + staging.lap();
-        let good = if fits { empty && len <= laps.lap() } else { empty || announced };
+        let good = if fits { empty && len <= laps.lap().bytes } else { empty || announced };
         if len == 0 || !good {
             return false;
         }
-        staging.set_lap(laps.lap());
+        staging.set_lap(laps.lap().bytes);
         stat.add(Counter::LapChanges, 1);
         !empty
     }
@@ -136,8 +137,9 @@ impl Link {
     /// A payload is in the ring, and somebody may want to know when.
     #[inline]
     fn pass(&mut self, len: u64) {
-        if self.outbox.laps.pass(len, self.outbox.staging.lap()) {
-            self.outbox.laps.look(clock::now());
+        let lap = self.outbox.staging.lap();
+        if self.outbox.laps.pass(len, lap) {
+            self.outbox.laps.look(clock::now(), lap);
         }
     }
 
@@ -189,12 +191,6 @@ impl Link {
         let waited = patience.pass(&self.socket, &self.own, self.fence, ready);
         self.waited(waited).map_err(SendError::Closed)
     }
-}
-
-/// What a header says of the lap.
-#[allow(clippy::cast_possible_truncation, reason = "at most 64")]
-const fn lap_word(lap: u64) -> u16 {
-    lap.trailing_zeros() as u16
 }
 
 /// The shortest lap that serves a policy: those that are compared with the default need room for their pulses.
