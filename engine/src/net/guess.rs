@@ -10,6 +10,8 @@ use super::channel::Channel;
 use super::memory::{Memory, Place as _};
 use super::outbox::frame_bytes;
 use super::{Guess, Net, State};
+use crate::receipt::Placement;
+use crate::time::Instant;
 
 impl<M: Memory> Net<M> {
     /// Where the next frames will probably land, and how long a full frame is there. With a reader, in its memory.
@@ -64,6 +66,18 @@ impl<M: Memory> Net<M> {
                 Some((place, begin as usize))
             }
         }
+    }
+
+    /// Whether headers shall be cut off the frames that a guess speaks of, each of `slice` bytes of payload, by what is
+    /// chosen now. What is chosen is for payloads to come: one that began to come by copies goes on so. The time is
+    /// asked for only where there is something to choose.
+    pub fn cuts(&mut self, guess: Guess, slice: u32, now: impl FnOnce() -> Instant) -> bool {
+        let choice = if self.placing.is_due() { self.placing.choose(now(), slice) } else { self.placing.now() };
+        let began = match guess {
+            Guess::Rest { channel, message, .. } => self.channel(channel).and_then(|it| it.inbox.began(message)),
+            Guess::Fresh { .. } => None,
+        };
+        choice.placement == Placement::HeaderCut && began.is_none_or(|placement| placement == Placement::HeaderCut)
     }
 
     /// The places that a guess speaks of, one for each message: the rest of a payload, if it is not for a reader, and

@@ -154,9 +154,9 @@ impl<M: Memory> Net<M> {
         }
     }
 
-    /// Says by which way the frames come that are brought in from now on.
-    pub const fn came_by(&mut self, way: u8) {
-        self.by = way;
+    /// Says by which way the frames come that are brought in from now on. By which way they came before.
+    pub const fn came_by(&mut self, way: u8) -> u8 {
+        core::mem::replace(&mut self.by, way)
     }
 
     /// Says which ways lead to the peer of a channel, a bit for each. From the beginning it is the first one alone.

@@ -3,6 +3,7 @@
 mod alleged;
 mod closing;
 mod company;
+mod cuts;
 mod flood;
 mod in_use;
 mod lossy;

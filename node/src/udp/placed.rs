@@ -68,13 +68,14 @@ impl Core {
         if !self.is_placing() {
             return 0;
         }
-        self.net.came_by(PLACING);
+        let before = self.net.came_by(PLACING);
         let taken = self.take_landed() + self.take_aside(reading, most);
-        self.net.came_by(0);
+        self.net.came_by(before);
         taken
     }
 
     fn take_landed(&mut self) -> usize {
+        let before = self.net.came_by(PLACING);
         let mut taken = 0;
         while let Some(landed) = self.ring().and_then(XdpRing::landed) {
             taken += 1;
@@ -82,6 +83,7 @@ impl Core {
                 taken += self.take_astray(astray);
             }
         }
+        self.net.came_by(before);
         taken
     }
 
@@ -169,6 +171,10 @@ impl Core {
             self.exchange();
             return;
         }
+        // What was let through until now was placed by what was chosen until now.
+        if self.net.placing.is_due() && !self.settle() {
+            return;
+        }
         let target = self.wanted();
         if target.is_none() && !self.ring().and_then(|ring| ring.cut()).is_some_and(Cut::is_aimed) {
             return;
@@ -195,13 +201,8 @@ impl Core {
         if !self.net.placing.is_due() && self.net.placing.now().placement == Placement::Copy {
             return None;
         }
-        let target = self.target()?;
-        let choice = if self.net.placing.is_due() {
-            self.net.placing.choose(clock::now(), target.slice)
-        } else {
-            self.net.placing.now()
-        };
-        (choice.placement == Placement::HeaderCut).then_some(target)
+        let (target, guess) = self.target()?;
+        self.net.cuts(guess, target.slice, clock::now).then_some(target)
     }
 
     /// Has the ring exchanged for one that places payloads, when that is wanted and the next payload could land there.
@@ -247,9 +248,9 @@ impl Core {
         self.net.memory.get(channel).is_some_and(|store| store.held) && self.settle()
     }
 
-    /// What is expected next, as far as it belongs into the memory of the ring. Nothing while a message of that channel
-    /// waits for a place.
-    fn target(&mut self) -> Option<Target> {
+    /// What is expected next, as far as it belongs into the memory of the ring, and the guess that says so. Nothing
+    /// while a message of that channel waits for a place.
+    fn target(&mut self) -> Option<(Target, Guess)> {
         let (guess, full) = self.net.guess(None)?;
         let (channel, message, most) = match guess {
             Guess::Fresh { channel } => (channel, None, usize::MAX),
@@ -265,16 +266,8 @@ impl Core {
         let begin = u32::try_from(begin).ok()?;
         let end = begin.checked_add(u32::try_from(piece.len()).ok()?)?;
         let slice = u32::try_from(full.checked_sub(HEADER_BYTES)?).ok()?;
-        Some(Target {
-            tag: u32::try_from(channel).ok()?,
-            generation,
-            message,
-            awaited: low(awaited),
-            begin,
-            end,
-            at,
-            slice,
-        })
+        let tag = u32::try_from(channel).ok()?;
+        Some((Target { tag, generation, message, awaited: low(awaited), begin, end, at, slice }, guess))
     }
 
     /// Closes the register, and takes in what it has let through. True if the kernel writes to no memory any more;

@@ -3,6 +3,7 @@
 use super::super::memory::Place;
 use super::arrival::Target;
 use super::{Coming, Inbox};
+use crate::receipt::Placement;
 
 /// Messages among which the next one to land is looked for.
 const LOOKED: usize = 64;
@@ -44,6 +45,11 @@ impl<P: Place> Inbox<P> {
     pub(in crate::net) fn has_some(&mut self, number: u64, offset: u32, len: usize) -> bool {
         let end = offset.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
         self.known(number).is_some_and(|arrival| arrival.have.has_some(offset, end))
+    }
+
+    /// How payloads were placed when the first frame of this one came.
+    pub(in crate::net) fn began(&self, number: u64) -> Option<Placement> {
+        Some(self.known_now(number)?.choice.placement)
     }
 
     /// Takes the place of a message for a look at bytes that have landed there.
