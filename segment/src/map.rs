@@ -180,7 +180,7 @@ impl Mapping {
             // SAFETY: source is a slice, destination lies within the mapping (checked above); a slice of ordinary
             // memory cannot overlap a mapping that nobody has a slice of. The other process may read or write these
             // bytes meanwhile: it sees, or leaves, some mixture, and no reference to them exists here.
-            unsafe { std::ptr::copy_nonoverlapping(block.as_ptr(), to, block.len()) };
+            unsafe { copy_apart(block.as_ptr(), to, block.len()) };
         }
     }
 
@@ -261,35 +261,31 @@ impl Mapping {
     }
 }
 
-/// Bytes copied at a time in [`Mapping::copy_in`]: few enough that the lines asked for are still there when the copy
-/// comes to them, and that glibc takes no string instruction for them.
+/// Bytes whose lines are asked for together in [`Mapping::copy_in`]: few enough that they are still there when the copy
+/// comes to them.
 const BLOCK: usize = 2048;
 
-/// Copies between ranges that do not overlap, in blocks where one string instruction would crawl.
+/// Bytes copied by one call, see [`copy_apart`].
+const PIECE: usize = 256;
+
+/// Copies between ranges that do not overlap, in pieces.
 ///
-/// glibc copies more than a block or two by `rep movsb`. Where the destination lies a few bytes further into its page
-/// than the source does into its own, AMD's Zen 3 (by 1 to 31 bytes; less so up to 127) then makes 1.5 to 3 GB/s
-/// instead of 45. A large `Vec` begins 16 bytes into a page, behind the allocator's head, and payloads of whole pages
-/// lie at the beginnings of pages in the staging ring, so copying those out meets it.
+/// Up to 256 bytes glibc loads all before it stores any. With more the copy depends on how the two lie within their
+/// pages: where the destination lies as far into its own as the source does, or a little further, a loop from the front
+/// would take its loads for such that depend on its stores, so glibc goes from the back. From a line that another core
+/// has just written nothing is slower: no prefetcher sees it coming, and what the other core writes next is asked for
+/// first. And from a few KiB on it takes a string instruction, which crawls from such a place on some processors (Zen
+/// 3: 1.5 to 3 GB/s instead of 45). Payloads of whole pages lie at the beginnings of pages, and private memory begins
+/// with a page or 16 bytes into it, behind the allocator's head: that is the rule, not the exception.
 ///
 /// # Safety
 /// As for `copy_nonoverlapping`, but that another process may write or read either range meanwhile.
 #[inline]
 unsafe fn copy_apart(from: *const u8, to: *mut u8, bytes: usize) {
-    if bytes <= BLOCK || !crawls(from.addr(), to.addr()) {
-        // SAFETY: by the caller's word.
-        unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
-        return;
-    }
-    for done in (0..bytes).step_by(BLOCK) {
+    for done in (0..bytes).step_by(PIECE) {
         // SAFETY: a part of both ranges, by the caller's word.
-        unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), BLOCK.min(bytes - done)) };
+        unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), PIECE.min(bytes - done)) };
     }
-}
-
-/// Whether a string instruction from one address to the other is slow.
-fn crawls(from: usize, to: usize) -> bool {
-    (1..128).contains(&(to.wrapping_sub(from) % 4096))
 }
 
 impl Drop for Mapping {

@@ -37,7 +37,7 @@ fn a_peer_reads_what_the_maker_writes() {
     assert_eq!(&bytes, b"0123456789");
 }
 
-/// However the two lie to each other within their pages: copies take another way where string instructions crawl.
+/// However the two lie to each other within their pages, and however many pieces that makes.
 #[test]
 fn copies_are_whole_wherever_the_two_lie() {
     const ROOM: usize = 4 * 4096;
@@ -50,7 +50,7 @@ fn copies_are_whole_wherever_the_two_lie() {
     let first = room.as_ptr().align_offset(4096);
     for from in [0, 1, 64, 2047] {
         for apart in [0, 1, 16, 31, 32, 127, 128, 4095] {
-            for bytes in [0, 1, 2047, 2048, 2049, 4096, 6001, 8192] {
+            for bytes in [0, 1, 255, 256, 257, 2047, 2048, 2049, 6001, 8192] {
                 let to = (from + apart) % 4096;
                 room.fill(0xee);
                 own.copy_out(from as u64, &mut room[first + to..first + to + bytes]);
