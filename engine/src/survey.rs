@@ -73,8 +73,11 @@ pub struct Survey {
     usual: u64,
     /// Surveys in a row that were not believed.
     disturbed: u32,
-    /// Chunks in a row that have taken much longer or shorter than is usual.
+    /// Chunks in a row that have taken much longer or shorter than is usual, and much longer.
     unlike: usize,
+    slow: u32,
+    /// Whether a way is used from now on that is to be measured.
+    begins: bool,
     /// Whether that is reason enough for a survey: not after one that was taken for it in vain, until one was due.
     early: bool,
     /// Chunks left to rest and rested since the last survey, and how many that are from one survey to the next, now and
@@ -111,6 +114,8 @@ impl Survey {
             usual: 0,
             disturbed: 0,
             unlike: 0,
+            slow: 0,
+            begins: false,
             early: false,
             resting: 1,
             rested: 0,
@@ -151,11 +156,24 @@ impl Survey {
         self.passed >= self.chunk && self.ways > 1 && (way == self.way || self.passed >= self.chunk * IN_VAIN)
     }
 
+    /// Whether a way is used from now on, or on, that is to be measured.
+    #[must_use]
+    pub const fn begins(&self) -> bool {
+        self.begins
+    }
+
+    /// Chunks in a row between surveys that have taken twice as long as is usual.
+    #[must_use]
+    pub const fn slow(&self) -> u32 {
+        self.slow
+    }
+
     /// The time at the end of a chunk, the last of which passed this way. `settle` says how many units have to pass
     /// in a way before the world is as it will be while that way is used.
     #[cold]
     pub fn look(&mut self, now: Instant, way: usize, settle: impl Fn(usize) -> u64) {
         let units = core::mem::take(&mut self.passed);
+        self.begins = false;
         if self.resting > 0 {
             self.rest_on(now, units, way);
             return;
@@ -192,11 +210,13 @@ impl Survey {
         let since = if way == self.way { self.since.replace(now) } else { self.since.take() };
         let Some(since) = since.filter(|_| way == self.way) else { return };
         let cost = cost(since, now, units);
-        let unlike = cost > self.usual * UNLIKE || cost * UNLIKE < self.usual;
-        self.unlike = if unlike { self.unlike + 1 } else { 0 };
+        let slow = cost > self.usual * UNLIKE;
+        self.slow = if slow { self.slow + 1 } else { 0 };
+        self.unlike = if slow || cost * UNLIKE < self.usual { self.unlike + 1 } else { 0 };
         if self.early && self.unlike >= CHUNKS && self.rested > EARLY_REST {
             (self.resting, self.early) = (0, false);
         }
+        self.begins = self.resting == 0;
     }
 
     /// A way has been measured.
@@ -224,12 +244,13 @@ impl Survey {
         if self.done <= self.ways {
             self.way = self.turn(self.done);
             self.settling = settle(self.way) + self.chunk;
+            self.begins = true;
             return;
         }
         let home_again = self.home_again.take().unwrap_or(self.home_cost);
         let [less, more] = [self.home_cost.min(home_again), self.home_cost.max(home_again)];
         let (home, cost) = self.best.take().filter(|(way, _)| *way != self.home).unwrap_or((self.home, home_again));
-        (self.unlike, self.rested, self.done) = (0, 0, 0);
+        (self.unlike, self.slow, self.rested, self.done) = (0, 0, 0, 0);
         if more * ALIKE.1 > less * ALIKE.0 {
             // Something else has changed meanwhile. What was measured before that says nothing of what came after it.
             self.resting = (SHORT_REST << (2 * self.disturbed)).min(self.long_rest);

@@ -10,6 +10,13 @@
 //! sender is left alone meanwhile. That is the rule of pulses again: alone, a message is taken at once; where many
 //! come, many are taken together.
 //!
+//! A stream may fall into step: the receiver is so close behind the sender that messages come one at a time, as if the
+//! sender had no more, and each costs both of them the way of a line to and fro. Measured, with one and the same
+//! manner: 15 nanoseconds a message with the sender ahead, 54 or 150 in step, for as long as nothing disturbs them. So
+//! who only receives lingers *once* where messages take twice as long as is usual, though they come alone, and at the
+//! beginning of each measurement; if it was the sender that has become slow, it does so again after one, two, four, ...
+//! chunks.
+//!
 //! None of this is worth anything everywhere, so a [survey](crate::survey) finds out, by the time per message. To
 //! linger delays messages, which the time of a stream does not show; so of what is alike the plainest stays.
 
@@ -42,8 +49,12 @@ const CHUNK: u64 = 1024;
 const REST: u32 = 8192;
 
 /// Messages that came one right behind the other, from which on more are believed to come: a receiver that has read
-/// fewer than these never lingers, so that neither a lone message nor its answer is ever late.
+/// fewer than these never lingers, so that neither a lone message nor its answer is ever late; but [`ONCE`], if it only
+/// receives.
 pub const STREAM: u64 = 3;
+
+/// For how long a receiver lingers once, nanoseconds: enough for a sender to get some hundred messages ahead.
+pub const ONCE: u64 = 5_000;
 
 /// Finds the manner of a receiver.
 #[derive(Debug, Clone)]
@@ -74,12 +85,14 @@ impl Trail {
         self.survey.pass(messages, way)
     }
 
-    /// The time at the end of a chunk.
+    /// The time at the end of a chunk. Whether the receiver, if it `only_receives`, shall linger once though messages
+    /// come alone.
     #[cold]
-    pub fn look(&mut self, now: Instant) {
+    pub fn look(&mut self, now: Instant, only_receives: bool) -> bool {
         let (slots, way) = (self.slots, self.survey.way());
         // Every slot has to lie where this manner leaves it.
         self.survey.look(now, way, |_| slots);
+        only_receives && (self.survey.begins() || self.survey.slow().is_power_of_two())
     }
 }
 
@@ -105,7 +118,7 @@ mod tests {
             for _ in 0..messages / 128 {
                 self.ps += 128 * (self.cost)(self.trail.manner());
                 if self.trail.pass(128) {
-                    self.trail.look(Instant::from_nanos(self.ps / 1000));
+                    self.trail.look(Instant::from_nanos(self.ps / 1000), true);
                 }
             }
             (self.ps - begun) / messages
@@ -148,6 +161,36 @@ mod tests {
         paced.set(true);
         machine.receive(LONG);
         assert_eq!(machine.trail.manner(), MANNERS[0]);
+    }
+
+    /// A machine on which sender and receiver are in step, until the receiver lingers once; how often it has.
+    fn in_step(costs: impl Fn(u64) -> u64, messages: u64, only_receives: bool) -> (u64, u32) {
+        let (mut trail, mut ps, mut step, mut lingered) = (Trail::new(1024, true), 0, true, 0);
+        for number in 0..messages / 128 {
+            ps += 128 * if step { 150_000 } else { costs(number) };
+            // Now and then something disturbs them.
+            step |= number % 100_000 == 99_999;
+            if trail.pass(128) && trail.look(Instant::from_nanos(ps / 1000), only_receives) {
+                (step, lingered) = (false, lingered + 1);
+            }
+        }
+        (ps / messages, lingered)
+    }
+
+    #[test]
+    fn who_has_fallen_into_step_lingers_once() {
+        let (mean, _) = in_step(|_| 16_000, LONG, true);
+        assert!(mean < 17_000, "{mean} ps");
+        let (mean, lingered) = in_step(|_| 16_000, LONG, false);
+        assert!(mean == 150_000 && lingered == 0, "who answers waits for no more than there is: {mean} ps, {lingered}");
+    }
+
+    #[test]
+    fn a_sender_that_has_become_slow_is_not_lingered_for_again_and_again() {
+        // Quick for the first half, then slow for good.
+        let slow_from = LONG / 128 / 2;
+        let (_, lingered) = in_step(|number| if number < slow_from { 16_000 } else { 900_000 }, LONG, true);
+        assert!(lingered < 200, "{lingered} times in {LONG} messages");
     }
 
     #[test]

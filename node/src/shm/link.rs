@@ -11,7 +11,7 @@ use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::lap::Laps;
 use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::token::{Refused, Token};
-use cutthrough_engine::trail::Trail;
+use cutthrough_engine::trail::{STREAM, Trail};
 use cutthrough_engine::tune::Tuner;
 use cutthrough_segment::bell::Fence;
 use cutthrough_segment::half::{Own, Peer};
@@ -110,9 +110,12 @@ pub struct Link {
     /// ring, whichever way they were taken.
     pub(super) reported: u64,
     pub(super) report_every: u64,
-    /// How to follow the sender; and for how long this side leaves it alone, as it says now, nanoseconds.
+    /// How to follow the sender; and as it says now for how long this side leaves it alone, nanoseconds, after how many
+    /// messages right behind one another. For that, how many messages this side had sent when it was looked at last.
     pub(super) trail: Trail,
     pub(super) linger: u64,
+    pub(super) lingers_after: u64,
+    pub(super) sent_before: u64,
     pub(super) eviction: Option<Eviction>,
     pub(super) ending: Option<CloseReason>,
     armed: bool,
@@ -200,6 +203,8 @@ impl Link {
             report_every: u64::from(peer_sizes.slots / 8),
             trail: Trail::new(u64::from(peer_sizes.slots), eviction.is_some()),
             linger: 0,
+            lingers_after: STREAM,
+            sent_before: 0,
             eviction,
             ending: None,
             armed: false,

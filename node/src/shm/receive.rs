@@ -226,7 +226,7 @@ impl Link {
         }
         match self.consumer.peek_control() {
             Peek::Control(len) => Some(len),
-            Peek::Nothing(run) if run >= trail::STREAM && self.linger > 0 && alone() => self.linger(stat),
+            Peek::Nothing(run) if run >= self.lingers_after && self.linger > 0 && alone() => self.linger(stat),
             Peek::Nothing(_) | Peek::Loaded => None,
         }
     }
@@ -234,12 +234,13 @@ impl Link {
     /// Leaves the sender alone for as long as is worth it, since it is in the middle of many messages; then there will
     /// be some.
     #[cold]
-    fn linger(&self, stat: &Stat) -> Option<u8> {
+    fn linger(&mut self, stat: &Stat) -> Option<u8> {
         stat.add(Counter::Lingers, 1);
         let since = clock::now();
         while clock::now().saturating_since(since) < self.linger {
             spin_loop();
         }
+        (self.linger, self.lingers_after) = (self.trail.manner().linger, trail::STREAM);
         None
     }
 
@@ -285,10 +286,12 @@ impl Link {
     /// Finds out how to follow the sender.
     #[cold]
     fn look_at_trail(&mut self) {
-        self.trail.look(clock::now());
+        let only_receives = self.producer.next() == self.sent_before;
+        self.sent_before = self.producer.next();
+        let once = self.trail.look(clock::now(), only_receives);
         let Manner { evict, linger } = self.trail.manner();
         self.consumer.set_eviction(self.eviction.filter(|_| evict));
-        self.linger = linger;
+        (self.linger, self.lingers_after) = if once { (trail::ONCE, 0) } else { (linger, trail::STREAM) };
     }
 
     /// What has to be looked at before the ring: messages taken out of the way, a payload that goes to its token's
