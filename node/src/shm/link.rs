@@ -141,6 +141,8 @@ pub struct Link {
 pub(super) struct Outbox {
     pub(super) staging: Staging,
     pub(super) laps: Laps,
+    /// Where the ring stood when the receiver was last let finish what it has, for another lap.
+    pub(super) urged: u64,
     pub(super) staged: u64,
     pub(super) drained: u64,
     pub(super) runs: Writer<OwnArray<AtomicU64>>,
@@ -217,6 +219,7 @@ impl Link {
             outbox: Outbox {
                 staging,
                 laps,
+                urged: 0,
                 staged: 0,
                 drained: 0,
                 runs: Writer::new(own.runs()),

@@ -1,5 +1,6 @@
 //! The first stage of a cut-through copy: private memory into the staging ring, in pulses.
 
+use std::hint::spin_loop;
 use std::ops::Deref;
 
 use cutthrough_engine::adapter::{Adapter, Capability, Pulse, Stage};
@@ -45,6 +46,9 @@ impl Link {
         // Only where the receiver's line is looked at anyway, or nothing is known to lie in the ring: a change that has
         // to wait for its moment costs the payloads before it nothing.
         let changes = self.outbox.staging.lap() != self.outbox.laps.lap().bytes;
+        if changes {
+            self.urge(before);
+        }
         let known_full = base + len > self.outbox.drained + self.outbox.staging.lap();
         let moment = known_full || self.outbox.drained >= before;
         let barred = changes && moment && self.change_lap(base, len, stat);
@@ -115,6 +119,22 @@ impl Link {
         }
         self.pass(len);
         Ok((Path::CutThrough, transfer.pulses()))
+    }
+
+    /// A lap is wanted for which there may never be a moment: a receiver close behind has always something left. Lets
+    /// it finish what it has, for a little while, once every so many bytes.
+    fn urge(&mut self, before: u64) {
+        if before.wrapping_sub(self.outbox.urged) < URGED_EVERY {
+            return;
+        }
+        self.outbox.urged = before;
+        let since = clock::now();
+        while self.outbox.drained < before && clock::now().saturating_since(since) < URGED_FOR_NS {
+            spin_loop();
+            // What cannot be is found again by whoever waits for room.
+            let drained = check::drained(self.outbox.drained, self.peer.get(Line::Drained), before);
+            self.outbox.drained = drained.unwrap_or(self.outbox.drained);
+        }
     }
 
     /// Changes the lap for this payload, if it is a good moment: nothing lies in the ring, or the payload has to wait
@@ -192,6 +212,11 @@ impl Link {
         self.waited(waited).map_err(SendError::Closed)
     }
 }
+
+/// Bytes that are sent for each time that a sender lets its receiver finish, see [`Link::urge`], and for how long, in
+/// nanoseconds: the bytes take six times as long at the least.
+const URGED_EVERY: u64 = 1 << 20;
+const URGED_FOR_NS: u64 = 5_000;
 
 /// The shortest lap that serves a policy: those that are compared with the default need room for their pulses.
 pub(in crate::shm) fn least_lap(policy: Policy, ring: u64) -> u64 {
