@@ -113,7 +113,8 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Sends. Returns when the payload's private memory may be used again; waits only where a private payload is longer
-    /// than the staging ring and the receiver is behind, and then at most for the endpoint's deadline without progress.
+    /// than what is used of the staging ring (256 KiB at least) and the receiver is behind, and then at most for the
+    /// endpoint's deadline without progress.
     ///
     /// Over a network, in a stream of messages, the last up to 64 KiB may wait up to 20 us for others to share a call
     /// of the kernel. They go when the endpoint is next polled, waits or sends, and at once with

@@ -50,6 +50,14 @@ fn an_empty_list_of_pages_is_no_breach() {
     pair::run(&[Grant(false, false, 100), Pages(true, 0, Some(0)), Poll(8)]);
 }
 
+/// One thread plays both sides, and sent itself more than the shortest lap of the staging ring, for which it waited.
+#[test]
+fn a_list_of_runs_leaves_room_for_itself() {
+    use memory::{Offset, Run, Step};
+    let run = Run { at: Offset::Any(u64::MAX), len: u16::MAX, byte: 255 };
+    memory::run(&[Step::Scatter(vec![run; 6], 0, false, false)]);
+}
+
 /// A name goes to a terminal; a file is as long as its owner likes.
 #[test]
 fn the_counters_of_a_hostile_process_do_no_harm() {

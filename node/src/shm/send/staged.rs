@@ -28,7 +28,7 @@ use crate::stat::Stat;
 
 impl Link {
     /// Through the staging ring, in pulses, while the receiver takes them out at the other end. Waits for room where
-    /// the message is longer than the ring; meanwhile what the peer sends us is taken out of its way, so that two
+    /// the message is longer than the lap; meanwhile what the peer sends us is taken out of its way, so that two
     /// sides that send to each other at the same time never wait for each other.
     pub(super) fn stage(
         &mut self,
