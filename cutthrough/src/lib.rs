@@ -60,7 +60,9 @@ pub use cutthrough_node::udp::{Offer, address::UdpAddressError, calls::UdpCallEr
 pub use cutthrough_node::{shm::rendezvous::folder, stat};
 pub use cutthrough_seal::{KeyError, KeyFault, Keys, PrivateKey, PublicKey, SealError, SharedKey};
 pub use cutthrough_segment::bell::Fence;
+pub use cutthrough_segment::map::MapError;
 pub use cutthrough_segment::page::{Landed, Page};
+pub use cutthrough_segment::private::PrivateMemory;
 pub use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 pub use cutthrough_wire::token::TOKEN_BYTES;
 

@@ -48,6 +48,7 @@ use cutthrough_node::incoming::Payload;
 pub use extents::Extent;
 pub use remote::{MoveError, Remote};
 
+use crate::PrivateMemory;
 use crate::am::{Args, Body, Failure, Node, RESERVED, Request};
 use extents::{EXTENT_BYTES, total};
 
@@ -87,7 +88,7 @@ pub struct Region {
 
 #[derive(Debug)]
 struct Inside {
-    bytes: Mutex<Box<[u8]>>,
+    bytes: Mutex<PrivateMemory>,
     len: u64,
     slot: u32,
     /// A bit for each slot.
@@ -98,13 +99,14 @@ impl Region {
     /// `bytes` bytes of zeros, in slots of `slot` bytes, none of them valid.
     ///
     /// # Panics
-    /// If `slot` is 0.
+    /// If `slot` is 0, or if there is no memory for so many bytes.
     #[must_use]
     pub fn new(bytes: usize, slot: u32) -> Self {
         assert!(slot > 0, "a slot has at least one byte");
         let slots = bytes.div_ceil(slot as usize);
         let valid = (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        let inside = Inside { bytes: Mutex::new(vec![0; bytes].into()), len: bytes as u64, slot, valid };
+        let zeros = PrivateMemory::zeroed(bytes).unwrap_or_else(|error| panic!("{error}"));
+        let inside = Inside { bytes: Mutex::new(zeros), len: bytes as u64, slot, valid };
         Self { inside: Arc::new(inside) }
     }
 
@@ -128,7 +130,7 @@ impl Region {
 
     /// The bytes, for as long as this is kept: no peer reads or writes them meanwhile, and nothing of this thread may
     /// poll a node whose [`Owner`] has the region.
-    pub fn lock(&self) -> MutexGuard<'_, Box<[u8]>> {
+    pub fn lock(&self) -> MutexGuard<'_, PrivateMemory> {
         self.inside.bytes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

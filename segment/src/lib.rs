@@ -3,7 +3,7 @@
 //! In the order in which a message meets them: [`map`] makes and maps memory, [`half`] names its parts, [`pool`] and
 //! [`page`] lend out runs of pages, [`stage`] is the ring that private payloads are pulsed through, [`ring`] carries
 //! the slots of control messages, [`record`] carries single words back and forth, [`share`] lets both sides copy one
-//! payload, [`shelf`] takes what was dropped, [`bell`] wakes a sleeper.
+//! payload, [`shelf`] takes what was dropped, [`bell`] wakes a sleeper. [`private`] is what no other process maps.
 //!
 //! Two rules make the protection. What a side can write is written by that side alone: every piece of memory has one
 //! writer, and the other side maps it read-only (only landing pages are writable by both). And what the other side
@@ -18,6 +18,8 @@ pub mod map;
 #[cfg(not(loom))]
 pub mod page;
 pub mod pool;
+#[cfg(not(loom))]
+pub mod private;
 pub mod record;
 pub mod ring;
 pub mod share;

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create};
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+use crate::private::aligned;
 use crate::record::Words;
 use crate::ring::Slots;
 use crate::sync::{AtomicU64, Eviction, Ordering, Slot, prefetch_write};
@@ -41,6 +42,10 @@ pub enum MapError {
     #[error("the peer's memory is not an ordinary memory file sealed against shrinking")]
     NotSealed,
 }
+
+/// Bytes of a page, and of a huge one.
+pub(crate) const SMALL: usize = 4096;
+pub(crate) const HUGE: usize = 2 << 20;
 
 /// Type of the file system that ordinary memory files lie in.
 const TMPFS: rustix::fs::FsWord = 0x0102_1994;
@@ -111,29 +116,18 @@ impl Mapping {
         let length = mapped_length(bytes);
         let align = usize::try_from(align).map_err(|_| failed(Errno::NOMEM))?;
         let protection = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
-        // Reserve more than needed, so that an aligned stretch lies within, map the file there, and give the rest back.
-        let slack = length.checked_add(align).ok_or(failed(Errno::NOMEM))?;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nobody's memory.
-        let reserved = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), slack, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+        // Reserved where it is aligned, then the file is mapped over it.
+        let reserved = aligned(length, align.max(SMALL), ProtFlags::empty()).map_err(failed)?;
+        // SAFETY: all of the reservation just made, which nobody else knows of.
+        let mapped =
+            unsafe { mmap(reserved.as_ptr().cast(), length, protection, MapFlags::SHARED | MapFlags::FIXED, file, 0) };
+        if let Err(source) = mapped {
+            // SAFETY: as above.
+            let _ = unsafe { munmap(reserved.as_ptr().cast(), length) };
+            return Err(failed(source));
         }
-        .map_err(failed)?;
-        let before = reserved.addr().next_multiple_of(align) - reserved.addr();
-        let base = reserved.wrapping_byte_add(before);
-        // SAFETY: `base..base+length` lies within the reservation just made, which nobody else knows of.
-        let mapped = unsafe { mmap(base, length, protection, MapFlags::SHARED | MapFlags::FIXED, file, 0) };
-        let (head, tail) = match mapped {
-            Ok(_) => (before, slack - before - length),
-            Err(_) => (slack, 0),
-        };
-        for (start, len) in [(reserved, head), (base.wrapping_byte_add(length), tail)] {
-            if len > 0 {
-                // SAFETY: the unused head and tail of the reservation, or all of it if the file could not be mapped.
-                let _ = unsafe { munmap(start, len) };
-            }
-        }
-        let base = NonNull::new(mapped.map_err(failed)?.cast::<u8>()).ok_or(failed(Errno::NOMEM))?;
-        if align >= 2 << 20 {
+        let base = reserved;
+        if align >= HUGE {
             // SAFETY: advice about our own mapping; whether huge pages come is up to the kernel.
             let _ = unsafe { madvise(base.as_ptr().cast(), length, Advice::LinuxHugepage) };
         }
@@ -297,7 +291,7 @@ impl Drop for Mapping {
 
 /// Bytes of address space that `bytes` of memory take: whole small pages, at least one.
 const fn mapped_length(bytes: usize) -> usize {
-    (if bytes == 0 { 1 } else { bytes }).next_multiple_of(4096)
+    (if bytes == 0 { 1 } else { bytes }).next_multiple_of(SMALL)
 }
 
 /// An array in a mapping: slots or words. Keeps the mapping alive.
