@@ -1,11 +1,12 @@
-//! Short writes that go together, in one request.
+//! Short reads and writes that go together, in one request.
 //!
-//! A write goes at once if its rank has answered all that went there before. While that rank is behind, what is written
-//! there gathers; it goes when the rank has caught up, when there is a page of it, before anything else goes to that
-//! rank, and before this one waits. So a lone write is as quick as a request, and many cost a request for a page of
-//! them: the rule of pulses once more.
+//! One goes at once if its rank has answered all that went there before. While that rank is behind, what else is
+//! read or written there gathers; it goes when the rank has caught up, when there is a page of it, before anything
+//! else goes to that rank, and before this one waits. So a lone one is as quick as a request, and many cost a
+//! request for a page of them: the rule of pulses once more.
 
-use crate::part::{PUT_BATCH, PUT_INLINE, STORE, STORE_BATCH};
+use crate::part::{GET, GET_BATCH, GET_INLINE, PIECES, PUT_BATCH, PUT_INLINE, STORE, STORE_BATCH};
+use crate::waiting::Patience;
 use crate::world::World;
 use crate::{Element, Error, Global};
 
@@ -13,16 +14,21 @@ use crate::{Element, Error, Global};
 const PAGE: usize = 4096;
 /// Bytes of a place in front of what is written there.
 const PLACE: usize = 8;
-/// Bytes of a batch that fit beside the length of its writes in a request without a payload.
+/// Bytes of a batch that fit beside the length of its writes in a request without a payload; and, for reads, beside
+/// that and a ticket.
 const INLINE: usize = 60;
+const INLINE_GETS: usize = 56;
 
-/// Writes of one kind and one length to one rank, in the order in which they were made: each a place, then the bytes.
+/// Reads or writes of one kind and one length at one rank, in the order in which they were made.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     handler: u16,
-    /// Bytes that each of them writes.
+    /// Bytes that each of them reads or writes.
     len: usize,
+    /// Of each the place, and, if it is a write, then the bytes.
     bytes: Vec<u8>,
+    /// Of each read, where what it brings shall lie.
+    slots: Vec<u32>,
 }
 
 impl Batch {
@@ -30,13 +36,15 @@ impl Batch {
         self.bytes.is_empty()
     }
 
-    /// Whether writes gather here, and this one is like them.
+    /// Whether something gathers here, and this one is like it.
     const fn holds(&self, handler: u16, len: usize) -> bool {
         !self.is_empty() && self.handler == handler && self.len == len
     }
 
+    /// Whether another one would make more than a page of it, or of the answer.
     const fn is_full(&self) -> bool {
-        self.bytes.len() + PLACE + self.len > PAGE
+        let one = if self.handler == GET { PLACE } else { PLACE + self.len };
+        self.bytes.len() + one > PAGE || (self.slots.len() + 1) * self.len > PAGE
     }
 
     #[inline]
@@ -61,9 +69,28 @@ impl World {
             T::write_all(values, &mut args[PLACE..]);
             return self.request(rank, handler, &args[..PLACE + len]).map(drop);
         }
+        self.batches[rank as usize].push(to.offset(), values);
+        self.gathered_one(rank)
+    }
+
+    /// Reads few bytes of another rank into a place: now, or with those that follow.
+    #[inline]
+    pub(crate) fn read_short(&mut self, rank: u32, offset: u64, len: usize, slot: u32) -> Result<(), Error> {
+        if !self.batches[rank as usize].holds(GET, len) && !self.opens(rank, GET, len)? {
+            return self.get_piece(rank, offset, (slot, 0, len));
+        }
+        self.gets.expect(slot);
         let batch = &mut self.batches[rank as usize];
-        batch.push(to.offset(), values);
-        if batch.is_full() {
+        batch.bytes.extend_from_slice(&offset.to_le_bytes());
+        batch.slots.push(slot);
+        self.gathered_one(rank)
+    }
+
+    /// Sends what has gathered for a rank if there is enough of it; and, now and then, what has gathered for those that
+    /// have caught up.
+    #[inline]
+    fn gathered_one(&mut self, rank: u32) -> Result<(), Error> {
+        if self.batches[rank as usize].is_full() {
             self.hand_over(rank)?;
         }
         if self.is_due() {
@@ -73,7 +100,7 @@ impl World {
         Ok(())
     }
 
-    /// Begins to gather writes to a rank, if it is behind even when it is looked at once more.
+    /// Begins to gather for a rank, if it is behind even when it is looked at once more.
     fn opens(&mut self, rank: u32, handler: u16, len: usize) -> Result<bool, Error> {
         self.hand_over(rank)?;
         if self.at(rank) > 0 {
@@ -97,15 +124,12 @@ impl World {
         }
         self.gathered -= 1;
         let (mut bytes, len) = (std::mem::take(&mut batch.bytes), batch.len);
-        let handler = if batch.handler == STORE { STORE_BATCH } else { PUT_BATCH };
-        let mut args = [0; 4 + INLINE];
-        #[allow(clippy::cast_possible_truncation, reason = "a short write")]
-        args[..4].copy_from_slice(&(len as u32).to_le_bytes());
-        let sent = if bytes.len() <= INLINE {
-            args[4..4 + bytes.len()].copy_from_slice(&bytes);
-            self.request_now(rank, handler, &args[..4 + bytes.len()]).map(drop)
-        } else {
-            self.send_now(rank, handler, &args[..4], &bytes)
+        let sent = match batch.handler {
+            GET => {
+                let slots = std::mem::take(&mut batch.slots);
+                self.send_gets(rank, &bytes, len, slots)
+            }
+            handler => self.send_writes(rank, handler, &bytes, len),
         };
         bytes.clear();
         let batch = &mut self.batches[rank as usize];
@@ -113,6 +137,41 @@ impl World {
             batch.bytes = bytes;
         }
         sent
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "a short write")]
+    fn send_writes(&mut self, rank: u32, handler: u16, bytes: &[u8], len: usize) -> Result<(), Error> {
+        let handler = if handler == STORE { STORE_BATCH } else { PUT_BATCH };
+        let mut args = [0; 4 + INLINE];
+        args[..4].copy_from_slice(&(len as u32).to_le_bytes());
+        if bytes.len() <= INLINE {
+            args[4..4 + bytes.len()].copy_from_slice(bytes);
+            self.request_now(rank, handler, &args[..4 + bytes.len()]).map(drop)
+        } else {
+            self.send_now(rank, handler, &args[..4], bytes).map(drop)
+        }
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "a short read")]
+    fn send_gets(&mut self, rank: u32, places: &[u8], len: usize, slots: Vec<u32>) -> Result<(), Error> {
+        let long = slots.len() * len > GET_INLINE;
+        let mut patience = Patience::new();
+        while long && self.pieces[rank as usize] >= PIECES {
+            self.rest(&mut patience, rank, u64::from(self.pieces[rank as usize]))?;
+        }
+        let ticket = self.gets.ticket_for_all(slots, len);
+        let mut args = [0; 8 + INLINE_GETS];
+        args[..4].copy_from_slice(&(len as u32).to_le_bytes());
+        args[4..8].copy_from_slice(&ticket.to_le_bytes());
+        let call = if places.len() <= INLINE_GETS {
+            args[8..8 + places.len()].copy_from_slice(places);
+            self.request_now(rank, GET_BATCH, &args[..8 + places.len()])?
+        } else {
+            self.send_now(rank, GET_BATCH, &args[..8], places)?
+        };
+        self.gets.made(ticket, call);
+        self.pieces[rank as usize] += u32::from(long);
+        Ok(())
     }
 
     /// Sends what has gathered for any rank. What is sent may have to wait for room; then this does nothing within
@@ -216,6 +275,57 @@ mod tests {
                 until(&written, 1);
                 world.store_sync(6)?;
                 seen.store(1, Ordering::Release);
+            }
+            world.barrier()
+        })
+        .expect("no rank fails");
+    }
+
+    #[test]
+    fn what_is_read_from_a_rank_that_is_behind_is_asked_for_by_the_page() {
+        let asked = AtomicU64::new(0);
+        World::threads(2, |world| {
+            let here = world.alloc::<u64>(MANY)?;
+            let values: Vec<u64> = (0..MANY as u64).map(|at| at * 7).collect();
+            world.set_local(here, &values)?;
+            world.barrier()?;
+            world.sync()?;
+            if world.rank() == 0 {
+                let coming: Vec<_> = (0..MANY).map(|at| world.get(here.on(1).at(at))).collect::<Result<_, _>>()?;
+                world.hand_over_all()?;
+                let pages = (MANY * PLACE).div_ceil(PAGE) as u64;
+                assert!(world.at(1) <= pages + 1, "{} requests", world.at(1));
+                asked.store(1, Ordering::Release);
+                for (coming, expected) in coming.into_iter().zip(values) {
+                    assert_eq!(world.take(coming)?, expected);
+                }
+            } else {
+                until(&asked, 1);
+            }
+            world.barrier()
+        })
+        .expect("no rank fails");
+    }
+
+    #[test]
+    fn a_read_sees_the_writes_before_it_and_none_behind_it() {
+        let seen = AtomicU64::new(0);
+        World::threads(2, |world| {
+            let here = world.alloc::<u32>(2)?;
+            if world.rank() == 0 {
+                let mut coming = Vec::new();
+                for round in 0..100_u32 {
+                    // Of the other rank, which looks away: a write and a read of each round gather one after the other.
+                    world.put(here.on(1), round)?;
+                    coming.push(world.get(here.on(1))?);
+                    world.put(here.on(1), 1000)?;
+                }
+                seen.store(1, Ordering::Release);
+                for (coming, round) in coming.into_iter().zip(0..) {
+                    assert_eq!(world.take(coming)?, round);
+                }
+            } else {
+                until(&seen, 1);
             }
             world.barrier()
         })

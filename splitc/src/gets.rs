@@ -2,24 +2,65 @@
 
 use cutthrough::am::{Call, Node, Reply};
 
-use crate::part::GET_INLINE;
+use crate::part::{GET_INLINE, copy_short};
 
 /// One request under way.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Default)]
 struct Asked {
     call: Option<Call>,
-    slot: u32,
-    at: usize,
-    len: usize,
+    to: To,
+}
+
+/// Where what a request brings belongs.
+#[derive(Debug)]
+enum To {
+    /// Part of a place: where in it, and how many bytes.
+    Part { slot: u32, at: usize, len: usize },
+    /// All of some places, each of as many bytes.
+    Each { slots: Vec<u32>, len: usize },
+}
+
+impl Default for To {
+    fn default() -> Self {
+        Self::Each { slots: Vec::new(), len: 0 }
+    }
+}
+
+impl To {
+    const fn len(&self) -> usize {
+        match self {
+            Self::Part { len, .. } => *len,
+            Self::Each { slots, len } => slots.len() * *len,
+        }
+    }
 }
 
 /// A place for what comes.
 #[derive(Debug, Default)]
 struct Slot {
-    bytes: Vec<u8>,
+    /// Words, so that every element is aligned; and how many bytes of them are asked for.
+    words: Vec<u64>,
+    len: usize,
     /// Requests under way for it.
     missing: u32,
 }
+
+impl Slot {
+    fn bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.len]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.len]
+    }
+
+    const fn capacity(&self) -> usize {
+        self.words.capacity() * WORD
+    }
+}
+
+/// Bytes of a word: as many as the longest element has.
+const WORD: usize = size_of::<u64>();
 
 /// The requests and places of a rank. Places and tickets are used again, and keep their memory, up to a bound.
 #[derive(Debug, Default)]
@@ -28,6 +69,8 @@ pub(crate) struct Gets {
     free_tickets: Vec<u32>,
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
+    /// Memory for the bytes of several places.
+    scratch: Vec<u8>,
     /// Bytes of memory that free places have kept.
     kept: usize,
 }
@@ -43,15 +86,21 @@ impl Gets {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
         });
-        let place = &mut self.slots[slot as usize].bytes;
+        let place = &mut self.slots[slot as usize];
         self.kept -= place.capacity();
-        place.resize(len, 0);
+        place.words.resize(len.div_ceil(WORD), 0);
+        place.len = len;
         slot
     }
 
     /// The bytes of a place.
-    pub(crate) fn bytes(&mut self, slot: u32) -> &mut [u8] {
-        &mut self.slots[slot as usize].bytes
+    pub(crate) fn bytes(&self, slot: u32) -> &[u8] {
+        self.slots[slot as usize].bytes()
+    }
+
+    /// The bytes of a place, to be written.
+    pub(crate) fn bytes_mut(&mut self, slot: u32) -> &mut [u8] {
+        self.slots[slot as usize].bytes_mut()
     }
 
     /// How many answers for a place have not come yet.
@@ -61,28 +110,36 @@ impl Gets {
 
     /// Gives a place back.
     pub(crate) fn close(&mut self, slot: u32) {
-        let place = &mut self.slots[slot as usize].bytes;
+        let place = &mut self.slots[slot as usize];
         if self.kept + place.capacity() > KEPT {
-            *place = Vec::new();
+            place.words = Vec::new();
         }
         self.kept += place.capacity();
         self.free_slots.push(slot);
     }
 
-    /// A ticket for a request for part of a place.
-    pub(crate) fn ticket(&mut self, slot: u32, at: usize, len: usize) -> u32 {
-        let asked = Asked { call: None, slot, at, len };
+    /// Something for a place is being asked for.
+    pub(crate) fn expect(&mut self, slot: u32) {
         self.slots[slot as usize].missing += 1;
-        match self.free_tickets.pop() {
-            Some(ticket) => {
-                self.asked[ticket as usize] = asked;
-                ticket
-            }
-            None => {
-                self.asked.push(asked);
-                self.asked.len() as u32 - 1
-            }
-        }
+    }
+
+    /// A ticket for a request for part of a place: where in it, and how many bytes.
+    pub(crate) fn ticket(&mut self, slot: u32, at: usize, len: usize) -> u32 {
+        self.issue(To::Part { slot, at, len })
+    }
+
+    /// A ticket for a request for all of some places, each of `len` bytes.
+    pub(crate) fn ticket_for_all(&mut self, slots: Vec<u32>, len: usize) -> u32 {
+        self.issue(To::Each { slots, len })
+    }
+
+    fn issue(&mut self, to: To) -> u32 {
+        let ticket = self.free_tickets.pop().unwrap_or_else(|| {
+            self.asked.push(Asked::default());
+            self.asked.len() as u32 - 1
+        });
+        self.asked[ticket as usize] = Asked { call: None, to };
+        ticket
     }
 
     /// The request of a ticket was made.
@@ -93,24 +150,38 @@ impl Gets {
     /// Takes a reply in. Says what is wrong with it, if something is.
     pub(crate) fn take(&mut self, mut reply: Reply, node: &mut Node) -> Result<(), &'static str> {
         let ticket = reply.word(0) as usize;
-        let asked = self.asked.get(ticket).copied();
-        let Some(asked) = asked.filter(|asked| asked.call == Some(reply.call())) else {
-            return Err("it answered what was not asked");
-        };
-        let place = &mut self.slots[asked.slot as usize];
-        let into = &mut place.bytes[asked.at..asked.at + asked.len];
-        let inline = asked.len <= GET_INLINE;
+        let asked = self.asked.get_mut(ticket).filter(|asked| asked.call == Some(reply.call()));
+        let Some(asked) = asked else { return Err("it answered what was not asked") };
+        let len = asked.to.len();
+        let inline = len <= GET_INLINE;
         let came = if inline { reply.args().len().checked_sub(4) } else { Some(reply.payload_len()) };
-        if came != Some(asked.len) {
+        if came != Some(len) {
             return Err("it answered with another number of bytes than were asked for");
         }
-        if inline {
-            into.copy_from_slice(&reply.args()[4..]);
-        } else {
-            node.read(&mut reply, into).map_err(|_| "its answer did not arrive as a whole")?;
+        let mut fill = |into: &mut [u8]| {
+            if inline {
+                into.copy_from_slice(&reply.args()[4..]);
+                return Ok(());
+            }
+            node.read(&mut reply, into).map_err(|_| "its answer did not arrive as a whole")
+        };
+        match &mut asked.to {
+            To::Part { slot, at, len } => {
+                let place = &mut self.slots[*slot as usize];
+                fill(&mut place.bytes_mut()[*at..*at + *len])?;
+                place.missing -= 1;
+            }
+            To::Each { slots, len } => {
+                self.scratch.resize(slots.len() * *len, 0);
+                fill(&mut self.scratch)?;
+                for (slot, bytes) in slots.drain(..).zip(self.scratch.chunks_exact(*len)) {
+                    let place = &mut self.slots[slot as usize];
+                    copy_short(place.bytes_mut(), bytes);
+                    place.missing -= 1;
+                }
+            }
         }
-        place.missing -= 1;
-        self.asked[ticket].call = None;
+        asked.call = None;
         self.free_tickets.push(ticket as u32);
         Ok(())
     }

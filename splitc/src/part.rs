@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use cutthrough::Channel;
 use cutthrough::am::{Args, Body, Failure, Node, Request};
+use cutthrough::{Channel, PrivateMemory};
 
 use crate::Error;
 
@@ -32,9 +32,13 @@ pub(crate) const BLAME: u16 = 8;
 pub(crate) const PUT_BATCH: u16 = 9;
 /// The same, counted at their destination.
 pub(crate) const STORE_BATCH: u16 = 10;
+/// Several reads: how many bytes each of them reads, ticket, then the offsets, here or as a payload.
+pub(crate) const GET_BATCH: u16 = 11;
 
 /// Most bytes of one payload; longer transfers are cut. Two of them lie in a second-level cache.
 pub(crate) const PIECE: usize = 128 << 10;
+/// Replies with a payload that a rank waits for from another: so many pages of its pool are lent to it.
+pub(crate) const PIECES: u32 = 32;
 /// Bytes that fit beside the offset of a write.
 pub(crate) const PUT_INLINE: usize = 56;
 /// Bytes that fit beside the ticket of a reply.
@@ -44,9 +48,6 @@ pub(crate) const LETTER_INLINE: usize = 48;
 
 /// Bytes at which arrays begin: those of a cache line.
 const ALIGN: usize = 64;
-
-/// Bytes of a word of memory: as many as the longest element has.
-const WORD: usize = size_of::<u64>();
 
 /// A refusal's first byte: the bytes lie outside.
 const OUTSIDE: u8 = 1;
@@ -59,8 +60,9 @@ pub(crate) struct Part {
     rank: u32,
     size: u32,
     job: u64,
-    /// Words, so that every element is aligned that lies at a multiple of its length; and how many bytes of them count.
-    memory: Vec<u64>,
+    /// Every element is aligned that lies at a multiple of its length; and how many bytes of it count. The others are
+    /// zeros that nobody has touched.
+    memory: PrivateMemory,
     len: usize,
     /// Who is at the other end of a channel, by its row.
     members: Vec<Option<(Channel, u32)>>,
@@ -68,8 +70,9 @@ pub(crate) struct Part {
     arrivals: [u64; 32],
     letters: HashMap<(u64, u32), Letter>,
     stored: u64,
-    /// Memory for the payload of several writes.
+    /// Memory for the payload of several reads or writes; and for what several reads bring.
     batch: Vec<u8>,
+    answer: Vec<u8>,
     left: Vec<bool>,
     /// The rank that is gone, as the first says who knows of it.
     blamed: Option<u32>,
@@ -103,6 +106,7 @@ pub(crate) fn serve(node: &mut Node) {
     node.long_with(STORE, Args::AtLeast(8), PIECE, Part::store);
     node.long_with(PUT_BATCH, Args::AtLeast(4), PIECE, Part::put_batch);
     node.long_with(STORE_BATCH, Args::AtLeast(4), PIECE, Part::store_batch);
+    node.long_with(GET_BATCH, Args::AtLeast(8), PIECE, Part::get_batch);
     node.long_with(LETTER, Args::AtLeast(16), PIECE, Part::letter);
 }
 
@@ -115,9 +119,11 @@ impl Part {
     pub(crate) fn grow(&mut self, bytes: usize) -> Option<Range<u64>> {
         let at = self.len.checked_next_multiple_of(ALIGN)?;
         let end = at.checked_add(bytes)?;
-        let words = end.div_ceil(WORD);
-        self.memory.try_reserve(words - self.memory.len()).ok()?;
-        self.memory.resize(words, 0);
+        if end > self.memory.len() {
+            let mut memory = PrivateMemory::zeroed(end.max(self.memory.len().checked_mul(2)?)).ok()?;
+            memory[..self.len].copy_from_slice(&self.memory[..self.len]);
+            self.memory = memory;
+        }
         self.len = end;
         Some(at as u64..end as u64)
     }
@@ -131,11 +137,11 @@ impl Part {
     }
 
     pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
-        &bytemuck::cast_slice(&self.memory)[range]
+        &self.memory[range]
     }
 
     pub(crate) fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.memory)[range]
+        &mut self.memory[range]
     }
 
     /// How often this round of a barrier was reached by the one who says so.
@@ -226,7 +232,7 @@ impl Part {
         }
     }
 
-    fn get(&mut self, mut request: Request<'_>) {
+    fn get(&mut self, request: Request<'_>) {
         let (offset, len, ticket) = (number(request.args(), 0), request.word(2) as usize, request.word(3));
         if self.rank_of(request.channel()).is_none() {
             return self.refuse(request, STRANGER, 0, 0);
@@ -234,21 +240,40 @@ impl Part {
         let Some(range) = self.range(offset, len).ok().filter(|_| len <= PIECE) else {
             return self.refuse(request, OUTSIDE, offset, len);
         };
-        let bytes = self.bytes(range);
-        if len <= GET_INLINE {
-            let mut args = [0; 4 + GET_INLINE];
-            args[..4].copy_from_slice(&ticket.to_le_bytes());
-            args[4..4 + len].copy_from_slice(bytes);
-            return request.reply_bytes(&args[..4 + len]);
+        answer(request, ticket, self.bytes(range));
+    }
+
+    /// Reads all of a batch, or nothing of it.
+    fn get_batch(&mut self, mut request: Request<'_>) {
+        if self.rank_of(request.channel()).is_none() {
+            return self.refuse(request, STRANGER, 0, 0);
         }
-        match request.page(len) {
-            Ok(mut page) => {
-                page.copy_from_slice(bytes);
-                request.reply_with(&ticket.to_le_bytes(), Body::Page(page));
-            }
-            // All pages are out: the bytes wait for their turn in memory of their own.
-            Err(_) => request.reply_with(&ticket.to_le_bytes(), Body::Copy(bytes)),
+        let (len, ticket) = (request.word(0) as usize, request.word(1));
+        let mut places = std::mem::take(&mut self.batch);
+        let mut all = std::mem::take(&mut self.answer);
+        all.clear();
+        if !take_batch(&mut request, 8, &mut places) {
+            request.fail(Failure::Abandoned);
+        } else if let Some(offset) = self.read_all(&places, len, &mut all) {
+            self.refuse(request, OUTSIDE, offset, len);
+        } else {
+            answer(request, ticket, &all);
         }
+        (self.batch, self.answer) = (places, all);
+    }
+
+    /// Puts what lies at some places one behind the other; or says of the first that does not lie in this part, that is
+    /// not whole, or that would make the answer too long.
+    fn read_all(&self, places: &[u8], len: usize, into: &mut Vec<u8>) -> Option<u64> {
+        for place in places.chunks(8) {
+            let offset = number(place, 0);
+            let range = self.range(offset, len).ok();
+            let Some(range) = range.filter(|_| place.len() == 8 && into.len() + len <= PIECE) else {
+                return Some(offset);
+            };
+            into.extend_from_slice(self.bytes(range));
+        }
+        None
     }
 
     fn put(&mut self, request: Request<'_>) {
@@ -292,14 +317,9 @@ impl Part {
         }
         let len = request.word(0) as usize;
         let mut batch = std::mem::take(&mut self.batch);
-        batch.clear();
-        if request.payload_len() == 0 {
-            batch.extend_from_slice(&request.args()[4..]);
-        } else {
-            batch.resize(request.payload_len(), 0);
-            if request.read(&mut batch).is_err() {
-                return request.fail(Failure::Abandoned);
-            }
+        if !take_batch(&mut request, 4, &mut batch) {
+            self.batch = batch;
+            return request.fail(Failure::Abandoned);
         }
         match self.outside(&batch, len) {
             Some(offset) => self.refuse(request, OUTSIDE, offset, len),
@@ -372,9 +392,41 @@ impl Part {
     }
 }
 
+/// Takes what a request is about, which lies behind the first bytes of its arguments, or is its payload. False if that
+/// has not arrived as a whole.
+fn take_batch(request: &mut Request<'_>, head: usize, into: &mut Vec<u8>) -> bool {
+    into.clear();
+    let len = request.payload_len();
+    if len == 0 {
+        into.extend_from_slice(&request.args()[head..]);
+        return true;
+    }
+    into.resize(len, 0);
+    request.read(into).is_ok()
+}
+
+/// Answers a read: few bytes beside the ticket, more in a page.
+fn answer(mut request: Request<'_>, ticket: u32, bytes: &[u8]) {
+    let len = bytes.len();
+    if len <= GET_INLINE {
+        let mut args = [0; 4 + GET_INLINE];
+        args[..4].copy_from_slice(&ticket.to_le_bytes());
+        args[4..4 + len].copy_from_slice(bytes);
+        return request.reply_bytes(&args[..4 + len]);
+    }
+    match request.page(len) {
+        Ok(mut page) => {
+            page.copy_from_slice(bytes);
+            request.reply_with(&ticket.to_le_bytes(), Body::Page(page));
+        }
+        // All pages are out: the bytes wait for their turn in memory of their own.
+        Err(_) => request.reply_with(&ticket.to_le_bytes(), Body::Copy(bytes)),
+    }
+}
+
 /// Copies as many bytes as both have. Those of one number are copied by one instruction, not by a call.
 #[inline]
-fn copy_short(to: &mut [u8], from: &[u8]) {
+pub(crate) fn copy_short(to: &mut [u8], from: &[u8]) {
     if let (Ok(to), Ok(from)) = (<&mut [u8; 4]>::try_from(&mut *to), <&[u8; 4]>::try_from(from)) {
         *to = *from;
     } else if let (Ok(to), Ok(from)) = (<&mut [u8; 8]>::try_from(&mut *to), <&[u8; 8]>::try_from(from)) {
@@ -424,5 +476,29 @@ mod tests {
         assert_eq!(part.outside(&good[..5], 2), Some(0), "not even a place");
         assert_eq!(part.outside(&[], 2), None);
         assert_eq!(part.outside(&good, usize::MAX), Some(0), "no length");
+    }
+
+    #[test]
+    fn a_batch_of_reads_is_answered_as_a_whole_or_not_at_all() {
+        let mut part = Part::new(0, 2, 0);
+        part.grow(6).expect("six bytes");
+        part.bytes_mut(0..6).copy_from_slice(&[1, 2, 3, 4, 5, 6]);
+        let places = |offsets: &[u64]| offsets.iter().flat_map(|offset| offset.to_le_bytes()).collect::<Vec<u8>>();
+        let read = |places: &[u8], len| {
+            let mut bytes = Vec::new();
+            part.read_all(places, len, &mut bytes).map_or(Ok(bytes), Err)
+        };
+        assert_eq!(read(&places(&[4, 0, 4]), 2), Ok(vec![5, 6, 1, 2, 5, 6]));
+        assert_eq!(read(&[], 2), Ok(Vec::new()));
+        for (offset, why) in [(5, "one byte too far"), (6, "behind"), (u64::MAX, "no place")] {
+            assert_eq!(read(&places(&[0, offset]), 2), Err(offset), "{why}");
+        }
+        assert_eq!(read(&places(&[2, 2])[..15], 2), Err(0), "the last is not whole");
+        assert_eq!(read(&places(&[0]), usize::MAX), Err(0), "no length");
+        part.grow(60).expect("sixty bytes");
+        let many = places(&vec![0; PIECE / 60 + 1]);
+        let mut bytes = Vec::new();
+        assert_eq!(part.read_all(&many, 60, &mut bytes), Some(0), "more than an answer holds");
+        assert_eq!(part.read_all(&many[8..], 60, &mut Vec::new()), None);
     }
 }

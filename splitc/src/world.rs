@@ -10,16 +10,16 @@ use cutthrough::am::{Body, Call, Node, RequestError};
 
 use crate::batch::Batch;
 use crate::gets::Gets;
-use crate::part::{GET, GET_INLINE, PIECE, PUT, PUT_INLINE, STORE, part, part_mut};
+use crate::part::{GET, GET_INLINE, PIECE, PIECES, PUT, PUT_INLINE, STORE, part, part_mut};
 use crate::waiting::{Cores, Patience, has_a_core_each};
 use crate::{Element, Error, Global};
 
-/// Requests for long pieces that a rank has under way at another: so many pages of its pool wait there.
-const PIECES: u32 = 32;
 /// Requests under way at another rank while a long piece goes to it: it leaves half of the pool for answers.
 const SENDS: u64 = 64;
-/// Requests, or writes that gather, between two looks at what has come.
+/// Requests, or what gathers instead, between two looks at what has come.
 const SENDS_PER_POLL: u32 = 32;
+/// Bytes of a payload before which a rank looks at what has come.
+const LONG: usize = 16 << 10;
 /// Looks in vain before a rank sleeps, where every rank has a core of its own, and where not.
 const LOOKS: (u32, u32) = (4000, 50);
 
@@ -41,7 +41,7 @@ pub struct World {
     pub(crate) all_under_way: u64,
     /// Of these, requests for long pieces.
     pub(crate) pieces: Vec<u32>,
-    /// Short writes that gather for each rank; for how many ranks; and whether they are being sent now.
+    /// Short reads and writes that gather for each rank; for how many ranks; and whether they are being sent now.
     pub(crate) batches: Vec<Batch>,
     pub(crate) gathered: u32,
     pub(crate) handing_over: bool,
@@ -59,8 +59,8 @@ pub struct World {
 }
 
 /// Something that was asked for by [`World::get`] or [`World::get_bulk`]: hand it to [`World::take`] or
-/// [`World::take_bulk`] after a [`World::sync`], or earlier; then these wait for it. What is never taken keeps its
-/// memory as long as the world lives.
+/// [`World::take_bulk`] after a [`World::sync`], or earlier; then these wait for it. Or look at it where it lies
+/// ([`World::arrived`]). What is never taken nor released keeps its memory as long as the world lives.
 #[derive(Debug)]
 #[must_use = "what comes is had by `take`"]
 pub struct Coming<T> {
@@ -171,7 +171,8 @@ impl World {
         bytemuck::try_cast_slice_mut(part.bytes_mut(range)).map_err(|_| unaligned(from))
     }
 
-    /// Asks for an element (Split-C: `x := *p`). Does not wait for it.
+    /// Asks for an element (Split-C: `x := *p`). Does not wait for it. While the rank that has it is behind, the
+    /// request waits for others that go there, until this rank waits or calls [`World::poll`].
     ///
     /// # Errors
     /// [`Error`].
@@ -183,34 +184,46 @@ impl World {
     ///
     /// # Errors
     /// [`Error`].
-    #[allow(clippy::cast_possible_truncation, reason = "a piece is shorter than 4 GiB")]
     pub fn get_bulk<T: Element>(&mut self, from: Global<T>, count: usize) -> Result<Coming<T>, Error> {
         let (rank, len) = (from.rank(), self.checked::<T>(from, count)?);
         if rank == self.rank {
             let part = part(&self.node);
             let range = part.range(from.offset(), len)?;
             let slot = self.gets.open(len);
-            self.gets.bytes(slot).copy_from_slice(part.bytes(range));
+            self.gets.bytes_mut(slot).copy_from_slice(part.bytes(range));
             return Ok(Coming { slot, from: rank, kind: PhantomData });
         }
         let slot = self.gets.open(len);
-        for at in (0..len).step_by(PIECE) {
-            let piece = (len - at).min(PIECE);
-            let long = piece > GET_INLINE;
-            let mut patience = Patience::new();
-            while long && self.pieces[rank as usize] >= PIECES {
-                self.rest(&mut patience, rank, u64::from(self.pieces[rank as usize]))?;
+        if len <= GET_INLINE && len > 0 {
+            self.read_short(rank, from.offset(), len, slot)?;
+        } else {
+            self.hand_over(rank)?;
+            for at in (0..len).step_by(PIECE) {
+                let piece = (len - at).min(PIECE);
+                let mut patience = Patience::new();
+                while self.pieces[rank as usize] >= PIECES {
+                    self.rest(&mut patience, rank, u64::from(self.pieces[rank as usize]))?;
+                }
+                self.get_piece(rank, from.offset() + at as u64, (slot, at, piece))?;
+                self.pieces[rank as usize] += 1;
             }
-            let ticket = self.gets.ticket(slot, at, piece);
-            let mut args = [0; 16];
-            args[..8].copy_from_slice(&(from.offset() + at as u64).to_le_bytes());
-            args[8..12].copy_from_slice(&(piece as u32).to_le_bytes());
-            args[12..].copy_from_slice(&ticket.to_le_bytes());
-            let call = self.request(rank, GET, &args)?;
-            self.gets.made(ticket, call);
-            self.pieces[rank as usize] += u32::from(long);
         }
         Ok(Coming { slot, from: rank, kind: PhantomData })
+    }
+
+    /// Asks for bytes of another rank, for part of a place: which, where in it, how many.
+    #[allow(clippy::cast_possible_truncation, reason = "a piece is shorter than 4 GiB")]
+    pub(crate) fn get_piece(&mut self, rank: u32, offset: u64, to: (u32, usize, usize)) -> Result<(), Error> {
+        let (slot, at, len) = to;
+        self.gets.expect(slot);
+        let ticket = self.gets.ticket(slot, at, len);
+        let mut args = [0; 16];
+        args[..8].copy_from_slice(&offset.to_le_bytes());
+        args[8..12].copy_from_slice(&(len as u32).to_le_bytes());
+        args[12..].copy_from_slice(&ticket.to_le_bytes());
+        let call = self.request(rank, GET, &args)?;
+        self.gets.made(ticket, call);
+        Ok(())
     }
 
     /// What a [`World::get`] has brought.
@@ -232,17 +245,42 @@ impl World {
     /// If `into` is longer than what was asked for.
     #[allow(clippy::needless_pass_by_value, reason = "it can be taken once")]
     pub fn take_bulk<T: Element>(&mut self, coming: Coming<T>, into: &mut [T]) -> Result<(), Error> {
+        self.wait_for(&coming)?;
+        T::read_all(self.gets.bytes(coming.slot), into);
+        self.gets.close(coming.slot);
+        Ok(())
+    }
+
+    /// Waits for what a [`World::get`] or [`World::get_bulk`] brings.
+    ///
+    /// # Errors
+    /// As [`World::take`].
+    pub fn wait_for<T: Element>(&mut self, coming: &Coming<T>) -> Result<(), Error> {
         let mut patience = Patience::new();
         loop {
             let missing = self.gets.missing(coming.slot);
             if missing == 0 {
-                break;
+                return Ok(());
             }
             self.rest(&mut patience, coming.from, u64::from(missing))?;
         }
-        T::read_all(self.gets.bytes(coming.slot), into);
-        self.gets.close(coming.slot);
-        Ok(())
+    }
+
+    /// What a [`World::get_bulk`] has brought, where it lies, if all of it has come. It stays there until it is
+    /// [taken](World::take_bulk) or [released](World::release).
+    #[cfg(target_endian = "little")]
+    #[must_use]
+    pub fn arrived<T: Element>(&self, coming: &Coming<T>) -> Option<&[T]> {
+        let all = self.gets.missing(coming.slot) == 0;
+        all.then(|| bytemuck::cast_slice(self.gets.bytes(coming.slot)))
+    }
+
+    /// Gives back the memory of what was asked for, once it has come: [`World::take_bulk`] of nothing.
+    ///
+    /// # Errors
+    /// As [`World::take`].
+    pub fn release<T: Element>(&mut self, coming: Coming<T>) -> Result<(), Error> {
+        self.take_bulk(coming, &mut [])
     }
 
     /// Writes an element (`*p := x`). Whether it has arrived is known after [`World::sync`]. While the rank that has it
@@ -426,7 +464,7 @@ impl World {
     /// to carry it. It never waits within the endpoint, where this rank would serve nobody.
     pub(crate) fn send<T: Element>(&mut self, rank: u32, handler: u16, args: &[u8], values: &[T]) -> Result<(), Error> {
         self.hand_over(rank)?;
-        self.send_now(rank, handler, args, values)
+        self.send_now(rank, handler, args, values).map(drop)
     }
 
     pub(crate) fn send_now<T: Element>(
@@ -435,8 +473,11 @@ impl World {
         handler: u16,
         args: &[u8],
         values: &[T],
-    ) -> Result<(), Error> {
-        self.tend();
+    ) -> Result<Call, Error> {
+        // Its pages come back the sooner, while they lie in a cache, and so do the others'.
+        if self.is_due() || values.len() * T::BYTES >= LONG {
+            self.pump();
+        }
         let mut patience = Patience::new();
         loop {
             let channel = self.channel(rank)?;
@@ -456,10 +497,7 @@ impl World {
                 }
             };
             match self.node.ask(channel, handler).args(args).body(body).send() {
-                Ok(call) => {
-                    self.count(rank, call);
-                    return Ok(());
-                }
+                Ok(call) => return Ok(self.count(rank, call)),
                 Err(error) => self.unsent(&mut patience, rank, error)?,
             }
         }
