@@ -4,48 +4,8 @@
 
 mod common;
 
-use common::{End, alone, argument, random, report, share, timed};
+use common::{End, Mesh, alone, argument, report, share, timed};
 use cutthrough_splitc::{Error, Global, Op, World};
-
-/// A mesh of `side` x `side` points, of whose edges `percent` in a hundred are there.
-#[derive(Clone, Copy)]
-struct Mesh {
-    side: usize,
-    percent: u64,
-}
-
-impl Mesh {
-    /// Whether there is an edge from a point to the right, or down.
-    fn has(self, point: usize, down: bool) -> bool {
-        let inside =
-            if down { point + self.side < self.side * self.side } else { !(point + 1).is_multiple_of(self.side) };
-        inside && random(point as u64 * 2 + u64::from(down)) % 100 < self.percent
-    }
-
-    /// The least point of each point's component, within some rows.
-    fn join(self, rows: std::ops::Range<usize>) -> Vec<usize> {
-        let first = rows.start * self.side;
-        let mut parents: Vec<usize> = (0..rows.len() * self.side).collect();
-        for point in 0..parents.len() {
-            for (down, step) in [(false, 1), (true, self.side)] {
-                if point + step < parents.len() && self.has(first + point, down) {
-                    let (a, b) = (find(&mut parents, point), find(&mut parents, point + step));
-                    parents[a.max(b)] = a.min(b);
-                }
-            }
-        }
-        (0..parents.len()).map(|point| first + find(&mut parents, point)).collect()
-    }
-}
-
-/// The root of a point; the way to it becomes shorter.
-fn find(parents: &mut [usize], mut point: usize) -> usize {
-    while parents[point] != point {
-        parents[point] = parents[parents[point]];
-        point = parents[point];
-    }
-    point
-}
 
 /// The labels of this rank's points, in `labels` of its part. `borders` has room for those of its first and last row.
 fn components(world: &mut World, mesh: Mesh, labels: Global<u64>, borders: Global<u64>) -> Result<(), Error> {
@@ -87,8 +47,10 @@ fn components(world: &mut World, mesh: Mesh, labels: Global<u64>, borders: Globa
             break;
         }
     }
-    let all: Vec<u64> = roots.iter().map(|root| label[root - first]).collect();
-    world.set_local(labels, &all)
+    for (into, root) in world.in_place_mut(labels, roots.len())?.iter_mut().zip(&roots) {
+        *into = label[root - first];
+    }
+    Ok(())
 }
 
 fn main() -> End {

@@ -3,36 +3,13 @@
 
 mod common;
 
-use common::{End, alone, argument, random, report, share, timed};
+use common::{End, add, alone, apply, argument, product, random, report, share, timed};
 use cutthrough_splitc::{Error, Global, Op, World};
 
 /// The right-hand side.
 #[allow(clippy::cast_precision_loss, reason = "random numbers, whatever they are")]
 fn load(points: std::ops::Range<usize>) -> Vec<f64> {
     points.map(|point| random(point as u64) as f64 / u64::MAX as f64).collect()
-}
-
-/// The matrix times a vector that has a row of a neighbour, or zeros, before and after it.
-fn apply(side: usize, vector: &[f64], into: &mut [f64]) {
-    for (y, row) in into.chunks_exact_mut(side).enumerate() {
-        let rows = &vector[y * side..(y + 3) * side];
-        let (above, rest) = rows.split_at(side);
-        let (here, below) = rest.split_at(side);
-        for x in 0..side {
-            let left = if x > 0 { here[x - 1] } else { 0.0 };
-            let right = if x + 1 < side { here[x + 1] } else { 0.0 };
-            row[x] = 4.0 * here[x] - left - right - above[x] - below[x];
-        }
-    }
-}
-
-fn product(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
-}
-
-/// Adds `factor` times a vector to another.
-fn add(into: &mut [f64], factor: f64, vector: &[f64]) {
-    into.iter_mut().zip(vector).for_each(|(a, b)| *a += factor * b);
 }
 
 /// Solves for the rows of one rank, or for all. `share` makes a sum over all of its part, `rim` fills the rows beyond.

@@ -4,26 +4,14 @@
 
 mod common;
 
-use common::{End, alone, argument, random, report, timed};
+use common::{End, alone, argument, multiply_row, random, report, timed};
 use cutthrough_splitc::{Coming, Error, Global, Spread, World};
 
-/// Adds the product of two blocks to a third; between two rows, `rest` is called.
-fn multiply(
-    side: usize,
-    a: &[f64],
-    b: &[f64],
-    c: &mut [f64],
-    mut rest: impl FnMut() -> Result<(), Error>,
-) -> Result<(), Error> {
-    for (a, c) in a.chunks_exact(side).zip(c.chunks_exact_mut(side)) {
-        for (a, b) in a.iter().zip(b.chunks_exact(side)) {
-            for (c, b) in c.iter_mut().zip(b) {
-                *c += a * b;
-            }
-        }
-        rest()?;
+/// Adds the product of two blocks to a third.
+fn multiply(side: usize, left: &[f64], right: &[f64], sum: &mut [f64]) {
+    for (row, into) in left.chunks_exact(side).zip(sum.chunks_exact_mut(side)) {
+        multiply_row(row, right, into);
     }
-    Ok(())
 }
 
 #[allow(clippy::cast_precision_loss, reason = "random numbers, whatever they are")]
@@ -42,6 +30,29 @@ enum Factor {
     Coming(Coming<f64>),
 }
 
+impl Factor {
+    /// Asks for a block of another rank. One of its own a rank has.
+    fn fetch(world: &mut World, from: Global<f64>, area: usize) -> Result<Self, Error> {
+        if from.rank() == world.rank() { Ok(Self::Here(from)) } else { world.get_bulk(from, area).map(Self::Coming) }
+    }
+
+    fn wait(&self, world: &mut World) -> Result<(), Error> {
+        if let Self::Coming(coming) = self { world.wait_for(coming) } else { Ok(()) }
+    }
+
+    /// The block, where it lies.
+    fn values<'a>(&self, world: &'a World, area: usize) -> Result<&'a [f64], Error> {
+        match self {
+            Self::Here(at) => world.in_place(*at, area),
+            Self::Coming(coming) => Ok(world.arrived(coming).unwrap_or_default()),
+        }
+    }
+
+    fn release(self, world: &mut World) -> Result<(), Error> {
+        if let Self::Coming(coming) = self { world.release(coming) } else { Ok(()) }
+    }
+}
+
 fn product(world: &mut World, blocks: usize, side: usize, [a, b, c]: &[Spread<f64>; 3]) -> Result<(), Error> {
     let area = side * side;
     let mine: Vec<usize> = (world.rank() as usize..blocks * blocks).step_by(world.size() as usize).collect();
@@ -49,27 +60,27 @@ fn product(world: &mut World, blocks: usize, side: usize, [a, b, c]: &[Spread<f6
         .iter()
         .flat_map(|&to| (0..blocks).map(move |k| (to, to / blocks * blocks + k, k * blocks + to % blocks)))
         .collect();
-    // Blocks of other ranks are asked for; those of its own a rank has.
-    let fetch = |world: &mut World, pair: Option<&(usize, usize, usize)>| -> Result<Vec<Factor>, Error> {
-        let Some((_, left, right)) = pair else { return Ok(Vec::new()) };
-        let factor = |from: Global<f64>| match from.rank() == world.rank() {
-            true => Ok(Factor::Here(from)),
-            false => world.get_bulk(from, area).map(Factor::Coming),
-        };
-        [block(a, *left), block(b, *right)].into_iter().map(factor).collect()
+    let fetch = |world: &mut World, pair: Option<&(usize, usize, usize)>| match pair {
+        Some((_, left, right)) => {
+            let left = Factor::fetch(world, block(a, *left), area)?;
+            Ok(Some((left, Factor::fetch(world, block(b, *right), area)?)))
+        }
+        None => Ok(None),
     };
-    let (mut left, mut right, mut sum) = (vec![0.0; area], vec![0.0; area], vec![0.0; area]);
+    let mut sum = vec![0.0; area];
     let mut coming = fetch(world, pairs.first())?;
     for (number, (to, ..)) in pairs.iter().enumerate() {
-        for (factor, into) in coming.into_iter().zip([&mut left, &mut right]) {
-            match factor {
-                Factor::Here(from) => world.local(from, into)?,
-                Factor::Coming(coming) => world.take_bulk(coming, into)?,
-            }
-        }
+        let Some((left, right)) = coming else { break };
+        left.wait(world)?;
+        right.wait(world)?;
         coming = fetch(world, pairs.get(number + 1))?;
-        // The others want this rank's blocks while it multiplies.
-        multiply(side, &left, &right, &mut sum, || world.poll())?;
+        for (row, into) in sum.chunks_exact_mut(side).enumerate() {
+            multiply_row(&left.values(world, area)?[row * side..][..side], right.values(world, area)?, into);
+            // The others want this rank's blocks while it multiplies.
+            world.poll()?;
+        }
+        left.release(world)?;
+        right.release(world)?;
         if (number + 1) % blocks == 0 {
             world.set_local(block(c, *to), &sum)?;
             sum.fill(0.0);
@@ -85,8 +96,7 @@ fn serial(blocks: usize, side: usize, [a, b]: &[Vec<f64>; 2]) -> Vec<f64> {
         for k in 0..blocks {
             let (left, right) = (to / blocks * blocks + k, k * blocks + to % blocks);
             let (a, b) = (&a[left * area..][..area], &b[right * area..][..area]);
-            // Nothing rests here, so nothing fails.
-            let _ = multiply(side, a, b, c, || Ok(()));
+            multiply(side, a, b, c);
         }
     }
     c

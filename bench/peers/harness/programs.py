@@ -112,11 +112,11 @@ class MpiPrograms:
         rustc = need("rustc", "install Rust (https://rustup.rs)")
         self._folder = settings.target / "openmpi-splitc"
         self._folder.mkdir(parents=True, exist_ok=True)
-        sort = self._folder / "libsort.a"
+        kernels = self._folder / "libkernels.a"
         command = [rustc, "-C", "opt-level=3", "--edition", "2024", "--crate-type", "staticlib"]
-        build([*command, "-o", str(sort), str(SOURCES / "sort.rs")], "rustc", "install Rust (https://rustup.rs)")
+        build([*command, "-o", str(kernels), str(SOURCES / "kernels.rs")], "rustc", "install Rust (https://rustup.rs)")
         for name in {program.name for program in PROGRAMS}:
-            files = [str(SOURCES / f"{name}.c"), str(SOURCES / "common.c"), str(sort)]
+            files = [str(SOURCES / f"{name}.c"), str(SOURCES / "common.c"), str(kernels)]
             libraries = ["-lm", "-lpthread", "-ldl", "-lgcc_s"]
             build([compiler, *OPTIMIZED, "-o", str(self._folder / name), *files, *libraries], "mpicc", REMEDY)
 

@@ -1,9 +1,12 @@
 //! What the seven programs share: their arguments, random numbers, the clock, and the last line.
-#![allow(dead_code, reason = "each program uses some of it")]
+#![allow(dead_code, unused_imports, reason = "each program uses some of it")]
+
+mod kernels;
 
 use std::time::{Duration, Instant};
 
 use cutthrough_splitc::{Error, World};
+pub(crate) use kernels::{Mesh, add, apply, multiply_row, product, random};
 
 /// What a program ends with.
 pub(crate) type End = Result<(), Box<dyn std::error::Error>>;
@@ -29,15 +32,6 @@ pub(crate) fn bulk() -> Result<bool, String> {
         Some("small") => Ok(false),
         Some(other) => Err(format!("the first argument is small or bulk, not {other:?}")),
     }
-}
-
-/// A random number for each number (SplitMix64).
-#[must_use]
-pub(crate) fn random(number: u64) -> u64 {
-    let mut z = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
 }
 
 /// First and end of this rank's share of `total` things that are dealt out in runs of nearly the same length.

@@ -47,8 +47,14 @@ double all_now_ms(void);
 /* Lets rank 0 work alone: the others sleep until it comes here. */
 void leave_alone(void);
 
-/* Sorts numbers as Rust's `sort_unstable` does: sort.rs. */
+/* What the programs of splitc/examples compute, by the same code: kernels.rs. */
 void sort_numbers(uint64_t *numbers, size_t count);
+void multiply_row(size_t side, const double *row, const double *block, double *into);
+void add(double *into, double factor, const double *vector, size_t count);
+double product(const double *a, const double *b, size_t count);
+void apply(size_t side, const double *vector, double *into, size_t rows);
+bool mesh_has(size_t side, uint64_t percent, size_t point, bool down);
+size_t *mesh_join(size_t side, uint64_t percent, size_t first_row, size_t end_row);
 
 /* Says how long it took, against a serial run; on rank 0. `right`: both came to the same. */
 void report(const char *what, double together_ms, double serial_ms, bool right);

@@ -13,50 +13,11 @@ enum { ABOVE, BELOW, WAYS, TAG_LABELS = WAYS };
 static size_t side;
 static uint64_t percent;
 
-/* Whether there is an edge from a point to the right, or down. */
-static bool has(size_t point, bool down)
-{
-    bool inside = down ? point + side < side * side : (point + 1) % side != 0;
-    return inside && random_of(point * 2 + (down ? 1 : 0)) % 100 < percent;
-}
-
-/* The root of a point; the way to it becomes shorter. */
-static size_t find(size_t *parents, size_t point)
-{
-    while (parents[point] != point) {
-        parents[point] = parents[parents[point]];
-        point = parents[point];
-    }
-    return point;
-}
-
-/* The least point of each point's component, within some rows. */
-static size_t *join(size_t first_row, size_t end_row)
-{
-    size_t first = first_row * side, count = (end_row - first_row) * side;
-    size_t *parents = room(count, sizeof(size_t)), *roots = room(count, sizeof(size_t));
-    for (size_t point = 0; point < count; point++)
-        parents[point] = point;
-    for (size_t point = 0; point < count; point++) {
-        for (int down = 0; down < 2; down++) {
-            size_t step = down ? side : 1;
-            if (point + step < count && has(first + point, down)) {
-                size_t a = find(parents, point), b = find(parents, point + step);
-                parents[a > b ? a : b] = a < b ? a : b;
-            }
-        }
-    }
-    for (size_t point = 0; point < count; point++)
-        roots[point] = first + find(parents, point);
-    free(parents);
-    return roots;
-}
-
 /* The labels of this rank's points. */
 static uint64_t *components(size_t first_row, size_t end_row)
 {
     size_t first = first_row * side, count = (end_row - first_row) * side, last = count - side, edges[WAYS] = {0};
-    size_t *roots = join(first_row, end_row);
+    size_t *roots = mesh_join(side, percent, first_row, end_row);
     uint64_t *label = room(count, sizeof(uint64_t)), *coming[WAYS];
     for (size_t point = 0; point < count; point++)
         label[point] = first + point;
@@ -67,9 +28,9 @@ static uint64_t *components(size_t first_row, size_t end_row)
         coming[way] = room(side, sizeof(uint64_t));
     }
     for (size_t x = 0; x < side; x++) {
-        if (rank > 0 && has(first - side + x, true))
+        if (rank > 0 && mesh_has(side, percent, first - side + x, true))
             points[ABOVE][edges[ABOVE]++] = x;
-        if (rank + 1 < ranks && has(first + last + x, true))
+        if (rank + 1 < ranks && mesh_has(side, percent, first + last + x, true))
             points[BELOW][edges[BELOW]++] = last + x;
     }
     MPI_Request *requests = room(WAYS * side, sizeof(MPI_Request));
@@ -118,7 +79,7 @@ int main(int argc, char **argv)
         MPI_Send(labels, (int)count, MPI_UINT64_T, 0, TAG_LABELS, MPI_COMM_WORLD);
     } else {
         double start = now_ms();
-        size_t *expected = join(0, side);
+        size_t *expected = mesh_join(side, percent, 0, side);
         double alone = now_ms() - start;
         leave_alone();
         uint64_t *came = room(side * side, sizeof(uint64_t));

@@ -21,33 +21,6 @@ static double *load(size_t first, size_t end)
     return points;
 }
 
-/* The matrix times a vector that has a row of a neighbour, or zeros, before and after it. */
-static void apply(const double *restrict vector, double *restrict into, size_t rows)
-{
-    for (size_t y = 0; y < rows; y++) {
-        const double *above = vector + y * side, *here = above + side, *below = here + side;
-        for (size_t x = 0; x < side; x++) {
-            double left = x > 0 ? here[x - 1] : 0, right = x + 1 < side ? here[x + 1] : 0;
-            into[y * side + x] = 4 * here[x] - left - right - above[x] - below[x];
-        }
-    }
-}
-
-static double product(const double *a, const double *b, size_t count)
-{
-    double sum = 0;
-    for (size_t i = 0; i < count; i++)
-        sum += a[i] * b[i];
-    return sum;
-}
-
-/* Adds `factor` times a vector to another. */
-static void add(double *restrict into, double factor, const double *restrict vector, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        into[i] += factor * vector[i];
-}
-
 /* The sum over all ranks, or of this one alone. */
 static double sum(double part, bool together)
 {
@@ -81,7 +54,7 @@ static double *solve(size_t iterations, const double *right, size_t count, bool 
     for (size_t i = 0; i < iterations; i++) {
         if (together)
             step(direction, count);
-        apply(direction, image, count / side);
+        apply(side, direction, image, count / side);
         double length = square / sum(product(inner, image, count), together);
         add(solution, length, inner, count);
         add(residual, -length, image, count);

@@ -47,14 +47,10 @@ static void poll(struct exchange *exchange)
 }
 
 /* Adds the product of two blocks to a third; looks after the messages between two rows. */
-static void multiply(const double *restrict a, const double *restrict b, double *restrict c, struct exchange *exchange)
+static void multiply(const double *a, const double *b, double *c, struct exchange *exchange)
 {
     for (size_t i = 0; i < side; i++) {
-        for (size_t k = 0; k < side; k++) {
-            double factor = a[i * side + k];
-            for (size_t j = 0; j < side; j++)
-                c[i * side + j] += factor * b[k * side + j];
-        }
+        multiply_row(side, a + i * side, b, c + i * side);
         if (exchange != NULL)
             poll(exchange);
     }
@@ -91,7 +87,7 @@ static void fetch(size_t step, double *matrices[FETCHED], double *into[FETCHED],
     }
 }
 
-static void product(double *matrices[FETCHED], double *result)
+static void multiply_all(double *matrices[FETCHED], double *result)
 {
     struct exchange exchange = {room((size_t)ranks * 2 * FETCHED, sizeof(MPI_Request)), 0};
     double *now[FETCHED], *next[FETCHED], *sum = room(area, sizeof(double));
@@ -155,7 +151,7 @@ int main(int argc, char **argv)
                 local(matrices[m], block)[i] = element((uint64_t)m, block * area + i);
     }
     double begun = all_now_ms();
-    product(matrices, result);
+    multiply_all(matrices, result);
     double together = all_now_ms() - begun;
     if (rank != 0) {
         leave_alone();
