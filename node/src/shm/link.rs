@@ -143,6 +143,8 @@ pub(super) struct Outbox {
     pub(super) laps: Laps,
     /// Where the ring stood when the receiver was last let finish what it has, for another lap.
     pub(super) urged: u64,
+    /// How many messages had come when the last payload was staged.
+    pub(super) heard: u64,
     pub(super) staged: u64,
     pub(super) drained: u64,
     pub(super) runs: Writer<OwnArray<AtomicU64>>,
@@ -220,6 +222,7 @@ impl Link {
                 staging,
                 laps,
                 urged: 0,
+                heard: 0,
                 staged: 0,
                 drained: 0,
                 runs: Writer::new(own.runs()),

@@ -68,8 +68,13 @@ impl Link {
         }
         self.outbox.wanted_age = self.outbox.wanted_age.wrapping_add(1);
         let mut transfer = Transfer::new(len, self.policy);
-        transfer.set_minpulse_max(longest_minpulse(len, lap));
-        transfer.set_downstream_minpulse(downstream(self.outbox.wanted, len, lap));
+        if self.is_far_ahead(before) {
+            transfer.set_minpulse_max(half(len, lap));
+            transfer.set_downstream_minpulse(Some(half(len, lap)));
+        } else {
+            transfer.set_minpulse_max(longest_minpulse(len, lap));
+            transfer.set_downstream_minpulse(downstream(self.outbox.wanted, len, lap));
+        }
         let mut announced = false;
         if barred {
             // The receiver makes way for it: it may wait for this payload before it reads the one before. The bytes in
@@ -121,6 +126,17 @@ impl Link {
         Ok((Path::CutThrough, transfer.pulses()))
     }
 
+    /// Whether the receiver is still at payloads before this one. Looked for only where nothing has come from it since
+    /// the last one: an answer says that it is not, and the look is a wait for its line.
+    fn is_far_ahead(&mut self, before: u64) -> bool {
+        let heard = self.consumer.taken();
+        let only_sends = std::mem::replace(&mut self.outbox.heard, heard) == heard;
+        if only_sends && self.outbox.drained < before {
+            self.outbox.learn_drained(&self.peer, before);
+        }
+        only_sends && self.outbox.drained < before
+    }
+
     /// A lap is wanted for which there may never be a moment: a receiver close behind has always something left. Lets
     /// it finish what it has, for a little while, once every so many bytes.
     fn urge(&mut self, before: u64) {
@@ -131,18 +147,15 @@ impl Link {
         let since = clock::now();
         while self.outbox.drained < before && clock::now().saturating_since(since) < URGED_FOR_NS {
             spin_loop();
-            // What cannot be is found again by whoever waits for room.
-            let drained = check::drained(self.outbox.drained, self.peer.get(Line::Drained), before);
-            self.outbox.drained = drained.unwrap_or(self.outbox.drained);
+            self.outbox.learn_drained(&self.peer, before);
         }
     }
 
     /// Changes the lap for this payload, if it is a good moment: nothing lies in the ring, or the payload has to wait
     /// for room anyway and can be announced before it has any. True if it has to wait until the ring is empty.
     fn change_lap(&mut self, base: u64, len: u64, stat: &Stat) -> bool {
+        self.outbox.learn_drained(&self.peer, self.outbox.staged);
         let Outbox { staging, drained, staged, laps, .. } = &mut self.outbox;
-        // What cannot be is found again by whoever waits for room.
-        *drained = check::drained(*drained, self.peer.get(Line::Drained), *staged).unwrap_or(*drained);
         let (empty, fits) = (*drained >= *staged, base + len <= *drained + staging.lap());
         let announced = base <= *drained + staging.lap();
         let good = if fits { empty && len <= laps.lap().bytes } else { empty || announced };
@@ -196,9 +209,7 @@ impl Link {
         let end = self.outbox.staged.next_multiple_of(STAGE_ALIGN) + bytes as u64;
         let ring = self.outbox.staging.lap();
         if end > self.outbox.drained + ring {
-            let drained = check::drained(self.outbox.drained, self.peer.get(Line::Drained), self.outbox.staged);
-            // What cannot be is found again by whoever sends.
-            self.outbox.drained = drained.unwrap_or(self.outbox.drained);
+            self.outbox.learn_drained(&self.peer, self.outbox.staged);
         }
         end > self.outbox.drained + ring
     }
@@ -210,6 +221,14 @@ impl Link {
         let ready = || peer.get(Line::Drained) != drained || consumer.ready() || inbox.bytes_wait(peer);
         let waited = patience.pass(&self.socket, &self.own, self.fence, ready);
         self.waited(waited).map_err(SendError::Closed)
+    }
+}
+
+impl Outbox {
+    /// Looks how far the receiver has come, of what was staged up to `end`. What cannot be is found again by whoever
+    /// waits for room.
+    fn learn_drained(&mut self, peer: &Peer, end: u64) {
+        self.drained = check::drained(self.drained, peer.get(Line::Drained), end).unwrap_or(self.drained);
     }
 }
 
@@ -253,6 +272,13 @@ fn downstream(wanted: u64, len: u64, ring: u64) -> Option<u64> {
 /// which looks like overhead and is none.
 pub(in crate::shm) fn longest_minpulse(len: u64, ring: u64) -> u64 {
     (len / 4).clamp(LEAST_SHARE, ring / 4)
+}
+
+/// What is worth a pulse of a payload that waits behind others: whoever copies those does not look yet, so nothing is
+/// gained by seeing it early, and each sight of it takes a line from its writer. Half of it, so that both work on it at
+/// the same time once the receiver has caught up; and the ring holds several.
+fn half(len: u64, ring: u64) -> u64 {
+    (len / 2).clamp(LEAST_SHARE, ring / 4)
 }
 
 /// Payloads for which the sender believes what the receiver last found worth a pulse. To look means to wait for a cache
