@@ -37,7 +37,7 @@ const EARLY_REST: u32 = 256;
 const UNLIKE: u64 = 2;
 
 /// Chunks that pass in other ways before one that is wanted is given up: it cannot be had now.
-const IN_VAIN: u64 = 16;
+const IN_VAIN: u64 = 64;
 
 /// A way has to be quicker by one part in this many to be taken: less is noise.
 const WORTH: u64 = 12;
