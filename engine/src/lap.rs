@@ -16,9 +16,9 @@ use crate::time::Instant;
 /// The shortest lap, bytes: shorter ones were quicker nowhere.
 const SHORTEST: u64 = 256 << 10;
 
-/// Bytes between two looks at the clock: as few as a lap has at the least. A survey of chunks four times as long took 25
-/// to 50 milliseconds where the cores share no cache, and an application that does another thing every 20 milliseconds
-/// never saw the end of one.
+/// Bytes between two looks at the clock: as few as a lap has at the least. A survey of chunks four times as long took
+/// 25 to 50 milliseconds where the cores share no cache, and an application that does another thing every 20
+/// milliseconds never saw the end of one.
 const CHUNK: u64 = SHORTEST;
 
 /// Chunks from one survey to the next at last. One in which all other laps are a fifth as quick costs two parts in a

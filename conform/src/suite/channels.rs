@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use cutthrough::{Channel, CloseReason, Config, Counter, Event, Path, SendError};
+use cutthrough::{Channel, CloseReason, Config, Counter, Endpoint, Event, Path, SendError};
 
 use super::config;
 use crate::bytes::{check, pattern};
-use crate::join::{PATIENCE, connect, keep_house, landed};
+use crate::join::{PATIENCE, Side, connect, keep_house, landed};
 use crate::{Capability, Join};
 
 /// Everything that was sent before a channel was closed in good order is delivered before its end is told.
@@ -110,6 +110,42 @@ pub fn two_channels_between_the_same_endpoints(join: &dyn Join) {
     pair.a.endpoint.send(second_a, b"still here").expect("sent");
     let message = pair.b.message();
     assert_eq!((message.control(), message.channel()), (&b"still here"[..], second_b));
+}
+
+/// Whoever has most to do with one peer hears others that come, or speak now and then; and goes on with one of those
+/// when that one is gone.
+pub fn who_has_most_to_do_with_one_hears_the_others(join: &dyn Join) {
+    const OFTEN: u64 = 300;
+    if join.skips(Capability::ManyEndpoints) {
+        return;
+    }
+    let ask = |from: &mut Side, to: &mut Side, number: u64| {
+        from.say(&number.to_le_bytes());
+        let message = to.message();
+        assert_eq!(message.control(), number.to_le_bytes());
+        to.channel = message.channel();
+        to.say(&number.to_le_bytes());
+        assert_eq!(from.message().control(), number.to_le_bytes());
+    };
+    let mut pair = join.pair(config(), config());
+    let way = pair.way.clone();
+    for _ in 0..2 {
+        (0..OFTEN).for_each(|number| ask(&mut pair.a, &mut pair.b, number));
+        let mut endpoint = Endpoint::open(join.config(config())).expect("an endpoint");
+        let mut joined = None;
+        join.near(&mut || joined = Some(connect(&mut endpoint, &mut pair.b.endpoint, &way)));
+        let (channel, _) = joined.expect("it was run");
+        let mut other = Side { endpoint, channel };
+        for number in 0..OFTEN {
+            ask(&mut pair.a, &mut pair.b, number);
+            if number % 8 == 0 {
+                ask(&mut other, &mut pair.b, number);
+            }
+        }
+        ask(&mut pair.a, &mut pair.b, OFTEN);
+        drop(std::mem::replace(&mut pair.a, other));
+        assert_eq!(pair.b.closed(), CloseReason::Peer);
+    }
 }
 
 /// A thousand channels on one endpoint: each works, none starves while others talk without pause.

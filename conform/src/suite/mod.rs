@@ -73,8 +73,9 @@ macro_rules! suite {
         $crate::suite!(@tests $join;
             channels { closing_delivers_everything_first, closing_delivers_what_waited_behind_a_payload,
                 what_had_arrived_can_be_read_after_the_end,
-                two_channels_between_the_same_endpoints, a_thousand_channels, counters_agree,
-                a_closed_channel_says_so, a_dropped_endpoint_closes_its_channels });
+                two_channels_between_the_same_endpoints, who_has_most_to_do_with_one_hears_the_others,
+                a_thousand_channels, counters_agree, a_closed_channel_says_so,
+                a_dropped_endpoint_closes_its_channels });
     };
     (@waiting $join:expr) => {
         $crate::suite!(@tests $join;

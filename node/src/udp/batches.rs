@@ -138,7 +138,18 @@ impl Core {
         }
         let segment = (self.batch.frames() > 1).then(|| u16::try_from(self.batch.segment()).unwrap_or(u16::MAX));
         let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
-        match self.socket.send_from(from, Some(to), parts, segment) {
+        let sent = match self.joined.as_ref().and_then(|joined| joined.leads(to, from)) {
+            // Whatever else it says may be about a datagram that went before.
+            Some(joined) => match joined.send(None, parts, segment) {
+                sent @ (Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS)) => sent,
+                Err(_) => self.socket.send_from(from, Some(to), parts, segment),
+            },
+            None => self.socket.send_from(from, Some(to), parts, segment),
+        };
+        if let Some(joined) = &mut self.joined {
+            joined.sent(to, from, (&self.socket, self.bound));
+        }
+        match sent {
             Ok(_) => true,
             Err(Errno::AGAIN | Errno::NOBUFS) => false,
             // Longer than the interface takes by now; a train of such frames is refused as an invalid one.

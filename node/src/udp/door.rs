@@ -26,6 +26,7 @@ use super::address::{UdpAddressError, Ways};
 use super::attendant;
 use super::calls::Call;
 use super::guard::{Callees, Doorkeeper};
+use super::joined::Joined;
 use super::lanes::reopen::Due;
 use super::lanes::{Beside, Lanes, Offer, PLACING, Troubles};
 use super::memory::Stores;
@@ -46,24 +47,33 @@ const TRAINS: u32 = 16;
 pub(super) const STUCK_NS: u64 = 100_000;
 /// Looks between two at what dropped values have left.
 const LOOKS_PER_TIDY: u32 = 32;
-/// Looks at the socket that found nothing after which it is looked at [`RARELY`], where there are rings.
+/// Looks at the socket that found nothing after which it is looked at [`RARELY`], where there are rings, or [`SELDOM`],
+/// where there is a joined one.
 const QUIET: u32 = 64;
 /// After so many at the rings alone.
 const RARELY: u32 = 64;
+/// After so many at the joined one alone.
+const SELDOM: u32 = 8;
 
 /// Everything behind the lock.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) net: Net<Stores>,
     pub(super) socket: Datagrams,
+    /// What that is bound to.
+    pub(super) bound: SocketAddr,
+    /// Another one for one peer, where there are no rings beside it.
+    pub(super) joined: Option<Box<Joined>>,
     /// By which address of this machine channels were opened, where the socket is bound to all of them.
     pub(super) sources: Option<Sources>,
     /// Rings beside it.
     pub(super) lanes: Option<Box<Lanes>>,
     /// Looks at the socket that found nothing, one after the other.
     pub(super) quiet: u32,
-    /// Looks at the rings alone, one after the other.
+    /// Looks at the others alone, one after the other.
     pub(super) passed: u32,
+    /// Whether the joined socket was passed over, because the other one had enough to tell.
+    joined_first: bool,
     /// Whether the socket may hold what came before the last sleep: nothing wakes us for that again.
     unlooked: bool,
     pub(super) trains: Trains,
@@ -195,7 +205,9 @@ impl Udp {
         net.divide(config.policy);
         net.placing = Placing::new(lanes.as_ref().map_or(Means::None, |lanes| lanes.means()), PLACING);
         let rings = lanes.iter().map(|lanes| lanes.watched());
-        let watched = std::iter::once(socket.as_fd()).chain(rings).map(|fd| fd.try_clone_to_owned());
+        let joined = (ways == Ways::Udp).then(|| Joined::new(local)).transpose().map_err(refused)?.map(Box::new);
+        let sockets = std::iter::once(socket.as_fd()).chain(joined.iter().map(|joined| joined.as_fd()));
+        let watched = sockets.chain(rings).map(|fd| fd.try_clone_to_owned());
         let watched = watched.collect::<io::Result<Vec<_>>>().map_err(refused)?;
         let most = match config.policy {
             Policy::Fixed(bytes) => usize::try_from(bytes.get()).unwrap_or(TRAIN_BYTES).min(TRAIN_BYTES),
@@ -204,10 +216,13 @@ impl Udp {
         let core = Core {
             net,
             socket,
+            bound: local,
+            joined,
             sources: None,
             lanes,
             quiet: 0,
             passed: 0,
+            joined_first: false,
             unlooked: false,
             trains: Trains::default(),
             batch: Batch::default(),
@@ -372,7 +387,8 @@ impl Udp {
     pub(crate) fn before_sleep(&self, outside: bool) -> Option<Instant> {
         let mut core = self.shared.lock();
         let frames = core.lanes.as_ref().is_some_and(|lanes| lanes.has_frames());
-        if frames || core.unlooked || core.net.has_event() || !core.events.is_empty() {
+        let unlooked = core.unlooked || core.joined.as_ref().is_some_and(|joined| joined.unlooked);
+        if frames || unlooked || core.net.has_event() || !core.events.is_empty() {
             return None;
         }
         let now = clock::now();
@@ -386,6 +402,9 @@ impl Udp {
         }
         let next = core.timer().unwrap_or(Instant::from_nanos(u64::MAX));
         core.unlooked = true;
+        if let Some(joined) = &mut core.joined {
+            joined.unlooked = joined.hears().is_some();
+        }
         self.shared.asleep.store(true, Ordering::Relaxed);
         // Who sleeps in a call of ours looks after its times; for others the attendant does.
         self.shared.waits.store(!outside, Ordering::Relaxed);
@@ -474,22 +493,51 @@ impl Core {
                 self.sink.heard();
             }
             self.aim();
-            // A look at a ring costs next to nothing, one at the socket a system call.
-            let quiet = any || self.quiet > QUIET;
-            if quiet && self.passed < RARELY {
-                self.passed += 1;
-                return any;
-            }
-            self.passed = 0;
         }
+        // A look at a ring costs next to nothing, one at a socket a system call.
+        let rarely = match &self.joined {
+            _ if self.lanes.is_some() => RARELY,
+            Some(joined) if joined.is_joined() => SELDOM,
+            _ => 0,
+        };
+        let passes = self.passed < rarely && (any || self.quiet > QUIET);
+        self.passed = if passes { self.passed + 1 } else { 0 };
+        let hears = self.joined.as_ref().is_some_and(|joined| joined.hears().is_some());
+        // What the peer sent before it was joined lies in the other one; but each is the first one now and then.
+        let (mut came, first) = (false, std::mem::take(&mut self.joined_first));
+        for joined in [first, !first] {
+            if came && self.net.has_event() {
+                self.joined_first = joined;
+            } else if if joined { hears } else { !passes } {
+                let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+                came |= self.take_trains(joined, reading);
+            }
+        }
+        any || came
+    }
+
+    /// Takes in what has come by one of the sockets, up to what the application is to be told of. True if anything has.
+    fn take_trains(&mut self, joined: bool, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+        let mut any = false;
         for _ in 0..TRAINS {
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-            self.unlooked = self.receive(reading);
-            if !self.unlooked {
-                self.quiet = self.quiet.saturating_add(1);
+            let came = self.receive(joined, reading);
+            match self.joined.as_mut().filter(|_| joined) {
+                Some(joined) => {
+                    joined.unlooked = came;
+                    if came {
+                        joined.heard();
+                    }
+                }
+                None => {
+                    self.unlooked = came;
+                    self.quiet = if came { 0 } else { self.quiet.saturating_add(1) };
+                }
+            }
+            if !came {
                 break;
             }
-            (any, self.quiet) = (true, 0);
+            any = true;
             // Acknowledgements alone say that it works on what it has.
             if self.net.has_message() {
                 self.sink.heard();
@@ -518,6 +566,9 @@ impl Core {
         }
         if self.net.timer().is_some_and(|timer| timer <= now) {
             self.net.tick(now);
+            if let Some(joined) = &mut self.joined {
+                joined.doubt(now);
+            }
         }
         if self.stuck.is_some() || self.net.has_work() {
             self.transmit(now, all);

@@ -11,6 +11,7 @@
 //! | batches out | `batches` |
 //! | which messages go together | `sink` |
 //! | from which address | `sources` |
+//! | by a socket of its own, for the peer with which there is most to do | `joined` |
 //! | what all of it shares, under one lock | `door` |
 //! | other ways to the same peers: rings | `lanes` |
 //! | rings that were given up are opened again | `lanes::reopen` |
@@ -29,6 +30,7 @@ mod batches;
 pub mod calls;
 mod door;
 pub mod guard;
+mod joined;
 pub(crate) mod lanes;
 pub mod line;
 mod memory;

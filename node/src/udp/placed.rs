@@ -334,7 +334,7 @@ impl Core {
     /// has come.
     pub(super) fn doze(&mut self) -> bool {
         let quiet = self.ring().is_none_or(|ring| ring.doze());
-        if self.is_placing() {
+        if self.is_placing() || self.joined.is_some() {
             // The socket is looked at first.
             (self.quiet, self.passed) = (0, 0);
         }

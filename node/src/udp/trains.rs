@@ -38,8 +38,13 @@ impl Line for Socket<'_> {
 
     #[inline]
     fn receive(&mut self, parts: &mut [IoSliceMut<'_>]) -> Option<Train> {
-        let received = self.datagrams.receive(parts).ok()?;
-        self.local = received.local;
+        let received = match self.datagrams.receive(parts) {
+            Ok(received) => received,
+            Err(Errno::AGAIN) => return None,
+            // What the kernel has heard of a datagram that went before: what has come lies behind that.
+            Err(_) => self.datagrams.receive(parts).ok()?,
+        };
+        self.local = received.local.or(self.local);
         Some(Train {
             at: clock::now(),
             from: received.from,
@@ -51,11 +56,17 @@ impl Line for Socket<'_> {
 }
 
 impl Core {
-    /// Takes one train in. False if there was none.
-    pub(super) fn receive(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+    /// Takes one train in, by the joined socket or by the one that all may send to. False if there was none.
+    pub(super) fn receive(&mut self, joined: bool, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         // Where a ring places payloads, its register alone has the guess.
         let placing = self.is_placing();
-        let mut socket = Socket { datagrams: &self.socket, local: None };
+        let mut socket = match self.joined.as_ref().filter(|_| joined) {
+            Some(joined) => match joined.hears() {
+                Some(datagrams) => Socket { datagrams, local: joined.local().filter(|_| self.sources.is_some()) },
+                None => return false,
+            },
+            None => Socket { datagrams: &self.socket, local: None },
+        };
         let (came, local) = if placing {
             let fetched = self.trains.fetch(&mut socket);
             let local = socket.local;
