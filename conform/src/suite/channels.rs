@@ -127,10 +127,20 @@ pub fn who_has_most_to_do_with_one_hears_the_others(join: &dyn Join) {
         to.say(&number.to_le_bytes());
         assert_eq!(from.message().control(), number.to_le_bytes());
     };
+    let say_at_length = |from: &mut Side, to: &mut Side, number: u64| {
+        from.send_copy(b"long", &pattern(number, 20_000), None);
+        let mut message = to.message();
+        to.read_checked(&mut message, number);
+    };
     let mut pair = join.pair(config(), config());
     let way = pair.way.clone();
     for _ in 0..2 {
-        (0..OFTEN).for_each(|number| ask(&mut pair.a, &mut pair.b, number));
+        // And a long one behind short ones, each way.
+        for round in 0..3 {
+            (0..OFTEN).for_each(|number| ask(&mut pair.a, &mut pair.b, number));
+            say_at_length(&mut pair.a, &mut pair.b, round);
+            say_at_length(&mut pair.b, &mut pair.a, round);
+        }
         let mut endpoint = Endpoint::open(join.config(config())).expect("an endpoint");
         let mut joined = None;
         join.near(&mut || joined = Some(connect(&mut endpoint, &mut pair.b.endpoint, &way)));

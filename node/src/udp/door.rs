@@ -523,12 +523,7 @@ impl Core {
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
             let came = self.receive(joined, reading);
             match self.joined.as_mut().filter(|_| joined) {
-                Some(joined) => {
-                    joined.unlooked = came;
-                    if came {
-                        joined.heard();
-                    }
-                }
+                Some(joined) => joined.unlooked = came,
                 None => {
                     self.unlooked = came;
                     self.quiet = if came { 0 } else { self.quiet.saturating_add(1) };

@@ -2,7 +2,7 @@
 //! [`cutthrough_engine::net::trains`].
 
 use std::io::IoSliceMut;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::net::trains::{Came, Line, Train};
@@ -13,10 +13,24 @@ use super::door::Core;
 use crate::clock;
 use crate::sys::datagram::Datagrams;
 
-/// The socket, and to which address of this machine the last train has come, if that is known.
+/// Frames of trains are longer, but for the last of each.
+const SHORT: usize = 1024;
+
+/// A socket.
 struct Socket<'a> {
     datagrams: &'a Datagrams,
+    /// Who alone can be heard by it, if datagrams come one by one.
+    peer: Option<SocketAddr>,
+    /// To which address of this machine the last train has come, if that is known.
     local: Option<IpAddr>,
+    /// Whether that was one frame, and a short one.
+    lone: bool,
+}
+
+impl<'a> Socket<'a> {
+    const fn of_all(datagrams: &'a Datagrams) -> Self {
+        Self { datagrams, peer: None, local: None, lone: false }
+    }
 }
 
 impl Line for Socket<'_> {
@@ -38,6 +52,12 @@ impl Line for Socket<'_> {
 
     #[inline]
     fn receive(&mut self, parts: &mut [IoSliceMut<'_>]) -> Option<Train> {
+        if let (Some(from), [part]) = (self.peer, &mut *parts) {
+            let room = part.len();
+            let bytes = self.datagrams.receive_lone(part).ok()?;
+            self.lone = bytes < SHORT;
+            return Some(Train { at: clock::now(), from, bytes, segment: bytes, cut: bytes > room });
+        }
         let received = match self.datagrams.receive(parts) {
             Ok(received) => received,
             Err(Errno::AGAIN) => return None,
@@ -45,6 +65,7 @@ impl Line for Socket<'_> {
             Err(_) => self.datagrams.receive(parts).ok()?,
         };
         self.local = received.local.or(self.local);
+        self.lone = usize::from(received.segment) >= received.bytes && received.bytes < SHORT;
         Some(Train {
             at: clock::now(),
             from: received.from,
@@ -62,24 +83,30 @@ impl Core {
         let placing = self.is_placing();
         let mut socket = match self.joined.as_ref().filter(|_| joined) {
             Some(joined) => match joined.hears() {
-                Some(datagrams) => Socket { datagrams, local: joined.local().filter(|_| self.sources.is_some()) },
+                Some(datagrams) => {
+                    let local = joined.local().filter(|_| self.sources.is_some());
+                    Socket { local, peer: joined.comes_alone(), ..Socket::of_all(datagrams) }
+                }
                 None => return false,
             },
-            None => Socket { datagrams: &self.socket, local: None },
+            None => Socket::of_all(&self.socket),
         };
-        let (came, local) = if placing {
+        let (came, local, lone) = if placing {
             let fetched = self.trains.fetch(&mut socket);
-            let local = socket.local;
+            let Socket { local, lone, .. } = socket;
             let came = match fetched {
                 Ok(train) if self.may_bring_in(&train) => self.trains.bring_in(&mut self.net, &train, reading),
                 Ok(_) => Came::Cut,
                 Err(came) => came,
             };
-            (came, local)
+            (came, local, lone)
         } else {
             let came = self.trains.receive(&mut self.net, &mut socket, reading);
-            (came, socket.local)
+            (came, socket.local, socket.lone)
         };
+        if let Some(joined) = self.joined.as_mut().filter(|_| joined) {
+            joined.looked((came != Came::Nothing).then_some(lone));
+        }
         match came {
             Came::Nothing => return false,
             Came::Cut => self.troubles.cut_trains += 1,
