@@ -24,6 +24,22 @@ fn frames_sent(endpoint: &mut Endpoint) -> u64 {
 }
 
 #[test]
+fn who_has_most_to_do_with_one_joins_a_socket_to_it() {
+    let mut pair = Loopback(None).pair(Config::default(), Config::default());
+    for _ in 0..MESSAGES {
+        pair.a.say(b"question");
+        assert_eq!(pair.b.message().control(), b"question");
+        pair.b.say(b"answer");
+        assert_eq!(pair.a.message().control(), b"answer");
+    }
+    for side in [&mut pair.a, &mut pair.b] {
+        keep_house(&mut side.endpoint, |event| panic!("{event:?}"));
+        let joins = [Counter::SocketsJoined, Counter::JoinsRefused].map(|counter| side.endpoint.counter(counter));
+        assert_eq!(joins, [1, 0]);
+    }
+}
+
+#[test]
 fn answers_to_messages_that_came_together_go_together() {
     let loopback = Loopback(None);
     let mut sides = [(); 2].map(|()| Endpoint::open(loopback.config(Config::default())).expect("an endpoint"));

@@ -143,6 +143,10 @@ counters! {
     RingsLost = "rings_lost",
     /// Rings that were opened again after they were given up.
     RingsReopened = "rings_reopened",
+    /// Times a socket of its own was joined to the peer with which there is most to do.
+    SocketsJoined = "sockets_joined",
+    /// Times that could not be had; all goes by the endpoint's one socket then.
+    JoinsRefused = "joins_refused",
     /// Frames whose payload was received where it belongs.
     PlacedFrames = "placed_frames",
     /// Frames whose payload had to be copied to where it belongs.

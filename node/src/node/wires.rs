@@ -301,7 +301,7 @@ fn told_of(told: Told<'_>, stores: &mut Stores, names: &Names, stat: &Stat, seal
 }
 
 /// How many counters of the network side are shown.
-pub(super) const SHOWN: usize = 23;
+pub(super) const SHOWN: usize = 25;
 
 const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
     [
@@ -312,6 +312,8 @@ const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
         (Counter::RingRefused, troubles.rings.refused),
         (Counter::RingsLost, troubles.rings_lost),
         (Counter::RingsReopened, troubles.rings_reopened),
+        (Counter::SocketsJoined, troubles.joins.made),
+        (Counter::JoinsRefused, troubles.joins.refused),
         (Counter::FramesSent, tally.frames_sent),
         (Counter::NotesSent, tally.notes_sent),
         (Counter::FramesReceived, tally.frames_received),

@@ -146,7 +146,7 @@ impl Core {
             },
             None => self.socket.send_from(from, Some(to), parts, segment),
         };
-        if let Some(joined) = &mut self.joined {
+        if let Some(joined) = self.joined.as_mut().filter(|_| sent.is_ok()) {
             joined.sent(to, from, (&self.socket, self.bound));
         }
         match sent {

@@ -20,6 +20,13 @@ const ENOUGH: u32 = 64;
 const UNANSWERED: u32 = 4;
 const UNANSWERED_NS: u64 = 300_000_000;
 
+/// How often the second socket was joined to a peer, and how often that could not be had.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Joins {
+    pub(crate) made: u64,
+    pub(crate) refused: u64,
+}
+
 /// The second socket, and whom it is joined to.
 #[derive(Debug)]
 pub(super) struct Joined {
@@ -29,9 +36,13 @@ pub(super) struct Joined {
     /// To whom it is joined, and by which address of this machine.
     peer: Option<(SocketAddr, IpAddr)>,
     most: Most,
+    /// Batches that have gone there since anything came, and whether anything has since it was doubted last, and since
+    /// when it is doubted.
     unanswered: u32,
-    heard_at: Option<Instant>,
+    heard: bool,
+    doubted: Option<Instant>,
     lone: Lone,
+    pub(super) joins: Joins,
     /// Whether it may hold what came before the last sleep: nothing wakes us for that again.
     pub(super) unlooked: bool,
 }
@@ -45,8 +56,10 @@ impl Joined {
             peer: None,
             most: Most::default(),
             unanswered: 0,
-            heard_at: None,
+            heard: false,
+            doubted: None,
             lone: Lone::default(),
+            joins: Joins::default(),
             unlooked: false,
         })
     }
@@ -86,8 +99,12 @@ impl Joined {
             self.most = Most::default();
             // Where it cannot be had, all goes by the endpoint's own socket, as it does at the beginning.
             self.peer = self.join(to, from, (main, at)).unwrap_or_default();
-            (self.unanswered, self.heard_at) = (0, None);
-            // What came before lies there still.
+            match self.peer {
+                Some(_) => self.joins.made += 1,
+                None => self.joins.refused += 1,
+            }
+            (self.unanswered, self.doubted) = (0, None);
+            // What lies there is of others yet, and has to say of whom.
             if self.lone.begin() {
                 let _ = self.socket.set_trains(true);
             }
@@ -98,7 +115,7 @@ impl Joined {
     #[inline]
     pub(super) fn looked(&mut self, came: Option<bool>) {
         if came.is_some() {
-            self.unanswered = 0;
+            (self.unanswered, self.heard) = (0, true);
         }
         let Some(alone) = self.lone.looked(came) else { return };
         // Where the kernel does not do so, all goes on as it was.
@@ -115,11 +132,10 @@ impl Joined {
 
     /// Believes no more in the way that it is joined by, if nothing has come back there for long.
     pub(super) fn doubt(&mut self, now: Instant) {
-        let since = *self.heard_at.get_or_insert(now);
-        if self.unanswered == 0 {
-            self.heard_at = Some(now);
-        } else if self.unanswered >= UNANSWERED && now.saturating_since(since) > UNANSWERED_NS {
-            (self.peer, self.most, self.heard_at) = (None, Most::default(), None);
+        if std::mem::take(&mut self.heard) || self.unanswered < UNANSWERED {
+            self.doubted = None;
+        } else if now.saturating_since(*self.doubted.get_or_insert(now)) > UNANSWERED_NS {
+            (self.peer, self.most, self.doubted) = (None, Most::default(), None);
         }
     }
 
@@ -292,6 +308,28 @@ mod tests {
             assert!(!joined.is_joined() && joined.leads(to_b, None).is_none());
             assert!(joined.hears().is_some(), "what is on its way comes there all the same");
         }
+    }
+
+    #[test]
+    fn a_stream_is_not_doubted_while_anything_comes_nor_is_who_was_idle() {
+        let ((main, bound), (_peer, to)) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let mut joined = Joined::new(bound).unwrap();
+        let send = |joined: &mut Joined, batches| (0..batches).for_each(|_| joined.sent(to, None, (&main, bound)));
+        send(&mut joined, ENOUGH);
+        // Acknowledgements come between two looks, and there is always something on its way.
+        for ms in 0..2000 {
+            joined.looked(Some(true));
+            send(&mut joined, 2 * UNANSWERED);
+            joined.doubt(Instant::from_nanos(ms * 1_000_000));
+            assert!(joined.is_joined(), "after {ms} ms");
+        }
+        joined.looked(Some(true));
+        joined.doubt(Instant::from_nanos(2_000_000_000));
+        send(&mut joined, 2 * UNANSWERED);
+        joined.doubt(Instant::from_nanos(60_000_000_000));
+        assert!(joined.is_joined(), "nothing can have come yet");
+        joined.doubt(Instant::from_nanos(60_000_000_001 + UNANSWERED_NS));
+        assert!(!joined.is_joined());
     }
 
     #[test]

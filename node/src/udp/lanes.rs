@@ -21,6 +21,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::address::{UdpAddressError, Ways};
 use super::door::{Core, bring_in};
+use super::joined::Joins;
 use crate::clock;
 use crate::config::{Config, Placement};
 use crate::raw::packet::PacketRing;
@@ -92,6 +93,8 @@ pub(crate) struct Troubles {
     /// Rings that were given up, and those that were opened again.
     pub(crate) rings_lost: u64,
     pub(crate) rings_reopened: u64,
+    /// How often a second socket was joined to a peer.
+    pub(crate) joins: Joins,
 }
 
 /// The way to one peer, by the rings.

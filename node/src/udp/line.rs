@@ -258,6 +258,7 @@ impl Udp {
         let mut core = self.shared.lock();
         let (rings, turnover) = core.lanes.as_mut().map(|lanes| (lanes.counts(), lanes.turnover())).unwrap_or_default();
         let (rings_lost, rings_reopened) = turnover;
-        (*core.net.tally(), Troubles { rings, rings_lost, rings_reopened, ..core.troubles })
+        let joins = core.joined.as_ref().map(|joined| joined.joins).unwrap_or_default();
+        (*core.net.tally(), Troubles { rings, rings_lost, rings_reopened, joins, ..core.troubles })
     }
 }

@@ -33,6 +33,17 @@ impl<'a> Socket<'a> {
     }
 }
 
+/// What has come, though the kernel says first what it has heard of a datagram that went before: that tells of one, and
+/// nothing wakes us again for what lies behind it.
+#[inline]
+fn past_an_error<T>(mut receive: impl FnMut() -> Result<T, Errno>) -> Option<T> {
+    match receive() {
+        Ok(came) => Some(came),
+        Err(Errno::AGAIN) => None,
+        Err(_) => receive().ok(),
+    }
+}
+
 impl Line for Socket<'_> {
     type Part<'a> = IoSliceMut<'a>;
 
@@ -54,16 +65,11 @@ impl Line for Socket<'_> {
     fn receive(&mut self, parts: &mut [IoSliceMut<'_>]) -> Option<Train> {
         if let (Some(from), [part]) = (self.peer, &mut *parts) {
             let room = part.len();
-            let bytes = self.datagrams.receive_lone(part).ok()?;
+            let bytes = past_an_error(|| self.datagrams.receive_lone(part))?;
             self.lone = bytes < SHORT;
             return Some(Train { at: clock::now(), from, bytes, segment: bytes, cut: bytes > room });
         }
-        let received = match self.datagrams.receive(parts) {
-            Ok(received) => received,
-            Err(Errno::AGAIN) => return None,
-            // What the kernel has heard of a datagram that went before: what has come lies behind that.
-            Err(_) => self.datagrams.receive(parts).ok()?,
-        };
+        let received = past_an_error(|| self.datagrams.receive(parts))?;
         self.local = received.local.or(self.local);
         self.lone = usize::from(received.segment) >= received.bytes && received.bytes < SHORT;
         Some(Train {
@@ -113,5 +119,22 @@ impl Core {
             Came::Train => self.greet_from(local),
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lies_behind_an_error_is_found_at_the_same_look() {
+        let look = |said: &[Result<u8, Errno>]| {
+            let mut said = said.iter().copied();
+            past_an_error(|| said.next().expect("no more calls than it takes"))
+        };
+        assert_eq!(look(&[Ok(1)]), Some(1));
+        assert_eq!(look(&[Err(Errno::AGAIN)]), None);
+        assert_eq!(look(&[Err(Errno::CONNREFUSED), Ok(2)]), Some(2));
+        assert_eq!(look(&[Err(Errno::CONNREFUSED), Err(Errno::AGAIN)]), None);
     }
 }
