@@ -154,7 +154,8 @@ pub struct Summary {
     pub placed: Placed,
     /// What became of calls.
     pub calls: Calls,
-    /// A hash of every frame that arrived and when: of two runs of one seed it is the same.
+    /// A hash of every frame that arrived and when: of two runs of one seed it is the same. Of several worlds it is the
+    /// sum.
     #[serde(skip)]
     pub hash: u64,
 }
@@ -232,7 +233,8 @@ impl Summary {
         pairs.into_iter().for_each(|(ours, theirs)| *ours += theirs);
         self.frames_by_way.iter_mut().zip(other.frames_by_way).for_each(|(ours, theirs)| *ours += theirs);
         self.calls.add(&other.calls);
-        self.hash = self.hash.rotate_left(1) ^ other.hash;
+        // In whatever order worlds end: several threads run them.
+        self.hash = self.hash.wrapping_add(other.hash);
     }
 }
 

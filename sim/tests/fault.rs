@@ -161,3 +161,16 @@ mod planted {
         assert!(found(Bug::Unforgotten) <= 500);
     }
 }
+
+#[test]
+fn worlds_add_up_to_the_same_in_any_order() {
+    let worlds: Vec<_> = (0..8).map(|seed| fault::run(seed, None).unwrap()).collect();
+    let sum = |order: &mut dyn Iterator<Item = usize>| {
+        let mut all = fault::Summary::default();
+        order.for_each(|number| all.add(&worlds[number]));
+        all
+    };
+    let there = sum(&mut (0..8));
+    assert_eq!(there, sum(&mut (0..8).rev()));
+    assert_ne!(there.hash, sum(&mut (1..8)).hash);
+}
