@@ -253,6 +253,9 @@ impl<M: Memory> Net<M> {
         cargo: Option<CargoOf<M>>,
     ) -> Result<u64, (Refused, Option<CargoOf<M>>)> {
         let slots = self.settings.slots;
+        if self.channel(index).is_some_and(|channel| channel.outbox.waiting() as u64 >= slots) {
+            self.heed(index);
+        }
         let Some(channel) = self.channel(index).filter(|channel| channel.end == channel::End::None) else {
             return Err((Refused::Closed, cargo));
         };
@@ -377,6 +380,7 @@ impl<M: Memory> Net<M> {
         receive: impl FnOnce(&mut Channel<M>, &mut M, Instant, &mut Tally) -> Result<T, Breach>,
     ) -> Option<T> {
         let looked = self.looked;
+        self.heed(index);
         if kind == Kind::Open {
             self.deal(index);
         }
@@ -417,19 +421,30 @@ impl<M: Memory> Net<M> {
         if matches!(kind, Kind::Open | Kind::Data) {
             self.last_loaded = Some(index);
         }
-        let Some(channel) = self.channel(index) else { return };
-        let completed: Vec<u64> = channel.outbox.completed.drain(..).collect();
+        let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return };
         let in_use = !channel.outbox.in_use.is_empty();
-        let ready = channel.inbox.has_ready() && !core::mem::replace(&mut channel.queued, true);
-        if ready {
+        if channel.inbox.has_ready() && !core::mem::replace(&mut channel.queued, true) {
             self.ready.push_back(index);
         }
-        self.happened.extend(completed.into_iter().map(|cookie| NetEvent::Completed(index, cookie)));
+        if !channel.outbox.completed.is_empty() {
+            let completed = channel.outbox.completed.drain(..);
+            self.happened.extend(completed.map(|cookie| NetEvent::Completed(index, cookie)));
+        }
         if in_use && !self.in_use.contains(&index) {
             self.in_use.push(index);
         }
         if kind == Kind::Open && !self.wants.contains(&index) {
             self.wants.push(index);
+        }
+    }
+
+    /// Sees what has become of a channel's frames by what came with its last messages: those were told first.
+    fn heed(&mut self, index: usize) {
+        let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return };
+        let strides = channel.strides;
+        if channel.heed(&mut self.tally) {
+            self.strides += channel.strides - strides;
+            self.received(index, Kind::Records);
         }
     }
 
@@ -455,9 +470,9 @@ impl<M: Memory> Net<M> {
     /// After a channel has changed: whether it has something to send, when it has to be looked at, whether it is over.
     fn settle_channel(&mut self, index: usize, now: Instant) {
         let settings = self.settings;
+        self.heed(index);
         let Some(channel) = self.channel(index) else { return };
         channel.changed = false;
-        let Some(channel) = self.channel(index) else { return };
         if channel.is_over().is_some() && !channel.queued {
             return self.over(index);
         }

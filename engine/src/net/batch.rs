@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, OPENING_BYTES, SEAL_BYTES, SEALED_BYTES};
 use cutthrough_wire::seal::{OPENING_NUMBER, Seal};
 
+use super::channel::low16;
 use super::memory::Load;
 use super::ways::Way;
 
@@ -193,12 +194,13 @@ impl Batch {
         self.last = bytes;
     }
 
-    /// Adds a frame with a body of its own.
-    pub(super) fn push(&mut self, header: &Header, body: &[&[u8]], seal: &mut dyn Seal) -> usize {
+    /// Adds a frame with a body of its own, which `write` writes; how long that is, the header is told then.
+    pub(super) fn push(&mut self, header: Header, seal: &mut dyn Seal, write: impl FnOnce(&mut Vec<u8>)) -> usize {
         let at = self.own.len();
-        self.own.extend_from_slice(&header.to_bytes());
-        body.iter().for_each(|part| self.own.extend_from_slice(part));
+        self.own.extend_from_slice(&[0; HEADER_BYTES]);
+        write(&mut self.own);
         let (head, sealed) = self.own[at..].split_at_mut(HEADER_BYTES);
+        head.copy_from_slice(&Header { body: low16(sealed.len()), ..header }.to_bytes());
         let (protected, place) = head.split_at_mut(SEALED_BYTES);
         place.copy_from_slice(&seal.seal(header.number, protected, sealed));
         let bytes = HEADER_BYTES + sealed.len();
@@ -319,7 +321,7 @@ mod tests {
                 batches.push(batch.frames());
                 batch.clear();
             }
-            batch.push(&HEADER, &[&[0; 1000][..body]], &mut Unsealed);
+            batch.push(HEADER, &mut Unsealed, |own| own.extend_from_slice(&[0; 1000][..body]));
         }
         batches.push(batch.frames());
         batches

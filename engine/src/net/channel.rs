@@ -23,7 +23,7 @@ use super::{Settings, Tally};
 use crate::check::Breach;
 use crate::flow::owed::Owed;
 use crate::flow::rtt::Rtt;
-use crate::flow::seen::Seen;
+use crate::flow::seen::{Ack, Seen};
 use crate::flow::sent::Sent;
 use crate::flow::window::Window;
 use crate::time::Instant;
@@ -134,6 +134,8 @@ pub(super) struct Channel<M: Memory> {
     lag: u64,
     /// What has come and is not acknowledged yet.
     owed: Owed,
+    /// What the last frame has acknowledged, how long it was held, and when it came, until somebody sees to it.
+    unheeded: Option<(Ack, u16, Instant)>,
     /// Room for what an acknowledgement covers, so that each does not need memory of its own.
     arrived: Vec<Content>,
     /// Whether there was more to send than the window takes when it was last looked.
@@ -222,6 +224,7 @@ impl<M: Memory> Channel<M> {
             strides: 0,
             lag: 0,
             owed: Owed::default(),
+            unheeded: None,
             arrived: Vec::new(),
             waits: false,
             paced: now,
@@ -284,7 +287,12 @@ impl<M: Memory> Channel<M> {
             return Ok(());
         }
         self.count_in(header, 1, frame_bytes(bytes), (now, looked), tally);
-        self.acknowledged(header, now, tally)
+        self.acknowledged(header, now)?;
+        // Who waits for a message is told of it first.
+        if header.kind != Kind::Records || !self.inbox.has_ready() {
+            self.heed(tally);
+        }
+        Ok(())
     }
 
     /// Remembers that `frames` frames have come, of which this is the last, with so many bytes of frames in all.
@@ -469,13 +477,12 @@ impl<M: Memory> Channel<M> {
     }
 
     fn note_is_due(&self, now: Instant) -> bool {
-        self.note
-            || !self.grants.is_empty()
-            || self.regrant
-            || self.unlimited
-            || self.inbox.tells_unwanted()
-            || self.inbox.limits_are_old()
-            || self.ack_at().is_some_and(|at| now >= at)
+        self.tells() || self.unlimited || self.inbox.limits_are_old() || self.ack_at().is_some_and(|at| now >= at)
+    }
+
+    /// Whether there is anything to say that messages do not say by the way.
+    fn tells(&self) -> bool {
+        self.note || !self.grants.is_empty() || self.regrant || self.inbox.tells_unwanted()
     }
 
     /// When an acknowledgement goes out although nothing else does.
@@ -571,7 +578,7 @@ fn place_bytes<P: super::memory::Place>(place: &mut P, len: usize) -> Vec<u8> {
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a body has at most 64 KiB")]
-const fn low16(len: usize) -> u16 {
+pub(super) const fn low16(len: usize) -> u16 {
     len as u16
 }
 

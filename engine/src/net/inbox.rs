@@ -9,6 +9,7 @@ pub(super) mod books;
 mod landing;
 mod limits;
 mod reader;
+mod taking;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -207,31 +208,6 @@ impl<P: Place> Inbox<P> {
         !self.ready.is_empty()
     }
 
-    /// Takes a message for the user.
-    #[inline]
-    pub(super) fn take(&mut self) -> Option<Ready<P>> {
-        let ready = self.ready.pop_front()?;
-        self.took(1);
-        Some(ready)
-    }
-
-    /// Shows up to `most` messages to the user, where they lie, and takes them out: how many.
-    #[inline]
-    pub(super) fn show(&mut self, most: usize, each: impl FnMut(&mut Ready<P>)) -> usize {
-        let count = most.min(self.ready.len());
-        self.ready.range_mut(..count).for_each(each);
-        self.ready.drain(..count);
-        self.took(count as u64);
-        count
-    }
-
-    fn took(&mut self, count: u64) {
-        self.taken += count;
-        if self.ready.is_empty() && self.ready.capacity() > 64 && self.window.is_empty() && self.taken == self.next {
-            self.ready = VecDeque::new();
-        }
-    }
-
     /// Whether a frame with messages from `first` on, `count` of them, may be believed.
     fn bounds(&self, first: u64, count: u32) -> Result<(), Breach> {
         if first + u64::from(count) > self.upto { Err(Breach::Index) } else { Ok(()) }
@@ -294,6 +270,7 @@ impl<P: Place> Inbox<P> {
                 way: 0,
                 choice,
                 begun: now,
+                ended: now,
                 refused: None,
                 later: false,
                 wants_no_more: false,
@@ -447,7 +424,7 @@ impl<P: Place> Inbox<P> {
         let kept = arrival.have.insert(offset, end);
         arrival.copied += if copies { arrival.have.bytes() - before } else { 0 };
         let (frames, full) = bytes.frames();
-        (arrival.frames, arrival.way, arrival.last) = (arrival.frames + frames, by, end);
+        (arrival.frames, arrival.way, arrival.last, arrival.ended) = (arrival.frames + frames, by, end, now);
         if grown > 0 {
             self.aside += grown as u64;
             self.book(number);

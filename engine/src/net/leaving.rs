@@ -34,14 +34,15 @@ impl<M: Memory> Net<M> {
     fn fill(&mut self, now: Instant, batch: &mut Batch, most: usize, whole: bool) -> Option<(usize, SocketAddr)> {
         loop {
             while let Some(index) = self.next_at_work(now, most, whole) {
-                let bounds = (&self.most_bytes(most), self.worth.as_ref());
                 let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else {
                     continue;
                 };
                 (channel.listed, channel.waits_since) = (false, None);
-                batch.clear();
-                channel.fill(batch, bounds, (now, whole), &mut self.tally);
                 let to = channel.peer.address;
+                batch.clear();
+                if !channel.fill_alone(batch, now, &mut self.tally) {
+                    self.fill_whole(index, batch, (now, most, whole));
+                }
                 self.touch(index);
                 if !batch.is_empty() {
                     return Some((index, to));
@@ -51,6 +52,15 @@ impl<M: Memory> Net<M> {
                 return None;
             }
             self.settle(now);
+        }
+    }
+
+    /// Fills a batch with whatever a channel has to send.
+    fn fill_whole(&mut self, index: usize, batch: &mut Batch, (now, most, whole): (Instant, usize, bool)) {
+        self.heed(index);
+        let bounds = (&self.most_bytes(most), self.worth.as_ref());
+        if let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) {
+            channel.fill(batch, bounds, (now, whole), &mut self.tally);
         }
     }
 

@@ -407,31 +407,38 @@ impl<L: Load> Outbox<L> {
 
     /// About how many bytes could go next; of more than `enough`, some number above that.
     pub(super) fn ahead(&self, enough: u64) -> u64 {
-        let again = self.again.iter().map(|content| match content {
-            Content::Open { len, .. } | Content::Data { len, .. } => u64::from(*len),
-            _ => CONTROL_MAX as u64,
-        });
-        let sending = self.sending.iter().filter_map(|message| match self.peek(*message) {
-            Some(Out::Loaded(going)) => Some(u64::from(going.allowed.saturating_sub(going.gone))),
-            _ => None,
-        });
         let unsent = self.next().min(self.messages).saturating_sub(self.fresh);
-        let mut unasked = self.unasked.saturating_sub(self.used);
-        let skip = usize::try_from(self.fresh - self.base).unwrap_or(usize::MAX);
-        let fresh = self.entries.iter().skip(skip).take(unsent.min(LOOKED_AT) as usize).map(|out| match out {
-            Out::Loaded(going) => {
-                let first = u64::from(going.bytes).min(unasked);
-                unasked -= first;
-                OPENING_BYTES as u64 + first
-            }
-            Out::Control(..) | Out::Done => CONTROL_MAX as u64,
-        });
         let mut sum = unsent.saturating_sub(LOOKED_AT) * CONTROL_MAX as u64;
-        for bytes in again.chain(sending).chain(fresh) {
+        for content in &self.again {
             if sum > enough {
-                break;
+                return sum;
             }
-            sum += bytes;
+            sum += match content {
+                Content::Open { len, .. } | Content::Data { len, .. } => u64::from(*len),
+                _ => CONTROL_MAX as u64,
+            };
+        }
+        for message in &self.sending {
+            if sum > enough {
+                return sum;
+            }
+            if let Some(Out::Loaded(going)) = self.peek(*message) {
+                sum += u64::from(going.allowed.saturating_sub(going.gone));
+            }
+        }
+        let mut unasked = self.unasked.saturating_sub(self.used);
+        for message in self.fresh..self.fresh + unsent.min(LOOKED_AT) {
+            if sum > enough {
+                return sum;
+            }
+            sum += match self.peek(message) {
+                Some(Out::Loaded(going)) => {
+                    let first = u64::from(going.bytes).min(unasked);
+                    unasked -= first;
+                    OPENING_BYTES as u64 + first
+                }
+                Some(Out::Control(..) | Out::Done) | None => CONTROL_MAX as u64,
+            };
         }
         sum
     }
@@ -463,6 +470,18 @@ impl<L: Load> Outbox<L> {
         } else {
             strike(&mut self.sending, message);
         }
+    }
+
+    /// The next message, if it is the only thing there is to send, without a payload, and never was sent; it is taken
+    /// as sent.
+    pub(super) fn lone_record(&mut self) -> Option<Next> {
+        let first = self.fresh;
+        let alone = self.again.is_empty() && self.sending.is_empty() && first + 1 == self.next();
+        if !alone || first >= self.messages || !matches!(self.peek(first), Some(Out::Control(..))) {
+            return None;
+        }
+        self.fresh += 1;
+        Some(Next::Records { first, count: 1 })
     }
 
     /// What goes into the next frame with a body of at most `body` bytes, or, of a payload, into up to `frames` such
@@ -497,10 +516,9 @@ impl<L: Load> Outbox<L> {
 
     /// How many control messages from `first` on, and before `end`, fit into a body.
     fn records(&self, first: u64, end: u64, body: usize) -> u32 {
-        let skip = usize::try_from(first - self.base).unwrap_or(usize::MAX);
         let (mut count, mut room) = (0, body - LIMITS_BYTES);
-        for entry in self.entries.iter().skip(skip).take(usize::try_from(end - first).unwrap_or(usize::MAX)) {
-            let Out::Control(len, _) = entry else { break };
+        for message in first..end {
+            let Some(Out::Control(len, _)) = self.peek(message) else { break };
             let bytes = RECORD_BYTES + usize::from(*len);
             if bytes > room {
                 break;
@@ -513,9 +531,8 @@ impl<L: Load> Outbox<L> {
 
     /// The control messages of a frame.
     pub(super) fn write_records(&self, first: u64, count: u32, mut each: impl FnMut(&[u8])) {
-        let skip = usize::try_from(first - self.base).unwrap_or(usize::MAX);
-        for entry in self.entries.iter().skip(skip).take(count as usize) {
-            if let Out::Control(len, control) = entry {
+        for message in first..first + u64::from(count) {
+            if let Some(Out::Control(len, control)) = self.peek(message) {
                 each(&control[..usize::from(*len)]);
             }
         }

@@ -54,6 +54,7 @@ impl<M: Memory> Net<M> {
 
     fn tick_seat(&mut self, index: usize, at: Instant, now: Instant) {
         let (settings, looked) = (self.settings, self.looked);
+        self.heed(index);
         match self.seats.get_mut(index).map(|seat| &mut seat.state) {
             Some(State::Open(channel)) => {
                 if channel.timer_set != Some(at) {

@@ -217,6 +217,11 @@ impl Ways {
         Some(self.now)
     }
 
+    /// The way that is taken, if there is no other, and the channel has what is known of it in hand.
+    pub(super) fn only(&self) -> Option<Way> {
+        (self.usable.is_power_of_two() && self.in_hand == self.now.number).then_some(self.now)
+    }
+
     /// Gives a channel the round trip and the window of the way that is taken now, if it has those of another; a window
     /// for frames of `frame` bytes if that way was never taken.
     pub(super) fn hand_over(&mut self, rtt: &mut Rtt, window: &mut Window, frame: u32) {

@@ -96,3 +96,16 @@ fn a_stream_does_not_keep_other_channels_waiting() {
     assert!(went.iter().filter(|channel| **channel == streams).count() >= 3, "{went:?}");
     assert!(went.contains(&other), "{went:?}");
 }
+
+/// What an answer acknowledges is seen to after it was told of, but before its channel counts as full.
+#[test]
+fn an_answer_makes_room_for_who_sends_at_once() {
+    let mut world = World::with_slots(34, Faults::NONE, 1);
+    let (a, b) = world.join();
+    for _ in 0..5 {
+        world.nodes[0].net.send(a, b"question", None).unwrap();
+        world.message(1);
+        world.nodes[1].net.send(b, b"answer", None).unwrap();
+        world.message(0);
+    }
+}

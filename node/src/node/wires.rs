@@ -13,6 +13,7 @@ use rustix::event::epoll;
 
 use super::left::Kept;
 use super::{ConnectError, NET, Node, Seat};
+use crate::clock;
 use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
 use crate::shm::link::{CloseReason, Link, SendError};
 use crate::shm::receive::ReadError;
@@ -118,7 +119,7 @@ impl Node {
             self.stat.set(row, Cell::Peer, u64::from(identity.process));
             self.stat.set(row, Cell::User, u64::from(identity.user));
         }
-        self.stat.set(row, Cell::Opened, crate::clock::now().as_nanos() / 1_000_000);
+        self.stat.set(row, Cell::Opened, clock::now().as_nanos() / 1_000_000);
         self.stat.set(row, Cell::Open, 1);
         self.stat.add(Counter::ChannelsOpened, 1);
         Some(channel)
@@ -164,16 +165,30 @@ impl Node {
 
     /// Looks at the network: what has happened there is put where [`Node::poll`] takes events from.
     pub(super) fn turn_net(&mut self) -> Option<Event> {
+        // One that comes alone does not go through the queue.
+        let mut first = None;
         loop {
             let net = self.net.as_ref()?;
             let (names, stat, events) = (&self.names, &self.stat, &mut self.events);
-            let other =
-                net.turn(EVENTS, |stores, told| events.extend(told_of(told, stores, names, stat, net.is_sealed())));
+            let other = net.turn(EVENTS, |stores, told| {
+                let event = told_of(told, stores, names, stat, net.is_sealed());
+                if first.is_none() && events.is_empty() {
+                    first = event;
+                } else {
+                    events.extend(event);
+                }
+            });
             let Some(other) = other else { break };
             let event = self.came(other);
             self.events.extend(event);
         }
-        self.next_told()
+        if first.is_none() {
+            return self.next_told();
+        }
+        if let Some(net) = &self.net {
+            net.leaves(!self.events.is_empty());
+        }
+        first
     }
 
     /// The next of the events that were told together.
@@ -221,7 +236,7 @@ impl Node {
         let story = net.read(index, arriving.ticket, into)?;
         arriving.shelf = None;
         arrived.payload = Payload::None;
-        arrived.receipt = receipt(&story, Path::Wire, sealed);
+        arrived.receipt = receipt(&story, Path::Wire, sealed, clock::now());
         Ok(arrived.receipt)
     }
 
@@ -239,7 +254,7 @@ impl Node {
         if let Some(story) = story {
             arriving.shelf = None;
             arrived.payload = Payload::None;
-            arrived.receipt = receipt(&story, Path::Wire, sealed);
+            arrived.receipt = receipt(&story, Path::Wire, sealed, clock::now());
         }
         Ok(valid)
     }

@@ -43,12 +43,10 @@ impl Core {
                 self.carried.take(channel, &mut self.batch, &self.spare);
                 moment = clock::now();
             }
-            let mut batch = std::mem::take(&mut self.batch);
             let next = match whole {
-                true => self.net.train(moment, &mut batch, self.most),
-                false => self.net.batch(moment, &mut batch, self.most),
+                true => self.net.train(moment, &mut self.batch, self.most),
+                false => self.net.batch(moment, &mut self.batch, self.most),
             };
-            self.batch = batch;
             let Some((channel, to)) = next else { break };
             let before = moment;
             if !self.put(channel, to) {
@@ -66,10 +64,10 @@ impl Core {
 
     /// After a message was queued: sends, unless it may wait for others. With `more`, the application has got several
     /// messages at once, and has not looked at the last of them: what it answers to those goes together, and at the
-    /// latest when it looks for more. `bytes` is what the message takes. Whether it waits.
-    pub(super) fn queued(&mut self, channel: usize, more: bool, bytes: usize) -> bool {
+    /// latest when it looks for more. `bytes` is what the message takes; `clock` says the time. Whether it waits.
+    pub(super) fn queued(&mut self, channel: usize, more: bool, bytes: usize, clock: impl Fn() -> Instant) -> bool {
         let held = HELD.min((TRAIN_BYTES / bytes.max(1)) as u64);
-        if more && self.net.unsent(channel) < held && clock::now().saturating_since(self.told_at) < TOGETHER_NS {
+        if more && self.net.unsent(channel) < held && clock().saturating_since(self.told_at) < TOGETHER_NS {
             self.owed = true;
             return true;
         }
@@ -77,7 +75,7 @@ impl Core {
         if keeps == Some(true) {
             return true;
         }
-        let now = clock::now();
+        let now = clock();
         if keeps.is_none() && self.sink.keeps_at(now) {
             return true;
         }
@@ -87,8 +85,7 @@ impl Core {
 
     /// After a payload was queued: sends what fills trains, and the rest too unless it may wait, as [`Core::queued`]
     /// has it. Whether something waits.
-    pub(super) fn gathers(&mut self, channel: usize, more: bool) -> bool {
-        let now = clock::now();
+    pub(super) fn gathers(&mut self, channel: usize, more: bool, now: Instant) -> bool {
         let answers = more && now.saturating_since(self.told_at) < TOGETHER_NS;
         self.owed |= answers;
         let waits = answers || self.sink.keeps_at(now);

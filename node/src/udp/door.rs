@@ -397,7 +397,7 @@ impl Udp {
         core.owed = false;
         core.net.hurry();
         core.transmit(now, true);
-        if !core.doze() {
+        if core.net.has_event() || !core.doze() {
             return None;
         }
         let next = core.timer().unwrap_or(Instant::from_nanos(u64::MAX));

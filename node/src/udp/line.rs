@@ -35,7 +35,7 @@ pub(crate) const fn reason(ending: Ending) -> CloseReason {
 }
 
 /// What a receipt says of a payload that has come.
-pub(crate) fn receipt(story: &Story, path: Path, sealed: bool) -> Receipt {
+pub(crate) fn receipt(story: &Story, path: Path, sealed: bool, finished: Instant) -> Receipt {
     let bytes = u64::from(story.bytes);
     let by_xdp = story.way == PLACING;
     Receipt {
@@ -51,7 +51,7 @@ pub(crate) fn receipt(story: &Story, path: Path, sealed: bool) -> Receipt {
         placement: by_xdp.then_some(story.choice.placement),
         placement_why: if by_xdp { story.choice.why } else { Why::default() },
         started: story.begun,
-        finished: clock::now(),
+        finished,
     }
 }
 
@@ -189,10 +189,9 @@ impl Udp {
         let _stay = self.stay();
         let mut core = self.shared.lock();
         let mut reading = Reading { message, into };
-        let mut moved = clock::now();
-        let (mut before, mut looked) = (0, moved);
+        let mut now = clock::now();
+        let (mut before, mut looked, mut moved) = (0, now, now);
         loop {
-            let now = clock::now();
             let Some((valid, done)) = core.net.read(now, index, &mut reading, 0, true) else {
                 return Err(ReadError::Closed(Self::closed(&core, index)));
             };
@@ -217,6 +216,7 @@ impl Udp {
                 }
                 looked = clock::now();
             }
+            now = clock::now();
         }
     }
 

@@ -339,18 +339,14 @@ impl Store {
                 ground().map_or(Payload::None, |ground| Payload::Landed(landed(ground)))
             }
             Spot::Posted(runs) => {
-                let ids: Vec<u16> = runs.iter().map(|(_, id, _)| *id).collect();
-                let runs: Vec<(u32, u32)> = runs
-                    .into_iter()
-                    .map(|(_, _, run)| {
-                        let (first, count, _) = run.into_run();
-                        (first, count)
-                    })
-                    .collect();
-                let (runs, release) = match (runs.as_slice(), ids.as_slice()) {
-                    ([(first, count)], [id]) => (Runs::One(*first, *count), Releases::One(Release::Posted { id: *id })),
-                    _ => {
-                        let releases = ids.into_iter().map(|id| Release::Posted { id }).collect();
+                let mut runs = runs.into_iter().map(|(_, id, run)| {
+                    let (first, count, _) = run.into_run();
+                    ((first, count), Release::Posted { id })
+                });
+                let (runs, release) = match (runs.next(), runs.len()) {
+                    (Some(((first, count), release)), 0) => (Runs::One(first, count), Releases::One(release)),
+                    (first, _) => {
+                        let (runs, releases) = first.into_iter().chain(runs).unzip();
                         (Runs::Many(runs), Releases::Many(releases))
                     }
                 };
@@ -386,7 +382,7 @@ impl Stores {
                 (Payload::Dropped(refused), Story { bytes: 0, ..story }, Path::Dropped)
             }
         };
-        Some(Arrived { payload, receipt: receipt(&story, path, sealed) })
+        Some(Arrived { payload, receipt: receipt(&story, path, sealed, story.ended) })
     }
 }
 

@@ -105,7 +105,7 @@ impl Udp {
     fn send_control(&self, index: usize, control: &[u8]) -> Result<Receipt, SendError> {
         let mut core = self.enter();
         Self::queue(&mut core, index, control, None)?;
-        core.queued(index, self.shared.more.load(Ordering::Relaxed), control.len());
+        core.queued(index, self.shared.more.load(Ordering::Relaxed), control.len(), clock::now);
         Ok(Receipt::default())
     }
 
@@ -145,12 +145,12 @@ impl Udp {
                 (at, page)
             })
             .collect();
-        let started = clock::timed(bytes as u64);
+        let started = clock::now();
         let flights = store.flights().cloned();
         let pages = Outgoing::Pages(pages, flights.clone());
         let cargo = NetCargo { load: pages, token, pages: true, cookie };
         Self::queue(&mut core, index, control, Some(cargo))?;
-        self.send_off(&mut core, index, bytes);
+        self.send_off(&mut core, index, bytes, started);
         let way = core.net.way(index);
         // What is sealed lies elsewhere. Frames that reach across two runs of pages are copied.
         let across = u8::from(runs > 1);
@@ -168,7 +168,9 @@ impl Udp {
 
     fn sent(&self, bytes: usize, copies: u8, started: Instant, way: Way) -> Receipt {
         let bytes = bytes as u64;
+        // So few are not timed.
         let finished = clock::timed(bytes);
+        let started = if finished == Instant::default() { finished } else { started };
         Receipt {
             path: Path::Wire,
             copies,
@@ -194,7 +196,7 @@ impl Udp {
         cookie: Option<u64>,
     ) -> Result<Receipt, SendError> {
         let _stay = self.stay();
-        let started = clock::timed(bytes.len() as u64);
+        let now = clock::now();
         let sent = lend(bytes, |lent| {
             let mut core = self.shared.lock();
             let mut loan = Loan { core: &mut core, index, message: None };
@@ -202,22 +204,22 @@ impl Udp {
             let message = Self::queue(loan.core, index, control, Some(cargo))?;
             loan.message = Some(message);
             loan.core.carried.begin(index, message);
-            let copies = self.see_off(&mut loan, bytes)?;
+            let copies = self.see_off(&mut loan, bytes, now)?;
             Ok((copies, loan.core.net.way(index)))
         });
         let (copies, way) = sent?;
         self.complete(index, cookie);
-        Ok(self.sent(bytes.len(), copies + Self::copied_by(way), started, way))
+        Ok(self.sent(bytes.len(), copies + Self::copied_by(way), now, way))
     }
 
     /// Sends what may go, unless it waits for others to fill a train: whether it does. If not all may go that should,
     /// acknowledgements that have come make room: who sends without polling would not see them.
-    fn send_off(&self, core: &mut Core, index: usize, bytes: usize) -> bool {
+    fn send_off(&self, core: &mut Core, index: usize, bytes: usize, now: Instant) -> bool {
         let more = self.shared.more.load(Ordering::Relaxed);
         let waits = if bytes <= SHORT && core.net.is_one_frame(index, bytes) {
-            core.queued(index, more, HEADER_BYTES + OPENING_BYTES + bytes)
+            core.queued(index, more, HEADER_BYTES + OPENING_BYTES + bytes, || now)
         } else {
-            core.gathers(index, more)
+            core.gathers(index, more, now)
         };
         let behind = core.net.behind(index);
         // More than a train of them waits for room.
@@ -228,12 +230,11 @@ impl Udp {
         waits
     }
 
-    /// Sends until what is not acknowledged may be copied: how often it was.
-    fn see_off(&self, loan: &mut Loan<'_>, bytes: &[u8]) -> Result<u8, SendError> {
+    /// Sends until what is not acknowledged may be copied: how often it was. It begins at `moved`.
+    fn see_off(&self, loan: &mut Loan<'_>, bytes: &[u8], mut moved: Instant) -> Result<u8, SendError> {
         let (index, Some(message)) = (loan.index, loan.message) else { return Ok(0) };
-        let mut moved = clock::now();
         let (mut before, mut looked) = (0, moved);
-        let mut waits = self.send_off(loan.core, index, bytes.len());
+        let mut waits = self.send_off(loan.core, index, bytes.len(), moved);
         let (left, body) = loan.core.net.left(index, message);
         // What waits is copied when this call ends, and once more behind the headers of short frames.
         let twice = left > 0 && left.min(body) <= COALESCED && !self.is_sealed();

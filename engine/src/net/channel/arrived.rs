@@ -16,9 +16,22 @@ use crate::flow::sent::{Acked, Lost, Sent};
 use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {
-    /// What the header acknowledges.
-    pub(super) fn acknowledged(&mut self, header: &Header, now: Instant, tally: &mut Tally) -> Result<(), Breach> {
+    /// Remembers what the header acknowledges, for [`Channel::heed`].
+    pub(super) fn acknowledged(&mut self, header: &Header, now: Instant) -> Result<(), Breach> {
         let ack = Ack::from_wire(header.below, header.bits, self.number).ok_or(Breach::Index)?;
+        self.unheeded = Some((ack, header.held, now));
+        Ok(())
+    }
+
+    /// Sees to what the last frame has acknowledged, if that was not done yet: whether it was to be done.
+    #[inline]
+    pub(in crate::net) fn heed(&mut self, tally: &mut Tally) -> bool {
+        let Some((ack, held, now)) = self.unheeded.take() else { return false };
+        self.see_to(ack, held, now, tally);
+        true
+    }
+
+    fn see_to(&mut self, ack: Ack, held: u16, now: Instant, tally: &mut Tally) {
         let mut arrived = core::mem::take(&mut self.arrived);
         let acked = self.sent.acked(ack, |content| {
             if !arrived.last_mut().is_some_and(|last: &mut Content| last.goes_on(content)) {
@@ -27,9 +40,8 @@ impl<M: Memory> Channel<M> {
         });
         arrived.drain(..).for_each(|content| self.has_arrived(content, now));
         self.arrived = arrived;
-        self.progress(acked, header.held, now);
+        self.progress(acked, held, now);
         self.find_lost(now, tally);
-        Ok(())
     }
 
     /// What a note says besides: ranges of frames that have arrived beyond those, and grants.

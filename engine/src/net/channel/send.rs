@@ -2,16 +2,14 @@
 
 use alloc::vec::Vec;
 
-use cutthrough_wire::frame::{
-    Header, Kind, LIMITS_BYTES, NOTE_BYTES, NOTE_ENTRY_BYTES, Note, RECORD_BYTES, WANTS_NO_MORE, low,
-};
+use cutthrough_wire::frame::{Header, Kind, NOTE_BYTES, NOTE_ENTRY_BYTES, Note, WANTS_NO_MORE, low};
 
 use super::super::Tally;
 use super::super::batch::{Batch, FRAMES};
 use super::super::memory::{Load, Memory};
 use super::super::outbox::{Content, Next, frame_bytes};
 use super::super::pulses::Worth;
-use super::super::ways::{JUDGED, Most};
+use super::super::ways::{JUDGED, Most, Way};
 use super::{Channel, End, RANGES, low16, low32};
 use crate::time::Instant;
 
@@ -19,6 +17,23 @@ use crate::time::Instant;
 const BATCHES_AHEAD: u64 = 4;
 
 impl<M: Memory> Channel<M> {
+    /// Fills a batch with a control message, if there is that and nothing else to be sent, and nothing to be planned:
+    /// as [`Channel::fill`] would, which looks at everything. What the last frame acknowledged has time. False if not.
+    pub(in crate::net) fn fill_alone(&mut self, batch: &mut Batch, now: Instant, tally: &mut Tally) -> bool {
+        let Some(way) = self.ways.as_ref().map_or(Some(Way::default()), |ways| ways.only()) else { return false };
+        let plain = self.probe.is_none() && self.end == End::None && !self.tells();
+        let room = self.window.room(self.sent.in_flight()) >= self.full() as u64;
+        if !plain || !room || now < self.paced || self.window.pace(self.rtt.smoothed()) > 0 {
+            return false;
+        }
+        let Some(next) = self.outbox.lone_record() else { return false };
+        batch.go(way);
+        self.pulses.end();
+        self.waits = false;
+        tally.frames_sent += self.push(batch, next, now);
+        true
+    }
+
     /// Fills a batch of up to `most` bytes with what there is to send; `worth` is for the first way. With `whole`, it
     /// is as long as it may be.
     pub(in crate::net) fn fill(
@@ -44,8 +59,11 @@ impl<M: Memory> Channel<M> {
             return;
         }
         if chosen && now >= self.paced {
-            let pulse = self.pulse(most, worth.filter(|_| way.number == 0 && !whole));
-            self.waits = self.waits();
+            let worth = worth.filter(|_| way.number == 0 && !whole && self.outbox.has_next());
+            let batches = if worth.is_some() { most as u64 * BATCHES_AHEAD } else { 0 };
+            let ahead = self.outbox.ahead(batches.max(self.window.bytes()));
+            let pulse = worth.map_or(most, |worth| self.pulse(ahead, most, worth));
+            self.waits = self.waits(ahead);
             let fits = self.fill_up(batch, pulse, now, tally);
             if !self.outbox.has_next() {
                 self.pulses.end();
@@ -72,10 +90,9 @@ impl<M: Memory> Channel<M> {
         }
     }
 
-    /// Whether there is more to send than the window takes, with what is in flight.
-    fn waits(&self) -> bool {
+    /// Whether there is more to send, about `ahead` bytes, than the window takes, with what is in flight.
+    fn waits(&self, ahead: u64) -> bool {
         let (window, body) = (self.window.bytes(), usize::from(self.reach.body()));
-        let ahead = self.outbox.ahead(window);
         let headers = (ahead / body.max(1) as u64 + 1) * frame_bytes(0) as u64;
         self.outbox.has_next() && self.sent.in_flight() + ahead + headers > window
     }
@@ -101,10 +118,8 @@ impl<M: Memory> Channel<M> {
         !self.resting
     }
 
-    /// Bytes of the next batch at most.
-    fn pulse(&mut self, most: usize, worth: Option<&Worth>) -> usize {
-        let Some(worth) = worth.filter(|_| self.outbox.has_next()) else { return most };
-        let ahead = self.outbox.ahead(most as u64 * BATCHES_AHEAD);
+    /// Bytes of the next batch at most, where there are about `ahead` to send.
+    fn pulse(&mut self, ahead: u64, most: usize, worth: &Worth) -> usize {
         if self.sent.in_flight() == 0 {
             self.pulses.begin(ahead, worth);
         }
@@ -146,29 +161,14 @@ impl<M: Memory> Channel<M> {
                 let limits = self.inbox.limits().to_bytes();
                 self.unlimited = false;
                 let header = self.header(Kind::Records, [low(first), count], now);
-                let mut body = [0_u8; LIMITS_BYTES + RECORD_BYTES + cutthrough_wire::slot::CONTROL_MAX];
-                let bytes = if count == 1 {
-                    // The common case of a lone message goes without memory of its own.
-                    let mut at = LIMITS_BYTES;
-                    body[..at].copy_from_slice(&limits);
-                    self.outbox.write_records(first, 1, |control| {
-                        body[at] = u8::try_from(control.len()).unwrap_or(0);
-                        at += RECORD_BYTES;
-                        body[at..at + control.len()].copy_from_slice(control);
-                        at += control.len();
+                let outbox = &self.outbox;
+                let bytes = batch.push(header, &mut *self.seal, |body| {
+                    body.extend_from_slice(&limits);
+                    outbox.write_records(first, count, |control| {
+                        body.extend_from_slice(&[u8::try_from(control.len()).unwrap_or(0), 0]);
+                        body.extend_from_slice(control);
                     });
-                    let header = Header { body: low16(at), ..header };
-                    batch.push(&header, &[&body[..at]], &mut *self.seal)
-                } else {
-                    let mut records = Vec::with_capacity(usize::from(self.reach.body()));
-                    records.extend_from_slice(&limits);
-                    self.outbox.write_records(first, count, |control| {
-                        records.extend_from_slice(&[u8::try_from(control.len()).unwrap_or(0), 0]);
-                        records.extend_from_slice(control);
-                    });
-                    let header = Header { body: low16(records.len()), ..header };
-                    batch.push(&header, &[&records], &mut *self.seal)
-                };
+                });
                 self.sent.push(header.number, now, low32(bytes), Content::Records { first, count });
             }
             Next::Open { message, mut opening, len } => {
@@ -240,8 +240,8 @@ impl<M: Memory> Channel<M> {
         content: Option<Content>,
         now: Instant,
     ) {
-        let header = Header { body: low16(body.len()), ..self.header(kind, words, now) };
-        let bytes = batch.push(&header, &[body], &mut *self.seal);
+        let header = self.header(kind, words, now);
+        let bytes = batch.push(header, &mut *self.seal, |own| own.extend_from_slice(body));
         if let Some(content) = content {
             self.sent.push(header.number, now, low32(bytes), content);
         }

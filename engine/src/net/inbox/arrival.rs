@@ -74,6 +74,8 @@ pub struct Story {
     pub copied: u32,
     /// When its first frame came.
     pub begun: Instant,
+    /// When the last one came so far.
+    pub ended: Instant,
     /// By which way its last frame came.
     pub way: u8,
     /// How payloads were placed that came by a ring when its first frame came.
@@ -97,6 +99,7 @@ pub(super) struct Arrival<P> {
     pub(super) way: u8,
     pub(super) choice: Choice,
     pub(super) begun: Instant,
+    pub(super) ended: Instant,
     pub(super) refused: Option<Refused>,
     /// Whether the place has to be asked for again.
     pub(super) later: bool,
@@ -110,8 +113,8 @@ pub(super) struct Arrival<P> {
 impl<P> Arrival<P> {
     pub(super) fn story(&self) -> Story {
         let bytes = self.opening.as_ref().map_or(0, |opening| opening.payload);
-        let Self { frames, copied, begun, way, choice, .. } = *self;
-        Story { bytes, frames, copied, begun, way, choice }
+        let Self { frames, copied, begun, ended, way, choice, .. } = *self;
+        Story { bytes, frames, copied, begun, ended, way, choice }
     }
 
     /// The first gap behind the frame that came last, among the bytes that were allowed: there the next one continues,

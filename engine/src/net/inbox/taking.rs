@@ -1,0 +1,38 @@
+//! How messages leave the inbox: taken, or shown where they lie.
+
+use alloc::collections::VecDeque;
+
+use super::{Inbox, Ready};
+use crate::net::memory::Place;
+
+impl<P: Place> Inbox<P> {
+    /// Takes a message for the user.
+    #[inline]
+    pub(in crate::net) fn take(&mut self) -> Option<Ready<P>> {
+        let ready = self.ready.pop_front()?;
+        self.took(1);
+        Some(ready)
+    }
+
+    /// Shows up to `most` messages to the user, where they lie, and takes them out: how many.
+    #[inline]
+    pub(in crate::net) fn show(&mut self, most: usize, mut each: impl FnMut(&mut Ready<P>)) -> usize {
+        let mut count = 0;
+        while count < most
+            && let Some(ready) = self.ready.front_mut()
+        {
+            each(ready);
+            self.ready.pop_front();
+            count += 1;
+        }
+        self.took(count as u64);
+        count
+    }
+
+    fn took(&mut self, count: u64) {
+        self.taken += count;
+        if self.ready.is_empty() && self.ready.capacity() > 64 && self.window.is_empty() && self.taken == self.next {
+            self.ready = VecDeque::new();
+        }
+    }
+}
