@@ -1,10 +1,9 @@
 //! What to do with a look that found nothing: look again, let others run, or sleep.
 //!
-//! Spinning is right while the peer runs on another core, and wrong while it waits for this one. Nobody tells which it
-//! is, but a yield does: if it comes back at once, nobody was waiting, and yields become rarer; if it takes long,
-//! somebody else ran, perhaps the peer, and from then on a few looks are enough before the next yield.
-
-use cutthrough_engine::time::Instant;
+//! Spinning is right while the peer runs on another core, and wrong while it waits for this one. The kernel counts how
+//! often a thread has made way for another: as long as that stands still nobody waits for the core, and yields become
+//! rarer; if somebody else has run, perhaps the peer, a few looks are enough from then on before the next yield. How
+//! long a yield took does not tell: with a peer that answers within a microsecond it is hardly longer than in vain.
 
 /// Looks between yields while the core seems to be ours.
 const RARE: u32 = 1 << 16;
@@ -12,20 +11,20 @@ const RARE: u32 = 1 << 16;
 const FIRST: u32 = 1 << 10;
 /// Looks between yields while others want the core.
 const OFTEN: u32 = 16;
-/// A yield that takes longer than this, in nanoseconds, has let somebody else run.
-const OTHERS_RAN_NS: u64 = 3_000;
 
-/// Counts looks that found nothing, and says when to yield. A plain function of numbers: the caller yields and reads
-/// the clock.
+/// Counts looks that found nothing, and says when to yield. A plain function of numbers: the caller yields, and asks
+/// the kernel.
 #[derive(Debug, Clone)]
 pub struct Idle {
     looks: u32,
     interval: u32,
+    /// How often this thread had made way when it was last asked.
+    made_way: Option<u64>,
 }
 
 impl Default for Idle {
     fn default() -> Self {
-        Self { looks: 0, interval: FIRST }
+        Self { looks: 0, interval: FIRST, made_way: None }
     }
 }
 
@@ -47,21 +46,11 @@ impl Idle {
         true
     }
 
-    /// A yield lasted from `before` to `after`.
-    pub const fn yielded(&mut self, before: Instant, after: Instant) {
-        self.interval = if after.saturating_since(before) > OTHERS_RAN_NS {
-            OFTEN
-        } else if self.interval >= RARE / 2 {
-            RARE
-        } else {
-            self.interval * 2
-        };
-    }
-
-    /// Whether the last yield let somebody else run.
-    #[must_use]
-    pub const fn crowded(&self) -> bool {
-        self.interval <= OFTEN
+    /// There was a yield, and this thread has made way for others so often in its life.
+    pub fn yielded(&mut self, made_way: u64) {
+        let before = self.made_way.replace(made_way);
+        self.interval =
+            if before.is_some_and(|before| before != made_way) { OFTEN } else { RARE.min(self.interval * 2) };
     }
 }
 
@@ -78,19 +67,21 @@ mod tests {
         let mut idle = Idle::default();
         let first = looks_until_yield(&mut idle);
         for _ in 0..20 {
-            idle.yielded(Instant::from_nanos(0), Instant::from_nanos(500));
+            idle.yielded(7);
         }
-        assert!(looks_until_yield(&mut idle) > 16 * first);
-        assert!(!idle.crowded());
+        assert_eq!(looks_until_yield(&mut idle), RARE);
+        assert!(RARE > 16 * first);
     }
 
     #[test]
     fn yields_become_frequent_on_a_shared_core_and_rare_again() {
         let mut idle = Idle::default();
-        idle.yielded(Instant::from_nanos(0), Instant::from_nanos(50_000));
-        assert!(idle.crowded());
+        idle.yielded(7);
+        idle.yielded(8);
         assert_eq!(looks_until_yield(&mut idle), OFTEN);
-        idle.yielded(Instant::from_nanos(0), Instant::from_nanos(500));
+        idle.yielded(9);
+        assert_eq!(looks_until_yield(&mut idle), OFTEN);
+        idle.yielded(9);
         assert_eq!(looks_until_yield(&mut idle), OFTEN * 2);
     }
 }

@@ -33,6 +33,7 @@ use crate::shm::link::{CloseReason, Link, SendError};
 use crate::shm::receive::ReadError;
 use crate::shm::rendezvous::Listener;
 use crate::stat::{Cell, Stat};
+use crate::sys::made_way::made_way;
 use crate::udp::{Names, Udp};
 
 use self::calls::Call;
@@ -481,11 +482,10 @@ impl Node {
 
     #[cold]
     fn let_others_run(&mut self) {
-        let before = clock::now();
         std::thread::yield_now();
-        let after = clock::now();
-        self.idle.yielded(before, after);
+        self.idle.yielded(made_way());
         self.stat.add(Counter::Yields, 1);
+        let after = clock::now();
         // On a crowded core the next look at the clock may be seconds away, and with it the news of a death.
         if after.saturating_since(self.housed) >= self.house_ns() {
             self.keep_house();

@@ -10,6 +10,7 @@ mod dispatch;
 mod steps;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -24,6 +25,8 @@ static ALONE: Mutex<()> = Mutex::new(());
 
 /// Round trips that are counted.
 const ROUND_TRIPS: u64 = 10_000;
+/// Looks for one message at most, on average, where the peer waits for this core to send it.
+const LOOKS: u64 = 100;
 
 /// Two joined endpoints with default settings.
 fn pair() -> [(Endpoint, Channel); 2] {
@@ -245,6 +248,7 @@ fn two_spinning_sides_on_one_core_make_progress() {
         return cutthrough_conform::skipped("a thread cannot be bound to core 0");
     }
     let [mut a, mut b] = pair();
+    let looks = AtomicU64::new(0);
     let spin = |side: &mut (Endpoint, Channel), first: bool| {
         sched_setaffinity(None, &core).expect("it worked before");
         for number in 0..ROUND_TRIPS {
@@ -252,6 +256,7 @@ fn two_spinning_sides_on_one_core_make_progress() {
                 side.0.send(side.1, &number.to_le_bytes()).expect("room");
             }
             loop {
+                looks.fetch_add(1, Ordering::Relaxed);
                 if let Some(Event::Message(message)) = side.0.poll() {
                     assert_eq!(message.control(), number.to_le_bytes());
                     break;
@@ -263,6 +268,7 @@ fn two_spinning_sides_on_one_core_make_progress() {
         }
     };
     let done = thread::scope(|scope| {
+        let spin = &spin;
         let sides = [scope.spawn(move || spin(&mut a, true)), scope.spawn(move || spin(&mut b, false))];
         let begun = std::time::Instant::now();
         while !sides.iter().all(thread::ScopedJoinHandle::is_finished) {
@@ -275,4 +281,6 @@ fn two_spinning_sides_on_one_core_make_progress() {
         sides.into_iter().all(|side| side.join().is_ok())
     });
     assert!(done);
+    let looks = looks.into_inner();
+    assert!(looks < 2 * ROUND_TRIPS * LOOKS, "{looks} looks for {ROUND_TRIPS} round trips");
 }

@@ -3,6 +3,7 @@
 
 pub mod datagram;
 pub(crate) mod lent;
+pub(crate) mod made_way;
 pub(crate) mod netlink;
 pub(crate) mod packet;
 #[cfg(feature = "tokio")]
