@@ -96,6 +96,17 @@ impl<M: Memory> Net<M> {
         self.strides
     }
 
+    /// The same of one channel.
+    pub fn strides_of(&mut self, index: usize) -> u64 {
+        self.channel(index).map_or(0, |channel| channel.strides)
+    }
+
+    /// About how many bytes of a channel have been sent and not acknowledged, or could be sent next; of more than
+    /// `enough`, some number above that.
+    pub fn outstanding(&mut self, index: usize, enough: u64) -> u64 {
+        self.channel(index).map_or(0, |channel| channel.outstanding(enough))
+    }
+
     /// Whether the other side has all of a message.
     pub fn is_done(&mut self, index: usize, message: u64) -> bool {
         self.channel(index).is_none_or(|channel| channel.outbox.load(message).is_none())

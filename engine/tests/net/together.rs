@@ -109,3 +109,29 @@ fn an_answer_makes_room_for_who_sends_at_once() {
         world.message(0);
     }
 }
+
+/// What a sender waits for that is far ahead of its receiver: payloads that go, and such that have not gone.
+#[test]
+fn what_is_outstanding_counts_until_it_has_arrived() {
+    let mut world = World::new(35, Faults::NONE);
+    let (a, b) = world.join();
+    world.settle();
+    let mut sums = Vec::new();
+    for number in 0..3 {
+        world.nodes[0].net.send(a, b"long", Some(short(number, 60_000))).unwrap();
+        sums.push(world.nodes[0].net.outstanding(a, u64::MAX));
+    }
+    assert!(sums[0] > 30_000 && sums.is_sorted(), "{sums:?}");
+    let mut read = vec![0; 60_000];
+    for number in 0..3 {
+        let (_, message) = world.message(1);
+        let ReadyPayload::Arriving(message, _) = message.payload else { panic!("{:?}", message.payload) };
+        let left = world.nodes[0].net.outstanding(a, u64::MAX);
+        assert!(left >= 60_000 * (2 - number) / 2, "{left} bytes with {number} read");
+        world.read(1, b, &mut Reading { message, into: &mut read });
+    }
+    world.settle();
+    // A sign of life may be under way.
+    let left = world.nodes[0].net.outstanding(a, u64::MAX);
+    assert!(left < 1000, "{left} bytes at rest");
+}

@@ -29,6 +29,20 @@ const SHORT: usize = 2048;
 /// long as a call of the kernel that they may save.
 const COPIED_TWICE: usize = 16 << 10;
 
+/// Bytes that a channel sends ahead of what has arrived before a sender waits for that: some trains.
+const AHEAD: u64 = 4 * TRAIN_BYTES as u64;
+/// Bytes that are copied in a nanosecond, about.
+const COPIED_IN_NS: u64 = 16;
+
+/// For how long a sender waits for its payload to go on, where all that is left could be copied instead: as long as
+/// that would take, so that it never costs twice the better choice. What has left from where it lies needs no copy once
+/// it is acknowledged, and a sender that copies whatever it is given fills memory that has left the caches when it
+/// goes.
+const fn worth_waiting(lacking: usize) -> u64 {
+    let copying = lacking as u64 / COPIED_IN_NS;
+    if copying < SPIN_NS { copying } else { SPIN_NS }
+}
+
 impl Udp {
     /// Sends a message.
     ///
@@ -230,10 +244,23 @@ impl Udp {
         waits
     }
 
+    /// Whether it is worth waiting with a payload that lacks so many bytes: much is under way, and something has moved
+    /// a short time ago, as `last` remembers.
+    fn goes_on(core: &mut Core, index: usize, last: &mut (u64, Instant), lacking: usize) -> bool {
+        if core.net.outstanding(index, AHEAD) <= AHEAD {
+            return false;
+        }
+        let (strides, now) = (core.net.strides_of(index), clock::now());
+        if strides != last.0 {
+            *last = (strides, now);
+        }
+        now.saturating_since(last.1) < worth_waiting(lacking)
+    }
+
     /// Sends until what is not acknowledged may be copied: how often it was. It begins at `moved`.
     fn see_off(&self, loan: &mut Loan<'_>, bytes: &[u8], mut moved: Instant) -> Result<u8, SendError> {
         let (index, Some(message)) = (loan.index, loan.message) else { return Ok(0) };
-        let (mut before, mut looked) = (0, moved);
+        let (mut before, mut looked, mut last) = (0, moved, (0, moved));
         let mut waits = self.send_off(loan.core, index, bytes.len(), moved);
         let (left, body) = loan.core.net.left(index, message);
         // What waits is copied when this call ends, and once more behind the headers of short frames.
@@ -250,7 +277,9 @@ impl Udp {
                 };
             }
             let there = loan.core.net.acknowledged(index, message);
-            if bytes.len() - there.min(bytes.len()) <= self.staging {
+            let lacking = bytes.len() - there.min(bytes.len());
+            let goes_on = lacking > COPIED_TWICE && !waits && Self::goes_on(loan.core, index, &mut last, lacking);
+            if lacking <= self.staging && !goes_on {
                 let core = &mut *loan.core;
                 let mut kept = Kept::new(bytes, &mut core.carried, &core.spare);
                 core.net.lacks(index, message, |begin, end| kept.add(begin, end, bytes));

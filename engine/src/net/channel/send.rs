@@ -90,6 +90,12 @@ impl<M: Memory> Channel<M> {
         }
     }
 
+    /// About how many bytes are in flight or could go next; of more than `enough`, some number above that.
+    pub(in crate::net) fn outstanding(&self, enough: u64) -> u64 {
+        let flying = self.sent.in_flight();
+        if flying > enough { flying } else { flying + self.outbox.ahead(enough - flying) }
+    }
+
     /// Whether there is more to send, about `ahead` bytes, than the window takes, with what is in flight.
     fn waits(&self, ahead: u64) -> bool {
         let (window, body) = (self.window.bytes(), usize::from(self.reach.body()));
