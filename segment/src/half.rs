@@ -177,6 +177,12 @@ impl Peer {
         self.lines.load_acquire(word(line))
     }
 
+    /// Asks for the cache line of a counter, which is looked at soon.
+    #[inline]
+    pub fn prefetch(&self, line: Line) {
+        crate::sync::prefetch_read(std::ptr::from_ref(&self.lines.words()[word(line)]).cast());
+    }
+
     /// Whether the peer sleeps and wants to be woken. One load of a line that hardly ever changes.
     #[must_use]
     #[inline]

@@ -129,6 +129,12 @@ fn progress_that_cannot_be_true() {
         ("staged beyond the ring", Breach::Progress, |liar, victim| read_some(liar, victim, &[(64 << 10) + 1])),
         ("staged without end", Breach::Progress, |liar, victim| read_some(liar, victim, &[u64::MAX])),
         ("staged backwards", Breach::Progress, |liar, victim| read_some(liar, victim, &[1000, 999])),
+        ("a second half beyond the ring", Breach::Progress, |liar, victim| {
+            liar.say(Kind::Staged, 0, 4096, 2048, 0);
+            liar.own.set(Line::Staged, (64 << 10) + 1);
+            let mut message = victim.message();
+            let _ = victim.endpoint.read(&mut message, &mut [0; 4096]);
+        }),
         ("announced more than the payload", Breach::Progress, |liar, _| liar.say(Kind::Staged, 0, 10, 11, 0)),
         ("announced more than the ring", Breach::Progress, |liar, _| {
             liar.say(Kind::Staged, 0, 1 << 20, (64 << 10) + 1, 0);
@@ -381,6 +387,41 @@ fn a_flood_of_rings_does_no_harm() {
         }
         done.store(true, Ordering::Relaxed);
     });
+}
+
+/// A short payload goes by halves. Who reads it waits for the second one, however late it is, and not without end.
+#[test]
+fn the_second_half_of_a_short_payload_may_be_late() {
+    const LEN: u32 = 4096;
+    let mut victim = Victim::open();
+    let mut liar = Liar::join(&mut victim);
+    let payload = cutthrough_conform::bytes::pattern(9, LEN as usize);
+    let half = payload.len() / 2;
+    let (staging, start) = liar.own.staging();
+    staging.copy_in(start, &payload[..half]);
+    liar.own.set(Line::Staged, half as u64);
+    liar.say(Kind::Staged, 0, LEN, half as u64, 0);
+    let mut message = victim.message();
+    let mut bytes = vec![0; payload.len()];
+    let valid = victim.endpoint.read_some(&mut message, &mut bytes).expect("it may go on");
+    assert!(valid <= half, "{valid} bytes shown of {half}");
+    let own = &liar.own;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(std::time::Duration::from_millis(20));
+            staging.copy_in(start + half as u64, &payload[half..]);
+            own.set(Line::Staged, u64::from(LEN));
+        });
+        victim.endpoint.read(&mut message, &mut bytes).expect("all of it");
+    });
+    assert_eq!(bytes, payload);
+    let base = u64::from(LEN);
+    liar.own.set(Line::Staged, base + 1024);
+    liar.say(Kind::Staged, 0, 2048, 1024, 0);
+    let mut message = victim.message();
+    victim.endpoint.read(&mut message, &mut bytes).expect_err("nothing more comes");
+    victim.closed();
+    victim.honest_channel_works(0);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Payloads that come through the staging ring: to their reader, to the place of their token, aside, or nowhere.
 
+use std::hint::spin_loop;
 use std::sync::Arc;
 
 use cutthrough_engine::adapter::{Adapter, Capability, Pulse, Stage};
@@ -54,6 +55,9 @@ impl Link {
         let ticket = self.inbox.tickets;
         self.inbox.transfer = None;
         self.inbox.staging.prefetch(base, ready.min(EARLY));
+        if ready < len {
+            self.peer.prefetch(Line::Staged);
+        }
         let started = clock::timed(len);
         let front = |goes| Front { ticket, base, len, moved: 0, started, goes };
         if header.kind == Kind::Staged {
@@ -186,9 +190,9 @@ impl Link {
         (first, to): (usize, &mut [u8]),
         trace: &mut impl Trace,
     ) -> Result<Step, Breach> {
-        let here = *moved == 0 && first == 0 && self.inbox.staged >= base + len;
-        if here && self.moves_at_once(len) {
-            return Ok(self.take_at_once(len, moved, base, to, trace));
+        let untouched = *moved == 0 && first == 0 && self.inbox.staged > base;
+        if untouched && self.moves_at_once(len) && self.take_at_once(len, moved, base, to, trace)? {
+            return Ok(Step::Done);
         }
         let transfer = self.inbox.transfer.get_or_insert_with(|| {
             let mut transfer = Transfer::new(len, self.policy);
@@ -235,11 +239,26 @@ impl Link {
         }
     }
 
-    /// A payload of so few bytes that the rule makes one pulse of it, all of which are there.
-    fn take_at_once(&mut self, len: u64, moved: &mut u64, base: u64, to: &mut [u8], trace: &mut impl Trace) -> Step {
+    /// A payload of so few bytes that the rule makes one pulse of it: what is there, and then the rest, which its
+    /// sender had in its hands when it announced the first half. False if that does not come; then nothing is taken.
+    fn take_at_once(
+        &mut self,
+        len: u64,
+        moved: &mut u64,
+        base: u64,
+        to: &mut [u8],
+        trace: &mut impl Trace,
+    ) -> Result<bool, Breach> {
         let start = traced(trace);
-        let bytes = usize::try_from(len).unwrap_or(0);
-        self.inbox.staging.copy_out(base, &mut to[..bytes]);
+        let there = len.min(self.inbox.staged - base);
+        let (first, rest) = to[..usize::try_from(len).unwrap_or(0)].split_at_mut(usize::try_from(there).unwrap_or(0));
+        self.inbox.staging.copy_out(base, first);
+        if !rest.is_empty() {
+            if !self.comes(base + len)? {
+                return Ok(false);
+            }
+            self.inbox.staging.copy_out(base + there, rest);
+        }
         if let Some(eviction) = self.inbox.eviction {
             self.inbox.staging.evict(base, len, eviction);
         }
@@ -249,7 +268,21 @@ impl Link {
             self.tell_drained();
         }
         trace.pulse(Stage::AdapterToHost, 0, len, start, traced(trace));
-        Step::Done
+        Ok(true)
+    }
+
+    /// Whether the ring is filled up to `end` within a few looks.
+    fn comes(&mut self, end: u64) -> Result<bool, Breach> {
+        let inbox = &mut self.inbox;
+        for _ in 0..LOOKS {
+            let alleged = self.peer.get(Line::Staged);
+            inbox.staged = check::staged(inbox.staged, alleged, inbox.drained, inbox.staging.lap())?;
+            if inbox.staged >= end {
+                return Ok(true);
+            }
+            spin_loop();
+        }
+        Ok(false)
     }
 
     /// Tells the sender how far its bytes have been taken out, if it does not know.
@@ -282,14 +315,16 @@ impl Link {
     ) -> Option<Read> {
         let front = self.inbox.front.as_ref()?;
         let &Front { ticket, base, len, moved, goes: Goes::Reader, .. } = front else { return None };
-        let whole = moved == 0 && self.inbox.staged >= base + len;
-        if ticket != arriving.ticket || !whole || !self.moves_at_once(len) {
+        let untouched = moved == 0 && self.inbox.staged > base;
+        if ticket != arriving.ticket || !untouched || !self.moves_at_once(len) {
             return None;
         }
         let to = into.get_mut(..arriving.bytes as usize)?;
+        // What is wrong with the counter is found again, and told, by whoever waits for the rest.
+        if !self.take_at_once(len, &mut 0, base, to, trace).unwrap_or(false) {
+            return None;
+        }
         self.inbox.front = None;
-        let mut moved = 0;
-        self.take_at_once(len, &mut moved, base, to, trace);
         self.inbox.spare = arriving.shelf.take();
         stat.add(Counter::Copies, 1);
         stat.add(Counter::CopiedBytes, len);
@@ -393,6 +428,10 @@ impl Link {
 
 /// Bytes of a payload that are asked for before they are copied out: the processor's own look-ahead finds the others.
 const EARLY: u64 = 1024;
+
+/// Looks for the second half of a short payload: it is copied already when the first is seen, or its sender was
+/// stopped.
+const LOOKS: u32 = 64;
 
 /// How often the sender is told about short payloads while the ring goes round once. Its look for room takes the
 /// counter's cache line away from us, so it shall find much room at each look; a poll that finds nothing tells the
