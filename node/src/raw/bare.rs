@@ -49,7 +49,7 @@ impl Bare {
         let ring: Box<dyn Ring> = match adapter {
             Adapter::Packet => {
                 let beside = OwnedFd::from(socket.try_clone()?);
-                Box::new(PacketRing::open(beside, local, &interface).map_err(io::Error::other)?)
+                Box::new(PacketRing::open(vec![beside], local, &interface).map_err(io::Error::other)?)
             }
             Adapter::Xdp => {
                 let interface = Interface::numbered(interface.index).map_err(io::Error::other)?;

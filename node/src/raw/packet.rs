@@ -51,11 +51,12 @@ pub(crate) enum PacketError {
     },
 }
 
-/// Rings on one interface, beside the UDP socket of an endpoint.
+/// Rings on one interface, beside the UDP sockets of an endpoint.
 #[derive(Debug)]
 pub(crate) struct PacketRing {
     packets: Packets,
-    socket: OwnedFd,
+    /// Those that drop what the ring takes.
+    sockets: Vec<OwnedFd>,
     local: SocketAddrV4,
     interface: u32,
     body_max: usize,
@@ -67,19 +68,19 @@ pub(crate) struct PacketRing {
 }
 
 impl PacketRing {
-    /// Opens rings on `interface` beside `socket`, which is bound to `local` or to its port. From then on the short
-    /// frames for `local` that rings have sent and that come by this interface come to the ring alone, and after this
-    /// value's end to the socket again. A frame that comes while this is done may come twice.
+    /// Opens rings on `interface` beside `sockets`, which are bound to `local` or to its port, or will be. From then on
+    /// the short frames for `local` that rings have sent and that come by this interface come to the ring alone, and
+    /// after this value's end to a socket again. A frame that comes while this is done may come twice.
     ///
     /// # Errors
     /// [`PacketError`]; then nothing has changed.
-    pub(crate) fn open(socket: OwnedFd, local: SocketAddrV4, interface: &Interface) -> Result<Self, PacketError> {
-        Self::open_for(socket, local, interface, true)
+    pub(crate) fn open(sockets: Vec<OwnedFd>, local: SocketAddrV4, interface: &Interface) -> Result<Self, PacketError> {
+        Self::open_for(sockets, local, interface, true)
     }
 
     /// With `of_rings`, only what a ring has sent comes to the ring.
     fn open_for(
-        socket: OwnedFd,
+        sockets: Vec<OwnedFd>,
         local: SocketAddrV4,
         interface: &Interface,
         of_rings: bool,
@@ -103,17 +104,19 @@ impl PacketRing {
             source => PacketError::System { interface: name(), source },
         };
         let packets = Packets::open(interface.index, &filter::tap(&rule), longest, MEMORY).map_err(refused)?;
-        attach(socket.as_fd(), &filter::socket(&rule)).map_err(refused)?;
-        Ok(Self {
+        let ring = Self {
             packets,
-            socket,
+            sockets,
             local,
             interface: interface.index,
             body_max: usize::from(total_max).saturating_sub(IP_BYTES + UDP_BYTES),
             shown: 0,
             unkicked: 0,
             counts: RingCounts::default(),
-        })
+        };
+        let drops = filter::socket(&rule);
+        ring.sockets.iter().try_for_each(|socket| attach(socket.as_fd(), &drops)).map_err(refused)?;
+        Ok(ring)
     }
 
     /// Tells the kernel of the frames in the ring. What it does not take now stays there.
@@ -231,8 +234,10 @@ impl Ring for PacketRing {
 
 impl Drop for PacketRing {
     fn drop(&mut self) {
-        // First the socket takes everything again, then the tap ends: rather twice than never.
-        let _ = detach(self.socket.as_fd());
+        // First the sockets take everything again, then the tap ends: rather twice than never.
+        for socket in &self.sockets {
+            let _ = detach(socket.as_fd());
+        }
     }
 }
 

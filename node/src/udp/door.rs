@@ -49,9 +49,9 @@ pub(super) const STUCK_NS: u64 = 100_000;
 const LOOKS_PER_TIDY: u32 = 32;
 /// Looks at the socket that found nothing after which it is looked at [`RARELY`], where there are rings, or [`SELDOM`],
 /// where there is a joined one.
-const QUIET: u32 = 64;
+pub(super) const QUIET: u32 = 64;
 /// After so many at the rings alone.
-const RARELY: u32 = 64;
+pub(super) const RARELY: u32 = 64;
 /// After so many at the joined one alone.
 const SELDOM: u32 = 8;
 
@@ -175,7 +175,11 @@ impl Udp {
             None => (Datagrams::bind(address).map_err(refused)?, None),
         };
         let local = socket.local().map_err(refused)?;
-        let beside = socket.as_fd().try_clone_to_owned().map_err(refused)?;
+        // Where all goes by a ring there is nothing for it to do.
+        let joins = matches!(ways, Ways::Udp | Ways::All);
+        let joined = joins.then(|| Joined::new(local)).transpose().map_err(refused)?.map(Box::new);
+        let sockets = || std::iter::once(socket.as_fd()).chain(joined.iter().map(|joined| joined.as_fd()));
+        let beside = sockets().map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>().map_err(refused)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let kick = eventfd(0, flags).map_err(|errno| refused(errno.into()))?;
         let due = Arc::new(Due::new(kick.try_clone().map_err(refused)?));
@@ -205,9 +209,7 @@ impl Udp {
         net.divide(config.policy);
         net.placing = Placing::new(lanes.as_ref().map_or(Means::None, |lanes| lanes.means()), PLACING);
         let rings = lanes.iter().map(|lanes| lanes.watched());
-        let joined = (ways == Ways::Udp).then(|| Joined::new(local)).transpose().map_err(refused)?.map(Box::new);
-        let sockets = std::iter::once(socket.as_fd()).chain(joined.iter().map(|joined| joined.as_fd()));
-        let watched = sockets.chain(rings).map(|fd| fd.try_clone_to_owned());
+        let watched = sockets().chain(rings).map(|fd| fd.try_clone_to_owned());
         let watched = watched.collect::<io::Result<Vec<_>>>().map_err(refused)?;
         let most = match config.policy {
             Policy::Fixed(bytes) => usize::try_from(bytes.get()).unwrap_or(TRAIN_BYTES).min(TRAIN_BYTES),
@@ -502,7 +504,9 @@ impl Core {
         };
         let passes = self.passed < rarely && (any || self.quiet > QUIET);
         self.passed = if passes { self.passed + 1 } else { 0 };
-        let hears = self.joined.as_ref().is_some_and(|joined| joined.hears().is_some());
+        let by_rings = self.lanes.is_some();
+        let hears =
+            self.joined.as_mut().is_some_and(|joined| !(by_rings && joined.passes(any)) && joined.hears().is_some());
         // What the peer sent before it was joined lies in the other one; but each is the first one now and then.
         let (mut came, first) = (false, std::mem::take(&mut self.joined_first));
         for joined in [first, !first] {
@@ -523,7 +527,7 @@ impl Core {
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
             let came = self.receive(joined, reading);
             match self.joined.as_mut().filter(|_| joined) {
-                Some(joined) => joined.unlooked = came,
+                Some(joined) => joined.has_looked(came),
                 None => {
                     self.unlooked = came;
                     self.quiet = if came { 0 } else { self.quiet.saturating_add(1) };

@@ -130,8 +130,8 @@ pub(super) struct Lanes {
     reopened: u64,
     /// Readable when frames have come, by whatever rings there are.
     watch: OwnedFd,
-    /// The socket beside the rings.
-    socket: OwnedFd,
+    /// The sockets beside the rings.
+    sockets: Vec<OwnedFd>,
     /// Whether rings can be opened again here: one that a helper has passed cannot.
     mends: bool,
     /// When the kernel is asked next whether they are of any use.
@@ -183,12 +183,12 @@ fn system(to: Ipv4Addr, error: &io::Error) -> RouteError {
 }
 
 impl Lanes {
-    /// Opens the rings that `ways` asks for beside `socket`, but takes the one that a helper has passed. If one of them
-    /// is a must, there is an error without it; else [`Lanes::offers`] says why it is not there.
+    /// Opens the rings that `ways` asks for beside `sockets`, but takes the one that a helper has passed. If one of
+    /// them is a must, there is an error without it; else [`Lanes::offers`] says why it is not there.
     pub(super) fn open(
         ways: Ways,
         local: SocketAddr,
-        (socket, passed): (OwnedFd, Option<XdpRing>),
+        (sockets, passed): (Vec<OwnedFd>, Option<XdpRing>),
         config: &Config,
         due: &Arc<Due>,
     ) -> Result<Beside, UdpAddressError> {
@@ -218,7 +218,7 @@ impl Lanes {
             lost: 0,
             reopened: 0,
             watch,
-            socket,
+            sockets,
             mends: passed.is_none(),
             checks_at: Instant::default(),
             due: Arc::clone(due),
@@ -324,8 +324,8 @@ impl Lanes {
 
     /// Opens a ring from which payloads are copied.
     fn open_plain(&mut self, adapter: Adapter) -> Result<(), String> {
-        let socket = self.socket.try_clone().map_err(|error| error.to_string())?;
-        let opened = plain_ring(adapter, socket, self.local, &self.interface, (self.at, self.pool_size));
+        let sockets = reopen::again(&self.sockets).map_err(|error| error.to_string())?;
+        let opened = plain_ring(adapter, sockets, self.local, &self.interface, (self.at, self.pool_size));
         self.keep(adapter, opened)
     }
 
@@ -507,17 +507,17 @@ fn ring_of(adapter: Adapter) -> Option<usize> {
     ADAPTERS.iter().position(|known| *known == adapter).and_then(|way| way.checked_sub(1))
 }
 
-/// Opens a ring of this adapter beside `socket`, from which payloads are copied, in the network namespace of the
+/// Opens a ring of this adapter beside `sockets`, from which payloads are copied, in the network namespace of the
 /// calling thread; one of AF_XDP with memory for pools of this size.
 pub(super) fn plain_ring(
     adapter: Adapter,
-    socket: OwnedFd,
+    sockets: Vec<OwnedFd>,
     local: SocketAddrV4,
     interface: &Interface,
     ((queue, mode), pools): ((u32, Option<Mode>), Size),
 ) -> Result<Box<dyn Ring>, String> {
     if adapter == Adapter::Packet {
-        let opened = PacketRing::open(socket, local, interface);
+        let opened = PacketRing::open(sockets, local, interface);
         return opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string());
     }
     let found = crate::sys::xdp::Interface::numbered(interface.index);

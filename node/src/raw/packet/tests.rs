@@ -31,7 +31,7 @@ fn end(at: Ipv4Addr, to: SocketAddrV4) -> End {
     let (socket, local) = socket(at);
     let (interface, way) = hop(&socket, local, to);
     // What sockets send makes many shapes of frames: it comes to the ring, too.
-    let ring = PacketRing::open_for(again(&socket), local, &interface, false).unwrap();
+    let ring = PacketRing::open_for(vec![again(&socket)], local, &interface, false).unwrap();
     End { socket, local, ring, way }
 }
 
@@ -177,7 +177,7 @@ fn what_a_socket_has_sent_comes_by_the_socket() {
     let End { socket, local, .. } = receiver;
     let (interface, way) = wire.far.within(|| hop(&socket, local, SocketAddrV4::new(NEAR, 9)));
     drop(receiver.ring);
-    let ring = wire.far.within(|| PacketRing::open(again(&socket), local, &interface)).unwrap();
+    let ring = wire.far.within(|| PacketRing::open(vec![again(&socket)], local, &interface)).unwrap();
     receiver = End { socket, local, ring, way };
     let mut sender = near(&wire, local);
     let by_socket: Vec<Vec<u8>> = [1, 100, 1472].map(|bytes| body(bytes, bytes)).into();
@@ -187,6 +187,33 @@ fn what_a_socket_has_sent_comes_by_the_socket() {
         assert!(sender.ring.send(&sender.way, &[IoSlice::new(two)], 1472).unwrap());
     }
     assert_eq!(gather(&mut receiver, 6), (by_ring, by_socket));
+}
+
+/// A second socket at the port, joined to the peer, drops what the ring takes as the first one does; and takes it when
+/// the ring has ended.
+#[test]
+fn a_joined_socket_drops_what_the_ring_takes() {
+    let Some(wire) = wire(1500) else { return };
+    let (main, local) = wire.far.within(|| socket(FAR));
+    let joined = wire.far.within(|| Datagrams::unbound(local.into())).unwrap();
+    let (interface, way) = wire.far.within(|| hop(&main, local, SocketAddrV4::new(NEAR, 9)));
+    let both = vec![again(&main), again(&joined)];
+    let ring = wire.far.within(|| PacketRing::open(both, local, &interface)).unwrap();
+    let mut sender = near(&wire, local);
+    joined.bind_beside(&main, local.into()).unwrap();
+    joined.connect(sender.local.into()).unwrap();
+    let mut receiver = End { socket: joined, local, ring, way };
+    assert!(sender.ring.send(&sender.way, &[IoSlice::new(b"by the ring")], 1472).unwrap());
+    send(&sender.socket, local, b"by the socket", None);
+    assert_eq!(gather(&mut receiver, 2), (vec![b"by the ring".to_vec()], vec![b"by the socket".to_vec()]));
+    assert_eq!(from_socket(&main, &mut |_, _| ()), 0);
+    drop(receiver.ring);
+    assert!(sender.ring.send(&sender.way, &[IoSlice::new(b"again")], 1472).unwrap());
+    let (begun, mut bodies) = (Instant::now(), Vec::new());
+    while from_socket(&receiver.socket, &mut |_, body| bodies.push(body.to_vec())) == 0 {
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    assert_eq!(bodies, [b"again"]);
 }
 
 /// What this machine sends to itself never passes the adapter.
@@ -476,7 +503,7 @@ fn who_may_not_is_told_which_right_is_missing() {
             let none = CapabilitySet::empty();
             set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).unwrap();
             let (socket, local) = socket(Ipv4Addr::LOCALHOST);
-            PacketRing::open(again(&socket), local, &loopback).unwrap_err()
+            PacketRing::open(vec![again(&socket)], local, &loopback).unwrap_err()
         });
         let error = refused.join().unwrap();
         assert!(matches!(error, PacketError::Right) && error.to_string().contains("CAP_NET_RAW"), "{error}");
@@ -489,7 +516,7 @@ fn an_interface_that_is_gone_or_down_is_named() {
     wire.near.within(|| {
         let (socket, local) = socket(NEAR);
         let mut interface = Routes::open().unwrap().route(None, FAR).unwrap().interface;
-        let open = |interface: &Interface| PacketRing::open(again(&socket), local, interface);
+        let open = |interface: &Interface| PacketRing::open(vec![again(&socket)], local, interface);
         wire.near.ip("link set near down");
         let error = open(&interface).unwrap_err();
         assert!(matches!(&error, PacketError::Interface(name) if name == "near"), "{error}");
@@ -499,7 +526,7 @@ fn an_interface_that_is_gone_or_down_is_named() {
         let error = open(&interface).unwrap_err();
         assert!(matches!(error, PacketError::Interface(_)), "{error}");
         let anywhere = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, local.port());
-        let error = PacketRing::open(again(&socket), anywhere, &interface).unwrap_err();
+        let error = PacketRing::open(vec![again(&socket)], anywhere, &interface).unwrap_err();
         assert!(matches!(error, PacketError::Anywhere(_)), "{error}");
         drop(ring);
     });

@@ -86,7 +86,7 @@ pub(super) struct Gone {
 struct Order {
     adapter: Adapter,
     local: SocketAddrV4,
-    socket: OwnedFd,
+    sockets: Vec<OwnedFd>,
     /// Queue and mode of a ring of AF_XDP, and the pools in its memory.
     at: ((u32, Option<Mode>), Size),
     /// The ring that is to be closed before, and what the one needs that takes its place.
@@ -121,9 +121,14 @@ impl Order {
                 Err(error) => copies = Some(error.to_string()),
             }
         }
-        let ring = plain_ring(self.adapter, self.socket, self.local, &interface, self.at)?;
+        let ring = plain_ring(self.adapter, self.sockets, self.local, &interface, self.at)?;
         Ok(Back { interface, ring, copies })
     }
+}
+
+/// The same sockets once more.
+pub(super) fn again(sockets: &[OwnedFd]) -> io::Result<Vec<OwnedFd>> {
+    sockets.iter().map(OwnedFd::try_clone).collect()
 }
 
 /// Opens what is due. Called by the attendant.
@@ -231,8 +236,10 @@ impl Lanes {
         let adapter = ADAPTERS[at + 1];
         let ring = self.gone[at].as_mut().and_then(|gone| gone.exchanged.take());
         let exchanged = ring.map(|ring| (ring, self.lots.as_ref().and_then(Lots::wanted)));
-        match self.socket.try_clone() {
-            Ok(socket) => Some(Order { adapter, local: self.local, socket, at: (self.at, self.pool_size), exchanged }),
+        match again(&self.sockets) {
+            Ok(sockets) => {
+                Some(Order { adapter, local: self.local, sockets, at: (self.at, self.pool_size), exchanged })
+            }
             Err(error) => {
                 self.put_back(now, adapter, Err(error.to_string()));
                 None

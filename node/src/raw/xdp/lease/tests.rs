@@ -74,7 +74,7 @@ fn a_ring_goes_to_who_wants_its_address_and_works_there() {
         let (mut back, way) = wire.far.within(|| {
             let (socket, local) = veth::socket(FAR);
             let (interface, way) = veth::hop(&socket, local, LOCAL);
-            (PacketRing::open(veth::again(&socket), local, &interface).expect("a ring"), way)
+            (PacketRing::open(vec![veth::again(&socket)], local, &interface).expect("a ring"), way)
         });
         for number in 0..100_u8 {
             while !ring.send(&hop, &[IoSlice::new(&[number; 100])], 100).expect("a ring") {}
