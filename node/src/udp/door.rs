@@ -25,6 +25,7 @@ use rustix::io::Errno;
 use super::address::{UdpAddressError, Ways};
 use super::attendant;
 use super::calls::Call;
+use super::glances::Glances;
 use super::guard::{Callees, Doorkeeper};
 use super::joined::Joined;
 use super::lanes::reopen::Due;
@@ -47,12 +48,9 @@ const TRAINS: u32 = 16;
 pub(super) const STUCK_NS: u64 = 100_000;
 /// Looks between two at what dropped values have left.
 const LOOKS_PER_TIDY: u32 = 32;
-/// Looks at the socket that found nothing after which it is looked at [`RARELY`], where there are rings, or [`SELDOM`],
-/// where there is a joined one.
-pub(super) const QUIET: u32 = 64;
-/// After so many at the rings alone.
-pub(super) const RARELY: u32 = 64;
-/// After so many at the joined one alone.
+/// Looks at the rings alone for one at a socket beside them that is quiet.
+const RARELY: u32 = 64;
+/// Looks at the joined socket alone for one at the other one, if that is quiet.
 const SELDOM: u32 = 8;
 
 /// Everything behind the lock.
@@ -68,14 +66,10 @@ pub(super) struct Core {
     pub(super) sources: Option<Sources>,
     /// Rings beside it.
     pub(super) lanes: Option<Box<Lanes>>,
-    /// Looks at the socket that found nothing, one after the other.
-    pub(super) quiet: u32,
-    /// Looks at the others alone, one after the other.
-    pub(super) passed: u32,
+    /// What looks at the socket came to.
+    pub(super) glances: Glances,
     /// Whether the joined socket was passed over, because the other one had enough to tell.
     joined_first: bool,
-    /// Whether the socket may hold what came before the last sleep: nothing wakes us for that again.
-    unlooked: bool,
     pub(super) trains: Trains,
     pub(super) batch: Batch,
     /// The channel of a batch that the socket has not taken.
@@ -222,10 +216,8 @@ impl Udp {
             joined,
             sources: None,
             lanes,
-            quiet: 0,
-            passed: 0,
+            glances: Glances::default(),
             joined_first: false,
-            unlooked: false,
             trains: Trains::default(),
             batch: Batch::default(),
             stuck: None,
@@ -389,7 +381,8 @@ impl Udp {
     pub(crate) fn before_sleep(&self, outside: bool) -> Option<Instant> {
         let mut core = self.shared.lock();
         let frames = core.lanes.as_ref().is_some_and(|lanes| lanes.has_frames());
-        let unlooked = core.unlooked || core.joined.as_ref().is_some_and(|joined| joined.unlooked);
+        let unlooked =
+            core.glances.is_unlooked() || core.joined.as_ref().is_some_and(|joined| joined.glances.is_unlooked());
         if frames || unlooked || core.net.has_event() || !core.events.is_empty() {
             return None;
         }
@@ -403,9 +396,9 @@ impl Udp {
             return None;
         }
         let next = core.timer().unwrap_or(Instant::from_nanos(u64::MAX));
-        core.unlooked = true;
-        if let Some(joined) = &mut core.joined {
-            joined.unlooked = joined.hears().is_some();
+        core.glances.sleep();
+        if let Some(joined) = core.joined.as_mut().filter(|joined| joined.hears().is_some()) {
+            joined.glances.sleep();
         }
         self.shared.asleep.store(true, Ordering::Relaxed);
         // Who sleeps in a call of ours looks after its times; for others the attendant does.
@@ -502,11 +495,12 @@ impl Core {
             Some(joined) if joined.is_joined() => SELDOM,
             _ => 0,
         };
-        let passes = self.passed < rarely && (any || self.quiet > QUIET);
-        self.passed = if passes { self.passed + 1 } else { 0 };
+        let passes = self.glances.passes(rarely, any);
         let by_rings = self.lanes.is_some();
-        let hears =
-            self.joined.as_mut().is_some_and(|joined| !(by_rings && joined.passes(any)) && joined.hears().is_some());
+        let hears = self
+            .joined
+            .as_mut()
+            .is_some_and(|joined| !(by_rings && joined.passes(RARELY, any)) && joined.hears().is_some());
         // What the peer sent before it was joined lies in the other one; but each is the first one now and then.
         let (mut came, first) = (false, std::mem::take(&mut self.joined_first));
         for joined in [first, !first] {
@@ -527,11 +521,8 @@ impl Core {
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
             let came = self.receive(joined, reading);
             match self.joined.as_mut().filter(|_| joined) {
-                Some(joined) => joined.has_looked(came),
-                None => {
-                    self.unlooked = came;
-                    self.quiet = if came { 0 } else { self.quiet.saturating_add(1) };
-                }
+                Some(joined) => joined.glances.looked(came),
+                None => self.glances.looked(came),
             }
             if !came {
                 break;

@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use cutthrough_engine::time::Instant;
 use rustix::fd::{AsFd, BorrowedFd};
 
-use super::door::{QUIET, RARELY};
+use super::glances::Glances;
 use crate::sys::datagram::Datagrams;
 
 /// How many batches more than to all others together have to go to a peer.
@@ -44,11 +44,8 @@ pub(super) struct Joined {
     doubted: Option<Instant>,
     lone: Lone,
     pub(super) joins: Joins,
-    /// Whether it may hold what came before the last sleep: nothing wakes us for that again.
-    pub(super) unlooked: bool,
-    /// Looks that found nothing since one did, and those that were passed over since the last.
-    quiet: u32,
-    passed: u32,
+    /// What looks at it came to.
+    pub(super) glances: Glances,
 }
 
 impl Joined {
@@ -64,9 +61,7 @@ impl Joined {
             doubted: None,
             lone: Lone::default(),
             joins: Joins::default(),
-            unlooked: false,
-            quiet: 0,
-            passed: 0,
+            glances: Glances::default(),
         })
     }
 
@@ -120,20 +115,11 @@ impl Joined {
     /// Whether to look at it another time, because there are rings: `any` says whether these had something. That has
     /// come by the same wire, so what goes by this socket is not unanswered.
     #[inline]
-    pub(super) fn passes(&mut self, any: bool) -> bool {
+    pub(super) fn passes(&mut self, rarely: u32, any: bool) -> bool {
         if any {
             (self.unanswered, self.heard) = (0, true);
         }
-        let passes = self.passed < RARELY && (any || self.quiet > QUIET);
-        self.passed = if passes { self.passed + 1 } else { 0 };
-        passes
-    }
-
-    /// It was looked at, and whether anything was there.
-    #[inline]
-    pub(super) const fn has_looked(&mut self, came: bool) {
-        self.unlooked = came;
-        self.quiet = if came { 0 } else { self.quiet.saturating_add(1) };
+        self.glances.passes(rarely, any)
     }
 
     /// It was looked at: nothing has come, or a train, and whether that was one short frame.

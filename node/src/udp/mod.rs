@@ -16,6 +16,7 @@
 //! | other ways to the same peers: rings | `lanes` |
 //! | rings that were given up are opened again | `lanes::reopen` |
 //! | payloads that a ring has placed | `placed` |
+//! | how often a socket is looked at | `glances` |
 //! | trains in, scattered to where they belong | `trains` |
 //! | where payloads land | `memory` |
 //! | what the application is told | `told` |
@@ -29,6 +30,7 @@ mod attendant;
 mod batches;
 pub mod calls;
 mod door;
+mod glances;
 pub mod guard;
 mod joined;
 pub(crate) mod lanes;

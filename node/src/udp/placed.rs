@@ -335,8 +335,11 @@ impl Core {
     pub(super) fn doze(&mut self) -> bool {
         let quiet = self.ring().is_none_or(|ring| ring.doze());
         if self.is_placing() || self.joined.is_some() {
-            // The socket is looked at first.
-            (self.quiet, self.passed) = (0, 0);
+            // The sockets are looked at first.
+            self.glances.rest();
+            if let Some(joined) = &mut self.joined {
+                joined.glances.rest();
+            }
         }
         quiet
     }
