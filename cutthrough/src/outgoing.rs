@@ -116,7 +116,11 @@ impl<'a> Outgoing<'a> {
     /// than what is used of the staging ring (256 KiB at least) and the receiver is behind, and then at most for the
     /// endpoint's deadline without progress.
     ///
-    /// Over a network, in a stream of messages, the last up to 64 KiB may wait up to 20 us for others to share a call
+    /// Over a network a private payload of up to `Config::staging_bytes` is copied instead; but while some 256 KiB are
+    /// under way on the channel and anything moves there, it waits before that, no longer without progress than the
+    /// copy would take, and 50 us.
+    ///
+    /// In a stream of messages over a network, the last up to 64 KiB may wait up to 20 us for others to share a call
     /// of the kernel. They go when the endpoint is next polled, waits or sends, and at once with
     /// [`Endpoint::flush`](crate::Endpoint::flush); if it does nothing, after 5 to 10 ms.
     ///

@@ -123,6 +123,8 @@ pub(super) struct Inbox {
     front: Option<Front>,
     /// The front's way through the ring, once it has been asked for; not needed for a payload that is taken at once.
     transfer: Option<Transfer>,
+    /// Whether the front was taken in two halves, without that.
+    halved: bool,
     /// A message with a staged payload that waits until the front is out of its way.
     held: Option<(Control, Header)>,
     queue: VecDeque<Incoming>,
@@ -150,6 +152,7 @@ impl Inbox {
             runs,
             front: None,
             transfer: None,
+            halved: false,
             held: None,
             queue: VecDeque::new(),
             aside: Vec::new(),
@@ -199,9 +202,10 @@ impl Inbox {
         self.stuck = true;
     }
 
-    /// Pulses made for a payload of which `moved` bytes have been moved: one if it was taken at once.
+    /// Pulses made for a payload of which `moved` bytes have been moved: one if it was taken at once, and two if its
+    /// second half came later than the first.
     fn pulses(&self, moved: u64) -> u32 {
-        self.transfer.as_ref().map_or(u32::from(moved > 0), Transfer::pulses)
+        self.transfer.as_ref().map_or(u32::from(moved > 0) + u32::from(self.halved), Transfer::pulses)
     }
 
     /// Whether a payload is in the ring whose reader has not said yet where it shall go.

@@ -31,6 +31,8 @@ const COPIED_TWICE: usize = 16 << 10;
 
 /// Bytes that a channel sends ahead of what has arrived before a sender waits for that: some trains.
 const AHEAD: u64 = 4 * TRAIN_BYTES as u64;
+/// Bytes that are copied before one has looked whether more has arrived, about: so few wait for nothing.
+const LOOK: usize = 16 << 10;
 /// Bytes that are copied in a nanosecond, about.
 const COPIED_IN_NS: u64 = 16;
 
@@ -257,7 +259,8 @@ impl Udp {
         now.saturating_since(last.1) < worth_waiting(lacking)
     }
 
-    /// Sends until what is not acknowledged may be copied: how often it was. It begins at `moved`.
+    /// Sends until what is not acknowledged may be copied: how often it was. It begins at `moved`. Less than the
+    /// staging ring holds is copied as soon as it is not worth waiting for.
     fn see_off(&self, loan: &mut Loan<'_>, bytes: &[u8], mut moved: Instant) -> Result<u8, SendError> {
         let (index, Some(message)) = (loan.index, loan.message) else { return Ok(0) };
         let (mut before, mut looked, mut last) = (0, moved, (0, moved));
@@ -278,7 +281,7 @@ impl Udp {
             }
             let there = loan.core.net.acknowledged(index, message);
             let lacking = bytes.len() - there.min(bytes.len());
-            let goes_on = lacking > COPIED_TWICE && !waits && Self::goes_on(loan.core, index, &mut last, lacking);
+            let goes_on = lacking > LOOK && !waits && Self::goes_on(loan.core, index, &mut last, lacking);
             if lacking <= self.staging && !goes_on {
                 let core = &mut *loan.core;
                 let mut kept = Kept::new(bytes, &mut core.carried, &core.spare);

@@ -54,6 +54,7 @@ impl Link {
         self.inbox.tickets += 1;
         let ticket = self.inbox.tickets;
         self.inbox.transfer = None;
+        self.inbox.halved = false;
         self.inbox.staging.prefetch(base, ready.min(EARLY));
         if ready < len {
             self.peer.prefetch(Line::Staged);
@@ -249,14 +250,17 @@ impl Link {
         to: &mut [u8],
         trace: &mut impl Trace,
     ) -> Result<bool, Breach> {
-        let start = traced(trace);
+        let (mut start, mut begin) = (traced(trace), 0);
         let there = len.min(self.inbox.staged - base);
         let (first, rest) = to[..usize::try_from(len).unwrap_or(0)].split_at_mut(usize::try_from(there).unwrap_or(0));
         self.inbox.staging.copy_out(base, first);
         if !rest.is_empty() {
+            let end = traced(trace);
             if !self.comes(base + len)? {
                 return Ok(false);
             }
+            trace.pulse(Stage::AdapterToHost, 0, there, start, end);
+            (start, begin, self.inbox.halved) = (traced(trace), there, true);
             self.inbox.staging.copy_out(base + there, rest);
         }
         if let Some(eviction) = self.inbox.eviction {
@@ -267,7 +271,7 @@ impl Link {
         if self.inbox.drained.wrapping_sub(self.inbox.told) >= self.inbox.staging.lap() / TOLD_PER_RING {
             self.tell_drained();
         }
-        trace.pulse(Stage::AdapterToHost, 0, len, start, traced(trace));
+        trace.pulse(Stage::AdapterToHost, begin, len - begin, start, traced(trace));
         Ok(true)
     }
 
@@ -328,8 +332,9 @@ impl Link {
         self.inbox.spare = arriving.shelf.take();
         stat.add(Counter::Copies, 1);
         stat.add(Counter::CopiedBytes, len);
-        stat.add(Counter::Pulses, 1);
-        Some(Read { valid: to.len(), done: true, pulses: 1, extra_copies: 0 })
+        let pulses = self.inbox.pulses(len);
+        stat.add(Counter::Pulses, u64::from(pulses));
+        Some(Read { valid: to.len(), done: true, pulses, extra_copies: 0 })
     }
 
     /// Whether the rule makes one pulse of so many bytes, once all of them are there.
