@@ -17,6 +17,7 @@
 //! | how much to move now? | [`pulse`] | the rule: a sink that falls idle takes everything that waits for it |
 //! | what is worth a pulse? | [`tune`] | the cost of a pulse, learnt from the pulses that were made |
 //! | alone or together? | [`choose`] | whether both sides copy a payload that both can see |
+//! | how to copy? | [`rivals`] | which of two ways of copying is the quicker here, learnt from a few of many |
 //! | how far round the ring? | [`lap`] | how much of the staging ring is used, learnt from what was quicker |
 //! | how close behind the sender? | [`trail`] | how a receiver follows a stream, learnt likewise |
 //! | move it | [`transfer`] | one payload's way through the stages of an adapter |
@@ -56,6 +57,7 @@ pub mod place;
 pub mod place_ring;
 pub mod pulse;
 pub mod receipt;
+pub mod rivals;
 pub mod seal;
 pub mod survey;
 pub mod time;

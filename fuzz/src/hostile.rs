@@ -8,6 +8,7 @@ use cutthrough_engine::token::Token;
 use cutthrough_node::config::Config;
 use cutthrough_node::shm::handshake::{self, Heard, Offer};
 use cutthrough_node::shm::rendezvous;
+use cutthrough_segment::copy::Copying;
 use cutthrough_segment::map::Mapping;
 use cutthrough_segment::sync::Ordering;
 use cutthrough_wire::layout::{LINE_BYTES, Layout, Line, RECORDS, RUNS};
@@ -191,7 +192,7 @@ fn act(step: &Step, peer: &mut Peer, victim: &mut Victim) {
         Step::Stage(len, ready, by_token, name) => peer.stage(len, ready, by_token, name),
         Step::Staged(more) => peer.count(Line::Staged, u64::from(more)),
         Step::Append(ring, value) => peer.append(ring, value),
-        Step::Land(at, byte) => peer.landing.copy_in(u64::from(at) % peer.landing_bytes, &[byte]),
+        Step::Land(at, byte) => peer.landing.copy_in(u64::from(at) % peer.landing_bytes, &[byte], Copying::Pieces),
         Step::Ring(bytes) => peer.ring(bytes),
         Step::Poll => victim.poll(),
         Step::Read(which) => victim.read(which, true),

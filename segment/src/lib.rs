@@ -1,7 +1,7 @@
 //! The shared memory of a channel, and the one home of the unsafe code that touches it.
 //!
 //! In the order in which a message meets them: [`map`] makes and maps memory, [`half`] names its parts, [`pool`] and
-//! [`page`] lend out runs of pages, [`stage`] is the ring that private payloads are pulsed through, [`ring`] carries
+//! [`page`] lend out runs of pages, [`copy`] says how bytes are copied, [`stage`] is the ring that private payloads are pulsed through, [`ring`] carries
 //! the slots of control messages, [`record`] carries single words back and forth, [`share`] lets both sides copy one
 //! payload, [`shelf`] takes what was dropped, [`bell`] wakes a sleeper. [`private`] is what no other process maps.
 //!
@@ -11,6 +11,8 @@
 //! change at any instant.
 
 pub mod bell;
+#[cfg(not(loom))]
+pub mod copy;
 #[cfg(not(loom))]
 pub mod half;
 #[cfg(not(loom))]

@@ -11,10 +11,11 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat,
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
+use crate::copy::{Copying, copy_here, copy_there};
 use crate::private::aligned;
 use crate::record::Words;
 use crate::ring::Slots;
-use crate::sync::{AtomicU64, Eviction, Ordering, Slot, prefetch_write};
+use crate::sync::{AtomicU64, Eviction, Ordering, Slot};
 
 /// Why memory could not be made or mapped.
 #[derive(Debug, thiserror::Error)]
@@ -158,24 +159,19 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
     }
 
-    /// Copies `bytes` into the mapping, asking for ownership of the destination's lines block by block first: a line
-    /// that the other core has read costs a transfer, and asked for ahead the transfers overlap.
+    /// Copies `bytes` into the mapping, where another core may have read the lines that are written: each then costs a
+    /// transfer, and all ways of copying let these overlap, as far as they can.
     ///
     /// # Panics
     /// If the bytes would not lie within the mapping, or it is mapped for reading only.
-    pub fn copy_in(&self, offset: u64, bytes: &[u8]) {
+    #[inline]
+    pub fn copy_in(&self, offset: u64, bytes: &[u8], copying: Copying) {
         assert!(self.writable, "mapped for reading only");
         let to = self.at(offset, bytes.len());
-        for (place, block) in bytes.chunks(BLOCK).enumerate() {
-            let to = to.wrapping_add(place * BLOCK);
-            for line in (0..block.len()).step_by(64) {
-                prefetch_write(to.wrapping_add(line));
-            }
-            // SAFETY: source is a slice, destination lies within the mapping (checked above); a slice of ordinary
-            // memory cannot overlap a mapping that nobody has a slice of. The other process may read or write these
-            // bytes meanwhile: it sees, or leaves, some mixture, and no reference to them exists here.
-            unsafe { copy_apart(block.as_ptr(), to, block.len()) };
-        }
+        // SAFETY: source is a slice, destination lies within the mapping (checked above); a slice of ordinary memory
+        // cannot overlap a mapping that nobody has a slice of. The other process may read or write these bytes
+        // meanwhile: it sees, or leaves, some mixture, and no reference to them exists here.
+        unsafe { copy_there(bytes.as_ptr(), to, bytes.len(), copying) };
     }
 
     /// Copies bytes out of the mapping.
@@ -183,10 +179,10 @@ impl Mapping {
     /// # Panics
     /// If they do not lie within the mapping.
     #[inline]
-    pub fn copy_out(&self, offset: u64, bytes: &mut [u8]) {
+    pub fn copy_out(&self, offset: u64, bytes: &mut [u8], copying: Copying) {
         let from = self.at(offset, bytes.len());
         // SAFETY: as in `copy_in`, the other way round: what comes out is some bytes, whatever the other side does.
-        unsafe { copy_apart(from, bytes.as_mut_ptr(), bytes.len()) };
+        unsafe { copy_here(from, bytes.as_mut_ptr(), bytes.len(), copying) };
     }
 
     /// Copies between two mappings, which may be the same one.
@@ -199,7 +195,7 @@ impl Mapping {
         let target = to.at(to_offset, bytes);
         if source.addr().abs_diff(target.addr()) >= bytes {
             // SAFETY: both ranges lie within their mappings and do not overlap; see `copy_in` for other writers.
-            unsafe { copy_apart(source, target, bytes) };
+            unsafe { copy_here(source, target, bytes, Copying::Pieces) };
         } else {
             // SAFETY: as above, but that they may overlap, which `copy` allows.
             unsafe { std::ptr::copy(source, target, bytes) };
@@ -252,33 +248,6 @@ impl Mapping {
     pub fn evict(&self, offset: u64, eviction: Eviction) {
         // SAFETY: the byte lies within the mapping, all of which can be read.
         unsafe { eviction.evict(self.at(offset, 1)) }
-    }
-}
-
-/// Bytes whose lines are asked for together in [`Mapping::copy_in`]: few enough that they are still there when the copy
-/// comes to them.
-const BLOCK: usize = 2048;
-
-/// Bytes copied by one call, see [`copy_apart`].
-const PIECE: usize = 256;
-
-/// Copies between ranges that do not overlap, in pieces.
-///
-/// Up to 256 bytes glibc loads all before it stores any. With more the copy depends on how the two lie within their
-/// pages: where the destination lies as far into its own as the source does, or a little further, a loop from the front
-/// would take its loads for such that depend on its stores, so glibc goes from the back. From a line that another core
-/// has just written nothing is slower: no prefetcher sees it coming, and what the other core writes next is asked for
-/// first. And from a few KiB on it takes a string instruction, which crawls from such a place on some processors (Zen
-/// 3: 1.5 to 3 GB/s instead of 45). Payloads of whole pages lie at the beginnings of pages, and private memory begins
-/// with a page or 16 bytes into it, behind the allocator's head: that is the rule, not the exception.
-///
-/// # Safety
-/// As for `copy_nonoverlapping`, but that another process may write or read either range meanwhile.
-#[inline]
-unsafe fn copy_apart(from: *const u8, to: *mut u8, bytes: usize) {
-    for done in (0..bytes).step_by(PIECE) {
-        // SAFETY: a part of both ranges, by the caller's word.
-        unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), PIECE.min(bytes - done)) };
     }
 }
 

@@ -6,6 +6,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use crate::copy::Copying;
 use crate::map::Mapping;
 use crate::pool::Pool;
 pub use crate::shelf::{Filled, Release, Shelf, Waker};
@@ -233,7 +234,7 @@ impl Landed {
             }
             let len = rest.len().min(usize::try_from(have - skip).unwrap_or(usize::MAX));
             let (now, later) = rest.split_at_mut(len);
-            self.ground.mapping.copy_out(self.ground.offset(first) + skip, now);
+            self.ground.mapping.copy_out(self.ground.offset(first) + skip, now, Copying::Pieces);
             rest = later;
             skip = 0;
             if rest.is_empty() {

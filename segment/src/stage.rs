@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use crate::copy::Copying;
 use crate::map::Mapping;
 use crate::sync::{Eviction, prefetch_read, prefetch_write};
 
@@ -89,12 +90,12 @@ impl Staging {
     ///
     /// # Panics
     /// If they are more than the ring holds.
-    pub fn copy_in(&self, position: u64, bytes: &[u8]) {
+    pub fn copy_in(&self, position: u64, bytes: &[u8], copying: Copying) {
         assert!(bytes.len() as u64 <= self.lap, "more than the ring holds");
         let (offset, piece) = self.piece(position, bytes.len());
-        self.mapping.copy_in(offset, &bytes[..piece]);
+        self.mapping.copy_in(offset, &bytes[..piece], copying);
         if piece < bytes.len() {
-            self.mapping.copy_in(self.start, &bytes[piece..]);
+            self.mapping.copy_in(self.start, &bytes[piece..], copying);
         }
     }
 
@@ -102,13 +103,13 @@ impl Staging {
     ///
     /// # Panics
     /// If they are more than the ring holds.
-    pub fn copy_out(&self, position: u64, bytes: &mut [u8]) {
+    pub fn copy_out(&self, position: u64, bytes: &mut [u8], copying: Copying) {
         assert!(bytes.len() as u64 <= self.lap, "more than the ring holds");
         let (offset, piece) = self.piece(position, bytes.len());
         let (head, tail) = bytes.split_at_mut(piece);
-        self.mapping.copy_out(offset, head);
+        self.mapping.copy_out(offset, head, copying);
         if !tail.is_empty() {
-            self.mapping.copy_out(self.start, tail);
+            self.mapping.copy_out(self.start, tail, copying);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use cutthrough::{Breach, Landing, Payload, Refused, SendError, Token};
+use cutthrough_segment::copy::Copying;
 use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
 use cutthrough_wire::slot::Kind;
@@ -398,7 +399,7 @@ fn the_second_half_of_a_short_payload_may_be_late() {
     let payload = cutthrough_conform::bytes::pattern(9, LEN as usize);
     let half = payload.len() / 2;
     let (staging, start) = liar.own.staging();
-    staging.copy_in(start, &payload[..half]);
+    staging.copy_in(start, &payload[..half], Copying::Pieces);
     liar.own.set(Line::Staged, half as u64);
     liar.say(Kind::Staged, 0, LEN, half as u64, 0);
     let mut message = victim.message();
@@ -409,7 +410,7 @@ fn the_second_half_of_a_short_payload_may_be_late() {
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(std::time::Duration::from_millis(20));
-            staging.copy_in(start + half as u64, &payload[half..]);
+            staging.copy_in(start + half as u64, &payload[half..], Copying::Pieces);
             own.set(Line::Staged, u64::from(LEN));
         });
         victim.endpoint.read(&mut message, &mut bytes).expect("all of it");

@@ -23,6 +23,7 @@ use cutthrough_segment::stage::Staging;
 use cutthrough_segment::sync::{AtomicU64, Eviction, Slot};
 use cutthrough_wire::layout::{Line, RUNS, Sizes};
 
+use super::copier::Copier;
 use super::handshake::{Heard, Offer};
 use super::pages::Traffic;
 use super::patience::{self, Waited};
@@ -140,6 +141,9 @@ pub struct Link {
 #[derive(Debug)]
 pub(super) struct Outbox {
     pub(super) staging: Staging,
+    /// How to copy into the staging ring, and into the peer's landing memory.
+    pub(super) copier: Copier,
+    pub(super) putter: Copier,
     pub(super) laps: Laps,
     /// Where the ring stood when the receiver was last let finish what it has, for another lap.
     pub(super) urged: u64,
@@ -159,6 +163,12 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
+    /// Copies bytes to a place in the peer's landing memory.
+    #[inline]
+    pub(super) fn put(&mut self, peer: &Peer, offset: u64, bytes: &[u8]) {
+        self.putter.copy(bytes.len(), |copying| peer.landing().copy_in(offset, bytes, copying));
+    }
+
     /// Remembers that a payload has gone to where this token says: it is good for one.
     pub(super) fn use_up(&mut self, token: Token) {
         let place = usize::from(token.index);
@@ -220,6 +230,8 @@ impl Link {
             traffic: Traffic::new(&own, &peer, &sizes, &peer_sizes, terms.seed, &terms.waker),
             outbox: Outbox {
                 staging,
+                copier: Copier::there(),
+                putter: Copier::there(),
                 laps,
                 urged: 0,
                 heard: 0,

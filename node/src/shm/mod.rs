@@ -1,6 +1,7 @@
 //! The adapter for processes on one machine: memory that both map, and a Unix socket that says hello and tells of
 //! death.
 
+mod copier;
 pub mod grant;
 pub mod handshake;
 pub mod link;

@@ -29,6 +29,7 @@ use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
 use cutthrough_wire::slot::{Header, Kind};
 
+use super::copier::Copier;
 use super::link::{CloseReason, Link};
 use super::pages::{List, Place};
 use super::share::Share;
@@ -112,6 +113,8 @@ pub type Aside = (u64, usize, Vec<u8>);
 #[derive(Debug)]
 pub(super) struct Inbox {
     staging: Staging,
+    /// How to copy out of it.
+    copier: Copier,
     /// How what was read of the payload at the front is evicted, if its sender asks for that.
     eviction: Option<Eviction>,
     staged: u64,
@@ -141,9 +144,17 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
+    /// Copies bytes out of the staging ring.
+    #[inline]
+    fn take(&mut self, position: u64, to: &mut [u8]) {
+        let Self { staging, copier, .. } = self;
+        copier.copy(to.len(), |copying| staging.copy_out(position, to, copying));
+    }
+
     pub(super) fn new(staging: Staging, runs: Reader<Array<AtomicU64>>) -> Self {
         Self {
             staging,
+            copier: Copier::here(),
             eviction: None,
             staged: 0,
             drained: 0,

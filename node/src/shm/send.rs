@@ -449,7 +449,7 @@ impl Link {
         let page_bytes = u64::from(self.peer_sizes.page_bytes);
         let wanted = u64::from(bytes.max(1));
         if let Some(run) = self.traffic.claim_front(page_bytes, wanted) {
-            self.peer.landing().copy_in(u64::from(run.first) * page_bytes, payload);
+            self.outbox.put(&self.peer, u64::from(run.first) * page_bytes, payload);
             self.publish_put(control, bytes, 1, run.to_word());
             return Ok(Some(Path::Put));
         }
@@ -474,7 +474,7 @@ impl Link {
         for run in runs {
             let room = usize::try_from(u64::from(run.count) * page_bytes).unwrap_or(usize::MAX);
             let (now, later) = rest.split_at(rest.len().min(room));
-            self.peer.landing().copy_in(u64::from(run.first) * page_bytes, now);
+            self.outbox.put(&self.peer, u64::from(run.first) * page_bytes, now);
             rest = later;
         }
         let detail = self.write_list(count, runs.iter().map(|run| run.to_word()), None);
@@ -521,7 +521,7 @@ impl Link {
             return Ok(self.drop_payload(control, bytes, token, Refused::Revoked, stat));
         }
         self.outbox.use_up(token);
-        self.peer.landing().copy_in(u64::from(run.first) * u64::from(page_bytes), payload);
+        self.outbox.put(&self.peer, u64::from(run.first) * u64::from(page_bytes), payload);
         let header = Header {
             control_len: self.place(control),
             kind: Kind::PutToken,

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
+use cutthrough_segment::copy::Copying;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{MapError, Mapping, Writers};
 use cutthrough_wire::layout::{Line, Sizes};
@@ -31,9 +32,9 @@ fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
 fn a_peer_reads_what_the_maker_writes() {
     let (own, file) = Mapping::create("own", 5000, 4096, Writers::Maker).unwrap();
     let peer = Mapping::open(file.as_fd(), 5000, 4096, false).unwrap();
-    own.copy_in(4990, b"0123456789");
+    own.copy_in(4990, b"0123456789", Copying::Pieces);
     let mut bytes = [0; 10];
-    peer.copy_out(4990, &mut bytes);
+    peer.copy_out(4990, &mut bytes, Copying::Pieces);
     assert_eq!(&bytes, b"0123456789");
 }
 
@@ -44,36 +45,42 @@ fn copies_are_whole_wherever_the_two_lie() {
     let (own, _file) = Mapping::create("own", ROOM as u64, 4096, Writers::Maker).unwrap();
     let (other, _file) = Mapping::create("other", ROOM as u64, 4096, Writers::Maker).unwrap();
     let pattern: Vec<u8> = (0..=250).cycle().take(ROOM).collect();
-    own.copy_in(0, &pattern);
+    own.copy_in(0, &pattern, Copying::Pieces);
     // A page of its own for what is copied out, so that its place within the page is known.
     let mut room = vec![0; ROOM + 4096];
     let first = room.as_ptr().align_offset(4096);
-    for from in [0, 1, 64, 2047] {
+    let both = [Copying::Pieces, Copying::String];
+    for (copying, from) in both.into_iter().flat_map(|copying| [0, 1, 64, 2047].map(|from| (copying, from))) {
         for apart in [0, 1, 16, 31, 32, 127, 128, 4095] {
             for bytes in [0, 1, 255, 256, 257, 2047, 2048, 2049, 6001, 8192] {
                 let to = (from + apart) % 4096;
                 room.fill(0xee);
-                own.copy_out(from as u64, &mut room[first + to..first + to + bytes]);
+                own.copy_out(from as u64, &mut room[first + to..first + to + bytes], copying);
                 let whole = |got: &[u8]| {
                     got[to..to + bytes] == pattern[from..from + bytes]
                         && got[..to].iter().chain(&got[to + bytes..]).all(|&byte| byte == 0xee)
                 };
-                assert!(whole(&room[first..first + ROOM]), "out from {from} to {to}, {bytes} bytes");
+                assert!(whole(&room[first..first + ROOM]), "{copying:?} out from {from} to {to}, {bytes}");
 
-                other.copy_in(0, &[0xee; ROOM]);
+                other.copy_in(0, &[0xee; ROOM], copying);
+                other.copy_in(to as u64, &pattern[from..from + bytes], copying);
+                other.copy_out(0, &mut room[first..first + ROOM], Copying::Pieces);
+                assert!(whole(&room[first..first + ROOM]), "{copying:?} in from {from} to {to}, {bytes} bytes");
+
+                other.copy_in(0, &[0xee; ROOM], Copying::Pieces);
                 Mapping::copy_across(&own, from as u64, &other, to as u64, bytes);
-                other.copy_out(0, &mut room[first..first + ROOM]);
+                other.copy_out(0, &mut room[first..first + ROOM], Copying::Pieces);
                 assert!(whole(&room[first..first + ROOM]), "across from {from} to {to}, {bytes} bytes");
             }
         }
     }
     // Within one mapping, each over the other's end.
     for (from, to) in [(0, 16), (16, 0), (0, 4096), (8192, 16)] {
-        own.copy_in(0, &pattern);
+        own.copy_in(0, &pattern, Copying::Pieces);
         Mapping::copy_across(&own, from as u64, &own, to as u64, 8000);
         let mut wanted = pattern.clone();
         wanted.copy_within(from..from + 8000, to);
-        own.copy_out(0, &mut room[..ROOM]);
+        own.copy_out(0, &mut room[..ROOM], Copying::Pieces);
         assert!(room[..ROOM] == wanted, "within, from {from} to {to}");
     }
 }
@@ -88,16 +95,16 @@ fn a_peer_cannot_write_what_only_the_maker_writes() {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let again = OwnedFd::from(File::options().read(true).write(true).open(path).unwrap());
     assert_eq!(map_to_write(&again), Err(Errno::PERM));
-    own.copy_in(0, b"the maker still can");
+    own.copy_in(0, b"the maker still can", Copying::Pieces);
 }
 
 #[test]
 fn a_peer_can_write_where_both_may() {
     let (own, file) = Mapping::create("both", 4096, 4096, Writers::Both).unwrap();
     let peer = Mapping::open(file.as_fd(), 4096, 4096, true).unwrap();
-    peer.copy_in(7, b"landed");
+    peer.copy_in(7, b"landed", Copying::Pieces);
     let mut bytes = [0; 6];
-    own.copy_out(7, &mut bytes);
+    own.copy_out(7, &mut bytes, Copying::Pieces);
     assert_eq!(&bytes, b"landed");
 }
 
@@ -165,17 +172,17 @@ fn a_dropped_mapping_is_unmapped() {
 fn an_empty_mapping_has_no_bytes() {
     let (mapping, file) = Mapping::create("empty", 0, 4096, Writers::Both).unwrap();
     let peer = Mapping::open(file.as_fd(), 0, 4096, true).unwrap();
-    peer.copy_in(0, b"");
-    mapping.copy_out(0, &mut []);
+    peer.copy_in(0, b"", Copying::Pieces);
+    mapping.copy_out(0, &mut [], Copying::Pieces);
 }
 
 #[test]
 fn every_access_stays_within() {
     let (mapping, _) = Mapping::create("within", 100, 4096, Writers::Both).unwrap();
     let attempts: [&dyn Fn(); 6] = [
-        &|| mapping.copy_in(99, b"ab"),
-        &|| mapping.copy_in(u64::MAX, b"a"),
-        &|| mapping.copy_out(100, &mut [0]),
+        &|| mapping.copy_in(99, b"ab", Copying::Pieces),
+        &|| mapping.copy_in(u64::MAX, b"a", Copying::Pieces),
+        &|| mapping.copy_out(100, &mut [0], Copying::Pieces),
         &|| assert!(!mapping.address(0, 101).is_null()),
         &|| assert_eq!(mapping.word(96).load(Ordering::Relaxed), 0),
         &|| assert_eq!(mapping.word(3).load(Ordering::Relaxed), 0),
@@ -190,7 +197,7 @@ fn every_access_stays_within() {
 #[should_panic = "reading only"]
 fn a_mapping_for_reading_is_not_written() {
     let (_own, file) = Mapping::create("read", 4096, 4096, Writers::Maker).unwrap();
-    Mapping::open(file.as_fd(), 4096, 4096, false).unwrap().copy_in(0, b"x");
+    Mapping::open(file.as_fd(), 4096, 4096, false).unwrap().copy_in(0, b"x", Copying::Pieces);
 }
 
 #[test]
@@ -215,9 +222,9 @@ fn the_halves_of_a_channel_see_each_other() {
     own.set_claim(3, 8);
     assert_eq!((peer.claim(3), peer.claim(4)), (8, 0));
 
-    peer.landing().copy_in(4096, b"page");
+    peer.landing().copy_in(4096, b"page", Copying::Pieces);
     let mut bytes = [0; 4];
-    own.landing().copy_out(4096, &mut bytes);
+    own.landing().copy_out(4096, &mut bytes, Copying::Pieces);
     assert_eq!(&bytes, b"page");
 
     let cut = Sizes { landing_pages: 3, ..sizes };

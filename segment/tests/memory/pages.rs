@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cutthrough_segment::copy::Copying;
 use cutthrough_segment::map::{Mapping, Writers};
 use cutthrough_segment::page::{Ground, Landed, Page, Pages, Release, Releases, Runs, Shelf};
 use proptest::prelude::*;
@@ -92,12 +93,12 @@ proptest! {
             Mapping::create("landed", START + u64::from(COUNT + 4) * u64::from(PAGE), 4096, Writers::Both).unwrap();
         for page in 0..COUNT + 4 {
             let bytes: Vec<u8> = (0..PAGE).map(|at| (at ^ (page * 37)).to_le_bytes()[0]).collect();
-            mapping.copy_in(START + u64::from(page * PAGE), &bytes);
+            mapping.copy_in(START + u64::from(page * PAGE), &bytes, Copying::Pieces);
         }
         let mut whole = Vec::new();
         for (first, count) in &runs {
             let mut bytes = vec![0; (count * PAGE) as usize];
-            mapping.copy_out(START + u64::from(first * PAGE), &mut bytes);
+            mapping.copy_out(START + u64::from(first * PAGE), &mut bytes, Copying::Pieces);
             whole.extend(bytes);
         }
         whole.truncate(cut.index(whole.len() + 1));
@@ -119,7 +120,7 @@ proptest! {
         let (elsewhere, _) = Mapping::create("copy", whole.len() as u64 + 5, 4096, Writers::Maker).unwrap();
         landed.copy_to(&elsewhere, 5);
         let mut copy = vec![0; whole.len()];
-        elsewhere.copy_out(5, &mut copy);
+        elsewhere.copy_out(5, &mut copy, Copying::Pieces);
         prop_assert_eq!(copy, whole);
 
         prop_assert!(!shelf.filled());

@@ -12,6 +12,7 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use cutthrough_segment::copy::Copying;
 use cutthrough_segment::map::Mapping;
 
 use super::super::Hop;
@@ -277,7 +278,7 @@ impl XdpRing {
         for part in parts.drain(first..) {
             let from = bytes.len();
             bytes.resize(from + part.bytes as usize, 0);
-            self.memory.mapping().copy_out(part.at, &mut bytes[from..]);
+            self.memory.mapping().copy_out(part.at, &mut bytes[from..], Copying::Pieces);
         }
         self.memory.frame(place, bytes.len()).copy_from_slice(&bytes);
         self.split(place, bytes.len(), parts);

@@ -21,6 +21,7 @@ use rustix::fd::OwnedFd;
 use super::{ASIDE_MAX, Expected, Front, Goes, Read, ReadError, token};
 use crate::clock;
 use crate::incoming::{Arriving, Incoming, Payload};
+use crate::shm::copier::Copier;
 use crate::shm::link::{CloseReason, Link};
 use crate::shm::pages::Place;
 use crate::shm::patience::{self, Patience};
@@ -209,6 +210,7 @@ impl Link {
                 moved: *moved,
                 staged: self.inbox.staged,
                 staging: &self.inbox.staging,
+                copier: &mut self.inbox.copier,
                 eviction: self.inbox.eviction,
                 own: &self.own,
                 peer: &self.peer,
@@ -253,7 +255,7 @@ impl Link {
         let (mut start, mut begin) = (traced(trace), 0);
         let there = len.min(self.inbox.staged - base);
         let (first, rest) = to[..usize::try_from(len).unwrap_or(0)].split_at_mut(usize::try_from(there).unwrap_or(0));
-        self.inbox.staging.copy_out(base, first);
+        self.inbox.take(base, first);
         if !rest.is_empty() {
             let end = traced(trace);
             if !self.comes(base + len)? {
@@ -261,7 +263,7 @@ impl Link {
             }
             trace.pulse(Stage::AdapterToHost, 0, there, start, end);
             (start, begin, self.inbox.halved) = (traced(trace), there, true);
-            self.inbox.staging.copy_out(base + there, rest);
+            self.inbox.take(base + there, rest);
         }
         if let Some(eviction) = self.inbox.eviction {
             self.inbox.staging.evict(base, len, eviction);
@@ -451,6 +453,7 @@ struct Inbound<'a> {
     moved: u64,
     staged: u64,
     staging: &'a Staging,
+    copier: &'a mut Copier,
     eviction: Option<Eviction>,
     own: &'a Own,
     peer: &'a Peer,
@@ -496,7 +499,9 @@ impl Adapter for Inbound<'_> {
         let Ok(len) = usize::try_from(pulse.len) else { return };
         let Ok(offset) = usize::try_from(pulse.offset) else { return };
         let place = offset - self.to.0;
-        self.staging.copy_out(self.base + self.moved, &mut self.to.1[place..place + len]);
+        let (staging, position) = (self.staging, self.base + self.moved);
+        let to = &mut self.to.1[place..place + len];
+        self.copier.copy(len, |copying| staging.copy_out(position, to, copying));
         if let Some(eviction) = self.eviction {
             self.staging.evict(self.base + self.moved, pulse.len, eviction);
         }

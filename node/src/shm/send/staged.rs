@@ -11,6 +11,7 @@ use cutthrough_engine::receipt::Path;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::{Step, Trace, Transfer};
+use cutthrough_segment::copy::Copying;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::ring::Producer;
 use cutthrough_segment::stage::Staging;
@@ -21,6 +22,7 @@ use cutthrough_wire::token::Place;
 use rustix::fd::OwnedFd;
 
 use crate::clock;
+use crate::shm::copier::Copier;
 use crate::shm::link::{Link, Outbox, SendError};
 use crate::shm::patience::{self, Patience};
 use crate::shm::send::Control;
@@ -94,6 +96,7 @@ impl Link {
                 moved: self.outbox.staged.saturating_sub(base),
                 drained: self.outbox.drained,
                 staging: &self.outbox.staging,
+                copier: &mut self.outbox.copier,
                 own: &self.own,
                 peer: &self.peer,
                 socket: &self.socket,
@@ -196,7 +199,9 @@ impl Link {
         if !rest.is_empty() {
             self.fill(self.outbox.staged, rest);
         }
-        self.outbox.staging.prefetch_write(self.outbox.staged.next_multiple_of(STAGE_ALIGN), len);
+        if self.outbox.copier.usual(half) == Copying::Pieces {
+            self.outbox.staging.prefetch_write(self.outbox.staged.next_multiple_of(STAGE_ALIGN), len);
+        }
         trace.pulse(Stage::HostToAdapter, 0, len, start, traced(trace));
         self.pass(len);
         (Path::CutThrough, 1)
@@ -205,7 +210,8 @@ impl Link {
     /// Copies bytes to a place in the ring, up to the end of which all is there then.
     #[inline]
     fn fill(&mut self, position: u64, bytes: &[u8]) {
-        self.outbox.staging.copy_in(position, bytes);
+        let Outbox { staging, copier, .. } = &mut self.outbox;
+        copier.copy(bytes.len(), |copying| staging.copy_in(position, bytes, copying));
         self.outbox.staged = position + bytes.len() as u64;
         self.own.set(Line::Staged, self.outbox.staged);
     }
@@ -323,6 +329,7 @@ struct Outbound<'a, S> {
     moved: u64,
     drained: u64,
     staging: &'a Staging,
+    copier: &'a mut Copier,
     own: &'a Own,
     peer: &'a Peer,
     socket: &'a OwnedFd,
@@ -383,7 +390,8 @@ impl<S: Deref<Target = [Slot]>> Adapter for Outbound<'_, S> {
         let Ok(len) = usize::try_from(pulse.len) else { return };
         let report = usize::try_from(pulse.report_every.max(LEAST_REPORT)).unwrap_or(len);
         for piece in self.payload[start..start + len].chunks(report) {
-            self.staging.copy_in(self.base + self.moved, piece);
+            let (staging, position) = (self.staging, self.base + self.moved);
+            self.copier.copy(piece.len(), |copying| staging.copy_in(position, piece, copying));
             self.moved += piece.len() as u64;
             self.publish();
         }

@@ -1,0 +1,55 @@
+//! Copies by whichever way this processor is quicker at, here and now.
+
+use cutthrough_engine::rivals::{Go, Rival, Rivals};
+use cutthrough_segment::copy::Copying;
+
+use crate::clock;
+
+/// One kind of copies: from the same kind of memory to the same.
+#[derive(Debug)]
+pub(super) struct Copier {
+    least: usize,
+    rivals: Rivals,
+}
+
+impl Copier {
+    /// Copies to where another core reads. Below 1 KiB the ways do not differ, and to choose would take as long as to
+    /// copy.
+    pub(super) fn there() -> Self {
+        Self { least: 1 << 10, rivals: Rivals::default() }
+    }
+
+    /// Copies from where another core has written. What a string instruction has written does not lie as close to this
+    /// core as what stores have, which costs whoever uses it next more than it saves here unless it is much.
+    pub(super) fn here() -> Self {
+        Self { least: 8 << 10, rivals: Rivals::default() }
+    }
+
+    /// Makes a copy of `bytes` bytes.
+    #[inline]
+    pub(super) fn copy(&mut self, bytes: usize, copy: impl FnOnce(Copying)) {
+        if bytes < self.least {
+            return copy(Copying::Pieces);
+        }
+        let Go { rival, timed } = self.rivals.next(bytes as u64);
+        if !timed {
+            return copy(way(rival));
+        }
+        let since = clock::now();
+        copy(way(rival));
+        self.rivals.took(bytes as u64, rival, clock::now().saturating_since(since));
+    }
+
+    /// The way that most copies of `bytes` bytes are made.
+    #[inline]
+    pub(super) fn usual(&self, bytes: usize) -> Copying {
+        if bytes < self.least { Copying::Pieces } else { way(self.rivals.quicker(bytes as u64)) }
+    }
+}
+
+const fn way(rival: Rival) -> Copying {
+    match rival {
+        Rival::First => Copying::Pieces,
+        Rival::Second => Copying::String,
+    }
+}
