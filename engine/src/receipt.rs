@@ -144,7 +144,7 @@ pub struct Receipt {
     pub placement_why: Why,
     /// Whether it crossed a network sealed: encrypted and authenticated.
     pub sealed: bool,
-    /// When this side began to move the payload; zero if it moved none of it, or 2 KiB or less, which is not timed:
+    /// When this side began to move the payload; zero if it moved none of it, or 8 KiB or less, which is not timed:
     /// reading the clock would take as long.
     pub started: Instant,
     /// When this side was done with it; zero as above.
