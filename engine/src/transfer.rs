@@ -104,6 +104,7 @@ pub struct Transfer {
     policy: Policy,
     downstream_minpulse: Option<u64>,
     minpulse_max: u64,
+    timed: bool,
     tracks: [Track; Stage::COUNT],
 }
 
@@ -116,6 +117,7 @@ impl Transfer {
             policy,
             downstream_minpulse: None,
             minpulse_max: u64::MAX,
+            timed: true,
             tracks: [Track::default(); Stage::COUNT],
         }
     }
@@ -131,6 +133,18 @@ impl Transfer {
     /// over at next to no cost, knows that longer ones cannot pay, however its pulses were measured.
     pub fn set_minpulse_max(&mut self, minpulse: u64) {
         self.minpulse_max = minpulse.max(1);
+    }
+
+    /// Says whether the times of polls are times, which they are if nobody says otherwise. If not, nothing is learnt
+    /// from this transfer's pulses: see [`is_timed`](crate::tune::is_timed).
+    pub fn set_timed(&mut self, timed: bool) {
+        self.timed = timed;
+    }
+
+    /// Whether the times of polls are times.
+    #[must_use]
+    pub fn is_timed(&self) -> bool {
+        self.timed
     }
 
     /// Length of the payload in bytes.
@@ -281,7 +295,9 @@ impl Transfer {
         let len = times.bytes - offset;
         times.last_end = Some(now);
         times.pulses = times.pulses.saturating_add(1);
-        tuner.observe(len, now.saturating_since(start));
+        if self.timed {
+            tuner.observe(len, now.saturating_since(start));
+        }
         trace.pulse(stage, offset, len, start, now);
     }
 

@@ -70,6 +70,19 @@ pub struct Tuner {
     last: [Fastest; CLASSES],
 }
 
+/// Payloads of which one is timed, after the first [`BATCH`] of them.
+const TIMED: u32 = 16;
+
+/// Bytes beside which it costs nothing to read a clock for each pulse.
+const LONG: u64 = 256 << 10;
+
+/// Whether the pulses of the payload `number`, of `len` bytes, are worth timing. To read a clock takes as long as to
+/// move 2 KiB, and it is read twice or more for each pulse, while what is to be learnt changes slowly.
+#[must_use]
+pub const fn is_timed(number: u32, len: u64) -> bool {
+    len >= LONG || number < BATCH || number.is_multiple_of(TIMED)
+}
+
 impl Default for Tuner {
     fn default() -> Self {
         Self::with_prior(PRIOR_OVERHEAD_NS, PRIOR_BYTES_PER_US)

@@ -1,6 +1,6 @@
 //! What a tuner learns of synthetic stages, through noise and through change.
 
-use cutthrough_engine::tune::{BATCH, Tuner};
+use cutthrough_engine::tune::{BATCH, Tuner, is_timed};
 use proptest::prelude::*;
 
 /// A stage as it is.
@@ -150,4 +150,11 @@ fn lengths_are_whole_lines_within_bounds() {
     assert_eq!(Tuner::with_prior(0, 0).minpulse(1 << 20), 256);
     assert_eq!(Tuner::with_prior(0, 0).pulse_max(), 256);
     assert_eq!(Tuner::with_prior(u64::MAX, u64::MAX).minpulse(u64::MAX), 1 << 32);
+}
+
+#[test]
+fn a_few_of_many_payloads_are_timed_and_the_first_and_the_long_ones() {
+    assert!((0..BATCH).all(|number| is_timed(number, 8193)));
+    assert_eq!((1000..2000).filter(|&number| is_timed(number, 65_536)).count(), 62);
+    assert!((1000..2000).all(|number| is_timed(number, 1 << 20)));
 }

@@ -222,3 +222,20 @@ fn progress_is_reported_as_often_as_downstream_asks() {
     assert_eq!(report_every(adaptive, Some(0)), 1);
     assert_eq!(report_every(adaptive, Some(1 << 40)), 4096);
 }
+
+#[test]
+fn nothing_is_learnt_from_a_transfer_that_is_not_timed() {
+    let learns = |timed| {
+        let mut adapter = Alleged { says: 4096, drained: 0, report_every: 0 };
+        let mut transfer = Transfer::new(4096, Policy::default());
+        transfer.set_timed(timed);
+        let mut tuners: [Tuner; Stage::COUNT] = Default::default();
+        let before = tuners[3].bytes_per_us();
+        for now in [0, 100] {
+            transfer.poll(Instant::from_nanos(now), &mut adapter, &mut tuners, &mut ());
+        }
+        assert_eq!((transfer.pulses(), transfer.is_timed()), (1, timed));
+        tuners[3].bytes_per_us() != before
+    };
+    assert!(learns(true) && !learns(false));
+}

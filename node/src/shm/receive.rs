@@ -126,6 +126,8 @@ pub(super) struct Inbox {
     front: Option<Front>,
     /// The front's way through the ring, once it has been asked for; not needed for a payload that is taken at once.
     transfer: Option<Transfer>,
+    /// How many went that way, of which some are timed.
+    transfers: u32,
     /// Whether the front was taken in two halves, without that.
     halved: bool,
     /// A message with a staged payload that waits until the front is out of its way.
@@ -163,6 +165,7 @@ impl Inbox {
             runs,
             front: None,
             transfer: None,
+            transfers: 0,
             halved: false,
             held: None,
             queue: VecDeque::new(),

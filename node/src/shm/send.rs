@@ -8,7 +8,7 @@ mod staged;
 
 use std::sync::Arc;
 
-pub(in crate::shm) use staged::{LEAST_SHARE, MINPULSE_OF, STAGE_ALIGN, least_lap, longest_minpulse, traced};
+pub(in crate::shm) use staged::{LEAST_SHARE, MINPULSE_OF, STAGE_ALIGN, least_lap, listens, longest_minpulse, traced};
 
 use cutthrough_engine::check::{self, Breach};
 use cutthrough_engine::choose::Way;

@@ -10,6 +10,7 @@ use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token};
 use cutthrough_engine::transfer::{Step, Trace, Transfer};
+use cutthrough_engine::tune;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::ring::Control;
 use cutthrough_segment::stage::Staging;
@@ -25,7 +26,7 @@ use crate::shm::copier::Copier;
 use crate::shm::link::{CloseReason, Link};
 use crate::shm::pages::Place;
 use crate::shm::patience::{self, Patience};
-use crate::shm::send::{LEAST_SHARE, MINPULSE_OF, STAGE_ALIGN, longest_minpulse, traced};
+use crate::shm::send::{LEAST_SHARE, MINPULSE_OF, STAGE_ALIGN, listens, longest_minpulse, traced};
 use crate::stat::Stat;
 
 impl Link {
@@ -199,8 +200,11 @@ impl Link {
         let transfer = self.inbox.transfer.get_or_insert_with(|| {
             let mut transfer = Transfer::new(len, self.policy);
             transfer.set_minpulse_max(longest_minpulse(len, self.inbox.staging.lap()));
+            transfer.set_timed(tune::is_timed(self.inbox.transfers, len));
+            self.inbox.transfers = self.inbox.transfers.wrapping_add(1);
             transfer
         });
+        transfer.set_timed(transfer.is_timed() || listens(trace));
         loop {
             let before = *moved;
             let mut mover = Inbound {
@@ -217,7 +221,8 @@ impl Link {
                 socket: &self.socket,
                 misreport: None,
             };
-            let step = transfer.poll(clock::now(), &mut mover, &mut self.tuners, trace);
+            let now = if transfer.is_timed() { clock::now() } else { Instant::default() };
+            let step = transfer.poll(now, &mut mover, &mut self.tuners, trace);
             let misreport = mover.misreport;
             *moved = mover.moved;
             self.inbox.staged = mover.staged;
@@ -229,7 +234,9 @@ impl Link {
             match step {
                 Step::Misreported { .. } => return Err(Breach::Progress),
                 Step::Done => {
-                    self.own.set_minpulse(self.tuners[Stage::AdapterToHost.index()].minpulse(MINPULSE_OF));
+                    if transfer.is_timed() {
+                        self.own.set_minpulse(self.tuners[Stage::AdapterToHost.index()].minpulse(MINPULSE_OF));
+                    }
                     return Ok(Step::Done);
                 }
                 Step::Waiting if *moved == before => {

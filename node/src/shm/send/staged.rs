@@ -11,6 +11,7 @@ use cutthrough_engine::receipt::Path;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::{Step, Trace, Transfer};
+use cutthrough_engine::tune;
 use cutthrough_segment::copy::Copying;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::ring::Producer;
@@ -70,6 +71,7 @@ impl Link {
         }
         self.outbox.wanted_age = self.outbox.wanted_age.wrapping_add(1);
         let mut transfer = Transfer::new(len, self.policy);
+        transfer.set_timed(listens(trace) || tune::is_timed(self.outbox.wanted_age, len));
         if self.is_far_ahead(before) {
             transfer.set_minpulse_max(half(len, lap));
             transfer.set_downstream_minpulse(Some(half(len, lap)));
@@ -103,7 +105,8 @@ impl Link {
                 misreport: None,
                 announce: (!announced).then_some((&mut self.producer, header)),
             };
-            let step = transfer.poll(clock::now(), &mut mover, &mut self.tuners, trace);
+            let now = if transfer.is_timed() { clock::now() } else { Instant::default() };
+            let step = transfer.poll(now, &mut mover, &mut self.tuners, trace);
             let progress = base + mover.moved > self.outbox.staged;
             let misreport = mover.misreport;
             announced = mover.announce.is_none();
@@ -268,6 +271,11 @@ pub(in crate::shm) fn least_lap(policy: Policy, ring: u64) -> u64 {
         Policy::Fixed(pulse) => pulse.get().saturating_mul(4).checked_next_power_of_two().unwrap_or(ring),
         Policy::StoreAndForward => ring,
     }
+}
+
+/// Whether somebody wants to know of pulses.
+pub(in crate::shm) fn listens<T: Trace>(_trace: &T) -> bool {
+    T::LISTENS
 }
 
 /// The time now, if somebody wants to know.
