@@ -493,7 +493,13 @@ impl Node {
                 Some(_) => Taken::Other,
             };
             match taken {
-                Taken::Done => {}
+                Taken::Done => {
+                    if let Some(crate::Event::Message(incoming)) = event
+                        && incoming.is_loaded()
+                    {
+                        self.inside.endpoint.release(incoming);
+                    }
+                }
                 Taken::Reply(call, context) => {
                     let Some(crate::Event::Message(incoming)) = event else { return None };
                     if context.is_none() && !incoming.is_loaded() {

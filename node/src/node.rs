@@ -333,6 +333,22 @@ impl Node {
         Ok((link, stat))
     }
 
+    /// Gives back what a message still holds: pages go to where they came from at the next poll.
+    pub fn release(&mut self, mut message: Incoming) {
+        // Who waits for the endpoint's descriptor is woken by what is dropped, and not by this.
+        if self.armed {
+            return;
+        }
+        let channel = message.channel();
+        if matches!(message.payload(), Payload::Landed(_))
+            && let Ok((link, _)) = self.link_to_wait(channel)
+            && let Payload::Landed(landed) = message.take_payload()
+        {
+            link.release(landed);
+            self.warm(channel);
+        }
+    }
+
     /// Looks at a channel first in the next poll: an operation on it has found that it is ending.
     pub fn warm(&mut self, channel: Channel) {
         self.turn.warm(channel.index as usize);

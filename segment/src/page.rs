@@ -45,25 +45,66 @@ impl Ground {
     }
 }
 
+/// A ground, and one more handle of it that nobody holds at present. To make a handle and to drop it takes a locked
+/// instruction each, which waits until the stores before it are seen: longer than a whole message, where these are a
+/// message to another core.
+#[derive(Debug)]
+pub struct Handles {
+    ground: Arc<Ground>,
+    spare: Option<Arc<Ground>>,
+}
+
+impl Handles {
+    /// Handles of this ground.
+    #[must_use]
+    pub const fn new(ground: Arc<Ground>) -> Self {
+        Self { ground, spare: None }
+    }
+
+    /// A handle.
+    #[inline]
+    #[must_use]
+    pub fn take(&mut self) -> Arc<Ground> {
+        self.spare.take().unwrap_or_else(|| Arc::clone(&self.ground))
+    }
+
+    /// Takes a handle back, if it is one of this ground.
+    #[inline]
+    pub fn give(&mut self, handle: Arc<Ground>) {
+        if self.spare.is_none() && Arc::ptr_eq(&handle, &self.ground) {
+            self.spare = Some(handle);
+        }
+    }
+}
+
 /// The pool of pages that one side of a channel sends by reference. Only this process can write them.
 #[derive(Debug)]
 pub struct Pages {
     pool: Pool,
-    ground: Arc<Ground>,
+    handles: Handles,
 }
 
 impl Pages {
     /// The pool of `pages` pages on a ground that only this process writes and nobody else lends from.
     #[must_use]
     pub fn new(ground: Arc<Ground>, pages: u32) -> Self {
-        Self { pool: Pool::new(pages), ground }
+        Self { pool: Pool::new(pages), handles: Handles::new(ground) }
     }
 
     /// A run of pages for `bytes` bytes, to be filled. What it holds at first is left over from earlier use.
     pub fn take(&mut self, bytes: usize) -> Option<Page> {
-        let count = u32::try_from(bytes.max(1).div_ceil(self.ground.page_bytes as usize)).ok()?;
+        let count = u32::try_from(bytes.max(1).div_ceil(self.handles.ground.page_bytes as usize)).ok()?;
         let first = self.pool.take(count)?;
-        Some(Page { ground: Some(Arc::clone(&self.ground)), bytes, first, count })
+        Some(Page { ground: Some(self.handles.take()), bytes, first, count })
+    }
+
+    /// Takes a page apart, as [`Page::into_run`] does, and keeps its handle for the next one.
+    #[inline]
+    pub fn part(&mut self, mut page: Page) -> (u32, u32, usize) {
+        if let Some(handle) = page.ground.take() {
+            self.handles.give(handle);
+        }
+        (page.first, page.count, page.bytes)
     }
 
     /// Takes a run back.
@@ -192,7 +233,8 @@ pub enum Releases {
 /// bytes are copied out (or looked at through a raw pointer by those who know what that means).
 #[derive(Debug)]
 pub struct Landed {
-    ground: Arc<Ground>,
+    /// Taken out when somebody else gives the pages back.
+    ground: Option<Arc<Ground>>,
     runs: Runs,
     bytes: usize,
     release: Releases,
@@ -202,7 +244,27 @@ impl Landed {
     /// A payload of `bytes` bytes in `runs` of the pages of `ground`, which the caller has checked.
     #[must_use]
     pub const fn new(ground: Arc<Ground>, runs: Runs, bytes: usize, release: Releases) -> Self {
-        Self { ground, runs, bytes, release }
+        Self { ground: Some(ground), runs, bytes, release }
+    }
+
+    fn ground(&self) -> &Ground {
+        self.ground.as_ref().expect("a payload has its ground until it is taken apart")
+    }
+
+    /// Whether its pages go back by way of this shelf.
+    #[must_use]
+    pub fn belongs_to(&self, shelf: &Arc<Shelf>) -> bool {
+        self.ground.as_ref().is_some_and(|ground| Arc::ptr_eq(&ground.shelf, shelf))
+    }
+
+    /// What it gives back is the caller's to take care of now, with the handle of the ground on which it lay.
+    ///
+    /// # Panics
+    /// Never: a payload has its ground until it is taken apart.
+    #[must_use]
+    pub fn part(mut self) -> (Arc<Ground>, Releases) {
+        let ground = self.ground.take().expect("a payload has its ground until it is taken apart");
+        (ground, std::mem::replace(&mut self.release, Releases::Many(Vec::new())))
     }
 
     /// Bytes of the payload.
@@ -224,17 +286,18 @@ impl Landed {
     pub fn read_at(&self, offset: usize, into: &mut [u8]) {
         let end = offset.checked_add(into.len());
         assert!(end.is_some_and(|end| end <= self.bytes), "reading beyond the payload");
+        let ground = self.ground();
         let mut rest = into;
         let mut skip = offset as u64;
         for (first, count) in self.runs.iter() {
-            let have = u64::from(count) * u64::from(self.ground.page_bytes);
+            let have = u64::from(count) * u64::from(ground.page_bytes);
             if skip >= have {
                 skip -= have;
                 continue;
             }
             let len = rest.len().min(usize::try_from(have - skip).unwrap_or(usize::MAX));
             let (now, later) = rest.split_at_mut(len);
-            self.ground.mapping.copy_out(self.ground.offset(first) + skip, now, Copying::Pieces);
+            ground.mapping.copy_out(ground.offset(first) + skip, now, Copying::Pieces);
             rest = later;
             skip = 0;
             if rest.is_empty() {
@@ -255,7 +318,8 @@ impl Landed {
     #[must_use]
     pub fn place(&self) -> (Arc<Mapping>, u64) {
         let first = self.runs.iter().next().map_or(0, |run| run.0);
-        (Arc::clone(&self.ground.mapping), self.ground.offset(first))
+        let ground = self.ground();
+        (Arc::clone(&ground.mapping), ground.offset(first))
     }
 
     /// Copies the payload into other memory of this process, at `offset`.
@@ -263,11 +327,11 @@ impl Landed {
     /// # Panics
     /// If it does not fit there, or that memory cannot be written.
     pub fn copy_to(&self, to: &Mapping, offset: u64) {
-        let mut done = 0;
+        let (ground, mut done) = (self.ground(), 0);
         for (first, count) in self.runs.iter() {
-            let len = (self.bytes - done).min(count as usize * self.ground.page_bytes as usize);
-            let from = self.ground.offset(first);
-            Mapping::copy_across(&self.ground.mapping, from, to, offset + done as u64, len);
+            let len = (self.bytes - done).min(count as usize * ground.page_bytes as usize);
+            let from = ground.offset(first);
+            Mapping::copy_across(&ground.mapping, from, to, offset + done as u64, len);
             done += len;
         }
     }
@@ -275,20 +339,21 @@ impl Landed {
     /// Where the payload lies, for a system call or foreign code: address and bytes of each contiguous piece. The peer
     /// may write there at any time.
     pub fn pieces(&self) -> impl Iterator<Item = (*const u8, usize)> + '_ {
-        let mut left = self.bytes;
+        let (ground, mut left) = (self.ground(), self.bytes);
         self.runs.iter().filter_map(move |(first, count)| {
-            let len = left.min(count as usize * self.ground.page_bytes as usize);
+            let len = left.min(count as usize * ground.page_bytes as usize);
             left -= len;
-            (len > 0).then(|| (self.ground.mapping.address(self.ground.offset(first), len), len))
+            (len > 0).then(|| (ground.mapping.address(ground.offset(first), len), len))
         })
     }
 }
 
 impl Drop for Landed {
     fn drop(&mut self) {
+        let Some(ground) = self.ground.take() else { return };
         match &mut self.release {
-            Releases::One(item) => self.ground.shelf.put(*item),
-            Releases::Many(items) => items.drain(..).for_each(|item| self.ground.shelf.put(item)),
+            Releases::One(item) => ground.shelf.put(*item),
+            Releases::Many(items) => items.drain(..).for_each(|item| ground.shelf.put(item)),
         }
     }
 }

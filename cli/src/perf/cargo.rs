@@ -133,6 +133,8 @@ impl Cargo {
             self.tally.read(&receipt);
         } else {
             self.tally.landed(&message.receipt());
+            lane.endpoint.release(message);
+            return Ok(op);
         }
         Ok(op)
     }

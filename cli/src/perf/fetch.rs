@@ -131,6 +131,7 @@ impl Fetcher {
             message.receipt()
         };
         self.tally.read(&receipt);
+        lane.endpoint.release(message);
         Ok(())
     }
 }

@@ -185,5 +185,6 @@ fn taken(side: &mut Side, bytes: usize) -> Result<(), LaneError> {
         return Err(LaneError::Unexpected);
     }
     side.tally.read(&reply.receipt());
+    side.node.release(reply);
     Ok(())
 }

@@ -50,7 +50,8 @@ macro_rules! suite {
     };
     (@pages $join:expr) => {
         $crate::suite!(@tests $join;
-            pages { the_free_queue_refills_by_drop, a_detached_payload_keeps_its_pages, a_released_page_completes,
+            pages { the_free_queue_refills_by_drop, the_free_queue_refills_by_release,
+                a_payload_released_unread_is_gone, a_detached_payload_keeps_its_pages, a_released_page_completes,
                 private_memory_completes_at_once, unsent_pages_go_back, foreign_pages_are_refused,
                 an_empty_list_is_no_payload, an_empty_pool_says_so, a_thousand_lists_of_pages });
     };
@@ -82,7 +83,7 @@ macro_rules! suite {
             waiting { waiting_ends_in_time, no_wake_up_is_lost_in_epoll, no_wake_up_is_lost_in_tokio,
                 no_wake_up_is_lost_by_a_wait_in_between, returned_pages_wake_a_sleeper,
                 thousands_of_pages_go_back_while_both_sides_sleep, pages_held_back_are_not_slept_over,
-                a_payload_dropped_elsewhere_goes_back });
+                what_is_released_is_not_slept_over, a_payload_dropped_elsewhere_goes_back });
     };
     (@model $join:expr) => {
         $crate::suite!(@tests $join; model { any_sequence_of_operations });

@@ -22,6 +22,53 @@ pub fn the_free_queue_refills_by_drop(join: &dyn Join) {
     }
 }
 
+/// So does one that is given back by name, among others that are dropped, and one that holds nothing any more.
+pub fn the_free_queue_refills_by_release(join: &dyn Join) {
+    let mut pair = join.pair(config(), config());
+    assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 2), Ok(2));
+    for number in 0..1000u64 {
+        assert_eq!(pair.a.send_copy(b"", &pattern(number, 4096), None).path, pair.path(Path::Put), "message {number}");
+        let mut message = pair.b.message();
+        check(number, &landed(&message).to_vec());
+        match number % 4 {
+            0 => drop(message),
+            1 => {
+                drop(message.take_payload());
+                pair.b.endpoint.release(message);
+            }
+            _ => pair.b.endpoint.release(message),
+        }
+        assert!(pair.b.endpoint.poll().is_none());
+    }
+    pair.a.send_copy(b"", &pattern(0, 4096), None);
+    let message = pair.b.message();
+    pair.b.endpoint.close(pair.b.channel);
+    check(0, &landed(&message).to_vec());
+    pair.b.endpoint.release(message);
+}
+
+/// Unread private memory that is given back is thrown away, and holds nobody up.
+pub fn a_payload_released_unread_is_gone(join: &dyn Join) {
+    let mut pair = join.pair(config(), config());
+    pair.both(
+        |a| {
+            for number in 0..20 {
+                a.send_copy(b"", &pattern(number, 100_000), None);
+            }
+        },
+        |b| {
+            for number in 0..20 {
+                let mut message = b.message();
+                if number % 2 == 0 {
+                    b.endpoint.release(message);
+                } else {
+                    b.read_checked(&mut message, number);
+                }
+            }
+        },
+    );
+}
+
 /// A payload taken out of its message keeps its pages until it is dropped; then they are posted again.
 pub fn a_detached_payload_keeps_its_pages(join: &dyn Join) {
     let mut pair = join.pair(config(), config());

@@ -238,6 +238,45 @@ pub fn pages_held_back_are_not_slept_over(join: &dyn Join) {
     assert_eq!(pair.a.endpoint.counter(Counter::WakesSent), rung);
 }
 
+/// What was given back by name goes back although its endpoint sleeps next, and although it was ready to sleep before.
+pub fn what_is_released_is_not_slept_over(join: &dyn Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    let lend = |a: &mut Side, cookie| {
+        let page = a.endpoint.page(a.channel, 4096).expect("a page");
+        a.endpoint.outgoing(a.channel).expect("a slot").attach(page).track(cookie).send().expect("sent");
+    };
+    pair.both(
+        |a| {
+            for cookie in 0..100 {
+                lend(a, cookie);
+                assert_eq!(a.completed(), cookie);
+                a.say(b"it came back");
+            }
+        },
+        |b| {
+            for _ in 0..100 {
+                let message = b.message();
+                b.endpoint.release(message);
+                assert_eq!(b.message().control(), b"it came back");
+            }
+        },
+    );
+    for cookie in 0..10 {
+        lend(&mut pair.a, cookie);
+        let message = pair.b.message();
+        while !pair.b.endpoint.arm() {
+            assert!(pair.b.endpoint.poll().is_none());
+        }
+        pair.b.endpoint.release(message);
+        sleep_on(&pair.b, 0);
+        assert!(pair.b.endpoint.poll().is_none());
+        assert_eq!(pair.a.completed(), cookie);
+    }
+}
+
 /// A payload that another thread drops while its endpoint sleeps goes back to its sender all the same.
 pub fn a_payload_dropped_elsewhere_goes_back(join: &dyn Join) {
     if join.skips(Capability::SharedPages) {

@@ -283,6 +283,11 @@ impl Node {
         }
     }
 
+    /// Gives back what a reply still holds, as dropping it does, but without locked instructions.
+    pub fn release(&mut self, reply: Reply) {
+        self.inside.endpoint.release(reply.incoming);
+    }
+
     /// Copies a reply's payload into memory while the rest of it still comes in, but no longer than its call may take.
     /// Serves requests meanwhile, and keeps events for later polls.
     ///

@@ -16,7 +16,7 @@ use cutthrough_engine::tune::Tuner;
 use cutthrough_segment::bell::Fence;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{Array, OwnArray};
-use cutthrough_segment::page::{Shelf, Waker};
+use cutthrough_segment::page::{Landed, Shelf, Waker};
 use cutthrough_segment::record::{Reader, Writer};
 use cutthrough_segment::ring::{Consumer, Impossible, Producer};
 use cutthrough_segment::stage::Staging;
@@ -390,6 +390,12 @@ impl Link {
         self.release_sender(stat)
     }
 
+    /// Takes back a payload that has been used.
+    #[inline]
+    pub fn release(&mut self, landed: Landed) {
+        self.traffic.release(landed);
+    }
+
     /// The cookie of a message whose pages may be used again.
     pub fn completed(&mut self) -> Option<u64> {
         self.traffic.completed.pop_front()
@@ -398,7 +404,7 @@ impl Link {
     /// Whether dropped values wait to be given back.
     #[must_use]
     pub fn shelf_filled(&self) -> bool {
-        self.traffic.shelf.filled()
+        self.traffic.untidy()
     }
 
     /// Whether [`Link::tidy`] and [`Link::completed`] are due: dropped values wait to be given back, completions to be
@@ -408,7 +414,7 @@ impl Link {
     #[must_use]
     #[inline]
     pub fn untidy(&self, look: u32) -> bool {
-        self.traffic.shelf.filled()
+        self.traffic.untidy()
             || !self.traffic.completed.is_empty()
             || self.inbox.waits_for_reader()
             || self.inbox.untold()
@@ -470,7 +476,7 @@ impl Link {
             || self.inbox.busy(&self.peer)
             || self.returned()
             || self.traffic.can_return(&self.peer)
-            || self.traffic.shelf.filled()
+            || self.traffic.untidy()
             || !self.traffic.completed.is_empty()
     }
 

@@ -8,7 +8,7 @@ use cutthrough_engine::token::Tokens;
 use cutthrough_segment::bell;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{Array, Mapping, OwnArray};
-use cutthrough_segment::page::{Ground, Pages, Release, Runs, Shelf, Waker};
+use cutthrough_segment::page::{Ground, Handles, Landed, Pages, Release, Releases, Runs, Shelf, Waker};
 use cutthrough_segment::pool::Pool;
 use cutthrough_segment::record::{Reader, Writer};
 use cutthrough_segment::ring::Impossible;
@@ -70,9 +70,9 @@ pub(crate) struct Traffic {
     pub(crate) landing: Pool,
     pub(crate) landing_map: Arc<Mapping>,
     /// Our landing pages, as payloads lie in them.
-    pub(crate) landing_ground: Arc<Ground>,
+    pub(crate) landing_ground: Handles,
     /// The peer's pool, as payloads lie in it.
-    pub(crate) peer_ground: Arc<Ground>,
+    pub(crate) peer_ground: Handles,
     posted: Vec<Option<Posted>>,
     posts: Writer<OwnArray<AtomicU64>>,
     pub(crate) tokens: Tokens<Place>,
@@ -86,6 +86,7 @@ pub(crate) struct Traffic {
     // Where the peer lets us put payloads.
     places: VecDeque<Run>,
     offers: Reader<Array<AtomicU64>>,
+    /// What was given back here, and what lay on the shelf, until the next [`Traffic::tidy`].
     released: Vec<Release>,
 }
 
@@ -111,8 +112,8 @@ impl Traffic {
             completed: VecDeque::new(),
             landing: Pool::new(sizes.landing_pages),
             landing_map: own.landing(),
-            landing_ground: Ground::new((own.landing(), 0), sizes.page_bytes, Arc::clone(&shelf)),
-            peer_ground: Ground::new(peer.pool(), peer_sizes.page_bytes, shelf),
+            landing_ground: Handles::new(Ground::new((own.landing(), 0), sizes.page_bytes, Arc::clone(&shelf))),
+            peer_ground: Handles::new(Ground::new(peer.pool(), peer_sizes.page_bytes, shelf)),
             posted: Vec::new(),
             posts: Writer::new(own.free()),
             tokens: Tokens::new(seed),
@@ -213,13 +214,40 @@ impl Traffic {
         self.holds_back() && (self.returns.room() > 0 || peer.get(Line::Reclaimed) != self.returns.taken())
     }
 
+    /// Takes back a payload that has been used: its pages, at the next [`Traffic::tidy`], and its handle.
+    pub(crate) fn release(&mut self, landed: Landed) {
+        if !landed.belongs_to(&self.shelf) {
+            return;
+        }
+        let (ground, releases) = landed.part();
+        let of_peer = match releases {
+            Releases::One(item) => {
+                self.released.push(item);
+                matches!(item, Release::Lend { .. })
+            }
+            Releases::Many(items) => {
+                self.released.extend(items);
+                false
+            }
+        };
+        if of_peer { self.peer_ground.give(ground) } else { self.landing_ground.give(ground) }
+    }
+
+    /// Whether anything waits for [`Traffic::tidy`].
+    #[inline]
+    pub(crate) fn untidy(&self) -> bool {
+        self.shelf.filled() || !self.released.is_empty()
+    }
+
     /// Takes back what dropped values have left: whether anything of it was published for the peer. Tickets of payloads
     /// that nobody will read go to `unread`.
     pub(crate) fn tidy(&mut self, own: &Own, peer: &Peer, unread: &mut Vec<u64>) -> Result<bool, Breach> {
         let mut posted = false;
-        if self.shelf.filled() {
+        if self.untidy() {
             let mut released = std::mem::take(&mut self.released);
-            self.shelf.clear(&mut released);
+            if self.shelf.filled() {
+                self.shelf.clear(&mut released);
+            }
             for item in released.drain(..) {
                 match item {
                     Release::Page { first, count } => self.pages.give(first, count),

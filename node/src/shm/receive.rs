@@ -342,7 +342,7 @@ impl Link {
     fn receive_payload(&mut self, header: [u64; 3], control: Control, stat: &Stat) -> Result<Option<Incoming>, Breach> {
         let header = check::header(header)?;
         self.inbox.untidied += 1;
-        if self.inbox.untidied >= TIDY_EVERY && self.traffic.shelf.filled() {
+        if self.inbox.untidied >= TIDY_EVERY && self.traffic.untidy() {
             // Not only when nothing waits: a receiver that is never idle has to give pages back, too.
             self.inbox.untidied = 0;
             self.tidy(stat)?;
@@ -438,7 +438,7 @@ impl Link {
         let list = self.list(header)?;
         let runs = self.pool_runs(list, header)?;
         let release = Releases::One(Release::Lend { number: header.name });
-        let ground = Arc::clone(&self.traffic.peer_ground);
+        let ground = self.traffic.peer_ground.take();
         Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
     }
 
@@ -459,7 +459,7 @@ impl Link {
             }
         };
         check::covered(header.payload_len, pages, self.sizes.page_bytes)?;
-        let ground = Arc::clone(&self.traffic.landing_ground);
+        let ground = self.traffic.landing_ground.take();
         Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
     }
 
@@ -469,7 +469,7 @@ impl Link {
             Ok(Place::Pages { first, count, .. }) => {
                 self.own.clear_token(token.index);
                 check::covered(header.payload_len, u64::from(count), self.sizes.page_bytes)?;
-                let ground = Arc::clone(&self.traffic.landing_ground);
+                let ground = self.traffic.landing_ground.take();
                 let release = Releases::One(Release::Landing { first, count });
                 let runs = Runs::One(first, count);
                 Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
@@ -486,7 +486,7 @@ impl Link {
         let list = List::Many(words[2..].iter().map(|word| Run::from_word(*word)).collect());
         let runs = self.pool_runs(list, header)?;
         let release = Releases::One(Release::Lend { number: header.name });
-        let ground = Arc::clone(&self.traffic.peer_ground);
+        let ground = self.traffic.peer_ground.take();
         let source = Landed::new(ground, runs, header.payload_len as usize, release);
         let len = source.len();
         let page_bytes = self.sizes.page_bytes as usize;
@@ -509,7 +509,7 @@ impl Link {
                 Ok(Payload::Buffer(buffer))
             }
             Ok(Place::Pages { first, count, .. }) => {
-                let ground = Arc::clone(&self.traffic.landing_ground);
+                let ground = self.traffic.landing_ground.take();
                 let to_offset = u64::from(first) * u64::from(self.sizes.page_bytes);
                 if header.kind == Kind::Share {
                     let (from, from_offset) = source.place();

@@ -17,7 +17,7 @@ use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token};
 use cutthrough_engine::transfer::Trace;
-use cutthrough_segment::page::{Page, Runs};
+use cutthrough_segment::page::{Page, Pages, Runs};
 use cutthrough_segment::ring::Impossible;
 use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
@@ -57,9 +57,9 @@ impl Sheaf {
         }
     }
 
-    fn into_runs(self) -> Runs {
-        let run = |page: Page| {
-            let (first, count, _) = page.into_run();
+    fn into_runs(self, pool: &mut Pages) -> Runs {
+        let mut run = |page: Page| {
+            let (first, count, _) = pool.part(page);
             (first, count)
         };
         match self {
@@ -232,8 +232,8 @@ impl Link {
         let header = Header { control_len, kind: Kind::Reference, runs: 1, payload_len: bytes, detail, name };
         self.producer.publish(header.to_words());
         let receipt = self.sent(Path::Reference, 0, bytes, Instant::default(), stat);
-        // Only now: to let go of the page takes a locked instruction, which waits for everything stored before.
-        let _ = page.into_run();
+        // Only now: to let go of the page may take a locked instruction, which waits for everything stored before.
+        self.traffic.pages.part(page);
         Ok(receipt)
     }
 
@@ -273,7 +273,7 @@ impl Link {
             return Ok(self.sent(Path::Put, 0, bytes, started, stat));
         }
         let started = clock::now();
-        let runs = pages.into_runs();
+        let runs = pages.into_runs(&mut self.traffic.pages);
         let words = runs.iter().map(|(first, count)| Run { first, count, id: 0 }.to_word());
         let detail = self.write_list(count, words, token);
         let lend = self.traffic.lend(runs, cookie);
