@@ -6,6 +6,8 @@
 //! whose pace changes treats both alike; and of each way the least time counts, because what disturbs a measurement
 //! makes it longer. A way that is clearly quicker is taken from then on. Trials in vain become rare.
 
+use core::num::NonZeroU64;
+
 /// One of the two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rival {
@@ -41,9 +43,6 @@ const TRY: u16 = 4;
 const SOON: u16 = 64;
 const LATE: u16 = 4096;
 
-/// What a way has to be quicker by, as a part of what the other one takes: less may be chance.
-const CLEARLY: u64 = 8;
-
 /// One class for each power of two of the length, from 1 KiB and less to 32 MiB and more.
 const CLASSES: usize = 16;
 const FIRST_CLASS_LOG2: u32 = 10;
@@ -64,9 +63,9 @@ struct Class {
 impl Class {
     const NEW: Self = Self { taken: Rival::First, left: 0, every: SOON, tried: 0, least: [u64::MAX; 2] };
 
-    fn settle(&mut self) {
+    fn settle(&mut self, clearly: u64) {
         let [this, other] = [self.taken, self.taken.other()].map(|rival| self.least[rival as usize]);
-        if other != u64::MAX && other < this - this / CLEARLY {
+        if other != u64::MAX && other < this - this / clearly {
             (self.taken, self.every) = (self.taken.other(), SOON);
         } else {
             self.every = self.every.saturating_mul(2).min(LATE);
@@ -78,13 +77,8 @@ impl Class {
 /// Chooses between two ways, for each power of two of the length apart.
 #[derive(Debug, Clone)]
 pub struct Rivals {
+    clearly: u64,
     classes: [Class; CLASSES],
-}
-
-impl Default for Rivals {
-    fn default() -> Self {
-        Self { classes: [Class::NEW; CLASSES] }
-    }
 }
 
 fn class(bytes: u64) -> usize {
@@ -93,6 +87,13 @@ fn class(bytes: u64) -> usize {
 }
 
 impl Rivals {
+    /// Two of which nothing is known. A way has to be quicker by one part in `clearly` of what the other one takes:
+    /// less may be chance.
+    #[must_use]
+    pub const fn new(clearly: NonZeroU64) -> Self {
+        Self { clearly: clearly.get(), classes: [Class::NEW; CLASSES] }
+    }
+
     /// The way that is believed to be the quicker one for `bytes` bytes.
     #[must_use]
     #[inline]
@@ -109,7 +110,7 @@ impl Rivals {
             return Go { rival: class.taken, timed: false };
         }
         if class.tried == 2 * TRY {
-            class.settle();
+            class.settle(self.clearly);
             return Go { rival: class.taken, timed: false };
         }
         let rival = if class.tried < TRY { class.taken.other() } else { class.taken };
@@ -130,6 +131,10 @@ impl Rivals {
 mod tests {
     use super::*;
 
+    fn rivals() -> Rivals {
+        Rivals::new(NonZeroU64::new(8).unwrap())
+    }
+
     /// Does it `times` times with `bytes` bytes, where the ways take so long: how often by the second one.
     fn run(rivals: &mut Rivals, bytes: u64, times: u32, mut ns: impl FnMut(u32, Rival) -> u64) -> u32 {
         let mut second = 0;
@@ -149,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_quicker_way_is_taken_all_but_a_few_times() {
-        let mut rivals = Rivals::default();
+        let mut rivals = rivals();
         assert!(run(&mut rivals, 8192, 10_000, takes(400, 250)) > 9_900);
         assert!(run(&mut rivals, 65_536, 10_000, takes(1_000, 2_000)) < 50);
         assert_eq!((rivals.quicker(8192), rivals.quicker(65_536)), (Rival::Second, Rival::First));
@@ -157,7 +162,7 @@ mod tests {
 
     #[test]
     fn few_are_timed_and_ever_fewer() {
-        let mut rivals = Rivals::default();
+        let mut rivals = rivals();
         let mut timed = [0, 0];
         for (part, times) in [1_000, 100_000].into_iter().enumerate() {
             run(&mut rivals, 8192, times, |_, _| {
@@ -170,13 +175,13 @@ mod tests {
 
     #[test]
     fn what_is_hardly_quicker_changes_nothing() {
-        let mut rivals = Rivals::default();
+        let mut rivals = rivals();
         assert!(run(&mut rivals, 8192, 10_000, takes(400, 360)) < 50);
     }
 
     #[test]
     fn a_disturbed_measurement_does_no_harm() {
-        let mut rivals = Rivals::default();
+        let mut rivals = rivals();
         // Two times of three the processor is away.
         let disturbed = |time: u32, rival| takes(400, 250)(time, rival) + if time % 3 == 0 { 0 } else { 50_000 };
         assert!(run(&mut rivals, 8192, 100_000, disturbed) > 90_000);
@@ -184,7 +189,7 @@ mod tests {
 
     #[test]
     fn a_change_is_followed() {
-        let mut rivals = Rivals::default();
+        let mut rivals = rivals();
         run(&mut rivals, 8192, 100_000, takes(400, 250));
         run(&mut rivals, 8192, u32::from(LATE) + 9, takes(250, 400));
         assert!(run(&mut rivals, 8192, 10_000, takes(250, 400)) < 100);
@@ -192,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_trial_that_nobody_times_ends() {
-        let mut rivals = Rivals::default();
+        let mut rivals = rivals();
         let second = (0..1_000).filter(|_| rivals.next(8192).rival == Rival::Second).count();
         assert!(second <= 4 * usize::from(TRY), "{second}");
         assert_eq!(rivals.quicker(8192), Rival::First);
@@ -200,7 +205,7 @@ mod tests {
 
     #[test]
     fn any_length_and_any_time_has_a_class() {
-        let mut rivals = Rivals::default();
+        let mut rivals = rivals();
         for bytes in [0, 1, 1023, 1024, u64::MAX] {
             for ns in [0, 1, u64::MAX] {
                 run(&mut rivals, bytes, 100, |_, _| ns);

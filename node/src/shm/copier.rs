@@ -1,9 +1,14 @@
 //! Copies by whichever way this processor is quicker at, here and now.
 
+use std::num::NonZeroU64;
+
 use cutthrough_engine::rivals::{Go, Rival, Rivals};
 use cutthrough_segment::copy::Copying;
 
 use crate::clock;
+
+/// A way of copying is taken if it saves an eighth.
+const CLEARLY: NonZeroU64 = NonZeroU64::new(8).unwrap();
 
 /// One kind of copies: from the same kind of memory to the same.
 #[derive(Debug)]
@@ -16,13 +21,13 @@ impl Copier {
     /// Copies to where another core reads. Below 1 KiB the ways do not differ, and to choose would take as long as to
     /// copy.
     pub(super) fn there() -> Self {
-        Self { least: 1 << 10, rivals: Rivals::default() }
+        Self { least: 1 << 10, rivals: Rivals::new(CLEARLY) }
     }
 
     /// Copies from where another core has written. What a string instruction has written does not lie as close to this
     /// core as what stores have, which costs whoever uses it next more than it saves here unless it is much.
     pub(super) fn here() -> Self {
-        Self { least: 8 << 10, rivals: Rivals::default() }
+        Self { least: 8 << 10, rivals: Rivals::new(CLEARLY) }
     }
 
     /// Makes a copy of `bytes` bytes.

@@ -28,7 +28,7 @@ use super::handshake::{Heard, Offer};
 use super::pages::Traffic;
 use super::patience::{self, Waited};
 use super::receive::Inbox;
-use super::send::least_lap;
+use super::send::{Halves, least_lap};
 use crate::clock;
 use crate::incoming::Channel;
 use crate::stat::{Cell, Stat};
@@ -144,6 +144,8 @@ pub(super) struct Outbox {
     /// How to copy into the staging ring, and into the peer's landing memory.
     pub(super) copier: Copier,
     pub(super) putter: Copier,
+    /// Whether to show a short payload by halves.
+    pub(super) halves: Halves,
     pub(super) laps: Laps,
     /// Where the ring stood when the receiver was last let finish what it has, for another lap.
     pub(super) urged: u64,
@@ -232,6 +234,7 @@ impl Link {
                 staging,
                 copier: Copier::there(),
                 putter: Copier::there(),
+                halves: Halves::default(),
                 laps,
                 urged: 0,
                 heard: 0,

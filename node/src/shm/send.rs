@@ -4,10 +4,12 @@
 //! receiver to where a token says. A private payload is put straight into pages that a token or the free queue names,
 //! and goes through the staging ring in pulses if there are none.
 
+mod halves;
 mod staged;
 
 use std::sync::Arc;
 
+pub(in crate::shm) use halves::Halves;
 pub(in crate::shm) use staged::{LEAST_SHARE, MINPULSE_OF, STAGE_ALIGN, least_lap, listens, longest_minpulse, traced};
 
 use cutthrough_engine::check::{self, Breach};

@@ -193,8 +193,13 @@ impl Link {
     ) -> (Path, u32) {
         let start = traced(trace);
         let len = payload.len() as u64;
-        let half = if len >= HALVED && !self.only_sends() { payload.len().div_ceil(2) } else { payload.len() };
-        let (first, rest) = payload.split_at(half);
+        let seen = if self.only_sends() {
+            self.outbox.halves.forget();
+            payload.len()
+        } else {
+            self.outbox.halves.first(payload.len())
+        };
+        let (first, rest) = payload.split_at(seen);
         self.fill(base, first);
         header.detail |= first.len() as u64;
         header.control_len = self.place(control);
@@ -202,7 +207,7 @@ impl Link {
         if !rest.is_empty() {
             self.fill(self.outbox.staged, rest);
         }
-        if self.outbox.copier.usual(half) == Copying::Pieces {
+        if self.outbox.copier.usual(seen) == Copying::Pieces {
             self.outbox.staging.prefetch_write(self.outbox.staged.next_multiple_of(STAGE_ALIGN), len);
         }
         trace.pulse(Stage::HostToAdapter, 0, len, start, traced(trace));
@@ -319,9 +324,6 @@ const WANTED_FOR: u32 = 32;
 
 /// Progress is reported in steps of four cache lines at least: finer ones cost more than the copy itself.
 const LEAST_REPORT: u64 = 256;
-
-/// Bytes from which a short payload goes by halves: the second look at the counter takes longer than half of less.
-const HALVED: u64 = 1024;
 
 /// Below this a pulse is dominated by the hand-over, bytes.
 pub(in crate::shm) const LEAST_SHARE: u64 = 8192;
