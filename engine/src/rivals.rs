@@ -183,7 +183,8 @@ mod tests {
     fn a_disturbed_measurement_does_no_harm() {
         let mut rivals = rivals();
         // Two times of three the processor is away.
-        let disturbed = |time: u32, rival| takes(400, 250)(time, rival) + if time % 3 == 0 { 0 } else { 50_000 };
+        let disturbed =
+            |time: u32, rival| takes(400, 250)(time, rival) + if time.is_multiple_of(3) { 0 } else { 50_000 };
         assert!(run(&mut rivals, 8192, 100_000, disturbed) > 90_000);
     }
 
