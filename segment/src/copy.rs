@@ -14,6 +14,10 @@ pub enum Copying {
     /// without reading what they held. On Zen 5 that takes a third to two thirds of the time where the other core has
     /// read the lines; on others it starts slowly, or crawls where the two ranges lie badly to each other. Where the
     /// processor has no such instruction it is the same as pieces.
+    ///
+    /// Others may see what it writes in any order, but all of it before whatever is stored after it (Intel, Software
+    /// Developer's Manual, volume 3, "Memory-Ordering Model for String Operations"; the C library's copies and the
+    /// kernel's rest on the same): a counter that is published afterwards says the truth.
     String,
 }
 
