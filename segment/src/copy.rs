@@ -6,7 +6,7 @@ use crate::sync::prefetch_write;
 /// [`Mapping::copy_in`](crate::map::Mapping::copy_in).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Copying {
-    /// Loads and stores, [`PIECE`] bytes at a time. A line that the other core has read has to be brought here before
+    /// Loads and stores, 256 bytes at a time. A line that the other core has read has to be brought here before
     /// the first byte of it is stored, so it is asked for in advance.
     #[default]
     Pieces,
