@@ -272,7 +272,7 @@ impl Endpoint {
 
     /// Gives back what a message still holds, as dropping it does. But what is dropped may be dropped on any thread,
     /// which takes locked instructions; here the pages go back without one, at the next look at the endpoint. In shared
-    /// memory that saves a third of the time that a page by reference takes.
+    /// memory that saves some tens of nanoseconds a message; over a network it is the same as to drop it.
     pub fn release(&mut self, message: Incoming) {
         self.node.release(message);
     }

@@ -134,7 +134,6 @@ impl Cargo {
         } else {
             self.tally.landed(&message.receipt());
             lane.endpoint.release(message);
-            return Ok(op);
         }
         Ok(op)
     }

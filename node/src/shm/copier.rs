@@ -58,3 +58,28 @@ const fn way(rival: Rival) -> Copying {
         Rival::Second => Copying::String,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often each way was taken in so many copies.
+    fn taken(copier: &mut Copier, bytes: usize, copies: usize) -> [usize; 2] {
+        let mut taken = [0, 0];
+        for _ in 0..copies {
+            copier.copy(bytes, |copying| taken[usize::from(copying == Copying::String)] += 1);
+        }
+        taken
+    }
+
+    #[test]
+    fn short_copies_go_by_pieces_and_of_others_both_ways_are_tried() {
+        for mut copier in [Copier::there(), Copier::here()] {
+            let least = copier.least;
+            assert_eq!(taken(&mut copier, least - 1, 1000), [1000, 0]);
+            assert_eq!(copier.usual(least - 1), Copying::Pieces);
+            let [pieces, string] = taken(&mut copier, least, 1000);
+            assert!(pieces > 0 && string > 0 && pieces + string == 1000, "{pieces} and {string}");
+        }
+    }
+}

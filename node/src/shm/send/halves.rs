@@ -35,10 +35,11 @@ impl Halves {
     /// How much of a payload of `bytes` bytes, before which an answer has come, is to be seen at first.
     #[inline]
     pub(super) fn first(&mut self, bytes: usize) -> usize {
+        let tried = self.tried.take();
         if bytes < LEAST {
+            // What was tried before has lasted until now, and another payload belongs to it.
             return bytes;
         }
-        let tried = self.tried.take();
         let Go { rival, timed } = self.rivals.next(bytes as u64);
         if timed || tried.is_some() {
             self.time(tried, timed.then_some((bytes, rival)));
@@ -62,5 +63,33 @@ impl Halves {
     #[inline]
     pub(super) fn forget(&mut self) {
         self.tried = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_is_seen_whole_or_by_halves_and_both_are_tried() {
+        let mut halves = Halves::default();
+        let seen: Vec<usize> = (0..1000).map(|_| halves.first(4097)).collect();
+        assert!(seen.iter().all(|seen| [2049, 4097].contains(seen)));
+        assert!([2049, 4097].iter().all(|way| seen.contains(way)));
+        assert!((0..1000).all(|_| halves.first(LEAST - 1) == LEAST - 1));
+    }
+
+    #[test]
+    fn what_comes_in_between_belongs_to_no_trial() {
+        let mut halves = Halves::default();
+        let mut in_trial = |between: fn(&mut Halves)| {
+            while halves.tried.is_none() {
+                halves.first(4096);
+            }
+            between(&mut halves);
+            assert!(halves.tried.is_none());
+        };
+        in_trial(|halves| assert_eq!(halves.first(10), 10));
+        in_trial(Halves::forget);
     }
 }
