@@ -146,12 +146,10 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`SendError::Full`] or [`SendError::Closed`].
-    #[inline]
+    #[inline(always)]
     pub fn outgoing(&mut self, channel: Channel) -> Result<Outgoing<'_>, SendError> {
         if self.node.is_wire(channel) {
-            let Some((net, index)) = self.node.wire(channel) else { return Err(SendError::Closed(CloseReason::Here)) };
-            net.check_room(index).inspect_err(|error| self.node.refused(*error))?;
-            return Ok(Outgoing::over_net(net, index, &mut self.slot));
+            return self.outgoing_far(channel);
         }
         let (link, stat) = self.node.link_to_wait(channel)?;
         link.check_room(stat)?;
@@ -159,16 +157,29 @@ impl Endpoint {
         Ok(Outgoing::new(link, stat))
     }
 
+    /// Over a network.
+    fn outgoing_far(&mut self, channel: Channel) -> Result<Outgoing<'_>, SendError> {
+        let Some((net, index)) = self.node.wire(channel) else { return Err(SendError::Closed(CloseReason::Here)) };
+        net.check_room(index).inspect_err(|error| self.node.refused(*error))?;
+        Ok(Outgoing::over_net(net, index, &mut self.slot))
+    }
+
     /// Contiguous pages for `bytes` bytes in the channel's shared pool: to be filled in place and sent by reference.
     ///
     /// # Errors
     /// [`NoMemory`].
+    #[inline(always)]
     pub fn page(&mut self, channel: Channel, bytes: usize) -> Result<Page, NoMemory> {
-        if let Some((net, index)) = self.node.wire(channel) {
-            return net.page(index, bytes);
+        match self.node.link(channel) {
+            Ok((link, stat)) => link.page(bytes, stat),
+            Err(error) => self.page_far(channel, bytes).unwrap_or_else(|| Err(closed(error))),
         }
-        let (link, stat) = self.node.link(channel).map_err(closed)?;
-        link.page(bytes, stat)
+    }
+
+    /// Over a network, if the channel is one of those.
+    fn page_far(&mut self, channel: Channel, bytes: usize) -> Option<Result<Page, NoMemory>> {
+        let (net, index) = self.node.wire(channel)?;
+        Some(net.page(index, bytes))
     }
 
     /// Whether so many bytes of private memory would wait for the peer, sent now to where the token says.

@@ -67,32 +67,40 @@ impl<'a> Outgoing<'a> {
     /// the pool when the receiver releases it.
     #[inline(always)]
     #[must_use]
-    pub fn attach(mut self, page: Page) -> Self {
-        self.cargo.load = Load::Pages(Sheaf::One(page));
-        self
+    pub fn attach(self, page: Page) -> Self {
+        self.load(Load::Pages(Sheaf::One(page)))
     }
 
     /// Attaches pages of this channel, which together are the payload, in this order; all but the last are full. No
     /// pages are no payload.
     #[must_use]
-    pub fn attach_list(mut self, mut pages: Vec<Page>) -> Self {
-        self.cargo.load = match pages.pop() {
+    pub fn attach_list(self, mut pages: Vec<Page>) -> Self {
+        self.load(match pages.pop() {
             None => Load::None,
             Some(page) if pages.is_empty() => Load::Pages(Sheaf::One(page)),
             Some(page) => {
                 pages.push(page);
                 Load::Pages(Sheaf::Many(pages))
             }
-        };
-        self
+        })
+    }
+
+    /// The same message with this payload. What had been attached before is dropped by itself, not in its place: then
+    /// the compiler need not keep all of this in memory.
+    #[inline(always)]
+    fn load(self, load: Load<'a>) -> Self {
+        let Self { way, control, cargo: Cargo { load: before, token, cookie } } = self;
+        if !matches!(before, Load::None) {
+            drop(before);
+        }
+        Self { way, control, cargo: Cargo { load, token, cookie } }
     }
 
     /// Attaches borrowed private memory. It is copied before [`Self::send`] returns.
     #[inline(always)]
     #[must_use]
-    pub fn attach_copy(mut self, payload: &'a [u8]) -> Self {
-        self.cargo.load = Load::Copy(payload);
-        self
+    pub fn attach_copy(self, payload: &'a [u8]) -> Self {
+        self.load(Load::Copy(payload))
     }
 
     /// Says where the payload shall land: a token that the receiver has granted.

@@ -77,7 +77,11 @@ pub enum Payload {
 
 /// A message that has arrived. Its slot is free already; its payload is held until this, or the payload taken out of
 /// it, is dropped.
+///
+/// In this order, because a message is moved out of its event in pieces of 16 bytes: the last one is the cargo alone,
+/// which was written as a whole, and so need not be waited for.
 #[derive(Debug)]
+#[repr(C)]
 pub struct Incoming {
     control: Control,
     channel: Channel,
@@ -103,8 +107,8 @@ impl Incoming {
     }
 
     #[inline(always)]
-    pub(crate) fn loaded(channel: Channel, control_len: u8, control: Control, arrived: Arrived) -> Self {
-        Self { control, channel, control_len, loaded: true, cargo: Some(Box::new(arrived)) }
+    pub(crate) const fn loaded(channel: Channel, control_len: u8, control: Control, cargo: Box<Arrived>) -> Self {
+        Self { control, channel, control_len, loaded: true, cargo: Some(cargo) }
     }
 
     /// The channel that it came on.
@@ -129,6 +133,7 @@ impl Incoming {
     }
 
     /// The payload.
+    #[inline]
     #[must_use]
     pub fn payload(&self) -> &Payload {
         self.cargo.as_ref().map_or(&Payload::None, |cargo| &cargo.payload)
@@ -137,8 +142,9 @@ impl Incoming {
     /// Bytes of the payload; 0 if there is none or it was dropped.
     #[must_use]
     #[allow(clippy::cast_possible_truncation, reason = "a payload has at most 1 GiB")]
+    #[inline]
     pub fn payload_len(&self) -> usize {
-        self.receipt().bytes as usize
+        self.cargo.as_ref().map_or(0, |cargo| cargo.receipt.bytes as usize)
     }
 
     /// Takes the payload out: pages are kept beyond the message, until they are dropped.

@@ -20,6 +20,7 @@ use cutthrough_engine::transfer::Trace;
 use cutthrough_engine::turn::Turn;
 use cutthrough_segment::bell::{self, Fence};
 use cutthrough_segment::page::Waker;
+use cutthrough_segment::ring::Peek;
 use cutthrough_wire::layout::Sizes;
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -393,16 +394,41 @@ impl Node {
             && self.events.is_empty()
             && let Some(index) = self.turn.current()
             && let Some(link) = self.seats[index].link.as_mut()
-            && let Some(len) = link.peek_control(|| self.net.is_none() && self.turn.alone(), &self.stat)
         {
-            if link.disarm() {
-                self.awake.push(index);
+            match link.peek(|| self.net.is_none() && self.turn.alone(), &self.stat) {
+                Peek::Control(len) => {
+                    if link.disarm() {
+                        self.awake.push(index);
+                    }
+                    self.turn.found();
+                    self.idle.found();
+                    return Some(Event::Message(link.take_control(len)));
+                }
+                Peek::Loaded(words) => return self.poll_loaded(index, words),
+                Peek::Nothing(_) => {}
             }
-            self.turn.found();
-            self.idle.found();
-            return Some(Event::Message(link.take_control(len)));
         }
         self.poll_all()
+    }
+
+    /// A poll that has seen a message with a payload, whose slot has these words.
+    fn poll_loaded(&mut self, index: usize, words: [u64; 3]) -> Option<Event> {
+        let link = self.seats[index].link.as_mut()?;
+        match link.unload(words, &self.stat) {
+            Ok(Some(cargo)) => {
+                if link.disarm() {
+                    self.awake.push(index);
+                }
+                self.turn.found();
+                self.idle.found();
+                Some(Event::Message(link.take_loaded(words, cargo)))
+            }
+            Ok(None) => self.poll_all(),
+            Err(breach) => {
+                link.end(CloseReason::Breach(breach));
+                self.look_closer(index)
+            }
+        }
     }
 
     /// The whole of a poll: the clock, what the kernel has to say, every channel whose turn it is.

@@ -92,19 +92,20 @@ impl Pages {
     }
 
     /// A run of pages for `bytes` bytes, to be filled. What it holds at first is left over from earlier use.
+    #[inline]
     pub fn take(&mut self, bytes: usize) -> Option<Page> {
         let count = u32::try_from(bytes.max(1).div_ceil(self.handles.ground.page_bytes as usize)).ok()?;
         let first = self.pool.take(count)?;
         Some(Page { ground: Some(self.handles.take()), bytes, first, count })
     }
 
-    /// Takes a page apart, as [`Page::into_run`] does, and keeps its handle for the next one.
-    #[inline]
-    pub fn part(&mut self, mut page: Page) -> (u32, u32, usize) {
+    /// The run of a page, which is the caller's to give back now; keeps its handle for the next one.
+    #[inline(always)]
+    pub fn part(&mut self, page: &mut Page) -> (u32, u32) {
         if let Some(handle) = page.ground.take() {
             self.handles.give(handle);
         }
-        (page.first, page.count, page.bytes)
+        (page.first, page.count)
     }
 
     /// Takes a run back.
@@ -161,6 +162,7 @@ impl Page {
     }
 
     /// First page and number of pages.
+    #[inline]
     #[must_use]
     pub const fn run(&self) -> (u32, u32) {
         (self.first, self.count)

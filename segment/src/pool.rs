@@ -30,7 +30,14 @@ impl Pool {
 
     /// First page of a run of `count` pages that nobody has, if there is one. The freed last comes first; neighbours
     /// are joined only when nothing else fits.
+    #[inline]
     pub fn take(&mut self, count: u32) -> Option<u32> {
+        let last = self.free.pop_if(|run| run.1 == count && count > 0);
+        self.lent += if last.is_some() { count } else { 0 };
+        last.map(|run| run.0).or_else(|| self.take_elsewhere(count))
+    }
+
+    fn take_elsewhere(&mut self, count: u32) -> Option<u32> {
         if count == 0 || count > self.pages - self.lent {
             return None;
         }

@@ -132,7 +132,7 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
 
     /// Publishes the next slot with this header. The caller has made sure of room.
     ///
-    /// SYNC POINT message: the release of the stamp pairs with the acquire in [`Consumer::take`].
+    /// SYNC POINT message: the release of the stamp pairs with the acquire in [`Consumer::peek`].
     #[inline]
     pub fn publish(&mut self, header: [u64; 3]) {
         let slot = self.slot(self.next);
@@ -197,19 +197,10 @@ impl Control {
 pub enum Peek {
     /// A control message of so many bytes, without payload.
     Control(u8),
-    /// A message with a payload.
-    Loaded,
+    /// A message with a payload: words 1 to 3 of its slot.
+    Loaded([u64; 3]),
     /// Nothing, after so many messages of which each was found at the first or the second look.
     Nothing(u64),
-}
-
-/// What the reader finds in the next slot.
-#[derive(Debug)]
-pub enum Taken {
-    /// A control message of so many bytes, without payload. It has been taken.
-    Control(u8, Control),
-    /// A message with a payload: words 1 to 3 of its slot, and the control message. It has been taken.
-    Loaded([u64; 3], Control),
 }
 
 /// Copies the control message out of a slot, in wide pieces: what is moved on later as a whole has to be written as a
@@ -305,22 +296,27 @@ impl<S: Slots> Consumer<S> {
         self.vain = false;
     }
 
-    /// Looks at the next message. If it is a control message, [`Consumer::take_control`] copies it straight to where it
-    /// shall be. Looking in vain touches the second cache line: see [`Consumer::take`].
+    /// Looks at the next message; [`Consumer::take_control`] takes it.
+    ///
+    /// Looking in vain also touches the slot's second cache line: then both lines of a coming message are fetched at
+    /// the same time and not one after the other, which is a third of the latency of a 64-byte message.
+    ///
+    /// SYNC POINT message: the acquire of the stamp pairs with the release in [`Producer::publish`].
     #[inline]
-    pub fn peek_control(&mut self) -> Peek {
+    pub fn peek(&mut self) -> Peek {
         let slot = self.slot();
         if slot.0[0].load(Ordering::Acquire) != self.next.wrapping_add(1) {
             core::hint::black_box(slot.0[8].load(Ordering::Relaxed));
             return Peek::Nothing(self.look_in_vain());
         }
-        match u8::try_from(slot.0[1].load(Ordering::Relaxed)) {
+        let word1 = slot.0[1].load(Ordering::Relaxed);
+        match u8::try_from(word1) {
             Ok(len) if usize::from(len) <= CONTROL_MAX => Peek::Control(len),
-            _ => Peek::Loaded,
+            _ => Peek::Loaded([word1, slot.0[2].load(Ordering::Relaxed), slot.0[3].load(Ordering::Relaxed)]),
         }
     }
 
-    /// Takes the control message that [`Consumer::peek_control`] has seen.
+    /// Takes the message that [`Consumer::peek`] has seen: its control message, copied straight to where it shall be.
     #[inline(always)]
     pub fn take_control(&mut self) -> Control {
         let number = self.next;
@@ -334,31 +330,6 @@ impl<S: Slots> Consumer<S> {
         self.next = number.wrapping_add(1);
         // Last, so that the copy goes straight to where the caller wants it.
         copy_out(self.slot_of(number))
-    }
-
-    /// The next message, copied out, if there is one.
-    ///
-    /// Looking in vain also touches the slot's second cache line: then both lines of a coming message are fetched at
-    /// the same time and not one after the other, which is a third of the latency of a 64-byte message.
-    ///
-    /// SYNC POINT message: the acquire of the stamp pairs with the release in [`Producer::publish`].
-    #[inline]
-    pub fn take(&mut self) -> Option<Taken> {
-        let slot = self.slot();
-        if slot.0[0].load(Ordering::Acquire) != self.next.wrapping_add(1) {
-            core::hint::black_box(slot.0[8].load(Ordering::Relaxed));
-            self.look_in_vain();
-            return None;
-        }
-        let word1 = slot.0[1].load(Ordering::Relaxed);
-        let control = copy_out(slot);
-        let taken = match u8::try_from(word1) {
-            Ok(len) if usize::from(len) <= CONTROL_MAX => Taken::Control(len, control),
-            _ => Taken::Loaded([word1, slot.0[2].load(Ordering::Relaxed), slot.0[3].load(Ordering::Relaxed)], control),
-        };
-        self.found(self.next);
-        self.next = self.next.wrapping_add(1);
-        Some(taken)
     }
 }
 

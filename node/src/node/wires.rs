@@ -309,7 +309,7 @@ fn told_of(told: Told<'_>, stores: &mut Stores, names: &Names, stat: &Stat, seal
             if let Payload::Dropped(refused) = &arrived.payload {
                 Link::count_refused(stat, *refused);
             }
-            Some(Event::Message(Incoming::loaded(channel, message.control_len, control, arrived)))
+            Some(Event::Message(Incoming::loaded(channel, message.control_len, control, Box::new(arrived))))
         }
         Told::Completed(index, cookie) => Some(Event::Completed(Completion { channel: names.get(index)?, cookie })),
     }

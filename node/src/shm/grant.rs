@@ -58,21 +58,29 @@ pub enum RevokeError {
 impl Link {
     /// Contiguous pages of this channel's pool, to be filled and sent by reference.
     ///
+    /// Inlined, so that the page need not be moved: see [`Link::unload`].
+    ///
     /// # Errors
     /// [`NoMemory`].
+    #[inline(always)]
     pub fn page(&mut self, bytes: usize, stat: &Stat) -> Result<Page, NoMemory> {
         if bytes as u64 > PAYLOAD_MAX {
             return Err(NoMemory::TooLong);
         }
         // Looking at what the peer has returned costs a transfer of a cache line, and polls do it anyway when nothing
         // else waits: here it is done only when too much is out, so that the pages in use stay few and warm.
-        if self.traffic.lent_messages() < LENT_LIMIT
+        if self.traffic.lends.messages() < LENT_LIMIT
             && let Some(page) = self.traffic.pages.take(bytes)
         {
             return Ok(page);
         }
-        self.tidy(stat).map_err(|breach| self.out_of_order(breach))?;
+        self.look_for_pages(stat)?;
         self.traffic.pages.take(bytes).ok_or(NoMemory::NoPages)
+    }
+
+    #[cold]
+    fn look_for_pages(&mut self, stat: &Stat) -> Result<(), NoMemory> {
+        self.tidy(stat).map_err(|breach| self.out_of_order(breach))
     }
 
     /// Posts up to `count` runs of landing pages of `bytes` bytes each into the free queue: how many it posted. The

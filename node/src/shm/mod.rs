@@ -4,6 +4,7 @@
 mod copier;
 pub mod grant;
 pub mod handshake;
+mod lends;
 pub mod link;
 mod pages;
 mod patience;

@@ -8,13 +8,15 @@ use cutthrough_engine::token::Tokens;
 use cutthrough_segment::bell;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{Array, Mapping, OwnArray};
-use cutthrough_segment::page::{Ground, Handles, Landed, Pages, Release, Releases, Runs, Shelf, Waker};
+use cutthrough_segment::page::{Ground, Handles, Landed, Pages, Release, Releases, Shelf, Waker};
 use cutthrough_segment::pool::Pool;
 use cutthrough_segment::record::{Reader, Writer};
 use cutthrough_segment::ring::Impossible;
 use cutthrough_segment::sync::AtomicU64;
 use cutthrough_wire::layout::{Line, RECORDS, Sizes};
 use cutthrough_wire::run::Run;
+
+use super::lends::Lends;
 
 /// What a granted token stands for.
 #[derive(Debug)]
@@ -23,14 +25,6 @@ pub(crate) enum Place {
     Pages { first: u32, count: u32, bytes: u32 },
     /// Private memory of the caller's.
     Buffer(Vec<u8>),
-}
-
-/// Pages of ours that the peer reads at present.
-#[derive(Debug)]
-struct Lend {
-    nonce: u32,
-    runs: Runs,
-    cookie: Option<u64>,
 }
 
 /// Landing pages of ours that the peer may fill.
@@ -57,12 +51,7 @@ pub(crate) struct Traffic {
     // What we send from.
     pub(crate) pages: Pages,
     pub(crate) shelf: Arc<Shelf>,
-    lends: Vec<Option<Lend>>,
-    free_lends: Vec<u32>,
-    nonce: u32,
-    lent_messages: u32,
-    /// How many of them somebody waits for.
-    tracked: u32,
+    pub(super) lends: Lends,
     reclaims: Reader<Array<AtomicU64>>,
     /// Cookies of messages whose pages may be used again.
     pub(crate) completed: VecDeque<u64>,
@@ -103,11 +92,7 @@ impl Traffic {
         Self {
             pages: Pages::new(Ground::new(own.pool(), sizes.page_bytes, Arc::clone(&shelf)), sizes.pool_pages),
             shelf: Arc::clone(&shelf),
-            lends: Vec::new(),
-            free_lends: Vec::new(),
-            nonce: 0,
-            lent_messages: 0,
-            tracked: 0,
+            lends: Lends::default(),
             reclaims: Reader::new(peer.returns()),
             completed: VecDeque::new(),
             landing: Pool::new(sizes.landing_pages),
@@ -127,34 +112,10 @@ impl Traffic {
         }
     }
 
-    /// Lends runs of our pool to the peer: the number that it has to return.
-    pub(crate) fn lend(&mut self, runs: Runs, cookie: Option<u64>) -> u64 {
-        self.nonce = self.nonce.wrapping_add(1);
-        self.tracked += u32::from(cookie.is_some());
-        let nonce = self.nonce;
-        let index = match self.free_lends.pop() {
-            Some(index) => {
-                self.lends[index as usize] = Some(Lend { nonce, runs, cookie });
-                index
-            }
-            None => {
-                self.lends.push(Some(Lend { nonce, runs, cookie }));
-                u32::try_from(self.lends.len() - 1).unwrap_or(u32::MAX)
-            }
-        };
-        self.lent_messages += 1;
-        u64::from(index) | u64::from(self.nonce) << 32
-    }
-
     /// Whether somebody waits for what the peer returns: a message is tracked, or so many are lent that the peer may be
     /// holding some back until others have been taken out of its return ring.
     pub(crate) const fn awaits_returns(&self) -> bool {
-        self.tracked > 0 || self.lent_messages > RECORDS
-    }
-
-    /// Messages whose pages are lent.
-    pub(crate) const fn lent_messages(&self) -> u32 {
-        self.lent_messages
+        self.lends.tracked() > 0 || self.lends.messages() > RECORDS
     }
 
     /// Whether the peer has returned anything that was not taken back yet.
@@ -164,26 +125,17 @@ impl Traffic {
 
     /// Takes returned lends back: their pages may be used again.
     pub(crate) fn reclaim(&mut self, own: &Own, peer: &Peer) -> Result<Reclaimed, Breach> {
-        if self.lent_messages == 0 {
+        if self.lends.messages() == 0 {
             return Ok(Reclaimed::default());
         }
         let before = self.reclaims.taken();
-        let many = self.lent_messages > RECORDS;
+        let many = self.lends.messages() > RECORDS;
         self.reclaims.refresh(peer.get(Line::Returned)).map_err(|Impossible| Breach::Index)?;
         let mut messages = 0;
         while let Some(number) = self.reclaims.pop() {
-            let [a, b, c, d, e, f, g, h] = number.to_le_bytes();
-            let index = u32::from_le_bytes([a, b, c, d]);
-            let nonce = u32::from_le_bytes([e, f, g, h]);
-            let lend = self.lends.get_mut(index as usize).ok_or(Breach::Lend)?;
-            let lend = lend.take_if(|lend| lend.nonce == nonce).ok_or(Breach::Lend)?;
-            self.free_lends.push(index);
-            self.lent_messages -= 1;
-            self.tracked -= u32::from(lend.cookie.is_some());
-            for (first, count) in lend.runs.iter() {
-                self.pages.give(first, count);
-            }
-            self.completed.extend(lend.cookie);
+            let pages = &mut self.pages;
+            let cookie = self.lends.take_back(number, |first, count| pages.give(first, count))?;
+            self.completed.extend(cookie);
             messages += 1;
         }
         if messages == 0 {

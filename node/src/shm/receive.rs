@@ -5,24 +5,26 @@
 //! ring can be taken out; if the next one has to come past it, the front is set aside in memory of its own.
 
 mod last;
+mod others;
 mod staged;
 
 use std::collections::VecDeque;
 use std::hint::spin_loop;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use cutthrough_engine::check::{self, Breach};
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
-use cutthrough_engine::token::{Refused, Token};
+use cutthrough_engine::token::Token;
 use cutthrough_engine::trail::{self, Manner};
 use cutthrough_engine::transfer::Transfer;
 use cutthrough_segment::half::Peer;
 use cutthrough_segment::map::Array;
 use cutthrough_segment::page::{Landed, Release, Releases, Runs, Shelf};
 use cutthrough_segment::record::Reader;
-use cutthrough_segment::ring::{Control, Impossible, Peek, Taken};
+use cutthrough_segment::ring::{Control, Peek};
 use cutthrough_segment::stage::Staging;
 use cutthrough_segment::sync::{AtomicU64, Eviction};
 use cutthrough_wire::layout::Line;
@@ -31,8 +33,6 @@ use cutthrough_wire::slot::{Header, Kind};
 
 use super::copier::Copier;
 use super::link::{CloseReason, Link};
-use super::pages::{List, Place};
-use super::share::Share;
 use crate::clock;
 use crate::incoming::{Arrived, Incoming, Payload};
 use crate::stat::Stat;
@@ -234,39 +234,46 @@ impl Inbox {
 }
 
 impl Link {
-    /// Bytes of the next message, if one is there, has no payload and nothing has to be looked at before it: the common
-    /// case, which [`Link::take_control`] finishes without moving the message twice. A channel that is `alone` may have
-    /// nothing looked at for a while.
+    /// The next message, if one is there and nothing has to be looked at before it: [`Link::take_control`] takes one
+    /// without a payload, [`Link::unload`] and [`Link::take_loaded`] another, and neither moves it twice. A channel
+    /// that is `alone` may have nothing looked at for a while.
     #[inline]
-    pub(crate) fn peek_control(&mut self, alone: impl FnOnce() -> bool, stat: &Stat) -> Option<u8> {
+    pub(crate) fn peek(&mut self, alone: impl FnOnce() -> bool, stat: &Stat) -> Peek {
         if self.inbox.stuck {
-            return None;
+            return Peek::Nothing(0);
         }
-        match self.consumer.peek_control() {
-            Peek::Control(len) => Some(len),
-            Peek::Nothing(run) if run >= self.lingers_after && self.linger > 0 && alone() => self.linger(stat),
-            Peek::Nothing(_) | Peek::Loaded => None,
+        let peek = self.consumer.peek();
+        if matches!(peek, Peek::Nothing(run) if run >= self.lingers_after && self.linger > 0 && alone()) {
+            self.linger(stat);
         }
+        peek
     }
 
     /// Leaves the sender alone for as long as is worth it, since it is in the middle of many messages; then there will
     /// be some.
     #[cold]
-    fn linger(&mut self, stat: &Stat) -> Option<u8> {
+    fn linger(&mut self, stat: &Stat) {
         stat.add(Counter::Lingers, 1);
         let since = clock::now();
         while clock::now().saturating_since(since) < self.linger {
             spin_loop();
         }
         (self.linger, self.lingers_after) = (self.trail.manner().linger, trail::STREAM);
-        None
     }
 
-    /// Takes the message of `len` bytes that [`Link::peek_control`] has seen.
+    /// Takes the message of `len` bytes without payload that [`Link::peek`] has seen.
     #[inline(always)]
     pub(crate) fn take_control(&mut self, len: u8) -> Incoming {
         self.took();
         Incoming::new(self.channel, len, self.consumer.take_control())
+    }
+
+    /// Takes the message that [`Link::peek`] has seen, with the payload that [`Link::unload`] has found.
+    #[inline(always)]
+    pub(crate) fn take_loaded(&mut self, [word1, ..]: [u64; 3], cargo: Box<Arrived>) -> Incoming {
+        self.took();
+        let [len, ..] = word1.to_le_bytes();
+        Incoming::loaded(self.channel, len, self.consumer.take_control(), cargo)
     }
 
     /// The next message, if there is one.
@@ -278,11 +285,19 @@ impl Link {
         if self.inbox.stuck {
             return self.receive_stuck(stat);
         }
-        let Some(taken) = self.consumer.take() else { return Ok(None) };
-        self.took();
-        match taken {
-            Taken::Control(len, control) => Ok(Some(Incoming::new(self.channel, len, control))),
-            Taken::Loaded(header, control) => self.receive_payload(header, control, stat),
+        self.take(stat)
+    }
+
+    /// The next message of the ring, if it has one that need not wait for its payload.
+    #[inline]
+    fn take(&mut self, stat: &Stat) -> Result<Option<Incoming>, Breach> {
+        match self.consumer.peek() {
+            Peek::Nothing(_) => Ok(None),
+            Peek::Control(len) => Ok(Some(self.take_control(len))),
+            Peek::Loaded(words) => match self.unload(words, stat)? {
+                Some(cargo) => Ok(Some(self.take_loaded(words, cargo))),
+                None => self.take_other(words, stat),
+            },
         }
     }
 
@@ -339,33 +354,74 @@ impl Link {
         }
     }
 
-    fn receive_payload(&mut self, header: [u64; 3], control: Control, stat: &Stat) -> Result<Option<Incoming>, Breach> {
-        let header = check::header(header)?;
+    /// The payload of the message with these words, if it is one run that is where it belongs, or comes through the
+    /// staging ring to its reader: what most of them do. `None` if it is another, of which nothing was touched; see
+    /// [`Link::take_other`].
+    ///
+    /// What a processor has stored in narrow pieces it cannot load in wide ones before all of them have left its store
+    /// buffer, and values that are moved are loaded so. Here everything is written where it stays: nothing that may
+    /// panic, which would have to drop the payload, comes between its parts and its place.
+    ///
+    /// # Errors
+    /// The [`Breach`] of the peer.
+    #[inline(always)]
+    pub(crate) fn unload(&mut self, words: [u64; 3], stat: &Stat) -> Result<Option<Box<Arrived>>, Breach> {
+        let header = check::header(words)?;
         self.inbox.untidied += 1;
         if self.inbox.untidied >= TIDY_EVERY && self.traffic.untidy() {
             // Not only when nothing waits: a receiver that is never idle has to give pages back, too.
             self.inbox.untidied = 0;
             self.tidy(stat)?;
         }
-        let payload = match header.kind {
-            Kind::Control => Payload::None,
-            Kind::Reference => self.referred(&header)?,
-            Kind::Put => self.filled(&header)?,
-            Kind::PutToken => self.filled_by_token(&header)?,
-            Kind::GetToken | Kind::Share => self.fetch(&header, stat)?,
-            Kind::Dropped => self.dropped(&header),
-            Kind::Staged | Kind::StagedToken => {
-                let arrival = self.begin(control, header, stat);
-                self.inbox.mark();
-                return arrival;
+        let bytes = header.payload_len as usize;
+        match (header.kind, header.runs) {
+            (Kind::Reference, 1) => {
+                let run = check::run(Run::from_word(header.detail), self.peer_sizes.pool_pages)?;
+                check::covered(header.payload_len, u64::from(run.count), self.peer_sizes.page_bytes)?;
+                self.traffic.borrow()?;
+                let (cargo, receipt) = self.cargo(Path::Reference, header.payload_len, stat);
+                let ground = self.traffic.peer_ground.take();
+                let release = Releases::One(Release::Lend { number: header.name });
+                let landed = Landed::new(ground, Runs::One(run.first, run.count), bytes, release);
+                Ok(Some(Box::write(cargo, Arrived { payload: Payload::Landed(landed), receipt })))
             }
-        };
-        Ok(Some(self.arrival(control, &header, payload, Instant::default(), stat)))
+            (Kind::Put, 1) => {
+                let run = Run::from_word(header.detail);
+                let (first, count) = self.traffic.fill(run)?;
+                check::covered(header.payload_len, u64::from(count), self.sizes.page_bytes)?;
+                let (cargo, receipt) = self.cargo(Path::Put, header.payload_len, stat);
+                let ground = self.traffic.landing_ground.take();
+                let release = Releases::One(Release::Posted { id: run.id });
+                let landed = Landed::new(ground, Runs::One(first, count), bytes, release);
+                Ok(Some(Box::write(cargo, Arrived { payload: Payload::Landed(landed), receipt })))
+            }
+            (Kind::Staged, _) if self.inbox.front.is_none() => {
+                let began = self.enter(&header, Goes::Reader)?;
+                let (cargo, receipt) = self.cargo(Path::CutThrough, header.payload_len, stat);
+                let receipt = Receipt { started: began, finished: began, ..receipt };
+                let payload = Payload::Arriving(self.arriving(header.payload_len));
+                Ok(Some(Box::write(cargo, Arrived { payload, receipt })))
+            }
+            _ => Ok(None),
+        }
     }
 
-    /// A message whose payload is where it belongs, or began to come when it says. Inlined: to put all of it together
-    /// and to move it then takes longer than to write each part to its place.
+    /// A place for a payload that has come this way, and its receipt.
     #[inline(always)]
+    fn cargo(&mut self, path: Path, bytes: u32, stat: &Stat) -> (Box<MaybeUninit<Arrived>>, Receipt) {
+        let (copies, movers) = match path {
+            Path::None | Path::Reference | Path::Wire | Path::Dropped => (0, 0),
+            Path::Put | Path::Get => (1, 1),
+            Path::Shared => (1, 2),
+            Path::CutThrough => (2, 2),
+        };
+        let bytes = if path == Path::Dropped { 0 } else { u64::from(bytes) };
+        stat.add(Counter::PayloadBytesReceived, bytes);
+        self.inbox.payload_bytes += bytes;
+        (Box::new_uninit(), Receipt { path, copies, movers, bytes, ..Receipt::default() })
+    }
+
+    /// A message whose payload is where it belongs, or began to come when it says.
     fn arrival(
         &mut self,
         control: Control,
@@ -386,157 +442,10 @@ impl Link {
             (_, Kind::Put | Kind::PutToken) => Path::Put,
             _ => Path::CutThrough,
         };
-        let (copies, movers) = match path {
-            Path::None | Path::Reference | Path::Wire | Path::Dropped => (0, 0),
-            Path::Put | Path::Get => (1, 1),
-            Path::Shared => (1, 2),
-            Path::CutThrough => (2, 2),
-        };
-        let bytes = if path == Path::Dropped { 0 } else { u64::from(header.payload_len) };
-        stat.add(Counter::PayloadBytesReceived, bytes);
-        self.inbox.payload_bytes += bytes;
-        let receipt = Receipt { path, copies, movers, bytes, started: began, finished: began, ..Receipt::default() };
-        Incoming::loaded(self.channel, header.control_len, control, Arrived { payload, receipt })
-    }
-
-    /// The runs of a payload: one in the slot, or a list in the run ring.
-    fn list(&mut self, header: &Header) -> Result<List, Breach> {
-        if header.runs == 1 && !matches!(header.kind, Kind::GetToken | Kind::Share) {
-            return Ok(List::One(Run::from_word(header.detail)));
-        }
-        let words = self.words(u64::from(header.runs))?;
-        Ok(List::Many(words.into_iter().map(Run::from_word).collect()))
-    }
-
-    /// The next words of the run ring, which the slot has announced.
-    fn words(&mut self, count: u64) -> Result<Vec<u64>, Breach> {
-        let runs = &mut self.inbox.runs;
-        runs.refresh(runs.taken().wrapping_add(count)).map_err(|Impossible| Breach::Index)?;
-        let words = std::iter::from_fn(|| runs.pop()).collect();
-        // The sender learns of room in the run ring by this counter alone, and lists fill that ring long before their
-        // messages fill the ring of slots.
-        self.reported = self.consumer.taken();
-        self.own.set(Line::Consumed, self.reported);
-        Ok(words)
-    }
-
-    /// Checks runs of the peer's pool, and that they hold the payload; they are lent until they are returned.
-    fn pool_runs(&mut self, list: List, header: &Header) -> Result<Runs, Breach> {
-        let pages = list
-            .as_slice()
-            .iter()
-            .try_fold(0, |pages, run| Ok(pages + u64::from(check::run(*run, self.peer_sizes.pool_pages)?.count)))?;
-        check::covered(header.payload_len, pages, self.peer_sizes.page_bytes)?;
-        self.traffic.borrow()?;
-        Ok(match list {
-            List::One(run) => Runs::One(run.first, run.count),
-            List::Many(runs) => Runs::Many(runs.into_iter().map(|run| (run.first, run.count)).collect()),
-        })
-    }
-
-    fn referred(&mut self, header: &Header) -> Result<Payload, Breach> {
-        let list = self.list(header)?;
-        let runs = self.pool_runs(list, header)?;
-        let release = Releases::One(Release::Lend { number: header.name });
-        let ground = self.traffic.peer_ground.take();
-        Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
-    }
-
-    fn filled(&mut self, header: &Header) -> Result<Payload, Breach> {
-        let (runs, release, pages) = match self.list(header)? {
-            List::One(run) => {
-                let (first, count) = self.traffic.fill(run)?;
-                (Runs::One(first, count), Releases::One(Release::Posted { id: run.id }), u64::from(count))
-            }
-            List::Many(list) => {
-                let mut runs = Vec::with_capacity(list.len());
-                for run in &list {
-                    runs.push(self.traffic.fill(*run)?);
-                }
-                let pages = runs.iter().map(|run| u64::from(run.1)).sum();
-                let release = list.into_iter().map(|run| Release::Posted { id: run.id }).collect();
-                (Runs::Many(runs), Releases::Many(release), pages)
-            }
-        };
-        check::covered(header.payload_len, pages, self.sizes.page_bytes)?;
-        let ground = self.traffic.landing_ground.take();
-        Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
-    }
-
-    fn filled_by_token(&mut self, header: &Header) -> Result<Payload, Breach> {
-        let token = token(header.detail, header.name);
-        match self.traffic.tokens.redeem(token) {
-            Ok(Place::Pages { first, count, .. }) => {
-                self.own.clear_token(token.index);
-                check::covered(header.payload_len, u64::from(count), self.sizes.page_bytes)?;
-                let ground = self.traffic.landing_ground.take();
-                let release = Releases::One(Release::Landing { first, count });
-                let runs = Runs::One(first, count);
-                Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
-            }
-            Ok(Place::Buffer(_)) => Err(Breach::Descriptor),
-            Err(refused) => Ok(Payload::Dropped(refused)),
-        }
-    }
-
-    /// Fetches a payload from the peer's pages to where the token says, and gives the pages back.
-    fn fetch(&mut self, header: &Header, stat: &Stat) -> Result<Payload, Breach> {
-        let words = self.words(u64::from(header.runs) + 2)?;
-        let token = token(words[0], words[1]);
-        let list = List::Many(words[2..].iter().map(|word| Run::from_word(*word)).collect());
-        let runs = self.pool_runs(list, header)?;
-        let release = Releases::One(Release::Lend { number: header.name });
-        let ground = self.traffic.peer_ground.take();
-        let source = Landed::new(ground, runs, header.payload_len as usize, release);
-        let len = source.len();
-        let page_bytes = self.sizes.page_bytes as usize;
-        let fits = self.traffic.tokens.look(token).map(|place| match place {
-            Place::Pages { count, .. } => len <= *count as usize * page_bytes,
-            Place::Buffer(buffer) => len <= buffer.len(),
-        });
-        match fits {
-            Err(refused) => return Ok(Payload::Dropped(refused)),
-            Ok(false) => return Ok(Payload::Dropped(Refused::TooLong)),
-            Ok(true) => {}
-        }
-        self.own.clear_token(token.index);
-        stat.add(Counter::Copies, 1);
-        stat.add(Counter::CopiedBytes, len as u64);
-        match self.traffic.tokens.redeem(token) {
-            Ok(Place::Buffer(mut buffer)) => {
-                buffer.truncate(len);
-                source.read_at(0, &mut buffer);
-                Ok(Payload::Buffer(buffer))
-            }
-            Ok(Place::Pages { first, count, .. }) => {
-                let ground = self.traffic.landing_ground.take();
-                let to_offset = u64::from(first) * u64::from(self.sizes.page_bytes);
-                if header.kind == Kind::Share {
-                    let (from, from_offset) = source.place();
-                    let to = Arc::clone(&self.traffic.landing_map);
-                    let share = Share { from, from_offset, to, to_offset, len: u64::from(header.payload_len) };
-                    share.receive(self.consumer.taken(), &self.own, &self.peer);
-                } else {
-                    source.copy_to(&self.traffic.landing_map, to_offset);
-                }
-                let release = Releases::One(Release::Landing { first, count });
-                Ok(Payload::Landed(Landed::new(ground, Runs::One(first, count), len, release)))
-            }
-            Err(refused) => Ok(Payload::Dropped(refused)),
-        }
-    }
-
-    /// The sender dropped the payload itself, because the token was not good when it looked. Our own table knows why.
-    /// A token that is good here and was not there had been revoked for a moment ([`RevokeError::InFlight`]).
-    ///
-    /// [`RevokeError::InFlight`]: super::grant::RevokeError::InFlight
-    fn dropped(&self, header: &Header) -> Payload {
-        let too_long = header.detail >> 32 & 1 == 1;
-        match self.traffic.tokens.look(token(header.detail, header.name)) {
-            Ok(_) if too_long => Payload::Dropped(Refused::TooLong),
-            Ok(_) => Payload::Dropped(Refused::Revoked),
-            Err(refused) => Payload::Dropped(refused),
-        }
+        let (cargo, receipt) = self.cargo(path, header.payload_len, stat);
+        let receipt = Receipt { started: began, finished: began, ..receipt };
+        let cargo = Box::write(cargo, Arrived { payload, receipt });
+        Incoming::loaded(self.channel, header.control_len, control, cargo)
     }
 
     /// While this side waits for the peer to take what it sends, takes what the peer sends out of its way: messages
@@ -546,13 +455,7 @@ impl Link {
             self.inbox.queue.push_back(arrival);
         }
         while !self.inbox.blocked() && self.inbox.queue.len() < QUEUE {
-            let Some(taken) = self.consumer.take() else { break };
-            self.took();
-            let arrival = match taken {
-                Taken::Control(len, control) => Some(Incoming::new(self.channel, len, control)),
-                Taken::Loaded(header, control) => self.receive_payload(header, control, stat)?,
-            };
-            match arrival {
+            match self.take(stat)? {
                 Some(arrival) => self.inbox.queue.push_back(arrival),
                 None => break,
             }

@@ -19,7 +19,7 @@ use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token};
 use cutthrough_engine::transfer::Trace;
-use cutthrough_segment::page::{Page, Pages, Runs};
+use cutthrough_segment::page::{Page, Pages};
 use cutthrough_segment::ring::Impossible;
 use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
@@ -59,18 +59,13 @@ impl Sheaf {
         }
     }
 
-    fn into_runs(self, pool: &mut Pages) -> Runs {
-        let mut run = |page: Page| {
-            let (first, count, _) = pool.part(page);
-            (first, count)
+    /// The runs of its pages, which are the caller's to give back.
+    fn take_runs(&mut self, pool: &mut Pages) -> Vec<(u32, u32)> {
+        let pages = match self {
+            Self::One(page) => std::slice::from_mut(page),
+            Self::Many(pages) => pages.as_mut_slice(),
         };
-        match self {
-            Self::One(page) => {
-                let (first, count) = run(page);
-                Runs::One(first, count)
-            }
-            Self::Many(pages) => Runs::Many(pages.into_iter().map(run).collect()),
-        }
+        pages.iter_mut().map(|page| pool.part(page)).collect()
     }
 }
 
@@ -166,7 +161,8 @@ impl Link {
         }
     }
 
-    /// Sends a message with its cargo.
+    /// Sends a message with its cargo. Inlined, and taken apart at once: what of it does not go with the message is
+    /// never put together then (see [`Link::unload`]).
     ///
     /// # Errors
     /// [`SendError`]. If the channel ends while the payload moves, the message is lost with it.
@@ -182,10 +178,10 @@ impl Link {
         match load {
             Load::None => self.send_bare(control, cookie, stat),
             Load::Copy(payload) => self.send_private(control, payload, token, cookie, trace, stat),
+            Load::Pages(Sheaf::One(mut page)) if token.is_none() => self.send_page(control, &mut page, cookie, stat),
             // A list of no pages is no payload.
             Load::Pages(Sheaf::Many(pages)) if pages.is_empty() => self.send_bare(control, cookie, stat),
-            Load::Pages(Sheaf::One(page)) if token.is_none() => self.send_page(control, page, cookie, stat),
-            Load::Pages(pages) => self.send_pages(control, pages, token, cookie, stat),
+            Load::Pages(mut pages) => self.send_pages(control, &mut pages, token, cookie, stat),
         }
     }
 
@@ -221,15 +217,15 @@ impl Link {
     fn send_page(
         &mut self,
         control: Control<'_>,
-        page: Page,
+        page: &mut Page,
         cookie: Option<u64>,
         stat: &Stat,
     ) -> Result<Receipt, SendError> {
         self.check_room(stat)?;
-        let bytes = self.check_pages(std::slice::from_ref(&page))?;
+        let bytes = self.check_pages(std::slice::from_ref(page))?;
         let (first, count) = page.run();
         let detail = Run { first, count, id: 0 }.to_word();
-        let name = self.traffic.lend(Runs::One(first, count), cookie);
+        let name = self.traffic.lends.lend((first, count), Vec::new(), cookie);
         let control_len = self.place(control);
         let header = Header { control_len, kind: Kind::Reference, runs: 1, payload_len: bytes, detail, name };
         self.producer.publish(header.to_words());
@@ -240,6 +236,7 @@ impl Link {
     }
 
     /// Wakes the peer for what was published, and puts the receipt together.
+    #[inline(always)]
     fn sent(&mut self, path: Path, pulses: u32, bytes: u32, started: Instant, stat: &Stat) -> Receipt {
         self.wake_peer(stat);
         let receipt = receipt(path, pulses, u64::from(bytes), started);
@@ -252,7 +249,7 @@ impl Link {
     fn send_pages(
         &mut self,
         control: Control<'_>,
-        pages: Sheaf,
+        pages: &mut Sheaf,
         token: Option<Token>,
         cookie: Option<u64>,
         stat: &Stat,
@@ -265,7 +262,7 @@ impl Link {
             self.room_for_list(count, stat)?;
         }
         let share = match token {
-            Some(token) => self.share(&pages, token, bytes)?,
+            Some(token) => self.share(pages, token, bytes)?,
             None => None,
         };
         let way = self.chooser.choose(u64::from(bytes));
@@ -275,10 +272,11 @@ impl Link {
             return Ok(self.sent(Path::Put, 0, bytes, started, stat));
         }
         let started = clock::now();
-        let runs = pages.into_runs(&mut self.traffic.pages);
-        let words = runs.iter().map(|(first, count)| Run { first, count, id: 0 }.to_word());
+        let mut runs = pages.take_runs(&mut self.traffic.pages);
+        let words = runs.iter().map(|&(first, count)| Run { first, count, id: 0 }.to_word());
         let detail = self.write_list(count, words, token);
-        let lend = self.traffic.lend(runs, cookie);
+        let first = runs.swap_remove(0);
+        let lend = self.traffic.lends.lend(first, runs, cookie);
         let (kind, path) = match (token, &share) {
             (None, _) => (Kind::Reference, Path::Reference),
             (Some(_), None) => (Kind::GetToken, Path::Get),

@@ -40,6 +40,37 @@ impl Link {
                 return Ok(None);
             }
         }
+        if header.kind == Kind::Staged {
+            let started = self.enter(&header, Goes::Reader)?;
+            let payload = Payload::Arriving(self.arriving(header.payload_len));
+            return Ok(Some(self.arrival(control, &header, payload, started, stat)));
+        }
+        self.enter(&header, Goes::Away)?;
+        match self.token_buffer(token(header.detail >> 32, header.name), header.payload_len)? {
+            Ok(buffer) => {
+                if let Some(front) = &mut self.inbox.front {
+                    front.goes = Goes::Buffer(Box::new(Expected { buffer, control, header }));
+                }
+                self.pump(stat)
+            }
+            Err(refused) => {
+                Ok(Some(self.arrival(control, &header, Payload::Dropped(refused), Instant::default(), stat)))
+            }
+        }
+    }
+
+    /// The right to read the front of the staging ring.
+    #[inline(always)]
+    pub(super) fn arriving(&mut self, bytes: u32) -> Arriving {
+        let ticket = self.inbox.tickets;
+        let spare = self.inbox.spare.take();
+        let shelf = Some(spare.unwrap_or_else(|| Arc::clone(&self.traffic.shelf)));
+        Arriving { ticket, bytes, valid: 0, shelf }
+    }
+
+    /// A payload is the front of the staging ring from now on: when that was.
+    #[inline(always)]
+    pub(super) fn enter(&mut self, header: &Header, goes: Goes) -> Result<Instant, Breach> {
         let len = u64::from(header.payload_len);
         let base = self.inbox.next_base.next_multiple_of(STAGE_ALIGN);
         let ready = header.detail & 0xffff_ffff;
@@ -62,24 +93,8 @@ impl Link {
             self.peer.prefetch(Line::Staged);
         }
         let started = clock::timed(len);
-        let front = |goes| Front { ticket, base, len, moved: 0, started, goes };
-        if header.kind == Kind::Staged {
-            self.inbox.front = Some(front(Goes::Reader));
-            let spare = self.inbox.spare.take();
-            let shelf = Some(spare.unwrap_or_else(|| Arc::clone(&self.traffic.shelf)));
-            let payload = Payload::Arriving(Arriving { ticket, bytes: header.payload_len, valid: 0, shelf });
-            return Ok(Some(self.arrival(control, &header, payload, started, stat)));
-        }
-        match self.token_buffer(token(header.detail >> 32, header.name), header.payload_len)? {
-            Ok(buffer) => {
-                self.inbox.front = Some(front(Goes::Buffer(Box::new(Expected { buffer, control, header }))));
-                self.pump(stat)
-            }
-            Err(refused) => {
-                self.inbox.front = Some(front(Goes::Away));
-                Ok(Some(self.arrival(control, &header, Payload::Dropped(refused), Instant::default(), stat)))
-            }
-        }
+        self.inbox.front = Some(Front { ticket, base, len, moved: 0, started, goes });
+        Ok(started)
     }
 
     /// The memory that a token names, cut to the payload: checked before a byte of it moves.

@@ -1,0 +1,184 @@
+//! Payloads of the rarer kinds: lists of runs, what a token names, what has to be fetched, what was dropped.
+
+use std::sync::Arc;
+
+use cutthrough_engine::check::{self, Breach};
+use cutthrough_engine::count::{Count as _, Counter};
+use cutthrough_engine::time::Instant;
+use cutthrough_engine::token::Refused;
+use cutthrough_segment::page::{Landed, Release, Releases, Runs};
+use cutthrough_segment::ring::Impossible;
+use cutthrough_wire::layout::Line;
+use cutthrough_wire::run::Run;
+use cutthrough_wire::slot::{Header, Kind};
+
+use super::token;
+use crate::incoming::{Incoming, Payload};
+use crate::shm::link::Link;
+use crate::shm::pages::{List, Place};
+use crate::shm::share::Share;
+use crate::stat::Stat;
+
+impl Link {
+    /// Takes a message whose payload is of another kind than [`Link::unload`] knows: a list of runs, one that has to be
+    /// fetched or waited for, or one that was dropped.
+    pub(super) fn take_other(&mut self, words: [u64; 3], stat: &Stat) -> Result<Option<Incoming>, Breach> {
+        let header = check::header(words)?;
+        let control = self.consumer.take_control();
+        self.took();
+        let payload = match header.kind {
+            Kind::Control => Payload::None,
+            Kind::Reference => self.referred(&header)?,
+            Kind::Put => self.filled(&header)?,
+            Kind::PutToken => self.filled_by_token(&header)?,
+            Kind::GetToken | Kind::Share => self.fetch(&header, stat)?,
+            Kind::Dropped => self.dropped(&header),
+            Kind::Staged | Kind::StagedToken => {
+                let arrival = self.begin(control, header, stat);
+                self.inbox.mark();
+                return arrival;
+            }
+        };
+        Ok(Some(self.arrival(control, &header, payload, Instant::default(), stat)))
+    }
+
+    /// The runs of a payload: one in the slot, or a list in the run ring.
+    fn list(&mut self, header: &Header) -> Result<List, Breach> {
+        if header.runs == 1 && !matches!(header.kind, Kind::GetToken | Kind::Share) {
+            return Ok(List::One(Run::from_word(header.detail)));
+        }
+        let words = self.words(u64::from(header.runs))?;
+        Ok(List::Many(words.into_iter().map(Run::from_word).collect()))
+    }
+
+    /// The next words of the run ring, which the slot has announced.
+    fn words(&mut self, count: u64) -> Result<Vec<u64>, Breach> {
+        let runs = &mut self.inbox.runs;
+        runs.refresh(runs.taken().wrapping_add(count)).map_err(|Impossible| Breach::Index)?;
+        let words = std::iter::from_fn(|| runs.pop()).collect();
+        // The sender learns of room in the run ring by this counter alone, and lists fill that ring long before their
+        // messages fill the ring of slots.
+        self.reported = self.consumer.taken();
+        self.own.set(Line::Consumed, self.reported);
+        Ok(words)
+    }
+
+    /// Checks runs of the peer's pool, and that they hold the payload; they are lent until they are returned.
+    fn pool_runs(&mut self, list: List, header: &Header) -> Result<Runs, Breach> {
+        let pages = list
+            .as_slice()
+            .iter()
+            .try_fold(0, |pages, run| Ok(pages + u64::from(check::run(*run, self.peer_sizes.pool_pages)?.count)))?;
+        check::covered(header.payload_len, pages, self.peer_sizes.page_bytes)?;
+        self.traffic.borrow()?;
+        Ok(match list {
+            List::One(run) => Runs::One(run.first, run.count),
+            List::Many(runs) => Runs::Many(runs.into_iter().map(|run| (run.first, run.count)).collect()),
+        })
+    }
+
+    fn referred(&mut self, header: &Header) -> Result<Payload, Breach> {
+        let list = self.list(header)?;
+        let runs = self.pool_runs(list, header)?;
+        let release = Releases::One(Release::Lend { number: header.name });
+        let ground = self.traffic.peer_ground.take();
+        Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
+    }
+
+    fn filled(&mut self, header: &Header) -> Result<Payload, Breach> {
+        let (runs, release, pages) = match self.list(header)? {
+            List::One(run) => {
+                let (first, count) = self.traffic.fill(run)?;
+                (Runs::One(first, count), Releases::One(Release::Posted { id: run.id }), u64::from(count))
+            }
+            List::Many(list) => {
+                let mut runs = Vec::with_capacity(list.len());
+                for run in &list {
+                    runs.push(self.traffic.fill(*run)?);
+                }
+                let pages = runs.iter().map(|run| u64::from(run.1)).sum();
+                let release = list.into_iter().map(|run| Release::Posted { id: run.id }).collect();
+                (Runs::Many(runs), Releases::Many(release), pages)
+            }
+        };
+        check::covered(header.payload_len, pages, self.sizes.page_bytes)?;
+        let ground = self.traffic.landing_ground.take();
+        Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
+    }
+
+    fn filled_by_token(&mut self, header: &Header) -> Result<Payload, Breach> {
+        let token = token(header.detail, header.name);
+        match self.traffic.tokens.redeem(token) {
+            Ok(Place::Pages { first, count, .. }) => {
+                self.own.clear_token(token.index);
+                check::covered(header.payload_len, u64::from(count), self.sizes.page_bytes)?;
+                let ground = self.traffic.landing_ground.take();
+                let release = Releases::One(Release::Landing { first, count });
+                let runs = Runs::One(first, count);
+                Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
+            }
+            Ok(Place::Buffer(_)) => Err(Breach::Descriptor),
+            Err(refused) => Ok(Payload::Dropped(refused)),
+        }
+    }
+
+    /// Fetches a payload from the peer's pages to where the token says, and gives the pages back.
+    fn fetch(&mut self, header: &Header, stat: &Stat) -> Result<Payload, Breach> {
+        let words = self.words(u64::from(header.runs) + 2)?;
+        let token = token(words[0], words[1]);
+        let list = List::Many(words[2..].iter().map(|word| Run::from_word(*word)).collect());
+        let runs = self.pool_runs(list, header)?;
+        let release = Releases::One(Release::Lend { number: header.name });
+        let ground = self.traffic.peer_ground.take();
+        let source = Landed::new(ground, runs, header.payload_len as usize, release);
+        let len = source.len();
+        let page_bytes = self.sizes.page_bytes as usize;
+        let fits = self.traffic.tokens.look(token).map(|place| match place {
+            Place::Pages { count, .. } => len <= *count as usize * page_bytes,
+            Place::Buffer(buffer) => len <= buffer.len(),
+        });
+        match fits {
+            Err(refused) => return Ok(Payload::Dropped(refused)),
+            Ok(false) => return Ok(Payload::Dropped(Refused::TooLong)),
+            Ok(true) => {}
+        }
+        self.own.clear_token(token.index);
+        stat.add(Counter::Copies, 1);
+        stat.add(Counter::CopiedBytes, len as u64);
+        match self.traffic.tokens.redeem(token) {
+            Ok(Place::Buffer(mut buffer)) => {
+                buffer.truncate(len);
+                source.read_at(0, &mut buffer);
+                Ok(Payload::Buffer(buffer))
+            }
+            Ok(Place::Pages { first, count, .. }) => {
+                let ground = self.traffic.landing_ground.take();
+                let to_offset = u64::from(first) * u64::from(self.sizes.page_bytes);
+                if header.kind == Kind::Share {
+                    let (from, from_offset) = source.place();
+                    let to = Arc::clone(&self.traffic.landing_map);
+                    let share = Share { from, from_offset, to, to_offset, len: u64::from(header.payload_len) };
+                    share.receive(self.consumer.taken(), &self.own, &self.peer);
+                } else {
+                    source.copy_to(&self.traffic.landing_map, to_offset);
+                }
+                let release = Releases::One(Release::Landing { first, count });
+                Ok(Payload::Landed(Landed::new(ground, Runs::One(first, count), len, release)))
+            }
+            Err(refused) => Ok(Payload::Dropped(refused)),
+        }
+    }
+
+    /// The sender dropped the payload itself, because the token was not good when it looked. Our own table knows why.
+    /// A token that is good here and was not there had been revoked for a moment ([`RevokeError::InFlight`]).
+    ///
+    /// [`RevokeError::InFlight`]: crate::shm::grant::RevokeError::InFlight
+    fn dropped(&self, header: &Header) -> Payload {
+        let too_long = header.detail >> 32 & 1 == 1;
+        match self.traffic.tokens.look(token(header.detail, header.name)) {
+            Ok(_) if too_long => Payload::Dropped(Refused::TooLong),
+            Ok(_) => Payload::Dropped(Refused::Revoked),
+            Err(refused) => Payload::Dropped(refused),
+        }
+    }
+}
