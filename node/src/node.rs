@@ -4,6 +4,7 @@ mod calls;
 mod doors;
 mod errors;
 mod left;
+mod reading;
 mod sleep;
 mod wires;
 
@@ -13,10 +14,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cutthrough_engine::count::{Count as _, Counter};
-use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
-use cutthrough_engine::transfer::Trace;
 use cutthrough_engine::turn::Turn;
 use cutthrough_segment::bell::{self, Fence};
 use cutthrough_segment::page::Waker;
@@ -31,7 +30,6 @@ use crate::idle::Idle;
 use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
 use crate::pace::Pace;
 use crate::shm::link::{CloseReason, Link, SendError};
-use crate::shm::receive::ReadError;
 use crate::shm::rendezvous::Listener;
 use crate::stat::{Cell, Stat};
 use crate::sys::made_way::made_way;
@@ -234,86 +232,6 @@ impl Node {
         self.left.take_grant(channel, token)
     }
 
-    /// Copies a message's payload into private memory, which must be at least as long: [`Link::read`] if it is still
-    /// arriving.
-    ///
-    /// # Errors
-    /// [`ReadError`]; then what `into` holds is of no use.
-    pub fn read(
-        &mut self,
-        message: &mut Incoming,
-        into: &mut [u8],
-        trace: &mut impl Trace,
-    ) -> Result<Receipt, ReadError> {
-        let channel = message.channel();
-        let wired = self.is_wire(channel);
-        let arrived = message.cargo_mut().ok_or(ReadError::Nothing)?;
-        let len = usize::try_from(arrived.receipt.bytes).unwrap_or(usize::MAX);
-        let into = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
-        // Changed here and written back as a whole: what is stored in parts cannot be loaded as a whole for a while.
-        let mut receipt = arrived.receipt;
-        if receipt.started == Instant::default() {
-            receipt.started = clock::timed(receipt.bytes);
-        }
-        match &mut arrived.payload {
-            Payload::None | Payload::Dropped(_) => return Err(ReadError::Nothing),
-            Payload::Landed(landed) => {
-                landed.read_at(0, into);
-                receipt.copies += 1;
-            }
-            Payload::Buffer(buffer) => {
-                into.copy_from_slice(buffer);
-                receipt.copies += 1;
-            }
-            Payload::Arriving(arriving) => {
-                if !self.left.read((channel, &mut *arriving), into, &mut receipt, &self.stat) {
-                    if wired {
-                        return self.read_net(message, into);
-                    }
-                    let (link, stat) = self.link_to_wait(channel).map_err(unreadable)?;
-                    let read = link.read(arriving, into, trace, stat);
-                    let read = read.inspect_err(|_| self.warm(channel))?;
-                    receipt.pulses = read.pulses;
-                    receipt.copies += read.extra_copies;
-                }
-                arrived.payload = Payload::None;
-            }
-        }
-        receipt.finished = clock::timed(receipt.bytes);
-        arrived.receipt = receipt;
-        Ok(receipt)
-    }
-
-    /// Reads what has arrived of a payload, without waiting: how many bytes at the start of `into` are valid by now.
-    ///
-    /// # Errors
-    /// [`ReadError`].
-    pub fn read_some(&mut self, message: &mut Incoming, into: &mut [u8]) -> Result<usize, ReadError> {
-        let channel = message.channel();
-        let arrived = message.cargo_mut().ok_or(ReadError::Nothing)?;
-        let Payload::Arriving(arriving) = &mut arrived.payload else {
-            return self.read(message, into, &mut ()).map(|_| message.payload_len());
-        };
-        let len = arriving.bytes as usize;
-        let whole = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
-        let (valid, done) = if self.left.read((channel, &mut *arriving), whole, &mut arrived.receipt, &self.stat) {
-            (len, true)
-        } else if self.is_wire(channel) {
-            return self.read_some_net(message, into);
-        } else {
-            let (link, stat) = self.link(channel).map_err(unreadable)?;
-            let read = link.read_some(arriving, into, &mut (), stat);
-            let read = read.inspect_err(|_| self.warm(channel))?;
-            arrived.receipt.pulses = read.pulses;
-            (read.valid, read.done)
-        };
-        if done {
-            arrived.receipt.finished = clock::timed(arrived.receipt.bytes);
-            arrived.payload = Payload::None;
-        }
-        Ok(valid)
-    }
-
     /// As [`Node::link`], for operations that may wait for the peer in the middle: such a wait takes the channel's
     /// rings off its socket, so the channel is not armed afterwards and has to be looked at before the next sleep.
     ///
@@ -414,14 +332,19 @@ impl Node {
     /// A poll that has seen a message with a payload, whose slot has these words.
     fn poll_loaded(&mut self, index: usize, words: [u64; 3]) -> Option<Event> {
         let link = self.seats[index].link.as_mut()?;
-        match link.unload(words, &self.stat) {
+        let other = match link.unload(words, &self.stat) {
             Ok(Some(cargo)) => {
-                if link.disarm() {
-                    self.awake.push(index);
-                }
-                self.turn.found();
-                self.idle.found();
-                Some(Event::Message(link.take_loaded(words, cargo)))
+                self.found(index);
+                let link = self.seats[index].link.as_mut()?;
+                return Some(Event::Message(link.take_loaded(words, cargo)));
+            }
+            Ok(None) => link.take_other(words, &self.stat),
+            Err(breach) => Err(breach),
+        };
+        match other {
+            Ok(Some(message)) => {
+                self.found(index);
+                Some(Event::Message(message))
             }
             Ok(None) => self.poll_all(),
             Err(breach) => {
@@ -429,6 +352,16 @@ impl Node {
                 self.look_closer(index)
             }
         }
+    }
+
+    /// A channel has a message.
+    #[inline]
+    fn found(&mut self, index: usize) {
+        if self.seats[index].link.as_mut().is_some_and(|link| link.disarm()) {
+            self.awake.push(index);
+        }
+        self.turn.found();
+        self.idle.found();
     }
 
     /// The whole of a poll: the clock, what the kernel has to say, every channel whose turn it is.
@@ -456,11 +389,7 @@ impl Node {
             let Some(link) = self.seats[index].link.as_mut() else { break };
             match link.receive(&self.stat) {
                 Ok(Some(message)) => {
-                    if link.disarm() {
-                        self.awake.push(index);
-                    }
-                    self.turn.found();
-                    self.idle.found();
+                    self.found(index);
                     return Some(Event::Message(message));
                 }
                 Ok(None) if link.untidy(self.polls) || link.ending().is_some() => {
@@ -584,10 +513,6 @@ impl Drop for Node {
             }
         }
     }
-}
-
-fn unreadable(error: SendError) -> ReadError {
-    ReadError::Closed(if let SendError::Closed(reason) = error { reason } else { CloseReason::Here })
 }
 
 /// A random number from the kernel.

@@ -58,7 +58,7 @@ pub enum RevokeError {
 impl Link {
     /// Contiguous pages of this channel's pool, to be filled and sent by reference.
     ///
-    /// Inlined, so that the page need not be moved: see [`Link::unload`].
+    /// Inlined, so that the page need not be moved: see `Link::unload`.
     ///
     /// # Errors
     /// [`NoMemory`].

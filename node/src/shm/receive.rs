@@ -33,6 +33,7 @@ use cutthrough_wire::slot::{Header, Kind};
 
 use super::copier::Copier;
 use super::link::{CloseReason, Link};
+use super::pages::Place;
 use crate::clock;
 use crate::incoming::{Arrived, Incoming, Payload};
 use crate::stat::Stat;
@@ -355,8 +356,8 @@ impl Link {
     }
 
     /// The payload of the message with these words, if it is one run that is where it belongs, or comes through the
-    /// staging ring to its reader: what most of them do. `None` if it is another, of which nothing was touched; see
-    /// [`Link::take_other`].
+    /// staging ring to its reader: what most of them do. `None` if it is another, of which nothing was touched:
+    /// [`Link::take_other`] takes those.
     ///
     /// What a processor has stored in narrow pieces it cannot load in wide ones before all of them have left its store
     /// buffer, and values that are moved are loaded so. Here everything is written where it stays: nothing that may
@@ -392,6 +393,18 @@ impl Link {
                 let (cargo, receipt) = self.cargo(Path::Put, header.payload_len, stat);
                 let ground = self.traffic.landing_ground.take();
                 let release = Releases::One(Release::Posted { id: run.id });
+                let landed = Landed::new(ground, Runs::One(first, count), bytes, release);
+                Ok(Some(Box::write(cargo, Arrived { payload: Payload::Landed(landed), receipt })))
+            }
+            (Kind::PutToken, _) => {
+                let token = token(header.detail, header.name);
+                let Ok(&Place::Pages { first, count, .. }) = self.traffic.tokens.look(token) else { return Ok(None) };
+                self.traffic.tokens.redeem(token).map_err(|_| Breach::Descriptor)?;
+                self.own.clear_token(token.index);
+                check::covered(header.payload_len, u64::from(count), self.sizes.page_bytes)?;
+                let (cargo, receipt) = self.cargo(Path::Put, header.payload_len, stat);
+                let ground = self.traffic.landing_ground.take();
+                let release = Releases::One(Release::Landing { first, count });
                 let landed = Landed::new(ground, Runs::One(first, count), bytes, release);
                 Ok(Some(Box::write(cargo, Arrived { payload: Payload::Landed(landed), receipt })))
             }

@@ -162,7 +162,7 @@ impl Link {
     }
 
     /// Sends a message with its cargo. Inlined, and taken apart at once: what of it does not go with the message is
-    /// never put together then (see [`Link::unload`]).
+    /// never put together then (see `Link::unload`).
     ///
     /// # Errors
     /// [`SendError`]. If the channel ends while the payload moves, the message is lost with it.

@@ -15,14 +15,14 @@ use cutthrough_wire::slot::{Header, Kind};
 use super::token;
 use crate::incoming::{Incoming, Payload};
 use crate::shm::link::Link;
-use crate::shm::pages::{List, Place};
+use crate::shm::pages::Place;
 use crate::shm::share::Share;
 use crate::stat::Stat;
 
 impl Link {
     /// Takes a message whose payload is of another kind than [`Link::unload`] knows: a list of runs, one that has to be
     /// fetched or waited for, or one that was dropped.
-    pub(super) fn take_other(&mut self, words: [u64; 3], stat: &Stat) -> Result<Option<Incoming>, Breach> {
+    pub(crate) fn take_other(&mut self, words: [u64; 3], stat: &Stat) -> Result<Option<Incoming>, Breach> {
         let header = check::header(words)?;
         let control = self.consumer.take_control();
         self.took();
@@ -30,7 +30,7 @@ impl Link {
             Kind::Control => Payload::None,
             Kind::Reference => self.referred(&header)?,
             Kind::Put => self.filled(&header)?,
-            Kind::PutToken => self.filled_by_token(&header)?,
+            Kind::PutToken => self.filled_elsewhere(&header)?,
             Kind::GetToken | Kind::Share => self.fetch(&header, stat)?,
             Kind::Dropped => self.dropped(&header),
             Kind::Staged | Kind::StagedToken => {
@@ -42,13 +42,9 @@ impl Link {
         Ok(Some(self.arrival(control, &header, payload, Instant::default(), stat)))
     }
 
-    /// The runs of a payload: one in the slot, or a list in the run ring.
-    fn list(&mut self, header: &Header) -> Result<List, Breach> {
-        if header.runs == 1 && !matches!(header.kind, Kind::GetToken | Kind::Share) {
-            return Ok(List::One(Run::from_word(header.detail)));
-        }
-        let words = self.words(u64::from(header.runs))?;
-        Ok(List::Many(words.into_iter().map(Run::from_word).collect()))
+    /// The list of a payload's runs.
+    fn list(&mut self, header: &Header) -> Result<Vec<Run>, Breach> {
+        Ok(self.words(u64::from(header.runs))?.into_iter().map(Run::from_word).collect())
     }
 
     /// The next words of the run ring, which the slot has announced.
@@ -64,60 +60,40 @@ impl Link {
     }
 
     /// Checks runs of the peer's pool, and that they hold the payload; they are lent until they are returned.
-    fn pool_runs(&mut self, list: List, header: &Header) -> Result<Runs, Breach> {
+    fn pool_runs(&mut self, list: &[Run], header: &Header) -> Result<Runs, Breach> {
         let pages = list
-            .as_slice()
             .iter()
             .try_fold(0, |pages, run| Ok(pages + u64::from(check::run(*run, self.peer_sizes.pool_pages)?.count)))?;
         check::covered(header.payload_len, pages, self.peer_sizes.page_bytes)?;
         self.traffic.borrow()?;
-        Ok(match list {
-            List::One(run) => Runs::One(run.first, run.count),
-            List::Many(runs) => Runs::Many(runs.into_iter().map(|run| (run.first, run.count)).collect()),
-        })
+        Ok(Runs::Many(list.iter().map(|run| (run.first, run.count)).collect()))
     }
 
     fn referred(&mut self, header: &Header) -> Result<Payload, Breach> {
         let list = self.list(header)?;
-        let runs = self.pool_runs(list, header)?;
+        let runs = self.pool_runs(&list, header)?;
         let release = Releases::One(Release::Lend { number: header.name });
         let ground = self.traffic.peer_ground.take();
         Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
     }
 
     fn filled(&mut self, header: &Header) -> Result<Payload, Breach> {
-        let (runs, release, pages) = match self.list(header)? {
-            List::One(run) => {
-                let (first, count) = self.traffic.fill(run)?;
-                (Runs::One(first, count), Releases::One(Release::Posted { id: run.id }), u64::from(count))
-            }
-            List::Many(list) => {
-                let mut runs = Vec::with_capacity(list.len());
-                for run in &list {
-                    runs.push(self.traffic.fill(*run)?);
-                }
-                let pages = runs.iter().map(|run| u64::from(run.1)).sum();
-                let release = list.into_iter().map(|run| Release::Posted { id: run.id }).collect();
-                (Runs::Many(runs), Releases::Many(release), pages)
-            }
-        };
+        let list = self.list(header)?;
+        let mut runs = Vec::with_capacity(list.len());
+        for run in &list {
+            runs.push(self.traffic.fill(*run)?);
+        }
+        let pages = runs.iter().map(|run| u64::from(run.1)).sum();
         check::covered(header.payload_len, pages, self.sizes.page_bytes)?;
+        let release = Releases::Many(list.into_iter().map(|run| Release::Posted { id: run.id }).collect());
         let ground = self.traffic.landing_ground.take();
-        Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
+        Ok(Payload::Landed(Landed::new(ground, Runs::Many(runs), header.payload_len as usize, release)))
     }
 
-    fn filled_by_token(&mut self, header: &Header) -> Result<Payload, Breach> {
-        let token = token(header.detail, header.name);
-        match self.traffic.tokens.redeem(token) {
-            Ok(Place::Pages { first, count, .. }) => {
-                self.own.clear_token(token.index);
-                check::covered(header.payload_len, u64::from(count), self.sizes.page_bytes)?;
-                let ground = self.traffic.landing_ground.take();
-                let release = Releases::One(Release::Landing { first, count });
-                let runs = Runs::One(first, count);
-                Ok(Payload::Landed(Landed::new(ground, runs, header.payload_len as usize, release)))
-            }
-            Ok(Place::Buffer(_)) => Err(Breach::Descriptor),
+    /// The sender says that it has filled the place of a token which names none that it could fill.
+    fn filled_elsewhere(&self, header: &Header) -> Result<Payload, Breach> {
+        match self.traffic.tokens.look(token(header.detail, header.name)) {
+            Ok(_) => Err(Breach::Descriptor),
             Err(refused) => Ok(Payload::Dropped(refused)),
         }
     }
@@ -126,8 +102,8 @@ impl Link {
     fn fetch(&mut self, header: &Header, stat: &Stat) -> Result<Payload, Breach> {
         let words = self.words(u64::from(header.runs) + 2)?;
         let token = token(words[0], words[1]);
-        let list = List::Many(words[2..].iter().map(|word| Run::from_word(*word)).collect());
-        let runs = self.pool_runs(list, header)?;
+        let list: Vec<_> = words[2..].iter().map(|word| Run::from_word(*word)).collect();
+        let runs = self.pool_runs(&list, header)?;
         let release = Releases::One(Release::Lend { number: header.name });
         let ground = self.traffic.peer_ground.take();
         let source = Landed::new(ground, runs, header.payload_len as usize, release);

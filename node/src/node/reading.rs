@@ -1,0 +1,97 @@
+//! Payloads out: to where the reader says.
+
+use cutthrough_engine::receipt::Receipt;
+use cutthrough_engine::time::Instant;
+use cutthrough_engine::transfer::Trace;
+
+use super::Node;
+use crate::clock;
+use crate::incoming::{Incoming, Payload};
+use crate::shm::link::{CloseReason, SendError};
+use crate::shm::receive::ReadError;
+
+impl Node {
+    /// Copies a message's payload into private memory, which must be at least as long: by `Link::read` if it is still
+    /// arriving.
+    ///
+    /// # Errors
+    /// [`ReadError`]; then what `into` holds is of no use.
+    pub fn read(
+        &mut self,
+        message: &mut Incoming,
+        into: &mut [u8],
+        trace: &mut impl Trace,
+    ) -> Result<Receipt, ReadError> {
+        let channel = message.channel();
+        let wired = self.is_wire(channel);
+        let arrived = message.cargo_mut().ok_or(ReadError::Nothing)?;
+        let len = usize::try_from(arrived.receipt.bytes).unwrap_or(usize::MAX);
+        let into = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
+        // Changed here and written back as a whole: what is stored in parts cannot be loaded as a whole for a while.
+        let mut receipt = arrived.receipt;
+        if receipt.started == Instant::default() {
+            receipt.started = clock::timed(receipt.bytes);
+        }
+        match &mut arrived.payload {
+            Payload::None | Payload::Dropped(_) => return Err(ReadError::Nothing),
+            Payload::Landed(landed) => {
+                landed.read_at(0, into);
+                receipt.copies += 1;
+            }
+            Payload::Buffer(buffer) => {
+                into.copy_from_slice(buffer);
+                receipt.copies += 1;
+            }
+            Payload::Arriving(arriving) => {
+                if !self.left.read((channel, &mut *arriving), into, &mut receipt, &self.stat) {
+                    if wired {
+                        return self.read_net(message, into);
+                    }
+                    let (link, stat) = self.link_to_wait(channel).map_err(unreadable)?;
+                    let read = link.read(arriving, into, trace, stat);
+                    let read = read.inspect_err(|_| self.warm(channel))?;
+                    receipt.pulses = read.pulses;
+                    receipt.copies += read.extra_copies;
+                }
+                arrived.payload = Payload::None;
+            }
+        }
+        receipt.finished = clock::timed(receipt.bytes);
+        arrived.receipt = receipt;
+        Ok(receipt)
+    }
+
+    /// Reads what has arrived of a payload, without waiting: how many bytes at the start of `into` are valid by now.
+    ///
+    /// # Errors
+    /// [`ReadError`].
+    pub fn read_some(&mut self, message: &mut Incoming, into: &mut [u8]) -> Result<usize, ReadError> {
+        let channel = message.channel();
+        let arrived = message.cargo_mut().ok_or(ReadError::Nothing)?;
+        let Payload::Arriving(arriving) = &mut arrived.payload else {
+            return self.read(message, into, &mut ()).map(|_| message.payload_len());
+        };
+        let len = arriving.bytes as usize;
+        let whole = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
+        let (valid, done) = if self.left.read((channel, &mut *arriving), whole, &mut arrived.receipt, &self.stat) {
+            (len, true)
+        } else if self.is_wire(channel) {
+            return self.read_some_net(message, into);
+        } else {
+            let (link, stat) = self.link(channel).map_err(unreadable)?;
+            let read = link.read_some(arriving, into, &mut (), stat);
+            let read = read.inspect_err(|_| self.warm(channel))?;
+            arrived.receipt.pulses = read.pulses;
+            (read.valid, read.done)
+        };
+        if done {
+            arrived.receipt.finished = clock::timed(arrived.receipt.bytes);
+            arrived.payload = Payload::None;
+        }
+        Ok(valid)
+    }
+}
+
+fn unreadable(error: SendError) -> ReadError {
+    ReadError::Closed(if let SendError::Closed(reason) = error { reason } else { CloseReason::Here })
+}
