@@ -308,6 +308,7 @@ impl Node {
     pub fn poll(&mut self) -> Option<Event> {
         self.polls = self.polls.wrapping_add(1);
         if !self.pace.due(self.polls)
+            && !self.net_is_due()
             && !self.armed
             && self.events.is_empty()
             && let Some(index) = self.turn.current()
@@ -354,6 +355,12 @@ impl Node {
         }
     }
 
+    /// Whether the network is looked at in this poll, however much the other channels have.
+    #[inline]
+    const fn net_is_due(&self) -> bool {
+        self.net.is_some() && self.polls.is_multiple_of(POLLS_PER_NET)
+    }
+
     /// A channel has a message.
     #[inline]
     fn found(&mut self, index: usize) {
@@ -377,8 +384,7 @@ impl Node {
         if !self.events.is_empty() {
             return self.next_told();
         }
-        if self.net.is_some()
-            && self.polls.is_multiple_of(POLLS_PER_NET)
+        if self.net_is_due()
             && let Some(event) = self.turn_net()
         {
             self.idle.found();

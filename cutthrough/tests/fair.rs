@@ -1,0 +1,66 @@
+//! Channels in memory that always have something do not keep the network waiting.
+
+use std::time::Duration;
+
+use cutthrough::{Channel, Config, Endpoint, Event};
+
+fn endpoint() -> Endpoint {
+    Endpoint::open(Config { insecure: true, ..Config::default() }).expect("an endpoint")
+}
+
+/// Opens a channel from `from` to `address`, where `to` listens: its two ends.
+fn join(from: &mut Endpoint, to: &mut Endpoint, address: &str) -> (Channel, Channel) {
+    from.begin_connect(address, Duration::from_secs(5)).expect("a call");
+    let (mut near, mut far) = (None, None);
+    loop {
+        match (near, far) {
+            (Some(near), Some(far)) => return (near, far),
+            _ => std::thread::yield_now(),
+        }
+        if let Some(Event::Connected(_, outcome)) = from.poll() {
+            near = Some(outcome.expect("a channel"));
+        }
+        if let Some(Event::Opened(channel)) = to.poll() {
+            far = Some(channel);
+        }
+    }
+}
+
+/// How many polls of one endpoint it takes until a message has come over the network, while there is one in memory at
+/// each of them, sent so.
+fn polls_for_the_network(name: &str, send: fn(&mut Endpoint, Channel)) -> u32 {
+    let (mut near, mut far, mut here) = (endpoint(), endpoint(), endpoint());
+    let memory = format!("shm:fair-{name}-{}", std::process::id());
+    here.listen(&memory).expect("a name");
+    here.listen("udp:127.0.0.1:0").expect("a port");
+    let network = format!("udp:{}", here.net_address().expect("an address"));
+    let (busy, _) = join(&mut near, &mut here, &memory);
+    let (wire, comes) = join(&mut far, &mut here, &network);
+    far.send(wire, b"over the network").expect("a message");
+    far.flush();
+    for polls in 1..100_000 {
+        send(&mut near, busy);
+        near.poll();
+        match here.poll() {
+            Some(Event::Message(message)) if message.channel() == comes => return polls,
+            Some(Event::Message(_)) => {}
+            other => panic!("after {polls} polls: {other:?}"),
+        }
+    }
+    panic!("the network had no turn");
+}
+
+#[test]
+fn messages_in_memory_do_not_keep_the_network_waiting() {
+    let polls = polls_for_the_network("plain", |near, busy| near.send(busy, b"in memory").expect("room"));
+    assert!(polls <= 1000, "{polls}");
+}
+
+#[test]
+fn payloads_in_memory_do_not_keep_the_network_waiting() {
+    let polls = polls_for_the_network("loaded", |near, busy| {
+        let page = near.page(busy, 4096).expect("a page");
+        near.outgoing(busy).expect("room").write(b"in memory").attach(page).send().expect("a message");
+    });
+    assert!(polls <= 1000, "{polls}");
+}
