@@ -18,6 +18,9 @@ use cutthrough_wire::token::TOKENS;
 
 use crate::victim::{self, Victim};
 
+/// The longest payload that the peer announces: more than twice the victim's staging ring.
+const LONGEST: u32 = 300 << 10;
+
 /// What happens next: on the hostile side, or at the victim.
 #[derive(Debug, Arbitrary)]
 pub enum Step {
@@ -25,8 +28,9 @@ pub enum Step {
     Store(Place, Value),
     /// The peer stamps its next slot, so that the victim takes it for a message.
     Message(Message),
-    /// The peer publishes a payload as it should: aligned, so many bytes long, so many of them there.
-    Stage(u16, u16, bool, Value),
+    /// The peer publishes a payload as it should: aligned, so many bytes long, so many of them there. Its lap is the
+    /// whole ring, the shortest one, or longer than the ring.
+    Stage(u32, u32, u8, bool, Value),
     /// The peer puts so many more bytes into its staging ring.
     Staged(u16),
     /// The peer appends a word to its run ring, to its free ring or to its return ring, and counts it.
@@ -189,7 +193,7 @@ fn act(step: &Step, peer: &mut Peer, victim: &mut Victim) {
     match *step {
         Step::Store(place, value) => peer.store(place, value),
         Step::Message(message) => peer.message(message),
-        Step::Stage(len, ready, by_token, name) => peer.stage(len, ready, by_token, name),
+        Step::Stage(len, ready, lap, by_token, name) => peer.stage(len, ready, lap, by_token, name),
         Step::Staged(more) => peer.count(Line::Staged, u64::from(more)),
         Step::Append(ring, value) => peer.append(ring, value),
         Step::Land(at, byte) => peer.landing.copy_in(u64::from(at) % peer.landing_bytes, &[byte], Copying::Pieces),
@@ -284,7 +288,9 @@ impl Peer {
         self.out.word(slot).store(self.messages, Ordering::Release);
     }
 
-    fn stage(&mut self, len: u16, ready: u16, by_token: bool, name: Value) {
+    fn stage(&mut self, len: u32, ready: u32, lap: u8, by_token: bool, name: Value) {
+        let len = len % LONGEST;
+        let lap = [0, 16, 17, 18][usize::from(lap % 4)];
         let staged = self.out.word(Line::Staged.offset());
         let base = staged.load(Ordering::Relaxed) & !127;
         let base = base.wrapping_add(if base == staged.load(Ordering::Relaxed) { 0 } else { 128 });
@@ -295,7 +301,11 @@ impl Peer {
             _ if by_token => (5, 0),
             _ => (4, 0),
         };
-        self.publish([8 | kind << 8 | u64::from(len) << 32, u64::from(ready) | index << 32, self.value(name, 0)]);
+        self.publish([
+            8 | kind << 8 | lap << 16 | u64::from(len) << 32,
+            u64::from(ready) | index << 32,
+            self.value(name, 0),
+        ]);
     }
 
     fn append(&mut self, ring: Ring, value: Value) {

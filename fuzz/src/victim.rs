@@ -14,7 +14,7 @@ use cutthrough_node::shm::send::{Cargo, Control, Load, Sheaf};
 use cutthrough_segment::page::Page;
 
 /// The longest memory that the victim sends from and reads into: more than three times its staging ring.
-const LONGEST: usize = 200 << 10;
+const LONGEST: usize = 400 << 10;
 
 /// How long the victim waits for the peer in the middle of a message. Short, because most peers never answer.
 const DEADLINE: Duration = Duration::from_micros(200);
@@ -54,7 +54,7 @@ pub fn config() -> Config {
         slots: 16,
         pool_bytes: 8 * 4096,
         landing_bytes: 8 * 4096,
-        staging_bytes: 64 << 10,
+        staging_bytes: 128 << 10,
         deadline: DEADLINE,
         channels: 4,
         ..Config::default()

@@ -78,13 +78,31 @@ fn every_way_in_is_walked() {
         let name = Value::Victim(Place::Slot(0, 3));
         Step::Message(Message { control_len: 8, kind, runs, len: Length::Pages(len), detail, name })
     };
-    let ways: [&[Step]; 7] = [
+    let ways: [&[Step]; 8] = [
         &[store(Line::Consumed, Value::Any(u64::MAX)), Step::SendControl(8)],
         &[Step::Page(100), Step::SendPages(1, Name::None), Step::Append(Ring::Returns, Value::Any(7)), Step::Poll],
         &[Step::Append(Ring::Free, Value::Run(200, 200, 0)), Step::SendCopy(5000, Name::None)],
         &[message(1, 1, 100, Value::Run(7, 2, 0)), Step::Poll, Step::Poll],
         &[Step::Post(100, 2), message(2, 1, 9000, Value::Victim(Place::Free(0))), Step::Poll],
-        &[Step::Stage(200, 100, false, Value::Small(0)), Step::Poll, Step::Read(0)],
+        &[Step::Stage(200, 100, 0, false, Value::Small(0)), Step::Poll, Step::Read(0)],
+        &[
+            Step::Stage(200, 0, 0, false, Value::Small(0)),
+            store(Line::Staged, Value::Any(128 << 10)),
+            Step::Poll,
+            Step::Read(0),
+            Step::Message(Message {
+                control_len: 8,
+                kind: 4,
+                runs: 16,
+                len: Length::Any(250 << 10),
+                detail: Value::Small(0),
+                name: Value::Small(0),
+            }),
+            Step::Poll,
+            Step::Read(0),
+            Step::Stage(200, 200, 1, false, Value::Small(0)),
+            Step::Poll,
+        ],
         &[Step::SendCopy(9000, Name::Given(0, false, 255, 255)), Step::SendCopy(190_000, Name::Given(1, true, 9, 255))],
     ];
     for way in ways {

@@ -133,9 +133,14 @@ pub(crate) fn sizes() -> Sizes {
 impl Liar {
     /// Joins the victim by hand.
     pub(crate) fn join(victim: &mut Victim) -> Self {
+        Self::join_with(victim, &sizes())
+    }
+
+    /// The same with memory of these sizes.
+    pub(crate) fn join_with(victim: &mut Victim, sizes: &Sizes) -> Self {
         let path = rendezvous::socket_path(&victim.address).expect("a path");
         let socket = rendezvous::reach(&path).expect("the victim listens");
-        let offer = Offer::make(1, &sizes()).expect("memory");
+        let offer = Offer::make(1, sizes).expect("memory");
         offer.say(&socket).expect("said hello");
         let channel = loop {
             match victim.endpoint.wait(Some(PATIENCE)).expect("the liar comes") {
@@ -144,7 +149,7 @@ impl Liar {
             }
         };
         let heard = handshake::listen(&socket).expect("an answer").expect("at once");
-        let slots = offer.own.slots(sizes().slots);
+        let slots = offer.own.slots(sizes.slots);
         Self { own: offer.own, peer: heard.peer, socket, slots, channel, next: 0, base: 0, taken: 0 }
     }
 

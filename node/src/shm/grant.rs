@@ -151,14 +151,16 @@ impl Link {
         })
     }
 
-    /// Takes the private memory back that tokens name: the channel has ended.
+    /// Takes the private memory back that tokens name, or named until their payload began: the channel has ended.
     pub fn take_grants(&mut self) -> Vec<(Token, Vec<u8>)> {
         let given = self.traffic.tokens.clear();
         let private = given.filter_map(|(token, place)| match place {
             Place::Buffer(buffer) => Some((token, buffer)),
             Place::Pages { .. } => None,
         });
-        private.collect()
+        let mut grants: Vec<_> = private.collect();
+        grants.extend(self.take_expected());
+        grants
     }
 
     fn put_back(&mut self, place: &Place) {

@@ -92,6 +92,8 @@ enum Goes {
 #[derive(Debug)]
 struct Expected {
     buffer: Vec<u8>,
+    /// How long it was when it was granted.
+    granted: usize,
     control: Control,
     header: Header,
 }
@@ -144,6 +146,8 @@ pub(super) struct Inbox {
     untidied: u32,
     /// Whether anything must be looked at before the ring.
     stuck: bool,
+    /// Whether nothing is taken out of the ring any more.
+    stopped: bool,
 }
 
 impl Inbox {
@@ -177,6 +181,7 @@ impl Inbox {
             payload_bytes: 0,
             untidied: 0,
             stuck: false,
+            stopped: false,
         }
     }
 
@@ -214,7 +219,7 @@ impl Inbox {
 
     /// Nothing is taken out of the ring any more.
     pub(super) const fn stop(&mut self) {
-        self.stuck = true;
+        (self.stuck, self.stopped) = (true, true);
     }
 
     /// Pulses made for a payload of which `moved` bytes have been moved: one if it was taken at once, and two if its
@@ -230,11 +235,23 @@ impl Inbox {
 
     fn mark(&mut self) {
         let goes_by_itself = self.front.as_ref().is_some_and(|front| !matches!(front.goes, Goes::Reader));
-        self.stuck = goes_by_itself || self.held.is_some() || !self.queue.is_empty();
+        self.stuck = self.stopped || goes_by_itself || self.held.is_some() || !self.queue.is_empty();
     }
 }
 
 impl Link {
+    /// The memory of a token whose payload has begun and will not come, as long as it was.
+    pub(in crate::shm) fn take_expected(&mut self) -> Option<(Token, Vec<u8>)> {
+        match self.inbox.front.take()?.goes {
+            Goes::Buffer(expected) => {
+                let Expected { mut buffer, granted, header, .. } = *expected;
+                buffer.resize(granted, 0);
+                Some((token(header.detail >> 32, header.name), buffer))
+            }
+            Goes::Reader | Goes::Away | Goes::Aside(..) => None,
+        }
+    }
+
     /// The next message, if one is there and nothing has to be looked at before it: [`Link::take_control`] takes one
     /// without a payload, [`Link::unload`] and [`Link::take_loaded`] another, and neither moves it twice. A channel
     /// that is `alone` may have nothing looked at for a while.

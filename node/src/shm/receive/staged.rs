@@ -47,9 +47,9 @@ impl Link {
         }
         self.enter(&header, Goes::Away)?;
         match self.token_buffer(token(header.detail >> 32, header.name), header.payload_len)? {
-            Ok(buffer) => {
+            Ok((buffer, granted)) => {
                 if let Some(front) = &mut self.inbox.front {
-                    front.goes = Goes::Buffer(Box::new(Expected { buffer, control, header }));
+                    front.goes = Goes::Buffer(Box::new(Expected { buffer, granted, control, header }));
                 }
                 self.pump(stat)
             }
@@ -74,9 +74,14 @@ impl Link {
         let len = u64::from(header.payload_len);
         let base = self.inbox.next_base.next_multiple_of(STAGE_ALIGN);
         let ready = header.detail & 0xffff_ffff;
-        // Nothing lies in the ring now: what came before this payload has been taken out.
         let lap = check::lap(header.runs, self.inbox.staging.ring())?;
-        self.inbox.staging.set_lap(lap.bytes);
+        if lap.bytes != self.inbox.staging.lap() {
+            // What came before has been taken out, and nothing may lie behind it: it would lie elsewhere now.
+            if self.inbox.staged > base {
+                return Err(Breach::Progress);
+            }
+            self.inbox.staging.set_lap(lap.bytes);
+        }
         self.inbox.eviction = self.eviction.filter(|_| lap.evict);
         if ready > len || ready > self.inbox.staging.lap() {
             return Err(Breach::Progress);
@@ -97,8 +102,8 @@ impl Link {
         Ok(started)
     }
 
-    /// The memory that a token names, cut to the payload: checked before a byte of it moves.
-    pub(super) fn token_buffer(&mut self, token: Token, len: u32) -> Result<Result<Vec<u8>, Refused>, Breach> {
+    /// The memory that a token names, cut to the payload, and how long it was: checked before a byte of it moves.
+    pub(super) fn token_buffer(&mut self, token: Token, len: u32) -> Result<Result<(Vec<u8>, usize), Refused>, Breach> {
         match self.traffic.tokens.look(token) {
             Ok(Place::Buffer(buffer)) if buffer.len() < len as usize => return Ok(Err(Refused::TooLong)),
             Ok(Place::Pages { .. }) => return Err(Breach::Descriptor),
@@ -108,8 +113,9 @@ impl Link {
         self.own.clear_token(token.index);
         match self.traffic.tokens.redeem(token) {
             Ok(Place::Buffer(mut buffer)) => {
+                let granted = buffer.len();
                 buffer.truncate(len as usize);
-                Ok(Ok(buffer))
+                Ok(Ok((buffer, granted)))
             }
             _ => Err(Breach::Descriptor),
         }
@@ -183,7 +189,7 @@ impl Link {
         stat.add(Counter::Pulses, u64::from(pulses));
         match front.goes {
             Goes::Buffer(expected) => {
-                let Expected { buffer, control, header } = *expected;
+                let Expected { buffer, control, header, .. } = *expected;
                 let mut arrival = self.arrival(control, &header, Payload::Buffer(buffer), front.started, stat);
                 if let Some(arrived) = arrival.cargo_mut() {
                     arrived.receipt.finished = clock::timed(front.len);
@@ -214,7 +220,9 @@ impl Link {
         }
         let transfer = self.inbox.transfer.get_or_insert_with(|| {
             let mut transfer = Transfer::new(len, self.policy);
-            transfer.set_minpulse_max(longest_minpulse(len, self.inbox.staging.lap()));
+            let longest = longest_minpulse(len, self.inbox.staging.lap());
+            // The rest of a short one is late already: what there is of it is taken.
+            transfer.set_minpulse_max(if len <= LEAST_SHARE { 1 } else { longest });
             transfer.set_timed(tune::is_timed(self.inbox.transfers, len));
             self.inbox.transfers = self.inbox.transfers.wrapping_add(1);
             transfer
