@@ -113,6 +113,11 @@ impl Endpoint {
         self.node.wait(timeout)
     }
 
+    /// Says whether its user has not yet been told of everything that [`Endpoint::poll`] has told.
+    pub(crate) fn tells_later(&mut self, later: bool) {
+        self.node.tells_later(later);
+    }
+
     /// Prepares to sleep on the endpoint's file descriptor ([`AsFd`]; readable means: poll). False if there is
     /// something to poll for already. The order that loses no wake-up: poll until there is nothing, arm, sleep only if
     /// this says true.
@@ -231,7 +236,7 @@ impl Endpoint {
     /// Takes a token back. A payload that carries it later is dropped, and its control message says so.
     ///
     /// Private memory that was granted comes back from a channel that has ended, too, if it is asked for when
-    /// [`Event::Closed`] tells of that: it is kept for some rounds of housekeeping, more than 100 ms.
+    /// [`Event::Closed`] tells of that: it is kept for 200 ms from then on.
     ///
     /// # Errors
     /// [`RevokeError::InFlight`] if the sender has begun to write: the message is about to arrive.

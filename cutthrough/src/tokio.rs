@@ -47,7 +47,10 @@ impl AsyncEndpoint {
                     giving_up.connecting = None;
                     return outcome;
                 }
-                Some(event) => meanwhile.push_back(event),
+                Some(event) => {
+                    meanwhile.push_back(event);
+                    endpoint.tells_later(true);
+                }
                 None if endpoint.arm() => readable
                     .readable()
                     .await
@@ -74,7 +77,9 @@ impl AsyncEndpoint {
 
     /// The next event, if there is one: [`Endpoint::poll`].
     pub fn poll(&mut self) -> Option<Event> {
-        self.meanwhile.pop_front().or_else(|| self.endpoint.poll())
+        let Some(event) = self.meanwhile.pop_front() else { return self.endpoint.poll() };
+        self.endpoint.tells_later(!self.meanwhile.is_empty());
+        Some(event)
     }
 }
 

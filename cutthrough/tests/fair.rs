@@ -1,4 +1,4 @@
-//! Channels in memory that always have something do not keep the network waiting.
+//! Channels in memory that always have something do not keep the network waiting, nor it them.
 
 use std::time::Duration;
 
@@ -63,4 +63,40 @@ fn payloads_in_memory_do_not_keep_the_network_waiting() {
         near.outgoing(busy).expect("room").write(b"in memory").attach(page).send().expect("a message");
     });
     assert!(polls <= 1000, "{polls}");
+}
+
+/// A network that always has something leaves the channels in memory their turn, at whichever poll that has begun.
+#[test]
+fn messages_over_the_network_do_not_keep_memory_waiting() {
+    let (mut near, mut far, mut here) = (endpoint(), endpoint(), endpoint());
+    let memory = format!("shm:fair-busy-{}", std::process::id());
+    here.listen(&memory).expect("a name");
+    here.listen("udp:127.0.0.1:0").expect("a port");
+    let network = format!("udp:{}", here.net_address().expect("an address"));
+    let (quiet, comes) = join(&mut near, &mut here, &memory);
+    let (busy, _) = join(&mut far, &mut here, &network);
+    for offset in 0..16 {
+        let fill = |far: &mut Endpoint| {
+            while far.send(busy, b"over the network").is_ok() {}
+            far.flush();
+            while far.poll().is_some() {}
+        };
+        for _ in 0..2000 + offset {
+            fill(&mut far);
+            assert!(!matches!(here.poll(), Some(Event::Closed(..))));
+        }
+        near.send(quiet, b"in memory").expect("room");
+        let mut polls = 0;
+        loop {
+            fill(&mut far);
+            polls += 1;
+            match here.poll() {
+                Some(Event::Message(message)) if message.channel() == comes => break,
+                Some(Event::Message(_)) | None => {}
+                other => panic!("after {polls} polls: {other:?}"),
+            }
+            assert!(polls < 5000, "memory had no turn");
+        }
+        assert!(polls <= 300, "{polls} polls, at offset {offset}");
+    }
 }

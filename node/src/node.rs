@@ -68,7 +68,7 @@ const NET: u64 = LISTENER + 2;
 const NAP: u64 = LISTENER + 3;
 /// First number of a hello in progress.
 const HELLO: u64 = LISTENER + 4;
-/// Polls between two looks at the network while other channels are busy.
+/// Polls between two looks at the network while other channels are busy: after what the first has found was told.
 const POLLS_PER_NET: u32 = 16;
 
 /// A peer that has connected and not yet said hello.
@@ -98,6 +98,10 @@ pub struct Node {
     events: VecDeque<Event>,
     idle: Idle,
     polls: u32,
+    /// From which poll on the network is looked at before the other channels.
+    net_due: u32,
+    /// Whether not everything was told yet to whom it is for.
+    tells_later: bool,
     pace: Pace,
     housed: Instant,
     /// Whether somebody may have slept since the kernel was last asked what it has to say.
@@ -153,6 +157,8 @@ impl Node {
             events: VecDeque::new(),
             idle: Idle::default(),
             polls: 0,
+            net_due: 0,
+            tells_later: false,
             pace: Pace::new(clock::now()),
             housed: clock::now(),
             armed: false,
@@ -355,10 +361,15 @@ impl Node {
         }
     }
 
+    /// Says whether what was told is passed on later to whom it is for: granted memory is kept for them so long.
+    pub const fn tells_later(&mut self, later: bool) {
+        self.tells_later = later;
+    }
+
     /// Whether the network is looked at in this poll, however much the other channels have.
     #[inline]
     const fn net_is_due(&self) -> bool {
-        self.net.is_some() && self.polls.is_multiple_of(POLLS_PER_NET)
+        self.net.is_some() && self.polls.wrapping_sub(self.net_due) < u32::MAX / 2
     }
 
     /// A channel has a message.
@@ -498,8 +509,10 @@ impl Node {
         }
         self.show_net();
         self.left.tidy();
-        self.left.age_grants();
         let now = clock::now();
+        if self.events.is_empty() && !self.tells_later {
+            self.left.age_grants(now);
+        }
         self.callers.retain(|caller| now.saturating_since(caller.since) < HELLO_NS);
         self.sweep();
     }

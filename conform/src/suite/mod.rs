@@ -34,7 +34,8 @@ macro_rules! suite {
     (@opening $join:expr) => {
         $crate::suite!(@tests $join;
             opening { a_channel_opens_while_both_poll, a_sleeping_caller_is_woken, several_channels_open_at_once,
-                nobody_at_an_address_is_told, a_call_that_was_given_up_is_not_told, a_channel_opens_in_tokio });
+                nobody_at_an_address_is_told, a_call_that_was_given_up_is_not_told, a_channel_opens_in_tokio,
+                what_was_granted_is_kept_while_a_channel_opens });
     };
     (@control $join:expr) => {
         $crate::suite!(@tests $join;
@@ -51,6 +52,7 @@ macro_rules! suite {
     (@pages $join:expr) => {
         $crate::suite!(@tests $join;
             pages { the_free_queue_refills_by_drop, the_free_queue_refills_by_release,
+                a_payload_in_pages_can_be_read_often,
                 a_payload_released_unread_is_gone, a_detached_payload_keeps_its_pages, a_released_page_completes,
                 private_memory_completes_at_once, unsent_pages_go_back, foreign_pages_are_refused,
                 an_empty_list_is_no_payload, an_empty_pool_says_so, a_thousand_lists_of_pages });

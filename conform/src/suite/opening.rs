@@ -1,13 +1,13 @@
 //! Channels that are opened while both sides do something else.
 
 use std::collections::HashSet;
-use std::future::Future as _;
+use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{AsyncEndpoint, Channel, ConnectError, Connecting, Endpoint, Event};
+use cutthrough::{AsyncEndpoint, Channel, ConnectError, Connecting, Endpoint, Event, Landing};
 
 use super::config;
 use crate::Join;
@@ -201,29 +201,81 @@ pub fn a_channel_opens_in_tokio(join: &dyn Join) {
         });
         // Also if this side fails.
         let _ends = Ends(&over);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().expect("a runtime");
         runtime.block_on(async {
             let mut a = AsyncEndpoint::new(a).expect("an endpoint in a runtime");
+            // Some open before their future can be dropped.
+            let mut at_once = Vec::new();
             for round in 0..6 {
-                if round % 2 == 0 {
-                    let dropped =
-                        std::pin::pin!(a.connect(&way, PATIENCE)).poll(&mut Context::from_waker(Waker::noop()));
-                    drop(dropped);
+                if round % 2 == 0
+                    && let Poll::Ready(outcome) =
+                        std::pin::pin!(a.connect(&way, PATIENCE)).poll(&mut Context::from_waker(Waker::noop()))
+                {
+                    at_once.push(outcome.expect("a channel"));
                 }
                 let channel = a.connect(&way, PATIENCE).await.expect("a channel");
-                match a.next().await.expect("an event") {
-                    Event::Message(message) => {
-                        assert_eq!((message.channel(), message.control()), (channel, &b"welcome"[..]));
+                loop {
+                    match in_time(a.next()).await.expect("an event") {
+                        Event::Message(message) => {
+                            assert_eq!(message.control(), b"welcome");
+                            if message.channel() == channel {
+                                break;
+                            }
+                            assert!(at_once.contains(&message.channel()), "a message of nobody's channel");
+                        }
+                        other => panic!("instead of a welcome: {other:?}"),
                     }
-                    other => panic!("instead of a welcome: {other:?}"),
                 }
             }
-            assert_eq!(a.channels().count(), 6);
+            assert_eq!(a.channels().count(), 6 + at_once.len());
         });
     });
     let since = Instant::now();
     drop(b);
     assert!(since.elapsed() < config().silence, "it waits for callers that have given up");
+}
+
+/// What was granted to a peer that goes while a channel is opened in tokio is there when that is told, however long the
+/// opening takes.
+pub fn what_was_granted_is_kept_while_a_channel_opens(join: &dyn Join) {
+    let address = join.address();
+    let mut a = caller(join);
+    let mut gone = join.listening(config(), &address);
+    let connecting = begin(join, &mut a, &join.way(&address), PATIENCE).expect("begun");
+    let (channel, _) = meet(&mut a, &mut gone, connecting);
+    let token = a.grant(channel, Landing::Buffer(vec![7; 99])).expect("a token");
+    let address = join.address();
+    let mut slow = join.listening(config(), &address);
+    let way = join.way(&address);
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            drop(gone);
+            thread::sleep(Duration::from_millis(600));
+            while !over.load(Ordering::Relaxed) {
+                let _ = slow.wait(Some(Duration::from_millis(5)));
+            }
+        });
+        // Also if this side fails.
+        let _ends = Ends(&over);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+        runtime.expect("a runtime").block_on(async {
+            let mut a = AsyncEndpoint::new(a).expect("an endpoint in a runtime");
+            let opened = a.connect(&way, PATIENCE).await.expect("a channel");
+            match in_time(a.next()).await.expect("an event") {
+                Event::Closed(of, _) => assert_eq!(of, channel),
+                other => panic!("instead of the end: {other:?}"),
+            }
+            assert_eq!(a.revoke(channel, token), Ok(Landing::Buffer(vec![7; 99])));
+            assert!(a.channels().any(|of| of == opened));
+        });
+    });
+}
+
+/// Fails if that takes too long.
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("in time")
 }
 
 /// Tells another thread that it is over.

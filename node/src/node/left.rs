@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::net::inbox;
 use cutthrough_engine::receipt::{Path, Receipt};
+use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_segment::page::{Release, Shelf};
 
@@ -23,17 +24,17 @@ pub(super) struct Left {
     grants: Vec<Granted>,
 }
 
-/// Private memory that a token named, and for how many rounds of housekeeping it has been kept.
+/// Private memory that a token named, and since when whoever granted it may know of the channel's end.
 #[derive(Debug)]
 struct Granted {
     channel: Channel,
     token: Token,
     buffer: Vec<u8>,
-    rounds: u32,
+    since: Option<Instant>,
 }
 
-/// Rounds of housekeeping for which granted memory is kept: whoever wants it back asks when it hears of the end.
-const ROUNDS: u32 = 8;
+/// For how long granted memory is kept: whoever wants it back asks when it hears of the end.
+const KEPT_NS: u64 = 200_000_000;
 
 /// The payloads of one of them.
 #[derive(Debug)]
@@ -92,7 +93,7 @@ impl Left {
         }
         into[from..from + bytes.len()].copy_from_slice(&bytes);
         arriving.shelf = None;
-        *receipt = told.unwrap_or(Receipt { pulses: 0, copies: receipt.copies + 1, ..*receipt });
+        *receipt = told.unwrap_or(Receipt { pulses: 0, copies: receipt.copies.saturating_add(1), ..*receipt });
         stat.add(Counter::Copies, 1);
         stat.add(Counter::CopiedBytes, bytes.len() as u64);
         true
@@ -100,7 +101,7 @@ impl Left {
 
     /// Keeps what a channel's peer had been granted.
     pub(super) fn keep_grants(&mut self, channel: Channel, grants: Vec<(Token, Vec<u8>)>) {
-        let kept = grants.into_iter().map(|(token, buffer)| Granted { channel, token, buffer, rounds: 0 });
+        let kept = grants.into_iter().map(|(token, buffer)| Granted { channel, token, buffer, since: None });
         self.grants.extend(kept);
     }
 
@@ -110,12 +111,10 @@ impl Left {
         Some(self.grants.swap_remove(place).buffer)
     }
 
-    /// A round of housekeeping has passed.
-    pub(super) fn age_grants(&mut self) {
-        self.grants.retain_mut(|kept| {
-            kept.rounds += 1;
-            kept.rounds < ROUNDS
-        });
+    /// Forgets what nobody has asked for in time. All ends were told by now.
+    pub(super) fn age_grants(&mut self, now: Instant) {
+        let in_time = |kept: &mut Granted| now.saturating_since(*kept.since.get_or_insert(now)) < KEPT_NS;
+        self.grants.retain_mut(in_time);
     }
 
     /// Forgets those that were dropped.

@@ -36,11 +36,11 @@ impl Node {
             Payload::None | Payload::Dropped(_) => return Err(ReadError::Nothing),
             Payload::Landed(landed) => {
                 landed.read_at(0, into);
-                receipt.copies += 1;
+                receipt.copies = receipt.copies.saturating_add(1);
             }
             Payload::Buffer(buffer) => {
                 into.copy_from_slice(buffer);
-                receipt.copies += 1;
+                receipt.copies = receipt.copies.saturating_add(1);
             }
             Payload::Arriving(arriving) => {
                 if !self.left.read((channel, &mut *arriving), into, &mut receipt, &self.stat) {
@@ -51,7 +51,7 @@ impl Node {
                     let read = link.read(arriving, into, trace, stat);
                     let read = read.inspect_err(|_| self.warm(channel))?;
                     receipt.pulses = read.pulses;
-                    receipt.copies += read.extra_copies;
+                    receipt.copies = receipt.copies.saturating_add(read.extra_copies);
                 }
                 arrived.payload = Payload::None;
             }
