@@ -91,7 +91,7 @@ fn ask_at_length(node: &mut Node, channel: Channel, many: u32) {
             }
             // It keeps no more than 32 MiB for a peer.
             Some(Event::Failed(failed)) => {
-                assert_eq!(failed.error, CallError::Failed(Failure::Busy));
+                assert_eq!(failed.error, CallError::Failed(Failure::Abandoned));
                 asked -= 1;
             }
             _ => {}
@@ -167,6 +167,62 @@ fn a_long_request_waits_for_nobody(over: Over) {
         let _ = far.wait(Some(Duration::from_millis(1)));
     }
     tasks.join().expect("all calls end");
+}
+
+/// A reply beyond what is kept for one peer ended as if its method had not run: so the call was made again.
+#[test]
+fn a_method_whose_reply_is_not_kept_does_not_run_twice() {
+    const CALLS: u32 = 60;
+    const COUNTED: Method<u64, Vec<u8>> = Method::new(4);
+    let config = Config { slots: 256, pool_bytes: 4 << 20, ..patient() };
+    let (mut far, address) = Over::Shm.listening(config.clone(), Settings::default());
+    let runs = Arc::new(AtomicU32::new(0));
+    let its = Arc::clone(&runs);
+    rpc::serve(&mut far, COUNTED, move |_| {
+        its.fetch_add(1, Ordering::SeqCst);
+        Ok(vec![7; BYTES])
+    });
+    let server = Server::run(far, address.clone());
+    let endpoint = Endpoint::open(Config { insecure: true, ..config }).expect("an endpoint");
+    let service = Arc::new(Service::spawn(Node::new(endpoint, Settings::default()), |_| ()).expect("a thread"));
+    let client = Client::connect(Arc::clone(&service), &address, PATIENCE).expect("a channel").within(PATIENCE * 2);
+    let mut far = server.end();
+    let mut calls: Vec<_> = (0..CALLS).map(|number| client.start(COUNTED, &u64::from(number))).collect();
+    let mut context = Context::from_waker(Waker::noop());
+    // A poll that finds the node in use makes no call; one of these does not.
+    for _ in 0..10 {
+        for call in &mut calls {
+            assert!(Pin::new(call).poll(&mut context).is_pending(), "nobody serves");
+        }
+    }
+    // Nobody takes a reply in before all of them are made.
+    service.with(|_| {
+        let since = Instant::now();
+        while runs.load(Ordering::SeqCst) < CALLS && since.elapsed() < PATIENCE {
+            let _ = far.wait(Some(Duration::from_millis(1)));
+        }
+    });
+    assert_eq!(runs.load(Ordering::SeqCst), CALLS);
+    let _server = Server::run(far, address);
+    let (mut replied, mut thrown_away, since) = (0, 0, Instant::now());
+    while !calls.is_empty() {
+        calls.retain_mut(|call| match Pin::new(call).poll(&mut context) {
+            Poll::Pending => true,
+            Poll::Ready(Ok(bytes)) => {
+                assert!(bytes == [7; BYTES]);
+                replied += 1;
+                false
+            }
+            Poll::Ready(Err(error)) => {
+                assert_eq!(error, CallError::Failed(Failure::Abandoned).into());
+                thrown_away += 1;
+                false
+            }
+        });
+        assert!(since.elapsed() < PATIENCE, "{} calls are left", calls.len());
+    }
+    assert_eq!((runs.load(Ordering::SeqCst), replied + thrown_away), (CALLS, CALLS), "a method has run twice");
+    assert!(replied >= 32 && thrown_away > 0, "{replied} replies of 1 MiB are kept, or on their way");
 }
 
 /// The ring in which lists of pages travel is full long before that of the messages.

@@ -487,11 +487,12 @@ impl<K, L> Core<K, L> {
         }
     }
 
-    /// Keeps an answer and its load, unless too much is kept for this peer: then it says that this side is busy.
+    /// Keeps an answer and its load, unless too much is kept for this peer: then it says that the answer was thrown
+    /// away, and not that this side is busy, for the request was served.
     fn keep_with<B: Keep<L>>(&mut self, row: u32, message: Message<'_>, token: Option<Token>, load: B) {
         let (before, bytes) = (self.peers[row as usize].bytes, load.bytes());
         if bytes > 0 && before > 0 && before + bytes > KEPT_BYTES {
-            let code = Failure::Busy as u8;
+            let code = Failure::Abandoned as u8;
             return self.keep(row, Message { kind: failed(message.kind), code, args: &[], ..message });
         }
         self.put(row, message, token, load.keep(), bytes);

@@ -215,7 +215,7 @@ pub enum CallError {
     /// The peer is gone. Whether the request was served is not known.
     #[error("the channel has ended before the reply came: {0}")]
     Closed(Ended),
-    /// The peer says why it did not serve the request.
+    /// The peer says why there is no reply.
     #[error(transparent)]
     Failed(#[from] Failure),
     /// The deadline has passed. Whether the request was or will be served is not known.

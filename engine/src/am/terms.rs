@@ -37,7 +37,7 @@ pub enum Unsent {
     Refused,
 }
 
-/// Why a request was not served. The number is its code in an answer.
+/// Why a request has no reply. The number is its code in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[repr(u8)]
 pub enum Failure {
@@ -47,13 +47,13 @@ pub enum Failure {
     /// The handler takes another number of arguments.
     #[error("the handler takes another number of arguments")]
     Arguments = 2,
-    /// The handler takes no payload, or none so long.
-    #[error("the payload is longer than the handler takes")]
+    /// The handler takes no payload, or none so long; or it has run, and its reply has more than can be sent.
+    #[error("the payload is longer than the handler takes, or the reply longer than can be sent")]
     TooLong = 3,
     /// The handler has panicked.
     #[error("the handler has panicked; the peer's endpoint lives")]
     Panicked = 4,
-    /// The server serves as many requests as it may.
+    /// The server serves as many requests as it may. No handler has run.
     #[error("the peer is busy: it serves as many requests at a time as it may; the request was not served, try again")]
     Busy = 5,
     /// The request came too late to be served, or was handed to somebody who has not answered in time.
@@ -62,8 +62,9 @@ pub enum Failure {
     /// The requester had cancelled it.
     #[error("the request was cancelled")]
     Cancelled = 7,
-    /// It was put off, and then nobody replied.
-    #[error("the peer has thrown the request away without a reply")]
+    /// It was put off, and then nobody replied; or the handler has replied, and the reply was thrown away, for too much
+    /// waits for the requester already.
+    #[error("the peer has thrown the request away, or its reply")]
     Abandoned = 8,
     /// Two endpoints that should have talked to each other have no channel.
     #[error("a request was handed over to an endpoint without a channel to this one")]
