@@ -423,14 +423,14 @@ impl Node {
         Asking { node: self, channel, ask, body, landing: None, within: None, then, patient: true }
     }
 
-    /// Stops waiting for a call: no event will tell of it. Its token is dead when this returns, and what it named is
-    /// given back, unless its payload is on its way; then it is dropped when it comes. The peer is told. The call's
-    /// unit of the window is free again when the peer has answered that.
+    /// Stops waiting for a call: no event will tell of it, even if its answer has come. Its token is dead when this
+    /// returns, and what it named is given back, unless its payload has come or is on its way; then it is dropped. The
+    /// peer is told, if it has not answered. The call's unit of the window is free again when it has.
     pub fn cancel(&mut self, call: Call) -> Option<Landing> {
-        let context = match self.inside.core.cancel(call.0) {
-            Some(context) => context,
-            None => self.gathering.take_reply(call.0)?,
-        }?;
+        let context = match self.inside.core.cancel(call.0).or_else(|| self.gathering.take_reply(call.0)) {
+            Some(context) => context?,
+            None => return self.untell(call),
+        };
         if let Then::Continue(slot) = context.then {
             self.take_continuation(slot);
         }

@@ -8,6 +8,7 @@ use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::WaitError;
+use cutthrough_node::shm::grant::Landing;
 
 use super::serve::nanos;
 use super::{Call, CallError, Event, NAP, Node, Reply, RequestError};
@@ -118,6 +119,22 @@ impl Node {
         if !aside.is_empty() {
             aside.append(&mut self.ready);
             self.ready = aside;
+        }
+    }
+
+    /// Takes back the event that tells of a call, if there is one: the place that was granted for its reply, if nothing
+    /// has come there.
+    pub(super) fn untell(&mut self, call: Call) -> Option<Landing> {
+        let its = |event: &Event| match event {
+            Event::Replied(reply) => reply.call() == call,
+            Event::Failed(failed) => failed.call == call,
+            _ => false,
+        };
+        let place = self.ready.iter().position(its)?;
+        match self.ready.remove(place)? {
+            Event::Replied(mut reply) => reply.take_landing(),
+            Event::Failed(failed) => failed.landing,
+            _ => None,
         }
     }
 

@@ -1,0 +1,44 @@
+//! Calls that are cancelled: nothing more is told of them, wherever their answer is.
+
+mod two;
+
+use std::time::Duration;
+
+use cutthrough::am::{Args, Body, Call, Failure, Settings};
+use cutthrough::{Landing, now};
+use two::{Over, PATIENCE, small};
+
+over_both! { nothing_is_told_of_a_call_that_is_cancelled_after_its_answer_has_come }
+
+const PAID: u16 = 1;
+const BARE: u16 = 2;
+const FAILED: u16 = 3;
+
+/// What had come while somebody waited for another call was told all the same, and the place was lost with it.
+fn nothing_is_told_of_a_call_that_is_cancelled_after_its_answer_has_come(over: Over) {
+    let (_server, mut node, channel) = over.serve_with(small(), Settings::default(), |node| {
+        node.short(PAID, Args::Any, |request| request.reply_with(&[], Body::Copy(&[7; 100])));
+        node.short(BARE, Args::Any, |request| request.reply(&[1]));
+        node.short(FAILED, Args::Any, |request| request.fail(Failure::Abandoned));
+    });
+    let place = || Landing::Buffer(vec![0; 100]);
+    for (handler, given_back) in [(BARE, Some(place())), (FAILED, Some(place())), (PAID, None)] {
+        let before = node.request(channel, BARE, &[]).expect("room");
+        let call = node.ask(channel, handler).reply_into(place()).send().expect("room");
+        let unplaced = node.request(channel, handler, &[]).expect("room");
+        let last = node.request(channel, BARE, &[]).expect("room");
+        // Requests of a channel are answered in order: by then the others' answers have come.
+        node.wait_for(last, now().after(5_000_000_000)).expect("a reply");
+        assert_eq!(node.cancel(call), given_back, "the place, of handler {handler}");
+        assert_eq!(node.cancel(unplaced), None);
+        assert_eq!((node.cancel(call), node.cancel(last)), (None, None), "once");
+        let replied = |event| match event {
+            Ok(cutthrough::am::Event::Replied(reply)) => reply.call(),
+            other => panic!("instead of a reply: {other:?}"),
+        };
+        let told: Call = replied(node.wait(Some(PATIENCE)));
+        assert_eq!(told, before, "of a call that was not cancelled");
+        let more = node.wait(Some(Duration::from_millis(20)));
+        assert!(more.is_err(), "{more:?} is told of a call that was cancelled");
+    }
+}
