@@ -48,6 +48,7 @@
 //! closes that channel alone.
 
 mod asking;
+mod early;
 mod event;
 mod gather;
 mod handlers;
@@ -70,7 +71,7 @@ use cutthrough_engine::am::{Ask, Core, ReplyTo};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
-use cutthrough_node::incoming::{Channel, Connecting, Incoming};
+use cutthrough_node::incoming::{Channel, Connecting};
 use cutthrough_node::node::{ConnectError, ListenError};
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 use cutthrough_segment::page::Page;
@@ -84,6 +85,7 @@ pub use service::{Service, ServiceError};
 pub use way::Body;
 
 use crate::Endpoint;
+use early::Early;
 use gather::Gathering;
 use handlers::Registered;
 use request::Thrown;
@@ -100,8 +102,6 @@ const POLLS_PER_LOOK: u32 = 256;
 const DATE_NS: u64 = 50_000_000;
 /// Longest sleep while something waits for room, or for an answer that may be thrown away on another thread.
 const NAP: Duration = Duration::from_millis(1);
-/// Direct replies of a channel that are set aside until they are announced.
-const EARLY: usize = 64;
 
 /// How a node behaves.
 #[derive(Debug, Clone, Copy)]
@@ -228,7 +228,8 @@ pub struct Node {
     callers: Vec<(Connecting, Caller)>,
     /// What happened and was not told yet.
     ready: VecDeque<Event>,
-    early: Vec<(CallId, Incoming)>,
+    /// Direct replies that nobody has announced yet.
+    early: Early,
     /// Messages whose payload is still on its way.
     gathering: Gathering,
     medium: Vec<u8>,
@@ -274,7 +275,7 @@ impl Node {
             free_continuations: Vec::new(),
             callers: Vec::new(),
             ready: VecDeque::new(),
-            early: Vec::new(),
+            early: Early::default(),
             gathering: Gathering::default(),
             medium: Vec::new(),
             tallies: Vec::new(),

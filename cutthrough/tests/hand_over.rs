@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Args, Body, CallError, Deferred, Failure, RequestError, Settings, WINDOW};
+use cutthrough::am::{Args, Body, Call, CallError, Deferred, Failure, Node, RequestError, Settings, WINDOW};
 use cutthrough::{Channel, Config, Endpoint, Event, Policy, Stage, Trace};
 use two::{Over, PATIENCE, Server, small};
 
@@ -142,14 +142,15 @@ fn message(endpoint: &mut Endpoint) -> Vec<u8> {
     }
 }
 
-#[test]
-fn a_peer_with_many_early_replies_takes_no_room_from_others() {
-    const HANDED: u8 = 4;
-    const HAND_OVER: u8 = 6;
-    const DIRECT: u8 = 7;
+const HANDED: u8 = 4;
+const HAND_OVER: u8 = 6;
+const DIRECT: u8 = 7;
+
+/// A node, and endpoints that have opened a channel to it and say what they like.
+fn among(count: usize) -> (Node, Vec<(Endpoint, Channel)>) {
     let (mut a, at_a) = Over::Shm.listening(small(), Settings::default());
-    let mut peers: Vec<(Endpoint, Channel)> = Vec::new();
-    for _ in 0..3 {
+    let mut peers = Vec::new();
+    for _ in 0..count {
         let address = at_a.clone();
         let joins = std::thread::spawn(move || {
             let mut endpoint = Endpoint::open(small()).expect("an endpoint");
@@ -160,13 +161,103 @@ fn a_peer_with_many_early_replies_takes_no_room_from_others() {
         assert!(matches!(opened, cutthrough::am::Event::Opened(_)), "{opened:?}");
         peers.push(joins.join().expect("a channel"));
     }
+    (a, peers)
+}
+
+/// Has a node ask the first of its peers: each call, and the bytes by which its peers know it.
+fn asks(a: &mut Node, giver: &mut Endpoint, count: usize) -> Vec<(Call, Vec<u8>)> {
+    let to_giver = a.channels().next().expect("a channel");
+    let ask = |_| {
+        let call = a.request(to_giver, 7, &[]).expect("room");
+        (call, message(giver)[8..16].to_vec())
+    };
+    (0..count).map(ask).collect()
+}
+
+/// The burst of one that hands over, and then does not look for a while: its takers' replies come before the giver's
+/// word, and all of them count.
+#[test]
+fn no_reply_is_lost_that_comes_before_it_is_announced() {
+    const CALLS: usize = 200;
+    let (mut a, mut peers) = among(2);
+    let [(giver, giver_to_a), (taker, taker_to_a)] = &mut peers[..] else { panic!("two") };
+    let asked = asks(&mut a, giver, CALLS);
+    for (_, call) in &asked {
+        taker.send(*taker_to_a, &forged(DIRECT, call, call, None)).expect("room");
+        assert!(a.poll().is_none());
+    }
+    let generation = generation_of(taker);
+    let mut replied = Vec::new();
+    let mut look = |a: &mut Node| match a.poll() {
+        Some(cutthrough::am::Event::Replied(reply)) => replied.push((reply.call(), reply.args().to_vec())),
+        None => {}
+        other => panic!("instead of a reply: {other:?}"),
+    };
+    for (_, call) in &asked {
+        giver.send(*giver_to_a, &forged(HAND_OVER, call, &[], Some(generation))).expect("room");
+        giver.send(*giver_to_a, &forged(HANDED, call, &[], None)).expect("room");
+        (0..4).for_each(|_| look(&mut a));
+    }
+    (0..CALLS).for_each(|_| look(&mut a));
+    assert_eq!(replied.len(), CALLS, "replies");
+    assert!(replied == asked, "each to its own call, in the order in which they were announced");
+}
+
+/// Payloads that nobody has announced take memory of this side, which is bounded: a call whose payload finds no room
+/// ends in a failure that says so.
+#[test]
+fn payloads_that_come_before_they_are_announced_are_bounded_in_bytes() {
+    const CALLS: usize = 40;
+    const BYTES: usize = 1 << 20;
+    let (mut a, mut peers) = among(2);
+    let (mut taker, taker_to_a) = peers.pop().expect("two");
+    let (mut giver, giver_to_a) = peers.pop().expect("two");
+    let asked = asks(&mut a, &mut giver, CALLS);
+    let generation = generation_of(&mut taker);
+    let calls: Vec<_> = asked.iter().map(|(_, call)| call.clone()).collect();
+    let sends = std::thread::spawn(move || {
+        for call in calls {
+            let control = forged(DIRECT, &call, &call, None);
+            let outgoing = taker.outgoing(taker_to_a).expect("room").write(&control);
+            outgoing.attach_copy(&vec![call[0]; BYTES]).send().expect("all of it");
+        }
+        taker
+    });
+    while !sends.is_finished() {
+        assert!(a.poll().is_none());
+    }
+    let _taker = sends.join().expect("no panic");
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(20) {
+        assert!(a.poll().is_none());
+    }
+    let mut whole = 0;
+    for (place, (call, bytes)) in asked.iter().enumerate() {
+        giver.send(giver_to_a, &forged(HAND_OVER, bytes, &[], Some(generation))).expect("room");
+        giver.send(giver_to_a, &forged(HANDED, bytes, &[], None)).expect("room");
+        match a.wait_for(*call, cutthrough::now().after(5_000_000_000)) {
+            Ok(mut reply) => {
+                let mut into = vec![0; BYTES];
+                a.read(&mut reply, &mut into).expect("the payload");
+                assert!(into.iter().all(|byte| *byte == bytes[0]));
+                whole += 1;
+            }
+            Err(error) => assert_eq!((error, place >= 32), (CallError::Failed(Failure::Abandoned), true)),
+        }
+    }
+    assert_eq!(whole, 32, "payloads of 1 MiB");
+}
+
+#[test]
+fn a_peer_with_many_early_replies_takes_no_room_from_others() {
+    let (mut a, mut peers) = among(3);
     let mut channels: Vec<Channel> = a.channels().collect();
     let [(giver, giver_to_a), (taker, taker_to_a), (flood, flood_to_a)] = &mut peers[..] else { panic!("three") };
     let to_giver = channels.remove(0);
     let asked = a.request(to_giver, 7, &[]).expect("room");
     let request = message(giver);
     let call = &request[8..16];
-    // More than any node sets aside, of the call that is about to be handed over.
+    // Lies about the call that is about to be handed over.
     for _ in 0..200 {
         flood.send(*flood_to_a, &forged(DIRECT, call, b"lies", None)).expect("room");
         assert!(a.poll().is_none());
@@ -208,7 +299,6 @@ fn is_dropped_when_cancelled() -> bool {
     const REQUEST: u8 = 1;
     const REPLY: u8 = 2;
     const CANCEL: u8 = 5;
-    const DIRECT: u8 = 7;
     const ECHO_HERE: u8 = 1;
     let config = || Config { policy: Policy::Fixed(NonZeroU64::new(512).expect("a number")), ..small() };
     let (mut c, at_c) = Over::Shm.listening(config(), Settings::default());

@@ -18,7 +18,7 @@ use super::gather::{Of, Part, is_arriving};
 use super::handlers::Coming;
 use super::request::More;
 use super::way::{Body, Kept};
-use super::{Context, Continuation, DATE_NS, EARLY, Inside, NAP, Node, POLLS_PER_LOOK, Tally, Then, Wanted};
+use super::{Context, Continuation, DATE_NS, Inside, NAP, Node, POLLS_PER_LOOK, Tally, Then, Wanted};
 
 /// The row of a channel that has ended.
 const NOBODY: u32 = u32::MAX;
@@ -102,8 +102,7 @@ impl Node {
             (put_off.by.0, put_off.to) = (NOBODY, NOBODY);
         }
         // With a channel ends whoever should have announced a direct reply, too.
-        let calls = self.inside.core.calls();
-        self.early.retain(|(call, incoming)| incoming.channel() != channel && calls.may_be_announced(*call));
+        self.early.end(channel, self.inside.core.calls());
         self.ready.push_back(Event::Closed(channel, why));
     }
 
@@ -122,7 +121,9 @@ impl Node {
             (Taken::Reply(call, context), crate::Event::Message(incoming)) => {
                 return self.replied(incoming, call, context);
             }
-            (Taken::Early(call), crate::Event::Message(incoming)) => self.set_aside(call, incoming),
+            (Taken::Early(call), crate::Event::Message(incoming)) => {
+                self.early.put(call, incoming, self.inside.core.calls());
+            }
             (Taken::Aside(coming, part), crate::Event::Message(incoming)) => {
                 self.put_aside(incoming, part, Of::Request(coming));
             }
@@ -159,12 +160,16 @@ impl Node {
         }
     }
 
-    /// Sets a direct reply aside until it is announced. Each channel has room for some: whoever sends many takes none
-    /// away from others.
-    fn set_aside(&mut self, call: CallId, incoming: Incoming) {
-        let its = self.early.iter().filter(|(_, other)| other.channel() == incoming.channel());
-        if its.count() < EARLY {
-            self.early.push((call, incoming));
+    /// A call was handed over, so its reply may have come already. The core knows which one to believe.
+    fn announced(&mut self, call: CallId) {
+        for mut aside in self.early.take(call) {
+            let Taken::Reply(call, context) = self.take_message(&mut aside.incoming) else { continue };
+            if aside.lost {
+                self.failed(call, context, Failure::Abandoned.into(), &[]);
+                continue;
+            }
+            let event = self.replied(aside.incoming, call, context);
+            self.ready.extend(event);
         }
     }
 
@@ -205,12 +210,7 @@ impl Node {
             }
             Ok(Got::Early(call)) => Taken::Early(call),
             Ok(Got::Announced(call)) => {
-                let (now, later) = std::mem::take(&mut self.early).into_iter().partition(|(its, _)| *its == call);
-                self.early = later;
-                for (_, incoming) in now {
-                    let event = self.take(crate::Event::Message(incoming));
-                    self.ready.extend(event);
-                }
+                self.announced(call);
                 Taken::Ready
             }
             Ok(Got::Cancelled(call)) => {

@@ -2,10 +2,9 @@
 
 use super::*;
 
-/// Whoever waits for calls of his own by [`Node::drive`] may be the only one who uses the node.
-#[test]
-fn a_driven_node_looks_at_the_clock() {
-    let address = format!("shm:{}/cutthrough-drive-{}.sock", std::env::temp_dir().display(), std::process::id());
+/// A node that lets another in, that node, and its channel.
+pub(super) fn joined(name: &str) -> (Node, Node, Channel) {
+    let address = format!("shm:{}/cutthrough-{name}-{}.sock", std::env::temp_dir().display(), std::process::id());
     let mut far = Node::new(Endpoint::open(crate::Config::default()).expect("an endpoint"), Settings::default());
     far.listen(&address).expect("a free name");
     let mut node = Node::new(Endpoint::open(crate::Config::default()).expect("an endpoint"), Settings::default());
@@ -14,6 +13,13 @@ fn a_driven_node_looks_at_the_clock() {
         assert!(matches!(far.wait(Some(Duration::from_secs(20))), Ok(Event::Opened(_))));
         connecting.join().expect("the other thread")
     });
+    (far, node, channel)
+}
+
+/// Whoever waits for calls of his own by [`Node::drive`] may be the only one who uses the node.
+#[test]
+fn a_driven_node_looks_at_the_clock() {
+    let (_far, mut node, channel) = joined("drive");
     for sleep in [false, true] {
         let call = node.ask(channel, 1).within(Duration::from_millis(20)).send().expect("room");
         let begun = clock::now();

@@ -169,7 +169,10 @@ pub enum Got<'a, K> {
     /// A call was not served; the handler's own words.
     Failed(CallId, K, Failure, &'a [u8]),
     /// A direct reply that nobody has announced yet: set it aside, and show it again after a [`Got::Announced`] of the
-    /// same call. It may be thrown away if there are too many.
+    /// same call. One of each call and row is enough, for as long as the call [may be announced]: an honest peer sends
+    /// no other.
+    ///
+    /// [may be announced]: super::calls::Calls::may_be_announced
     Early(CallId),
     /// This call was handed over: a direct reply may have come already.
     Announced(CallId),

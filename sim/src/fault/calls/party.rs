@@ -16,8 +16,6 @@ use super::super::watch::{Life, Watch};
 use super::ledger::{self, Asked, End};
 use super::{ECHO, GRANT, PAGE, PASS};
 
-/// Direct replies of a channel that are set aside until they are announced, as in the library.
-const EARLY: usize = 64;
 /// Bytes of a payload that no endpoint can send.
 pub(super) const UNSENDABLE: usize = 1 << 40;
 /// A clock's tick in nanoseconds: an endpoint that is not held looks at its calls no later than that.
@@ -444,7 +442,10 @@ impl Party {
             }
             Got::Early(call) => {
                 around.summary.calls.early += 1;
-                if self.early.iter().filter(|(_, early)| early.row == row).count() < EARLY {
+                // One of each call and channel, while the call may be announced, as in the library.
+                let calls = self.core.calls();
+                self.early.retain(|(its, _)| calls.may_be_announced(*its));
+                if !self.early.iter().any(|(its, early)| *its == call && early.row == row) {
                     self.early.push((call, message.clone()));
                 }
                 Ok(())
