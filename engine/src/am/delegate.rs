@@ -6,19 +6,21 @@
 //! [`LARGE`] wait, and what C would reply beyond them is thrown away. C can hand it to nobody else: B would wait for an
 //! answer that goes to A.
 
+use cutthrough_wire::slot::CONTROL_MAX;
+
 use super::message::{CallId, Kind, Message, Origin};
-use super::{Ask, Core, Failure, Keep, LARGE, ReplyTo, Transport, Unasked};
+use super::{Ask, Core, Failure, Keep, LARGE, ReplyTo, Transport, Unasked, Unsent};
 use crate::time::Instant;
 
 impl<K, L> Core<K, L> {
     /// Hands a request over to the endpoint of another row, which replies directly to who asked. Its requester is told
-    /// who that is. When whoever takes it has answered, or has not done so before `deadline`, [`Core::handed`] has to
-    /// be called with the right to answer.
+    /// who that is, at once if there is room. When whoever takes it has answered, or has not done so before `deadline`,
+    /// [`Core::handed`] has to be called with the right to answer.
     ///
     /// # Errors
     /// [`Unasked`], the load and the right to answer; nothing has happened then.
     #[allow(clippy::too_many_arguments, reason = "those of a request, and the right to answer")]
-    pub fn hand_over<B>(
+    pub fn hand_over<B: Default>(
         &mut self,
         transport: &mut impl Transport<B>,
         to: ReplyTo,
@@ -40,10 +42,20 @@ impl<K, L> Core<K, L> {
             Ok(call) => {
                 self.calls.pass(call);
                 let notice = Message { origin: Some(taker), ..Message::new(Kind::HandOver, again.call) };
-                self.keep(again.row, notice);
+                self.say(transport, again.row, notice);
                 Ok(call)
             }
             Err((why, load)) => Err((why, load, again)),
+        }
+    }
+
+    /// Says something that has no load: now, unless there is no room or others wait already.
+    fn say<B: Default>(&mut self, transport: &mut impl Transport<B>, row: u32, message: Message<'_>) {
+        let mut control = [0; CONTROL_MAX];
+        let Some(len) = message.encode(&mut control) else { return };
+        let waits = !self.peers[row as usize].kept.is_empty();
+        if waits || matches!(transport.send(row, &control[..len], None, B::default()), Err((Unsent::Full, _))) {
+            self.keep(row, message);
         }
     }
 

@@ -11,6 +11,7 @@ use super::calls::NEVER;
 use super::*;
 
 mod greedy;
+mod handed;
 
 type Rings = BTreeMap<(u32, u32), VecDeque<(Vec<u8>, Option<Vec<u8>>)>>;
 
