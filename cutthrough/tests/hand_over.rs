@@ -14,7 +14,8 @@ use two::{Over, PATIENCE, Server, small};
 over_both! {
     a_request_is_handed_over,
     handing_over_to_a_stranger_fails,
-    who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call
+    who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call,
+    who_has_taken_a_request_hears_that_it_is_cancelled,
 }
 
 const ECHO: u16 = 1;
@@ -118,6 +119,43 @@ fn who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call(over: Ov
         let _ = a.poll();
         assert!(since.elapsed() < PATIENCE, "the window of who has asked is still bound");
     }
+}
+
+/// Who had handed a request over did not pass on that it was cancelled.
+fn who_has_taken_a_request_hears_that_it_is_cancelled(over: Over) {
+    let (mut c, at_c) = over.listening(small(), Settings::default());
+    let (mut b, at_b) = over.listening(small(), Settings::default());
+    let taken: Arc<Mutex<Vec<Deferred>>> = Arc::default();
+    let its = Arc::clone(&taken);
+    c.short(ECHO, Args::Any, move |request| its.lock().expect("no panic").push(request.defer()));
+    let _c = Server::run(c, at_c.clone());
+    let b_to_c = b.connect(&at_c, PATIENCE).expect("a channel");
+    b.short(7, Args::Any, move |request| {
+        assert!(request.hand_over(b_to_c, ECHO, &[], Body::None).is_ok());
+    });
+    let _b = Server::run(b, at_b.clone());
+    let mut a = Over::node(small(), Settings::default());
+    let to_b = a.connect(&at_b, PATIENCE).expect("a channel");
+    a.connect(&at_c, PATIENCE).expect("a channel");
+    let mut ask = || a.ask(to_b, 7).within(Duration::from_secs(3600)).send().expect("room");
+    let (kept, cancelled) = (ask(), ask());
+    let until = |a: &mut Node, what: &str, done: &dyn Fn(&Node) -> bool| {
+        let since = Instant::now();
+        while !done(a) {
+            assert!(a.poll().is_none(), "a call has ended");
+            assert!(since.elapsed() < PATIENCE, "{what}");
+        }
+    };
+    until(&mut a, "both are taken", &|_| taken.lock().expect("no panic").len() == 2);
+    a.cancel(cancelled);
+    until(&mut a, "its taker hears of it", &|_| taken.lock().expect("no panic")[1].is_over());
+    until(&mut a, "the window of who has asked is still bound", &|a| a.room(to_b) == WINDOW - 1);
+    assert!(!taken.lock().expect("no panic")[0].is_over(), "somebody waits for the other");
+    // It is thrown away, and nobody is told; the other is, too.
+    drop(taken.lock().expect("no panic").pop());
+    taken.lock().expect("no panic").pop();
+    let ended = a.wait_for(kept, cutthrough::now().after(u64::MAX / 4)).map(drop);
+    assert_eq!(ended, Err(CallError::Failed(Failure::Abandoned)));
 }
 
 /// An active message about a call, byte by byte.

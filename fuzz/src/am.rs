@@ -134,6 +134,12 @@ enum Context {
     Passed(ReplyTo),
 }
 
+impl Context {
+    const fn passed(&self) -> Option<&ReplyTo> {
+        if let Self::Passed(to) = self { Some(to) } else { None }
+    }
+}
+
 /// A call, as who made it knows it.
 struct Own {
     call: CallId,
@@ -243,7 +249,12 @@ impl Side {
             }
             Got::Reply(_, context, args) => self.over(context, Some(row), None, args),
             Got::Failed(_, context, why, args) => self.over(context, Some(row), Some(why), args),
-            Got::Early(_) | Got::Announced(_) | Got::Cancelled(_) | Got::Nothing => {}
+            Got::Cancelled(call) => {
+                if let Some(context) = self.core.cancel_handed(row, call, Context::passed) {
+                    self.over(context, None, Some(Failure::Cancelled), &[]);
+                }
+            }
+            Got::Early(_) | Got::Announced(_) | Got::Nothing => {}
         }
         true
     }

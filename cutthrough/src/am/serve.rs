@@ -59,12 +59,29 @@ impl Inside {
         core.fail(&mut way, to, why, args, ());
     }
 
+    /// Who has made a request does not wait for it any more: nor does this node, if it has handed it over.
+    fn cancel_handed(&mut self, row: u32, call: CallId) {
+        if let Some(Some(wanted)) = self.core.cancel_handed(row, call, passed)
+            && let Then::Passed(to) = wanted.then
+        {
+            self.core.handed(&to, Some(Failure::Cancelled));
+        }
+    }
+
     /// A request that was put off is about to be answered.
     pub(super) fn settle(&mut self, over: &Arc<AtomicBool>) {
         let found = self.deferred.iter().position(|put_off| Arc::ptr_eq(&put_off.over, over));
         if let Some(found) = found {
             self.deferred.swap_remove(found);
         }
+    }
+}
+
+/// The right to answer somebody's request that a call hands over.
+fn passed(context: &Context) -> Option<&ReplyTo> {
+    match &context.as_ref()?.then {
+        Then::Passed(to) => Some(to),
+        _ => None,
     }
 }
 
@@ -217,6 +234,7 @@ impl Node {
                 for put_off in self.inside.deferred.iter().filter(|put_off| put_off.by == (row, call)) {
                     put_off.over.store(true, Ordering::Relaxed);
                 }
+                self.inside.cancel_handed(row, call);
                 if let Some(to) = self.gathering.take_request(row, call) {
                     // Who has handed it over gives up when its deadline has passed, and says the same.
                     let why = if to.is_handed_over() { Failure::Late } else { Failure::Cancelled };

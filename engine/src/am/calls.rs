@@ -138,6 +138,16 @@ impl<K> Calls<K> {
         }
     }
 
+    /// The call that hands somebody's request over, as `which` knows by what is to become of it.
+    pub(super) fn passing(&self, which: impl Fn(&K) -> bool) -> Option<CallId> {
+        let its = |entry: &Entry<K>| {
+            entry.by == By::Taker && matches!(&entry.state, State::Waiting(context) if which(context))
+        };
+        let index = self.entries.iter().position(its)?;
+        let nonce = self.entries[index].nonce;
+        u32::try_from(index).ok().map(|index| CallId { index, nonce })
+    }
+
     /// Whether calls may have been made since the last [`Calls::date`] that had no deadline.
     #[inline]
     pub const fn has_undated(&self) -> bool {

@@ -71,6 +71,16 @@ impl<K, L> Core<K, L> {
         self.keep(to.row, Message { window, code, ..Message::new(kind, to.call) });
     }
 
+    /// Whoever has made this request of a row does not wait for it any more: see [`Cancelled`](super::Got::Cancelled).
+    /// If it was handed over and is not answered yet, whoever has taken it is told: what was to become of that call.
+    /// `right` finds the right to answer in it, with which [`Core::handed`] has to be called.
+    pub fn cancel_handed(&mut self, row: u32, call: CallId, right: impl Fn(&K) -> Option<&ReplyTo>) -> Option<K> {
+        let life = self.peers.get(row as usize).filter(|peer| peer.open)?.life;
+        let its = |to: &ReplyTo| (to.row, to.life, to.call) == (row, life, call);
+        let handing = self.calls.passing(|context| right(context).is_some_and(its))?;
+        self.cancel(handing)
+    }
+
     /// The reply goes to who asked first; then who has handed the request over is told.
     pub(super) fn answer_directly<B: Keep<L>>(
         &mut self,

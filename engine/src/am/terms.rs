@@ -176,7 +176,8 @@ pub enum Got<'a, K> {
     Early(CallId),
     /// This call was handed over: a direct reply may have come already.
     Announced(CallId),
-    /// A requester does not wait for this call any more.
+    /// A requester does not wait for this call any more; [`Core::cancel_handed`](super::Core::cancel_handed), if it may
+    /// have been handed over.
     Cancelled(CallId),
     /// Nothing to be done.
     Nothing,

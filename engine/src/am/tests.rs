@@ -56,6 +56,12 @@ enum Context {
     Passed(ReplyTo),
 }
 
+impl Context {
+    const fn passed(&self) -> Option<&ReplyTo> {
+        if let Self::Passed(to) = self { Some(to) } else { None }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
     Replied(Vec<u8>),
@@ -190,7 +196,12 @@ impl World {
                     }
                 }
             }
-            Got::Cancelled(_) | Got::Nothing => {}
+            Got::Cancelled(call) => {
+                if let Some(context) = node.cancel_handed(from, call, Context::passed) {
+                    self.over(at, context, Outcome::Failed(Failure::Cancelled));
+                }
+            }
+            Got::Nothing => {}
         }
     }
 

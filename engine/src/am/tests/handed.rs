@@ -20,3 +20,40 @@ fn who_has_asked_is_told_at_once_who_replies() {
     world.settle();
     world.check();
 }
+
+/// Who had handed a request over did not pass on that it was cancelled: the taker served it for nobody, and all windows
+/// were bound until it answered.
+#[test]
+fn that_a_request_is_cancelled_goes_on_to_its_taker() {
+    let mut world = World::new(3, 100, WINDOW);
+    let number = world.ask(0, 1, PASS, 0).expect("room");
+    let (_, call) = world.calls[&number];
+    world.step(0, 1);
+    let context = world.nodes[0].cancel(call).expect("it waits");
+    world.over(0, context, Outcome::Lost);
+    world.flush(0);
+    world.step(0, 1);
+    world.flush(1);
+    let told = on_its_way(&world, 1, 2);
+    assert_eq!(told.iter().map(|told| told.kind).collect::<Vec<_>>(), [Kind::Request, Kind::Cancel]);
+    assert_eq!(told[0].call, told[1].call);
+    // Who has asked has its window again before the taker answers.
+    while world.step(1, 0) {}
+    assert_eq!(world.nodes[0].under_way(1).0, 0);
+    world.settle();
+    world.check();
+}
+
+/// Numbers begin anew with a channel.
+#[test]
+fn what_an_earlier_channel_of_a_row_has_asked_is_not_cancelled_by_a_later_one() {
+    let mut world = World::new(3, 100, WINDOW);
+    let number = world.ask(0, 1, PASS, 0).expect("room");
+    let (_, call) = world.calls[&number];
+    world.step(0, 1);
+    let giver = &mut world.nodes[1];
+    giver.closed(0);
+    giver.opened(0, 100);
+    assert!(giver.cancel_handed(0, call, Context::passed).is_none());
+    assert_eq!(giver.calls().waiting(), 1);
+}
