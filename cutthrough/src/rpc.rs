@@ -38,6 +38,7 @@
 
 mod client;
 mod message;
+mod opening;
 #[cfg(feature = "tower")]
 mod tower;
 

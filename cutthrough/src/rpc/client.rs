@@ -12,6 +12,7 @@ use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::ConnectError;
 use cutthrough_node::udp::address::numbers;
 
+use super::opening::open;
 use super::{INLINE, Message, Method, RpcError};
 use crate::Endpoint;
 use crate::am::{Body, Call, CallError, Failed, Failure, Node, Reply, RequestError, Service};
@@ -56,12 +57,14 @@ struct Line {
 }
 
 impl Client {
-    /// Opens a channel to the server at `address`, and waits up to `timeout` for its answer.
+    /// Opens a channel to the server at `address`, and waits up to `timeout` for its answer. The service's thread opens
+    /// it, and others use the node meanwhile. In a handler or a continuation, where the node is in use, this waits in
+    /// vain.
     ///
     /// # Errors
     /// [`ConnectError`].
     pub fn connect(service: Arc<Service>, address: &str, timeout: Duration) -> Result<Self, ConnectError> {
-        let channel = service.with(|node| node.connect(address, timeout))?;
+        let channel = open(&service, address, timeout)?;
         let line = Line { address: address.to_owned(), channel, opening: false, failed: 0, again: Instant::now() };
         let inside = Inside { service, line: Arc::new(Mutex::new(line)) };
         Ok(Self { inside: Arc::new(inside), within: Duration::from_secs(10) })
@@ -243,7 +246,7 @@ impl Slot {
 }
 
 /// A call under way. Dropped before it is done, it is cancelled: its reply is thrown away when it comes, and its server
-/// is told.
+/// is told. To drop it waits for nobody, and may happen anywhere.
 #[derive(Debug)]
 #[must_use = "a call is made when it is awaited"]
 pub struct Pending<R> {
@@ -313,6 +316,19 @@ impl<R> Pending<R> {
         }
     }
 
+    /// Stops waiting for the call, if it was made. Where somebody uses the node just now, the service's thread does the
+    /// rest: this may run on a thread that has the node, and wakes a task.
+    fn cancel(&mut self) {
+        if let Some(call) = self.call.take() {
+            let service = &self.client.inside.service;
+            if service.try_with(|node| node.cancel(call)).is_none() {
+                service.leave_to_thread(move |node| {
+                    node.lock().unwrap_or_else(PoisonError::into_inner).cancel(call);
+                });
+            }
+        }
+    }
+
     fn take(&self, waker: Option<&Waker>) -> Option<Result<Vec<u8>, RpcError>> {
         if waker.is_none() && !self.slot.done.load(Ordering::Acquire) {
             return None;
@@ -349,7 +365,13 @@ impl<R> Pending<R> {
                     }
                 }
             }
-            if begun.elapsed() < self.spin {
+            let now = Instant::now();
+            // The node says so, too, but only to who can use it.
+            if self.call.is_some() && now >= self.until {
+                self.cancel();
+                return Poll::Ready(Err(CallError::Late.into()));
+            }
+            if now - begun < self.spin {
                 continue;
             }
             if self.call.is_none() {
@@ -382,9 +404,7 @@ impl<R> Future for Pending<R> {
 
 impl<R> Drop for Pending<R> {
     fn drop(&mut self) {
-        if let Some(call) = self.call.take() {
-            self.client.inside.service.with(|node| node.cancel(call));
-        }
+        self.cancel();
     }
 }
 

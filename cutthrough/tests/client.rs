@@ -1,0 +1,168 @@
+//! What a client of calls does to others: it holds nobody up, whatever it waits for.
+
+mod two;
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use cutthrough::am::{Args, CallError, Deferred, Node, Service, Settings};
+use cutthrough::rpc::{self, Client, Method, Pending, RpcError};
+use cutthrough::{Config, ConnectError, Endpoint};
+use two::{Over, PATIENCE, Server, small};
+
+over_both! {
+    opening_a_channel_holds_no_deadline_up, a_deadline_counts_while_another_has_the_node,
+    to_drop_a_call_waits_for_nobody, a_call_may_be_dropped_where_its_answer_comes,
+}
+
+const DOUBLE: Method<u64, u64> = Method::new(1);
+const LATER: Method<u64, u64> = Method::new(2);
+/// Longer than a call may take, and shorter than anybody's patience.
+const LONG: Duration = Duration::from_secs(3);
+
+type List = Arc<Mutex<Vec<Deferred>>>;
+
+fn service() -> Arc<Service> {
+    let endpoint = Endpoint::open(Config { insecure: true, ..small() }).expect("an endpoint");
+    Arc::new(Service::spawn(Node::new(endpoint, Settings::default()), |_| ()).expect("a thread"))
+}
+
+/// A server that answers calls of one method, and puts those of another off.
+fn server(over: Over) -> (Server, List) {
+    let (mut node, address) = over.listening(small(), Settings::default());
+    rpc::serve(&mut node, DOUBLE, |number| Ok(number * 2));
+    let list = List::default();
+    let its = Arc::clone(&list);
+    node.long(LATER.number(), Args::Any, 64, move |request| its.lock().expect("the list").push(request.defer()));
+    (Server::run(node, address), list)
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !done() {
+        assert!(since.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+fn has_come(list: &List) -> bool {
+    !list.lock().expect("the list").is_empty()
+}
+
+/// Polls a call until its server has it.
+fn make(call: &mut Pending<u64>, list: &List, waker: &Waker) {
+    until("the request comes", || {
+        assert!(std::pin::Pin::new(&mut *call).poll(&mut Context::from_waker(waker)).is_pending());
+        has_come(list)
+    });
+}
+
+/// Has another thread use the node for as long as a call may not take: returns when it does.
+fn hold(service: &Arc<Service>, time: Duration) -> std::thread::JoinHandle<()> {
+    let (has, had) = mpsc::channel();
+    let service = Arc::clone(service);
+    let holding = std::thread::spawn(move || {
+        service.with(|_| {
+            has.send(()).expect("somebody waits");
+            std::thread::sleep(time);
+        });
+    });
+    had.recv_timeout(PATIENCE).expect("the node");
+    holding
+}
+
+/// Whoever opened a channel kept the node to itself until there was an answer.
+fn opening_a_channel_holds_no_deadline_up(over: Over) {
+    let (server, _list) = server(over);
+    let service = service();
+    let client = Client::connect(Arc::clone(&service), &server.address, PATIENCE).expect("a channel");
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket that nobody reads");
+    let silent = format!("udp:{}", socket.local_addr().expect("its address"));
+    let opening = std::thread::spawn(move || {
+        let since = Instant::now();
+        (Client::connect(service, &silent, LONG).map(drop), since.elapsed())
+    });
+    // Its first hello has gone.
+    socket.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    socket.recv(&mut [0; 2048]).expect("a hello");
+    let since = Instant::now();
+    assert_eq!(client.within(Duration::from_millis(50)).call(LATER, &1), Err(CallError::Late.into()));
+    assert_eq!(client.call(DOUBLE, &4), Ok(8));
+    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    let (opened, took) = opening.join().expect("the other thread");
+    assert!(matches!(opened, Err(ConnectError::Net(_))), "{opened:?}");
+    assert!(took >= LONG && took < LONG + Duration::from_secs(2), "{took:?}");
+}
+
+/// Only who has the node looked at deadlines.
+fn a_deadline_counts_while_another_has_the_node(over: Over) {
+    let (server, list) = server(over);
+    let service = service();
+    let client = Client::connect(Arc::clone(&service), &server.address, PATIENCE).expect("a channel");
+    let calling = std::thread::spawn(move || {
+        let since = Instant::now();
+        (client.within(Duration::from_millis(300)).call(LATER, &1), since.elapsed())
+    });
+    until("the request comes", || has_come(&list));
+    let holding = hold(&service, LONG);
+    let (result, took) = calling.join().expect("the caller");
+    assert_eq!(result, Err(CallError::Late.into()));
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    // A channel is not waited for longer than was said, either.
+    let since = Instant::now();
+    assert!(Client::connect(service, &server.address, Duration::from_millis(100)).is_err());
+    assert!(!holding.is_finished() && since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    holding.join().expect("the other thread");
+    until("the server hears of it", || list.lock().expect("the list").iter().all(Deferred::is_over));
+}
+
+/// To drop a call waited for whoever had the node.
+fn to_drop_a_call_waits_for_nobody(over: Over) {
+    let (server, list) = server(over);
+    let service = service();
+    let client = Client::connect(Arc::clone(&service), &server.address, PATIENCE).expect("a channel");
+    let mut call = client.start(LATER, &1);
+    make(&mut call, &list, Waker::noop());
+    let holding = hold(&service, Duration::from_secs(1));
+    let since = Instant::now();
+    drop(call);
+    assert!(since.elapsed() < Duration::from_millis(500), "{:?}", since.elapsed());
+    assert!(!holding.is_finished() && !list.lock().expect("the list")[0].is_over());
+    holding.join().expect("the other thread");
+    until("the server hears of it", || list.lock().expect("the list")[0].is_over());
+    assert_eq!(client.call(DOUBLE, &4), Ok(8));
+}
+
+/// Drops calls on the thread that wakes it.
+struct Dropping(Mutex<Vec<Pending<u64>>>, mpsc::Sender<()>);
+
+impl Wake for Dropping {
+    fn wake(self: Arc<Self>) {
+        self.0.lock().expect("the calls").clear();
+        let _ = self.1.send(());
+    }
+}
+
+/// Whoever polled had the node, and waited for itself.
+fn a_call_may_be_dropped_where_its_answer_comes(over: Over) {
+    let (server, list) = server(over);
+    let client = Client::connect(service(), &server.address, PATIENCE).expect("a channel");
+    let (woken, is_woken) = mpsc::channel();
+    let dropping = Arc::new(Dropping(Mutex::default(), woken));
+    let mut first = client.start(LATER, &1);
+    make(&mut first, &list, &Waker::from(Arc::clone(&dropping)));
+    let mut other = client.start(LATER, &2);
+    until("both come", || {
+        assert!(std::pin::Pin::new(&mut other).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        list.lock().expect("the list").len() == 2
+    });
+    dropping.0.lock().expect("the calls").push(other);
+    // The answer to the first drops the other.
+    drop(list.lock().expect("the list").remove(0));
+    is_woken.recv_timeout(PATIENCE).expect("the calls are dropped");
+    until("the server hears of it", || list.lock().expect("the list")[0].is_over());
+    let result: Result<u64, RpcError> = client.call(DOUBLE, &4);
+    assert_eq!(result, Ok(8));
+}
