@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use cutthrough::am::{Body, CallError, Failure, Node};
 use cutthrough::rma::{Extent, Key, Owner, Region, Remote};
-use cutthrough::{Channel, Config};
+use cutthrough::{Channel, Config, Endpoint, Event};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use two::{Over, PATIENCE, Server};
@@ -183,6 +183,40 @@ fn nothing_outside_of_a_region_is_touched(over: Over) {
         assert_eq!(stranger.get_list(&[Extent { offset: 0, len: 1 }], &mut [0]).err(), refused);
     }
     assert!(region.lock().iter().all(|byte| *byte == 0));
+}
+
+/// An owner whose answer was too short left memory as it was, and nobody was told.
+#[test]
+fn an_answer_of_another_length_is_no_answer() {
+    let name = format!("cutthrough-short-{}.sock", std::process::id());
+    let address = format!("shm:{}", std::env::temp_dir().join(name).display());
+    for len in [0_usize, 1, 99, 101, 5000] {
+        let mut liar = Endpoint::open(Config::default()).expect("an endpoint");
+        liar.listen(&address).expect("a free name");
+        let answering = std::thread::spawn(move || {
+            let request = loop {
+                if let Event::Message(request) = liar.wait(Some(PATIENCE)).expect("a request") {
+                    break request;
+                }
+            };
+            // A reply without arguments, to the call whose number the request has.
+            let control = [&[2, 0, 0, 0, 0, 0, 0, 0], &request.control()[8..16]].concat();
+            let reply = liar.outgoing(request.channel()).expect("room").write(&control);
+            reply.attach_copy(&vec![7; len]).send().expect("an open channel");
+            liar
+        });
+        let mut node = Over::node(Config::default(), Default::default());
+        let channel = node.connect(&address, PATIENCE).expect("a channel");
+        let mut remote = Remote::new(&mut node, channel, Key(1), PATIENCE);
+        if len > 0 {
+            let got = remote.get(0, &mut [0; 100]);
+            assert_eq!(got, Err(CallError::Failed(Failure::TooLong)), "{len} bytes for 100");
+        } else {
+            // A number has 8 bytes, as arguments.
+            assert_eq!(remote.fetch_add(0, 1), Err(CallError::Failed(Failure::Arguments)));
+        }
+        drop(answering.join().expect("the owner"));
+    }
 }
 
 /// They were numbers from 0 on.
