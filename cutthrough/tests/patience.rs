@@ -1,18 +1,21 @@
 //! How long calls wait: as long as they were told, whatever the node's own deadline is, and whatever others do.
 
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
+
 mod two;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cutthrough::Channel;
 use cutthrough::am::{Args, CallError, Deferred, Event, Failure, Node, Settings};
-use cutthrough::rma::{Owner, Region, Remote};
-use two::{Over, PATIENCE, small};
+use cutthrough::rma::{Key, Owner, Region, Remote};
+use cutthrough::{Channel, Config};
+use two::{Over, PATIENCE, Server, small};
 
 over_both! {
     a_timeout_counts_more_than_the_deadline, operations_on_memory_have_their_timeout,
     who_comes_again_has_as_many_requests_in_service_as_before,
+    what_is_put_at_an_owner_that_sleeps_ends_in_time, long_puts_arrive_whatever_the_owner_does_meanwhile,
 }
 
 const SLOW: u16 = 1;
@@ -72,6 +75,67 @@ fn operations_on_memory_have_their_timeout(over: Over) {
             assert_eq!(operation(&mut remote), Ok(()), "operation {number}");
         });
     }
+}
+
+/// An owner whose node nobody polls, and a node with a channel to it.
+fn sleeping(over: Over, region: &Region) -> (Node, String, Node, Channel, Key) {
+    let mut key = None;
+    let (server, node, channel) = over.serve_with(Config::default(), Settings::default(), |node| {
+        key = Some(Owner::new(node).register(region));
+    });
+    let address = server.address.clone();
+    (server.end(), address, node, channel, key.expect("a key"))
+}
+
+/// A put that was longer than the staging ring waited for the owner as long as the endpoint's deadline, and ended the
+/// channel.
+fn what_is_put_at_an_owner_that_sleeps_ends_in_time(over: Over) {
+    let region = Region::new(8 << 20, 4096);
+    let (owner, address, mut node, channel, key) = sleeping(over, &region);
+    let bytes: Vec<u8> = (0..8 << 20_u32).map(|i| (i % 251) as u8).collect();
+    for len in [5, 60_000, 64 << 10, 300_000, 8 << 20] {
+        // The last one finds no room for anything.
+        for _ in 0..40 {
+            let since = Instant::now();
+            let put = Remote::new(&mut node, channel, key, NAP / 20).put(0, &bytes[..len]);
+            assert_eq!(put, Err(CallError::Late), "{len} bytes");
+            assert!(since.elapsed() < Duration::from_secs(1), "{len} bytes took {:?}", since.elapsed());
+        }
+    }
+    let since = Instant::now();
+    let put = Remote::new(&mut node, channel, key, NAP).put(0, &bytes);
+    assert_eq!(put, Err(CallError::Late));
+    assert!(since.elapsed() >= NAP && since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    // The channel lives, and the owner wakes.
+    let _server = Server::run(owner, address);
+    let put = Remote::new(&mut node, channel, key, PATIENCE).put(0, &bytes);
+    assert_eq!(put, Ok(()));
+    assert!(region.lock()[..] == bytes[..]);
+}
+
+fn long_puts_arrive_whatever_the_owner_does_meanwhile(over: Over) {
+    let region = Region::new(8 << 20, 4096);
+    let (mut owner, _, mut node, channel, key) = sleeping(over, &region);
+    // An owner that sleeps now and then.
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let serving = std::thread::spawn(move || {
+        while stopped.try_recv().is_err() {
+            for _ in 0..50 {
+                let _ = owner.poll();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+    for len in [0, 1, 4096, 4097, 65_535, 65_536, 65_537, 3 << 20, (8 << 20) - 1] {
+        let bytes: Vec<u8> = (0..len).map(|i| (i % 249) as u8).collect();
+        assert_eq!(remote.put(1, &bytes), Ok(()), "{len} bytes");
+        assert!(region.lock()[1..=len] == bytes[..], "{len} bytes");
+        let outside = remote.put((8 << 20) - len as u64 + 1, &bytes);
+        assert_eq!(outside, if len == 0 { outside } else { Err(CallError::Failed(Failure::Refused)) });
+    }
+    stop.send(()).expect("it serves");
+    serving.join().expect("the owner");
 }
 
 /// Requests that were put off were not counted any more when their channel had ended.

@@ -64,16 +64,50 @@ impl<'n> Remote<'n> {
         self.node.wait_for(call, until)
     }
 
-    /// Writes bytes to the region, from `offset` on.
+    /// Writes bytes to the region, from `offset` on; more than 64 KiB in several pieces, some of which are under way at
+    /// the same time.
     ///
     /// # Errors
-    /// [`CallError`]; [`Failure::Refused`] if they do not lie in the region.
+    /// [`CallError`]; [`Failure::Refused`] if they do not lie in the region. Where there are several pieces, some of
+    /// them may have been written.
     pub fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), CallError> {
         let until = self.until();
-        self.node.wait_for_room(self.channel, self.timeout)?;
-        let args = self.args([offset]);
-        let call = self.node.ask(self.channel, PUT).args(&args).body(Body::Copy(bytes)).send();
-        self.finish(call, until).map(drop)
+        if bytes.len() <= BATCH {
+            let args = self.args([offset]);
+            let asking = self.node.ask(self.channel, PUT).args(&args).body(Body::Copy(bytes));
+            match asking.impatient().send() {
+                // The owner is behind: see below.
+                Err(RequestError::Full) => {}
+                made => return self.finish(made, until).map(drop),
+            }
+        }
+        self.put_pieces(offset, bytes, until)
+    }
+
+    /// The same in pieces, each as soon as there is room for it. None of them waits for the owner within the endpoint,
+    /// which knows of no time but its own, and ends the channel after that.
+    fn put_pieces(&mut self, offset: u64, bytes: &[u8], until: Instant) -> Result<(), CallError> {
+        let most = usize::try_from(self.node.inside.endpoint.pool_bytes()).map_or(BATCH, |pool| pool.min(BATCH));
+        let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
+        let send = |node: &mut Node, tally: u32, piece: usize| {
+            let start = piece * most;
+            let its = &bytes[start..bytes.len().min(start + most)];
+            let at = offset.saturating_add(start as u64).to_le_bytes();
+            let args: Vec<u8> = key.into_iter().chain(at).collect();
+            let body = match node.page(channel, its.len()) {
+                Ok(mut page) => {
+                    page.copy_from_slice(its);
+                    Body::Page(page)
+                }
+                // All pages are out: perhaps there is room elsewhere.
+                Err(NoMemory::NoPages) => Body::Copy(its),
+                Err(error) => return Err(error.into()),
+            };
+            node.ask(channel, PUT).args(&args).body(body).impatient().tally(tally).send()
+        };
+        let mut wrong = None;
+        self.run(bytes.len().div_ceil(most).max(1), until, send, |_, result| wrong = wrong.or(result.err()));
+        wrong.map_or(Ok(()), Err)
     }
 
     /// Reads bytes of the region, from `offset` on; more than 16 MiB in several pieces.
@@ -88,7 +122,7 @@ impl<'n> Remote<'n> {
         let mut pieces = into.chunks_mut(GATHER_MAX);
         for piece in 0..count {
             let into = pieces.next().unwrap_or_default();
-            self.node.wait_for_room(self.channel, self.timeout)?;
+            self.node.wait_for_room(self.channel, left(until))?;
             let mut args = self.args([offset.saturating_add((piece * GATHER_MAX) as u64)]);
             let len = u32::try_from(into.len()).map_err(|_| RequestError::Payload)?;
             args.extend_from_slice(&len.to_le_bytes());
@@ -218,6 +252,7 @@ impl<'n> Remote<'n> {
         pages: bool,
         mut fill: impl FnMut(usize, &mut [u8]),
     ) -> Result<(), MoveError> {
+        let until = self.until();
         let batches = batches(runs);
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
         let send = |node: &mut Node, tally: u32, batch: usize| {
@@ -238,7 +273,7 @@ impl<'n> Remote<'n> {
         };
         let mut valid = vec![false; runs.len()];
         let mut wrong = None;
-        self.run(batches.len(), send, |batch, result| match result {
+        self.run(batches.len(), until, send, |batch, result| match result {
             Ok(_) => valid[batches[batch].0..batches[batch].1].fill(true),
             Err(error) => wrong = wrong.or(Some(error)),
         });
@@ -251,6 +286,7 @@ impl<'n> Remote<'n> {
         runs: &[Extent],
         mut take: impl FnMut(usize, usize, &mut dyn FnMut(&mut [u8])),
     ) -> Result<(), MoveError> {
+        let until = self.until();
         let batches = batches(runs);
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
         let send = |node: &mut Node, tally: u32, batch: usize| {
@@ -266,7 +302,7 @@ impl<'n> Remote<'n> {
         };
         let mut valid = vec![false; runs.len()];
         let mut wrong = None;
-        self.run(batches.len(), send, |batch, result| {
+        self.run(batches.len(), until, send, |batch, result| {
             let (first, end) = batches[batch];
             let bytes: usize = runs[first..end].iter().map(|run| run.len as usize).sum();
             let taken = result.and_then(|mut reply| {
@@ -294,14 +330,15 @@ impl<'n> Remote<'n> {
         wrong.map_or(Ok(()), |error| Err(MoveError { error, valid }))
     }
 
-    /// Makes so many calls, a few at a time, and waits for all of them; after the first error no more are made.
+    /// Makes so many calls, a few at a time, and waits for all of them until `until`; after the first error no more are
+    /// made.
     fn run(
         &mut self,
         count: usize,
+        until: Instant,
         mut send: impl FnMut(&mut Node, u32, usize) -> Result<Call, RequestError>,
         mut end: impl FnMut(usize, Result<Reply, CallError>),
     ) {
-        let until = self.until();
         let tally = self.node.begin_tally();
         let mut under_way: Vec<(Call, usize)> = Vec::with_capacity(DEPTH);
         let (mut next, mut looks) = (0, 0_u32);
@@ -333,7 +370,7 @@ impl<'n> Remote<'n> {
                 }
                 end(batch, result);
             }
-            if looks.is_multiple_of(256) && clock::now() >= until {
+            if (looks.is_multiple_of(256) || looks > LOOKS) && clock::now() >= until {
                 for (call, batch) in under_way.drain(..) {
                     self.node.cancel(call);
                     end(batch, Err(CallError::Late));
@@ -346,6 +383,11 @@ impl<'n> Remote<'n> {
         }
         self.node.end_tally(tally);
     }
+}
+
+/// How much time is left.
+fn left(until: Instant) -> Duration {
+    Duration::from_nanos(until.saturating_since(clock::now()))
 }
 
 /// Runs that fill slots.
