@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, CallError, Deferred, Event, Failure, Node, Settings};
 use cutthrough::rma::{Key, Owner, Region, Remote};
-use cutthrough::{Channel, Config};
+use cutthrough::{Channel, Config, Endpoint};
 use two::{Over, PATIENCE, Server, small};
 
 over_both! {
     a_timeout_counts_more_than_the_deadline, operations_on_memory_have_their_timeout,
     who_comes_again_has_as_many_requests_in_service_as_before,
     what_is_put_at_an_owner_that_sleeps_ends_in_time, long_puts_arrive_whatever_the_owner_does_meanwhile,
+    pages_that_are_late_may_arrive_until_the_owner_answers_again,
 }
 
 const SLOW: u16 = 1;
@@ -136,6 +137,86 @@ fn long_puts_arrive_whatever_the_owner_does_meanwhile(over: Over) {
     }
     stop.send(()).expect("it serves");
     serving.join().expect("the owner");
+}
+
+/// What a failure does not list as valid was said to be written by nobody any more, unless the channel had ended.
+fn pages_that_are_late_may_arrive_until_the_owner_answers_again(over: Over) {
+    let region = Region::new(64 << 12, 4096);
+    let (mut owner, _, mut node, channel, key) = sleeping(over, &region);
+    let here = Region::new(64 << 12, 4096);
+    here.lock().fill(7);
+    let moves: Vec<(u32, u32)> = (0..64).map(|slot| (slot, slot)).collect();
+    let since = Instant::now();
+    let error = Remote::new(&mut node, channel, key, NAP / 4).store_pages(&here, &moves).expect_err("nobody serves");
+    assert_eq!((error.error, error.valid), (CallError::Late, vec![false; 64]));
+    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    assert_eq!(region.count_valid(), 0);
+    // The owner wakes, and finds the requests before the notice that nobody waits for them. It cannot know how long
+    // they have lain there.
+    let (answered, is_answered) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            while is_answered.try_recv().is_err() {
+                let _ = owner.wait(Some(Duration::from_millis(1)));
+            }
+        });
+        // The answer to any later operation of the channel says that all of it is decided.
+        let mut byte = [0];
+        assert_eq!(Remote::new(&mut node, channel, key, PATIENCE).get(0, &mut byte), Ok(()));
+        let valid = region.count_valid();
+        assert_eq!((valid, byte), (64, [7]), "what lay in the ring was served");
+        std::thread::sleep(NAP / 4);
+        assert_eq!(region.count_valid(), valid);
+        answered.send(()).expect("it serves");
+    });
+}
+
+/// A put whose payload stops in the middle.
+#[test]
+fn a_budget_goes_with_each_operation_on_memory() {
+    let name = format!("cutthrough-budget-{}.sock", std::process::id());
+    let address = format!("shm:{}", std::env::temp_dir().join(name).display());
+    let mut owner = Endpoint::open(Config::default()).expect("an endpoint");
+    owner.listen(&address).expect("a free name");
+    let mut node = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| {
+            let mut node = Over::node(Config::default(), Settings::default());
+            let channel = node.connect(&address, PATIENCE).expect("a channel");
+            (node, channel)
+        });
+        let Ok(cutthrough::Event::Opened(_)) = owner.wait(Some(PATIENCE)) else { panic!("nobody comes") };
+        connecting.join().expect("the other thread")
+    });
+    let here = Region::new(4096, 4096);
+    let mut remote = Remote::new(&mut node.0, node.1, Key(1), NAP / 10);
+    type Operation = fn(&mut Remote<'_>, &Region) -> Result<(), CallError>;
+    let operations: [Operation; 6] = [
+        |remote, _| remote.put(16, b"hello"),
+        |remote, _| remote.put(16, &[0; 70_000]),
+        |remote, _| remote.get(16, &mut [0; 5]),
+        |remote, _| remote.fetch_add(8, 5).map(drop),
+        |remote, here| remote.store_pages(here, &[(0, 1)]).map_err(|error| error.error),
+        |remote, here| remote.fetch_pages(here, &[(1, 0)]).map_err(|error| error.error),
+    ];
+    for (number, operation) in operations.into_iter().enumerate() {
+        assert_eq!(operation(&mut remote, &here), Err(CallError::Late));
+        let mut requests = 0;
+        while let Some(event) = owner.poll() {
+            let cutthrough::Event::Message(message) = event else { panic!("{event:?}") };
+            // A request says how much time is left in the six bytes behind its arguments.
+            let control = message.control();
+            if control[0] == 1 {
+                assert_eq!(control[1] & 2, 2, "operation {number} has no budget");
+                let at = 16 + usize::from(control[2]);
+                let mut budget = [0; 8];
+                budget[..6].copy_from_slice(&control[at..at + 6]);
+                let budget = Duration::from_nanos(u64::from_le_bytes(budget));
+                assert!(budget > Duration::ZERO && budget <= NAP / 10, "operation {number}: {budget:?}");
+                requests += 1;
+            }
+        }
+        assert!(requests > 0, "operation {number}");
+    }
 }
 
 /// Requests that were put off were not counted any more when their channel had ended.

@@ -82,7 +82,7 @@ impl Node {
     /// # Errors
     /// [`CallError`].
     pub fn wait_for(&mut self, call: Call, until: Instant) -> Result<Reply, CallError> {
-        self.inside.core.date_one(call.0, until);
+        self.date_one(call, until);
         let mut aside = VecDeque::new();
         let mut looks = 0_u32;
         let done = loop {

@@ -22,7 +22,12 @@ const DEPTH: usize = 8;
 /// Looks in vain before a batch sleeps.
 const LOOKS: u32 = 1 << 14;
 
-/// A peer's region, as this node uses it. Each call returns when the owner has done it.
+/// A peer's region, as this node uses it. Each operation returns when the owner has done it, or when its time is over.
+///
+/// What is [`Late`](CallError::Late) may have been done, and may be done later still: the owner is told how much time
+/// was left when the request was sent, and when nobody waits for it any more, but not how long the request has lain
+/// before it looks. It does operations of a channel in the order in which they were asked for: once it has answered any
+/// later one, what was late before that is done or will never be.
 #[derive(Debug)]
 pub struct Remote<'n> {
     node: &'n mut Node,
@@ -37,8 +42,9 @@ pub struct Remote<'n> {
 pub struct MoveError {
     /// What went wrong first.
     pub error: CallError,
-    /// For each move, in the order of the call: whether its page lies in its slot. After a [`Remote::store_pages`] the
-    /// others may lie there too, if the channel has ended; the owner's [`Region::is_valid`] knows.
+    /// For each move, in the order of the call: whether its page lies in its slot. After a [`Remote::store_pages`] that
+    /// was late, or whose channel has ended, others may lie there too, or may still come there: see [`Remote`]. The
+    /// owner's [`Region::is_valid`] knows.
     pub valid: Vec<bool>,
 }
 
@@ -74,7 +80,7 @@ impl<'n> Remote<'n> {
         let until = self.until();
         if bytes.len() <= BATCH {
             let args = self.args([offset]);
-            let asking = self.node.ask(self.channel, PUT).args(&args).body(Body::Copy(bytes));
+            let asking = self.node.ask(self.channel, PUT).args(&args).body(Body::Copy(bytes)).within(self.timeout);
             match asking.impatient().send() {
                 // The owner is behind: see below.
                 Err(RequestError::Full) => {}
@@ -89,7 +95,7 @@ impl<'n> Remote<'n> {
     fn put_pieces(&mut self, offset: u64, bytes: &[u8], until: Instant) -> Result<(), CallError> {
         let most = usize::try_from(self.node.inside.endpoint.pool_bytes()).map_or(BATCH, |pool| pool.min(BATCH));
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
-        let send = |node: &mut Node, tally: u32, piece: usize| {
+        let send = |node: &mut Node, tally: u32, piece: usize, left: Duration| {
             let start = piece * most;
             let its = &bytes[start..bytes.len().min(start + most)];
             let at = offset.saturating_add(start as u64).to_le_bytes();
@@ -103,7 +109,7 @@ impl<'n> Remote<'n> {
                 Err(NoMemory::NoPages) => Body::Copy(its),
                 Err(error) => return Err(error.into()),
             };
-            node.ask(channel, PUT).args(&args).body(body).impatient().tally(tally).send()
+            node.ask(channel, PUT).args(&args).body(body).impatient().within(left).tally(tally).send()
         };
         let mut wrong = None;
         self.run(bytes.len().div_ceil(most).max(1), until, send, |_, result| wrong = wrong.or(result.err()));
@@ -123,10 +129,14 @@ impl<'n> Remote<'n> {
         for piece in 0..count {
             let into = pieces.next().unwrap_or_default();
             self.node.wait_for_room(self.channel, left(until))?;
+            let left = left(until);
+            if left.is_zero() {
+                return Err(CallError::Late);
+            }
             let mut args = self.args([offset.saturating_add((piece * GATHER_MAX) as u64)]);
             let len = u32::try_from(into.len()).map_err(|_| RequestError::Payload)?;
             args.extend_from_slice(&len.to_le_bytes());
-            let call = self.node.ask(self.channel, GET).args(&args).send();
+            let call = self.node.ask(self.channel, GET).args(&args).within(left).send();
             let mut reply = self.finish(call, until)?;
             // The other side lies: the rest of the memory would be as it was.
             if reply.payload_len() != into.len() {
@@ -169,7 +179,11 @@ impl<'n> Remote<'n> {
         let mut args = self.key.0.to_le_bytes().to_vec();
         args.extend_from_slice(&(which as u32).to_le_bytes());
         args.extend([offset, operand, expected].into_iter().flat_map(u64::to_le_bytes));
-        let call = self.node.request_bytes(self.channel, ATOMIC, &args);
+        let left = left(until);
+        if left.is_zero() {
+            return Err(CallError::Late);
+        }
+        let call = self.node.ask(self.channel, ATOMIC).args(&args).within(left).send();
         let reply = self.finish(call, until)?;
         if reply.args().len() != 8 {
             return Err(Failure::Arguments.into());
@@ -255,7 +269,7 @@ impl<'n> Remote<'n> {
         let until = self.until();
         let batches = batches(runs);
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
-        let send = |node: &mut Node, tally: u32, batch: usize| {
+        let send = |node: &mut Node, tally: u32, batch: usize, left: Duration| {
             let (first, end) = batches[batch];
             let list = &runs[first..end];
             let bytes: usize = list.iter().map(|run| run.len as usize).sum();
@@ -269,7 +283,7 @@ impl<'n> Remote<'n> {
             }
             let words = [u32::try_from(list.len()).unwrap_or(u32::MAX), u32::from(pages)];
             let args: Vec<u8> = key.into_iter().chain(words.into_iter().flat_map(u32::to_le_bytes)).collect();
-            node.ask(channel, SCATTER).args(&args).body(Body::Page(page)).tally(tally).send()
+            node.ask(channel, SCATTER).args(&args).body(Body::Page(page)).within(left).tally(tally).send()
         };
         let mut valid = vec![false; runs.len()];
         let mut wrong = None;
@@ -289,7 +303,7 @@ impl<'n> Remote<'n> {
         let until = self.until();
         let batches = batches(runs);
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
-        let send = |node: &mut Node, tally: u32, batch: usize| {
+        let send = |node: &mut Node, tally: u32, batch: usize, left: Duration| {
             let (first, end) = batches[batch];
             let list = &runs[first..end];
             let mut page = node.page(channel, list.len() * EXTENT_BYTES)?;
@@ -298,7 +312,7 @@ impl<'n> Remote<'n> {
             }
             let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
             let args: Vec<u8> = key.into_iter().chain(count.to_le_bytes()).collect();
-            node.ask(channel, GATHER).args(&args).body(Body::Page(page)).tally(tally).send()
+            node.ask(channel, GATHER).args(&args).body(Body::Page(page)).within(left).tally(tally).send()
         };
         let mut valid = vec![false; runs.len()];
         let mut wrong = None;
@@ -336,7 +350,7 @@ impl<'n> Remote<'n> {
         &mut self,
         count: usize,
         until: Instant,
-        mut send: impl FnMut(&mut Node, u32, usize) -> Result<Call, RequestError>,
+        mut send: impl FnMut(&mut Node, u32, usize, Duration) -> Result<Call, RequestError>,
         mut end: impl FnMut(usize, Result<Reply, CallError>),
     ) {
         let tally = self.node.begin_tally();
@@ -344,11 +358,12 @@ impl<'n> Remote<'n> {
         let (mut next, mut looks) = (0, 0_u32);
         while next < count || !under_way.is_empty() {
             while next < count && under_way.len() < DEPTH {
-                match send(self.node, tally, next) {
-                    Ok(call) => {
-                        self.node.date_one(call, until);
-                        under_way.push((call, next));
-                    }
+                let left = left(until);
+                if left.is_zero() {
+                    break;
+                }
+                match send(self.node, tally, next, left) {
+                    Ok(call) => under_way.push((call, next)),
                     // The peer is behind: what it gives back makes room.
                     Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoPages)) => break,
                     Err(error) => {
