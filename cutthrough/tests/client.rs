@@ -7,14 +7,16 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Args, CallError, Deferred, Node, Service, Settings};
+use cutthrough::am::{Args, CallError, Deferred, Failure, Node, Service, Settings};
 use cutthrough::rpc::{self, Client, Method, Pending, RpcError};
-use cutthrough::{Config, ConnectError, Endpoint};
+use cutthrough::{Config, ConnectError, Counter, Endpoint};
 use two::{Over, PATIENCE, Server, small};
 
 over_both! {
     opening_a_channel_holds_no_deadline_up, a_deadline_counts_while_another_has_the_node,
     to_drop_a_call_waits_for_nobody, a_call_may_be_dropped_where_its_answer_comes,
+    the_last_of_a_client_closes_its_channel, a_channel_that_comes_too_late_is_closed,
+    a_continuation_keeps_its_channel,
 }
 
 const DOUBLE: Method<u64, u64> = Method::new(1);
@@ -165,4 +167,66 @@ fn a_call_may_be_dropped_where_its_answer_comes(over: Over) {
     until("the server hears of it", || list.lock().expect("the list")[0].is_over());
     let result: Result<u64, RpcError> = client.call(DOUBLE, &4);
     assert_eq!(result, Ok(8));
+}
+
+fn channels(service: &Service) -> usize {
+    service.with(|node| node.channels().count())
+}
+
+/// Each client left a channel behind, at both ends.
+fn the_last_of_a_client_closes_its_channel(over: Over) {
+    let (mut node, address) = over.listening(small(), Settings::default());
+    rpc::serve(&mut node, DOUBLE, |number| Ok(number * 2));
+    let server = Service::spawn(node, |_| ()).expect("a thread");
+    let service = service();
+    for number in 0..100 {
+        let client = Client::connect(Arc::clone(&service), &address, PATIENCE).expect("a channel");
+        let other = client.within(PATIENCE);
+        drop(client);
+        assert_eq!(other.call(DOUBLE, &number), Ok(number * 2));
+    }
+    until("this side closes all", || channels(&service) == 0);
+    until("the other side hears of it", || channels(&server) == 0);
+    // Who ends the service has a node without them.
+    let client = Client::connect(Arc::clone(&service), &address, PATIENCE).expect("a channel");
+    drop(client);
+    let node = Arc::into_inner(service).and_then(Service::stop).expect("nobody shares it");
+    assert_eq!(node.channels().count(), 0);
+}
+
+fn a_channel_that_comes_too_late_is_closed(over: Over) {
+    let (server, _list) = server(over);
+    let service = service();
+    let client = Client::connect(Arc::clone(&service), &server.address, PATIENCE).expect("a channel");
+    let address = server.address.clone();
+    drop(server.end());
+    // Whoever has its address now does not answer yet.
+    let mut node = Over::node(small(), Settings::default());
+    until("the address is free", || node.listen(&address).is_ok());
+    let mut call = client.start(DOUBLE.idempotent(), &1);
+    let since = Instant::now();
+    while since.elapsed() < Duration::from_millis(100) {
+        assert!(std::pin::Pin::new(&mut call).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    drop((call, client));
+    let server = Service::spawn(node, |_| ()).expect("a thread");
+    until("a channel opens", || server.with(|node| node.endpoint().counter(Counter::ChannelsOpened)) > 0);
+    until("the other side hears of its end", || channels(&server) == 0);
+    until("this side closes it", || channels(&service) == 0);
+}
+
+/// With the last of a client its channel ends, but not before what was asked for is answered.
+fn a_continuation_keeps_its_channel(over: Over) {
+    let (server, list) = server(over);
+    let service = service();
+    let client = Client::connect(Arc::clone(&service), &server.address, PATIENCE).expect("a channel");
+    let (told, hears) = mpsc::channel();
+    client.call_then(LATER, &1, move |result| told.send(result).expect("somebody listens")).expect("room");
+    drop(client);
+    until("the request comes", || has_come(&list));
+    assert!(hears.recv_timeout(Duration::from_millis(20)).is_err());
+    drop(list.lock().expect("the list").pop());
+    let result = hears.recv_timeout(PATIENCE).expect("a result");
+    assert_eq!(result, Err(CallError::Failed(Failure::Abandoned).into()));
+    until("the channel is closed", || channels(&service) == 0);
 }

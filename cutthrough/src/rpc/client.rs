@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::ConnectError;
 use cutthrough_node::udp::address::numbers;
 
-use super::opening::open;
+use super::opening::{close, open};
 use super::{INLINE, Message, Method, RpcError};
 use crate::Endpoint;
 use crate::am::{Body, Call, CallError, Failed, Failure, Node, Reply, RequestError, Service};
@@ -30,7 +30,8 @@ const RECONNECT: Duration = Duration::from_millis(500);
 /// How long after one that has failed there is none.
 const REST: Duration = Duration::from_millis(1);
 
-/// A channel to a server. Clones share it, and may be used on any thread.
+/// A channel to a server. Clones share it, and may be used on any thread. With the last of them, and of their calls
+/// under way, the channel is closed.
 #[derive(Debug, Clone)]
 pub struct Client {
     inside: Arc<Inside>,
@@ -40,8 +41,7 @@ pub struct Client {
 #[derive(Debug)]
 struct Inside {
     service: Arc<Service>,
-    /// Shared with whoever opens another channel, and with whoever polls when it is open.
-    line: Arc<Mutex<Line>>,
+    line: Mutex<Line>,
 }
 
 /// The channel, and what is done about its end.
@@ -66,7 +66,7 @@ impl Client {
     pub fn connect(service: Arc<Service>, address: &str, timeout: Duration) -> Result<Self, ConnectError> {
         let channel = open(&service, address, timeout)?;
         let line = Line { address: address.to_owned(), channel, opening: false, failed: 0, again: Instant::now() };
-        let inside = Inside { service, line: Arc::new(Mutex::new(line)) };
+        let inside = Inside { service, line: Mutex::new(line) };
         Ok(Self { inside: Arc::new(inside), within: Duration::from_secs(10) })
     }
 
@@ -124,7 +124,7 @@ impl Client {
     }
 
     /// Calls a method and goes on: `then` gets the result, on the thread that polls the node when it comes. It must not
-    /// use the service, which is in use just then.
+    /// use the service, which is in use just then. Until then the channel stays open, and the service alive.
     ///
     /// # Errors
     /// [`RequestError`]: the call was not made, and `then` is dropped.
@@ -136,8 +136,10 @@ impl Client {
     ) -> Result<(), RequestError> {
         let mut bytes = Vec::new();
         asked.encode(&mut bytes);
+        let keeps = Arc::clone(&self.inside);
         let take = move |_: &mut Endpoint, reply: Result<Reply, Failed>| {
             then(taken(reply).and_then(|bytes| decode::<R>(&bytes)));
+            drop(keeps);
         };
         let channel = self.channel();
         self.inside.service.with(|node| ask(node, channel, method.number, &bytes, self.within, take)).map(drop)
@@ -146,34 +148,49 @@ impl Client {
 
 impl Inside {
     fn line(&self) -> MutexGuard<'_, Line> {
-        locked(&self.line)
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has another channel opened in place of one that has ended, unless that is under way: how often it has failed so
     /// far. The service's thread begins it, since a name may have to be looked up; nobody waits for what becomes of it.
-    fn reconnect(&self, ended: Channel, timeout: Duration) -> u64 {
+    fn reconnect(self: &Arc<Self>, ended: Channel, timeout: Duration) -> u64 {
         let mut line = self.line();
         if line.channel == ended && !line.opening && line.again <= Instant::now() {
             line.opening = true;
-            let its = Arc::downgrade(&self.line);
+            let (its, service) = (Arc::downgrade(self), Arc::downgrade(&self.service));
+            let name = line.address.clone();
             self.service.leave_to_thread(move |node| {
-                let Some(line) = its.upgrade() else { return };
-                let opened = move |outcome: Result<Channel, ConnectError>| {
-                    if let Some(its) = its.upgrade() {
-                        locked(&its).opened(outcome.ok());
+                if its.strong_count() == 0 {
+                    return;
+                }
+                let opens = Weak::clone(&its);
+                let opened = move |outcome: Result<Channel, ConnectError>| match (opens.upgrade(), outcome.ok()) {
+                    (Some(inside), channel) => inside.line().opened(channel),
+                    // The last client has gone meanwhile.
+                    (None, Some(channel)) => {
+                        if let Some(service) = service.upgrade() {
+                            close(&service, channel);
+                        }
                     }
+                    (None, None) => {}
                 };
-                let name = locked(&line).address.clone();
                 let begun = numbers(&name).is_ok_and(|address| {
                     let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
                     node.connect_then(&address, timeout, opened).is_ok()
                 });
-                if !begun {
-                    locked(&line).opened(None);
+                if !begun && let Some(inside) = its.upgrade() {
+                    inside.line().opened(None);
                 }
             });
         }
         line.failed
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let channel = self.line().channel;
+        close(&self.service, channel);
     }
 }
 
@@ -189,10 +206,6 @@ impl Line {
             }
         }
     }
-}
-
-fn locked(line: &Mutex<Line>) -> MutexGuard<'_, Line> {
-    line.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Asks for a call. What does not go at once is not asked.

@@ -1,6 +1,6 @@
 //! How a client waits for a channel: without the node, which others use meanwhile.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cutthrough_node::incoming::Channel;
@@ -69,8 +69,8 @@ pub(super) fn open(service: &Arc<Service>, address: &str, timeout: Duration) -> 
         }
         let tells = Arc::clone(&its);
         let then = move |outcome| {
-            if let Some(channel) = tells.tell(outcome) {
-                close(&closes, channel);
+            if let (Some(channel), Some(service)) = (tells.tell(outcome), closes.upgrade()) {
+                close(&service, channel);
             }
         };
         if let Err(error) = node.connect_then(&address, timeout, then) {
@@ -81,8 +81,6 @@ pub(super) fn open(service: &Arc<Service>, address: &str, timeout: Duration) -> 
 }
 
 /// Has a channel closed that nobody uses any more. The node may be in use just now, by this thread, too.
-pub(super) fn close(service: &Weak<Service>, channel: Channel) {
-    if let Some(service) = service.upgrade() {
-        service.leave_to_thread(move |node| node.lock().unwrap_or_else(PoisonError::into_inner).close(channel));
-    }
+pub(super) fn close(service: &Service, channel: Channel) {
+    service.leave_to_thread(move |node| node.lock().unwrap_or_else(PoisonError::into_inner).close(channel));
 }
