@@ -34,7 +34,8 @@
 //! At most once, whatever happens. A call that failed may have run, unless the error says otherwise. A server that is
 //! [`Busy`](Failure::Busy) has not run it, so that is tried again until the deadline. Where the channel has ended, only
 //! an [`idempotent`](Method::idempotent) method is called again, on a new channel, as soon as a server listens again
-//! and until the deadline.
+//! and until the deadline. A call with a continuation ([`Client::call_then`]) is made once, and its continuation hears
+//! all of that itself.
 
 mod client;
 mod message;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Args, CallError, Deferred, Failure, Node, Service, Settings};
+use cutthrough::am::{Args, CallError, Deferred, Failure, Node, RequestError, Service, Settings};
 use cutthrough::rpc::{self, Client, Method, Pending, RpcError};
 use cutthrough::{Config, ConnectError, Counter, Endpoint};
 use two::{Over, PATIENCE, Server, small};
@@ -16,7 +16,7 @@ over_both! {
     opening_a_channel_holds_no_deadline_up, a_deadline_counts_while_another_has_the_node,
     to_drop_a_call_waits_for_nobody, a_call_may_be_dropped_where_its_answer_comes,
     the_last_of_a_client_closes_its_channel, a_channel_that_comes_too_late_is_closed,
-    a_continuation_keeps_its_channel,
+    a_continuation_keeps_its_channel, continuations_find_a_server_that_comes_again,
 }
 
 const DOUBLE: Method<u64, u64> = Method::new(1);
@@ -229,4 +229,33 @@ fn a_continuation_keeps_its_channel(over: Over) {
     let result = hears.recv_timeout(PATIENCE).expect("a result");
     assert_eq!(result, Err(CallError::Failed(Failure::Abandoned).into()));
     until("the channel is closed", || channels(&service) == 0);
+}
+
+/// Only other calls had another channel opened where one had ended.
+fn continuations_find_a_server_that_comes_again(over: Over) {
+    let (first, _list) = server(over);
+    let address = first.address.clone();
+    let client = Client::connect(service(), &address, PATIENCE).expect("a channel");
+    let ask = || {
+        let (told, hears) = mpsc::channel();
+        client.call_then(DOUBLE, &4, move |result| told.send(result).expect("somebody listens"))?;
+        Ok::<_, RequestError>(hears.recv_timeout(PATIENCE).expect("a result"))
+    };
+    assert_eq!(ask(), Ok(Ok(8)));
+    drop(first.end());
+    // Its end is heard of by a call, or before.
+    let gone = ask();
+    assert!(matches!(gone, Err(RequestError::Closed) | Ok(Err(RpcError::Call(CallError::Closed(_))))), "{gone:?}");
+    until("it has heard of it", || ask() == Err(RequestError::Closed));
+    let mut node = Over::node(small(), Settings::default());
+    rpc::serve(&mut node, DOUBLE, |number| Ok(number * 2));
+    until("the address is free", || node.listen(&address).is_ok());
+    let _second = Server::run(node, address);
+    until("it finds the other one", || match ask() {
+        Ok(result) => result == Ok(8),
+        Err(error) => {
+            assert_eq!(error, RequestError::Closed);
+            false
+        }
+    });
 }

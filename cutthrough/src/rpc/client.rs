@@ -126,8 +126,12 @@ impl Client {
     /// Calls a method and goes on: `then` gets the result, on the thread that polls the node when it comes. It must not
     /// use the service, which is in use just then. Until then the channel stays open, and the service alive.
     ///
+    /// Such a call is made once: `then` hears itself that the server is busy, or that the channel has ended, also where
+    /// the method is idempotent.
+    ///
     /// # Errors
-    /// [`RequestError`]: the call was not made, and `then` is dropped.
+    /// [`RequestError`]: the call was not made, and `then` is dropped. With [`RequestError::Closed`] another channel is
+    /// being opened: a later call finds it, once there is a server.
     pub fn call_then<Q: Message, R: Message>(
         &self,
         method: Method<Q, R>,
@@ -142,7 +146,11 @@ impl Client {
             drop(keeps);
         };
         let channel = self.channel();
-        self.inside.service.with(|node| ask(node, channel, method.number, &bytes, self.within, take)).map(drop)
+        let asked = self.inside.service.with(|node| ask(node, channel, method.number, &bytes, self.within, take));
+        if matches!(asked, Err(RequestError::Closed)) {
+            self.inside.reconnect(channel, self.within.min(RECONNECT));
+        }
+        asked.map(drop)
     }
 }
 
