@@ -11,6 +11,7 @@ use cutthrough::{
     UdpAddressError, UdpCallError,
 };
 use cutthrough_conform::free_udp_address;
+use cutthrough_conform::join::connect;
 use cutthrough_wire::frame::{FRAME_VERSION, HEADER_BYTES, Kind, Refusal};
 use rustix::process::{Signal, kill_process};
 
@@ -136,6 +137,51 @@ fn who_is_stopped_for_longer_than_the_silence_is_dead() {
     drop(other);
     let _other = Other::start(Other::command("connect", &address));
     caller(&mut endpoint);
+}
+
+/// An operation that makes no progress ends its channel by the deadline. The channel's number is nobody else's until
+/// that was told: what is still sent there, and a close of it, concern no other channel.
+#[test]
+fn who_has_stalled_keeps_its_number_until_that_is_told() {
+    for (part, how) in [("connect", "send"), ("connect-send", "read")] {
+        let address = free();
+        let deadline = Duration::from_millis(300);
+        let silence = Duration::from_secs(3600);
+        let mut endpoint = Endpoint::open(Config { deadline, silence, ..config() }).expect("an endpoint");
+        endpoint.listen(&address).expect("a free address");
+        let other = Other::start(Other::command(part, &address));
+        let old = caller(&mut endpoint);
+        let message = (how == "read").then(|| endpoint.wait(Some(PATIENCE)));
+        kill_process(other.number(), Signal::STOP).expect("stopped");
+        let begun = Instant::now();
+        if how == "send" {
+            let payload = vec![1; 64 << 20];
+            let sent = endpoint.outgoing(old).expect("a slot").attach_copy(&payload).send();
+            assert_eq!(sent.map(|_| ()), Err(SendError::Closed(CloseReason::Stalled)));
+        } else {
+            let Some(Ok(Event::Message(mut message))) = message else { panic!("no message") };
+            let read = endpoint.read(&mut message, &mut vec![0; 8 << 20]);
+            assert_eq!(read.map(|_| ()), Err(ReadError::Closed(CloseReason::Stalled)));
+        }
+        assert!(begun.elapsed() >= deadline && begun.elapsed() < PATIENCE, "{how}: {:?}", begun.elapsed());
+
+        let address = free();
+        let mut next = listening(&address);
+        let (here, there) = connect(&mut endpoint, &mut next, &address);
+        let sent = endpoint.send(old, b"for nobody");
+        assert_eq!(sent, Err(SendError::Closed(CloseReason::Stalled)), "{how}");
+        let told = endpoint.wait(Some(PATIENCE));
+        let stalled = matches!(&told, Ok(Event::Closed(of, CloseReason::Stalled)) if *of == old);
+        assert!(stalled, "{how}: {told:?}");
+        endpoint.close(old);
+        assert_eq!(endpoint.channels().collect::<Vec<_>>(), [here], "{how}");
+        next.send(there, b"for the next").expect("room");
+        let told = endpoint.wait(Some(PATIENCE));
+        assert!(matches!(&told, Ok(Event::Message(message)) if message.channel() == here), "{how}: {told:?}");
+        endpoint.send(here, b"back").expect("room");
+        let told = next.wait(Some(PATIENCE));
+        assert!(matches!(&told, Ok(Event::Message(message)) if message.control() == b"back"), "{how}: {told:?}");
+    }
 }
 
 #[test]

@@ -54,6 +54,8 @@ pub enum Ending {
     Silent,
     /// The peer broke a rule.
     Breach(Breach),
+    /// An operation of this side made no progress, and this side has given the channel up.
+    Stalled,
 }
 
 /// How a channel ends.

@@ -32,10 +32,11 @@ impl<M: Memory> Net<M> {
         (0..self.seats.len()).for_each(|index| self.close(index));
     }
 
-    /// Gives a channel up at once, without sending what has not gone: its memory is no longer there.
+    /// Gives a channel up at once, because an operation on it has stalled: what has not gone is not sent, for its
+    /// memory is no longer there. The user is told of the end, and the channel's number is nobody else's before.
     pub fn abandon(&mut self, index: usize) {
         if self.channel(index).is_some() {
-            self.end(index, Ending::Here);
+            self.end(index, Ending::Stalled);
         }
     }
 

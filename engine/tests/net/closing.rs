@@ -25,6 +25,35 @@ fn a_close_ends_though_its_last_acknowledgement_is_lost() {
     assert!(world.now() <= begun.after(SOON_NS), "{:?}", world.now());
 }
 
+/// Whoever gives a channel up is told of that, too, and nobody gets the channel's number before.
+#[test]
+fn what_is_given_up_is_told_before_its_number_is_given_away() {
+    let mut world = World::new(54, Faults::NONE);
+    let (a, b) = world.join();
+    world.settle();
+    world.nodes[0].net.abandon(a);
+    let (now, address) = (world.now(), world.address(1));
+    let next = world.nodes[0].net.call(now, address, 1400).unwrap();
+    assert_ne!(next, a);
+    assert!(world.nodes[0].net.send(a, b"for nobody", None).is_err());
+    assert_eq!(world.nodes[0].net.ended(a), Some(Ending::Stalled));
+    assert!(matches!(world.nodes[0].net.next_event(), Some(NetEvent::Closed(of, Ending::Stalled)) if of == a));
+    // The other side hears nothing more of it.
+    loop {
+        match world.event(1) {
+            NetEvent::Closed(of, Ending::Silent) if of == b => break,
+            NetEvent::Opened(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    // Who has closed a channel itself is not told that it has ended.
+    let mut world = World::new(55, Faults::NONE);
+    let (a, _) = world.join();
+    world.nodes[0].net.close(a);
+    world.nodes[0].net.abandon(a);
+    assert!(world.nodes[0].net.next_event().is_none());
+}
+
 #[test]
 fn both_sides_close_at_once_and_one_does_not_hear_it() {
     for deaf in [0, 1] {

@@ -31,6 +31,7 @@ pub(crate) const fn reason(ending: Ending) -> CloseReason {
         Ending::Peer => CloseReason::Peer,
         Ending::Silent => CloseReason::Died,
         Ending::Breach(breach) => CloseReason::Breach(breach),
+        Ending::Stalled => CloseReason::Stalled,
     }
 }
 
@@ -204,7 +205,7 @@ impl Udp {
                 (before, moved) = (valid, now);
             }
             if Duration::from_nanos(now.saturating_since(moved)) > self.deadline {
-                core.net.close(index);
+                core.net.abandon(index);
                 return Err(ReadError::Closed(CloseReason::Stalled));
             }
             core.transmit(now, true);

@@ -295,7 +295,7 @@ impl Udp {
                 (before, moved) = (there, now);
             }
             if Duration::from_nanos(now.saturating_since(moved)) > self.deadline {
-                loan.core.net.close(index);
+                // The loan ends the channel when it is dropped.
                 return Err(SendError::Closed(CloseReason::Stalled));
             }
             if loan.core.turn(None) {

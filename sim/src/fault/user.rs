@@ -358,6 +358,7 @@ impl User {
             }
             Ending::Breach(breach) => return Err(format!("{:?} broke a rule: {breach:?}", talk.peer)),
             Ending::Here => return Err("an end that this side has asked for is told".into()),
+            Ending::Stalled => return Err("an end by an operation that nobody has begun is told".into()),
             Ending::Silent if around.calm.is_some_and(|calm| calm > around.options.silence_ns * 2 + 1_000_000_000) => {
                 if around.lives[talk.peer.0] == talk.peer.1 {
                     return Err(format!("{:?} is taken for dead by {:?}", talk.peer, self.me));
