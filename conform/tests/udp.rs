@@ -172,3 +172,53 @@ fn who_cannot_be_reached_is_said_at_once() {
     let error = endpoint.connect("udp:[::1]:7", PATIENCE).unwrap_err();
     assert!(matches!(error, ConnectError::Net(UdpCallError::OtherFamily { .. })), "{error}");
 }
+
+/// A call that has failed keeps its number until that was told: a call that is begun meanwhile is not taken for it.
+#[test]
+fn a_failed_call_is_taken_for_no_other() {
+    let loopback = Loopback(None);
+    for cancels in [true, false] {
+        let [(mut a, _), (mut b, way)] = [(); 2].map(|()| {
+            let address = loopback.address();
+            (loopback.listening(Config::default(), &address), address)
+        });
+        let (channel, _) = connect(&mut a, &mut b, &way);
+        let calls = [(); 3].map(|()| {
+            // From an address of loopback no way leads to an address for examples (RFC 5737).
+            let failing = a.begin_connect("udp:192.0.2.1:7", PATIENCE).expect("a call");
+            // Looks at the network that tell nobody what they have found: there is no such memory.
+            (0..10).for_each(|_| assert!(a.page(channel, 1 << 30).is_err()));
+            (failing, a.begin_connect(&way, PATIENCE).expect("a call"))
+        });
+        if cancels {
+            calls.iter().for_each(|(failing, _)| assert!(a.cancel_connect(*failing), "nothing was told yet"));
+        }
+        let (mut opened, mut failed) = (Vec::new(), Vec::new());
+        let mut answered = || {
+            while opened.len() < 3 || !cancels && failed.len() < 3 {
+                match a.wait(Some(PATIENCE)).expect("what has become of a call") {
+                    Event::Connected(call, Ok(channel)) => {
+                        a.send(channel, format!("{call:?}").as_bytes()).expect("room");
+                        opened.push(call);
+                    }
+                    Event::Connected(call, Err(ConnectError::Net(UdpCallError::Unreachable { .. }))) => {
+                        failed.push(call);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut events = [(); 6].map(|()| b.wait(Some(PATIENCE)).expect("a caller, and what it says"));
+                events.sort_by_key(|event| matches!(event, Event::Message(_)));
+                assert!(events[..3].iter().all(|event| matches!(event, Event::Opened(_))), "{events:?}");
+                assert!(events[3..].iter().all(|event| matches!(event, Event::Message(_))), "{events:?}");
+            });
+            answered();
+        });
+        for (failing, other) in calls {
+            assert!(opened.contains(&other) && failed.contains(&failing) != cancels, "{opened:?} {failed:?}");
+        }
+    }
+}

@@ -192,6 +192,9 @@ impl Core {
         let place = self.calls.iter().position(|call| call.index == index)?;
         let outcome = self.look_at_call(place)?;
         self.calls.swap_remove(place);
+        if outcome.is_err() {
+            self.net.close(index);
+        }
         Some(outcome)
     }
 
@@ -210,7 +213,8 @@ impl Core {
         Some(Happened::Answered(index, outcome))
     }
 
-    /// Looks after the calls for which nobody waits.
+    /// Looks after the calls for which nobody waits. One that has failed keeps its number until that is told: whoever
+    /// gets the number next must not be taken for it.
     pub(super) fn look_after_calls(&mut self) {
         for place in (0..self.calls.len()).rev() {
             if self.calls[place].waits {
@@ -237,14 +241,10 @@ impl Core {
             Some(Err(error)) => return Some(Err(error.into())),
             Some(Ok(())) if self.lanes.as_ref().is_none_or(|lanes| lanes.is_as_asked(index)) => return Some(Ok(())),
             Some(Ok(())) if waits || clock::now().saturating_since(answered) < WAY_NS => return None,
-            Some(Ok(())) => {
-                self.net.close(index);
-                return Some(Err(UdpCallError::Way(scheme)));
-            }
+            Some(Ok(())) => return Some(Err(UdpCallError::Way(scheme))),
             None => {}
         }
         let (_, why) = self.unreachable.filter(|(to, _)| *to == address)?;
-        self.net.close(index);
         Some(Err(UdpCallError::Unreachable { address, why }))
     }
 }

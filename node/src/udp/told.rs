@@ -49,7 +49,7 @@ pub(crate) enum Told<'a> {
 impl Core {
     /// The next thing that has happened.
     pub(super) fn next_event(&mut self) -> Option<Happened> {
-        if let Some(event) = self.events.pop_front() {
+        if let Some(event) = self.next_here() {
             return Some(event);
         }
         loop {
@@ -87,7 +87,7 @@ impl Core {
     }
 
     fn next_but_messages(&mut self) -> Option<Happened> {
-        if let Some(event) = self.events.pop_front() {
+        if let Some(event) = self.next_here() {
             return Some(event);
         }
         loop {
@@ -96,6 +96,17 @@ impl Core {
                 return Some(happened);
             }
         }
+    }
+
+    /// What has happened here, and not in the engine.
+    #[inline]
+    fn next_here(&mut self) -> Option<Happened> {
+        let event = self.events.pop_front()?;
+        if let Happened::Answered(index, Err(_)) = event {
+            // Its number may be another's from now on.
+            self.net.close(index);
+        }
+        Some(event)
     }
 
     /// What an event of the engine is to the application, if it is anything.
