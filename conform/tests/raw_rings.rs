@@ -2,10 +2,12 @@
 //! down, or is made anew. Each test has a wire of its own.
 
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cutthrough::{
-    Adapter, Config, Counter, Endpoint, Event, Incoming, Lease, PageSize, Payload, Placement, Receipt, Why, probe,
+    Adapter, Config, ConnectError, Counter, Endpoint, Event, Incoming, Lease, PageSize, Payload, Placement, Receipt,
+    UdpCallError, Why, probe,
 };
 use cutthrough_cli::veth::{Pair, Space};
 use cutthrough_conform::bytes::{check, pattern};
@@ -459,6 +461,65 @@ fn net_without_a_ring_says_why() {
             let said = declined(&endpoint, adapter).unwrap_or_default();
             assert!(said.contains(why), "{host}: {said}");
         }
+    }
+}
+
+/// Who answers by its socket and is not beyond the ring's interface cannot be reached by a ring that is a must: that is
+/// told before long, whatever the listener has said meanwhile, and nobody spins until then. By `net:` it is reached.
+#[test]
+fn who_answers_and_is_not_beyond_the_interface_is_out_of_a_rings_way() {
+    let Some(wire) = wire(Adapter::Packet) else { return };
+    let at_near = |scheme: &str, port: u16| format!("{scheme}:{}:{port}", Pair::NEAR);
+    // Nothing else wakes who sleeps.
+    let config = || Config { insecure: true, silence: Duration::from_secs(3600), ..suite::config() };
+    let open = |address: &str| {
+        let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+        wire.near.within(|| endpoint.listen(address)).expect("the namespace").expect("a free port");
+        endpoint
+    };
+    let (mut b, stop) = (open(&at_near("udp", 7000)), AtomicBool::new(false));
+    let (by_ring, by_both) = (open(&at_near("packet", 7001)), open(&at_near("net", 7002)));
+    std::thread::scope(|scope| {
+        let stops = Stops(&stop);
+        scope.spawn(|| {
+            let mut opened = 0;
+            while !stop.load(Ordering::Relaxed) {
+                if let Some(Event::Opened(channel)) = b.poll() {
+                    // Not the second one.
+                    opened += 1;
+                    if opened != 2 {
+                        b.send(channel, b"welcome").expect("room");
+                    }
+                }
+            }
+        });
+        let (mut a, to) = (by_ring, at_near("packet", 7000));
+        let is_way = |error: &ConnectError| matches!(error, ConnectError::Net(UdpCallError::Way("packet")));
+        for greeting in [true, false] {
+            let (begun, call) = (Instant::now(), a.begin_connect(&to, PATIENCE).expect("a call"));
+            let told = a.wait(Some(PATIENCE));
+            let way = matches!(&told, Ok(Event::Connected(of, Err(error))) if *of == call && is_way(error));
+            assert!(way && begun.elapsed() < PATIENCE / 2, "{greeting}, {:?}: {told:?}", begun.elapsed());
+        }
+        let timeout = Duration::from_secs(1);
+        let (begun, called) = (Instant::now(), a.connect(&to, timeout));
+        assert!(called.as_ref().is_err_and(is_way) && begun.elapsed() >= timeout, "{:?}: {called:?}", begun.elapsed());
+        assert_eq!((a.channels().count(), a.poll().is_none()), (0, true));
+
+        let mut a = by_both;
+        let channel = a.connect(&at_near("net", 7000), PATIENCE).expect("a channel");
+        let told = a.wait(Some(PATIENCE));
+        assert!(matches!(&told, Ok(Event::Message(message)) if message.channel() == channel), "{told:?}");
+        drop(stops);
+    });
+}
+
+/// Tells a thread to stop, also when the test fails.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 

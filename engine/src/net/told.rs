@@ -90,7 +90,13 @@ impl<M: Memory> Net<M> {
     /// Whether [`Net::next_event`] has something to tell.
     #[must_use]
     pub fn has_event(&self) -> bool {
-        !self.happened.is_empty() || self.has_message()
+        self.has_happened() || self.has_message()
+    }
+
+    /// Whether there is anything among them but messages.
+    #[must_use]
+    pub fn has_happened(&self) -> bool {
+        !self.happened.is_empty()
     }
 
     /// Whether there are messages among them.

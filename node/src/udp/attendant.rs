@@ -82,7 +82,8 @@ fn attend(shared: &Shared) {
             }
             quiet
         });
-        if asleep && (core.net.has_event() || !core.events.is_empty()) {
+        core.look_after_calls();
+        if asleep && core.has_news() {
             shared.waker.wake();
         }
         serving = !asleep;

@@ -215,6 +215,7 @@ impl Core {
 
     /// Looks after the calls for which nobody waits. One that has failed keeps its number until that is told: whoever
     /// gets the number next must not be taken for it.
+    #[inline]
     pub(super) fn look_after_calls(&mut self) {
         for place in (0..self.calls.len()).rev() {
             if self.calls[place].waits {
@@ -231,6 +232,18 @@ impl Core {
     /// that.
     pub(super) fn holds_messages(&self) -> bool {
         self.calls.iter().any(|call| call.answer == Some(Ok(())))
+    }
+
+    /// Whether the application has something to be told now: messages that wait are nothing yet.
+    #[inline]
+    pub(super) fn has_news(&self) -> bool {
+        !self.events.is_empty() || self.net.has_event() && (!self.holds_messages() || self.net.has_happened())
+    }
+
+    /// When a call that was answered, and for which nobody waits, is given up unless its ways have been found.
+    pub(super) fn calls_until(&self) -> Option<Instant> {
+        let answered = self.calls.iter().filter(|call| !call.waits && call.answer == Some(Ok(())));
+        answered.map(|call| call.answered.after(WAY_NS)).min()
     }
 
     /// What has become of a call, if that is known: refused, let in and reached by the ways that were asked for, or out

@@ -304,10 +304,12 @@ impl Udp {
     /// with, which is returned.
     pub(crate) fn turn(&self, most: usize, mut each: impl FnMut(&mut Stores, Told<'_>)) -> Option<Happened> {
         let mut core = self.enter();
-        if !core.net.has_event() && core.events.is_empty() {
+        if !core.has_news() {
             core.net.let_go();
             core.glance();
         }
+        // Also while there is enough else to tell.
+        core.look_after_calls();
         let mut told = 0_usize;
         let other = core.tell(most, |stores, what| {
             told += 1;
@@ -383,16 +385,17 @@ impl Udp {
         let frames = core.lanes.as_ref().is_some_and(|lanes| lanes.has_frames());
         let unlooked =
             core.glances.is_unlooked() || core.joined.as_ref().is_some_and(|joined| joined.glances.is_unlooked());
-        if frames || unlooked || core.net.has_event() || !core.events.is_empty() {
+        if frames || unlooked || core.has_news() {
             return None;
         }
         let now = clock::now();
         core.tidy(now);
+        core.look_after_calls();
         core.net.grant(now);
         core.owed = false;
         core.net.hurry();
         core.transmit(now, true);
-        if core.net.has_event() || !core.doze() {
+        if core.has_news() || !core.doze() {
             return None;
         }
         let next = core.timer().unwrap_or(Instant::from_nanos(u64::MAX));
@@ -444,11 +447,11 @@ impl Core {
         self.follow(any, true);
     }
 
-    /// When there is something to do next, at the latest: by the engine's times, or because the socket has not taken
-    /// a batch.
+    /// When there is something to do next, at the latest: by the engine's times, because the socket has not taken a
+    /// batch, or because a call is given up.
     pub(super) fn timer(&self) -> Option<Instant> {
         let again = self.stuck.is_some().then(|| clock::now().after(STUCK_NS));
-        self.net.timer().into_iter().chain(again).chain(self.releases_at()).min()
+        self.net.timer().into_iter().chain(again).chain(self.releases_at()).chain(self.calls_until()).min()
     }
 
     /// As [`Core::turn`]; but if something has come for the application, the rest has time until it has been told.
@@ -457,7 +460,7 @@ impl Core {
             self.follow(true, false);
         }
         let any = self.take_in_all(None);
-        if any && self.net.has_event() {
+        if any && self.has_news() {
             self.owed = true;
         } else {
             self.follow(any, false);
@@ -468,9 +471,7 @@ impl Core {
     fn take_in_all(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         let any = self.take_in_frames(reading);
         self.release_pages();
-        if !self.calls.is_empty() {
-            self.look_after_calls();
-        }
+        self.look_after_calls();
         any
     }
 
