@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cutthrough::{
-    Adapter, Config, ConnectError, Counter, Endpoint, Event, Incoming, Lease, PageSize, Payload, Placement, Receipt,
-    UdpCallError, Why, probe,
+    Adapter, CloseReason, Config, ConnectError, Counter, Endpoint, Event, Incoming, Lease, PageSize, Payload,
+    Placement, Receipt, UdpCallError, Why, probe,
 };
 use cutthrough_cli::veth::{Pair, Space};
 use cutthrough_conform::bytes::{check, pattern};
@@ -485,10 +485,11 @@ fn who_answers_and_is_not_beyond_the_interface_is_out_of_a_rings_way() {
             let mut opened = 0;
             while !stop.load(Ordering::Relaxed) {
                 if let Some(Event::Opened(channel)) = b.poll() {
-                    // Not the second one.
                     opened += 1;
-                    if opened != 2 {
-                        b.send(channel, b"welcome").expect("room");
+                    match opened {
+                        2 => {}
+                        3 => b.close(channel),
+                        _ => b.send(channel, b"welcome").expect("room"),
                     }
                 }
             }
@@ -501,6 +502,13 @@ fn who_answers_and_is_not_beyond_the_interface_is_out_of_a_rings_way() {
             let way = matches!(&told, Ok(Event::Connected(of, Err(error))) if *of == call && is_way(error));
             assert!(way && begun.elapsed() < PATIENCE / 2, "{greeting}, {:?}: {told:?}", begun.elapsed());
         }
+        // Its channel may end before that.
+        let call = a.begin_connect(&to, PATIENCE).expect("a call");
+        let told = a.wait(Some(PATIENCE));
+        let ended = UdpCallError::Ended(CloseReason::Peer);
+        let is_ended = |error: &ConnectError| matches!(error, ConnectError::Net(error) if *error == ended);
+        let over = matches!(&told, Ok(Event::Connected(of, Err(error))) if *of == call && is_ended(error));
+        assert!(over, "{told:?}");
         let timeout = Duration::from_secs(1);
         let (begun, called) = (Instant::now(), a.connect(&to, timeout));
         assert!(called.as_ref().is_err_and(is_way) && begun.elapsed() >= timeout, "{:?}: {called:?}", begun.elapsed());

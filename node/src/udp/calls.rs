@@ -13,6 +13,7 @@ use super::door::{BODY_MAX, Core, Udp};
 use super::line::{SPIN_NS, nap};
 use super::told::Happened;
 use crate::clock;
+use crate::shm::link::CloseReason;
 use crate::sys::datagram::Datagrams;
 
 /// How long a channel that nobody waits for may look for the ways that its endpoint's address asks for, in nanoseconds:
@@ -62,6 +63,9 @@ pub enum UdpCallError {
     /// The peer answers, but no frames of a ring would reach it.
     #[error("the peer cannot be reached by {0}: it is not beyond the interface of this endpoint; use udp: or net:")]
     Way(&'static str),
+    /// The peer has answered, and the channel has ended since, before there was a way that it should go.
+    #[error("the peer has answered, but its channel has ended since: {0}")]
+    Ended(CloseReason),
     /// Nobody has answered.
     #[error("no answer within {0:?}: is anybody listening there, and does a firewall let UDP through?")]
     Silence(Duration),
@@ -234,6 +238,13 @@ impl Core {
         self.calls.iter().any(|call| call.answer == Some(Ok(())))
     }
 
+    /// A channel has ended. What is told of that in its place, if it is a call's of which nobody knows yet.
+    pub(super) fn call_ended(&mut self, index: usize) -> Option<Happened> {
+        let place = self.calls.iter().position(|call| call.index == index && !call.waits)?;
+        self.calls.swap_remove(place);
+        Some(Happened::Answered(index, Err(UdpCallError::Ended(Udp::closed(self, index)))))
+    }
+
     /// Whether the application has something to be told now: messages that wait are nothing yet.
     #[inline]
     pub(super) fn has_news(&self) -> bool {
@@ -253,6 +264,9 @@ impl Core {
         match answer {
             Some(Err(error)) => return Some(Err(error.into())),
             Some(Ok(())) if self.lanes.as_ref().is_none_or(|lanes| lanes.is_as_asked(index)) => return Some(Ok(())),
+            Some(Ok(())) if self.net.peer(index).is_none() => {
+                return Some(Err(UdpCallError::Ended(Udp::closed(self, index))));
+            }
             Some(Ok(())) if waits || clock::now().saturating_since(answered) < WAY_NS => return None,
             Some(Ok(())) => return Some(Err(UdpCallError::Way(scheme))),
             None => {}

@@ -129,7 +129,7 @@ impl Core {
                     payloads.retain(|left| !dropped.contains(&left.message));
                     Leaves { shelf, payloads, grants: store.take_grants() }
                 });
-                Happened::Closed(channel, ending, leaves)
+                self.call_ended(channel).unwrap_or(Happened::Closed(channel, ending, leaves))
             }
         })
     }
