@@ -6,6 +6,8 @@ mod errors;
 mod left;
 mod reading;
 mod sleep;
+#[cfg(test)]
+mod tests;
 mod wires;
 
 use std::collections::VecDeque;

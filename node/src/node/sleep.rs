@@ -74,7 +74,9 @@ impl Node {
             match data.u64() {
                 LISTENER => self.let_in(),
                 WAKER => self.look_at_shelves(),
-                NET | NAP => {}
+                // It may be long before it is looked at, and others may be told of first.
+                NET => self.net.iter().for_each(|net| net.rung()),
+                NAP => {}
                 number if number >= HELLO => {
                     self.answer(number);
                     self.look_at_call(number);

@@ -378,14 +378,17 @@ impl Udp {
         }
     }
 
+    /// The kernel has said that something has come by a socket, and does not say so again.
+    pub(crate) fn rung(&self) {
+        self.shared.lock().rung();
+    }
+
     /// Sends what waits for company and says when to look again, because the application goes to sleep. `None` if there
     /// is something to look at now.
     pub(crate) fn before_sleep(&self, outside: bool) -> Option<Instant> {
         let mut core = self.shared.lock();
         let frames = core.lanes.as_ref().is_some_and(|lanes| lanes.has_frames());
-        let unlooked =
-            core.glances.is_unlooked() || core.joined.as_ref().is_some_and(|joined| joined.glances.is_unlooked());
-        if frames || unlooked || core.has_news() {
+        if frames || core.is_unlooked() || core.has_news() {
             return None;
         }
         let now = clock::now();
@@ -399,10 +402,7 @@ impl Udp {
             return None;
         }
         let next = core.timer().unwrap_or(Instant::from_nanos(u64::MAX));
-        core.glances.sleep();
-        if let Some(joined) = core.joined.as_mut().filter(|joined| joined.hears().is_some()) {
-            joined.glances.sleep();
-        }
+        core.rung();
         self.shared.asleep.store(true, Ordering::Relaxed);
         // Who sleeps in a call of ours looks after its times; for others the attendant does.
         self.shared.waits.store(!outside, Ordering::Relaxed);
@@ -445,6 +445,19 @@ impl Core {
     pub(super) fn last_turn(&mut self) {
         let any = self.take_in_all(None);
         self.follow(any, true);
+    }
+
+    /// The sockets may hold what nothing wakes us for, until they are looked at.
+    fn rung(&mut self) {
+        self.glances.doubt();
+        if let Some(joined) = self.joined.as_mut().filter(|joined| joined.hears().is_some()) {
+            joined.glances.doubt();
+        }
+    }
+
+    /// Whether a socket may hold what nothing wakes us for.
+    pub(super) fn is_unlooked(&self) -> bool {
+        self.glances.is_unlooked() || self.joined.as_ref().is_some_and(|joined| joined.glances.is_unlooked())
     }
 
     /// When there is something to do next, at the latest: by the engine's times, because the socket has not taken a

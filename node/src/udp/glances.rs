@@ -10,7 +10,8 @@ pub(super) struct Glances {
     quiet: u32,
     /// Turns in which it was passed over, one after the other.
     passed: u32,
-    /// Whether it may hold what came before the last sleep: nothing wakes us for that again.
+    /// Whether it may hold what came before the last sleep, or what the kernel has told of since: nothing wakes us for
+    /// that again.
     unlooked: bool,
 }
 
@@ -42,8 +43,8 @@ impl Glances {
         (self.quiet, self.passed) = (0, 0);
     }
 
-    /// It is slept on from now on.
-    pub(super) const fn sleep(&mut self) {
+    /// It may hold what nothing wakes us for: it is slept on from now on, or the kernel has just told of it.
+    pub(super) const fn doubt(&mut self) {
         self.unlooked = true;
     }
 }
@@ -76,7 +77,7 @@ mod tests {
     fn what_may_have_come_in_sleep_is_known_after_a_look() {
         let mut glances = Glances::default();
         assert!(!glances.is_unlooked());
-        glances.sleep();
+        glances.doubt();
         assert!(glances.is_unlooked());
         glances.looked(true);
         assert!(glances.is_unlooked(), "there may be more");
