@@ -8,14 +8,14 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::door::Shared;
+use super::door::{Core, Shared};
 use super::lanes::reopen::reopen;
 use crate::clock;
 
@@ -61,13 +61,12 @@ fn attend(shared: &Shared) {
         } else {
             waits_since = None;
         }
-        let turns = shared.turns.load(Ordering::Relaxed);
-        if turns != seen {
-            (seen, serving, nap) = (turns, false, LOOK_NS);
+        let Some(mut core) = unattended(shared, seen) else {
+            (seen, serving, nap) = (shared.turns.load(Ordering::Relaxed), false, LOOK_NS);
             continue;
-        }
+        };
+        // Who goes to sleep says so under the lock.
         let asleep = shared.asleep.load(Ordering::Relaxed);
-        let mut core = shared.lock();
         let now = clock::now();
         let due = core.stuck.is_some() || core.net.has_in_use() || core.net.timer().is_some_and(|timer| timer <= now);
         if !asleep || due {
@@ -95,6 +94,13 @@ fn attend(shared: &Shared) {
         nap = if quiet { timer.clamp(NAP_NS, longest) } else { NAP_NS };
     }
     linger(shared);
+}
+
+/// What is behind the lock, if the application has not looked since it had looked so often; nor while the lock was
+/// waited for, which it may have had in order to look and go to sleep.
+fn unattended(shared: &Shared, seen: u64) -> Option<MutexGuard<'_, Core>> {
+    let is_away = || shared.turns.load(Ordering::Relaxed) == seen;
+    is_away().then(|| shared.lock()).filter(|_| is_away())
 }
 
 /// Sleeps until the application returns from the call in which it waits.

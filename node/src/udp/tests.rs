@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use cutthrough_segment::page::Waker;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Udp;
 use super::address::Ways;
@@ -95,6 +96,35 @@ fn what_is_stuck_is_looked_after_until_its_channel_is_another_one() {
     assert!(core.stuck.is_some());
     core.furnish(channel);
     assert!(core.stuck.is_none());
+}
+
+/// The attendant waits for the lock while the application looks and goes to sleep: what it takes in then, the
+/// application is woken for.
+#[test]
+fn who_went_to_sleep_while_its_attendant_waited_is_woken() {
+    let (near, far, channel) = pair();
+    far.turn(64, |_, _| ());
+    let waker = Arc::clone(&near.shared.waker);
+    assert!(near.turn(64, |_, _| ()).is_none() && waker.sleep());
+    let core = near.shared.lock();
+    // Long enough that the attendant has seen that nobody looks.
+    std::thread::sleep(Duration::from_millis(50));
+    let back = far.shared.lock().net.send(channel, b"a word", None);
+    back.unwrap();
+    far.flush();
+    near.here();
+    near.shared.asleep.store(true, Ordering::Relaxed);
+    drop(core);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(100) {
+        let core = near.shared.lock();
+        let mut woken = [PollFd::new(waker.event(), PollFlags::IN)];
+        poll(&mut woken, Some(&Timespec::default())).unwrap();
+        let woken = woken[0].revents().contains(PollFlags::IN);
+        assert!(woken || !core.has_news(), "nobody is woken for what was taken in");
+        drop(core);
+        std::thread::sleep(Duration::from_micros(100));
+    }
 }
 
 /// Only channels are looked at of which something was dropped, however many there are.
