@@ -1,16 +1,19 @@
 //! The behaviour suite over UDP, on loopback, in plain text.
 
 mod loopback;
+mod shared_memory;
 
+use std::sync::Barrier;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cutthrough::{CloseReason, Config, ConnectError, Counter, Endpoint, Event, UdpCallError};
 use cutthrough_conform::bytes::pattern;
 use cutthrough_conform::join::{PATIENCE, connect, keep_house};
 use cutthrough_conform::suite::paths::a_stream_is_placed;
-use cutthrough_conform::{Join as _, Side};
+use cutthrough_conform::{Join, Side};
 use loopback::Loopback;
+use shared_memory::SharedMemory;
 
 cutthrough_conform::suite!(Loopback(None));
 
@@ -220,5 +223,45 @@ fn a_failed_call_is_taken_for_no_other() {
         for (failing, other) in calls {
             assert!(opened.contains(&other) && failed.contains(&failing) != cancels, "{opened:?} {failed:?}");
         }
+    }
+}
+
+/// Who is woken by a peer in memory and computes from then on has an attendant that looks after its network.
+#[test]
+fn who_is_woken_by_memory_and_computes_answers_the_network() {
+    let (memory, network) = (SharedMemory::new(), Loopback(None));
+    // Nothing is due by itself meanwhile.
+    let config = || Config { silence: Duration::from_secs(3600), ..Config::default() };
+    let listening = |join: &dyn Join, address: &str| join.listening(network.config(config()), address);
+    let addresses = [memory.address(), network.address()];
+    let mut near = listening(&memory, &addresses[0]);
+    let mut far = listening(&network, &addresses[1]);
+    let mut middle = Endpoint::open(network.config(config())).expect("an endpoint");
+    let (_, at_near) = connect(&mut middle, &mut near, &addresses[0]);
+    let (at_middle, at_far) = connect(&mut middle, &mut far, &addresses[1]);
+    assert_eq!(middle.post(at_middle, 4096, 5), Ok(5));
+    // What looks for the longest frames is through.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(200) {
+        assert!(middle.poll().is_none() && far.poll().is_none());
+    }
+    for round in 0..5 {
+        let completed = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let told = middle.wait(Some(PATIENCE)).expect("a message");
+                assert!(matches!(told, Event::Message(_)));
+                completed.wait();
+            });
+            // Long enough that it sleeps.
+            thread::sleep(Duration::from_millis(100));
+            near.send(at_near, b"wake up").expect("room");
+            let page = far.page(at_far, 4096).expect("a page");
+            far.outgoing(at_far).expect("room").write(b"meanwhile").attach(page).track(round).send().expect("sent");
+            let told = far.wait(Some(PATIENCE / 4));
+            completed.wait();
+            assert!(matches!(&told, Ok(Event::Completed(_))), "round {round}: {told:?}");
+        });
+        assert!(matches!(middle.wait(Some(PATIENCE)), Ok(Event::Message(_))));
     }
 }

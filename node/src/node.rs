@@ -392,6 +392,10 @@ impl Node {
         if self.armed {
             self.armed = false;
             self.waker.awake();
+            if let Some(net) = &self.net {
+                // Whatever has woken it, and whether the network is looked at now or not.
+                net.here();
+            }
             let _ = self.hear(0);
         }
         if !self.events.is_empty() {

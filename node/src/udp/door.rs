@@ -337,7 +337,7 @@ impl Udp {
     }
 
     /// Says that the application looks after itself again.
-    pub(super) fn here(&self) {
+    pub(crate) fn here(&self) {
         // Nobody else writes it.
         self.shared.turns.store(self.shared.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if self.shared.asleep.load(Ordering::Relaxed) {
