@@ -265,3 +265,45 @@ fn who_is_woken_by_memory_and_computes_answers_the_network() {
         assert!(matches!(middle.wait(Some(PATIENCE)), Ok(Event::Message(_))));
     }
 }
+
+/// What comes on a new channel before its opening was told does not go to the memory of who had its number before.
+#[test]
+fn what_comes_early_on_a_new_channel_is_not_for_the_one_before() {
+    let network = Loopback(None);
+    let address = network.address();
+    let mut server = network.listening(network.config(Config::default()), &address);
+    let mut first = Endpoint::open(network.config(Config::default())).expect("an endpoint");
+    let (at_first, at_server) = connect(&mut first, &mut server, &address);
+    assert_eq!(server.post(at_server, 8192, 4), Ok(4));
+    let mut one = Side { endpoint: first, channel: at_first };
+    one.send_copy(b"first", &pattern(1, 8192), None);
+    let mut server = Side { endpoint: server, channel: at_server };
+    let mut message = server.message();
+    server.read_checked(&mut message, 1);
+    drop(message);
+    one.endpoint.close(at_first);
+    server.closed();
+    for seed in 2..6 {
+        // The server's attendant takes in what it does not look at.
+        let mut next = Endpoint::open(network.config(Config::default())).expect("an endpoint");
+        let channel = next.connect(&address, PATIENCE).expect("a channel");
+        let mut next = Side { endpoint: next, channel };
+        if seed % 2 == 0 {
+            next.send_pages(b"pages", seed, &[8192], None);
+        } else {
+            next.send_copy(b"private", &pattern(seed, 8192), None);
+        }
+        next.endpoint.flush();
+        thread::sleep(Duration::from_millis(100));
+        server.channel = match server.event() {
+            Event::Opened(channel) => channel,
+            other => panic!("{other:?}"),
+        };
+        let mut message = server.message();
+        assert_eq!(message.payload_len(), 8192);
+        server.read_checked(&mut message, seed);
+        drop(message);
+        next.endpoint.close(channel);
+        server.closed();
+    }
+}

@@ -53,6 +53,7 @@ use core::cmp::Reverse;
 use core::net::SocketAddr;
 
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, Malformed};
+use cutthrough_wire::token::Token;
 
 use self::channel::{Bodies, Body, Channel, Ending};
 use self::grants::{Turns, Wanting};
@@ -86,6 +87,8 @@ struct Seat<M: Memory> {
     ended: Option<Ending>,
     /// What it has left that may still be read.
     left: Vec<Left>,
+    /// Places that payloads of it have got by their tokens, and have not filled.
+    begun: Vec<(Token, M::Place)>,
     state: State<M>,
 }
 

@@ -236,25 +236,24 @@ pub fn a_channel_opens_in_tokio(join: &dyn Join) {
     assert!(since.elapsed() < config().silence, "it waits for callers that have given up");
 }
 
-/// What was granted to a peer that goes while a channel is opened in tokio is there when that is told, however long the
+/// What was granted to a peer that closes while a channel is opened in tokio is there when that is told, however long the
 /// opening takes.
 pub fn what_was_granted_is_kept_while_a_channel_opens(join: &dyn Join) {
     let address = join.address();
     let mut a = caller(join);
-    let mut gone = join.listening(config(), &address);
-    let connecting = begin(join, &mut a, &join.way(&address), PATIENCE).expect("begun");
-    let (channel, _) = meet(&mut a, &mut gone, connecting);
+    let (way, mut b) = (join.way(&address), join.listening(config(), &address));
+    let connecting = begin(join, &mut a, &way, PATIENCE).expect("begun");
+    let (channel, back) = meet(&mut a, &mut b, connecting);
     let token = a.grant(channel, Landing::Buffer(vec![7; 99])).expect("a token");
-    let address = join.address();
-    let mut slow = join.listening(config(), &address);
-    let way = join.way(&address);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            drop(gone);
+            b.close(back);
+            let _ = b.wait(Some(Duration::from_millis(20)));
+            // Where callers are let in by polling, the next one waits.
             thread::sleep(Duration::from_millis(600));
             while !over.load(Ordering::Relaxed) {
-                let _ = slow.wait(Some(Duration::from_millis(5)));
+                let _ = b.wait(Some(Duration::from_millis(5)));
             }
         });
         // Also if this side fails.

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use cutthrough::{Channel, Config, Endpoint, Event, Incoming, Placement};
+use cutthrough::{Channel, Config, Endpoint, Event, Incoming, Placement, Token};
 
 /// Says which part to play.
 const PART: &str = "CONFORM_PART";
@@ -134,7 +134,7 @@ pub(crate) fn run() {
             };
             play(&mut endpoint, channel, part.trim_start_matches("listen"));
         }
-        "connect" | "connect-send" | "connect-hold" | "connect-compute" => {
+        "connect" | "connect-send" | "connect-hold" | "connect-compute" | "connect-fill" => {
             let mut endpoint = Endpoint::open(config()).expect("an endpoint");
             let channel = endpoint.connect(&address, PATIENCE).expect("a channel");
             say("ready");
@@ -165,8 +165,11 @@ pub(crate) fn run() {
     }
 }
 
-/// Plays until it is killed: takes what comes and reads it, sends without end, computes for a while, or holds what it
-/// gets.
+/// A payload that takes a while.
+pub(crate) const LONG: usize = 256 << 20;
+
+/// Plays until it is killed: takes what comes and reads it, sends without end, computes for a while, holds what it gets,
+/// or fills what the first message names.
 fn play(endpoint: &mut Endpoint, channel: Channel, how: &str) {
     if how == "-compute" {
         let first = endpoint.outgoing(channel).expect("room").write(b"computing");
@@ -190,6 +193,15 @@ fn play(endpoint: &mut Endpoint, channel: Channel, how: &str) {
         }
         match endpoint.wait(None).expect("an event") {
             Event::Message(message) if how == "-hold" => held.push(message),
+            Event::Message(message) if how == "-fill" => {
+                let (index, key) = message.control().split_at(2);
+                let index = u16::from_le_bytes(index.try_into().expect("a number"));
+                let key = u64::from_le_bytes(key.try_into().expect("a key"));
+                let outgoing = endpoint.outgoing(channel).expect("room").to(Token { index, key });
+                if outgoing.attach_copy(&vec![6; LONG]).send().is_err() {
+                    return;
+                }
+            }
             Event::Message(mut message) => {
                 if message.payload_len() > 0 && endpoint.read(&mut message, &mut bytes).is_err() {
                     return;

@@ -7,15 +7,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cutthrough::{
-    Channel, CloseReason, Config, ConnectError, Endpoint, Event, Keys, ListenError, ReadError, SendError, SharedKey,
-    UdpAddressError, UdpCallError,
+    Channel, CloseReason, Config, ConnectError, Counter, Endpoint, Event, Keys, Landing, ListenError, ReadError,
+    SendError, SharedKey, UdpAddressError, UdpCallError,
 };
 use cutthrough_conform::free_udp_address;
 use cutthrough_conform::join::connect;
 use cutthrough_wire::frame::{FRAME_VERSION, HEADER_BYTES, Kind, Refusal};
 use rustix::process::{Signal, kill_process};
 
-use crate::child::{Other, PATIENCE, config};
+use crate::child::{LONG, Other, PATIENCE, config};
 use crate::deaths::{DOINGS, Doing};
 
 /// Within this time every operation has ended after a peer died: its silence, and what a busy machine adds to it.
@@ -108,6 +108,33 @@ fn an_address_is_free_the_instant_its_owner_is_dead() {
         drop(other);
         drop(listening(&address));
     }
+}
+
+/// Memory that a token named comes back, too, if its sender is killed while it fills it.
+#[test]
+fn memory_that_was_being_filled_comes_back() {
+    let address = free();
+    let mut endpoint = listening(&address);
+    let other = Other::start(Other::command("connect-fill", &address));
+    let channel = caller(&mut endpoint);
+    let token = endpoint.grant(channel, Landing::Buffer(vec![1; LONG + 1])).expect("a token");
+    let before = endpoint.counter(Counter::FramesReceived);
+    let control = [&token.index.to_le_bytes()[..], &token.key.to_le_bytes()].concat();
+    endpoint.send(channel, &control).expect("sent");
+    while endpoint.counter(Counter::FramesReceived) < before + 1000 {
+        assert!(endpoint.poll().is_none());
+    }
+    assert!(endpoint.revoke(channel, token).is_err(), "it is being filled");
+    drop(other);
+    match endpoint.wait(Some(PATIENCE)).expect("an event") {
+        Event::Closed(of, CloseReason::Died) => assert_eq!(of, channel),
+        event => panic!("{event:?}"),
+    }
+    match endpoint.revoke(channel, token) {
+        Ok(Landing::Buffer(buffer)) => assert_eq!(buffer.len(), LONG + 1),
+        other => panic!("{other:?}"),
+    }
+    assert!(endpoint.revoke(channel, token).is_err(), "it comes back once");
 }
 
 #[test]

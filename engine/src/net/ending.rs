@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use cutthrough_wire::token::Token;
+
 use super::channel::{self, Ending};
 use super::inbox::Left;
 use super::memory::Memory;
@@ -46,6 +48,12 @@ impl<M: Memory> Net<M> {
         self.seats.get_mut(index).map(|seat| core::mem::take(&mut seat.left)).unwrap_or_default()
     }
 
+    /// The places that payloads of a channel had got by their tokens when it ended, and that will not be filled: they
+    /// are the user's again. Here as long as [what is left](Net::take_left).
+    pub fn take_begun(&mut self, index: usize) -> Vec<(Token, M::Place)> {
+        self.seats.get_mut(index).map(|seat| core::mem::take(&mut seat.begun)).unwrap_or_default()
+    }
+
     /// A channel is over in good order. The other side hears of it first.
     pub(super) fn over(&mut self, index: usize) {
         let Some(channel) = self.channel(index) else { return };
@@ -76,7 +84,9 @@ impl<M: Memory> Net<M> {
         // A peer that has broken a rule is not believed any more.
         let believed = told && !matches!(ending, Ending::Breach(_));
         let left = self.channel(index).filter(|_| believed).map(|channel| channel.inbox.take_left());
+        let begun = self.channel(index).filter(|_| told).map(|channel| channel.inbox.take_begun());
         self.free_seat(index, told);
+        self.seats[index].begun = begun.unwrap_or_default();
         self.seats[index].ended = Some(ending);
         self.seats[index].left = left.unwrap_or_default();
         if told {

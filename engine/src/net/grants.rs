@@ -127,7 +127,7 @@ impl<C: Copy + Ord> Turns<C> {
         }
         let chosen = choose(&able, budget, budget.saturating_sub(missing), self.admitted);
         for &(owner, Wanting { message, have, .. }, upto) in &chosen {
-            let asked = || Asked { goal: have + (upto - have).div_ceil(LEAST), until: until(owner) };
+            let asked = || Asked { goal: have + upto.saturating_sub(have).div_ceil(LEAST), until: until(owner) };
             self.asked.entry((owner, message)).or_insert_with(asked);
         }
         chosen.into_iter().map(|(owner, wanting, upto)| (owner, wanting.message, upto)).collect()

@@ -90,14 +90,21 @@ impl<M: Memory> Net<M> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.seats.len() < self.settings.channels => {
-                self.seats.push(Seat { generation: 0, ended: None, left: Vec::new(), state: State::Free });
+                self.seats.push(Seat {
+                    generation: 0,
+                    ended: None,
+                    left: Vec::new(),
+                    begun: Vec::new(),
+                    state: State::Free,
+                });
                 self.seats.len() - 1
             }
             None => return None,
         };
         let bytes = self.guard.random().to_le_bytes();
         let generation = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).max(1);
-        (self.seats[index].generation, self.seats[index].left) = (generation, Vec::new());
+        let seat = &mut self.seats[index];
+        (seat.generation, seat.left, seat.begun) = (generation, Vec::new(), Vec::new());
         Some((index, generation))
     }
 

@@ -10,7 +10,7 @@ impl<M: Memory> Net<M> {
     pub fn places(&self) -> usize {
         let of_seat = |seat: &Seat<M>| match &seat.state {
             State::Open(channel) => channel.inbox.places(),
-            State::Free | State::Calling(_) => 0,
+            State::Free | State::Calling(_) => seat.begun.len(),
         };
         let of_event = |event: &&NetEvent<M::Place>| match event {
             NetEvent::Message(_, ready) => is_placed(ready),

@@ -300,7 +300,9 @@ impl<P: Place> Inbox<P> {
         if arrival.opening.is_some() {
             return Ok(false);
         }
-        if used + unasked > credit || arrival.have.iter().last().is_some_and(|span| span.1 > opening.payload) {
+        // Nothing can have been asked for before this.
+        let most = opening.payload.min(opening.unasked);
+        if used + unasked > credit || arrival.have.iter().last().is_some_and(|span| span.1 > most) {
             return Err(Breach::Length);
         }
         arrival.granted = arrival.granted.max(opening.unasked);

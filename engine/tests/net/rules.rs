@@ -421,6 +421,21 @@ fn payload_bytes_that_were_not_allowed_are_a_breach() {
     }
 }
 
+/// What comes before its opening cannot have been asked for: of it, no more may be there than goes unasked.
+#[test]
+fn payload_bytes_that_came_before_they_were_allowed_are_a_breach() {
+    for (unasked, breach) in [(1000, None), (999, Some(Breach::Length)), (0, Some(Breach::Length))] {
+        let (mut world, a, mut forger) = world();
+        forger.send(&mut world, Kind::Data, [0, 0], &[1; 1000]);
+        forger.send(&mut world, Kind::Open, [0, 0], &opening(20_000, unasked));
+        match breach {
+            Some(_) => assert_eq!(forger.breach(&mut world), breach, "{unasked}"),
+            None => assert!(forger.events(&mut world).is_empty()),
+        }
+        still_works(&mut world, a);
+    }
+}
+
 #[test]
 fn a_payload_is_asked_for_and_lands_in_any_order() {
     let (mut world, _, mut forger) = world();

@@ -178,7 +178,9 @@ impl Udp {
         let Some(store) = core.net.memory.get(index) else {
             return Err(RevokeError::Closed(Self::closed(&core, index)));
         };
-        Ok(match store.tokens.revoke(token)? {
+        let spot = store.tokens.revoke(token)?;
+        store.granted.retain(|other| *other != token);
+        Ok(match spot {
             Spot::Buffer(buffer) => Landing::Buffer(buffer),
             Spot::Pages(_, bytes) => Landing::Pages(bytes),
             Spot::Posted(_) => Landing::Pages(0),

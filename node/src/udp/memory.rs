@@ -75,7 +75,7 @@ pub(crate) struct Store {
     posted: Vec<(u32, u32)>,
     pub(super) tokens: Tokens<Spot>,
     /// Tokens granted and not used, in order: the next payload will probably carry the first.
-    granted: VecDeque<Token>,
+    pub(super) granted: VecDeque<Token>,
     /// Pages in which a payload lands that will probably carry a token. What a token names is not touched before the
     /// token is checked: if it is good, these pages take the place of those that were set aside for it.
     guess: Option<Spot>,
@@ -239,9 +239,9 @@ impl Store {
         self.granted.push_back(token);
     }
 
-    /// Takes the private memory back that tokens name: the channel has ended.
-    pub(super) fn take_grants(&mut self) -> Vec<(Token, Vec<u8>)> {
-        let private = self.tokens.clear().filter_map(|(token, spot)| match spot {
+    /// Takes the private memory back that tokens name, or named until their payload had `begun`: the channel has ended.
+    pub(super) fn take_grants(&mut self, begun: Vec<(Token, Spot)>) -> Vec<(Token, Vec<u8>)> {
+        let private = self.tokens.clear().chain(begun).filter_map(|(token, spot)| match spot {
             Spot::Buffer(buffer) => Some((token, buffer)),
             Spot::Posted(_) | Spot::Pages(..) => None,
         });
@@ -364,6 +364,12 @@ impl Stores {
     pub(super) fn get(&mut self, channel: usize) -> Option<&mut Store> {
         self.0.get_mut(channel).and_then(Option::as_mut)
     }
+
+    /// The memory of a channel whose user has it. What comes on the next channel with its number is not for that memory,
+    /// also before its user is told of it.
+    fn of_user(&mut self, channel: usize) -> Option<&mut Store> {
+        self.get(channel).filter(|store| !store.retired)
+    }
 }
 
 impl Stores {
@@ -391,7 +397,7 @@ impl Memory for Stores {
     type Place = Spot;
 
     fn place(&mut self, channel: usize, want: &Want) -> Placing<Spot> {
-        let Some(store) = self.get(channel) else { return Placing::Reader };
+        let Some(store) = self.of_user(channel) else { return Placing::Reader };
         store.tidy();
         let bytes = want.bytes as usize;
         if let Some(token) = want.token {
@@ -435,7 +441,7 @@ impl Memory for Stores {
 
     fn guesses(&mut self, channel: usize) -> impl Iterator<Item = &mut Spot> {
         let (mut named, mut free) = (None, None);
-        if let Some(store) = self.get(channel) {
+        if let Some(store) = self.of_user(channel) {
             match store.next_named() {
                 Some(token) => named = store.guess_for(token),
                 None => {

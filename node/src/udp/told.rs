@@ -124,10 +124,11 @@ impl Core {
                 self.settle();
                 self.lanes.iter_mut().for_each(|lanes| lanes.leave(channel));
                 let mut payloads = self.net.take_left(channel);
+                let begun = self.net.take_begun(channel);
                 let leaves = self.net.memory.get(channel).map(|store| {
                     let (shelf, dropped) = store.retire();
                     payloads.retain(|left| !dropped.contains(&left.message));
-                    Leaves { shelf, payloads, grants: store.take_grants() }
+                    Leaves { shelf, payloads, grants: store.take_grants(begun) }
                 });
                 self.call_ended(channel).unwrap_or(Happened::Closed(channel, ending, leaves))
             }

@@ -344,6 +344,7 @@ impl User {
     ) -> Result<(), String> {
         let Some(at) = self.talks.iter().position(|talk| talk.index == index) else { return Ok(()) };
         let talk = self.talks.swap_remove(at);
+        drop(net.take_begun(index));
         let gone = self.gone.iter().filter(|gone| **gone == index).count();
         let unread = gone + self.reads.iter().filter(|read| read.index == index).count();
         self.party.closed(net, row(index), around)?;

@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use cutthrough_wire::token::Token;
+
 use super::super::memory::Place;
 use super::super::placing::Choice;
 use super::arrival::Target;
@@ -68,6 +70,17 @@ impl<P: Place> Inbox<P> {
             (front >= story.bytes).then_some(Left { message: arrival.number, bytes, story })
         });
         left.collect()
+    }
+
+    /// Takes the places out that tokens have named, and whose messages cannot be handed over any more: with their
+    /// tokens.
+    pub(in crate::net) fn take_begun(&mut self) -> Vec<(Token, P)> {
+        let begun = core::mem::take(&mut self.window).into_iter().filter_map(|coming| {
+            let Coming::Loaded(arrival) = coming else { return None };
+            let (Target::Place(place), Some(opening)) = (arrival.target, arrival.opening) else { return None };
+            opening.token.map(|token| (token, place))
+        });
+        begun.collect()
     }
 
     /// A payload has been read, or will not be: forgets it.
