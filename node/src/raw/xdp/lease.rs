@@ -22,13 +22,14 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cutthrough_segment::map::MapError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode as FileMode, OFlags, chmod, fstat, open};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -353,8 +354,7 @@ impl Place {
             bound => bound.map_err(refused)?,
         }
         let place = Self { socket, path: path.to_owned() };
-        // Anybody may come and be told who may have it.
-        rustix::fs::chmod(path, rustix::fs::Mode::from_raw_mode(0o666)).map_err(refused)?;
+        open_to_all(path).map_err(refused)?;
         listen(&place.socket, 16).map_err(refused)?;
         Ok(place)
     }
@@ -375,6 +375,19 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+/// Lets anybody come to the socket that was bound here, and be told who may have what it offers. Whoever owns the
+/// folder may have put something else in its place: its mode is left as it is.
+fn open_to_all(path: &Path) -> rustix::io::Result<()> {
+    let file = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, FileMode::empty())?;
+    let stat = fstat(&file)?;
+    let is_ours = stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_nlink == 1;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || !is_ours {
+        return Err(Errno::PERM);
+    }
+    // By the file that was looked at, not by a name.
+    chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), FileMode::from_raw_mode(0o666))
 }
 
 /// Whether a killed helper has left its socket here. Who listens for records refuses a stream by another word than a

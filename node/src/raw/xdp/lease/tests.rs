@@ -179,3 +179,21 @@ proptest! {
         }
     }
 }
+
+/// Whoever owns the folder may put a link there instead of the socket: the mode of what it names stays.
+#[test]
+fn what_is_put_in_the_place_of_the_socket_keeps_its_mode() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = std::env::temp_dir().join(format!("cutthrough-lease-link-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let (secret, link, socket) = (folder.join("secret"), folder.join("link"), folder.join("socket"));
+    std::fs::write(&secret, b"").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink(&secret, &link).unwrap();
+    let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert!(super::open_to_all(&link).is_err() && super::open_to_all(&secret).is_err());
+    assert_eq!(mode(&secret), 0o600);
+    let _place = super::Place::open(&socket).unwrap();
+    assert_eq!(mode(&socket), 0o666);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
