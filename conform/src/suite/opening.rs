@@ -236,8 +236,8 @@ pub fn a_channel_opens_in_tokio(join: &dyn Join) {
     assert!(since.elapsed() < config().silence, "it waits for callers that have given up");
 }
 
-/// What was granted to a peer that closes while a channel is opened in tokio is there when that is told, however long the
-/// opening takes.
+/// What was granted to a peer that closes while a channel is opened in tokio is there when that is told, however long
+/// the opening takes.
 pub fn what_was_granted_is_kept_while_a_channel_opens(join: &dyn Join) {
     let address = join.address();
     let mut a = caller(join);

@@ -168,8 +168,8 @@ pub(crate) fn run() {
 /// A payload that takes a while.
 pub(crate) const LONG: usize = 256 << 20;
 
-/// Plays until it is killed: takes what comes and reads it, sends without end, computes for a while, holds what it gets,
-/// or fills what the first message names.
+/// Plays until it is killed: takes what comes and reads it, sends without end, computes for a while, holds what it
+/// gets, or fills what the first message names.
 fn play(endpoint: &mut Endpoint, channel: Channel, how: &str) {
     if how == "-compute" {
         let first = endpoint.outgoing(channel).expect("room").write(b"computing");

@@ -365,8 +365,8 @@ impl Stores {
         self.0.get_mut(channel).and_then(Option::as_mut)
     }
 
-    /// The memory of a channel whose user has it. What comes on the next channel with its number is not for that memory,
-    /// also before its user is told of it.
+    /// The memory of a channel whose user has it. What comes on the next channel with its number is not for that
+    /// memory, also before its user is told of it.
     fn of_user(&mut self, channel: usize) -> Option<&mut Store> {
         self.get(channel).filter(|store| !store.retired)
     }
