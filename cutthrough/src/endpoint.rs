@@ -226,11 +226,18 @@ impl Endpoint {
     /// # Errors
     /// [`NoMemory`].
     pub fn grant(&mut self, channel: Channel, landing: Landing) -> Result<Token, NoMemory> {
+        self.grant_or_return(channel, landing).map_err(|(why, _)| why)
+    }
+
+    /// The same; a place that is not granted comes back.
+    pub(crate) fn grant_or_return(&mut self, channel: Channel, landing: Landing) -> Result<Token, (NoMemory, Landing)> {
         if let Some((net, index)) = self.node.wire(channel) {
             return net.grant(index, landing);
         }
-        let (link, stat) = self.node.link(channel).map_err(closed)?;
-        link.grant(landing, stat)
+        match self.node.link(channel) {
+            Ok((link, stat)) => link.grant(landing, stat),
+            Err(error) => Err((closed(error), landing)),
+        }
     }
 
     /// Takes a token back. A payload that carries it later is dropped, and its control message says so.

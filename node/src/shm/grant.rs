@@ -55,6 +55,15 @@ pub enum RevokeError {
     Closed(CloseReason),
 }
 
+impl From<Place> for Landing {
+    fn from(place: Place) -> Self {
+        match place {
+            Place::Buffer(buffer) => Self::Buffer(buffer),
+            Place::Pages { bytes, .. } => Self::Pages(bytes as usize),
+        }
+    }
+}
+
 impl Link {
     /// Contiguous pages of this channel's pool, to be filled and sent by reference.
     ///
@@ -101,17 +110,17 @@ impl Link {
     /// Grants a place for one payload: the token, to be put into a request.
     ///
     /// # Errors
-    /// [`NoMemory`].
-    pub fn grant(&mut self, landing: Landing, stat: &Stat) -> Result<Token, NoMemory> {
-        self.tidy(stat).map_err(|breach| self.out_of_order(breach))?;
+    /// [`NoMemory`], and the place.
+    pub fn grant(&mut self, landing: Landing, stat: &Stat) -> Result<Token, (NoMemory, Landing)> {
+        if let Err(breach) = self.tidy(stat) {
+            return Err((self.out_of_order(breach), landing));
+        }
         let place = match landing {
-            Landing::Buffer(buffer) if buffer.len() as u64 > PAYLOAD_MAX => return Err(NoMemory::TooLong),
-            Landing::Buffer(buffer) => Place::Buffer(buffer),
-            Landing::Pages(bytes) => {
-                let count = self.pages_for(bytes)?;
-                let first = self.traffic.landing.take(count).ok_or(NoMemory::NoPages)?;
-                Place::Pages { first, count, bytes: u32::try_from(bytes).map_err(|_| NoMemory::TooLong)? }
+            Landing::Buffer(buffer) if buffer.len() as u64 > PAYLOAD_MAX => {
+                return Err((NoMemory::TooLong, Landing::Buffer(buffer)));
             }
+            Landing::Buffer(buffer) => Place::Buffer(buffer),
+            Landing::Pages(bytes) => self.place_in_pages(bytes).map_err(|why| (why, landing))?,
         };
         let seen = match &place {
             Place::Buffer(buffer) => token::Place::Private { bytes: u32::try_from(buffer.len()).unwrap_or(0) },
@@ -124,9 +133,15 @@ impl Link {
             }
             Err(place) => {
                 self.put_back(&place);
-                Err(NoMemory::NoTokens)
+                Err((NoMemory::NoTokens, place.into()))
             }
         }
+    }
+
+    fn place_in_pages(&mut self, bytes: usize) -> Result<Place, NoMemory> {
+        let count = self.pages_for(bytes)?;
+        let first = self.traffic.landing.take(count).ok_or(NoMemory::NoPages)?;
+        Ok(Place::Pages { first, count, bytes: u32::try_from(bytes).map_err(|_| NoMemory::TooLong)? })
     }
 
     /// Takes a token back: from now on a payload that carries it is dropped. The memory that it named comes back.
@@ -145,10 +160,7 @@ impl Link {
         }
         let place = self.traffic.tokens.revoke(token)?;
         self.put_back(&place);
-        Ok(match place {
-            Place::Buffer(buffer) => Landing::Buffer(buffer),
-            Place::Pages { bytes, .. } => Landing::Pages(bytes as usize),
-        })
+        Ok(place.into())
     }
 
     /// Takes the private memory back that tokens name, or named until their payload began: the channel has ended.

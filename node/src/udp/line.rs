@@ -140,30 +140,32 @@ impl Udp {
     /// Grants a place for one payload.
     ///
     /// # Errors
-    /// [`NoMemory`].
-    pub fn grant(&self, index: usize, landing: Landing) -> Result<Token, NoMemory> {
+    /// [`NoMemory`], and the place.
+    pub fn grant(&self, index: usize, landing: Landing) -> Result<Token, (NoMemory, Landing)> {
         let mut core = self.enter();
         let Some(store) = core.net.memory.get(index) else {
-            return Err(NoMemory::Closed(Self::closed(&core, index)));
+            return Err((NoMemory::Closed(Self::closed(&core, index)), landing));
         };
         let page_bytes = store.page_bytes();
         let spot = match landing {
-            Landing::Buffer(buffer) if buffer.len() as u64 > PAYLOAD_MAX => return Err(NoMemory::TooLong),
+            Landing::Buffer(buffer) if buffer.len() as u64 > PAYLOAD_MAX => {
+                return Err((NoMemory::TooLong, Landing::Buffer(buffer)));
+            }
             Landing::Buffer(buffer) => Spot::Buffer(buffer),
-            Landing::Pages(bytes) if bytes as u64 > PAYLOAD_MAX => return Err(NoMemory::TooLong),
+            Landing::Pages(bytes) if bytes as u64 > PAYLOAD_MAX => return Err((NoMemory::TooLong, landing)),
             Landing::Pages(bytes) => {
                 let whole = bytes.max(1).next_multiple_of(page_bytes);
                 let mut pages = store.landing(whole);
                 if pages.is_none() && core.lets_go(index) {
                     pages = core.net.memory.get(index).and_then(|store| store.landing(whole));
                 }
-                Spot::Pages(pages.ok_or(NoMemory::NoPages)?, bytes)
+                Spot::Pages(pages.ok_or((NoMemory::NoPages, landing))?, bytes)
             }
         };
         let Some(store) = core.net.memory.get(index) else {
-            return Err(NoMemory::Closed(Self::closed(&core, index)));
+            return Err((NoMemory::Closed(Self::closed(&core, index)), spot.into()));
         };
-        let token = store.tokens.give(spot).map_err(|_| NoMemory::NoTokens)?;
+        let token = store.tokens.give(spot).map_err(|spot| (NoMemory::NoTokens, spot.into()))?;
         store.expect(token);
         core.net.expect(index);
         Ok(token)
@@ -180,11 +182,7 @@ impl Udp {
         };
         let spot = store.tokens.revoke(token)?;
         store.granted.retain(|other| *other != token);
-        Ok(match spot {
-            Spot::Buffer(buffer) => Landing::Buffer(buffer),
-            Spot::Pages(_, bytes) => Landing::Pages(bytes),
-            Spot::Posted(_) => Landing::Pages(0),
-        })
+        Ok(spot.into())
     }
 
     /// Reads a payload that was handed over before it was there, and waits for it.

@@ -18,6 +18,7 @@ use super::outgoing::Outgoing;
 use crate::config::Config;
 use crate::incoming::{Arrived, Arriving, Payload};
 use crate::raw::xdp::Flights;
+use crate::shm::grant::Landing;
 
 /// Most runs that may be posted on a channel.
 const POSTED: usize = 4096;
@@ -31,6 +32,16 @@ pub(crate) enum Spot {
     Pages(Page, usize),
     /// Memory that a token named.
     Buffer(Vec<u8>),
+}
+
+impl From<Spot> for Landing {
+    fn from(spot: Spot) -> Self {
+        match spot {
+            Spot::Buffer(buffer) => Self::Buffer(buffer),
+            Spot::Pages(_, bytes) => Self::Pages(bytes),
+            Spot::Posted(_) => Self::Pages(0),
+        }
+    }
 }
 
 impl Place for Spot {
