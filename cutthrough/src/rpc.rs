@@ -40,13 +40,15 @@
 mod client;
 mod message;
 mod opening;
+mod pending;
 #[cfg(feature = "tower")]
 mod tower;
 
 use std::marker::PhantomData;
 
-pub use client::{Client, Pending};
+pub use client::Client;
 pub use message::Message;
+pub use pending::Pending;
 #[cfg(feature = "tower")]
 pub use tower::Tower;
 
