@@ -1,9 +1,9 @@
-//! Remote procedure calls on active messages: typed and raw, blocking, awaited, or with a continuation (the kinds of
-//! Trapeze's NetRPC, USENIX 1998; its third kind, the delegated call, is [`Request::hand_over`](crate::am::Request)).
+//! Remote procedure calls on active messages: typed and raw, blocking, awaited, or with a continuation, and handed over
+//! (the kinds of Trapeze's NetRPC, USENIX 1998).
 //!
-//! A [`Method`] is a number with the types of its request and its reply. A server gives it a function with [`serve`]. A
-//! [`Client`] calls it, from any thread, through a [`Service`](crate::am::Service) that drives the node while nobody
-//! else does.
+//! A [`Method`] is a number with the types of its request and its reply. A server gives it a function with [`serve`].
+//! A [`Client`] calls it, from any thread, through a
+//! [`Service`](crate::am::Service) that drives the node while nobody else does.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -29,18 +29,38 @@
 //! # }
 //! ```
 //!
+//! # Raw calls
+//!
+//! A [`Raw`] call has bytes: arguments, a payload in memory or in pages, and a place where the reply's payload shall
+//! land. Its outcome is the [`Reply`] itself, whose payload stays where it lies. Typed calls are raw calls whose values
+//! are written to bytes and read from them.
+//!
+//! | kind | typed | raw |
+//! |---|---|---|
+//! | blocking | [`Client::call`] | [`Client::call_raw`] |
+//! | a future, for any executor | [`Client::start`] | [`Client::start_raw`] |
+//! | with a continuation | [`Client::call_then`] | [`Client::call_raw_then`] |
+//! | served at once | [`serve`] | [`serve_raw`]: [`Request::reply_with`](crate::am::Request::reply_with) |
+//! | served later | | [`serve_raw`]: [`Request::defer`](crate::am::Request::defer) |
+//! | handed over | | [`serve_raw`]: [`Request::hand_over`](crate::am::Request::hand_over) |
+//!
+//! Over shared memory, a reply's payload from a page of the server's comes by reference, without a copy; one to a place
+//! in the caller's pages comes there with one copy, wherever the server has it. [`Reply::receipt`] says so.
+//!
 //! # How often a call runs
 //!
 //! At most once, whatever happens. A call that failed may have run, unless the error says otherwise. A server that is
-//! [`Busy`](Failure::Busy) has not run it, so that is tried again until the deadline. Where the channel has ended, only
-//! an [`idempotent`](Method::idempotent) method is called again, on a new channel, as soon as a server listens again
-//! and until the deadline. A call with a continuation ([`Client::call_then`]) is made once, and its continuation hears
-//! all of that itself.
+//! [`Busy`](crate::am::Failure::Busy) has not run it, so that is tried again until the deadline. Where the channel has
+//! ended, only an [`idempotent`](Method::idempotent) method is called again, on a new channel, as soon as a server
+//! listens again and until the deadline. A call with a continuation ([`Client::call_then`]) is made once, and its
+//! continuation hears all of that itself. A call whose payload lies in pages is sent once, too: they go with it.
 
 mod client;
 mod message;
 mod opening;
 mod pending;
+mod raw;
+mod serve;
 #[cfg(feature = "tower")]
 mod tower;
 
@@ -48,13 +68,15 @@ use std::marker::PhantomData;
 
 pub use client::Client;
 pub use message::Message;
-pub use pending::Pending;
+pub use pending::{Pending, RawPending};
+pub use raw::{Raw, RawError};
+pub use serve::{Refusal, serve, serve_raw};
 #[cfg(feature = "tower")]
 pub use tower::Tower;
 
 use cutthrough_node::incoming::Payload;
 
-use crate::am::{Args, Body, CallError, Failure, Node, Request};
+use crate::am::{CallError, Reply};
 
 /// Bytes of a request or a reply that travel in the control message. Longer ones travel as a payload.
 const INLINE: usize = 58;
@@ -111,59 +133,20 @@ pub enum RpcError {
     Call(#[from] CallError),
 }
 
-/// Why a server does not serve a call: in words, up to 64 bytes of which the caller gets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal(pub String);
-
-impl<T: Into<String>> From<T> for Refusal {
-    fn from(words: T) -> Self {
-        Self(words.into())
-    }
+/// What a raw call of a method has come to: the reply lies in its arguments or, if it is long, in its payload.
+fn result<R: Message>(outcome: Result<Reply, RawError>) -> Result<R, RpcError> {
+    let mut reply = outcome?;
+    let value =
+        if reply.payload_len() == 0 { R::decode(reply.args()) } else { R::decode(&bytes(reply.take_payload())) };
+    value.ok_or(RpcError::Type)
 }
 
-/// Registers what serves a method. It runs on the thread that polls the node, so it should not wait for anything; one
-/// that has to is a handler of its own ([`Node::long`]) that puts its answer off.
-pub fn serve<Q: Message, R: Message>(
-    node: &mut Node,
-    method: Method<Q, R>,
-    mut run: impl FnMut(Q) -> Result<R, Refusal> + Send + 'static,
-) {
-    let mut bytes = Vec::new();
-    node.whole(method.number, Args::Any, LONGEST, move |mut request| {
-        let Some(asked) = decode::<Q>(&mut request) else { return request.fail(Failure::Arguments) };
-        match run(asked) {
-            Ok(result) => {
-                bytes.clear();
-                result.encode(&mut bytes);
-                reply(request, &bytes);
-            }
-            Err(Refusal(words)) => request.refuse(&words.as_bytes()[..words.floor_char_boundary(64)]),
-        }
-    });
-}
-
-/// The request, which lies in the arguments or, if it is long, in the payload.
-fn decode<Q: Message>(request: &mut Request<'_>) -> Option<Q> {
-    if request.payload_len() == 0 { Q::decode(request.args()) } else { Q::decode(&bytes(request.take_payload())) }
-}
-
-/// The bytes of a payload all of which has come.
+/// The bytes of a payload all of which has come. What lies in pages is copied before it is looked at, for the peer may
+/// still write there.
 fn bytes(payload: Payload) -> Vec<u8> {
     match payload {
         Payload::Buffer(bytes) => bytes,
-        Payload::Landed(landed) => {
-            let mut bytes = vec![0; landed.len()];
-            landed.read_at(0, &mut bytes);
-            bytes
-        }
+        Payload::Landed(landed) => landed.to_vec(),
         Payload::None | Payload::Arriving(_) | Payload::Dropped(_) => Vec::new(),
-    }
-}
-
-fn reply(request: Request<'_>, bytes: &[u8]) {
-    if bytes.len() <= INLINE {
-        request.reply_bytes(bytes);
-    } else {
-        request.reply_with(&[], Body::Copy(bytes));
     }
 }

@@ -79,9 +79,17 @@ impl<'a> Asking<'_, 'a> {
     /// # Errors
     /// As [`Asking::send`].
     pub fn send_then(
-        mut self,
+        self,
         continuation: impl FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send + 'static,
     ) -> Result<Call, RequestError> {
+        self.try_send_then(continuation).map_err(|unsent| unsent.error)
+    }
+
+    /// The same; what was not sent comes back.
+    pub(crate) fn try_send_then(
+        mut self,
+        continuation: impl FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send + 'static,
+    ) -> Result<Call, Unsent<'a>> {
         let continuation: Continuation = Box::new(continuation);
         let slot = match self.node.free_continuations.pop() {
             Some(slot) => {
@@ -96,7 +104,7 @@ impl<'a> Asking<'_, 'a> {
         self.then = Then::Continue(slot);
         let Self { node, channel, ask, body, landing, within, then, patient } = self;
         let again = Asking { node: &mut *node, channel, ask, body, landing, within, then, patient };
-        let sent = again.send();
+        let sent = again.try_send();
         if sent.is_err() {
             node.take_continuation(slot);
         }
@@ -121,18 +129,23 @@ impl<'a> Asking<'_, 'a> {
     /// [`RequestError`]; then nothing has happened, and pages of the payload are back in their pool. To find out before
     /// whether there is room, ask [`Node::room`].
     pub fn send(self) -> Result<Call, RequestError> {
+        self.try_send().map_err(|unsent| unsent.error)
+    }
+
+    /// The same; what was not sent comes back.
+    fn try_send(self) -> Result<Call, Unsent<'a>> {
         let Self { node, channel, mut ask, body, landing, within, then, patient } = self;
         let body = if body.is_empty() { Body::None } else { body };
         if let Then::Handler(handler) = then
             && node.replies.get(usize::from(handler)).is_none_or(Option::is_none)
         {
             // A mistake of the caller's, found before anything is sent.
-            return Err(RequestError::NoHandler);
+            return Err(Unsent { error: RequestError::NoHandler, body, landing });
         }
         let inside = &mut node.inside;
         let row = channel.index();
         if inside.door(row) != Some(channel) {
-            return Err(RequestError::Closed);
+            return Err(Unsent { error: RequestError::Closed, body, landing });
         }
         let deadline = match within {
             None => UNDATED,
@@ -144,21 +157,34 @@ impl<'a> Asking<'_, 'a> {
         };
         let mut place = None;
         if let Some(landing) = landing {
-            let token = inside.endpoint.grant(channel, landing)?;
-            ask.token = Some(token);
-            place = Some((row, token));
+            match inside.endpoint.grant_or_return(channel, landing) {
+                Ok(token) => {
+                    ask.token = Some(token);
+                    place = Some((row, token));
+                }
+                Err((why, landing)) => return Err(Unsent { error: why.into(), body, landing: Some(landing) }),
+            }
         }
         let (mut way, core) = inside.split();
         way.patient = patient;
         let plain = matches!(then, Then::Tell) && place.is_none();
         let context = if plain { None } else { Some(Box::new(Wanted { then, token: place })) };
         let made = match body {
-            Body::None => core.request(&mut way, row, &ask, (), deadline, context).map_err(|(why, ())| why),
-            body => core.request(&mut way, row, &ask, body, deadline, context).map_err(|(why, _)| why),
+            Body::None => {
+                core.request(&mut way, row, &ask, (), deadline, context).map_err(|(why, ())| (why, Body::None))
+            }
+            body => core.request(&mut way, row, &ask, body, deadline, context),
         };
-        made.map(Call).map_err(|why| {
-            inside.kill(place);
-            why.into()
-        })
+        made.map(Call).map_err(|(why, body)| Unsent { error: why.into(), body, landing: inside.kill(place) })
     }
+}
+
+/// A request that was not sent, and what of it can be used again.
+#[derive(Debug)]
+pub(crate) struct Unsent<'a> {
+    pub(crate) error: RequestError,
+    /// Its payload, unless that was why it was refused.
+    pub(crate) body: Body<'a>,
+    /// The place for the reply's payload.
+    pub(crate) landing: Option<Landing>,
 }

@@ -21,6 +21,8 @@ pub enum Body<'a> {
     /// would, it is copied into pages, and waits in a queue where there are none. Only one that is longer than the
     /// channel's pool waits for the peer, too.
     Copy(&'a [u8]),
+    /// Memory that is given away, which goes as borrowed memory does: for what is sent later than it is at hand.
+    Owned(Vec<u8>),
     /// A page of the channel ([`Node::page`](super::Node::page), [`Request::page`](super::Request::page)): it goes by
     /// reference, or is put straight to where a token says.
     Page(Page),
@@ -35,6 +37,7 @@ impl Body<'_> {
         match self {
             Self::None => 0,
             Self::Copy(bytes) => bytes.len(),
+            Self::Owned(bytes) => bytes.len(),
             Self::Page(page) => page.len(),
             Self::Pages(pages) => pages.iter().map(|page| page.len()).sum(),
         }
@@ -59,13 +62,18 @@ impl Keep<Kept> for Body<'_> {
         match self {
             Self::None => None,
             Self::Copy(bytes) => Some(Kept::Bytes(bytes.to_vec())),
+            Self::Owned(bytes) => Some(Kept::Bytes(bytes)),
             Self::Page(page) => Some(Kept::Pages(vec![page])),
             Self::Pages(pages) => Some(Kept::Pages(pages)),
         }
     }
 
     fn bytes(&self) -> usize {
-        if let Self::Copy(bytes) = self { bytes.len() } else { 0 }
+        match self {
+            Self::Copy(bytes) => bytes.len(),
+            Self::Owned(bytes) => bytes.len(),
+            Self::None | Self::Page(_) | Self::Pages(_) => 0,
+        }
     }
 }
 
@@ -141,9 +149,14 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
         token: Option<Token>,
         body: Body<'a>,
     ) -> Result<(), (Unsent, Body<'a>)> {
-        if matches!(body, Body::None) {
-            return self.send(row, control, token, ()).map_err(|(why, ())| (why, Body::None));
-        }
+        let body = match body {
+            Body::None => return self.send(row, control, token, ()).map_err(|(why, ())| (why, Body::None)),
+            Body::Owned(bytes) => {
+                let sent = self.send(row, control, token, Body::Copy(&bytes)).map_err(|(why, _)| why);
+                return sent.map_err(|why| (why, Body::Owned(bytes)));
+            }
+            body => body,
+        };
         let door = match self.door(row) {
             Ok(door) => door,
             Err(why) => return Err((why, body)),
@@ -185,7 +198,7 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
         let listed = match &body {
             Body::Pages(pages) => pages.len(),
             Body::Page(_) => 1,
-            Body::None | Body::Copy(_) => 0,
+            Body::None | Body::Copy(_) | Body::Owned(_) => 0,
         };
         if listed > usize::from(token.is_none()) && !self.endpoint.has_room_for_list(door, listed) {
             return Err((Unsent::Full, copied.map_or(body, Body::Copy)));
@@ -195,7 +208,8 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             Err(error) => return Err((unsent(error), body)),
         };
         let outgoing = match body {
-            Body::None => outgoing,
+            // What is owned goes as what is borrowed, above.
+            Body::None | Body::Owned(_) => outgoing,
             Body::Copy(bytes) => outgoing.attach_copy(bytes),
             Body::Page(page) => outgoing.attach(page),
             Body::Pages(pages) => outgoing.attach_list(pages),
@@ -216,19 +230,12 @@ impl Transport<Option<Kept>> for Way<'_> {
         token: Option<Token>,
         kept: Option<Kept>,
     ) -> Result<(), (Unsent, Option<Kept>)> {
-        let (body, bytes) = match kept {
-            None => (Body::None, Vec::new()),
-            Some(Kept::Pages(pages)) => (Body::Pages(pages), Vec::new()),
-            Some(Kept::Bytes(bytes)) => (Body::None, bytes),
+        let body = match kept {
+            None => Body::None,
+            Some(Kept::Pages(pages)) => Body::Pages(pages),
+            Some(Kept::Bytes(bytes)) => Body::Owned(bytes),
         };
-        let borrowed = !bytes.is_empty();
-        let body = if borrowed { Body::Copy(&bytes) } else { body };
-        match self.send(row, control, token, body) {
-            Ok(()) => Ok(()),
-            Err((why, Body::Pages(pages))) => Err((why, Some(Kept::Pages(pages)))),
-            Err((why, Body::Page(page))) => Err((why, Some(Kept::Pages(vec![page])))),
-            Err((why, _)) => Err((why, borrowed.then_some(Kept::Bytes(bytes)))),
-        }
+        self.send(row, control, token, body).map_err(|(why, body)| (why, body.keep()))
     }
 }
 

@@ -1,19 +1,20 @@
-//! Who calls: from any thread, blocking or awaited.
+//! Who calls: from any thread, blocking, awaited, or with a continuation.
 
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::ConnectError;
+use cutthrough_node::shm::grant::NoMemory;
 use cutthrough_node::udp::address::numbers;
+use cutthrough_segment::page::Page;
 
 use super::opening::{close, open};
-use super::pending::{FOR_EVER, Pending, SPIN, SPIN_ASYNC, Unpark};
-use super::{INLINE, Message, Method, RpcError};
+use super::pending::{Pending, RawPending};
+use super::raw::{Raw, RawError};
+use super::{Message, Method, RpcError, result};
 use crate::Endpoint;
-use crate::am::{Body, Call, CallError, Failed, Failure, Node, Reply, RequestError, Service};
+use crate::am::{Failed, Reply, RequestError, Service};
 
 /// How long one try to open another channel may take.
 pub(super) const RECONNECT: Duration = Duration::from_millis(500);
@@ -72,41 +73,29 @@ impl Client {
     /// # Errors
     /// [`RpcError`].
     pub fn call<Q: Message, R: Message>(&self, method: Method<Q, R>, asked: &Q) -> Result<R, RpcError> {
-        let waker = Arc::new(Unpark(std::thread::current()));
-        let waker = Waker::from(waker);
-        let mut context = Context::from_waker(&waker);
-        let mut pending = std::pin::pin!(self.start(method, asked));
-        pending.spin = SPIN;
-        loop {
-            match pending.as_mut().poll(&mut context) {
-                Poll::Ready(result) => return result,
-                Poll::Pending => std::thread::park_timeout(Duration::from_millis(1)),
-            }
-        }
+        result(self.call_raw(Raw::of(method, asked)))
+    }
+
+    /// Makes a raw call and waits for its reply, all of which has come then.
+    ///
+    /// # Errors
+    /// [`RawError`], and the place that was granted, if it can be given back.
+    pub fn call_raw(&self, raw: Raw<'_>) -> Result<Reply, RawError> {
+        self.start_raw(raw).wait()
     }
 
     /// Calls a method: a future that needs no particular executor. The call is made when it is polled: by the first
     /// poll that finds room, and the node in use by no other thread. Dropped before it is done, the call is cancelled.
     pub fn start<Q: Message, R: Message>(&self, method: Method<Q, R>, asked: &Q) -> Pending<R> {
-        let mut bytes = Vec::new();
-        asked.encode(&mut bytes);
-        // What nobody lives to see is no time of the clock's.
-        let now = Instant::now();
-        let until = now.checked_add(self.within).unwrap_or_else(|| now + FOR_EVER);
-        Pending {
-            client: self.clone(),
-            number: method.number,
-            idempotent: method.idempotent,
-            asked: bytes,
-            until,
-            slot: Arc::default(),
-            call: None,
-            before: None,
-            failed: None,
-            spin: SPIN_ASYNC,
-            over: false,
-            decode: decode::<R>,
-        }
+        Pending::new(self.start_raw(Raw::of(method, asked)))
+    }
+
+    /// The same for a raw call. Its future gives the reply, all of which has come then.
+    ///
+    /// Where all tokens of the channel are granted, it waits for one, as for room in the window. But where there are no
+    /// pages for the place, it ends ([`NoMemory::NoPages`]): replies that the program holds may have them.
+    pub fn start_raw<'a>(&self, raw: Raw<'a>) -> RawPending<'a> {
+        RawPending::new(self.clone(), raw, self.within)
     }
 
     /// Calls a method and goes on: `then` gets the result, on the thread that polls the node when it comes. It must not
@@ -124,19 +113,49 @@ impl Client {
         asked: &Q,
         then: impl FnOnce(Result<R, RpcError>) + Send + 'static,
     ) -> Result<(), RequestError> {
-        let mut bytes = Vec::new();
-        asked.encode(&mut bytes);
+        let raw = Raw::of(method, asked);
+        self.call_raw_then(raw, |outcome| then(result(outcome))).map_err(|(why, _)| why)
+    }
+
+    /// The same for a raw call.
+    ///
+    /// # Errors
+    /// As [`Client::call_then`], and the call: it can be made again later, unless its payload was why it was not.
+    #[allow(clippy::result_large_err, reason = "the error gives the call back")]
+    pub fn call_raw_then<'a>(
+        &self,
+        mut raw: Raw<'a>,
+        then: impl FnOnce(Result<Reply, RawError>) + Send + 'static,
+    ) -> Result<(), (RequestError, Raw<'a>)> {
         let keeps = Arc::clone(&self.inside);
         let take = move |_: &mut Endpoint, reply: Result<Reply, Failed>| {
-            then(taken(reply).and_then(|bytes| decode::<R>(&bytes)));
+            then(reply.map_err(RawError::from));
             drop(keeps);
         };
         let channel = self.inside.channel();
-        let asked = self.inside.service.with(|node| ask(node, channel, method.number, &bytes, self.within, take));
-        if matches!(asked, Err(RequestError::Closed)) {
+        let asked = self.inside.service.with(|node| raw.ask(node, channel, self.within, take));
+        asked.map(drop).map_err(|why| {
+            if why == RequestError::Closed {
+                self.inside.reconnect(channel, self.within.min(RECONNECT));
+            }
+            (why, raw)
+        })
+    }
+
+    /// Pages for the payload of a raw call, to be filled in place: they go by reference, without a copy. They are good
+    /// on the channel that this client has at the moment: where that ends meanwhile, the call ends in
+    /// [`RequestError::Payload`]. Waits while another thread uses the node, and so in vain in a handler or a
+    /// continuation.
+    ///
+    /// # Errors
+    /// [`NoMemory`]. With [`NoMemory::Closed`] another channel is being opened.
+    pub fn page(&self, bytes: usize) -> Result<Page, NoMemory> {
+        let channel = self.inside.channel();
+        let page = self.inside.service.with(|node| node.page(channel, bytes));
+        if matches!(page, Err(NoMemory::Closed(_))) {
             self.inside.reconnect(channel, self.within.min(RECONNECT));
         }
-        asked.map(drop)
+        page
     }
 }
 
@@ -204,34 +223,4 @@ impl Line {
             }
         }
     }
-}
-
-/// Asks for a call. What does not go at once is not asked.
-pub(super) fn ask(
-    node: &mut Node,
-    channel: Channel,
-    number: u16,
-    bytes: &[u8],
-    within: Duration,
-    take: impl FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send + 'static,
-) -> Result<Call, RequestError> {
-    let asking = node.ask(channel, number).within(within).impatient();
-    let asking = if bytes.len() <= INLINE { asking.args(bytes) } else { asking.body(Body::Copy(bytes)) };
-    asking.send_then(take)
-}
-
-/// The bytes of a reply: its arguments, or its payload.
-pub(super) fn taken(reply: Result<Reply, Failed>) -> Result<Vec<u8>, RpcError> {
-    match reply {
-        Ok(reply) if reply.payload_len() == 0 => Ok(reply.args().to_vec()),
-        Ok(mut reply) => Ok(super::bytes(reply.take_payload())),
-        Err(failed) if failed.error == CallError::Failed(Failure::Refused) => {
-            Err(RpcError::Refused(String::from_utf8_lossy(&failed.args).into_owned()))
-        }
-        Err(failed) => Err(failed.error.into()),
-    }
-}
-
-fn decode<R: Message>(bytes: &[u8]) -> Result<R, RpcError> {
-    R::decode(bytes).ok_or(RpcError::Type)
 }

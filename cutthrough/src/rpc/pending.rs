@@ -8,21 +8,25 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::RpcError;
-use super::client::{Client, RECONNECT, ask, taken};
+use cutthrough_node::shm::grant::{Landing, NoMemory};
+
+use super::client::{Client, RECONNECT};
+use super::raw::{Raw, RawError};
+use super::{Message, RpcError, result};
 use crate::Endpoint;
-use crate::am::{Call, CallError, Failure, RequestError};
+use crate::am::{Call, CallError, Failed, Failure, Reply, RequestError};
 
 /// How long a call is looked for before its thread or task sleeps: as long as an endpoint looks.
-pub(super) const SPIN: Duration = Duration::from_micros(50);
+const SPIN: Duration = Duration::from_micros(50);
 /// How long a task is kept for that: others of its executor wait meanwhile.
-pub(super) const SPIN_ASYNC: Duration = Duration::from_micros(10);
+const SPIN_ASYNC: Duration = Duration::from_micros(10);
 /// How long a caller waits before it asks a busy server, or a full window, again.
 const AGAIN: Duration = Duration::from_micros(100);
 /// A hundred years.
-pub(super) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// Wakes a thread that waits for a call.
-pub(super) struct Unpark(pub(super) Thread);
+struct Unpark(Thread);
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
@@ -32,19 +36,19 @@ impl Wake for Unpark {
 
 /// Where the answer to a call is left for whoever waits.
 #[derive(Debug, Default)]
-pub(super) struct Slot {
+struct Slot {
     done: AtomicBool,
     inside: Mutex<Left>,
 }
 
 #[derive(Debug, Default)]
 struct Left {
-    answer: Option<Result<Vec<u8>, RpcError>>,
+    answer: Option<Result<Reply, Failed>>,
     waker: Option<Waker>,
 }
 
 impl Slot {
-    fn leave(&self, answer: Result<Vec<u8>, RpcError>) {
+    fn leave(&self, answer: Result<Reply, Failed>) {
         let mut left = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         left.answer = Some(answer);
         self.done.store(true, Ordering::Release);
@@ -55,98 +59,14 @@ impl Slot {
             waker.wake();
         }
     }
-}
 
-/// A call under way. Dropped before it is done, it is cancelled: its reply is thrown away when it comes, and its server
-/// is told. To drop it waits for nobody, and may happen anywhere.
-#[derive(Debug)]
-#[must_use = "a call is made when it is awaited"]
-pub struct Pending<R> {
-    pub(super) client: Client,
-    pub(super) number: u16,
-    pub(super) idempotent: bool,
-    pub(super) asked: Vec<u8>,
-    pub(super) until: Instant,
-    pub(super) slot: Arc<Slot>,
-    pub(super) call: Option<Call>,
-    /// Why it was not answered when it was made before.
-    pub(super) before: Option<RpcError>,
-    /// How often another channel could not be opened, when this call first found that its channel had ended.
-    pub(super) failed: Option<u64>,
-    pub(super) spin: Duration,
-    /// Whether its answer was given.
-    pub(super) over: bool,
-    pub(super) decode: fn(&[u8]) -> Result<R, RpcError>,
-}
-
-impl<R> Unpin for Pending<R> {}
-
-impl<R> Pending<R> {
-    /// Makes the call, if it was not made. Why not; `None` if it is to be tried again.
-    fn make(&mut self) -> Result<bool, RpcError> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(self.before.take().unwrap_or(CallError::Late.into()));
-        }
-        let slot = Arc::clone(&self.slot);
-        let inside = &self.client.inside;
-        let channel = inside.channel();
-        let take = move |_: &mut Endpoint, reply| slot.leave(taken(reply));
-        let asked = inside.service.try_with(|node| ask(node, channel, self.number, &self.asked, left, take));
-        match asked {
-            Some(Ok(call)) => {
-                self.call = Some(call);
-                Ok(true)
-            }
-            // Somebody else uses the node just now.
-            None | Some(Err(RequestError::Full)) => Ok(false),
-            // Nothing was sent, so another channel does no harm. A call that may be made twice waits for a server.
-            Some(Err(RequestError::Closed)) => {
-                let failed = inside.reconnect(channel, left.min(RECONNECT));
-                let tried = failed > *self.failed.get_or_insert(failed);
-                if tried && !self.idempotent {
-                    return Err(CallError::NotSent(RequestError::Closed).into());
-                }
-                Ok(false)
-            }
-            Some(Err(error)) => Err(CallError::NotSent(error).into()),
-        }
-    }
-
-    /// What the answer means: `None` if the call is to be made again.
-    fn judge(&mut self, answer: Result<Vec<u8>, RpcError>) -> Option<Result<R, RpcError>> {
-        self.call = None;
-        match answer {
-            Ok(bytes) => Some((self.decode)(&bytes)),
-            // A busy server has not run it.
-            Err(RpcError::Call(CallError::Failed(Failure::Busy))) if Instant::now() + AGAIN < self.until => None,
-            Err(error @ RpcError::Call(CallError::Closed(_))) if self.idempotent => {
-                self.before = Some(error);
-                None
-            }
-            Err(error) => Some(Err(error)),
-        }
-    }
-
-    /// Stops waiting for the call, if it was made. Where somebody uses the node just now, the service's thread does the
-    /// rest: this may run on a thread that has the node, and wakes a task.
-    fn cancel(&mut self) {
-        if let Some(call) = self.call.take() {
-            let service = &self.client.inside.service;
-            if service.try_with(|node| node.cancel(call)).is_none() {
-                service.leave_to_thread(move |node| {
-                    node.lock().unwrap_or_else(PoisonError::into_inner).cancel(call);
-                });
-            }
-        }
-    }
-
-    fn take(&self, waker: Option<&Waker>) -> Option<Result<Vec<u8>, RpcError>> {
-        if waker.is_none() && !self.slot.done.load(Ordering::Acquire) {
+    /// The answer, if it has come; else `waker` is woken when it does.
+    fn take(&self, waker: Option<&Waker>) -> Option<Result<Reply, Failed>> {
+        if waker.is_none() && !self.done.load(Ordering::Acquire) {
             return None;
         }
-        let mut left = self.slot.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        self.slot.done.store(false, Ordering::Relaxed);
+        let mut left = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        self.done.store(false, Ordering::Relaxed);
         let answer = left.answer.take();
         if answer.is_none() {
             left.waker = waker.cloned();
@@ -155,8 +75,139 @@ impl<R> Pending<R> {
     }
 }
 
-impl<R> Pending<R> {
-    fn advance(&mut self, context: &Context<'_>) -> Poll<Result<R, RpcError>> {
+/// A raw call under way: a future that needs no particular executor. Dropped before it is done, it is cancelled: its
+/// reply is thrown away when it comes, its token is dead, and its server is told. To drop it waits for nobody, and may
+/// happen anywhere; where another thread uses the node just then, the thread of the service does the rest later. Either
+/// way nothing is written to the place that it has granted once that is used for anything else.
+#[derive(Debug)]
+#[must_use = "a call is made when it is awaited"]
+pub struct RawPending<'a> {
+    client: Client,
+    raw: Raw<'a>,
+    until: Instant,
+    slot: Arc<Slot>,
+    call: Option<Call>,
+    /// Why it was not answered when it was made before.
+    before: Option<CallError>,
+    /// How often another channel could not be opened, when this call first found that its channel had ended.
+    failed: Option<u64>,
+    spin: Duration,
+    /// Whether its answer was given.
+    over: bool,
+}
+
+impl<'a> RawPending<'a> {
+    pub(super) fn new(client: Client, raw: Raw<'a>, within: Duration) -> Self {
+        // What nobody lives to see is no time of the clock's.
+        let now = Instant::now();
+        let until = now.checked_add(within).unwrap_or_else(|| now + FOR_EVER);
+        let (call, before, failed) = (None, None, None);
+        Self { client, raw, until, slot: Arc::default(), call, before, failed, spin: SPIN_ASYNC, over: false }
+    }
+
+    /// Cancels the call, as dropping it does, and gives back the place that it has granted: see [`RawError::landing`].
+    /// `None`, too, if the reply's payload has come there.
+    #[must_use = "to give nothing back, drop the call"]
+    pub fn cancel(mut self) -> Option<Landing> {
+        self.stop()
+    }
+
+    /// Waits for the call on this thread.
+    pub(super) fn wait(mut self) -> Result<Reply, RawError> {
+        let waker = Arc::new(Unpark(std::thread::current()));
+        let waker = Waker::from(waker);
+        let mut context = Context::from_waker(&waker);
+        self.spin = SPIN;
+        loop {
+            match Pin::new(&mut self).poll(&mut context) {
+                Poll::Ready(outcome) => return outcome,
+                Poll::Pending => std::thread::park_timeout(Duration::from_millis(1)),
+            }
+        }
+    }
+
+    /// Makes the call, if it was not made. Why not; false if it is to be tried again.
+    fn make(&mut self) -> Result<bool, RawError> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(self.ended(self.before.unwrap_or(CallError::Late)));
+        }
+        let slot = Arc::clone(&self.slot);
+        let inside = Arc::clone(&self.client.inside);
+        let channel = inside.channel();
+        let take = move |_: &mut Endpoint, reply| slot.leave(reply);
+        match inside.service.try_with(|node| self.raw.ask(node, channel, left, take)) {
+            Some(Ok(call)) => {
+                self.call = Some(call);
+                Ok(true)
+            }
+            // Somebody else uses the node just now, or calls under way have all that there is of something.
+            None | Some(Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoTokens))) => Ok(false),
+            // Nothing was sent, so another channel does no harm. A call that may be made twice waits for a server.
+            Some(Err(RequestError::Closed)) => {
+                let failed = inside.reconnect(channel, left.min(RECONNECT));
+                let tried = failed > *self.failed.get_or_insert(failed);
+                if tried && !self.raw.idempotent {
+                    return Err(self.ended(RequestError::Closed.into()));
+                }
+                Ok(false)
+            }
+            Some(Err(error)) => Err(self.ended(error.into())),
+        }
+    }
+
+    /// The end of a call that is not under way.
+    fn ended(&mut self, error: CallError) -> RawError {
+        RawError::new(error, self.raw.take_landing())
+    }
+
+    /// What the answer means: `None` if the call is to be made again.
+    fn judge(&mut self, answer: Result<Reply, Failed>) -> Option<Result<Reply, RawError>> {
+        self.call = None;
+        let mut failed = match answer {
+            Ok(reply) => return Some(Ok(reply)),
+            Err(failed) => RawError::from(failed),
+        };
+        let again = match failed.error {
+            // A busy server has not run it.
+            CallError::Failed(Failure::Busy) => Instant::now() + AGAIN < self.until,
+            CallError::Closed(_) => self.raw.idempotent,
+            _ => false,
+        };
+        if again {
+            match self.raw.renew(failed.landing.take()) {
+                Ok(()) => {
+                    let closed = matches!(failed.error, CallError::Closed(_));
+                    self.before = if closed { Some(failed.error) } else { self.before };
+                    return None;
+                }
+                Err(landing) => failed.landing = landing,
+            }
+        }
+        Some(Err(failed))
+    }
+
+    /// Stops waiting for the call, if it was made: the place that it has granted, or would have. Where somebody uses
+    /// the node just now, the service's thread does the rest: this may run on a thread that has the node, and wakes a
+    /// task.
+    fn stop(&mut self) -> Option<Landing> {
+        let Some(call) = self.call.take() else { return self.raw.take_landing() };
+        let service = &self.client.inside.service;
+        match service.try_with(|node| node.cancel(call)) {
+            Some(None) => {}
+            Some(landing) => return landing,
+            None => service.leave_to_thread(move |node| {
+                node.lock().unwrap_or_else(PoisonError::into_inner).cancel(call);
+            }),
+        }
+        // Its answer may have come before.
+        match self.slot.take(None)? {
+            Ok(mut reply) => reply.take_landing(),
+            Err(failed) => failed.landing,
+        }
+    }
+
+    fn advance(&mut self, context: &Context<'_>) -> Poll<Result<Reply, RawError>> {
         let begun = Instant::now();
         let mut again = begun;
         loop {
@@ -170,9 +221,9 @@ impl<R> Pending<R> {
             // Drives the node itself for a while: that is sooner than to wake the service's thread and be woken.
             for _ in 0..16 {
                 self.client.inside.service.drive();
-                if let Some(answer) = self.take(None) {
+                if let Some(answer) = self.slot.take(None) {
                     match self.judge(answer) {
-                        Some(result) => return Poll::Ready(result),
+                        Some(outcome) => return Poll::Ready(outcome),
                         None => again = Instant::now() + AGAIN,
                     }
                 }
@@ -180,8 +231,8 @@ impl<R> Pending<R> {
             let now = Instant::now();
             // The node says so, too, but only to who can use it.
             if self.call.is_some() && now >= self.until {
-                self.cancel();
-                return Poll::Ready(Err(CallError::Late.into()));
+                let landing = self.stop();
+                return Poll::Ready(Err(RawError::new(CallError::Late, landing)));
             }
             if now - begun < self.spin {
                 continue;
@@ -190,10 +241,10 @@ impl<R> Pending<R> {
                 self.client.inside.service.wake_at(again.max(begun + AGAIN), context.waker().clone());
                 return Poll::Pending;
             }
-            match self.take(Some(context.waker())) {
+            match self.slot.take(Some(context.waker())) {
                 None => return Poll::Pending,
                 Some(answer) => match self.judge(answer) {
-                    Some(result) => return Poll::Ready(result),
+                    Some(outcome) => return Poll::Ready(outcome),
                     None => again = Instant::now() + AGAIN,
                 },
             }
@@ -201,8 +252,8 @@ impl<R> Pending<R> {
     }
 }
 
-impl<R> Future for Pending<R> {
-    type Output = Result<R, RpcError>;
+impl Future for RawPending<'_> {
+    type Output = Result<Reply, RawError>;
 
     /// # Panics
     /// If it is polled after its answer was given: to make the call again is not what anybody wants.
@@ -214,8 +265,33 @@ impl<R> Future for Pending<R> {
     }
 }
 
-impl<R> Drop for Pending<R> {
+impl Drop for RawPending<'_> {
     fn drop(&mut self) {
-        self.cancel();
+        drop(self.stop());
+    }
+}
+
+/// A call of a method under way. Dropped before it is done, it is cancelled: its reply is thrown away when it comes,
+/// and its server is told. To drop it waits for nobody, and may happen anywhere.
+#[derive(Debug)]
+#[must_use = "a call is made when it is awaited"]
+pub struct Pending<R> {
+    raw: RawPending<'static>,
+    result: fn(Result<Reply, RawError>) -> Result<R, RpcError>,
+}
+
+impl<R: Message> Pending<R> {
+    pub(super) fn new(raw: RawPending<'static>) -> Self {
+        Self { raw, result }
+    }
+}
+
+impl<R> Future for Pending<R> {
+    type Output = Result<R, RpcError>;
+
+    /// # Panics
+    /// If it is polled after its answer was given.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.raw).poll(context).map(self.result)
     }
 }

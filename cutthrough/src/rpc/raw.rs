@@ -1,0 +1,218 @@
+//! Calls as bytes: what they carry, and what becomes of it when they fail.
+
+use std::time::Duration;
+
+use cutthrough_node::incoming::Channel;
+use cutthrough_node::shm::grant::{Landing, NoMemory};
+
+use super::{INLINE, Message, Method, RpcError};
+use crate::Endpoint;
+use crate::am::{Body, Call, CallError, Failed, Failure, Node, Reply, RequestError};
+
+/// A call without types, to be made by a [`Client`](super::Client): arguments, and if you like a payload, and a place
+/// where the reply's payload shall land.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use std::time::Duration;
+/// use cutthrough::am::{Body, Node, Service, Settings};
+/// use cutthrough::rpc::{self, Client, Raw};
+/// # use cutthrough::{Config, Endpoint};
+/// use cutthrough::{Landing, Payload};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let address = format!("shm:rpc-raw-call-doc-{}", std::process::id());
+/// # let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+/// # rpc::serve_raw(&mut node, 7, |mut request| {
+/// #     let mut bytes = vec![0; request.payload_len()];
+/// #     request.read(&mut bytes).expect("all of it has come");
+/// #     bytes.reverse();
+/// #     request.reply_with(&[], Body::Copy(&bytes));
+/// # });
+/// # node.listen(&address)?;
+/// # let server = Service::spawn(node, |_| ())?;
+/// # let node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+/// # let client = Client::connect(Arc::new(Service::spawn(node, |_| ())?), &address, Duration::from_secs(1))?;
+/// // A page that is filled in place goes to the server by reference; what it answers lands in pages of this side.
+/// let mut page = client.page(8)?;
+/// page.copy_from_slice(b"straight");
+/// let raw = Raw::new(7).body(Body::Page(page)).reply_into(Landing::Pages(4096));
+/// let mut reply = client.call_raw(raw)?;
+/// assert_eq!(reply.receipt().copies, 1);
+/// let Payload::Landed(landed) = reply.take_payload() else { return Err("no pages".into()) };
+/// assert_eq!(landed.to_vec(), b"thgiarts");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "a call is made by a client"]
+pub struct Raw<'a> {
+    number: u16,
+    pub(super) idempotent: bool,
+    args: Vec<u8>,
+    body: Body<'a>,
+    landing: Option<Landing>,
+    /// Whether its payload was sent in pages, or its place was granted in memory that has not come back: then it cannot
+    /// be made again.
+    spent: Spent,
+}
+
+/// What of a call that was made there is no more.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    body: bool,
+    buffer: bool,
+}
+
+impl<'a> Raw<'a> {
+    /// A call of the method with this number, without arguments.
+    pub const fn new(number: u16) -> Self {
+        let spent = Spent { body: false, buffer: false };
+        Self { number, idempotent: false, args: Vec::new(), body: Body::None, landing: None, spent }
+    }
+
+    /// The call may be run twice: it is made again if its channel ends before the reply.
+    pub const fn idempotent(mut self) -> Self {
+        self.idempotent = true;
+        self
+    }
+
+    /// The arguments: up to 64 bytes, or 58 if the call may be handed over.
+    pub fn args(mut self, args: &[u8]) -> Self {
+        self.args = args.to_vec();
+        self
+    }
+
+    /// The payload. Pages ([`Client::page`](super::Client::page)) go once: a call with such a payload ends in
+    /// [`Failure::Busy`] or [`CallError::Closed`] where another would be made again.
+    pub fn body(mut self, body: Body<'a>) -> Self {
+        self.body = body;
+        self
+    }
+
+    /// Where the reply's payload shall land. A reply that has none, and a call that fails, give the place back.
+    pub fn reply_into(mut self, landing: Landing) -> Self {
+        self.landing = Some(landing);
+        self
+    }
+
+    /// The call of a method that takes `asked`.
+    pub(super) fn of<Q: Message, R>(method: Method<Q, R>, asked: &Q) -> Self {
+        let mut bytes = Vec::new();
+        asked.encode(&mut bytes);
+        let mut raw = Self::new(method.number);
+        raw.idempotent = method.idempotent;
+        if bytes.len() <= INLINE {
+            raw.args = bytes;
+        } else {
+            raw.body = Body::Owned(bytes);
+        }
+        raw
+    }
+
+    /// Asks for the call. What does not go at once is not asked, and as it was.
+    pub(super) fn ask(
+        &mut self,
+        node: &mut Node,
+        channel: Channel,
+        within: Duration,
+        take: impl FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send + 'static,
+    ) -> Result<Call, RequestError> {
+        let (body, in_pages) = match &mut self.body {
+            Body::None => (Body::None, false),
+            Body::Copy(bytes) => (Body::Copy(bytes), false),
+            Body::Owned(bytes) => (Body::Copy(bytes), false),
+            pages => (std::mem::take(pages), true),
+        };
+        let asking = node.ask(channel, self.number).args(&self.args).body(body).within(within).impatient();
+        // Of pages only the number of bytes is said.
+        let (asking, buffer) = match self.landing.take() {
+            None => (asking, false),
+            Some(Landing::Pages(bytes)) => {
+                self.landing = Some(Landing::Pages(bytes));
+                (asking.reply_into(Landing::Pages(bytes)), false)
+            }
+            Some(buffer) => (asking.reply_into(buffer), true),
+        };
+        let unsent = match asking.try_send_then(take) {
+            Ok(call) => {
+                self.spent = Spent { body: in_pages, buffer };
+                return Ok(call);
+            }
+            Err(unsent) => unsent,
+        };
+        self.landing = unsent.landing.or(self.landing.take());
+        let error = unsent.error;
+        if let Some(pages) = pages_of(unsent.body) {
+            self.body = pages;
+        }
+        // The endpoint knows that the channel has ended, and has not told the node yet.
+        Err(if matches!(error, RequestError::NoMemory(NoMemory::Closed(_))) { RequestError::Closed } else { error })
+    }
+
+    /// Makes the call ready to be made again, after a failure that gave back this place. Where that cannot be, it is
+    /// the place.
+    pub(super) fn renew(&mut self, landing: Option<Landing>) -> Result<(), Option<Landing>> {
+        if self.spent.body || (self.spent.buffer && landing.is_none()) {
+            return Err(landing);
+        }
+        if let Some(landing) = landing {
+            self.landing = Some(landing);
+        }
+        Ok(())
+    }
+
+    /// The place, if it is not granted.
+    pub(super) fn take_landing(&mut self) -> Option<Landing> {
+        self.landing.take()
+    }
+}
+
+/// The payload, if it lies in pages.
+fn pages_of<'a>(body: Body<'_>) -> Option<Body<'a>> {
+    match body {
+        Body::Page(page) => Some(Body::Page(page)),
+        Body::Pages(pages) => Some(Body::Pages(pages)),
+        Body::None | Body::Copy(_) | Body::Owned(_) => None,
+    }
+}
+
+/// Why a raw call has no reply, and the place that it has granted.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct RawError {
+    /// Why.
+    pub error: CallError,
+    /// The server's own words, if it has refused.
+    pub args: Vec<u8>,
+    /// The place for the reply's payload. Its token is dead, so nothing can be written there any more.
+    ///
+    /// `None` if the payload is on its way, or if the peer has ended the channel, with which its memory goes; and if
+    /// the call was late or cancelled while another thread used the node. Then that thread of the service makes the
+    /// token dead later, and the memory is given back to the system, or to the endpoint whose pages they are, after
+    /// that and not before.
+    pub landing: Option<Landing>,
+}
+
+impl RawError {
+    /// A call that has ended for a reason of this side's.
+    pub(super) const fn new(error: CallError, landing: Option<Landing>) -> Self {
+        Self { error, args: Vec::new(), landing }
+    }
+}
+
+impl From<Failed> for RawError {
+    fn from(failed: Failed) -> Self {
+        let Failed { error, args, landing, .. } = failed;
+        Self { error, args, landing }
+    }
+}
+
+impl From<RawError> for RpcError {
+    fn from(failed: RawError) -> Self {
+        if failed.error == CallError::Failed(Failure::Refused) {
+            return Self::Refused(String::from_utf8_lossy(&failed.args).into_owned());
+        }
+        Self::Call(failed.error)
+    }
+}

@@ -1,0 +1,106 @@
+//! Who serves: values, or with the request in hand.
+
+use super::{INLINE, LONGEST, Message, Method, bytes};
+use crate::am::{Args, Body, Failure, Node, Request};
+
+/// Why a server does not serve a call: in words, up to 64 bytes of which the caller gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal(pub String);
+
+impl<T: Into<String>> From<T> for Refusal {
+    fn from(words: T) -> Self {
+        Self(words.into())
+    }
+}
+
+impl Refusal {
+    /// The words that are sent, cut at a letter.
+    fn bytes(&self) -> &[u8] {
+        &self.0.as_bytes()[..self.0.floor_char_boundary(64)]
+    }
+}
+
+/// Registers what serves a method. It runs on the thread that polls the node, so it should not wait for anything: one
+/// that has to is a raw one ([`serve_raw`]) that puts its answer off.
+///
+/// # Panics
+/// If the method's number is [`RESERVED`](crate::am::RESERVED) or above.
+pub fn serve<Q: Message, R: Message>(
+    node: &mut Node,
+    method: Method<Q, R>,
+    mut run: impl FnMut(Q) -> Result<R, Refusal> + Send + 'static,
+) {
+    let mut bytes = Vec::new();
+    serve_asked(node, method.number, move |asked, request| match run(asked) {
+        Ok(result) => {
+            bytes.clear();
+            result.encode(&mut bytes);
+            if bytes.len() <= INLINE {
+                request.reply_bytes(&bytes);
+            } else {
+                request.reply_with(&[], Body::Copy(&bytes));
+            }
+        }
+        Err(refusal) => request.refuse(refusal.bytes()),
+    });
+}
+
+/// Registers what serves raw calls of this number, with the request in hand, all of whose payload has come: it can
+/// reply with a payload straight from its own pages ([`Request::page`]) or from where that lies, put the answer off
+/// ([`Request::defer`]), and hand the call over to somebody else ([`Request::hand_over`]). [`Node::long`] and
+/// [`Node::whole`] do the same with limits of what a call may carry.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use std::time::Duration;
+/// use cutthrough::am::{Body, Failure, Node, Service, Settings};
+/// use cutthrough::rpc::{self, Client, Raw};
+/// # use cutthrough::{Config, Endpoint};
+/// use cutthrough::{Landing, Payload};
+///
+/// const BLOCK: u16 = 7;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let address = format!("shm:rpc-raw-doc-{}", std::process::id());
+/// let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+/// rpc::serve_raw(&mut node, BLOCK, |mut request| {
+///     let number = request.word(0);
+///     // Without a place of the caller's, the page itself goes to the caller.
+///     let Ok(mut page) = request.page(4096) else { return request.fail(Failure::Busy) };
+///     page.fill(number as u8);
+///     request.reply_with(&number.to_le_bytes(), Body::Page(page));
+/// });
+/// node.listen(&address)?;
+/// let server = Service::spawn(node, |_| ())?;
+/// # let node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+/// # let client = Client::connect(Arc::new(Service::spawn(node, |_| ())?), &address, Duration::from_secs(1))?;
+/// let mut reply = client.call_raw(Raw::new(BLOCK).args(&3_u32.to_le_bytes()))?;
+/// assert_eq!((reply.word(0), reply.receipt().copies), (3, 0));
+/// // A place of the caller's: memory that it may use again.
+/// let place = Landing::Buffer(vec![0; 4096]);
+/// let mut reply = client.call_raw(Raw::new(BLOCK).args(&5_u32.to_le_bytes()).reply_into(place))?;
+/// assert!(matches!(reply.take_payload(), Payload::Buffer(bytes) if bytes == [5; 4096]));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Panics
+/// If the number is [`RESERVED`](crate::am::RESERVED) or above.
+pub fn serve_raw(node: &mut Node, number: u16, run: impl FnMut(Request<'_>) + Send + 'static) {
+    node.whole(number, Args::Any, LONGEST, run);
+}
+
+/// A raw method whose calls carry a value: in the arguments or, if it is long, in the payload.
+fn serve_asked<Q: Message>(node: &mut Node, number: u16, mut run: impl FnMut(Q, Request<'_>) + Send + 'static) {
+    serve_raw(node, number, move |mut request| {
+        let asked = if request.payload_len() == 0 {
+            Q::decode(request.args())
+        } else {
+            Q::decode(&bytes(request.take_payload()))
+        };
+        match asked {
+            Some(asked) => run(asked, request),
+            None => request.fail(Failure::Arguments),
+        }
+    });
+}
