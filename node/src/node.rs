@@ -1,5 +1,7 @@
 //! One engine over its channels, polled: whose turn it is, what has arrived, who has come and gone, when to sleep.
 
+mod alternation;
+
 mod calls;
 mod doors;
 mod errors;
@@ -37,6 +39,7 @@ use crate::stat::{Cell, Stat};
 use crate::sys::made_way::made_way;
 use crate::udp::{Names, Udp};
 
+use self::alternation::Alternation;
 use self::calls::Call;
 pub use self::errors::{ConnectError, ListenError, OpenError};
 use self::left::{Kept, Left};
@@ -70,8 +73,6 @@ const NET: u64 = LISTENER + 2;
 const NAP: u64 = LISTENER + 3;
 /// First number of a hello in progress.
 const HELLO: u64 = LISTENER + 4;
-/// Polls between two looks at the network while other channels are busy: after what the first has found was told.
-const POLLS_PER_NET: u32 = 16;
 
 /// A peer that has connected and not yet said hello.
 #[derive(Debug)]
@@ -100,8 +101,7 @@ pub struct Node {
     events: VecDeque<Event>,
     idle: Idle,
     polls: u32,
-    /// From which poll on the network is looked at before the other channels.
-    net_due: u32,
+    alternation: Alternation,
     /// Whether not everything was told yet to whom it is for.
     tells_later: bool,
     pace: Pace,
@@ -159,7 +159,7 @@ impl Node {
             events: VecDeque::new(),
             idle: Idle::default(),
             polls: 0,
-            net_due: 0,
+            alternation: Alternation::default(),
             tells_later: false,
             pace: Pace::new(clock::now()),
             housed: clock::now(),
@@ -371,7 +371,7 @@ impl Node {
     /// Whether the network is looked at in this poll, however much the other channels have.
     #[inline]
     const fn net_is_due(&self) -> bool {
-        self.net.is_some() && self.polls.wrapping_sub(self.net_due) < u32::MAX / 2
+        self.net.is_some() && self.alternation.is_due(self.polls)
     }
 
     /// A channel has a message.

@@ -182,9 +182,7 @@ impl Node {
             let event = self.came(other);
             self.events.extend(event);
         }
-        // Each poll tells one of them. The other channels have their polls after that.
-        let told = u32::try_from(self.events.len()).unwrap_or(u32::MAX / 4);
-        self.net_due = self.polls.wrapping_add(told + super::POLLS_PER_NET);
+        self.alternation.looked(self.polls, self.events.len());
         if first.is_none() {
             return self.next_told();
         }
