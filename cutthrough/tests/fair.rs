@@ -26,16 +26,37 @@ fn join(from: &mut Endpoint, to: &mut Endpoint, address: &str) -> (Channel, Chan
     }
 }
 
+/// An endpoint to which one other has a channel in memory and another one over the network.
+struct Between {
+    /// With its end of the channel in memory, and the end here.
+    near: Endpoint,
+    to_here: Channel,
+    from_near: Channel,
+    /// The same of the channel over the network.
+    far: Endpoint,
+    to_here_too: Channel,
+    from_far: Channel,
+    here: Endpoint,
+}
+
+impl Between {
+    fn new(name: &str) -> Self {
+        let (mut near, mut far, mut here) = (endpoint(), endpoint(), endpoint());
+        let memory = format!("shm:fair-{name}-{}", std::process::id());
+        here.listen(&memory).expect("a name");
+        here.listen("udp:127.0.0.1:0").expect("a port");
+        let network = format!("udp:{}", here.net_address().expect("an address"));
+        let (to_here, from_near) = join(&mut near, &mut here, &memory);
+        let (to_here_too, from_far) = join(&mut far, &mut here, &network);
+        Self { near, to_here, from_near, far, to_here_too, from_far, here }
+    }
+}
+
 /// How many polls of one endpoint it takes until a message has come over the network, while there is one in memory at
 /// each of them, sent so.
 fn polls_for_the_network(name: &str, send: fn(&mut Endpoint, Channel)) -> u32 {
-    let (mut near, mut far, mut here) = (endpoint(), endpoint(), endpoint());
-    let memory = format!("shm:fair-{name}-{}", std::process::id());
-    here.listen(&memory).expect("a name");
-    here.listen("udp:127.0.0.1:0").expect("a port");
-    let network = format!("udp:{}", here.net_address().expect("an address"));
-    let (busy, _) = join(&mut near, &mut here, &memory);
-    let (wire, comes) = join(&mut far, &mut here, &network);
+    let between = Between::new(name);
+    let Between { mut near, to_here: busy, mut far, to_here_too: wire, from_far: comes, mut here, .. } = between;
     far.send(wire, b"over the network").expect("a message");
     far.flush();
     for polls in 1..100_000 {
@@ -68,13 +89,8 @@ fn payloads_in_memory_do_not_keep_the_network_waiting() {
 /// A network that always has something leaves the channels in memory their turn, at whichever poll that has begun.
 #[test]
 fn messages_over_the_network_do_not_keep_memory_waiting() {
-    let (mut near, mut far, mut here) = (endpoint(), endpoint(), endpoint());
-    let memory = format!("shm:fair-busy-{}", std::process::id());
-    here.listen(&memory).expect("a name");
-    here.listen("udp:127.0.0.1:0").expect("a port");
-    let network = format!("udp:{}", here.net_address().expect("an address"));
-    let (quiet, comes) = join(&mut near, &mut here, &memory);
-    let (busy, _) = join(&mut far, &mut here, &network);
+    let between = Between::new("busy");
+    let Between { mut near, to_here: quiet, from_near: comes, mut far, to_here_too: busy, mut here, .. } = between;
     for offset in 0..16 {
         let fill = |far: &mut Endpoint| {
             while far.send(busy, b"over the network").is_ok() {}

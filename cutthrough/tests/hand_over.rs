@@ -85,24 +85,39 @@ fn handing_over_to_a_stranger_fails(over: Over) {
     }
 }
 
+/// A requester, who has a channel to a giver; whatever the giver is asked goes to a taker that puts it off for good.
+struct Stalling {
+    a: Node,
+    to_b: Channel,
+    taken: Arc<Mutex<Vec<Deferred>>>,
+    _servers: [Server; 2],
+}
+
+impl Stalling {
+    /// With these settings of the giver.
+    fn new(over: Over, settings: Settings) -> Self {
+        let (mut c, at_c) = over.listening(small(), Settings::default());
+        let (mut b, at_b) = over.listening(small(), settings);
+        let taken: Arc<Mutex<Vec<Deferred>>> = Arc::default();
+        let its = Arc::clone(&taken);
+        c.short(ECHO, Args::Any, move |request| its.lock().expect("no panic").push(request.defer()));
+        let c = Server::run(c, at_c.clone());
+        let b_to_c = b.connect(&at_c, PATIENCE).expect("a channel");
+        b.short(7, Args::Any, move |request| {
+            assert!(request.hand_over(b_to_c, ECHO, &[], Body::None).is_ok());
+        });
+        let b = Server::run(b, at_b.clone());
+        let mut a = Over::node(small(), Settings::default());
+        let to_b = a.connect(&at_b, PATIENCE).expect("a channel");
+        a.connect(&at_c, PATIENCE).expect("a channel");
+        Self { a, to_b, taken, _servers: [b, c] }
+    }
+}
+
 fn who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call(over: Over) {
-    let (mut c, at_c) = over.listening(small(), Settings::default());
     // Long enough that the request is taken before, on a busy machine too.
     let settings = Settings { deadline: Duration::from_millis(400), ..Settings::default() };
-    let (mut b, at_b) = over.listening(small(), settings);
-    // Lives, and never answers.
-    let taken: Arc<Mutex<Vec<Deferred>>> = Arc::default();
-    let its = Arc::clone(&taken);
-    c.short(ECHO, Args::Any, move |request| its.lock().expect("no panic").push(request.defer()));
-    let _c = Server::run(c, at_c.clone());
-    let b_to_c = b.connect(&at_c, PATIENCE).expect("a channel");
-    b.short(7, Args::Any, move |request| {
-        assert!(request.hand_over(b_to_c, ECHO, &[], Body::None).is_ok());
-    });
-    let _b = Server::run(b, at_b.clone());
-    let mut a = Over::node(small(), Settings::default());
-    let to_b = a.connect(&at_b, PATIENCE).expect("a channel");
-    a.connect(&at_c, PATIENCE).expect("a channel");
+    let Stalling { mut a, to_b, taken, _servers } = Stalling::new(over, settings);
     // Nothing said: as long as a call of the giver's own.
     assert_eq!(a.call(to_b, 7, &[], PATIENCE).map(drop), Err(CallError::Failed(Failure::Late)));
     // Whoever has taken it is told, too: it named no deadline that would have passed by itself.
@@ -123,20 +138,7 @@ fn who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call(over: Ov
 
 /// Who had handed a request over did not pass on that it was cancelled.
 fn who_has_taken_a_request_hears_that_it_is_cancelled(over: Over) {
-    let (mut c, at_c) = over.listening(small(), Settings::default());
-    let (mut b, at_b) = over.listening(small(), Settings::default());
-    let taken: Arc<Mutex<Vec<Deferred>>> = Arc::default();
-    let its = Arc::clone(&taken);
-    c.short(ECHO, Args::Any, move |request| its.lock().expect("no panic").push(request.defer()));
-    let _c = Server::run(c, at_c.clone());
-    let b_to_c = b.connect(&at_c, PATIENCE).expect("a channel");
-    b.short(7, Args::Any, move |request| {
-        assert!(request.hand_over(b_to_c, ECHO, &[], Body::None).is_ok());
-    });
-    let _b = Server::run(b, at_b.clone());
-    let mut a = Over::node(small(), Settings::default());
-    let to_b = a.connect(&at_b, PATIENCE).expect("a channel");
-    a.connect(&at_c, PATIENCE).expect("a channel");
+    let Stalling { mut a, to_b, taken, _servers } = Stalling::new(over, Settings::default());
     let mut ask = || a.ask(to_b, 7).within(Duration::from_secs(3600)).send().expect("room");
     let (kept, cancelled) = (ask(), ask());
     let until = |a: &mut Node, what: &str, done: &dyn Fn(&Node) -> bool| {

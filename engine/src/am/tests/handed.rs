@@ -4,6 +4,15 @@ use alloc::vec::Vec;
 
 use super::*;
 
+/// A call of the first of three that the second has just handed over to the third.
+fn handed() -> (World, CallId) {
+    let mut world = World::new(3, 100, WINDOW);
+    let number = world.ask(0, 1, PASS, 0).expect("room");
+    let (_, call) = world.calls[&number];
+    world.step(0, 1);
+    (world, call)
+}
+
 /// What is on its way between two.
 fn on_its_way(world: &World, from: u32, to: u32) -> Vec<Message<'_>> {
     world.rings[&(from, to)].iter().map(|(control, _)| Message::decode(control).expect("well-formed")).collect()
@@ -12,9 +21,7 @@ fn on_its_way(world: &World, from: u32, to: u32) -> Vec<Message<'_>> {
 /// The giver's word waited until it looked at what waits, while the taker's reply was on its way already.
 #[test]
 fn who_has_asked_is_told_at_once_who_replies() {
-    let mut world = World::new(3, 100, WINDOW);
-    world.ask(0, 1, PASS, 0).expect("room");
-    world.step(0, 1);
+    let (mut world, _) = handed();
     let told: Vec<_> = on_its_way(&world, 1, 0).iter().map(|told| told.kind).collect();
     assert_eq!(told, [Kind::HandOver]);
     world.settle();
@@ -25,10 +32,7 @@ fn who_has_asked_is_told_at_once_who_replies() {
 /// were bound until it answered.
 #[test]
 fn that_a_request_is_cancelled_goes_on_to_its_taker() {
-    let mut world = World::new(3, 100, WINDOW);
-    let number = world.ask(0, 1, PASS, 0).expect("room");
-    let (_, call) = world.calls[&number];
-    world.step(0, 1);
+    let (mut world, call) = handed();
     let context = world.nodes[0].cancel(call).expect("it waits");
     world.over(0, context, Outcome::Lost);
     world.flush(0);
@@ -47,10 +51,7 @@ fn that_a_request_is_cancelled_goes_on_to_its_taker() {
 /// Numbers begin anew with a channel.
 #[test]
 fn what_an_earlier_channel_of_a_row_has_asked_is_not_cancelled_by_a_later_one() {
-    let mut world = World::new(3, 100, WINDOW);
-    let number = world.ask(0, 1, PASS, 0).expect("room");
-    let (_, call) = world.calls[&number];
-    world.step(0, 1);
+    let (mut world, call) = handed();
     let giver = &mut world.nodes[1];
     giver.closed(0);
     giver.opened(0, 100);
