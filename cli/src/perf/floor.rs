@@ -34,6 +34,8 @@ pub struct Floor<'a> {
     /// What messages cross, if they do not stay in the memory of the machine: then the kernel's own datagrams across
     /// the same wire are the limits, and bare rings where the adapter is one.
     wire: Option<(&'a Wire, Option<cutthrough::Adapter>)>,
+    /// Whether that wire is none that can be measured here.
+    beyond: bool,
 }
 
 /// A limit, and how far a result is from it.
@@ -76,12 +78,17 @@ impl<'a> Floor<'a> {
     pub fn measure(peer: &mut Peer, core: usize, cases: &[Case], way: &'a Way) -> Result<Self, Failure> {
         if way.adapter != Adapter::Shm {
             let wire = Some((&way.wire, ring(way.adapter)));
-            return Ok(Self { cacheline_ns: Err(Unavailable("another way".into())), message_ns: None, wire });
+            return Ok(Self {
+                cacheline_ns: Err(Unavailable("another way".into())),
+                message_ns: None,
+                wire,
+                beyond: way.beyond,
+            });
         }
         let cacheline_ns = cacheline_pingpong(SHORT).map(|line| line.p50_ns);
         let needs_message = cases.iter().any(|case| case.test.is_time() && !case.is_control());
         let message_ns = if needs_message { message(peer, core)? } else { None };
-        Ok(Self { cacheline_ns, message_ns, wire: None })
+        Ok(Self { cacheline_ns, message_ns, wire: None, beyond: false })
     }
 
     /// Holds the figure of a case against its limit; measures a memory copy of its size if that is part of it. None if
@@ -90,6 +97,9 @@ impl<'a> Floor<'a> {
     /// # Errors
     /// Why this machine cannot show the limit now.
     pub fn hold(&self, case: &Case, figure: f64) -> Result<Option<Held>, Unavailable> {
+        if self.beyond {
+            return Err(Unavailable("the other end may be on another machine".into()));
+        }
         if let Some((wire, ring)) = self.wire {
             return on_wire(wire, ring, case, figure);
         }
@@ -194,7 +204,7 @@ mod tests {
         Case::all(test, &options).expect("good options").remove(0)
     }
 
-    const FLOOR: Floor<'_> = Floor { cacheline_ns: Ok(50.0), message_ns: Some(60.0), wire: None };
+    const FLOOR: Floor<'_> = Floor { cacheline_ns: Ok(50.0), message_ns: Some(60.0), wire: None, beyond: false };
 
     fn against(test: Test, memory: Memory, size: u64, figure: f64) -> Option<Held> {
         FLOOR.hold(&case(test, memory, size), figure).expect("a machine that can show it")
@@ -242,8 +252,18 @@ mod tests {
     }
 
     #[test]
+    fn what_goes_to_another_machine_is_held_against_nothing_of_this_one() {
+        let wire = Wire::loopback();
+        let floor = Floor { wire: Some((&wire, None)), beyond: true, ..FLOOR };
+        for test in [Test::Lat, Test::Fetch, Test::Bw, Test::Rate] {
+            let why = floor.hold(&case(test, Memory::Private, 8192), 1e6).unwrap_err().to_string();
+            assert_eq!(why, "the other end may be on another machine");
+        }
+    }
+
+    #[test]
     fn a_limit_that_cannot_be_shown_is_none_and_says_why() {
-        let floor = Floor { cacheline_ns: Err(Unavailable("one core".into())), message_ns: None, wire: None };
+        let floor = Floor { cacheline_ns: Err(Unavailable("one core".into())), message_ns: None, ..FLOOR };
         for (test, memory) in [(Test::Rate, Memory::Private), (Test::Lat, Memory::Private)] {
             assert_eq!(floor.hold(&case(test, memory, 64), 75.0).unwrap_err().to_string(), "one core");
         }

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::net::UdpSocket;
+use std::net::{ToSocketAddrs as _, UdpSocket};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +25,8 @@ pub struct Way {
     pub adapter: Adapter,
     /// Loopback or a veth pair.
     pub wire: Wire,
+    /// Whether the other end may be on another machine: then messages cross a wire that nothing is known of here.
+    pub beyond: bool,
     /// How messages are sealed.
     pub seal: Seal,
     /// Whether the adapter net has a ring of AF_XDP too.
@@ -51,7 +53,8 @@ impl Way {
         if let Some(pair) = wire.pair() {
             pair.near.enter().map_err(|error| Failure::new(format!("its namespace: {error}"), "run it as root"))?;
         }
-        Ok(Self { adapter, wire, seal, net_xdp: across.net_xdp })
+        let beyond = adapter != Adapter::Shm && address.is_some_and(|address| !is_loopback(address));
+        Ok(Self { adapter, wire, beyond, seal, net_xdp: across.net_xdp })
     }
 
     /// An address where nobody listens, for an other end of our own at the far end.
@@ -302,6 +305,13 @@ pub fn placement(name: &str) -> Result<Placement, String> {
     found.ok_or_else(|| format!("one of {}", all.map(Placement::name).join(", ")))
 }
 
+/// Whether an address of a network adapter is of this machine alone.
+fn is_loopback(address: &str) -> bool {
+    let place = address.split_once(':').map_or(address, |(_, place)| place);
+    let place = place.split_once('#').map_or(place, |(place, _)| place);
+    place.to_socket_addrs().is_ok_and(|mut places| places.all(|place| place.ip().is_loopback()))
+}
+
 /// The adapter that an address names.
 #[must_use]
 pub fn scheme(address: &str) -> Option<Adapter> {
@@ -380,6 +390,22 @@ mod tests {
     }
 
     #[test]
+    fn another_machine_is_told_from_this_one() {
+        for here in ["udp:127.0.0.1:7000", "udp:127.3.0.1:7", "net:[::1]:7000", "udp:localhost:7000#00ff"] {
+            assert!(is_loopback(here), "{here}");
+        }
+        for beyond in ["udp:10.0.0.1:7000", "packet:192.0.2.1:7", "udp:0.0.0.0:7000", "udp:[2001:db8::1]:7000#00ff"] {
+            assert!(!is_loopback(beyond), "{beyond}");
+        }
+        for (insecure, address, beyond) in
+            [(true, "udp:10.0.0.1:7000", true), (true, "udp:127.0.0.1:7000", false), (false, "shm:NAME", false)]
+        {
+            let way = Way::make(&Across { insecure, ..Across::default() }, Some(address));
+            assert_eq!(way.map_or_else(|failure| panic!("{failure}"), |way| way.beyond), beyond, "{address}");
+        }
+    }
+
+    #[test]
     fn a_placement_goes_with_rings_of_xdp_alone() {
         let placed = |adapter| Across { adapter, placement: placement("header-cut").ok(), ..Across::default() };
         assert_eq!(placed(Some(Adapter::Xdp)).adapter(None).ok(), Some(Adapter::Xdp));
@@ -409,14 +435,20 @@ mod tests {
         };
         assert_ne!(a, b);
         assert_eq!((a.0.len(), format!("{a:?}")), ("psk:".len() + 64 + 1, "Secret".into()));
-        let way = Way { adapter: Adapter::Udp, wire: Wire::loopback(), seal: Seal::Keys(a.clone()), net_xdp: false };
+        let way = Way {
+            adapter: Adapter::Udp,
+            wire: Wire::loopback(),
+            beyond: false,
+            seal: Seal::Keys(a.clone()),
+            net_xdp: false,
+        };
         assert_eq!(way.child(), (vec!["--key-from-stdin".into()], a.0.as_str()));
         assert_eq!((way.sealed(), way.veth()), (Some(true), None));
     }
 
     #[test]
     fn an_other_end_of_our_own_has_an_address_of_its_own() {
-        let way = |adapter| Way { adapter, wire: Wire::loopback(), seal: Seal::Plain, net_xdp: false };
+        let way = |adapter| Way { adapter, wire: Wire::loopback(), beyond: false, seal: Seal::Plain, net_xdp: false };
         let shm = way(Adapter::Shm);
         assert_ne!(shm.own_address().expect("a name"), shm.own_address().expect("a name"));
         let udp = way(Adapter::Udp).own_address().expect("a port");
