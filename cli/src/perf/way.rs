@@ -246,12 +246,6 @@ impl Across {
                 "give --veth 1500, or --peer with the address of another machine",
             ));
         }
-        if adapter == Adapter::Shm && self.veth.is_some() {
-            return Err(Failure::new(
-                "shared memory does not cross a veth pair",
-                "leave --veth away, or use another --adapter",
-            ));
-        }
         Ok(())
     }
 
@@ -385,8 +379,6 @@ mod tests {
         assert!(refused(Adapter::Packet).contains("give --veth 1500"));
         assert!(across(Adapter::Packet).fits(Adapter::Packet, Some("packet:10.0.0.1:7")).is_ok());
         assert!(across(Adapter::Udp).fits(Adapter::Udp, None).is_ok());
-        let memory = Across { veth: Some(1500), ..across(Adapter::Shm) };
-        assert!(memory.fits(Adapter::Shm, None).is_err_and(|why| why.to_string().contains("leave --veth away")));
     }
 
     #[test]
