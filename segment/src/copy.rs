@@ -1,6 +1,6 @@
 //! How bytes are copied between private memory and memory that another core reads or writes.
 
-use crate::sync::prefetch_write;
+use crate::sync::{for_lines, prefetch_write};
 
 /// A way of copying. All bring the same bytes to the same place; which is the quickest is for the processor to say, see
 /// [`Mapping::copy_in`](crate::map::Mapping::copy_in).
@@ -44,13 +44,13 @@ pub(crate) unsafe fn copy_there(from: *const u8, to: *mut u8, bytes: usize, copy
         // SAFETY: the caller's word.
         return unsafe { copy_string(from, to, bytes) };
     }
-    for block in (0..bytes).step_by(BLOCK) {
+    let mut block = 0;
+    while block < bytes {
         let len = BLOCK.min(bytes - block);
-        for line in (0..len).step_by(64) {
-            prefetch_write(to.wrapping_add(block + line));
-        }
+        for_lines(to.wrapping_add(block), len, prefetch_write);
         // SAFETY: a part of both ranges, by the caller's word.
         unsafe { copy_pieces(from.add(block), to.add(block), len) };
+        block += BLOCK;
     }
 }
 
@@ -73,9 +73,11 @@ pub(crate) unsafe fn copy_here(from: *const u8, to: *mut u8, bytes: usize, copyi
 /// As for [`copy_here`].
 #[inline]
 unsafe fn copy_pieces(from: *const u8, to: *mut u8, bytes: usize) {
-    for done in (0..bytes).step_by(PIECE) {
+    let mut done = 0;
+    while done < bytes {
         // SAFETY: a part of both ranges, by the caller's word.
         unsafe { std::ptr::copy_nonoverlapping(from.add(done), to.add(done), PIECE.min(bytes - done)) };
+        done += PIECE;
     }
 }
 

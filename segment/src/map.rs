@@ -15,7 +15,7 @@ use crate::copy::{Copying, copy_here, copy_there};
 use crate::private::aligned;
 use crate::record::Words;
 use crate::ring::Slots;
-use crate::sync::{AtomicU64, Eviction, Ordering, Slot};
+use crate::sync::{AtomicU64, Eviction, Ordering, Slot, for_lines, prefetch_read, prefetch_write};
 
 /// Why memory could not be made or mapped.
 #[derive(Debug, thiserror::Error)]
@@ -240,14 +240,32 @@ impl Mapping {
         self.at(offset, bytes)
     }
 
-    /// Sends the line with the byte at `offset` from the caches to memory.
+    /// Asks for the lines of `bytes` bytes at `offset` to be read soon.
     ///
     /// # Panics
-    /// If it is not within the mapping.
+    /// If they do not lie within the mapping.
     #[inline]
-    pub fn evict(&self, offset: u64, eviction: Eviction) {
-        // SAFETY: the byte lies within the mapping, all of which can be read.
-        unsafe { eviction.evict(self.at(offset, 1)) }
+    pub fn prefetch_read(&self, offset: u64, bytes: usize) {
+        for_lines(self.at(offset, bytes), bytes, prefetch_read);
+    }
+
+    /// Asks for the lines of `bytes` bytes at `offset` to be owned by this core soon: they will be written.
+    ///
+    /// # Panics
+    /// If they do not lie within the mapping.
+    #[inline]
+    pub fn prefetch_write(&self, offset: u64, bytes: usize) {
+        for_lines(self.at(offset, bytes), bytes, prefetch_write);
+    }
+
+    /// Sends the lines of `bytes` bytes at `offset` from the caches to memory.
+    ///
+    /// # Panics
+    /// If they do not lie within the mapping.
+    #[inline]
+    pub fn evict(&self, offset: u64, bytes: usize, eviction: Eviction) {
+        // SAFETY: the bytes lie within the mapping, all of which can be read.
+        for_lines(self.at(offset, bytes), bytes, |line| unsafe { eviction.evict(line) });
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::copy::Copying;
 use crate::map::Mapping;
-use crate::sync::{Eviction, prefetch_read, prefetch_write};
+use crate::sync::Eviction;
 
 /// A ring of bytes in a mapping.
 #[derive(Debug)]
@@ -60,30 +60,32 @@ impl Staging {
         (self.start + offset, len.min(piece))
     }
 
+    /// Calls `each` with both pieces of `len` bytes at `position`, at most a lap: where they are, and how long.
+    #[inline]
+    fn pieces(&self, position: u64, len: u64, each: impl Fn(u64, usize)) {
+        let len = usize::try_from(len.min(self.lap)).unwrap_or(usize::MAX);
+        let (offset, piece) = self.piece(position, len);
+        each(offset, piece);
+        if piece < len {
+            each(self.start, len - piece);
+        }
+    }
+
     /// Asks for `len` bytes at `position` to be read soon.
     #[inline]
     pub fn prefetch(&self, position: u64, len: u64) {
-        for line in (0..len).step_by(64) {
-            let offset = self.start + ((position + line) & (self.lap - 1));
-            prefetch_read(self.mapping.address(offset, 1));
-        }
+        self.pieces(position, len, |offset, bytes| self.mapping.prefetch_read(offset, bytes));
     }
 
     /// Asks for `len` bytes at `position` to be owned by this core soon: they will be written.
     #[inline]
     pub fn prefetch_write(&self, position: u64, len: u64) {
-        for line in (0..len).step_by(64) {
-            let offset = self.start + ((position + line) & (self.lap - 1));
-            prefetch_write(self.mapping.address(offset, 1));
-        }
+        self.pieces(position, len, |offset, bytes| self.mapping.prefetch_write(offset, bytes));
     }
 
     /// Sends the lines of `len` bytes at `position` from the caches to memory: they have been read.
     pub fn evict(&self, position: u64, len: u64, eviction: Eviction) {
-        for line in (0..len).step_by(64) {
-            let offset = self.start + ((position + line) & (self.lap - 1));
-            self.mapping.evict(offset, eviction);
-        }
+        self.pieces(position, len, |offset, bytes| self.mapping.evict(offset, bytes, eviction));
     }
 
     /// Copies bytes into the ring at `position`.

@@ -61,6 +61,16 @@ pub fn prefetch_read(address: *const u8) {
     let _ = address;
 }
 
+/// Calls `each` with every 64th address of `bytes` bytes from `address` on: one in every line, if they begin with a line.
+#[inline]
+pub(crate) fn for_lines(address: *const u8, bytes: usize, each: impl Fn(*const u8)) {
+    let mut line = 0;
+    while line < bytes {
+        each(address.wrapping_add(line));
+        line += 64;
+    }
+}
+
 /// That this processor can send a cache line to memory from wherever it is cached.
 #[derive(Debug, Clone, Copy)]
 pub struct Eviction(());
