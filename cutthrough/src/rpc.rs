@@ -137,7 +137,7 @@ pub enum RpcError {
 fn result<R: Message>(outcome: Result<Reply, RawError>) -> Result<R, RpcError> {
     let mut reply = outcome?;
     let value =
-        if reply.payload_len() == 0 { R::decode(reply.args()) } else { R::decode(&bytes(reply.take_payload())) };
+        if reply.payload_len() == 0 { R::decode(reply.args()) } else { R::decode_owned(bytes(reply.take_payload())) };
     value.ok_or(RpcError::Type)
 }
 

@@ -10,6 +10,11 @@ pub trait Message: Sized + Send + 'static {
 
     /// The value of exactly these bytes.
     fn decode(bytes: &[u8]) -> Option<Self>;
+
+    /// The same from memory that may be kept: long values come in such.
+    fn decode_owned(bytes: Vec<u8>) -> Option<Self> {
+        Self::decode(&bytes)
+    }
 }
 
 impl Message for () {
@@ -59,6 +64,10 @@ impl Message for Vec<u8> {
     fn decode(bytes: &[u8]) -> Option<Self> {
         Some(bytes.to_vec())
     }
+
+    fn decode_owned(bytes: Vec<u8>) -> Option<Self> {
+        Some(bytes)
+    }
 }
 
 impl Message for String {
@@ -68,6 +77,10 @@ impl Message for String {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         std::str::from_utf8(bytes).ok().map(str::to_owned)
+    }
+
+    fn decode_owned(bytes: Vec<u8>) -> Option<Self> {
+        Self::from_utf8(bytes).ok()
     }
 }
 
@@ -136,7 +149,10 @@ mod tests {
 
     /// Reads a value, which says the same again if it is one.
     fn read<T: Message>(bytes: &[u8]) -> Result<(), TestCaseError> {
-        if let Some(value) = T::decode(bytes) {
+        let owned = T::decode_owned(bytes.to_vec());
+        let value = T::decode(bytes);
+        prop_assert_eq!(owned.is_some(), value.is_some());
+        for value in [owned, value].into_iter().flatten() {
             let mut again = Vec::new();
             value.encode(&mut again);
             prop_assert_eq!(again, bytes);

@@ -96,7 +96,7 @@ fn serve_asked<Q: Message>(node: &mut Node, number: u16, mut run: impl FnMut(Q, 
         let asked = if request.payload_len() == 0 {
             Q::decode(request.args())
         } else {
-            Q::decode(&bytes(request.take_payload()))
+            Q::decode_owned(bytes(request.take_payload()))
         };
         match asked {
             Some(asked) => run(asked, request),
