@@ -48,6 +48,7 @@
 //! closes that channel alone.
 
 mod asking;
+mod deferred;
 mod early;
 mod event;
 mod gather;
@@ -79,16 +80,17 @@ use cutthrough_segment::page::Page;
 pub use asking::Asking;
 pub use cutthrough_engine::am::message::Malformed;
 pub use cutthrough_engine::am::{Failure, LARGE, WINDOW};
+pub use deferred::Deferred;
 pub use event::{Call, CallError, Ended, Event, Failed, Reply, RequestError};
-pub use request::{Deferred, Request};
+pub use request::Request;
 pub use service::{Service, ServiceError};
 pub use way::Body;
 
 use crate::Endpoint;
+use deferred::Thrown;
 use early::Early;
 use gather::Gathering;
 use handlers::Registered;
-use request::Thrown;
 use serve::Taken;
 use way::{Kept, Way};
 
@@ -436,23 +438,6 @@ impl Node {
             self.take_continuation(slot);
         }
         self.inside.kill(context.token)
-    }
-
-    /// Answers a request that was put off. Call it from the thread that has the node.
-    pub fn answer(&mut self, mut deferred: Deferred, args: &[u8], body: Body<'_>) {
-        if let Some(to) = deferred.to.take() {
-            let token = deferred.token;
-            self.inside.settle(&deferred.over);
-            self.inside.reply_with(to, args, token, body);
-        }
-    }
-
-    /// Says that a request that was put off is not served.
-    pub fn refuse(&mut self, mut deferred: Deferred, why: Failure, args: &[u8]) {
-        if let Some(to) = deferred.to.take() {
-            self.inside.settle(&deferred.over);
-            self.inside.fail(to, why, args);
-        }
     }
 
     /// Pages of a channel's pool for a payload, to be filled in place: [`Endpoint::page`].

@@ -1,8 +1,8 @@
-//! A request in its handler's hands, and one that was put off.
+//! A request in its handler's hands.
 
 use std::panic::UnwindSafe;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use cutthrough_engine::am::calls::UNDATED;
@@ -16,6 +16,7 @@ use cutthrough_node::shm::grant::NoMemory;
 use cutthrough_node::shm::receive::ReadError;
 use cutthrough_segment::page::Page;
 
+use super::deferred::Deferred;
 use super::event::{HEAD, call_of};
 use super::way::Body;
 use super::words;
@@ -239,60 +240,6 @@ impl Drop for Request<'_> {
                 let (mut way, core) = self.inside.split();
                 core.reply(&mut way, to, Arguments::default(), None, ());
             }
-        }
-    }
-}
-
-/// Rights to answer that were thrown away, on any thread.
-#[derive(Debug, Default)]
-pub(super) struct Thrown {
-    any: AtomicBool,
-    rights: Mutex<Vec<(ReplyTo, Arc<AtomicBool>)>>,
-}
-
-impl Thrown {
-    #[inline]
-    pub(super) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn take(&self) -> Vec<(ReplyTo, Arc<AtomicBool>)> {
-        self.any.store(false, Ordering::Relaxed);
-        std::mem::take(&mut self.rights.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// A request whose answer was put off. Dropped unanswered, the requester gets [`Failure::Abandoned`] at the node's next
-/// poll.
-#[derive(Debug)]
-pub struct Deferred {
-    shelf: Arc<Thrown>,
-    pub(super) over: Arc<AtomicBool>,
-    pub(super) token: Option<Token>,
-    deadline: Option<Instant>,
-    pub(super) to: Option<ReplyTo>,
-}
-
-impl Deferred {
-    /// Whether nobody waits for the answer any more: the requester has cancelled, or its deadline has passed. The right
-    /// has to be dropped or used all the same.
-    #[must_use]
-    pub fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed) || self.deadline.is_some_and(|deadline| deadline <= clock::now())
-    }
-
-    /// Time that is left, as in [`Request::remaining`].
-    #[must_use]
-    pub fn remaining(&self) -> Option<Duration> {
-        self.deadline.map(|deadline| Duration::from_nanos(deadline.saturating_since(clock::now())))
-    }
-}
-
-impl Drop for Deferred {
-    fn drop(&mut self) {
-        if let Some(to) = self.to.take() {
-            self.shelf.rights.lock().unwrap_or_else(PoisonError::into_inner).push((to, Arc::clone(&self.over)));
-            self.shelf.any.store(true, Ordering::Relaxed);
         }
     }
 }

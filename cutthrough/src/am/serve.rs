@@ -1,8 +1,7 @@
 //! What a node does with what comes: a request, the reply to a call, the end of a channel.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cutthrough_engine::am::message::{ARGS_MAX, Arguments, CallId};
@@ -65,14 +64,6 @@ impl Inside {
             && let Then::Passed(to) = wanted.then
         {
             self.core.handed(&to, Some(Failure::Cancelled));
-        }
-    }
-
-    /// A request that was put off is about to be answered.
-    pub(super) fn settle(&mut self, over: &Arc<AtomicBool>) {
-        let found = self.deferred.iter().position(|put_off| Arc::ptr_eq(&put_off.over, over));
-        if let Some(found) = found {
-            self.deferred.swap_remove(found);
         }
     }
 }
