@@ -80,6 +80,7 @@ use cutthrough_segment::page::Page;
 pub use asking::Asking;
 pub use cutthrough_engine::am::message::Malformed;
 pub use cutthrough_engine::am::{Failure, LARGE, WINDOW};
+pub(crate) use deferred::Answered;
 pub use deferred::Deferred;
 pub use event::{Call, CallError, Ended, Event, Failed, Reply, RequestError};
 pub use request::Request;
@@ -87,7 +88,7 @@ pub use service::{Service, ServiceError};
 pub use way::Body;
 
 use crate::Endpoint;
-use deferred::Thrown;
+use deferred::Shelf;
 use early::Early;
 use gather::Gathering;
 use handlers::Registered;
@@ -102,7 +103,7 @@ const BUDGET: u32 = 64;
 const POLLS_PER_LOOK: u32 = 256;
 /// Nanoseconds after which calls that were made without a look at the clock get their deadline.
 const DATE_NS: u64 = 50_000_000;
-/// Longest sleep while something waits for room, or for an answer that may be thrown away on another thread.
+/// Longest sleep while something waits for room.
 const NAP: Duration = Duration::from_millis(1);
 
 /// How a node behaves.
@@ -184,7 +185,7 @@ pub(crate) struct Inside {
     core: Core<Context, Kept>,
     doors: Vec<Option<Channel>>,
     deferred: Vec<PutOff>,
-    shelf: Arc<Thrown>,
+    shelf: Arc<Shelf>,
 }
 
 impl std::fmt::Debug for Inside {
@@ -265,7 +266,7 @@ impl Node {
     #[must_use]
     pub fn with_state(endpoint: Endpoint, settings: Settings, state: impl Any + Send) -> Self {
         let core = Core::new(settings.window);
-        let shelf = Arc::default();
+        let shelf = Arc::new(Shelf::new(endpoint.waker()));
         Self {
             inside: Inside { endpoint, core, doors: Vec::new(), deferred: Vec::new(), shelf },
             settings,

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cutthrough_engine::count::Counter;
@@ -17,7 +18,7 @@ use cutthrough_node::shm::receive::ReadError;
 use cutthrough_node::shm::send::{Cargo, Load};
 use cutthrough_node::udp::Offer;
 use cutthrough_segment::bell::Fence;
-use cutthrough_segment::page::Page;
+use cutthrough_segment::page::{Page, Waker};
 use cutthrough_wire::slot::CONTROL_MAX;
 
 use crate::outgoing::Outgoing;
@@ -111,6 +112,20 @@ impl Endpoint {
     /// [`WaitError::TimedOut`] when the time is over.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
         self.node.wait(timeout)
+    }
+
+    /// The same, but the time is over, too, once `over` says so: whoever has it say so wakes this endpoint then.
+    pub(crate) fn wait_unless(
+        &mut self,
+        timeout: Option<Duration>,
+        over: impl Fn() -> bool,
+    ) -> Result<Event, WaitError> {
+        self.node.wait_unless(timeout, over)
+    }
+
+    /// What wakes this endpoint while it sleeps, from any thread.
+    pub(crate) fn waker(&self) -> Arc<Waker> {
+        Arc::clone(self.node.waker())
     }
 
     /// Says whether its user has not yet been told of everything that [`Endpoint::poll`] has told.

@@ -1,8 +1,8 @@
 //! Remote procedure calls on active messages: typed and raw, blocking, awaited, or with a continuation, and handed over
 //! (the kinds of Trapeze's NetRPC, USENIX 1998).
 //!
-//! A [`Method`] is a number with the types of its request and its reply. A server gives it a function with [`serve`].
-//! A [`Client`] calls it, from any thread, through a
+//! A [`Method`] is a number with the types of its request and its reply. A server gives it a function with [`serve`],
+//! or with [`serve_later`] if that cannot answer at once. A [`Client`] calls it, from any thread, through a
 //! [`Service`](crate::am::Service) that drives the node while nobody else does.
 //!
 //! ```
@@ -41,7 +41,7 @@
 //! | a future, for any executor | [`Client::start`] | [`Client::start_raw`] |
 //! | with a continuation | [`Client::call_then`] | [`Client::call_raw_then`] |
 //! | served at once | [`serve`] | [`serve_raw`]: [`Request::reply_with`](crate::am::Request::reply_with) |
-//! | served later | | [`serve_raw`]: [`Request::defer`](crate::am::Request::defer) |
+//! | served later | [`serve_later`] | [`serve_raw`]: [`Request::defer`](crate::am::Request::defer) |
 //! | handed over | | [`serve_raw`]: [`Request::hand_over`](crate::am::Request::hand_over) |
 //!
 //! Over shared memory, a reply's payload from a page of the server's comes by reference, without a copy; one to a place
@@ -70,7 +70,7 @@ pub use client::Client;
 pub use message::Message;
 pub use pending::{Pending, RawPending};
 pub use raw::{Raw, RawError};
-pub use serve::{Refusal, serve, serve_raw};
+pub use serve::{Answer, Refusal, serve, serve_later, serve_raw};
 #[cfg(feature = "tower")]
 pub use tower::Tower;
 

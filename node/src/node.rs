@@ -194,6 +194,12 @@ impl Node {
         &self.config
     }
 
+    /// What wakes this node while it sleeps, from any thread.
+    #[must_use]
+    pub const fn waker(&self) -> &Arc<Waker> {
+        &self.waker
+    }
+
     /// The counters.
     #[must_use]
     pub const fn stat(&self) -> &Stat {

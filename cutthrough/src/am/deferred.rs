@@ -1,53 +1,49 @@
-//! Requests that were put off, and the answers to them.
+//! Requests that were put off, and the answers to them: given or thrown away on any thread, sent by the node.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use cutthrough_engine::am::{Failure, ReplyTo};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
+use cutthrough_node::node::WaitError;
+use cutthrough_segment::page::Waker;
 
 use super::way::Body;
 use super::{Inside, Node};
 
-/// Rights to answer that were thrown away, on any thread.
-#[derive(Debug, Default)]
-pub(super) struct Thrown {
-    any: AtomicBool,
-    rights: Mutex<Vec<(ReplyTo, Arc<AtomicBool>)>>,
-}
-
-impl Thrown {
-    #[inline]
-    pub(super) fn any(&self) -> bool {
-        self.any.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn take(&self) -> Vec<(ReplyTo, Arc<AtomicBool>)> {
-        self.any.store(false, Ordering::Relaxed);
-        std::mem::take(&mut self.rights.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// A request whose answer was put off. Dropped unanswered, the requester gets [`Failure::Abandoned`] at the node's next
-/// poll.
+/// A request whose answer was put off. Dropped unanswered, on any thread, the requester gets [`Failure::Abandoned`], or
+/// [`Failure::Panicked`] if that thread panics.
 #[derive(Debug)]
 pub struct Deferred {
-    pub(super) shelf: Arc<Thrown>,
-    pub(super) over: Arc<AtomicBool>,
-    pub(super) token: Option<Token>,
-    pub(super) deadline: Option<Instant>,
-    pub(super) to: Option<ReplyTo>,
+    /// Gone with the node.
+    shelf: Weak<Shelf>,
+    over: Arc<AtomicBool>,
+    token: Option<Token>,
+    deadline: Option<Instant>,
+    to: Option<ReplyTo>,
 }
 
 impl Deferred {
-    /// Whether nobody waits for the answer any more: the requester has cancelled, or its deadline has passed. The right
-    /// has to be dropped or used all the same.
+    pub(super) const fn new(
+        shelf: Weak<Shelf>,
+        over: Arc<AtomicBool>,
+        token: Option<Token>,
+        deadline: Option<Instant>,
+        to: Option<ReplyTo>,
+    ) -> Self {
+        Self { shelf, over, token, deadline, to }
+    }
+
+    /// Whether nobody waits for the answer any more: the requester has cancelled, its deadline has passed, or one of
+    /// both endpoints has gone. The right has to be dropped or used all the same.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed) || self.deadline.is_some_and(|deadline| deadline <= clock::now())
+        self.over.load(Ordering::Relaxed)
+            || self.shelf.strong_count() == 0
+            || self.deadline.is_some_and(|deadline| deadline <= clock::now())
     }
 
     /// Time that is left, as in [`Request::remaining`](super::Request::remaining).
@@ -55,20 +51,100 @@ impl Deferred {
     pub fn remaining(&self) -> Option<Duration> {
         self.deadline.map(|deadline| Duration::from_nanos(deadline.saturating_since(clock::now())))
     }
-}
 
-impl Drop for Deferred {
-    fn drop(&mut self) {
-        if let Some(to) = self.to.take() {
-            self.shelf.rights.lock().unwrap_or_else(PoisonError::into_inner).push((to, Arc::clone(&self.over)));
-            self.shelf.any.store(true, Ordering::Relaxed);
+    /// Leaves the answer to the node, which is woken, if there is one still. For any thread.
+    pub(crate) fn leave(mut self, answer: Answered) {
+        self.put(answer);
+    }
+
+    fn put(&mut self, answer: Answered) {
+        if let (Some(to), Some(shelf)) = (self.to.take(), self.shelf.upgrade()) {
+            shelf.put(Left { to, over: Arc::clone(&self.over), token: self.token, answer });
         }
     }
 }
 
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        let why = if std::thread::panicking() { Failure::Panicked } else { Failure::Abandoned };
+        self.put(Answered::Failed(why, Vec::new()));
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(crate) enum Answered {
+    /// Arguments.
+    Args(Vec<u8>),
+    /// A payload.
+    Payload(Vec<u8>),
+    /// The request was not served; words.
+    Failed(Failure, Vec<u8>),
+}
+
+/// An answer that is to be sent, and the right to do so.
+#[derive(Debug)]
+struct Left {
+    to: ReplyTo,
+    over: Arc<AtomicBool>,
+    token: Option<Token>,
+    answer: Answered,
+}
+
+/// Where other threads leave answers.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    any: AtomicBool,
+    left: Mutex<Vec<Left>>,
+    waker: Arc<Waker>,
+}
+
+impl Shelf {
+    /// An empty shelf of the node whose endpoint this wakes.
+    pub(super) fn new(waker: Arc<Waker>) -> Self {
+        Self { any: AtomicBool::new(false), left: Mutex::default(), waker }
+    }
+
+    fn put(&self, left: Left) {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+        // SYNC POINT shelf: see `Waker::sleep`. Whoever is woken, or stays awake, sees what was done before.
+        self.any.store(true, Ordering::Relaxed);
+        self.waker.wake();
+    }
+
+    /// Whether anything lies here. One load.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> Vec<Left> {
+        self.any.store(false, Ordering::Relaxed);
+        std::mem::take(&mut self.left.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 impl Inside {
+    /// What has happened next, unless an answer was left by another thread, or the time is over.
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<crate::Event, WaitError> {
+        let shelf = &self.shelf;
+        self.endpoint.wait_unless(timeout, || shelf.any())
+    }
+
+    /// Sends the answers that were left by other threads.
+    pub(super) fn send_left(&mut self) {
+        for Left { to, over, token, answer } in self.shelf.take() {
+            self.settle(&over);
+            match answer {
+                Answered::Args(args) => self.reply_with(to, &args, token, Body::None),
+                Answered::Payload(bytes) => self.reply_with(to, &[], token, Body::Owned(bytes)),
+                Answered::Failed(why, words) => self.fail(to, why, &words),
+            }
+        }
+    }
+
     /// A request that was put off is about to be answered.
-    pub(super) fn settle(&mut self, over: &Arc<AtomicBool>) {
+    fn settle(&mut self, over: &Arc<AtomicBool>) {
         let found = self.deferred.iter().position(|put_off| Arc::ptr_eq(&put_off.over, over));
         if let Some(found) = found {
             self.deferred.swap_remove(found);

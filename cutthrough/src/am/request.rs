@@ -189,9 +189,9 @@ impl Request<'_> {
             let by = (self.incoming.channel().index(), call_of(self.incoming));
             self.inside.deferred.push(PutOff { by, to: to.row(), over: Arc::clone(&over) });
         }
-        let shelf = Arc::clone(&self.inside.shelf);
+        let shelf = Arc::downgrade(&self.inside.shelf);
         let More { token, deadline } = self.more.copied().unwrap_or_default();
-        Deferred { shelf, over, token, deadline, to: self.to.take() }
+        Deferred::new(shelf, over, token, deadline, self.to.take())
     }
 
     /// Hands the request over to the endpoint on another channel, with other arguments: its handler replies straight to

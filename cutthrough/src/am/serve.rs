@@ -346,7 +346,7 @@ impl Node {
         }
         let nap = if self.gathering.is_empty() { NAP } else { NAP / 10 };
         let sleeps = sleep && !moved;
-        let event = if sleeps { self.inside.endpoint.wait(Some(nap)).ok() } else { self.inside.endpoint.poll() };
+        let event = if sleeps { self.inside.wait(Some(nap)).ok() } else { self.inside.endpoint.poll() };
         let Some(event) = event else { return moved };
         let kept = std::mem::take(&mut self.ready);
         let event = self.take(event);
@@ -388,15 +388,12 @@ impl Node {
         self.inside.core.has_backlog() || self.inside.shelf.any() || !self.gathering.is_empty()
     }
 
-    /// Sends what waits for room, answers requests that were thrown away, and reads on in what was put aside. True if
+    /// Sends what waits for room, and answers that other threads have left, and reads on in what was put aside. True if
     /// anything has come of that.
     #[cold]
     pub(super) fn tend(&mut self) -> bool {
         if self.inside.shelf.any() {
-            for (to, over) in self.inside.shelf.take() {
-                self.inside.settle(&over);
-                self.inside.fail(to, Failure::Abandoned, &[]);
-            }
+            self.inside.send_left();
         }
         if self.inside.core.has_backlog() {
             let (mut way, core) = self.inside.split();

@@ -163,7 +163,7 @@ impl Node {
                 (Some(left), Some(nap)) => Some(left.min(nap)),
                 (left, nap) => left.or(nap),
             };
-            match self.inside.endpoint.wait(limit) {
+            match self.inside.wait(limit) {
                 Ok(event) => {
                     if let Some(event) = self.take(event) {
                         return Ok(event);
@@ -183,8 +183,7 @@ impl Node {
         let due = self.inside.core.calls().due().min(self.gathering.due());
         let until_due = (due != NEVER).then(|| Duration::from_nanos(due.saturating_since(now).max(1)));
         let busy = self.inside.core.has_backlog() || !self.gathering.is_empty();
-        let put_off = !self.inside.deferred.is_empty();
-        let short = if busy { Some(NAP / 10) } else { put_off.then_some(NAP * 10) };
+        let short = busy.then_some(NAP / 10);
         match (until_due, short) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

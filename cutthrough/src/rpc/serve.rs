@@ -1,7 +1,10 @@
-//! Who serves: values, or with the request in hand.
+//! Who serves: at once, later, or with the request in hand.
+
+use std::marker::PhantomData;
+use std::time::Duration;
 
 use super::{INLINE, LONGEST, Message, Method, bytes};
-use crate::am::{Args, Body, Failure, Node, Request};
+use crate::am::{Answered, Args, Body, Deferred, Failure, Node, Request};
 
 /// Why a server does not serve a call: in words, up to 64 bytes of which the caller gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +24,7 @@ impl Refusal {
 }
 
 /// Registers what serves a method. It runs on the thread that polls the node, so it should not wait for anything: one
-/// that has to is a raw one ([`serve_raw`]) that puts its answer off.
+/// that has to answers later ([`serve_later`]).
 ///
 /// # Panics
 /// If the method's number is [`RESERVED`](crate::am::RESERVED) or above.
@@ -42,6 +45,52 @@ pub fn serve<Q: Message, R: Message>(
             }
         }
         Err(refusal) => request.refuse(refusal.bytes()),
+    });
+}
+
+/// Registers what serves a method and answers later, on whatever thread. Until a call is answered it counts against the
+/// node's [`serve`](crate::am::Settings::serve) limit; while as many are put off, others get [`Failure::Busy`], which
+/// their callers try again until their deadline.
+///
+/// ```
+/// # use std::sync::{Arc, mpsc};
+/// # use std::time::Duration;
+/// use cutthrough::am::{Node, Service, Settings};
+/// use cutthrough::rpc::{self, Answer, Client, Method};
+/// # use cutthrough::{Config, Endpoint};
+///
+/// const SQUARE: Method<u64, u64> = Method::new(7);
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let address = format!("shm:rpc-later-doc-{}", std::process::id());
+/// let (work, worker) = mpsc::channel::<(u64, Answer<u64>)>();
+/// std::thread::spawn(move || {
+///     for (number, answer) in worker {
+///         answer.give(Ok(number * number));
+///     }
+/// });
+/// // No more than 100 of them wait for the worker.
+/// let settings = Settings { serve: 100, ..Settings::default() };
+/// let mut node = Node::new(Endpoint::open(Config::default())?, settings);
+/// rpc::serve_later(&mut node, SQUARE, move |number, answer| drop(work.send((number, answer))));
+/// node.listen(&address)?;
+/// let server = Service::spawn(node, |_| ())?;
+/// # let node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+/// # let client = Client::connect(Arc::new(Service::spawn(node, |_| ())?), &address, Duration::from_secs(1))?;
+/// # assert_eq!(client.call(SQUARE, &12)?, 144);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Panics
+/// If the method's number is [`RESERVED`](crate::am::RESERVED) or above.
+pub fn serve_later<Q: Message, R: Message>(
+    node: &mut Node,
+    method: Method<Q, R>,
+    mut run: impl FnMut(Q, Answer<R>) + Send + 'static,
+) {
+    serve_asked(node, method.number, move |asked, request| {
+        run(asked, Answer { deferred: request.defer(), gives: PhantomData });
     });
 }
 
@@ -103,4 +152,43 @@ fn serve_asked<Q: Message>(node: &mut Node, number: u16, mut run: impl FnMut(Q, 
             None => request.fail(Failure::Arguments),
         }
     });
+}
+
+/// The right to answer a call later, on any thread. Dropped without an answer, it ends the call as
+/// [`Failure::Abandoned`], or as [`Failure::Panicked`] if the thread panics.
+#[derive(Debug)]
+#[must_use = "dropped, it ends the call without an answer"]
+pub struct Answer<R> {
+    deferred: Deferred,
+    gives: PhantomData<fn(R)>,
+}
+
+impl<R: Message> Answer<R> {
+    /// Answers. Waits for nobody: whoever polls the node sends the answer, and is woken for it. What is given to a node
+    /// that is dropped before that goes nowhere: the call ends with its channel.
+    pub fn give(self, result: Result<R, Refusal>) {
+        self.deferred.leave(match result {
+            Ok(result) => {
+                let mut bytes = Vec::new();
+                result.encode(&mut bytes);
+                if bytes.len() <= INLINE { Answered::Args(bytes) } else { Answered::Payload(bytes) }
+            }
+            Err(refusal) => Answered::Failed(Failure::Refused, refusal.bytes().to_vec()),
+        });
+    }
+}
+
+impl<R> Answer<R> {
+    /// Whether nobody waits for the answer any more: the caller has cancelled, its deadline has passed, or one of both
+    /// endpoints has gone.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.deferred.is_over()
+    }
+
+    /// Time that is left until the caller does not wait any more; `None` if it said nothing.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.deferred.remaining()
+    }
 }

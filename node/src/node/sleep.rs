@@ -132,14 +132,23 @@ impl Node {
     /// # Errors
     /// [`WaitError`].
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
-        let event = self.look_and_sleep(timeout);
+        self.wait_unless(timeout, || false)
+    }
+
+    /// The same, but the time is over, too, once `over` says so: whoever has it say so wakes this node then
+    /// ([`Node::waker`]).
+    ///
+    /// # Errors
+    /// [`WaitError`].
+    pub fn wait_unless(&mut self, timeout: Option<Duration>, over: impl Fn() -> bool) -> Result<Event, WaitError> {
+        let event = self.look_and_sleep(timeout, over);
         if let Some(net) = &self.net {
             net.has_waited();
         }
         event
     }
 
-    fn look_and_sleep(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
+    fn look_and_sleep(&mut self, timeout: Option<Duration>, over: impl Fn() -> bool) -> Result<Event, WaitError> {
         let begun = clock::now();
         let mut looking_since = begun;
         // After it was woken: what the network side had seen before.
@@ -150,6 +159,9 @@ impl Node {
                     return Ok(event);
                 }
                 std::hint::spin_loop();
+            }
+            if over() {
+                return Err(WaitError::TimedOut);
             }
             let now = clock::now();
             let passed = Duration::from_nanos(now.saturating_since(begun));
