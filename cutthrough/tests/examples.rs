@@ -73,19 +73,60 @@ fn words_are_echoed() {
     }
 }
 
+/// What an example says why it does not do what it was told.
+fn complains(name: &str, words: &[&str]) -> String {
+    let output = run(name, words);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{name} {words:?}");
+    String::from_utf8(output.stderr).expect("text")
+}
+
 #[test]
 fn values_are_stored_by_their_keys() {
     let address = address("kv");
+    let nobody = complains("kv", &["get", "colour", &address]);
+    assert!(nobody.starts_with("kv: nobody listens at ") && nobody.lines().count() == 1, "{nobody}");
     let mut command = example("kv");
     command.args(["serve", &address]);
     let _server = Server::start(command, "storing", &address);
     assert_eq!(says("kv", &["set", "colour", "green", &address]), b"stored\n");
     assert_eq!(says("kv", &["set", "colour", "blue", &address]), b"replaced\n");
-    assert_eq!(says("kv", &["get", "colour", &address]), b"blue\n");
-    let missing = run("kv", &["get", "shape", &address]);
-    assert!(!missing.status.success() && missing.stdout.is_empty());
-    assert!(String::from_utf8_lossy(&missing.stderr).contains("no such key"));
-    assert!(String::from_utf8_lossy(&run("kv", &[]).stderr).contains("usage: kv serve"));
+    assert_eq!(says("kv", &["get", "colour", &address]), b"blue");
+    // Straight into the caller's pages.
+    let told = run("kv", &["get", "colour", &address]).stderr;
+    assert_eq!(String::from_utf8_lossy(&told), "4 bytes, path put, copies 1\n");
+    let long = "x".repeat(100_000);
+    assert_eq!(says("kv", &["set", "shade", &long, &address]), b"stored\n");
+    assert_eq!(says("kv", &["get", "shade", &address]), long.as_bytes());
+    assert_eq!(says("kv", &["set", "shade", "", &address]), b"replaced\n");
+    assert_eq!(says("kv", &["get", "shade", &address]), b"");
+    assert_eq!(complains("kv", &["get", "shape", &address]), "kv: the server refused the call: no such key\n");
+    let key = "k".repeat(65);
+    assert_eq!(complains("kv", &["get", &key, &address]), "kv: the key is too long: it may have 64 bytes\n");
+    assert_eq!(says("kv", &["set", &key[1..], "v", &address]), b"stored\n");
+    assert_eq!(says("kv", &["get", &key[1..], &address]), b"v");
+    assert!(complains("kv", &[]).starts_with("kv: usage: kv serve"));
+}
+
+/// By standard input, as no argument can have so many bytes.
+#[test]
+fn values_may_have_up_to_a_mebibyte() {
+    let address = address("kv-long");
+    let mut command = example("kv");
+    command.args(["serve", &address]);
+    let _server = Server::start(command, "storing", &address);
+    let set = |value: &[u8]| {
+        let file = std::env::temp_dir().join(format!("example-{}-value", std::process::id()));
+        std::fs::write(&file, value).expect("a file");
+        let from = std::fs::File::open(&file).expect("a file");
+        std::fs::remove_file(&file).expect("it was made");
+        example("kv").args(["set", "picture", "-", &address]).stdin(from).output().expect("the example")
+    };
+    let value: Vec<u8> = (0..1 << 20_u32).map(|at: u32| (at * 7 / 8).to_le_bytes()[0]).collect();
+    assert_eq!(set(&value).stdout, b"stored\n");
+    let refused = set(&[&value[..], b"x"].concat());
+    let why = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && why == "kv: the value is too long: it may have 1048576 bytes\n", "{why}");
+    assert!(says("kv", &["get", "picture", &address]) == value, "another value came");
 }
 
 /// Blocks of 64 KiB, the last of which is short; nothing of a file that is empty.
