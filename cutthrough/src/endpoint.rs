@@ -129,6 +129,7 @@ impl Endpoint {
     }
 
     /// Says whether its user has not yet been told of everything that [`Endpoint::poll`] has told.
+    #[cfg(feature = "tokio")]
     pub(crate) fn tells_later(&mut self, later: bool) {
         self.node.tells_later(later);
     }
