@@ -61,7 +61,7 @@ pub fn prefetch_read(address: *const u8) {
     let _ = address;
 }
 
-/// Calls `each` with every 64th address of `bytes` bytes from `address` on: one in every line, if they begin with a line.
+/// Calls `each` with every 64th address of `bytes` bytes from `address` on: one in every line, if they begin with one.
 #[inline]
 pub(crate) fn for_lines(address: *const u8, bytes: usize, each: impl Fn(*const u8)) {
     let mut line = 0;
