@@ -152,6 +152,37 @@ pub fn connect(from: &mut Endpoint, to: &mut Endpoint, address: &str) -> (Channe
     })
 }
 
+/// Three endpoints send 8 MiB at the same time, each to the next one in a circle by its address, and read only when
+/// they are done: each is waited for by one, waits for another, and goes on.
+///
+/// # Panics
+/// If one does not, or a byte is wrong.
+pub fn circle(mut nodes: [Endpoint; 3], next: [&str; 3]) {
+    const LEN: usize = 8 << 20;
+    let channels = [(0, 1), (1, 2), (2, 0)].map(|(from, to)| {
+        let [caller, called] = nodes.get_disjoint_mut([from, to]).expect("two of three");
+        connect(caller, called, next[from]).0
+    });
+    for round in 0..5 {
+        thread::scope(|scope| {
+            for (endpoint, channel) in nodes.iter_mut().zip(channels) {
+                scope.spawn(move || {
+                    let payload = crate::bytes::pattern(round, LEN);
+                    let outgoing = endpoint.outgoing(channel).expect("a slot").write(b"large");
+                    outgoing.attach_copy(&payload).send().expect("sent");
+                    let mut message = match endpoint.wait(Some(PATIENCE)) {
+                        Ok(Event::Message(message)) => message,
+                        other => panic!("instead of a message: {other:?}"),
+                    };
+                    let mut bytes = vec![0; LEN];
+                    endpoint.read(&mut message, &mut bytes).expect("a payload");
+                    crate::bytes::check(round, &bytes);
+                });
+            }
+        });
+    }
+}
+
 /// Polls an endpoint long enough that it has kept house: then its counters say all that it has done. Shows `each` what
 /// happens meanwhile.
 ///

@@ -5,9 +5,9 @@ mod shared_memory;
 use std::time::Instant;
 
 use cutthrough::{Config, Counter, Endpoint, Event};
-use cutthrough_conform::Join as _;
 use cutthrough_conform::bytes::pattern;
-use cutthrough_conform::join::PATIENCE;
+use cutthrough_conform::join::{PATIENCE, circle};
+use cutthrough_conform::{Join as _, suite};
 use shared_memory::SharedMemory;
 
 cutthrough_conform::suite!(SharedMemory::new());
@@ -69,4 +69,13 @@ fn the_lap_of_the_ring_changes_beneath_a_stream() {
             }
         },
     );
+}
+
+/// Nobody waits for ever where three send to each other in a circle.
+#[test]
+fn three_send_in_a_circle_at_once() {
+    let join = SharedMemory::new();
+    let addresses = [(); 3].map(|()| join.address());
+    let nodes = [0, 1, 2].map(|k| join.listening(suite::config(), &addresses[k]));
+    circle(nodes, [&addresses[1], &addresses[2], &addresses[0]]);
 }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use cutthrough::{CloseReason, Config, ConnectError, Counter, Endpoint, Event, UdpCallError};
 use cutthrough_conform::bytes::pattern;
-use cutthrough_conform::join::{PATIENCE, connect, keep_house};
+use cutthrough_conform::join::{PATIENCE, circle, connect, keep_house};
 use cutthrough_conform::suite::paths::a_stream_is_placed;
-use cutthrough_conform::{Join, Side};
+use cutthrough_conform::{Join, Side, suite};
 use loopback::Loopback;
 use shared_memory::SharedMemory;
 
@@ -263,6 +263,22 @@ fn who_is_woken_by_memory_and_computes_answers_the_network() {
             assert!(matches!(&told, Ok(Event::Completed(_))), "round {round}: {told:?}");
         });
         assert!(matches!(middle.wait(Some(PATIENCE)), Ok(Event::Message(_))));
+    }
+}
+
+/// Nobody waits for ever where three send to each other in a circle, over a network, or over a network and memory.
+#[test]
+fn three_send_in_a_circle_at_once() {
+    let (memory, network) = (SharedMemory::new(), Loopback(None));
+    let joins: [&dyn Join; 2] = [&network, &memory];
+    // How the first reaches the second, the second the third, the third the first.
+    for ways in [[0, 0, 0], [1, 0, 1], [0, 1, 1], [1, 0, 0]] {
+        let addresses = ways.map(|way| joins[way].address());
+        let mut nodes = [(); 3].map(|()| Endpoint::open(network.config(suite::config())).expect("an endpoint"));
+        for (k, address) in addresses.iter().enumerate() {
+            nodes[(k + 1) % 3].listen(address).expect("a free address");
+        }
+        circle(nodes, [&addresses[0], &addresses[1], &addresses[2]]);
     }
 }
 

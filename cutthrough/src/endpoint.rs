@@ -14,6 +14,7 @@ use cutthrough_node::incoming::{Channel, Connecting, Event, Incoming};
 use cutthrough_node::node::{ConnectError, ListenError, Node, OpenError, WaitError};
 use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
 use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
+use cutthrough_node::shm::meanwhile::Alone;
 use cutthrough_node::shm::receive::ReadError;
 use cutthrough_node::shm::send::{Cargo, Load};
 use cutthrough_node::udp::Offer;
@@ -158,7 +159,7 @@ impl Endpoint {
     fn send_far(&mut self, channel: Channel, control: &[u8], error: SendError) -> Result<(), SendError> {
         let Some((net, index)) = self.node.wire(channel) else { return Err(error) };
         let cargo = Cargo { load: Load::None, token: None, cookie: None };
-        let sent = net.send(index, control, cargo).map(|_| ());
+        let sent = net.send(index, control, cargo, (&mut Alone, self.node.stat())).map(|_| ());
         sent.inspect_err(|error| self.node.refused(*error))
     }
 
@@ -172,17 +173,17 @@ impl Endpoint {
         if self.node.is_wire(channel) {
             return self.outgoing_far(channel);
         }
-        let (link, stat) = self.node.link_to_wait(channel)?;
+        let (link, stat) = self.node.link(channel)?;
         link.check_room(stat)?;
         link.expect_send();
-        Ok(Outgoing::new(link, stat))
+        Ok(Outgoing::new(&mut self.node, channel))
     }
 
     /// Over a network.
     fn outgoing_far(&mut self, channel: Channel) -> Result<Outgoing<'_>, SendError> {
         let Some((net, index)) = self.node.wire(channel) else { return Err(SendError::Closed(CloseReason::Here)) };
         net.check_room(index).inspect_err(|error| self.node.refused(*error))?;
-        Ok(Outgoing::over_net(net, index, &mut self.slot))
+        Ok(Outgoing::over_net(&mut self.node, channel, &mut self.slot))
     }
 
     /// Contiguous pages for `bytes` bytes in the channel's shared pool: to be filled in place and sent by reference.

@@ -3,10 +3,10 @@
 use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
-use cutthrough_node::shm::link::{Link, SendError};
+use cutthrough_node::incoming::Channel;
+use cutthrough_node::node::Node;
+use cutthrough_node::shm::link::{CloseReason, SendError};
 use cutthrough_node::shm::send::{Cargo, Control, Load, Sheaf};
-use cutthrough_node::stat::Stat;
-use cutthrough_node::udp::Udp;
 use cutthrough_segment::page::Page;
 use cutthrough_wire::slot::CONTROL_MAX;
 
@@ -14,15 +14,17 @@ use cutthrough_wire::slot::CONTROL_MAX;
 #[derive(Debug)]
 enum Way<'a> {
     /// Through memory that both sides share.
-    Shared(&'a mut Link, &'a Stat),
-    /// Over a network, by the channel's number there; a control message is written here before it is sent.
-    Net(&'a Udp, usize, &'a mut [u8; CONTROL_MAX]),
+    Shared,
+    /// Over a network; a control message is written here before it is sent.
+    Net(&'a mut [u8; CONTROL_MAX]),
 }
 
 /// A borrowed send slot. Write the control message in place, attach a payload, [`send`](Self::send). Dropped unsent,
 /// the slot is free again and attached pages go back to their pool.
 #[derive(Debug)]
 pub struct Outgoing<'a> {
+    node: &'a mut Node,
+    channel: Channel,
     way: Way<'a>,
     control: Control<'a>,
     cargo: Cargo<'a>,
@@ -30,17 +32,18 @@ pub struct Outgoing<'a> {
 
 impl<'a> Outgoing<'a> {
     #[inline]
-    pub(crate) const fn new(link: &'a mut Link, stat: &'a Stat) -> Self {
-        Self::by(Way::Shared(link, stat))
+    pub(crate) const fn new(node: &'a mut Node, channel: Channel) -> Self {
+        Self::by(node, channel, Way::Shared)
     }
 
-    pub(crate) const fn over_net(net: &'a Udp, index: usize, slot: &'a mut [u8; CONTROL_MAX]) -> Self {
-        Self::by(Way::Net(net, index, slot))
+    pub(crate) const fn over_net(node: &'a mut Node, channel: Channel, slot: &'a mut [u8; CONTROL_MAX]) -> Self {
+        Self::by(node, channel, Way::Net(slot))
     }
 
     #[inline]
-    const fn by(way: Way<'a>) -> Self {
-        Self { way, control: Control::InPlace(0), cargo: Cargo { load: Load::None, token: None, cookie: None } }
+    const fn by(node: &'a mut Node, channel: Channel, way: Way<'a>) -> Self {
+        let cargo = Cargo { load: Load::None, token: None, cookie: None };
+        Self { node, channel, way, control: Control::InPlace(0), cargo }
     }
 
     /// Sets the control message: up to 96 bytes, longer ones are cut to that. It is copied when the message is sent.
@@ -58,8 +61,8 @@ impl<'a> Outgoing<'a> {
         let len = len.min(CONTROL_MAX);
         self.control = Control::InPlace(u8::try_from(len).unwrap_or(0));
         match &mut self.way {
-            Way::Shared(link, _) => &mut link.control_mut()[..len],
-            Way::Net(_, _, slot) => &mut slot[..len],
+            Way::Shared => self.node.control_mut(self.channel).map_or(&mut [], |control| &mut control[..len]),
+            Way::Net(slot) => &mut slot[..len],
         }
     }
 
@@ -89,11 +92,11 @@ impl<'a> Outgoing<'a> {
     /// the compiler need not keep all of this in memory.
     #[inline(always)]
     fn load(self, load: Load<'a>) -> Self {
-        let Self { way, control, cargo: Cargo { load: before, token, cookie } } = self;
+        let Self { node, channel, way, control, cargo: Cargo { load: before, token, cookie } } = self;
         if !matches!(before, Load::None) {
             drop(before);
         }
-        Self { way, control, cargo: Cargo { load, token, cookie } }
+        Self { node, channel, way, control, cargo: Cargo { load, token, cookie } }
     }
 
     /// Attaches borrowed private memory. It is copied before [`Self::send`] returns.
@@ -122,7 +125,8 @@ impl<'a> Outgoing<'a> {
 
     /// Sends. Returns when the payload's private memory may be used again; waits only where a private payload is longer
     /// than what is used of the staging ring (256 KiB at least) and the receiver is behind, and then at most for the
-    /// endpoint's deadline without progress.
+    /// endpoint's deadline without progress. After 50 us of that, what others send to this endpoint is set aside: then
+    /// processes that send to each other, or in a circle, do not wait for each other.
     ///
     /// Over a network a private payload of up to `Config::staging_bytes` is copied instead; but while some 256 KiB are
     /// under way on the channel and anything moves there, it waits before that, no longer without progress than the
@@ -146,13 +150,19 @@ impl<'a> Outgoing<'a> {
     #[inline(always)]
     pub fn send_traced(self, trace: &mut impl Trace) -> Result<Receipt, SendError> {
         match self.way {
-            Way::Shared(link, stat) => link.send(self.control, self.cargo, trace, stat),
-            Way::Net(net, index, slot) => {
+            Way::Shared => {
+                let (link, mut others, stat) = self.node.link_to_wait(self.channel)?;
+                link.send(self.control, self.cargo, trace, (&mut others, stat))
+            }
+            Way::Net(slot) => {
                 let control = match self.control {
                     Control::InPlace(len) => &slot[..usize::from(len).min(CONTROL_MAX)],
                     Control::Borrowed(control) => &control[..control.len().min(CONTROL_MAX)],
                 };
-                net.send(index, control, self.cargo)
+                let Some((net, index, mut others, stat)) = self.node.wire_to_wait(self.channel) else {
+                    return Err(SendError::Closed(CloseReason::Here));
+                };
+                net.send(index, control, self.cargo, (&mut others, stat))
             }
         }
     }

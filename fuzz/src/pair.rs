@@ -209,12 +209,12 @@ impl Pair {
         let token = place.and_then(|place| there.tokens.get(place)).map(|token| token.0);
         let (channel, place) = (here.channel, place.filter(|_| token.is_some()));
         let id = self.ids;
-        let (link, stat) = self.node.link_to_wait(channel).expect("an open channel");
+        let (link, mut others, stat) = self.node.link_to_wait(channel).expect("an open channel");
         if link.check_room(stat).is_err() {
             return;
         }
         link.control_mut()[..8].copy_from_slice(&id.to_le_bytes());
-        match link.send(Control::InPlace(8), Cargo { load, token, cookie: Some(id) }, &mut (), stat) {
+        match link.send(Control::InPlace(8), Cargo { load, token, cookie: Some(id) }, &mut (), (&mut others, stat)) {
             Ok(_) => {
                 let here = &mut self.sides[usize::from(side)];
                 here.sent.push_back(Sent { id, bytes, token: place });

@@ -183,10 +183,10 @@ impl Victim {
     fn send(&mut self, load: Load<'_>, token: Option<Token>) {
         let cookie = Some(self.cookies);
         self.cookies += 1;
-        if let Ok((link, stat)) = self.node.link_to_wait(self.channel)
+        if let Ok((link, mut others, stat)) = self.node.link_to_wait(self.channel)
             && link.check_room(stat).is_ok()
         {
-            let _ = link.send(Control::InPlace(8), Cargo { load, token, cookie }, &mut (), stat);
+            let _ = link.send(Control::InPlace(8), Cargo { load, token, cookie }, &mut (), (&mut others, stat));
             self.node.warm(self.channel);
         }
     }

@@ -6,6 +6,7 @@ mod calls;
 mod doors;
 mod errors;
 mod left;
+pub mod others;
 mod reading;
 mod sleep;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use cutthrough_segment::bell::{self, Fence};
 use cutthrough_segment::page::Waker;
 use cutthrough_segment::ring::Peek;
 use cutthrough_wire::layout::Sizes;
+use cutthrough_wire::slot::CONTROL_MAX;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
@@ -43,6 +45,7 @@ use self::alternation::Alternation;
 use self::calls::Call;
 pub use self::errors::{ConnectError, ListenError, OpenError};
 use self::left::{Kept, Left};
+use self::others::Others;
 pub use self::sleep::WaitError;
 use self::wires::SHOWN;
 
@@ -241,29 +244,40 @@ impl Node {
         }
     }
 
+    /// The control message of a channel's next slot, to be written in place; [`Link::check_room`] comes first.
+    #[inline]
+    pub fn control_mut(&mut self, channel: Channel) -> Option<&mut [u8; CONTROL_MAX]> {
+        self.link(channel).ok().map(|(link, _)| link.control_mut())
+    }
+
     /// Takes the private memory back that a token named, of a channel that has ended not long ago.
     pub fn take_grant(&mut self, channel: Channel, token: Token) -> Option<Vec<u8>> {
         self.left.take_grant(channel, token)
     }
 
     /// As [`Node::link`], for operations that may wait for the peer in the middle: such a wait takes the channel's
-    /// rings off its socket, so the channel is not armed afterwards and has to be looked at before the next sleep.
+    /// rings off its socket, so the channel is not armed afterwards and has to be looked at before the next sleep. With
+    /// the other channels, which such a wait looks after.
     ///
     /// # Errors
     /// As [`Node::link`].
     #[inline]
-    pub fn link_to_wait(&mut self, channel: Channel) -> Result<(&mut Link, &Stat), SendError> {
-        let (link, stat) = match self.seats.get_mut(channel.index as usize) {
-            Some(Seat { life, link: Some(link), .. }) if *life == channel.life => (link, &self.stat),
-            Some(Seat { life, ended: Some(reason), .. }) if *life == channel.life => {
+    pub fn link_to_wait(&mut self, channel: Channel) -> Result<(&mut Link, Others<'_>, &Stat), SendError> {
+        let index = channel.index as usize;
+        let Some((before, [seat, after @ ..])) = self.seats.split_at_mut_checked(index) else {
+            return Err(SendError::Closed(CloseReason::Here));
+        };
+        let link = match seat {
+            Seat { life, link: Some(link), .. } if *life == channel.life => link,
+            Seat { life, ended: Some(reason), .. } if *life == channel.life => {
                 return Err(SendError::Closed(*reason));
             }
             _ => return Err(SendError::Closed(CloseReason::Here)),
         };
         if link.disarm() {
-            self.awake.push(channel.index as usize);
+            self.awake.push(index);
         }
-        Ok((link, stat))
+        Ok((link, Others::new((before, after), &mut self.awake), &self.stat))
     }
 
     /// Gives back what a message still holds: pages go to where they came from at the next poll.
@@ -274,7 +288,7 @@ impl Node {
         }
         let channel = message.channel();
         if matches!(message.payload(), Payload::Landed(_))
-            && let Ok((link, _)) = self.link_to_wait(channel)
+            && let Ok((link, ..)) = self.link_to_wait(channel)
             && let Payload::Landed(landed) = message.take_payload()
         {
             link.release(landed);

@@ -47,7 +47,7 @@ impl Node {
                     if wired {
                         return self.read_net(message, into);
                     }
-                    let (link, stat) = self.link_to_wait(channel).map_err(unreadable)?;
+                    let (link, _, stat) = self.link_to_wait(channel).map_err(unreadable)?;
                     let read = link.read(arriving, into, trace, stat);
                     let read = read.inspect_err(|_| self.warm(channel))?;
                     receipt.pulses = read.pulses;

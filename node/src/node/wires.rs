@@ -12,6 +12,7 @@ use cutthrough_segment::ring::Control;
 use rustix::event::epoll;
 
 use super::left::Kept;
+use super::others::Others;
 use super::{ConnectError, NET, Node, Seat};
 use crate::clock;
 use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
@@ -131,6 +132,19 @@ impl Node {
         let seat = self.seats.get(channel.index as usize)?;
         match (seat.net, &self.net) {
             (Some(index), Some(net)) if seat.life == channel.life => Some((net, index)),
+            _ => None,
+        }
+    }
+
+    /// As [`Node::wire`], for operations that may wait in the middle; with the channels over shared memory, which such
+    /// a wait looks after.
+    pub fn wire_to_wait(&mut self, channel: Channel) -> Option<(&Udp, usize, Others<'_>, &Stat)> {
+        let seat = self.seats.get(channel.index as usize)?;
+        match (seat.net, &self.net) {
+            (Some(index), Some(net)) if seat.life == channel.life => {
+                let others = Others::new((&mut self.seats, &mut []), &mut self.awake);
+                Some((net, index, others, &self.stat))
+            }
             _ => None,
         }
     }

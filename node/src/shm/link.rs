@@ -483,6 +483,11 @@ impl Link {
             || !self.traffic.completed.is_empty()
     }
 
+    /// Whether the peer has sent anything that can be taken out of its way.
+    pub fn can_be_relieved(&self) -> bool {
+        self.ending.is_none() && (self.consumer.ready() || self.inbox.bytes_wait(&self.peer) || self.inbox.is_filled())
+    }
+
     /// Whether the peer has returned pages that somebody waits for.
     fn returned(&self) -> bool {
         self.traffic.awaits_returns() && self.traffic.has_returns(&self.peer)

@@ -6,6 +6,7 @@ pub mod grant;
 pub mod handshake;
 mod lends;
 pub mod link;
+pub mod meanwhile;
 mod pages;
 mod patience;
 pub mod receive;

@@ -34,6 +34,15 @@ pub(crate) enum Waited {
     Deadline,
 }
 
+/// How long a sleep may be at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nap {
+    /// Until the peer rings.
+    Long,
+    /// Not longer than [`NAP_MS`]: there is something else to look at.
+    Short,
+}
+
 /// One wait, from the last progress on.
 #[derive(Debug)]
 pub(crate) struct Patience {
@@ -56,7 +65,13 @@ impl Patience {
     }
 
     /// Passes the time until it makes sense to look again; `ready` is asked once more before sleeping.
-    pub(crate) fn pass(&mut self, socket: &OwnedFd, own: &Own, fence: Fence, ready: impl FnOnce() -> bool) -> Waited {
+    pub(crate) fn pass(
+        &mut self,
+        socket: &OwnedFd,
+        (own, fence): (&Own, Fence),
+        nap: Nap,
+        ready: impl FnOnce() -> bool,
+    ) -> Waited {
         spin_loop();
         self.looks += 1;
         if self.idle.look() {
@@ -78,15 +93,16 @@ impl Patience {
         drain(socket);
         own.set(Line::Armed, 1);
         bell::heavy_fence(fence);
-        let waited = if ready() { Waited::Again } else { sleep(socket, left, fence) };
+        let nap = if fence == Fence::None { Nap::Short } else { nap };
+        let waited = if ready() { Waited::Again } else { sleep(socket, left, nap) };
         own.set(Line::Armed, 0);
         waited
     }
 }
 
 /// Sleeps until the peer rings or goes away.
-fn sleep(socket: &OwnedFd, left: Duration, fence: Fence) -> Waited {
-    let left = if fence == Fence::None { left.min(Duration::from_millis(NAP_MS.unsigned_abs().into())) } else { left };
+fn sleep(socket: &OwnedFd, left: Duration, nap: Nap) -> Waited {
+    let left = if nap == Nap::Short { left.min(Duration::from_millis(NAP_MS.unsigned_abs().into())) } else { left };
     let timeout = Timespec::try_from(left).ok();
     let mut polled = [PollFd::new(socket, PollFlags::IN | PollFlags::RDHUP)];
     match poll(&mut polled, timeout.as_ref()) {

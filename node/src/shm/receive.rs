@@ -200,6 +200,16 @@ impl Inbox {
         self.waits_for_reader() && self.front.as_ref().is_some_and(held)
     }
 
+    /// Whether a payload lies in the ring that waits for its reader.
+    pub(super) fn is_filled(&self) -> bool {
+        self.waits_for_reader() && self.aside_bytes() < ASIDE_MAX
+    }
+
+    /// Bytes that lie aside.
+    fn aside_bytes(&self) -> u64 {
+        self.aside.iter().map(|aside| aside.2.len() as u64).sum()
+    }
+
     /// Whether bytes have come of a payload that goes to its place by itself.
     pub(super) fn bytes_wait(&self, peer: &Peer) -> bool {
         self.front.as_ref().is_some_and(|front| {
@@ -480,7 +490,7 @@ impl Link {
 
     /// While this side waits for the peer to take what it sends, takes what the peer sends out of its way: messages
     /// into a queue, the front payload aside.
-    pub(super) fn relieve(&mut self, stat: &Stat) -> Result<(), Breach> {
+    pub(crate) fn relieve(&mut self, stat: &Stat) -> Result<(), Breach> {
         if let Some(arrival) = self.pump(stat)? {
             self.inbox.queue.push_back(arrival);
         }

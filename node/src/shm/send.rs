@@ -27,6 +27,7 @@ use cutthrough_wire::slot::{CONTROL_MAX, Header, Kind, PAYLOAD_MAX};
 use cutthrough_wire::token::Place;
 
 use super::link::{CloseReason, LIST_MAX, Link, SendError};
+use super::meanwhile::Meanwhile;
 use super::share::Share;
 use crate::clock;
 use crate::stat::Stat;
@@ -172,12 +173,12 @@ impl Link {
         control: Control<'_>,
         cargo: Cargo<'_>,
         trace: &mut impl Trace,
-        stat: &Stat,
+        (others, stat): (&mut impl Meanwhile, &Stat),
     ) -> Result<Receipt, SendError> {
         let Cargo { load, token, cookie } = cargo;
         match load {
             Load::None => self.send_bare(control, cookie, stat),
-            Load::Copy(payload) => self.send_private(control, payload, token, cookie, trace, stat),
+            Load::Copy(payload) => self.send_private(control, payload, token, cookie, trace, (others, stat)),
             Load::Pages(Sheaf::One(mut page)) if token.is_none() => self.send_page(control, &mut page, cookie, stat),
             // A list of no pages is no payload.
             Load::Pages(Sheaf::Many(pages)) if pages.is_empty() => self.send_bare(control, cookie, stat),
@@ -203,13 +204,15 @@ impl Link {
         token: Option<Token>,
         cookie: Option<u64>,
         trace: &mut impl Trace,
-        stat: &Stat,
+        (others, stat): (&mut impl Meanwhile, &Stat),
     ) -> Result<Receipt, SendError> {
         self.check_room(stat)?;
         let bytes = payload_len(payload)?;
         let started = clock::timed(u64::from(bytes));
-        let (path, pulses) = self.send_copy(control, payload, bytes, token, trace, stat)?;
-        self.traffic.completed.extend(cookie);
+        let (path, pulses) = self.send_copy(control, payload, bytes, token, trace, (others, stat))?;
+        if let Some(cookie) = cookie {
+            self.traffic.completed.push_back(cookie);
+        }
         Ok(self.sent(path, pulses, bytes, started, stat))
     }
 
@@ -396,6 +399,7 @@ impl Link {
     }
 
     /// Private memory: put where the receiver has named a place, else pulsed through the staging ring.
+    #[inline]
     fn send_copy(
         &mut self,
         control: Control<'_>,
@@ -403,14 +407,14 @@ impl Link {
         bytes: u32,
         token: Option<Token>,
         trace: &mut impl Trace,
-        stat: &Stat,
+        (others, stat): (&mut impl Meanwhile, &Stat),
     ) -> Result<(Path, u32), SendError> {
         let Some(token) = token else {
             if let Some(path) = self.put(control, payload, bytes, stat)? {
                 return Ok((path, 0));
             }
             let header = Header { kind: Kind::Staged, payload_len: bytes, ..Header::control(0) };
-            return self.stage(header, control, payload, None, trace, stat);
+            return self.stage(header, control, payload, None, trace, (others, stat));
         };
         match self.unused(token) {
             Some(Place::Pages { first, count }) => {
@@ -420,7 +424,7 @@ impl Link {
             Some(Place::Private { bytes: room }) if bytes <= room => {
                 let header =
                     Header { kind: Kind::StagedToken, payload_len: bytes, name: token.key, ..Header::control(0) };
-                self.stage(header, control, payload, Some(token), trace, stat)
+                self.stage(header, control, payload, Some(token), trace, (others, stat))
             }
             Some(Place::Private { .. }) => Ok((self.drop_payload(control, bytes, token, Refused::TooLong, stat), 0)),
             None => Ok((self.drop_payload(control, bytes, token, Refused::Wrong, stat), 0)),
@@ -546,6 +550,7 @@ fn payload_len(payload: &[u8]) -> Result<u32, SendError> {
 }
 
 /// What a send came to.
+#[inline]
 fn receipt(path: Path, pulses: u32, bytes: u64, started: Instant) -> Receipt {
     let (copies, movers) = match path {
         Path::None | Path::Reference | Path::Wire | Path::Dropped => (0, 0),
@@ -558,6 +563,7 @@ fn receipt(path: Path, pulses: u32, bytes: u64, started: Instant) -> Receipt {
 }
 
 /// Counts what a send came to.
+#[inline]
 fn count(receipt: &Receipt, stat: &Stat) {
     let Receipt { path, bytes, pulses, .. } = *receipt;
     let (counter, copies) = match path {

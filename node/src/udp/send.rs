@@ -18,7 +18,9 @@ use super::line::{SPIN_NS, nap, reason};
 use super::outgoing::{COALESCED, Kept, Outgoing};
 use crate::clock;
 use crate::shm::link::{CloseReason, SendError};
+use crate::shm::meanwhile::Meanwhile;
 use crate::shm::send::{Cargo, Load, Sheaf};
+use crate::stat::Stat;
 use crate::sys::datagram::TRAIN_BYTES;
 use crate::sys::lent::lend;
 
@@ -36,6 +38,9 @@ const LOOK: usize = 16 << 10;
 /// Bytes that are copied in a nanosecond, about.
 const COPIED_IN_NS: u64 = 16;
 
+/// How long a sender sleeps at a time that has other channels over shared memory, in nanoseconds.
+const SHORT_NAP_NS: u64 = 1_000_000;
+
 /// For how long a sender waits for its payload to go on, where all that is left could be copied instead: as long as
 /// that would take, so that it never costs twice the better choice. What has left from where it lies needs no copy once
 /// it is acknowledged, and a sender that copies whatever it is given fills memory that has left the caches when it
@@ -50,7 +55,13 @@ impl Udp {
     ///
     /// # Errors
     /// [`SendError`].
-    pub fn send(&self, index: usize, control: &[u8], cargo: Cargo<'_>) -> Result<Receipt, SendError> {
+    pub fn send(
+        &self,
+        index: usize,
+        control: &[u8],
+        cargo: Cargo<'_>,
+        others: (&mut impl Meanwhile, &Stat),
+    ) -> Result<Receipt, SendError> {
         if control.len() > CONTROL_MAX {
             return Err(SendError::TooLong);
         }
@@ -62,7 +73,7 @@ impl Udp {
                 Ok(receipt)
             }
             Load::Copy(bytes) if bytes.len() as u64 > PAYLOAD_MAX => Err(SendError::TooLong),
-            Load::Copy(bytes) => self.send_copy(index, control, bytes, token, cookie),
+            Load::Copy(bytes) => self.send_copy((index, control), bytes, token, cookie, others),
             Load::Pages(sheaf) => self.send_pages(index, control, sheaf, token, cookie),
         }
     }
@@ -205,11 +216,11 @@ impl Udp {
     /// is copied, so that it can be sent again.
     fn send_copy(
         &self,
-        index: usize,
-        control: &[u8],
+        (index, control): (usize, &[u8]),
         bytes: &[u8],
         token: Option<Token>,
         cookie: Option<u64>,
+        others: (&mut impl Meanwhile, &Stat),
     ) -> Result<Receipt, SendError> {
         let _stay = self.stay();
         let now = clock::now();
@@ -220,7 +231,7 @@ impl Udp {
             let message = Self::queue(loan.core, index, control, Some(cargo))?;
             loan.message = Some(message);
             loan.core.carried.begin(index, message);
-            let copies = self.see_off(&mut loan, bytes, now)?;
+            let copies = self.see_off(&mut loan, bytes, now, others)?;
             Ok((copies, loan.core.net.way(index)))
         });
         let (copies, way) = sent?;
@@ -261,7 +272,13 @@ impl Udp {
 
     /// Sends until what is not acknowledged may be copied: how often it was. It begins at `moved`. Less than the
     /// staging ring holds is copied as soon as it is not worth waiting for.
-    fn see_off(&self, loan: &mut Loan<'_>, bytes: &[u8], mut moved: Instant) -> Result<u8, SendError> {
+    fn see_off(
+        &self,
+        loan: &mut Loan<'_>,
+        bytes: &[u8],
+        mut moved: Instant,
+        (others, stat): (&mut impl Meanwhile, &Stat),
+    ) -> Result<u8, SendError> {
         let (index, Some(message)) = (loan.index, loan.message) else { return Ok(0) };
         let (mut before, mut looked, mut last) = (0, moved, (0, moved));
         let mut waits = self.send_off(loan.core, index, bytes.len(), moved);
@@ -301,8 +318,9 @@ impl Udp {
             if loan.core.turn(None) {
                 looked = now;
             } else if now.saturating_since(looked) > SPIN_NS {
-                if loan.core.doze() {
-                    nap(self, loan.core.timer());
+                if !others.relieve(stat) && loan.core.doze() {
+                    let soon = (!others.is_nobody()).then(|| now.after(SHORT_NAP_NS));
+                    nap(self, loan.core.timer().into_iter().chain(soon).min());
                 }
                 looked = clock::now();
             }

@@ -25,7 +25,7 @@ use crate::incoming::{Arriving, Incoming, Payload};
 use crate::shm::copier::Copier;
 use crate::shm::link::{CloseReason, Link};
 use crate::shm::pages::Place;
-use crate::shm::patience::{self, Patience};
+use crate::shm::patience::{self, Nap, Patience};
 use crate::shm::send::{LEAST_SHARE, MINPULSE_OF, STAGE_ALIGN, listens, longest_minpulse, traced};
 use crate::stat::Stat;
 
@@ -123,8 +123,7 @@ impl Link {
 
     /// From now on the front goes aside, if it was waiting for its reader and not too much lies aside already.
     pub(super) fn set_aside(&mut self) {
-        let aside: usize = self.inbox.aside.iter().map(|aside| aside.2.len()).sum();
-        if aside as u64 >= ASIDE_MAX {
+        if self.inbox.aside_bytes() >= ASIDE_MAX {
             return;
         }
         if let Some(front) = self.inbox.front.as_mut()
@@ -453,7 +452,8 @@ impl Link {
                 continue;
             }
             let (peer, staged) = (&self.peer, self.inbox.staged);
-            let waited = patience.pass(&self.socket, &self.own, self.fence, || peer.get(Line::Staged) != staged);
+            let waited =
+                patience.pass(&self.socket, (&self.own, self.fence), Nap::Long, || peer.get(Line::Staged) != staged);
             let last_bytes = self.peer.get(Line::Staged) != staged;
             match self.waited(waited) {
                 Err(reason) if !last_bytes => return Err(ReadError::Closed(reason)),

@@ -25,14 +25,16 @@ use rustix::fd::OwnedFd;
 use crate::clock;
 use crate::shm::copier::Copier;
 use crate::shm::link::{Link, Outbox, SendError};
-use crate::shm::patience::{self, Patience};
+use crate::shm::meanwhile::Meanwhile;
+use crate::shm::patience::{self, Nap, Patience};
 use crate::shm::send::Control;
 use crate::stat::Stat;
 
 impl Link {
     /// Through the staging ring, in pulses, while the receiver takes them out at the other end. Waits for room where
-    /// the message is longer than the lap; meanwhile what the peer sends us is taken out of its way, so that two
-    /// sides that send to each other at the same time never wait for each other.
+    /// the message is longer than the lap; meanwhile what the peer sends us is taken out of its way, and after a while
+    /// what other peers send, so that sides that send to each other at the same time, or in a circle, never wait for
+    /// each other.
     pub(super) fn stage(
         &mut self,
         mut header: Header,
@@ -40,7 +42,7 @@ impl Link {
         payload: &[u8],
         token: Option<Token>,
         trace: &mut impl Trace,
-        stat: &Stat,
+        (others, stat): (&mut impl Meanwhile, &Stat),
     ) -> Result<(Path, u32), SendError> {
         let before = self.outbox.staged;
         let base = before.next_multiple_of(STAGE_ALIGN);
@@ -65,6 +67,21 @@ impl Link {
         {
             return Ok(self.stage_at_once(header, control, payload, base, trace));
         }
+        self.stage_in_pulses(header, control, payload, (before, base, barred), trace, (others, stat))
+    }
+
+    /// A payload that goes in pulses, or waits for room.
+    #[inline(never)]
+    fn stage_in_pulses(
+        &mut self,
+        mut header: Header,
+        control: Control<'_>,
+        payload: &[u8],
+        (before, base, barred): (u64, u64, bool),
+        trace: &mut impl Trace,
+        (others, stat): (&mut impl Meanwhile, &Stat),
+    ) -> Result<(Path, u32), SendError> {
+        let (len, lap) = (payload.len() as u64, self.outbox.staging.lap());
         header.control_len = self.place(control);
         if self.outbox.wanted_age.is_multiple_of(WANTED_FOR) {
             self.outbox.wanted = self.peer.minpulse();
@@ -120,7 +137,7 @@ impl Link {
                 Step::Misreported { .. } => return Err(self.broken(Breach::Progress)),
                 Step::Moving => patience.progress(),
                 Step::Waiting if progress => patience.progress(),
-                Step::Waiting => self.wait_for_room(&mut patience, stat)?,
+                Step::Waiting => self.wait_for_room(&mut patience, others, stat)?,
             }
         }
         if !announced {
@@ -246,12 +263,20 @@ impl Link {
         end > self.outbox.drained + ring
     }
 
-    pub(super) fn wait_for_room(&mut self, patience: &mut Patience, stat: &Stat) -> Result<(), SendError> {
+    fn wait_for_room(
+        &mut self,
+        patience: &mut Patience,
+        others: &mut impl Meanwhile,
+        stat: &Stat,
+    ) -> Result<(), SendError> {
         self.relieve(stat).map_err(|breach| self.broken(breach))?;
         let drained = self.outbox.drained;
         let (peer, consumer, inbox) = (&self.peer, &self.consumer, &self.inbox);
-        let ready = || peer.get(Line::Drained) != drained || consumer.ready() || inbox.bytes_wait(peer);
-        let waited = patience.pass(&self.socket, &self.own, self.fence, ready);
+        // Others ring at doors of their own, which nobody watches here.
+        let most = if others.is_nobody() { Nap::Long } else { Nap::Short };
+        let ready =
+            || peer.get(Line::Drained) != drained || consumer.ready() || inbox.bytes_wait(peer) || others.relieve(stat);
+        let waited = patience.pass(&self.socket, (&self.own, self.fence), most, ready);
         self.waited(waited).map_err(SendError::Closed)
     }
 }
