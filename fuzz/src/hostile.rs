@@ -9,6 +9,7 @@ use cutthrough_node::config::Config;
 use cutthrough_node::shm::handshake::{self, Heard, Offer};
 use cutthrough_node::shm::rendezvous;
 use cutthrough_segment::copy::Copying;
+use cutthrough_segment::landing::LandingMemory;
 use cutthrough_segment::map::Mapping;
 use cutthrough_segment::sync::Ordering;
 use cutthrough_wire::layout::{LINE_BYTES, Layout, Line, RECORDS, RUNS};
@@ -160,7 +161,7 @@ struct Peer {
     layout: Layout,
     out: Arc<Mapping>,
     sight: Arc<Mapping>,
-    landing: Arc<Mapping>,
+    landing: LandingMemory,
     landing_bytes: u64,
     messages: u64,
     runs: u64,
@@ -224,7 +225,7 @@ impl Peer {
             layout,
             out: own.staging().0,
             sight: peer.staging().0,
-            landing: std::sync::Arc::clone(peer.landing()),
+            landing: peer.landing().clone(),
             landing_bytes: greeting.layout.landing_bytes,
             messages: 0,
             runs: 0,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cutthrough_wire::layout::{Layout, Line, RECORDS, RUNS, Sizes};
 use cutthrough_wire::token::{Place, TOKENS};
 
+use crate::landing::LandingMemory;
 use crate::map::{Array, MapError, Mapping, OwnArray, Writers};
 use crate::record::Words;
 use crate::share::{Hears, Says};
@@ -24,7 +25,7 @@ const fn word(line: Line) -> usize {
 pub struct Own {
     lines: OwnArray<AtomicU64>,
     out: Arc<Mapping>,
-    landing: Arc<Mapping>,
+    landing: LandingMemory,
     layout: Layout,
 }
 
@@ -45,8 +46,7 @@ impl Own {
     pub fn create(sizes: &Sizes, layout: Layout) -> Result<(Self, Files), MapError> {
         let align = u64::from(sizes.page_bytes);
         let (out, out_file) = Mapping::create("cutthrough.out", layout.out_bytes, align, Writers::Maker)?;
-        let (landing, landing_file) =
-            Mapping::create("cutthrough.landing", layout.landing_bytes, align, Writers::Both)?;
+        let (landing, landing_file) = LandingMemory::create("cutthrough.landing", layout.landing_bytes, align)?;
         let lines = OwnArray::new(&out, 0, LINE_WORDS);
         Ok((Self { lines, out, landing, layout }, Files { out: out_file, landing: landing_file }))
     }
@@ -141,8 +141,8 @@ impl Own {
 
     /// The landing memory.
     #[must_use]
-    pub fn landing(&self) -> Arc<Mapping> {
-        Arc::clone(&self.landing)
+    pub const fn landing(&self) -> &LandingMemory {
+        &self.landing
     }
 }
 
@@ -151,7 +151,7 @@ impl Own {
 pub struct Peer {
     lines: Array<AtomicU64>,
     out: Arc<Mapping>,
-    landing: Arc<Mapping>,
+    landing: LandingMemory,
     layout: Layout,
 }
 
@@ -163,7 +163,7 @@ impl Peer {
     pub fn open(out: BorrowedFd<'_>, landing: BorrowedFd<'_>, sizes: &Sizes, layout: Layout) -> Result<Self, MapError> {
         let align = u64::from(sizes.page_bytes);
         let out = Mapping::open(out.as_fd(), layout.out_bytes, align, false)?;
-        let landing = Mapping::open(landing.as_fd(), layout.landing_bytes, align, true)?;
+        let landing = LandingMemory::open(landing.as_fd(), layout.landing_bytes, align)?;
         let lines = Array::new(&out, 0, LINE_WORDS);
         Ok(Self { lines, out, landing, layout })
     }
@@ -261,7 +261,7 @@ impl Peer {
 
     /// The landing memory.
     #[must_use]
-    pub const fn landing(&self) -> &Arc<Mapping> {
+    pub const fn landing(&self) -> &LandingMemory {
         &self.landing
     }
 }

@@ -7,6 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use crate::copy::Copying;
+use crate::landing::LandingMemory;
 use crate::map::Mapping;
 use crate::pool::Pool;
 pub use crate::shelf::{Filled, Release, Shelf, Waker};
@@ -42,6 +43,32 @@ impl Ground {
     /// Offset of a page in the mapping.
     fn offset(&self, page: u32) -> u64 {
         self.start + u64::from(page) * u64::from(self.page_bytes)
+    }
+
+    fn place(&self, page: u32) -> Place {
+        Place { mapping: Arc::clone(&self.mapping), offset: self.offset(page) }
+    }
+}
+
+/// Where a page or a payload begins. Nothing can be written by way of it: somebody may have the page as a slice.
+///
+/// ```compile_fail
+/// fn write(page: &cutthrough_segment::page::Page) {
+///     let (memory, at) = page.place();
+///     memory.copy_in(at, b"under a slice", Default::default());
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Place {
+    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) offset: u64,
+}
+
+impl Place {
+    /// In bytes from the beginning of the memory in which it lies.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        self.offset
     }
 }
 
@@ -151,14 +178,13 @@ impl Page {
         self.ground.as_ref().is_some_and(|ground| self.bytes == self.count as usize * ground.page_bytes as usize)
     }
 
-    /// The mapping in which the page lies, and where.
+    /// Where the page lies.
     ///
     /// # Panics
     /// Never: a page has its ground until it is taken apart.
     #[must_use]
-    pub fn place(&self) -> (Arc<Mapping>, u64) {
-        let ground = self.ground.as_ref().expect("a page has its ground");
-        (Arc::clone(&ground.mapping), ground.offset(self.first))
+    pub fn place(&self) -> Place {
+        self.ground.as_ref().expect("a page has its ground").place(self.first)
     }
 
     /// First page and number of pages.
@@ -316,24 +342,21 @@ impl Landed {
         bytes
     }
 
-    /// The mapping in which the payload begins, and where.
+    /// Where the payload begins.
     #[must_use]
-    pub fn place(&self) -> (Arc<Mapping>, u64) {
-        let first = self.runs.iter().next().map_or(0, |run| run.0);
-        let ground = self.ground();
-        (Arc::clone(&ground.mapping), ground.offset(first))
+    pub fn place(&self) -> Place {
+        self.ground().place(self.runs.iter().next().map_or(0, |run| run.0))
     }
 
-    /// Copies the payload into other memory of this process, at `offset`.
+    /// Copies the payload into landing memory, to `offset`.
     ///
     /// # Panics
-    /// If it does not fit there, or that memory cannot be written.
-    pub fn copy_to(&self, to: &Mapping, offset: u64) {
+    /// If it does not fit there.
+    pub fn copy_to(&self, to: &LandingMemory, offset: u64) {
         let (ground, mut done) = (self.ground(), 0);
         for (first, count) in self.runs.iter() {
             let len = (self.bytes - done).min(count as usize * ground.page_bytes as usize);
-            let from = ground.offset(first);
-            Mapping::copy_across(&ground.mapping, from, to, offset + done as u64, len);
+            to.copy_across(offset + done as u64, &ground.mapping, ground.offset(first), len);
             done += len;
         }
     }

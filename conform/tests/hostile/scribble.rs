@@ -51,7 +51,7 @@ fn scribble(liar: &mut Liar, seed: u64, stop: &AtomicBool) {
     let mut dice = Dice(seed);
     let layout = sizes().layout().expect("good sizes");
     let (out, _) = liar.own.pool();
-    let landing = std::sync::Arc::clone(liar.peer.landing());
+    let landing = liar.peer.landing().clone();
     while !stop.load(Ordering::Relaxed) {
         match dice.below(16) {
             0..=6 => {
@@ -84,7 +84,7 @@ fn scribble_quietly(liar: &mut Liar, seed: u64, stop: &AtomicBool) {
     let layout = sizes().layout().expect("good sizes");
     let (out, pool) = liar.own.pool();
     let (_, staging) = liar.own.staging();
-    let landing = std::sync::Arc::clone(liar.peer.landing());
+    let landing = liar.peer.landing().clone();
     while !stop.load(Ordering::Relaxed) {
         liar.take();
         let len = u32::try_from(dice.below(30_000)).unwrap_or(0);

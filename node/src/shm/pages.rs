@@ -7,7 +7,7 @@ use cutthrough_engine::check::{self, Breach};
 use cutthrough_engine::token::Tokens;
 use cutthrough_segment::bell;
 use cutthrough_segment::half::{Own, Peer};
-use cutthrough_segment::map::{Array, Mapping, OwnArray};
+use cutthrough_segment::map::{Array, OwnArray};
 use cutthrough_segment::page::{Ground, Handles, Landed, Pages, Release, Releases, Shelf, Waker};
 use cutthrough_segment::pool::Pool;
 use cutthrough_segment::record::{Reader, Writer};
@@ -57,7 +57,6 @@ pub(crate) struct Traffic {
     pub(crate) completed: VecDeque<u64>,
     // What we receive into.
     pub(crate) landing: Pool,
-    pub(crate) landing_map: Arc<Mapping>,
     /// Our landing pages, as payloads lie in them.
     pub(crate) landing_ground: Handles,
     /// The peer's pool, as payloads lie in it.
@@ -96,8 +95,7 @@ impl Traffic {
             reclaims: Reader::new(peer.returns()),
             completed: VecDeque::new(),
             landing: Pool::new(sizes.landing_pages),
-            landing_map: own.landing(),
-            landing_ground: Handles::new(Ground::new((own.landing(), 0), sizes.page_bytes, Arc::clone(&shelf))),
+            landing_ground: Handles::new(own.landing().ground(sizes.page_bytes, Arc::clone(&shelf))),
             peer_ground: Handles::new(Ground::new(peer.pool(), peer_sizes.page_bytes, shelf)),
             posted: Vec::new(),
             posts: Writer::new(own.free()),

@@ -7,8 +7,6 @@
 mod halves;
 mod staged;
 
-use std::sync::Arc;
-
 pub(in crate::shm) use halves::Halves;
 pub(in crate::shm) use staged::{LEAST_SHARE, MINPULSE_OF, STAGE_ALIGN, least_lap, listens, longest_minpulse, traced};
 
@@ -335,9 +333,9 @@ impl Link {
             return Ok(None);
         }
         self.outbox.use_up(token);
-        let (from, from_offset) = page.place();
+        let (from, to) = (page.place(), self.peer.landing().clone());
         let to_offset = u64::from(run.first) * u64::from(page_bytes);
-        Ok(Some(Share { from, from_offset, to: Arc::clone(self.peer.landing()), to_offset, len: u64::from(bytes) }))
+        Ok(Some(Share { from, to, to_offset, len: u64::from(bytes) }))
     }
 
     /// Checks that pages are this channel's, and that all but the last are full: the payload is what lies in them, one

@@ -1,10 +1,9 @@
 //! A copy that both sides make at the same time: [`cutthrough_segment::share`] says who copies what.
 
-use std::sync::Arc;
-
 use cutthrough_engine::time::Instant;
 use cutthrough_segment::half::{Own, Peer};
-use cutthrough_segment::map::Mapping;
+use cutthrough_segment::landing::LandingMemory;
+use cutthrough_segment::page::Place;
 use cutthrough_segment::share::Part;
 use cutthrough_wire::layout::Line;
 
@@ -21,9 +20,8 @@ const PATIENCE_NS: u64 = 20_000;
 /// The two places of a payload.
 #[derive(Debug)]
 pub(super) struct Share {
-    pub(super) from: Arc<Mapping>,
-    pub(super) from_offset: u64,
-    pub(super) to: Arc<Mapping>,
+    pub(super) from: Place,
+    pub(super) to: LandingMemory,
     pub(super) to_offset: u64,
     pub(super) len: u64,
 }
@@ -32,7 +30,7 @@ impl Share {
     /// Copies a part.
     pub(super) fn copy(&self, start: u64, end: u64) {
         let bytes = usize::try_from(end - start).unwrap_or(0);
-        Mapping::copy_across(&self.from, self.from_offset + start, &self.to, self.to_offset + start, bytes);
+        self.to.copy_from(self.to_offset + start, &self.from, start, bytes);
     }
 
     /// The sender's part of message `number` - 1: from the back until it meets the receiver. [`Line::ShareSent`] has

@@ -214,7 +214,7 @@ impl Load for Outgoing {
 
     fn is_in_use(&self) -> bool {
         let Self::Pages(pages, Some(flights)) = self else { return false };
-        !pages.iter().all(|(_, page)| flights.is_idle(page.place().1, page.len() as u64))
+        !pages.iter().all(|(_, page)| flights.is_idle(page.place().offset(), page.len() as u64))
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
         let (one, two) = (message(&[100]), message(&[8192, 5000]));
         assert!(!one.is_in_use() && !two.is_in_use());
         let runs = |message: &Outgoing| match message {
-            Outgoing::Pages(pages, _) => pages.iter().map(|(_, page)| page.place().1).collect::<Vec<_>>(),
+            Outgoing::Pages(pages, _) => pages.iter().map(|(_, page)| page.place().offset()).collect::<Vec<_>>(),
             other => panic!("{other:?}"),
         };
         for at in [runs(&two)[0], runs(&two)[0] + 8191, runs(&two)[1] + 4096] {

@@ -171,7 +171,7 @@ fn a_page_that_the_kernel_still_has_is_nobodys() {
     };
 
     let page = near.page(channel, 8192).unwrap();
-    let at = page.place().1;
+    let at = page.place().offset();
     let flights = near.shared.lock().net.memory.get(channel).unwrap().flights().cloned().unwrap();
     // As if the kernel had been given a part twice, because it was sent again.
     flights.begin(at + 4096);

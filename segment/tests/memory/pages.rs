@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cutthrough_segment::copy::Copying;
+use cutthrough_segment::landing::LandingMemory;
 use cutthrough_segment::map::{Mapping, Writers};
 use cutthrough_segment::page::{Ground, Landed, Page, Pages, Release, Releases, Runs, Shelf};
 use proptest::prelude::*;
@@ -117,7 +118,7 @@ proptest! {
         landed.read_at(from, &mut part);
         prop_assert_eq!(&part, &whole[from..to]);
 
-        let (elsewhere, _) = Mapping::create("copy", whole.len() as u64 + 5, 4096, Writers::Maker).unwrap();
+        let (elsewhere, _) = LandingMemory::create("copy", whole.len() as u64 + 5, 4096).unwrap();
         landed.copy_to(&elsewhere, 5);
         let mut copy = vec![0; whole.len()];
         elsewhere.copy_out(5, &mut copy, Copying::Pieces);

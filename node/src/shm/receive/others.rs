@@ -1,7 +1,5 @@
 //! Payloads of the rarer kinds: lists of runs, what a token names, what has to be fetched, what was dropped.
 
-use std::sync::Arc;
-
 use cutthrough_engine::check::{self, Breach};
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::time::Instant;
@@ -131,12 +129,11 @@ impl Link {
                 let ground = self.traffic.landing_ground.take();
                 let to_offset = u64::from(first) * u64::from(self.sizes.page_bytes);
                 if header.kind == Kind::Share {
-                    let (from, from_offset) = source.place();
-                    let to = Arc::clone(&self.traffic.landing_map);
-                    let share = Share { from, from_offset, to, to_offset, len: u64::from(header.payload_len) };
+                    let (from, to) = (source.place(), self.own.landing().clone());
+                    let share = Share { from, to, to_offset, len: u64::from(header.payload_len) };
                     share.receive(self.consumer.taken(), &self.own, &self.peer);
                 } else {
-                    source.copy_to(&self.traffic.landing_map, to_offset);
+                    source.copy_to(self.own.landing(), to_offset);
                 }
                 let release = Releases::One(Release::Landing { first, count });
                 Ok(Payload::Landed(Landed::new(ground, Runs::One(first, count), len, release)))

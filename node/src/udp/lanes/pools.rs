@@ -199,14 +199,14 @@ mod tests {
         let (first, second) = (lot().unwrap(), lot().unwrap());
         assert!(lot().is_none());
         let page = Pages::new(first.ground, 16).take(4096).unwrap();
-        let at = page.place().1;
+        let at = page.place().offset();
         flights.begin(at + 100);
         assert!(lot().is_none(), "a page of it is left");
         drop(page);
         assert!(lot().is_none(), "the kernel has a part of it");
         flights.end(at + 100);
         let again = Pages::new(lot().unwrap().ground, 16).take(4096).unwrap();
-        assert_eq!(again.place().1, at);
+        assert_eq!(again.place().offset(), at);
         assert!(lot().is_none());
         drop(second);
         assert!(lot().is_some());
