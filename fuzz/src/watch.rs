@@ -45,7 +45,8 @@ fn file(counters: &Counters) -> OwnedFd {
     }
     ftruncate(&file, length).expect("a memory file can be cut");
     if counters.sealed {
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW).expect("a memory file can be sealed");
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .expect("a memory file can be sealed");
     }
     file
 }

@@ -7,7 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create};
+use rustix::fs::{
+    MemfdFlags, OFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fcntl_getfl, fstat, fstatfs, ftruncate,
+    memfd_create,
+};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -39,9 +42,12 @@ pub enum MapError {
         /// Bytes that the hello's sizes need.
         need: u64,
     },
-    /// The peer's file could still shrink, or is of a kind whose pages can be taken away.
-    #[error("the peer's memory is not an ordinary memory file sealed against shrinking")]
+    /// The peer's file could still shrink or be sealed further, or is of a kind whose pages can be taken away.
+    #[error("the peer's memory is not an ordinary memory file sealed against shrinking and further seals")]
     NotSealed,
+    /// The peer's file is to be written here, and cannot be.
+    #[error("the peer's memory is sealed against writing, or was passed for reading only")]
+    NotWritable,
 }
 
 /// Bytes of a page, and of a huge one.
@@ -95,13 +101,18 @@ impl Mapping {
     /// Maps memory that a peer has made: for reading, or, where it may, for writing too.
     ///
     /// # Errors
-    /// Any [`MapError`]; the peer's file is checked for its size and for the seal against shrinking first.
+    /// Any [`MapError`]; the peer's file is checked for its size, its seals and how it may be used first.
     pub fn open(file: BorrowedFd<'_>, bytes: u64, align: u64, writable: bool) -> Result<Arc<Self>, MapError> {
         let seals = fcntl_get_seals(file).map_err(|_| MapError::NotSealed)?;
         // A file of huge pages can be sealed too, but a hole punched into it may end its readers with SIGBUS.
         let ordinary = fstatfs(file).is_ok_and(|system| system.f_type == TMPFS);
-        if !ordinary || !seals.contains(SealFlags::SHRINK) {
+        // Without the seal on seals the peer could set others between this look and the mapping.
+        if !ordinary || !seals.contains(SealFlags::SHRINK | SealFlags::SEAL) {
             return Err(MapError::NotSealed);
+        }
+        let read_only = || fcntl_getfl(file).is_ok_and(|flags| flags & OFlags::ACCMODE != OFlags::RDWR);
+        if writable && (seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) || read_only()) {
+            return Err(MapError::NotWritable);
         }
         let have = fstat(file).map_err(MapError::Create)?.st_size;
         let have = u64::try_from(have).unwrap_or(0);
@@ -123,8 +134,9 @@ impl Mapping {
         let mapped =
             unsafe { mmap(reserved.as_ptr().cast(), length, protection, MapFlags::SHARED | MapFlags::FIXED, file, 0) };
         if let Err(source) = mapped {
-            // SAFETY: as above.
-            let _ = unsafe { munmap(reserved.as_ptr().cast(), length) };
+            // Before Linux 6.12 the reservation is gone by now for some reasons, and another thread may have mapped
+            // something there: so it is left as it is. It costs addresses alone, and no peer can bring it about, since
+            // what `open` maps has been looked at.
             return Err(failed(source));
         }
         let base = reserved;

@@ -78,6 +78,9 @@ fn hello(sizes: Sizes) -> [u8; HELLO_BYTES] {
     Word::Hello { generation: 1, sizes }.to_bytes()
 }
 
+/// The seals that memory needs.
+const SEALED: SealFlags = SealFlags::SHRINK.union(SealFlags::SEAL);
+
 /// A memory file.
 fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
     let file = memfd_create("liar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file");
@@ -89,7 +92,7 @@ fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
 #[test]
 fn garbage_is_refused() {
     let mut victim = Victim::open();
-    let file = memory(4096, SealFlags::SHRINK);
+    let file = memory(4096, SEALED);
     let files = [file.as_fd(), file.as_fd(), file.as_fd(), file.as_fd()];
     let good = hello(sizes());
     for (round, len) in (0..).zip([1, 8, 63, 64, 65, 200]) {
@@ -112,7 +115,7 @@ fn garbage_is_refused() {
 #[test]
 fn another_version_is_refused_by_name() {
     let mut victim = Victim::open();
-    let file = memory(4096, SealFlags::SHRINK);
+    let file = memory(4096, SEALED);
     let mut bytes = hello(sizes());
     bytes[8] = 9;
     assert_eq!(answer(&mut victim, &bytes, &[file.as_fd(), file.as_fd()]), Some(Refusal::Version));
@@ -147,7 +150,7 @@ fn a_listener_of_another_version_is_named() {
 #[test]
 fn impossible_sizes_are_refused() {
     let mut victim = Victim::open();
-    let file = memory(4096, SealFlags::SHRINK);
+    let file = memory(4096, SEALED);
     let good = sizes();
     for bad in [
         Sizes { slots: 0, ..good },
@@ -169,18 +172,22 @@ fn memory_that_could_go_away_is_refused() {
     let mut victim = Victim::open();
     let layout = sizes().layout().expect("good sizes");
     let good = hello(sizes());
-    let out = memory(layout.out_bytes, SealFlags::SHRINK);
-    let landing = memory(layout.landing_bytes, SealFlags::SHRINK);
+    let out = memory(layout.out_bytes, SEALED);
+    let landing = memory(layout.landing_bytes, SEALED);
     let unsealed = memory(layout.out_bytes, SealFlags::GROW);
-    let small = memory(layout.out_bytes - 1, SealFlags::SHRINK);
-    let frozen = memory(layout.landing_bytes, SealFlags::SHRINK | SealFlags::WRITE);
+    let small = memory(layout.out_bytes - 1, SEALED);
+    let frozen = memory(layout.landing_bytes, SEALED | SealFlags::WRITE);
+    let freezing = memory(layout.landing_bytes, SEALED | SealFlags::FUTURE_WRITE);
+    let unsettled = memory(layout.landing_bytes, SealFlags::SHRINK);
     let disk = std::fs::File::open("/proc/self/exe").expect("a file");
     let null = std::fs::File::open("/dev/null").expect("a file");
     for (name, files) in [
         ("unsealed", [unsealed.as_fd(), landing.as_fd()]),
         ("too small", [small.as_fd(), landing.as_fd()]),
-        ("landing memory too small", [out.as_fd(), small_landing(&memory(4096, SealFlags::SHRINK)).as_fd()]),
+        ("landing memory too small", [out.as_fd(), small_landing(&memory(4096, SEALED)).as_fd()]),
         ("landing memory that cannot be written", [out.as_fd(), frozen.as_fd()]),
+        ("landing memory that cannot be written any more", [out.as_fd(), freezing.as_fd()]),
+        ("landing memory that could be sealed further", [out.as_fd(), unsettled.as_fd()]),
         ("a file on disk", [disk.as_fd(), landing.as_fd()]),
         ("a device", [out.as_fd(), null.as_fd()]),
     ] {
@@ -195,12 +202,12 @@ fn memory_of_huge_pages_is_refused() {
     let layout = sizes().layout().expect("good sizes");
     let huge = memfd_create("liar", flags).and_then(|file| {
         ftruncate(&file, layout.out_bytes.next_multiple_of(2 << 20))?;
-        fcntl_add_seals(&file, SealFlags::SHRINK)?;
+        fcntl_add_seals(&file, SEALED)?;
         Ok(file)
     });
     let Ok(huge) = huge else { return cutthrough_conform::skipped("no memory files of huge pages here") };
     let mut victim = Victim::open();
-    let landing = memory(layout.landing_bytes, SealFlags::SHRINK);
+    let landing = memory(layout.landing_bytes, SEALED);
     assert_eq!(answer(&mut victim, &hello(sizes()), &[huge.as_fd(), landing.as_fd()]), Some(Refusal::Memory));
 }
 
@@ -209,7 +216,7 @@ fn the_victims_own_memory_cannot_be_written() {
     let mut victim = Victim::open();
     let layout = sizes().layout().expect("good sizes");
     let socket = reach(&victim);
-    let (out, landing) = (memory(layout.out_bytes, SealFlags::SHRINK), memory(layout.landing_bytes, SealFlags::SHRINK));
+    let (out, landing) = (memory(layout.out_bytes, SEALED), memory(layout.landing_bytes, SEALED));
     send(&socket, &hello(sizes()), &[out.as_fd(), landing.as_fd()]);
     while !matches!(victim.endpoint.wait(Some(Duration::from_secs(5))), Ok(Event::Opened(_))) {}
     let (_, files) = receive(&socket).expect("the victim's files");

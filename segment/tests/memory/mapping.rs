@@ -20,6 +20,9 @@ fn map_to_write(file: &OwnedFd) -> Result<(), Errno> {
         .map(|_| ())
 }
 
+/// The seals that a peer's file needs.
+const SEALED: SealFlags = SealFlags::SHRINK.union(SealFlags::SEAL);
+
 /// A memory file as a hostile peer makes it.
 fn file(bytes: u64, seals: SealFlags) -> OwnedFd {
     let file = memfd_create("hostile", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
@@ -90,7 +93,7 @@ fn a_peer_cannot_write_what_only_the_maker_writes() {
     let (own, file) = Mapping::create("own", 4096, 4096, Writers::Maker).unwrap();
     assert_eq!(map_to_write(&file), Err(Errno::PERM));
     assert_eq!(pwrite(&file, b"x", 0), Err(Errno::PERM));
-    assert!(matches!(Mapping::open(file.as_fd(), 4096, 4096, true), Err(MapError::Map { source: Errno::PERM, .. })));
+    assert!(matches!(Mapping::open(file.as_fd(), 4096, 4096, true), Err(MapError::NotWritable)));
     // Opening the file anew through /proc gives no more rights than its seals leave.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let again = OwnedFd::from(File::options().read(true).write(true).open(path).unwrap());
@@ -125,16 +128,31 @@ fn nobody_can_change_the_size_or_the_seals() {
 fn a_file_that_could_shrink_is_refused() {
     let open = |file: &OwnedFd| Mapping::open(file.as_fd(), 4096, 4096, false).map(|_| ());
     assert!(matches!(open(&file(4096, SealFlags::GROW)), Err(MapError::NotSealed)));
-    assert!(open(&file(4096, SealFlags::SHRINK)).is_ok());
+    assert!(matches!(open(&file(4096, SealFlags::SHRINK)), Err(MapError::NotSealed)), "it could be sealed further");
+    assert!(open(&file(4096, SEALED)).is_ok());
     let plain = OwnedFd::from(File::open("/proc/self/exe").unwrap());
     assert!(matches!(open(&plain), Err(MapError::NotSealed)));
     let (pipe, _end) = rustix::pipe::pipe().unwrap();
     assert!(matches!(open(&pipe), Err(MapError::NotSealed)));
 }
 
+/// It is refused before it is mapped: older kernels take away what lies where a file cannot be mapped.
+#[test]
+fn a_file_that_cannot_be_written_is_not_mapped_for_writing() {
+    let open = |file: &OwnedFd| Mapping::open(file.as_fd(), 4096, 4096, true).map(|_| ());
+    for seal in [SealFlags::WRITE, SealFlags::FUTURE_WRITE] {
+        assert!(matches!(open(&file(4096, SEALED | seal)), Err(MapError::NotWritable)), "{seal:?}");
+    }
+    let good = file(4096, SEALED);
+    let path = format!("/proc/self/fd/{}", good.as_raw_fd());
+    let to_read = OwnedFd::from(File::open(path).unwrap());
+    assert!(matches!(open(&to_read), Err(MapError::NotWritable)));
+    assert!(open(&good).is_ok());
+}
+
 #[test]
 fn a_file_that_is_too_small_is_refused() {
-    let short = file(4095, SealFlags::SHRINK);
+    let short = file(4095, SEALED);
     let refused = Mapping::open(short.as_fd(), 4096, 4096, false).unwrap_err();
     assert!(matches!(refused, MapError::TooSmall { have: 4095, need: 4096 }));
     assert!(refused.to_string().contains("4095"));
