@@ -323,7 +323,8 @@ impl<T: Shared> Array<T> {
     /// If they are not aligned or not within the mapping.
     #[must_use]
     pub fn new(mapping: &Arc<Mapping>, offset: u64, count: usize) -> Self {
-        let start = mapping.at(offset, count * size_of::<T>()).cast::<T>();
+        let bytes = count.checked_mul(size_of::<T>()).expect("no more values than there are addresses");
+        let start = mapping.at(offset, bytes).cast::<T>();
         assert!(start.is_aligned(), "an array is aligned");
         let start = NonNull::new(start).expect("a mapping is never at address zero");
         Self { start, count, _mapping: Arc::clone(mapping) }

@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cutthrough_segment::copy::Copying;
 use cutthrough_segment::half::{Own, Peer};
-use cutthrough_segment::map::{MapError, Mapping, Writers};
+use cutthrough_segment::map::{Array, MapError, Mapping, Writers};
 use cutthrough_wire::layout::{Line, Sizes};
 use cutthrough_wire::token::Place;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, ftruncate, memfd_create};
@@ -197,13 +197,16 @@ fn an_empty_mapping_has_no_bytes() {
 #[test]
 fn every_access_stays_within() {
     let (mapping, _) = Mapping::create("within", 100, 4096, Writers::Both).unwrap();
-    let attempts: [&dyn Fn(); 6] = [
+    let attempts: [&dyn Fn(); 8] = [
         &|| mapping.copy_in(99, b"ab", Copying::Pieces),
         &|| mapping.copy_in(u64::MAX, b"a", Copying::Pieces),
         &|| mapping.copy_out(100, &mut [0], Copying::Pieces),
         &|| assert!(!mapping.address(0, 101).is_null()),
         &|| assert_eq!(mapping.word(96).load(Ordering::Relaxed), 0),
         &|| assert_eq!(mapping.word(3).load(Ordering::Relaxed), 0),
+        &|| assert_eq!(Array::<AtomicU64>::new(&mapping, 0, 13).load_acquire(12), 0),
+        // One word, if the number of bytes went round.
+        &|| assert_eq!(Array::<AtomicU64>::new(&mapping, 0, (1 << 61) + 1).load_acquire(0), 0),
     ];
     for attempt in attempts {
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(attempt));

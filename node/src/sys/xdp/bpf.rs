@@ -232,7 +232,8 @@ impl SharedMemory {
     }
 
     fn index(&self, offset: u64, width: usize) -> usize {
-        let index = usize::try_from(offset).ok().filter(|at| at.is_multiple_of(width) && at + width <= self.bytes);
+        // The memory is whole pages: a place that is aligned and begins inside ends inside.
+        let index = usize::try_from(offset).ok().filter(|at| at.is_multiple_of(width) && *at < self.bytes);
         index.expect("an aligned offset inside of the memory") / width
     }
 
