@@ -208,7 +208,7 @@ pub enum Peek {
 #[cfg(not(loom))]
 #[inline]
 fn copy_out(slot: &Slot) -> Control {
-    let from = slot.0[CONTROL_WORD].as_ptr().cast::<Control>();
+    let from = slot.0[CONTROL_WORD..].as_ptr().cast::<Control>();
     // SAFETY: words 4 to 15 of the slot are the 96 bytes of a `Control`, aligned alike. The other process may write
     // them meanwhile: what comes out is some bytes, all of which are valid.
     unsafe { core::ptr::read(from) }
