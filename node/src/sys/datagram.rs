@@ -444,12 +444,14 @@ impl Control {
         // SAFETY: this only computes lengths.
         let (space, length) = unsafe { (libc::CMSG_SPACE(bytes), libc::CMSG_LEN(bytes)) };
         assert!(begin + space as usize <= size_of::<Self>(), "room for two of them");
-        message.msg_control = (&raw mut self.0).cast();
+        // One pointer for both, and the last that is made here: the kernel reads by it.
+        let room = (&raw mut self.0).cast::<u64>();
+        message.msg_control = room.cast();
         message.msg_controllen = begin + space as usize;
         // SAFETY: this room has `space` bytes from `begin` on, as was just seen; that is a multiple of a head's
         // alignment, as all lengths with which others were added are.
         unsafe {
-            let head = self.0.as_mut_ptr().add(begin / size_of::<u64>()).cast::<libc::cmsghdr>();
+            let head = room.add(begin / size_of::<u64>()).cast::<libc::cmsghdr>();
             (*head).cmsg_level = level;
             (*head).cmsg_type = kind;
             (*head).cmsg_len = length as usize;
@@ -463,23 +465,22 @@ impl Control {
         let (mut segment, mut local) = (None, None);
         // SAFETY: `message` names a room whose first `msg_controllen` bytes the kernel has filled with control
         // messages; the steps below stay inside of them by the lengths that the kernel wrote, and each is read as what
-        // its level and type say that it is.
+        // its level and type say that it is, any bytes of which are numbers.
         unsafe {
             let mut head = libc::CMSG_FIRSTHDR(message);
             while let Some(at) = head.as_ref() {
-                let data = libc::CMSG_DATA(head);
                 match (at.cmsg_level, at.cmsg_type) {
                     (libc::SOL_UDP, libc::UDP_GRO) => {
-                        let value = data.cast::<c_int>().read_unaligned();
-                        segment = u16::try_from(value).ok().filter(|bytes| *bytes > 0);
+                        let value = Self::value::<c_int>(head);
+                        segment = value.and_then(|value| u16::try_from(value).ok()).filter(|bytes| *bytes > 0);
                     }
                     (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-                        let info = data.cast::<libc::in_pktinfo>().read_unaligned();
-                        local = Some(Ipv4Addr::from(info.ipi_spec_dst.s_addr.to_ne_bytes()).into());
+                        let info = Self::value::<libc::in_pktinfo>(head);
+                        local = info.map(|info| Ipv4Addr::from(info.ipi_spec_dst.s_addr.to_ne_bytes()).into());
                     }
                     (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                        let info = data.cast::<libc::in6_pktinfo>().read_unaligned();
-                        local = Some(Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
+                        let info = Self::value::<libc::in6_pktinfo>(head);
+                        local = info.map(|info| Ipv6Addr::from(info.ipi6_addr.s6_addr).into());
                     }
                     _ => {}
                 }
@@ -487,6 +488,18 @@ impl Control {
             }
         }
         (segment, local)
+    }
+
+    /// What a control message says; nothing if it has been cut short, for want of room.
+    ///
+    /// # Safety
+    /// The head and as many bytes as it says can be read, and any bytes are a `T`.
+    unsafe fn value<T>(head: *const libc::cmsghdr) -> Option<T> {
+        // SAFETY: the head can be read, and all of a `T` behind it, if its length says so.
+        unsafe {
+            let whole = (*head).cmsg_len >= libc::CMSG_LEN(length_of::<T>()) as usize;
+            whole.then(|| libc::CMSG_DATA(head).cast::<T>().read_unaligned())
+        }
     }
 }
 

@@ -181,3 +181,22 @@ fn two_share_a_port_and_no_third_has_it() {
         assert_eq!(receive(&peer, &mut [IoSliceMut::new(&mut room)]).from, address);
     }
 }
+
+/// Control messages for which there was no room are cut short, and say so.
+#[test]
+fn what_was_cut_short_is_not_read() {
+    let address = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7);
+    let ipi6_addr = libc::in6_addr { s6_addr: address.octets() };
+    let (mut control, mut message) = (Control::default(), empty());
+    control.add(&mut message, (libc::SOL_UDP, libc::UDP_GRO), 1400 as c_int);
+    let info = libc::in6_pktinfo { ipi6_addr, ipi6_ifindex: 1 };
+    control.add(&mut message, (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO), info);
+    assert_eq!(Control::told(&message), (Some(1400), Some(address.into())));
+    // SAFETY: the room holds both messages; of the second only the length is changed, to what is there of it.
+    unsafe {
+        let second = libc::CMSG_NXTHDR(&raw const message, libc::CMSG_FIRSTHDR(&raw const message));
+        (*second).cmsg_len = libc::CMSG_LEN(8) as usize;
+        message.msg_controllen = (libc::CMSG_SPACE(4) + libc::CMSG_SPACE(8)) as usize;
+    }
+    assert_eq!(Control::told(&message), (Some(1400), None));
+}
