@@ -3,6 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use cutthrough_segment::sync::{Ordering, fence};
+
 /// A slice without its lifetime; see [`lend`].
 #[derive(Debug)]
 pub(crate) struct Lent {
@@ -32,6 +34,9 @@ impl Drop for Return {
         if Arc::strong_count(&self.0) > 1 {
             std::process::abort();
         }
+        // SYNC POINT loan: whoever dropped the last of them, on whichever thread, has read its bytes before, and from
+        // now on they may be written. To drop a handle is the release.
+        fence(Ordering::Acquire);
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 
 use cutthrough_segment::map::{Mapping, Writers};
 use cutthrough_segment::page::Ground;
+use cutthrough_segment::sync::{Ordering, fence};
 
 use crate::raw::xdp::{XdpRing, pages_at};
 use crate::sys::xdp::{Interface, Memory, XdpError};
@@ -40,7 +41,10 @@ struct Lot {
 
 impl Lot {
     fn is_free(&self) -> bool {
-        self.by.iter().all(|ground| ground.strong_count() == 0)
+        let is_free = self.by.iter().all(|ground| ground.strong_count() == 0);
+        // SYNC POINT lot: whoever dropped the last handle has used the memory before. To drop it is the release.
+        fence(Ordering::Acquire);
+        is_free
     }
 }
 

@@ -18,6 +18,7 @@ use cutthrough_engine::receipt::Adapter;
 use cutthrough_engine::time::Instant;
 use cutthrough_segment::map::Mapping;
 use cutthrough_segment::page::Ground;
+use cutthrough_segment::sync::{Ordering, fence};
 
 use super::super::door::Core;
 use super::{ADAPTERS, Lanes, RINGS};
@@ -92,6 +93,8 @@ impl Pools {
         let flights = &self.site.flights;
         let is_free = |lot: usize| self.lots[lot].strong_count() == 0 && flights.is_idle(at(lot), self.lot_bytes);
         let free = (0..self.lots.len()).find(|lot| is_free(*lot))?;
+        // SYNC POINT lot: whoever dropped the last handle has used the memory before. To drop it is the release.
+        fence(Ordering::Acquire);
         let ground = ground((Arc::clone(&self.site.mapping), at(free)));
         let flights = Arc::clone(flights);
         self.lots[free] = Arc::downgrade(&ground);
