@@ -223,7 +223,7 @@ impl Peer {
         Self {
             socket,
             layout,
-            out: own.staging().0,
+            out: own.lawless(),
             sight: peer.staging().0,
             landing: peer.landing().clone(),
             landing_bytes: greeting.layout.landing_bytes,

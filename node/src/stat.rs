@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cutthrough_engine::count::{Count, Counter};
-use cutthrough_segment::map::{Array, MapError, Mapping, OwnArray, Writers};
+use cutthrough_segment::map::{Array, MapError, Mapping, OwnArray};
 use cutthrough_segment::record::Words as _;
 use cutthrough_segment::sync::{AtomicU64, Ordering};
 use rustix::fs::OFlags;
@@ -78,8 +78,7 @@ impl Stat {
     /// [`MapError`], if there is no memory.
     pub fn create(rows: u32, generation: u64) -> Result<Self, MapError> {
         let count = HEAD + COUNTERS + ROW * rows as usize;
-        let (mapping, file) = Mapping::create(NAME, count as u64 * 8, 4096, Writers::Maker)?;
-        let words = OwnArray::new(&mapping, 0, count);
+        let (words, file) = OwnArray::create(NAME, count)?;
         let stat = Self { words, _file: file };
         stat.store(1, u64::from(std::process::id()));
         stat.store(2, generation);

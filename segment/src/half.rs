@@ -10,7 +10,8 @@ use crate::landing::LandingMemory;
 use crate::map::{Array, MapError, Mapping, OwnArray, Writers};
 use crate::record::Words;
 use crate::share::{Hears, Says};
-use crate::sync::{AtomicU64, Ordering, Slot};
+use crate::stage::Staging;
+use crate::sync::{AtomicU8, AtomicU64, Ordering, Slot};
 
 /// Words of all the counters at the start of the out memory.
 const LINE_WORDS: usize = 4096 / 8;
@@ -26,8 +27,16 @@ pub struct Own {
     lines: OwnArray<AtomicU64>,
     out: Arc<Mapping>,
     landing: LandingMemory,
+    sizes: Sizes,
     layout: Layout,
+    /// Which parts of the out memory were given away ([`Own::part`]).
+    given: AtomicU8,
 }
+
+/// Parts of the out memory that are had as plain bytes, so that nothing else may reach them; and all of it.
+const SLOTS: u8 = 1;
+const POOL: u8 = 2;
+const ALL: u8 = SLOTS | POOL;
 
 /// The files that let the peer map our memory.
 #[derive(Debug)]
@@ -43,12 +52,36 @@ impl Own {
     ///
     /// # Errors
     /// [`MapError`], if there is none to be had.
+    ///
+    /// # Panics
+    /// If the layout is not that of these sizes.
     pub fn create(sizes: &Sizes, layout: Layout) -> Result<(Self, Files), MapError> {
+        assert_eq!(sizes.layout(), Ok(layout), "the layout of these sizes");
         let align = u64::from(sizes.page_bytes);
         let (out, out_file) = Mapping::create("cutthrough.out", layout.out_bytes, align, Writers::Maker)?;
         let (landing, landing_file) = LandingMemory::create("cutthrough.landing", layout.landing_bytes, align)?;
-        let lines = OwnArray::new(&out, 0, LINE_WORDS);
-        Ok((Self { lines, out, landing, layout }, Files { out: out_file, landing: landing_file }))
+        // SAFETY: words that only this process can write.
+        let lines = unsafe { OwnArray::new(&out, 0, LINE_WORDS) };
+        let own = Self { lines, out, landing, sizes: *sizes, layout, given: AtomicU8::new(0) };
+        Ok((own, Files { out: out_file, landing: landing_file }))
+    }
+
+    /// What it was made for.
+    #[must_use]
+    pub const fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    /// Gives parts of the out memory away, once.
+    fn part(&self, parts: u8) {
+        let before = self.given.fetch_or(parts, Ordering::Relaxed);
+        assert_eq!(before & parts, 0, "a part of the memory is given away once");
+    }
+
+    /// Words of the out memory outside of its slots and its pool.
+    fn words(&self, offset: u64, count: u32) -> OwnArray<AtomicU64> {
+        // SAFETY: words that only this process can write.
+        unsafe { OwnArray::new(&self.out, offset, count as usize) }
     }
 
     /// Publishes one of our counters.
@@ -87,27 +120,33 @@ impl Own {
     }
 
     /// Our ring of slots.
+    ///
+    /// # Panics
+    /// If it was asked for before.
     #[must_use]
-    pub fn slots(&self, count: u32) -> OwnArray<Slot> {
-        OwnArray::new(&self.out, self.layout.slots, count as usize)
+    pub fn slots(&self) -> OwnArray<Slot> {
+        self.part(SLOTS);
+        // SAFETY: only this process can write the memory. These slots are given away once, and nothing else here
+        // reaches that part: by the layout all others lie beside it.
+        unsafe { OwnArray::new(&self.out, self.layout.slots, self.sizes.slots as usize) }
     }
 
     /// Our ring of runs.
     #[must_use]
     pub fn runs(&self) -> OwnArray<AtomicU64> {
-        OwnArray::new(&self.out, self.layout.runs, RUNS as usize)
+        self.words(self.layout.runs, RUNS)
     }
 
     /// Our free ring: runs of our landing pages, posted for the peer.
     #[must_use]
     pub fn free(&self) -> OwnArray<AtomicU64> {
-        OwnArray::new(&self.out, self.layout.free, RECORDS as usize)
+        self.words(self.layout.free, RECORDS)
     }
 
     /// Our return ring: lends of the peer that we are done with.
     #[must_use]
     pub fn returns(&self) -> OwnArray<AtomicU64> {
-        OwnArray::new(&self.out, self.layout.returns, RECORDS as usize)
+        self.words(self.layout.returns, RECORDS)
     }
 
     /// Writes a token's place, then its key: the sender reads the key first.
@@ -127,16 +166,29 @@ impl Own {
         self.out.word(self.layout.claims + u64::from(index % TOKENS) * 8).store(key, Ordering::SeqCst);
     }
 
-    /// The out memory and where its staging ring starts.
+    /// Our staging ring.
+    ///
+    /// # Panics
+    /// Never: its length is a power of two.
     #[must_use]
-    pub fn staging(&self) -> (Arc<Mapping>, u64) {
-        (Arc::clone(&self.out), self.layout.staging)
+    pub fn staging(&self) -> Staging {
+        Staging::new((Arc::clone(&self.out), self.layout.staging), u64::from(self.sizes.staging_bytes))
     }
 
     /// The out memory and where its pool starts.
     #[must_use]
     pub fn pool(&self) -> (Arc<Mapping>, u64) {
         (Arc::clone(&self.out), self.layout.pool)
+    }
+
+    /// All of the out memory, to be written at random: for a side that keeps no rule.
+    ///
+    /// # Panics
+    /// If its slots or its pages were asked for before.
+    #[must_use]
+    pub fn lawless(&self) -> Arc<Mapping> {
+        self.part(ALL);
+        Arc::clone(&self.out)
     }
 
     /// The landing memory.

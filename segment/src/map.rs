@@ -17,7 +17,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use crate::copy::{Copying, copy_here, copy_there};
 use crate::private::aligned;
 use crate::record::Words;
-use crate::ring::Slots;
+use crate::ring::{Slots, Sole};
 use crate::sync::{AtomicU64, Eviction, Ordering, Slot, for_lines, prefetch_read, prefetch_write};
 
 /// Why memory could not be made or mapped.
@@ -363,14 +363,34 @@ pub struct OwnArray<T>(Array<T>);
 impl<T: Shared> OwnArray<T> {
     /// Wraps an array of a mapping that this process made.
     ///
+    /// # Safety
+    /// No other process can write the mapping ([`Writers::Maker`]). If these are slots, nothing else in this process
+    /// reaches them as long as this value lives: a ring has one of them as plain bytes; see [`Sole`].
+    ///
     /// # Panics
     /// If it is mapped for reading only.
     #[must_use]
-    pub fn new(mapping: &Arc<Mapping>, offset: u64, count: usize) -> Self {
+    pub(crate) unsafe fn new(mapping: &Arc<Mapping>, offset: u64, count: usize) -> Self {
         assert!(mapping.writable, "mapped for reading only");
         Self(Array::new(mapping, offset, count))
     }
 }
+
+impl OwnArray<AtomicU64> {
+    /// Makes `count` words of memory of their own, all zero, and the file by which others can map it for reading. The
+    /// name is as in [`Mapping::create`].
+    ///
+    /// # Errors
+    /// As of [`Mapping::create`].
+    pub fn create(name: &str, count: usize) -> Result<(Self, OwnedFd), MapError> {
+        let (mapping, file) = Mapping::create(name, count as u64 * 8, 4096, Writers::Maker)?;
+        // SAFETY: only this process can write it.
+        Ok((unsafe { Self::new(&mapping, 0, count) }, file))
+    }
+}
+
+// SAFETY: who has made the array has promised that nothing else reaches its slots.
+unsafe impl Sole for OwnArray<Slot> {}
 
 impl<T: Shared> std::ops::Deref for OwnArray<T> {
     type Target = [T];

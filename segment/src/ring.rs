@@ -43,6 +43,13 @@ pub const fn check_counter(previous: u64, alleged: u64, limit: u64) -> Result<u6
     if alleged.wrapping_sub(previous) <= limit.wrapping_sub(previous) { Ok(alleged) } else { Err(Impossible) }
 }
 
+/// Slots that can be had as plain bytes while they are written.
+///
+/// # Safety
+/// In this process the slots are reached by way of this value alone, and no other process can write them.
+#[cfg(not(loom))]
+pub unsafe trait Sole: Deref<Target = [Slot]> {}
+
 /// The writing end of a ring. `S` is memory that only this side can write.
 #[derive(Debug)]
 pub struct Producer<S> {
@@ -104,16 +111,6 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
         prefetch_write(next.wrapping_add(64));
     }
 
-    /// The control message of the next slot, to be written in place before [`Producer::publish`].
-    #[cfg(not(loom))]
-    #[inline]
-    pub fn control_mut(&mut self) -> &mut [u8; CONTROL_MAX] {
-        let words = self.slot(self.next).0[CONTROL_WORD..].as_ptr();
-        // SAFETY: the words lie in memory that this process alone can write, `&mut self` is the only way to them until
-        // the slot is published, and 12 words are 96 bytes without invalid values.
-        unsafe { &mut *words.cast_mut().cast::<[u8; CONTROL_MAX]>() }
-    }
-
     /// Writes a control message of at most 96 bytes into the next slot; longer ones are cut.
     #[inline]
     pub fn write_control(&mut self, control: &[u8]) {
@@ -155,6 +152,18 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
         prefetch_write(ahead);
         prefetch_write(ahead.wrapping_add(64));
         self.next = self.next.wrapping_add(1);
+    }
+}
+
+#[cfg(not(loom))]
+impl<S: Sole> Producer<S> {
+    /// The control message of the next slot, to be written in place before [`Producer::publish`].
+    #[inline]
+    pub fn control_mut(&mut self) -> &mut [u8; CONTROL_MAX] {
+        let words = self.slot(self.next).0[CONTROL_WORD..].as_ptr();
+        // SAFETY: `Sole` says that nobody else reaches or writes the words, `&mut self` is the only way to that, and 12
+        // words are 96 bytes without invalid values. They are atomics, which may be written by way of a shared pointer.
+        unsafe { &mut *words.cast_mut().cast::<[u8; CONTROL_MAX]>() }
     }
 }
 

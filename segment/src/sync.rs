@@ -1,7 +1,7 @@
 //! Atomics and cache hints, from one place, so that loom can stand in for the former.
 
 #[cfg(not(loom))]
-pub use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+pub use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 pub use loom::sync::Mutex;
 #[cfg(loom)]

@@ -1,6 +1,7 @@
 //! The liar and its victim.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,11 +9,10 @@ use cutthrough::{Breach, Channel, CloseReason, Config, Endpoint, Event, Incoming
 use cutthrough_node::shm::handshake::{self, Offer};
 use cutthrough_node::shm::rendezvous;
 use cutthrough_segment::half::{Own, Peer};
-use cutthrough_segment::map::OwnArray;
+use cutthrough_segment::map::Mapping;
 use cutthrough_segment::ring::Slots;
-use cutthrough_segment::sync::Slot;
 use cutthrough_wire::layout::{Line, Sizes};
-use cutthrough_wire::slot::{Header, Kind};
+use cutthrough_wire::slot::{Header, Kind, SLOT_BYTES};
 use rustix::net::{SendFlags, send};
 
 /// Nothing may take longer.
@@ -115,7 +115,8 @@ pub(crate) struct Liar {
     pub(crate) own: Own,
     pub(crate) peer: Peer,
     pub(crate) socket: OwnedFd,
-    pub(crate) slots: OwnArray<Slot>,
+    /// Its out memory.
+    pub(crate) out: Arc<Mapping>,
     /// The victim's channel to this liar.
     pub(crate) channel: Channel,
     next: u64,
@@ -149,18 +150,23 @@ impl Liar {
             }
         };
         let heard = handshake::listen(&socket).expect("an answer").expect("at once");
-        let slots = offer.own.slots(sizes.slots);
-        Self { own: offer.own, peer: heard.peer, socket, slots, channel, next: 0, base: 0, taken: 0 }
+        let out = offer.own.lawless();
+        Self { own: offer.own, peer: heard.peer, socket, out, channel, next: 0, base: 0, taken: 0 }
+    }
+
+    /// Where a slot lies.
+    pub(crate) fn slot(&self, index: u64) -> u64 {
+        self.own.sizes().layout().expect("good sizes").slots + index * SLOT_BYTES as u64
     }
 
     /// Publishes a slot with these words 1 to 3, true or not.
     pub(crate) fn publish(&mut self, words: [u64; 3]) {
-        let index = usize::try_from(self.next).expect("few messages") & (self.slots.len() - 1);
+        let slot = self.slot(self.next % u64::from(self.own.sizes().slots));
         for (place, word) in (1..).zip(words) {
-            self.slots[index].0[place].store(word, Ordering::Relaxed);
+            self.out.word(slot + 8 * place).store(word, Ordering::Relaxed);
         }
         self.next += 1;
-        self.slots[index].0[0].store(self.next, Ordering::Release);
+        self.out.word(slot).store(self.next, Ordering::Release);
     }
 
     /// Says that a payload of so many bytes has been staged, if there is room for it in the ring: keeps the rules.

@@ -11,7 +11,7 @@ use cutthrough_wire::slot::Kind;
 use cutthrough_wire::token::Place;
 use rustix::net::{SendFlags, send};
 
-use crate::liar::{Liar, Victim, breach, config};
+use crate::liar::{Liar, Victim, breach, config, sizes};
 
 /// A lie: what the liar does, and what the victim does meanwhile.
 type Lie = fn(&mut Liar, &mut Victim);
@@ -312,8 +312,8 @@ fn tokens_that_are_not_good_drop_the_payload_alone() {
 fn stamps_that_are_not_due_are_never_there() {
     let mut victim = Victim::open();
     let liar = Liar::join(&mut victim);
-    for (place, slot) in liar.slots.iter().enumerate() {
-        slot.0[0].store(if place == 0 { u64::MAX } else { 5000 }, Ordering::Release);
+    for place in 0..u64::from(sizes().slots) {
+        liar.out.word(liar.slot(place)).store(if place == 0 { u64::MAX } else { 5000 }, Ordering::Release);
     }
     victim.honest_channel_works(1);
     assert!(victim.endpoint.poll().is_none());
@@ -398,8 +398,8 @@ fn the_second_half_of_a_short_payload_may_be_late() {
     let mut liar = Liar::join(&mut victim);
     let payload = cutthrough_conform::bytes::pattern(9, LEN as usize);
     let half = payload.len() / 2;
-    let (staging, start) = liar.own.staging();
-    staging.copy_in(start, &payload[..half], Copying::Pieces);
+    let staging = liar.own.staging();
+    staging.copy_in(0, &payload[..half], Copying::Pieces);
     liar.own.set(Line::Staged, half as u64);
     liar.say(Kind::Staged, 0, LEN, half as u64, 0);
     let mut message = victim.message();
@@ -410,7 +410,7 @@ fn the_second_half_of_a_short_payload_may_be_late() {
     thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(std::time::Duration::from_millis(20));
-            staging.copy_in(start + half as u64, &payload[half..], Copying::Pieces);
+            staging.copy_in(half as u64, &payload[half..], Copying::Pieces);
             own.set(Line::Staged, u64::from(LEN));
         });
         victim.endpoint.read(&mut message, &mut bytes).expect("all of it");

@@ -1,5 +1,6 @@
 //! A peer that writes over everything that it may write, while its victim does everything that it can.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -50,7 +51,7 @@ impl Dice {
 fn scribble(liar: &mut Liar, seed: u64, stop: &AtomicBool) {
     let mut dice = Dice(seed);
     let layout = sizes().layout().expect("good sizes");
-    let (out, _) = liar.own.pool();
+    let out = Arc::clone(&liar.out);
     let landing = liar.peer.landing().clone();
     while !stop.load(Ordering::Relaxed) {
         match dice.below(16) {
@@ -82,8 +83,7 @@ fn scribble(liar: &mut Liar, seed: u64, stop: &AtomicBool) {
 fn scribble_quietly(liar: &mut Liar, seed: u64, stop: &AtomicBool) {
     let mut dice = Dice(seed);
     let layout = sizes().layout().expect("good sizes");
-    let (out, pool) = liar.own.pool();
-    let (_, staging) = liar.own.staging();
+    let out = Arc::clone(&liar.out);
     let landing = liar.peer.landing().clone();
     while !stop.load(Ordering::Relaxed) {
         liar.take();
@@ -98,8 +98,8 @@ fn scribble_quietly(liar: &mut Liar, seed: u64, stop: &AtomicBool) {
             2 => liar.say(Kind::PutToken, 0, len, dice.below(256), dice.next()),
             3 => liar.say(Kind::Dropped, 0, len, dice.next(), dice.next()),
             4 => out.word(layout.tokens + dice.below(512) * 8).store(dice.number(), Ordering::Relaxed),
-            5 => out.word(staging + dice.below(8 << 10) * 8).store(dice.next(), Ordering::Relaxed),
-            6 => out.word(pool + dice.below(1 << 17) * 8).store(dice.next(), Ordering::Relaxed),
+            5 => out.word(layout.staging + dice.below(8 << 10) * 8).store(dice.next(), Ordering::Relaxed),
+            6 => out.word(layout.pool + dice.below(1 << 17) * 8).store(dice.next(), Ordering::Relaxed),
             _ => landing.word(dice.below(layout.landing_bytes / 8) * 8).store(dice.next(), Ordering::Relaxed),
         }
     }

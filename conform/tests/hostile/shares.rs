@@ -1,5 +1,6 @@
 //! A peer that shares copies with its victim, and lies about how far it has come while the victim copies.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
@@ -43,7 +44,7 @@ fn move_lines(out: &Mapping, message: &AtomicU64, stop: &AtomicBool) {
 fn survive(mut act: impl FnMut(&mut Victim, &mut Liar, u64)) {
     let mut victim = Victim::open();
     let mut liar = Liar::join(&mut victim);
-    let (out, _) = liar.own.pool();
+    let out = Arc::clone(&liar.out);
     let (message, stop) = (AtomicU64::new(1), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| move_lines(&out, &message, &stop));
@@ -65,7 +66,7 @@ fn a_victim_that_receives_its_part_survives_any_lines() {
     let run = Run { first: 0, count: pages(), id: 0 }.to_word();
     survive(|victim, liar, number| {
         let token = victim.endpoint.grant(liar.channel, Landing::Pages(LEN)).expect("room for one payload");
-        let (out, _) = liar.own.pool();
+        let out = Arc::clone(&liar.out);
         for (place, word) in ((number - 1) * 3..).zip([u64::from(token.index), token.key, run]) {
             out.word(layout.runs + place % u64::from(RUNS) * 8).store(word, Ordering::Relaxed);
         }
@@ -96,7 +97,7 @@ fn a_victim_that_sends_its_part_survives_any_lines() {
         if header.kind == Kind::Share {
             together += 1;
             let place = layout.returns + returned % u64::from(RECORDS) * 8;
-            liar.own.pool().0.word(place).store(header.name, Ordering::Relaxed);
+            liar.out.word(place).store(header.name, Ordering::Relaxed);
             returned += 1;
             liar.own.set(Line::Returned, returned);
         }

@@ -210,10 +210,10 @@ impl Link {
         let ring = u64::from(sizes.staging_bytes);
         let eviction = Eviction::of_this_processor();
         let laps = Laps::new(ring, least_lap(terms.policy, ring), eviction.is_some());
-        let mut staging = Staging::new(own.staging(), ring);
+        let mut staging = own.staging();
         staging.set_lap(laps.lap().bytes);
         Self {
-            producer: Producer::new(own.slots(sizes.slots)),
+            producer: Producer::new(own.slots()),
             consumer: Consumer::new(peer.slots(peer_sizes.slots)),
             reported: 0,
             report_every: u64::from(peer_sizes.slots / 8),

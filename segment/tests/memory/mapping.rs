@@ -248,6 +248,11 @@ fn the_halves_of_a_channel_see_each_other() {
     own.landing().copy_out(4096, &mut bytes, Copying::Pieces);
     assert_eq!(&bytes, b"page");
 
+    // Slots are had as plain bytes: not by two at a time.
+    assert_eq!(own.slots().len(), 16);
+    let again: [&dyn Fn(); 2] = [&|| drop(own.slots()), &|| drop(own.lawless())];
+    assert!(again.iter().all(|again| std::panic::catch_unwind(std::panic::AssertUnwindSafe(again)).is_err()));
+
     let cut = Sizes { landing_pages: 3, ..sizes };
     let refused = Peer::open(files.out.as_fd(), files.landing.as_fd(), &cut, cut.layout().unwrap());
     assert!(matches!(refused, Err(MapError::TooSmall { .. })));
