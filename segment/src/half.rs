@@ -8,6 +8,7 @@ use cutthrough_wire::token::{Place, TOKENS};
 
 use crate::landing::LandingMemory;
 use crate::map::{Array, MapError, Mapping, OwnArray, Writers};
+use crate::page::{Ground, Pages, Shelf};
 use crate::record::Words;
 use crate::share::{Hears, Says};
 use crate::stage::Staging;
@@ -175,10 +176,17 @@ impl Own {
         Staging::new((Arc::clone(&self.out), self.layout.staging), u64::from(self.sizes.staging_bytes))
     }
 
-    /// The out memory and where its pool starts.
+    /// Our pool; pages that are dropped go to `shelf`.
+    ///
+    /// # Panics
+    /// If it was asked for before.
     #[must_use]
-    pub fn pool(&self) -> (Arc<Mapping>, u64) {
-        (Arc::clone(&self.out), self.layout.pool)
+    pub fn pages(&self, shelf: Arc<Shelf>) -> Pages {
+        self.part(POOL);
+        let ground = Ground::new((Arc::clone(&self.out), self.layout.pool), self.sizes.page_bytes, shelf);
+        // SAFETY: only this process can write the memory. The pool is given away once, and nothing else here reaches
+        // that part: by the layout all others lie beside it.
+        unsafe { Pages::new(ground, self.sizes.pool_pages) }
     }
 
     /// All of the out memory, to be written at random: for a side that keeps no rule.
@@ -305,10 +313,10 @@ impl Peer {
         (Arc::clone(&self.out), self.layout.staging)
     }
 
-    /// The out memory and where its pool starts.
+    /// The peer's pool, as payloads lie there; what of it is dropped goes to `shelf`.
     #[must_use]
-    pub fn pool(&self) -> (Arc<Mapping>, u64) {
-        (Arc::clone(&self.out), self.layout.pool)
+    pub fn pool(&self, page_bytes: u32, shelf: Arc<Shelf>) -> Arc<Ground> {
+        Ground::new((Arc::clone(&self.out), self.layout.pool), page_bytes, shelf)
     }
 
     /// The landing memory.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::copy::Copying;
 use crate::landing::LandingMemory;
-use crate::map::Mapping;
+use crate::map::{MapError, Mapping, Writers};
 use crate::pool::Pool;
 pub use crate::shelf::{Filled, Release, Shelf, Waker};
 
@@ -105,6 +105,11 @@ impl Handles {
 }
 
 /// The pool of pages that one side of a channel sends by reference. Only this process can write them.
+///
+/// The right to pages is a [`Page`] in the hands of a user. On its way through tables and over the [`Shelf`] it is
+/// numbers, which no type can keep from being used twice: [`Pages::give`] and [`Landed::new`] believe what they are
+/// told. Those who call them hold to this: a run is given back once, after its page was taken apart or dropped, and
+/// nobody reads it as a payload while it is a page.
 #[derive(Debug)]
 pub struct Pages {
     pool: Pool,
@@ -112,10 +117,28 @@ pub struct Pages {
 }
 
 impl Pages {
-    /// The pool of `pages` pages on a ground that only this process writes and nobody else lends from.
+    /// The pool of `pages` pages on a ground.
+    ///
+    /// # Safety
+    /// No other process can write that memory, but for one that is trusted not to (the kernel, where a ring is told to
+    /// write elsewhere). As long as the pool or a page of it lives, nothing in this process reaches the pages but by
+    /// them: no other pool is made of this memory, nothing is copied to it, nothing has it as slots, words or frames.
     #[must_use]
-    pub fn new(ground: Arc<Ground>, pages: u32) -> Self {
+    pub unsafe fn new(ground: Arc<Ground>, pages: u32) -> Self {
         Self { pool: Pool::new(pages), handles: Handles::new(ground) }
+    }
+
+    /// A pool of `pages` pages in memory of its own, and the ground that they lie on, for payloads that are handed over
+    /// there; what is dropped goes to `shelf`. The name is as in [`Mapping::create`].
+    ///
+    /// # Errors
+    /// As of [`Mapping::create`].
+    pub fn create(name: &str, pages: u32, page_bytes: u32, shelf: Arc<Shelf>) -> Result<(Self, Arc<Ground>), MapError> {
+        let bytes = u64::from(pages) * u64::from(page_bytes);
+        let (mapping, _file) = Mapping::create(name, bytes, u64::from(page_bytes), Writers::Both)?;
+        let ground = Ground::new((mapping, 0), page_bytes, shelf);
+        // SAFETY: nobody has the file, and nobody else the mapping; by the ground it can only be read.
+        Ok((unsafe { Self::new(Arc::clone(&ground), pages) }, ground))
     }
 
     /// A run of pages for `bytes` bytes, to be filled. What it holds at first is left over from earlier use.
@@ -135,7 +158,7 @@ impl Pages {
         (page.first, page.count)
     }
 
-    /// Takes a run back.
+    /// Takes a run back, whose page is no more: see [`Pages`].
     ///
     /// # Panics
     /// If it was not taken.
@@ -206,8 +229,8 @@ impl Deref for Page {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         let Some(ground) = &self.ground else { return &[] };
-        // SAFETY: the pool gave this run to this value alone, and only this process can write the mapping; see
-        // `Pages::new`. Writing takes `&mut self`, which nobody has while the slice lives.
+        // SAFETY: the pool gave this run to this value alone, and nobody else reaches it; see `Pages` and `Pages::new`.
+        // Writing takes `&mut self`, which nobody has while the slice lives.
         unsafe { ground.mapping.slice(ground.offset(self.first), self.bytes) }
     }
 }
@@ -269,7 +292,8 @@ pub struct Landed {
 }
 
 impl Landed {
-    /// A payload of `bytes` bytes in `runs` of the pages of `ground`, which the caller has checked.
+    /// A payload of `bytes` bytes in `runs` of the pages of `ground`, which the caller has checked. None of them is a
+    /// page in this process: see [`Pages`].
     #[must_use]
     pub const fn new(ground: Arc<Ground>, runs: Runs, bytes: usize, release: Releases) -> Self {
         Self { ground: Some(ground), runs, bytes, release }

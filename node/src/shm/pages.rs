@@ -8,7 +8,7 @@ use cutthrough_engine::token::Tokens;
 use cutthrough_segment::bell;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{Array, OwnArray};
-use cutthrough_segment::page::{Ground, Handles, Landed, Pages, Release, Releases, Shelf, Waker};
+use cutthrough_segment::page::{Handles, Landed, Pages, Release, Releases, Shelf, Waker};
 use cutthrough_segment::pool::Pool;
 use cutthrough_segment::record::{Reader, Writer};
 use cutthrough_segment::ring::Impossible;
@@ -89,14 +89,14 @@ impl Traffic {
     ) -> Self {
         let shelf = Arc::new(Shelf::new(Arc::clone(waker)));
         Self {
-            pages: Pages::new(Ground::new(own.pool(), sizes.page_bytes, Arc::clone(&shelf)), sizes.pool_pages),
+            pages: own.pages(Arc::clone(&shelf)),
             shelf: Arc::clone(&shelf),
             lends: Lends::default(),
             reclaims: Reader::new(peer.returns()),
             completed: VecDeque::new(),
             landing: Pool::new(sizes.landing_pages),
             landing_ground: Handles::new(own.landing().ground(sizes.page_bytes, Arc::clone(&shelf))),
-            peer_ground: Handles::new(Ground::new(peer.pool(), peer_sizes.page_bytes, shelf)),
+            peer_ground: Handles::new(peer.pool(peer_sizes.page_bytes, shelf)),
             posted: Vec::new(),
             posts: Writer::new(own.free()),
             tokens: Tokens::new(seed),

@@ -8,7 +8,7 @@ use cutthrough_engine::net::memory::{Memory, Place, Placing, Want};
 use cutthrough_engine::receipt::Path;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::{Refused, Token, Tokens};
-use cutthrough_segment::map::{MapError, Mapping, Writers};
+use cutthrough_segment::map::{MapError, Mapping};
 use cutthrough_segment::page::{Filled, Ground, Landed, Page, Pages, Release, Releases, Runs, Shelf, Waker};
 
 use super::door::{Core, Udp};
@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::incoming::{Arrived, Arriving, Payload};
 use crate::raw::xdp::Flights;
 use crate::shm::grant::Landing;
+use crate::sys::xdp::socket::pages_of;
 
 /// Most runs that may be posted on a channel.
 const POSTED: usize = 4096;
@@ -143,14 +144,12 @@ impl Store {
             [ground, handed]
         });
         if let Some([ground, handed]) = made {
-            self.landing = Some((Pages::new(ground, self.landing_pages), handed));
+            self.landing = Some((pages_of(ground, self.landing_pages), handed));
         }
     }
 
-    fn map(&self, pages: u32, shelf: &Arc<Shelf>) -> Result<Arc<Ground>, MapError> {
-        let bytes = u64::from(pages.max(1)) * u64::from(self.page_bytes);
-        let (mapping, _file) = Mapping::create("cutthrough-pages", bytes, u64::from(self.page_bytes), Writers::Both)?;
-        Ok(Ground::new((mapping, 0), self.page_bytes, Arc::clone(shelf)))
+    fn map(&self, pages: u32, shelf: &Arc<Shelf>) -> Result<(Pages, Arc<Ground>), MapError> {
+        Pages::create("cutthrough-pages", pages, self.page_bytes, Arc::clone(shelf))
     }
 
     /// Whether the pool has its memory.
@@ -165,7 +164,7 @@ impl Store {
 
     /// Has the pool's pages lie in memory of a ring.
     pub(super) fn pool_in(&mut self, Pooled { ground, flights }: Pooled) {
-        self.pool = Some(Pages::new(ground, self.pool_pages));
+        self.pool = Some(pages_of(ground, self.pool_pages));
         self.flights = Some(flights);
     }
 
@@ -177,8 +176,7 @@ impl Store {
     /// Pages of the pool, to be filled and sent.
     pub(super) fn page(&mut self, bytes: usize) -> Option<Page> {
         if self.pool.is_none() {
-            let ground = self.map(self.pool_pages, &self.shelf).ok()?;
-            self.pool = Some(Pages::new(ground, self.pool_pages));
+            self.pool = Some(self.map(self.pool_pages, &self.shelf).ok()?.0);
         }
         self.tidy();
         self.pool.as_mut()?.take(bytes)
@@ -197,9 +195,8 @@ impl Store {
     pub(super) fn landing(&mut self, bytes: usize) -> Option<Page> {
         if self.landing.is_none() {
             // Pages that land are given back by what is handed to the user; dropped on the way, by the other shelf.
-            let ground = self.map(self.landing_pages, &self.back).ok()?;
-            let handed = Ground::share(&ground, Arc::clone(&self.shelf));
-            self.landing = Some((Pages::new(ground, self.landing_pages), handed));
+            let (pages, ground) = self.map(self.landing_pages, &self.back).ok()?;
+            self.landing = Some((pages, ground.share(Arc::clone(&self.shelf))));
         }
         self.tidy();
         let landing = &mut self.landing.as_mut()?.0;

@@ -242,10 +242,12 @@ mod tests {
     #[test]
     fn a_payload_is_in_use_while_a_ring_has_a_part_of_any_of_its_pages() {
         use cutthrough_segment::map::{Mapping, Writers};
-        use cutthrough_segment::page::{Ground, Pages};
+        use cutthrough_segment::page::Ground;
+
+        use crate::sys::xdp::socket::pages_of;
         let (mapping, _file) = Mapping::create("test", 1 << 20, 4096, Writers::Maker).unwrap();
         let (begin, flights) = (64 << 10, Arc::new(Flights::new(64 << 10, 1 << 20)));
-        let mut pool = Pages::new(Ground::new((mapping, begin), 4096, Arc::default()), 16);
+        let mut pool = pages_of(Ground::new((mapping, begin), 4096, Arc::default()), 16);
         let mut message = |lens: &[usize]| {
             let begins = lens.iter().scan(0, |end, len| Some(core::mem::replace(end, *end + len)));
             let pages = begins.zip(lens).map(|(begin, len)| (begin, pool.take(*len).unwrap()));

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cutthrough_segment::copy::Copying;
@@ -248,9 +249,9 @@ fn the_halves_of_a_channel_see_each_other() {
     own.landing().copy_out(4096, &mut bytes, Copying::Pieces);
     assert_eq!(&bytes, b"page");
 
-    // Slots are had as plain bytes: not by two at a time.
-    assert_eq!(own.slots().len(), 16);
-    let again: [&dyn Fn(); 2] = [&|| drop(own.slots()), &|| drop(own.lawless())];
+    // Slots and pages are had as plain bytes: not by two at a time.
+    assert_eq!((own.slots().len(), own.pages(Arc::default()).take(2 * 4096).map(|page| page.len())), (16, Some(8192)));
+    let again: [&dyn Fn(); 3] = [&|| drop(own.slots()), &|| drop(own.pages(Arc::default())), &|| drop(own.lawless())];
     assert!(again.iter().all(|again| std::panic::catch_unwind(std::panic::AssertUnwindSafe(again)).is_err()));
 
     let cut = Sizes { landing_pages: 3, ..sizes };

@@ -17,7 +17,9 @@ fn pages() -> (Pages, Arc<Shelf>) {
     let shelf = Arc::new(Shelf::default());
     let (mapping, _) =
         Mapping::create("pages", START + u64::from(COUNT * PAGE), u64::from(PAGE), Writers::Maker).unwrap();
-    (Pages::new(Ground::new((mapping, START), PAGE, shelf.clone()), COUNT), shelf)
+    let ground = Ground::new((mapping, START), PAGE, shelf.clone());
+    // SAFETY: the only pool in memory that nobody else has.
+    (unsafe { Pages::new(ground, COUNT) }, shelf)
 }
 
 /// Takes back what lies on the shelf.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cutthrough_segment::map::{Mapping, Writers};
+use cutthrough_segment::page::{Ground, Pages};
 use rustix::io::Errno;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XdpMmapOffsets, XdpUmemReg, XdpUmemRegFlags,
@@ -116,6 +117,18 @@ impl Memory {
         // it meanwhile sees a mixture of bytes: a frame that nobody vouches for before its seal is checked.
         unsafe { self.mapping.slice_mut(at, bytes) }
     }
+}
+
+/// Pages on ground that lies in the memory of a ring.
+///
+/// What a socket reaches is for its users to settle, not for types: they name places of its memory to the kernel, which
+/// writes there at any time. So this is safe to call for want of a type that says so, and its callers see to it that
+/// these pages are for one pool alone as long as that or a page of it lives (`Lots` and `Pools` give each part of the
+/// memory to one channel, and to another when nobody has a handle of it any more), and that the kernel is never offered
+/// a place in a page that somebody has as a slice (see [`Memory::frame`]).
+pub(crate) fn pages_of(ground: Arc<Ground>, pages: u32) -> Pages {
+    // SAFETY: the callers' word, as above.
+    unsafe { Pages::new(ground, pages) }
 }
 
 /// What a socket shall be like.

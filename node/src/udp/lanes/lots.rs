@@ -157,9 +157,10 @@ impl Wanted {
 
 #[cfg(test)]
 mod tests {
-    use cutthrough_segment::page::{Pages, Shelf};
+    use cutthrough_segment::page::Shelf;
 
     use super::*;
+    use crate::sys::xdp::socket::pages_of;
 
     const PAGE: u32 = 4096;
 
@@ -184,7 +185,7 @@ mod tests {
 
     /// Writes to the last pages of a part, and says whether a ring could have written there.
     fn touch(lots: &Lots, ground: &Arc<Ground>, pages: u32) -> bool {
-        let mut pages = Pages::new(Arc::clone(ground), pages);
+        let mut pages = pages_of(Arc::clone(ground), pages);
         let mut all = pages.take(usize::try_from(lots.bytes).unwrap()).unwrap();
         let end = all.len() - 2 * PAGE as usize;
         all[end..].fill(1);

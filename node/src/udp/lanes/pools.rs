@@ -186,9 +186,9 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use cutthrough_segment::map::Writers;
-    use cutthrough_segment::page::Pages;
 
     use super::*;
+    use crate::sys::xdp::socket::pages_of;
 
     /// A pool is given away again when nobody has a page of it and the kernel no part of it; not when one of them has.
     #[test]
@@ -201,14 +201,14 @@ mod tests {
         let mut lot = || pools.lot(|memory| Ground::new(memory, 4096, Arc::default()));
         let (first, second) = (lot().unwrap(), lot().unwrap());
         assert!(lot().is_none());
-        let page = Pages::new(first.ground, 16).take(4096).unwrap();
+        let page = pages_of(first.ground, 16).take(4096).unwrap();
         let at = page.place().offset();
         flights.begin(at + 100);
         assert!(lot().is_none(), "a page of it is left");
         drop(page);
         assert!(lot().is_none(), "the kernel has a part of it");
         flights.end(at + 100);
-        let again = Pages::new(lot().unwrap().ground, 16).take(4096).unwrap();
+        let again = pages_of(lot().unwrap().ground, 16).take(4096).unwrap();
         assert_eq!(again.place().offset(), at);
         assert!(lot().is_none());
         drop(second);

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant as Clock};
 
-use cutthrough_segment::page::{Ground, Page, Pages};
+use cutthrough_segment::page::{Ground, Page};
 
 use super::super::tests::{Ends, ends};
 use super::super::{ENTRIES, Ring as _};
 use super::*;
 use crate::raw::RingCounts;
+use crate::sys::xdp::socket::pages_of;
 use crate::sys::xdp::wire::Wire;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,7 +34,7 @@ fn page(ring: &mut XdpRing) -> Page {
     let site = ring.site().unwrap();
     let pages = u32::try_from((site.end - site.begin) / UNIT).unwrap();
     let ground = Ground::new((site.mapping, site.begin), 4096, Arc::default());
-    Pages::new(ground, pages).take(pages as usize * 4096).unwrap()
+    pages_of(ground, pages).take(pages as usize * 4096).unwrap()
 }
 
 /// Waits until the kernel has let go of all that was sent.
