@@ -25,6 +25,11 @@ const ALIGN: u64 = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Memory for frames: one file, which others may map for reading.
+///
+/// Two things about it no type can see, and those who use it hold to them. One: of several that have the same bytes
+/// ([`Memory::first`]) one alone is asked for frames. Two: the kernel writes wherever a ring's user has offered it a
+/// place ([`Xsk::offer`]), so nobody has a slice of a place that is offered, nor offers one that somebody has a slice
+/// of.
 #[derive(Debug)]
 pub struct Memory {
     mapping: Arc<Mapping>,
@@ -56,7 +61,7 @@ impl Memory {
     }
 
     /// The first `bytes` bytes of it, rounded up to whole pages, for a ring that uses no more. Only one of those that
-    /// have these bytes may use them.
+    /// have these bytes may ask for frames of them; see [`Memory`].
     ///
     /// # Errors
     /// [`XdpError::Refused`] if it is not as much, or there are no more descriptors.
@@ -70,9 +75,9 @@ impl Memory {
         Ok(Self { mapping: Arc::clone(&self.mapping), file, bytes })
     }
 
-    /// Gives whole pages back to the system that nobody uses and no ring has locked: they are zero bytes again.
-    /// Memory of which only the maker may write keeps them.
-    pub fn let_go(&self, at: u64, bytes: u64) {
+    /// Gives whole pages back to the system that nobody uses and no ring has locked: they are zero bytes again, also
+    /// to those who have them as slices. Memory of which only the maker may write keeps them.
+    pub fn let_go(&mut self, at: u64, bytes: u64) {
         let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         // A system that refuses that keeps them as long as the memory lives.
         let _ = rustix::fs::fallocate(&self.file, flags, at, bytes);
@@ -102,14 +107,14 @@ impl Memory {
         at.checked_add(bytes).is_some_and(|end| end <= self.bytes)
     }
 
-    /// Bytes of a frame that has come, to be read and changed.
+    /// Bytes of a frame that has come, to be read and changed: see [`Memory`] for what its users hold to.
     ///
     /// # Panics
     /// If they are not inside.
     #[must_use]
     pub fn frame(&mut self, at: u64, bytes: usize) -> &mut [u8] {
         // SAFETY: nobody else in this process has a reference to these bytes: they are made here alone, and this one
-        // borrows the memory for writing. Where part of the memory is made pages of (`Memory::mapping`), a part of that
+        // borrows the memory for writing. Where part of the memory is made pages of (`pages_of`), a part of that
         // is asked for here only between its frame's landing and the end of its being copied, by the endpoint that has
         // the page and uses no reference of its own to it meanwhile; pages of a channel's pool never are. Other
         // processes map it for reading only (`Writers::Maker`), do not have its file (`first`), or are trusted as the
@@ -323,7 +328,8 @@ impl Xsk {
     }
 
     /// Offers a place to the kernel for what comes next, seen by it after [`Xsk::post`]. A frame lands [`HEADROOM`]
-    /// bytes after it. Whether there was room.
+    /// bytes after it, at any time until it is taken: nobody has a slice of that place meanwhile (see [`Memory`]).
+    /// Whether there was room.
     ///
     /// # Errors
     /// [`XdpError::Broken`].

@@ -117,9 +117,9 @@ impl Lots {
 
     /// Gives parts back to the system that nobody has any more, but for what a ring has `locked`.
     pub(super) fn tidy(&mut self, locked: bool) {
-        let Some(memory) = &self.reserve else { return };
         // A ring needs a page more than it has payloads land in.
         let until = if locked { self.base + self.locked() + 4096 } else { 0 };
+        let Some(memory) = &mut self.reserve else { return };
         for (number, lot) in (0..).zip(&mut self.held).filter(|(_, lot)| lot.touched && lot.is_free()) {
             let (begin, end) = (self.base + number * self.bytes, self.base + (number + 1) * self.bytes);
             let from = begin.max(until);
