@@ -253,7 +253,7 @@ impl Peer {
             Value::Small(value) => u64::from(value),
             Value::Near(by) => before.wrapping_add_signed(i64::from(by)),
             Value::Run(first, count, id) => run_word(first, count, id),
-            Value::Victim(place) => self.sight.word(self.offset(place)).load(Ordering::Relaxed),
+            Value::Victim(place) => self.sight.load(self.offset(place), Ordering::Relaxed),
         }
     }
 

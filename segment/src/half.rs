@@ -297,14 +297,14 @@ impl Peer {
             return None;
         }
         let entry = self.layout.tokens + u64::from(index % TOKENS) * 16;
-        let held = self.out.word(entry).load(Ordering::SeqCst);
-        (held == key && key != 0).then(|| Place::from_word(self.out.word(entry + 8).load(Ordering::Relaxed)))
+        let held = self.out.load(entry, Ordering::SeqCst);
+        (held == key && key != 0).then(|| Place::from_word(self.out.load(entry + 8, Ordering::Relaxed)))
     }
 
     /// The key that the peer claims to be writing into our token `index`; 0 if none.
     #[must_use]
     pub fn claim(&self, index: u16) -> u64 {
-        self.out.word(self.layout.claims + u64::from(index % TOKENS) * 8).load(Ordering::SeqCst)
+        self.out.load(self.layout.claims + u64::from(index % TOKENS) * 8, Ordering::SeqCst)
     }
 
     /// The out memory and where its staging ring starts.

@@ -17,7 +17,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use crate::copy::{Copying, copy_here, copy_there};
 use crate::private::aligned;
 use crate::record::Words;
-use crate::ring::{Slots, Sole};
+use crate::ring::{PeerSlot, Slots, Sole};
 use crate::sync::{AtomicU64, Eviction, Ordering, Slot, for_lines, prefetch_read, prefetch_write};
 
 /// Why memory could not be made or mapped.
@@ -159,15 +159,32 @@ impl Mapping {
         self.base.as_ptr().wrapping_add(start)
     }
 
-    /// The word at `offset`.
+    /// The word at `offset`, to be stored too.
+    ///
+    /// # Panics
+    /// If it is not aligned or not within the mapping, or that is mapped for reading only: a store would end the
+    /// process.
+    #[inline]
+    pub fn word(&self, offset: u64) -> &AtomicU64 {
+        assert!(self.writable, "mapped for reading only");
+        self.shown(offset)
+    }
+
+    /// What the word at `offset` holds.
     ///
     /// # Panics
     /// If it is not aligned or not within the mapping.
     #[inline]
-    pub fn word(&self, offset: u64) -> &AtomicU64 {
+    #[must_use]
+    pub fn load(&self, offset: u64, order: Ordering) -> u64 {
+        self.shown(offset).load(order)
+    }
+
+    /// The word at `offset`, to be loaded; a load from a page that is mapped for reading only is allowed.
+    #[inline]
+    fn shown(&self, offset: u64) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8), "a word is aligned");
-        // SAFETY: within the mapping (checked by `at`), aligned, and reached through atomics only. A load from a page
-        // that is mapped for reading only is allowed; stores go through `Own`, which maps for writing.
+        // SAFETY: within the mapping (checked by `at`), aligned, and reached through atomics only.
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
     }
 
@@ -406,8 +423,8 @@ impl Slots for Array<Slot> {
         self.count
     }
     #[inline]
-    fn slot(&self, index: usize) -> &Slot {
-        &self.slice()[index]
+    fn slot(&self, index: usize) -> PeerSlot<'_> {
+        PeerSlot::new(&self.slice()[index])
     }
 }
 

@@ -171,11 +171,39 @@ impl<S: Sole> Producer<S> {
 pub trait Slots {
     /// Number of slots.
     fn count(&self) -> usize;
-    /// The slot with this index. It is only ever loaded from.
+    /// The slot with this index.
     ///
     /// # Panics
     /// If there is no such slot.
-    fn slot(&self, index: usize) -> &Slot;
+    fn slot(&self, index: usize) -> PeerSlot<'_>;
+}
+
+/// A slot of the other side's. It is only ever loaded from: a store would end this process, which maps it for reading.
+#[derive(Debug, Clone, Copy)]
+pub struct PeerSlot<'a>(&'a Slot);
+
+impl<'a> PeerSlot<'a> {
+    /// Shows a slot.
+    #[inline]
+    #[must_use]
+    pub const fn new(slot: &'a Slot) -> Self {
+        Self(slot)
+    }
+
+    /// What a word holds.
+    ///
+    /// # Panics
+    /// If the slot has not so many.
+    #[inline(always)]
+    #[must_use]
+    pub fn load(self, word: usize, order: Ordering) -> u64 {
+        self.0.0[word].load(order)
+    }
+
+    #[inline(always)]
+    fn address(self) -> *const u8 {
+        core::ptr::from_ref(self.0).cast()
+    }
 }
 
 /// A control message, copied out of its slot; what lies beyond its length is left over from earlier messages.
@@ -216,8 +244,8 @@ pub enum Peek {
 /// whole, else every move waits for the narrow stores before it.
 #[cfg(not(loom))]
 #[inline]
-fn copy_out(slot: &Slot) -> Control {
-    let from = slot.0[CONTROL_WORD..].as_ptr().cast::<Control>();
+fn copy_out(slot: PeerSlot<'_>) -> Control {
+    let from = slot.0.0[CONTROL_WORD..].as_ptr().cast::<Control>();
     // SAFETY: words 4 to 15 of the slot are the 96 bytes of a `Control`, aligned alike. The other process may write
     // them meanwhile: what comes out is some bytes, all of which are valid.
     unsafe { core::ptr::read(from) }
@@ -225,8 +253,8 @@ fn copy_out(slot: &Slot) -> Control {
 
 /// Copies the control message out of a slot word by word: loom sees atomics only.
 #[cfg(loom)]
-fn copy_out(slot: &Slot) -> Control {
-    Control(core::array::from_fn(|word| slot.0[CONTROL_WORD + word].load(Ordering::Relaxed)))
+fn copy_out(slot: PeerSlot<'_>) -> Control {
+    Control(core::array::from_fn(|word| slot.load(CONTROL_WORD + word, Ordering::Relaxed)))
 }
 
 /// The reading end of a ring.
@@ -261,20 +289,20 @@ impl<S: Slots> Consumer<S> {
     }
 
     #[inline]
-    fn slot(&self) -> &Slot {
+    fn slot(&self) -> PeerSlot<'_> {
         self.slot_of(self.next)
     }
 
     #[inline]
     #[allow(clippy::cast_possible_truncation, reason = "masked to the number of slots, which is a usize")]
-    fn slot_of(&self, number: u64) -> &Slot {
+    fn slot_of(&self, number: u64) -> PeerSlot<'_> {
         self.slots.slot((number & self.mask) as usize)
     }
 
     /// Whether a message is there.
     #[inline]
     pub fn ready(&self) -> bool {
-        self.slot().0[0].load(Ordering::Acquire) == self.next.wrapping_add(1)
+        self.slot().load(0, Ordering::Acquire) == self.next.wrapping_add(1)
     }
 
     /// Whether slots are evicted from the cache when they have been read, from now on.
@@ -299,7 +327,7 @@ impl<S: Slots> Consumer<S> {
     #[inline]
     fn found(&mut self, number: u64) {
         if let (Some(eviction), true) = (self.eviction, self.run > 0) {
-            eviction.evict_slot(self.slot_of(number.wrapping_sub(1)));
+            eviction.evict_slot(self.slot_of(number.wrapping_sub(1)).0);
         }
         self.run += 1;
         self.vain = false;
@@ -314,14 +342,14 @@ impl<S: Slots> Consumer<S> {
     #[inline]
     pub fn peek(&mut self) -> Peek {
         let slot = self.slot();
-        if slot.0[0].load(Ordering::Acquire) != self.next.wrapping_add(1) {
-            core::hint::black_box(slot.0[8].load(Ordering::Relaxed));
+        if slot.load(0, Ordering::Acquire) != self.next.wrapping_add(1) {
+            core::hint::black_box(slot.load(8, Ordering::Relaxed));
             return Peek::Nothing(self.look_in_vain());
         }
-        let word1 = slot.0[1].load(Ordering::Relaxed);
+        let word1 = slot.load(1, Ordering::Relaxed);
         match u8::try_from(word1) {
             Ok(len) if usize::from(len) <= CONTROL_MAX => Peek::Control(len),
-            _ => Peek::Loaded([word1, slot.0[2].load(Ordering::Relaxed), slot.0[3].load(Ordering::Relaxed)]),
+            _ => Peek::Loaded([word1, slot.load(2, Ordering::Relaxed), slot.load(3, Ordering::Relaxed)]),
         }
     }
 
@@ -331,7 +359,7 @@ impl<S: Slots> Consumer<S> {
         let number = self.next;
         self.streak += 1;
         if self.streak > STREAK {
-            let ahead = core::ptr::from_ref(self.slot_of(number.wrapping_add(READ_AHEAD))).cast::<u8>();
+            let ahead = self.slot_of(number.wrapping_add(READ_AHEAD)).address();
             prefetch_read(ahead);
             prefetch_read(ahead.wrapping_add(64));
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use cutthrough_segment::bell::{Fence, heavy_fence, light_fence};
 use cutthrough_segment::record::{Reader, Words, Writer};
-use cutthrough_segment::ring::{Consumer, Peek, Producer, Slots};
+use cutthrough_segment::ring::{Consumer, Peek, PeerSlot, Producer, Slots};
 use cutthrough_segment::share::{Hears, Part, Says};
 use cutthrough_segment::shelf::{Filled, Release, Shelf, Waker};
 use cutthrough_segment::sync::{AtomicU64, Ordering, Slot, fence};
@@ -32,8 +32,8 @@ impl Slots for SlotMemory {
     fn count(&self) -> usize {
         self.0.len()
     }
-    fn slot(&self, index: usize) -> &Slot {
-        &self.0[index]
+    fn slot(&self, index: usize) -> PeerSlot<'_> {
+        PeerSlot::new(&self.0[index])
     }
 }
 

@@ -183,7 +183,7 @@ impl Liar {
     pub(crate) fn take(&mut self) {
         let slots = self.peer.slots(64);
         let place = |taken: u64| usize::try_from(taken % 64).unwrap_or(0);
-        while Slots::slot(&slots, place(self.taken)).0[0].load(Ordering::Acquire) == self.taken + 1 {
+        while Slots::slot(&slots, place(self.taken)).load(0, Ordering::Acquire) == self.taken + 1 {
             self.taken += 1;
         }
         self.own.set(Line::Consumed, self.taken);

@@ -51,7 +51,7 @@ fn lend(liar: &Liar, victim: &mut Victim, pages: usize) -> Vec<u64> {
         .map(|number| {
             let page = victim.endpoint.page(liar.channel, 4096).expect("a page");
             victim.endpoint.outgoing(liar.channel).expect("a slot").attach(page).send().expect("sent");
-            cutthrough_segment::ring::Slots::slot(&slots, number).0[3].load(Ordering::Acquire)
+            cutthrough_segment::ring::Slots::slot(&slots, number).load(3, Ordering::Acquire)
         })
         .collect()
 }
@@ -455,7 +455,7 @@ fn nothing_of_a_liar_is_delivered_after_its_lie() {
             outgoing.attach(page).track(cookie).send().expect("sent");
             let slots = liar.peer.slots(64);
             let number = usize::try_from(cookie).expect("one of two");
-            cutthrough_segment::ring::Slots::slot(&slots, number).0[3].load(Ordering::Acquire)
+            cutthrough_segment::ring::Slots::slot(&slots, number).load(3, Ordering::Acquire)
         })
         .collect();
     liar.own.set(Line::Staged, 10_000);

@@ -92,7 +92,7 @@ fn a_victim_that_sends_its_part_survives_any_lines() {
         assert!(matches!(sent.path, Path::Put | Path::Shared), "{sent:?}");
         let slots = liar.peer.slots(sizes().slots);
         let slot = Slots::slot(&slots, usize::try_from(number - 1).unwrap_or(0) % slots.count());
-        let words = [1, 2, 3].map(|word: usize| slot.0[word].load(Ordering::Relaxed));
+        let words = [1, 2, 3].map(|word: usize| slot.load(word, Ordering::Relaxed));
         let header = Header::from_words(words).expect("a header");
         if header.kind == Kind::Share {
             together += 1;

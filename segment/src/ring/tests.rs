@@ -32,8 +32,8 @@ impl Slots for Memory {
     fn count(&self) -> usize {
         self.0.len()
     }
-    fn slot(&self, index: usize) -> &Slot {
-        &self.0[index]
+    fn slot(&self, index: usize) -> PeerSlot<'_> {
+        PeerSlot::new(&self.0[index])
     }
 }
 

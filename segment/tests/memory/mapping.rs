@@ -223,6 +223,16 @@ fn a_mapping_for_reading_is_not_written() {
 }
 
 #[test]
+#[should_panic = "reading only"]
+fn no_word_of_a_mapping_for_reading_can_be_stored() {
+    let (own, file) = Mapping::create("read", 4096, 4096, Writers::Maker).unwrap();
+    let peer = Mapping::open(file.as_fd(), 4096, 4096, false).unwrap();
+    own.word(8).store(7, Ordering::Relaxed);
+    assert_eq!(peer.load(8, Ordering::Relaxed), 7);
+    peer.word(8).store(8, Ordering::Relaxed);
+}
+
+#[test]
 fn the_halves_of_a_channel_see_each_other() {
     let sizes = Sizes { slots: 16, page_bytes: 4096, staging_bytes: 64 << 10, pool_pages: 2, landing_pages: 2 };
     let layout = sizes.layout().unwrap();
