@@ -74,10 +74,12 @@ pub struct Mapping {
     writable: bool,
 }
 
-// SAFETY: the mapping is plain memory, reached through atomics or through copies of bytes only.
+// SAFETY: the mapping is plain memory that belongs to no thread.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; no method hands out a reference to plain bytes through `&self`, except `slice` and `slice_mut`,
-// whose contracts ask that nobody writes meanwhile.
+// SAFETY: words are reached through atomics. `copy_in`, `copy_out` and `copy_across` use raw pointers and make no
+// reference: whoever copies what another thread or process writes at the same time gets, or leaves, some mixture of the
+// bytes, just as between processes, which is what all users of shared memory expect and check for. References to plain
+// bytes come from `slice` and `slice_mut` alone, whose contracts ask that nobody copies there meanwhile.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -197,9 +199,9 @@ impl Mapping {
     pub fn copy_in(&self, offset: u64, bytes: &[u8], copying: Copying) {
         assert!(self.writable, "mapped for reading only");
         let to = self.at(offset, bytes.len());
-        // SAFETY: source is a slice, destination lies within the mapping (checked above); a slice of ordinary memory
-        // cannot overlap a mapping that nobody has a slice of. The other process may read or write these bytes
-        // meanwhile: it sees, or leaves, some mixture, and no reference to them exists here.
+        // SAFETY: source is a slice, destination lies within the mapping (checked above). They do not overlap, and no
+        // reference to the destination exists here: who has a slice of the mapping has promised that nobody writes
+        // there. The other process may read or write these bytes meanwhile: it sees, or leaves, some mixture.
         unsafe { copy_there(bytes.as_ptr(), to, bytes.len(), copying) };
     }
 
@@ -234,29 +236,30 @@ impl Mapping {
     /// Bytes that only this process writes, and nobody at present, as a slice.
     ///
     /// # Safety
-    /// The memory must have been made here for one writer ([`Writers::Maker`]), and nobody in this process may write
-    /// the range while the slice lives.
+    /// No other process can write the range while the slice lives: none has the file, or it was made for one writer
+    /// ([`Writers::Maker`]), or those that have it, the kernel among them, are trusted not to. And nobody in this
+    /// process writes it meanwhile, by copies and atomics neither.
     ///
     /// # Panics
     /// If the range is not within the mapping.
     #[must_use]
     pub unsafe fn slice(&self, offset: u64, bytes: usize) -> &[u8] {
-        // SAFETY: within the mapping; written by nobody by the caller's word; other processes cannot write it.
+        // SAFETY: within the mapping; written by nobody, by the caller's word.
         unsafe { std::slice::from_raw_parts(self.at(offset, bytes), bytes) }
     }
 
     /// Bytes that only this process writes, as a slice to write.
     ///
     /// # Safety
-    /// The memory must have been made here for one writer ([`Writers::Maker`]), and nobody else in this process may use
-    /// the range while the slice lives.
+    /// No other process can write the range while the slice lives, as for [`Mapping::slice`], and nobody else in this
+    /// process reads or writes it meanwhile, by copies and atomics neither.
     ///
     /// # Panics
     /// If the range is not within the mapping, or it is mapped for reading only.
     #[allow(clippy::mut_from_ref, reason = "the contract asks for exclusive use of the range")]
     pub unsafe fn slice_mut(&self, offset: u64, bytes: usize) -> &mut [u8] {
         assert!(self.writable, "mapped for reading only");
-        // SAFETY: within the mapping; exclusive by the caller's word; other processes cannot write it.
+        // SAFETY: within the mapping; exclusive, by the caller's word.
         unsafe { std::slice::from_raw_parts_mut(self.at(offset, bytes), bytes) }
     }
 
@@ -326,11 +329,13 @@ unsafe impl<T: Sync> Sync for Array<T> {}
 /// What may lie in an [`Array`]: types made of atomics alone, valid with any bytes.
 ///
 /// # Safety
-/// Every bit pattern is a valid value, and all access goes through atomics.
+/// Every bit pattern is a valid value, and all of it may change behind a shared reference: no byte lies outside of an
+/// atomic.
 pub unsafe trait Shared: Sync {}
 // SAFETY: a 64-bit atomic.
 unsafe impl Shared for AtomicU64 {}
-// SAFETY: an array of 64-bit atomics.
+// SAFETY: an array of 64-bit atomics, as long as the type. The control message is also read and written as plain bytes:
+// read as memory that another process may write (`copy_out` in `ring`), written by the sole way to it (`Sole`).
 unsafe impl Shared for Slot {}
 
 impl<T: Shared> Array<T> {

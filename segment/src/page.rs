@@ -386,7 +386,8 @@ impl Landed {
     }
 
     /// Where the payload lies, for a system call or foreign code: address and bytes of each contiguous piece. The peer
-    /// may write there at any time.
+    /// may write there at any time. The addresses are good as long as this payload: when it is dropped, its pages go
+    /// back, and their memory may be unmapped.
     pub fn pieces(&self) -> impl Iterator<Item = (*const u8, usize)> + '_ {
         let (ground, mut left) = (self.ground(), self.bytes);
         self.runs.iter().filter_map(move |(first, count)| {

@@ -94,8 +94,13 @@ unsafe fn bpf<T>(command: u32, attributes: &mut T) -> Result<c_long, Errno> {
     Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-/// A descriptor that a command has just made.
-fn made(result: c_long) -> Result<OwnedFd, Errno> {
+/// The same for a command that makes a descriptor.
+///
+/// # Safety
+/// As of [`bpf`], and `command` is of those that make a descriptor and return it.
+unsafe fn make<T>(command: u32, attributes: &mut T) -> Result<OwnedFd, Errno> {
+    // SAFETY: the caller's word.
+    let result = unsafe { bpf(command, attributes) }?;
     let fd = RawFd::try_from(result).map_err(|_| Errno::BADF)?;
     // SAFETY: the kernel has made this descriptor for us alone; nobody else closes it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
@@ -120,9 +125,9 @@ impl Rings {
     /// [`XdpError`]: no privilege, no support.
     pub fn new(queues: u32) -> Result<Self, XdpError> {
         let mut create = MapCreate { kind: MAP_XSK, key_bytes: 4, value_bytes: 4, entries: queues, flags: 0 };
-        // SAFETY: the command reads no more than these five numbers.
-        let result = unsafe { bpf(MAP_CREATE, &mut create) };
-        result.and_then(made).map(Self).map_err(|errno| XdpError::of_bpf("a map of rings (XSKMAP)", errno))
+        // SAFETY: the command reads no more than these five numbers, and makes a map.
+        let made = unsafe { make(MAP_CREATE, &mut create) };
+        made.map(Self).map_err(|errno| XdpError::of_bpf("a map of rings (XSKMAP)", errno))
     }
 
     /// Frames of `queue` go to this socket from now on; they are the kernel's again when it is closed.
@@ -169,7 +174,7 @@ pub struct SharedMemory {
     bytes: usize,
 }
 
-// SAFETY: plain memory that is reached through atomics only.
+// SAFETY: plain memory that is reached through atomics, or through `&mut`.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SharedMemory {}
@@ -183,8 +188,8 @@ impl SharedMemory {
         let refused = |errno| XdpError::of_bpf("memory shared with a program (ARRAY, mappable)", errno);
         let value_bytes = u32::try_from(bytes.next_multiple_of(8)).map_err(|_| refused(Errno::NOMEM))?;
         let mut create = MapCreate { kind: MAP_ARRAY, key_bytes: 4, value_bytes, entries: 1, flags: MAPPABLE };
-        // SAFETY: the command reads no more than these five numbers.
-        let file = unsafe { bpf(MAP_CREATE, &mut create) }.and_then(made).map_err(refused)?;
+        // SAFETY: the command reads no more than these five numbers, and makes a map.
+        let file = unsafe { make(MAP_CREATE, &mut create) }.map_err(refused)?;
         let bytes = bytes.next_multiple_of(4096);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice; a map of this size has whole pages.
@@ -216,7 +221,8 @@ impl SharedMemory {
         unsafe { self.base.cast::<AtomicU32>().add(index).as_ref() }
     }
 
-    /// `bytes` bytes from `offset` on, to be read and changed.
+    /// `bytes` bytes from `offset` on, to be read and changed. They are such as the program has finished with, and does
+    /// not write before user space has given it room there again.
     ///
     /// # Panics
     /// If they are not inside.
@@ -226,8 +232,8 @@ impl SharedMemory {
             usize::try_from(offset).ok().filter(|at| at.checked_add(bytes).is_some_and(|end| end <= self.bytes));
         let at = inside.expect("bytes inside of the memory");
         // SAFETY: inside of the mapping, which lives as long as we do; `&mut self` is exclusive in this process, and
-        // nobody else has the map. A program writes only where user space has given it room; that a caller looks at
-        // such a place meanwhile is its mistake, and shows it a mixture of bytes that nobody vouches for.
+        // nobody else has the map but the program. That one writes where user space has given it room, and says when it
+        // has finished; that the bytes are none of a room is the caller's word, which no type can ask for.
         unsafe { std::slice::from_raw_parts_mut(self.base.cast::<u8>().add(at).as_ptr(), bytes) }
     }
 
@@ -275,12 +281,13 @@ impl Program {
             attach: ATTACH_XDP,
             ..Load::default()
         };
-        // SAFETY: code, license, and the room for the log are alive during the call, with the lengths that are told.
-        let result = unsafe { bpf(PROG_LOAD, &mut load) };
-        if cfg!(test) && result.is_err() {
+        // SAFETY: code, license, and the room for the log are alive during the call, with the lengths that are told;
+        // the command makes a program.
+        let made = unsafe { make(PROG_LOAD, &mut load) };
+        if cfg!(test) && made.is_err() {
             eprintln!("{}", String::from_utf8_lossy(&log).trim_end_matches('\0'));
         }
-        result.and_then(made).map(Self).map_err(|errno| XdpError::of_bpf("an XDP program", errno))
+        made.map(Self).map_err(|errno| XdpError::of_bpf("an XDP program", errno))
     }
 
     /// Puts it at the interface of this index, for as long as the value that this returns lives. A program of an
@@ -294,8 +301,8 @@ impl Program {
         let mut pause = Duration::from_micros(500);
         loop {
             let mut link = Link { program: number(self.0.as_fd()), interface, attach: ATTACH_XDP, flags };
-            // SAFETY: the command reads no more than these four numbers.
-            match unsafe { bpf(LINK_CREATE, &mut link) }.and_then(made) {
+            // SAFETY: the command reads no more than these four numbers, and makes a link.
+            match unsafe { make(LINK_CREATE, &mut link) } {
                 Ok(fd) => return Ok(Attached(fd)),
                 Err(Errno::BUSY | Errno::EXIST) if begun.elapsed() < PATIENCE => {
                     std::thread::sleep(pause);

@@ -75,10 +75,12 @@ impl Interface {
         let mtu = request.mtu(socket).map_err(refused)?;
         let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
         // An interface that knows nothing of queues has one.
-        let asked = request.ethtool(socket, &mut channels);
+        // SAFETY: the command fills in a `struct ethtool_channels`, which is all numbers.
+        let asked = unsafe { request.ethtool(socket, &mut channels) };
         let queues = asked.map_or(1, |()| channels.receive + channels.both).max(1);
         let mut driver = Driver { command: GET_DRIVER, name: [0; 32], _rest: [0; 160] };
-        let known = request.ethtool(socket, &mut driver).is_ok();
+        // SAFETY: the command fills in a `struct ethtool_drvinfo`, which is all numbers.
+        let known = unsafe { request.ethtool(socket, &mut driver) }.is_ok();
         let is_virtual = !known || driver.name.starts_with(b"veth\0");
         Ok(Self { index, name, mtu, queues, is_virtual })
     }
@@ -108,22 +110,30 @@ impl Request {
     }
 
     fn mtu(&mut self, socket: &OwnedFd) -> Result<u32, Errno> {
-        self.call(socket, libc::SIOCGIFMTU)?;
+        // SAFETY: the kernel writes the field that is read below, and asks for none but the name.
+        unsafe { self.call(socket, libc::SIOCGIFMTU) }?;
         // SAFETY: the kernel has written this field; any bytes are a number.
         let mtu = unsafe { self.0.ifr_ifru.ifru_mtu };
         Ok(u32::try_from(mtu).unwrap_or(0))
     }
 
     /// Has the driver fill in what its first number, a command, asks for.
-    fn ethtool<T>(&mut self, socket: &OwnedFd, asked: &mut T) -> Result<(), Errno> {
+    ///
+    /// # Safety
+    /// `T` begins with the command, is what the kernel fills in for it, and is a value with any bytes.
+    unsafe fn ethtool<T>(&mut self, socket: &OwnedFd, asked: &mut T) -> Result<(), Errno> {
         self.0.ifr_ifru.ifru_data = (&raw mut *asked).cast::<c_char>();
-        self.call(socket, libc::SIOCETHTOOL)
+        // SAFETY: the request names what is asked, which is borrowed for writing and, by the caller's word, as long as
+        // the command says.
+        unsafe { self.call(socket, libc::SIOCETHTOOL) }
     }
 
-    fn call(&mut self, socket: &OwnedFd, request: c_ulong) -> Result<(), Errno> {
+    /// # Safety
+    /// What `request` reads of this one has been set, and an address in it names memory that the kernel may write as
+    /// far as `request` does.
+    unsafe fn call(&mut self, socket: &OwnedFd, request: c_ulong) -> Result<(), Errno> {
         let argument = (&raw mut self.0).cast::<c_void>();
-        // SAFETY: the request is alive and borrowed by nobody else. The kernel writes into it, or, for SIOCETHTOOL,
-        // into what `ethtool` has just named, which is as long as the command in it says.
+        // SAFETY: the request is alive and borrowed by nobody else; what it names is the caller's word.
         let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), request, argument) };
         if result < 0 {
             Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
