@@ -1,6 +1,6 @@
 //! How bytes are copied between private memory and memory that another core reads or writes.
 
-use crate::sync::{for_lines, prefetch_write};
+use crate::sync::{copied, for_lines, prefetch_write};
 
 /// A way of copying. All bring the same bytes to the same place; which is the quickest is for the processor to say, see
 /// [`Mapping::copy_in`](crate::map::Mapping::copy_in).
@@ -67,6 +67,7 @@ pub(crate) unsafe fn copy_here(from: *const u8, to: *mut u8, bytes: usize, copyi
             Copying::String => copy_string(from, to, bytes),
         }
     }
+    copied();
 }
 
 /// # Safety

@@ -15,6 +15,8 @@ use core::ops::Deref;
 
 use cutthrough_wire::slot::{CONTROL_MAX, CONTROL_WORD, SLOT_WORDS, short_word};
 
+#[cfg(not(loom))]
+use crate::sync::copied;
 use crate::sync::{Eviction, Ordering, Slot, prefetch_read, prefetch_write};
 
 /// How many slots ahead the writer asks for ownership of the cache lines. Measured: where the reader keeps its lines, 3
@@ -248,7 +250,9 @@ fn copy_out(slot: PeerSlot<'_>) -> Control {
     let from = slot.0.0[CONTROL_WORD..].as_ptr().cast::<Control>();
     // SAFETY: words 4 to 15 of the slot are the 96 bytes of a `Control`, aligned alike. The other process may write
     // them meanwhile: what comes out is some bytes, all of which are valid.
-    unsafe { core::ptr::read(from) }
+    let control = unsafe { core::ptr::read(from) };
+    copied();
+    control
 }
 
 /// Copies the control message out of a slot word by word: loom sees atomics only.

@@ -24,6 +24,15 @@ impl Slot {
     }
 }
 
+/// Says to the compiler that memory which another process may write has been copied out and may be another now: what
+/// was copied is not fetched from there a second time, after it has been checked. No instruction.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) fn copied() {
+    // SAFETY: nothing is done.
+    unsafe { core::arch::asm!("", options(nostack, preserves_flags)) }
+}
+
 /// Asks for the cache line at `address` in a state that can be written, without waiting for it.
 ///
 /// A store to a line that the other core has read costs a whole transfer, and stores retire in order: asked for four
