@@ -73,9 +73,10 @@ pub(crate) trait Ring: std::fmt::Debug + Send {
     /// of them, or `false` and none, if there is no room now.
     ///
     /// # Errors
-    /// If a frame is longer than [`Ring::body_max`], there are more of them than the ring has slots, or `hop` leaves by
-    /// another interface: nothing was sent. Others as the kernel says, if the ring is of no use any more (its interface
-    /// is gone or down): the frames are lost.
+    /// Invalid input, without a number of the kernel's, if a frame is longer than [`Ring::body_max`], there are more of
+    /// them than the ring has slots, or `hop` leaves by another interface: nothing was sent, and the ring is as good as
+    /// before. Others if the ring is of no use any more (its interface is gone or down, for example): the frames are
+    /// lost.
     fn send(&mut self, hop: &Hop, parts: &[IoSlice<'_>], segment: usize) -> io::Result<bool>;
 
     /// As [`Ring::send`], but parts that lie among the pages of the ring's own memory are sent from there, if it can do

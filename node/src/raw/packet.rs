@@ -189,13 +189,11 @@ impl Ring for PacketRing {
     fn send(&mut self, hop: &Hop, parts: &[IoSlice<'_>], segment: usize) -> io::Result<bool> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let longest = segment.min(bytes);
-        if segment == 0 || hop.interface() != self.interface {
-            return Err(Errno::INVAL.into());
-        }
         // An empty datagram is a datagram too.
-        let frames = bytes.div_ceil(segment).max(1);
-        if longest > self.body_max || frames > self.packets.slots() {
-            return Err(Errno::MSGSIZE.into());
+        let frames = bytes.div_ceil(segment.max(1)).max(1);
+        let fits = segment > 0 && longest <= self.body_max && frames <= self.packets.slots();
+        if !fits || hop.interface() != self.interface {
+            return Err(io::ErrorKind::InvalidInput.into());
         }
         if self.free(frames) < frames {
             return Ok(false);

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::{Hop, Mac};
 use crate::clock;
-use crate::sys::netlink::{Answer, Netlink};
+use crate::sys::netlink::{Answer, Netlink, USABLE};
 
 /// Why no frames can be sent to an address.
 #[derive(Debug, thiserror::Error)]
@@ -107,8 +107,6 @@ const FIB_MATCH: u32 = 0x2000;
 /// Kinds of routes.
 const UNICAST: u8 = 1;
 const LOCAL: u8 = 2;
-/// States in which a neighbour's hardware address is to be used: reachable, stale, delay, probe, no-ARP, permanent.
-const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 /// Kind of the hardware, and a flag.
 const ETHERNET: u16 = 1;
 const UP: u32 = 1;
@@ -176,6 +174,12 @@ impl Routes {
         let local = SocketAddrV4::new(source, local.port());
         let hop = Hop::new((local, interface.mac), (remote, mac), interface.index, clock::now());
         Ok((interface, hop))
+    }
+
+    /// How many questions the kernel was asked.
+    #[cfg(test)]
+    pub(crate) const fn asked(&self) -> u32 {
+        self.netlink.asked()
     }
 
     /// What the interface of this index is; `to` is for whom it is asked.

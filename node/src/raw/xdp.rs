@@ -284,11 +284,12 @@ impl XdpRing {
         (&mut self.memory, self.plan.pages)
     }
 
-    fn check(&self, hop: &Hop, body: usize) -> io::Result<()> {
+    fn check(&self, hop: &Hop, (body, frames): (usize, usize)) -> io::Result<()> {
         if let Some(error) = &self.broken {
             return Err(io::Error::other(error.to_string()));
         }
-        if hop.interface() != self.interface.index || body > self.body_max() {
+        let fits = body <= self.body_max() && frames <= self.plan.send_slots as usize;
+        if !fits || hop.interface() != self.interface.index {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         Ok(())
@@ -439,9 +440,9 @@ impl Ring for XdpRing {
     fn send(&mut self, hop: &Hop, parts: &[IoSlice<'_>], segment: usize) -> io::Result<bool> {
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let segment = segment.clamp(1, total.max(1));
-        self.check(hop, segment)?;
-        self.reclaim()?;
         let frames = total.div_ceil(segment).max(1);
+        self.check(hop, (segment, frames))?;
+        self.reclaim()?;
         let each = (ENVELOPE_BYTES + segment).div_ceil(self.plan.buffer as usize);
         if self.free.len() < frames || (self.xsk.room()? as usize) < frames * each {
             // What the kernel has left in the ring goes first.

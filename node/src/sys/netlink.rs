@@ -5,7 +5,10 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with, sockopt};
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with, sockopt,
+};
 
 /// Bytes of the head of every message.
 const HEAD: usize = 16;
@@ -42,6 +45,12 @@ impl Netlink {
         Ok(Self { fd, sequence: 0, answer: vec![0; ANSWER].into() })
     }
 
+    /// How many things were asked for.
+    #[cfg(test)]
+    pub(crate) const fn asked(&self) -> u32 {
+        self.sequence
+    }
+
     /// Asks for one thing: a request of this kind with these bytes, and attributes behind them.
     ///
     /// # Errors
@@ -63,6 +72,65 @@ impl Netlink {
             }
         }
     }
+}
+
+/// States in which a neighbour's hardware address is to be used: reachable, stale, delay, probe, no-ARP, permanent.
+pub(crate) const USABLE: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+/// Kinds of notices: a neighbour that is known, and one that is forgotten.
+const NEW_NEIGHBOUR: u16 = 28;
+const OLD_NEIGHBOUR: u16 = 29;
+/// Whom notices are of, a bit for each: interfaces, neighbours, addresses and ways of IPv4.
+const GROUPS: u32 = 0x01 | 0x04 | 0x10 | 0x40;
+/// Most calls in which notices are taken in at a time.
+const NOTICES: u32 = 64;
+
+/// What the kernel says by itself of changes, in the network namespace of the thread that has opened it.
+#[derive(Debug)]
+pub(crate) struct Notices {
+    fd: OwnedFd,
+    space: Box<[u8]>,
+}
+
+impl Notices {
+    /// Opens them: what changes from now on is told. No right is needed.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub(crate) fn open() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+        bind(&fd, &SocketAddrNetlink::new(0, GROUPS))?;
+        Ok(Self { fd, space: vec![0; 8 << 10].into() })
+    }
+
+    /// Whether anything has changed, since this was asked last, by which a way may have come up.
+    pub(crate) fn any(&mut self) -> bool {
+        let mut any = false;
+        for _ in 0..NOTICES {
+            match recv(&self.fd, &mut self.space[..], RecvFlags::TRUNC) {
+                Ok((bytes, whole)) => any |= whole > bytes || tell_of_ways(&self.space[..bytes]),
+                // Some were lost.
+                Err(Errno::NOBUFS) => any = true,
+                Err(_) => break,
+            }
+        }
+        any
+    }
+}
+
+/// Whether any of these notices may be about a way that has come up. That a neighbour is looked for, or was not found,
+/// is not.
+fn tell_of_ways(mut notices: &[u8]) -> bool {
+    while let Some((kind, _)) = head(notices) {
+        let length = field(notices, 0).map_or(0, |length| u32::from_ne_bytes(length) as usize);
+        let (notice, rest) = notices.split_at(length);
+        let state = u16::from_ne_bytes(Answer(&notice[HEAD..]).fixed(8));
+        if kind != OLD_NEIGHBOUR && (kind != NEW_NEIGHBOUR || state & USABLE != 0) {
+            return true;
+        }
+        notices = rest.get(length.next_multiple_of(4) - length..).unwrap_or_default();
+    }
+    false
 }
 
 /// The bytes of a request.
@@ -148,9 +216,26 @@ mod tests {
 
         #[test]
         fn nothing_makes_it_panic(bytes in vec(any::<u8>(), 0..80), fixed in 0..40_usize, wanted: u16) {
-            let _ = head(&bytes);
+            let _ = (head(&bytes), tell_of_ways(&bytes));
             let answer = Answer(&bytes);
             let _ = (answer.attribute(fixed, wanted), answer.error(), answer.fixed::<4>(fixed));
+        }
+    }
+
+    #[test]
+    fn neighbours_that_are_not_there_are_no_change() {
+        let neighbour = |state: u16| {
+            let mut fixed = [0; 12];
+            fixed[8..10].copy_from_slice(&state.to_ne_bytes());
+            request(NEW_NEIGHBOUR, 0, &fixed, &[])
+        };
+        // Incomplete, failed, forgotten; reachable; a new way, or one that is gone.
+        let [looked_for, failed, found] = [1, 0x20, 2].map(neighbour);
+        let old = request(OLD_NEIGHBOUR, 0, &[0; 12], &[(1, [1; 4])]);
+        let none = [looked_for, failed, old].concat();
+        assert!(!tell_of_ways(&none) && !tell_of_ways(&[]));
+        for some in [found, request(24, 0, &[0; 12], &[]), request(25, 0, &[0; 12], &[])] {
+            assert!(tell_of_ways(&[none.clone(), some].concat()));
         }
     }
 

@@ -9,6 +9,7 @@ use cutthrough_engine::time::Instant;
 use rustix::io::Errno;
 
 use super::door::Core;
+use super::lanes::Unsent;
 use super::outgoing::Outgoing;
 use crate::clock;
 use crate::sys::datagram::TRAIN_BYTES;
@@ -124,8 +125,13 @@ impl Core {
             return match lanes.send(channel, way, (parts, self.batch.segment()), borrowed) {
                 Ok(sent) => sent,
                 Err(why) => {
-                    // What was in the batch is sent again by another way.
-                    self.give_up(way, &why);
+                    // What was in the batch is sent again, by another way or in shorter frames. Of what this peer or
+                    // this batch lacks, the others do not suffer.
+                    match why {
+                        Unsent::Elsewhere => {}
+                        Unsent::TooLong => self.net.too_long(clock::now(), channel, self.batch.segment()),
+                        Unsent::Failed(why) => self.give_up(way, &why),
+                    }
                     let usable = self.lanes.as_mut().map_or(1, |lanes| lanes.join(channel, to));
                     self.net.set_ways(channel, usable);
                     self.troubles.refused_calls += 1;

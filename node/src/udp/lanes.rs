@@ -5,7 +5,7 @@
 //! datagram that its socket takes. This side's rings take in what a peer's rings have sent; what its socket has sent
 //! comes by the socket (rule N16).
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -27,15 +27,19 @@ use crate::config::{Config, Placement};
 use crate::raw::packet::PacketRing;
 use crate::raw::route::{Interface, RouteError, Routes};
 use crate::raw::xdp::{PAGES_ALIGN, XdpRing};
-use crate::raw::{Hop, Ring, RingCounts};
+use crate::raw::{Ring, RingCounts};
+use crate::sys::netlink::Notices;
 use crate::sys::xdp::bpf::{Program, Rings};
 use crate::sys::xdp::program::{Ours, redirect};
 use crate::sys::xdp::{Mode, XdpError};
 
+mod lane;
 mod lots;
 pub(super) mod pools;
 pub(super) mod reopen;
 
+use self::lane::Lane;
+pub(super) use self::lane::Unsent;
 use self::lots::Lots;
 use self::pools::{Closed, Pools, Size};
 use self::reopen::{Due, Gone};
@@ -44,9 +48,6 @@ use self::reopen::{Due, Gone};
 pub(super) const PLACING: u8 = 2;
 /// Frames that are taken from a ring before anything else is looked at.
 const FRAMES: usize = 64;
-/// Nanoseconds after which the way to a peer is asked for again, because it was not known, or may have changed.
-const UNKNOWN_NS: u64 = 5_000_000;
-const KNOWN_NS: u64 = 5_000_000_000;
 /// Part of a ring that one batch fills at most, so that the next can be written while this one is sent.
 const SHARE: usize = 2;
 
@@ -97,21 +98,6 @@ pub(crate) struct Troubles {
     pub(crate) joins: Joins,
 }
 
-/// The way to one peer, by the rings.
-#[derive(Debug, Clone, Copy)]
-struct Lane {
-    peer: SocketAddrV4,
-    hop: Option<Hop>,
-    asked: Instant,
-}
-
-impl Lane {
-    /// When to ask for it again.
-    fn asks_at(&self) -> Instant {
-        self.asked.after(if self.hop.is_some() { KNOWN_NS } else { UNKNOWN_NS })
-    }
-}
-
 /// The rings of an endpoint.
 #[derive(Debug)]
 pub(super) struct Lanes {
@@ -139,8 +125,9 @@ pub(super) struct Lanes {
     /// Tells the attendant of rings that are to be opened again.
     due: Arc<Due>,
     lanes: Vec<Option<Lane>>,
-    /// When the first of them is to be asked for again.
+    /// When the first of them is to be asked for again, and what the kernel says of changes while one is not known.
     asks_at: Instant,
+    notices: Option<Notices>,
     offers: Vec<Offer>,
     placement: Placement,
     /// Whether a ring of AF_XDP is wanted beside others.
@@ -224,6 +211,7 @@ impl Lanes {
             due: Arc::clone(due),
             lanes: Vec::new(),
             asks_at: Instant::default(),
+            notices: None,
             offers: Vec::new(),
             // Longer pages could not lie in the memory of a ring.
             placement: if page_bytes > PAGES_ALIGN || passed.is_some() { Placement::Copy } else { config.placement },
@@ -417,89 +405,6 @@ impl Lanes {
     pub(super) const fn turnover(&self) -> (u64, u64) {
         (self.lost, self.reopened)
     }
-
-    /// A channel to `peer` has been opened: which ways lead there, a bit for each.
-    pub(super) fn join(&mut self, channel: usize, peer: SocketAddr) -> u8 {
-        if self.lanes.len() <= channel {
-            self.lanes.resize(channel + 1, None);
-        }
-        let SocketAddr::V4(peer) = peer else {
-            self.lanes[channel] = None;
-            return 1;
-        };
-        let lane = Lane { peer, hop: None, asked: Instant::default() };
-        self.lanes[channel] = Some(self.ask(lane));
-        self.usable(channel)
-    }
-
-    fn ask(&mut self, lane: Lane) -> Lane {
-        // Of another interface the rings know nothing.
-        let hop = self.routes.hop(self.local, lane.peer).ok();
-        let hop = hop.filter(|(interface, _)| interface.index == self.interface.index).map(|(_, hop)| hop);
-        let lane = Lane { hop, asked: clock::now(), ..lane };
-        self.asks_at = self.asks_at.min(lane.asks_at());
-        lane
-    }
-
-    /// The ways that lead to the peer of a channel, a bit for each: where a ring is a must, no others.
-    fn usable(&self, channel: usize) -> u8 {
-        if self.lanes.get(channel).copied().flatten().is_none_or(|lane| lane.hop.is_none()) {
-            return 1;
-        }
-        let rings = (1..).zip(&self.rings).filter(|(_, ring)| ring.is_some());
-        let rings = rings.fold(0, |bits, (way, _)| bits | 1 << way);
-        if self.ways == Ways::All || rings == 0 { rings | 1 } else { rings }
-    }
-
-    /// Whether a channel goes the ways that its endpoint's address asks for.
-    pub(super) fn is_as_asked(&self, channel: usize) -> bool {
-        self.ways == Ways::All || self.usable(channel) != 1
-    }
-
-    /// Forgets a channel.
-    pub(super) fn leave(&mut self, channel: usize) {
-        if let Some(lane) = self.lanes.get_mut(channel) {
-            *lane = None;
-        }
-    }
-
-    /// Asks again for ways that are not known, or have been for long. `each` gets the number of a channel whose ways
-    /// have changed, and a peer to which the socket should send something, so that the kernel looks after its address.
-    pub(super) fn look_after(&mut self, now: Instant, mut each: impl FnMut(usize, u8, SocketAddr)) {
-        if now < self.asks_at {
-            return;
-        }
-        self.asks_at = Instant::from_nanos(u64::MAX);
-        for channel in 0..self.lanes.len() {
-            let Some(lane) = self.lanes[channel] else { continue };
-            if now < lane.asks_at() {
-                self.asks_at = self.asks_at.min(lane.asks_at());
-                continue;
-            }
-            self.lanes[channel] = Some(self.ask(lane));
-            each(channel, self.usable(channel), lane.peer.into());
-        }
-    }
-
-    /// Sends a batch by a ring. False if there is no room now. `borrowed` is there if some of its parts are pages that
-    /// may be sent from where they lie: it is memory that may not.
-    pub(super) fn send(
-        &mut self,
-        channel: usize,
-        way: u8,
-        (parts, segment): (&[IoSlice<'_>], usize),
-        borrowed: Option<&[u8]>,
-    ) -> io::Result<bool> {
-        let hop = self.lanes.get(channel).copied().flatten().and_then(|lane| lane.hop);
-        let ring = usize::from(way).checked_sub(1).and_then(|at| self.rings.get_mut(at)).and_then(Option::as_mut);
-        match (hop, ring) {
-            (Some(hop), Some(ring)) => match borrowed {
-                Some(borrowed) => ring.send_pages(&hop, parts, segment, borrowed),
-                None => ring.send(&hop, parts, segment),
-            },
-            _ => Err(io::ErrorKind::NotFound.into()),
-        }
-    }
 }
 
 /// The place of a ring among the rings.
@@ -562,7 +467,7 @@ impl Core {
         lanes.look_after(now, |channel, usable, peer| {
             net.set_ways(channel, usable);
             // Frames of rings do not show the kernel that a neighbour is there; a datagram without bytes does.
-            let _ = socket.send(Some(peer), &[], None);
+            let _ = peer.map(|peer| socket.send(Some(peer), &[], None));
         });
     }
 }

@@ -204,3 +204,67 @@ fn a_page_that_the_kernel_still_has_is_nobodys() {
         assert!(begun.elapsed() < PATIENCE, "a page is missing");
     }
 }
+
+/// Who is not beyond the interface of a ring is asked for ever less often, and its socket is left alone; when anything
+/// changes, it is asked for again before that.
+#[test]
+fn who_is_out_of_a_rings_way_is_rarely_asked_for() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let ip = |words: &str| {
+        let ran = wire.near(|| std::process::Command::new("ip").args(words.split(' ')).status());
+        assert!(ran.unwrap().success(), "ip {words}");
+    };
+    ip("link set lo up");
+    let near = wire.near(|| by(Ways::All, SocketAddr::from((NEAR, 0)), Config::default()));
+    let beside = wire.near(|| by(Ways::Udp, SocketAddr::from((NEAR, 0)), Config::default()));
+    beside.listen().unwrap();
+    let channel = near.call(beside.local(), None, PATIENCE).unwrap();
+    let look = |until: &mut dyn FnMut() -> bool| {
+        let begun = Instant::now();
+        while !until() {
+            near.turn(64, |_, _| ());
+            beside.turn(64, |_, _| ());
+            near.shared.lock().tidy(clock::now());
+            assert!(begun.elapsed() < PATIENCE);
+        }
+    };
+    let asked = || near.shared.lock().lanes.as_ref().unwrap().asked();
+    let mut wait = |time: Duration| {
+        let begun = Instant::now();
+        look(&mut || begun.elapsed() > time);
+    };
+    wait(Duration::from_millis(1000));
+    assert!(asked() < 12, "asked {} times in a second", asked());
+    assert_eq!(near.shared.lock().lanes.as_ref().unwrap().ways_of(channel), 1);
+    // A way that has come up for another peer is a change.
+    let before = asked();
+    ip("address add 10.74.1.1/30 dev near");
+    wait(Duration::from_millis(300));
+    assert!(asked() > before, "nobody has heard of it");
+}
+
+/// What the way to one peer, or one batch, lacks is no fault of the ring: the others go on by it.
+#[test]
+fn a_peer_without_a_way_costs_the_others_no_ring() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let near = wire.near(|| by(Ways::Packet, SocketAddr::from((NEAR, 0)), Config::default()));
+    let far = wire.far(|| by(Ways::Packet, SocketAddr::from((FAR, PORT)), Config::default()));
+    far.listen().unwrap();
+    let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
+    let mut core = near.shared.lock();
+    let ways = core.lanes.as_ref().unwrap().ways_of(channel);
+    assert_ne!(ways, 1);
+    // The kernel has lost the way after the batch was made.
+    core.lanes.as_mut().unwrap().lose_way(channel);
+    core.net.send(channel, b"a word", None).unwrap();
+    core.transmit(clock::now(), true);
+    assert_eq!(core.lanes.as_ref().unwrap().turnover().0, 0);
+    assert_eq!(core.lanes.as_ref().unwrap().ways_of(channel), ways, "it was asked for again at once");
+    drop(core);
+    let (begun, mut came) = (Instant::now(), false);
+    while !came {
+        near.turn(64, |_, _| ());
+        far.turn(64, |_, what| came |= matches!(what, Told::Message(..)));
+        assert!(begun.elapsed() < PATIENCE, "it does not arrive");
+    }
+}

@@ -109,7 +109,7 @@ impl XdpRing {
     /// As [`Ring::send`](super::Ring::send); unsupported if the kernel has no scatter lists.
     pub(crate) fn send_in_place(&mut self, hop: &Hop, header: &[u8], at: u64, bytes: usize) -> io::Result<bool> {
         let body = header.len() + bytes;
-        self.check(hop, body)?;
+        self.check(hop, (body, 1))?;
         self.reclaim()?;
         let envelope = Envelope::write(hop, body);
         let put = self.gather([&envelope, header], at, bytes)?;
@@ -208,9 +208,9 @@ impl XdpRing {
     ) -> io::Result<bool> {
         let total: usize = parts.iter().map(|part| part.len()).sum();
         let segment = segment.clamp(1, total.max(1));
-        self.check(hop, segment)?;
-        self.reclaim()?;
         let frames = total.div_ceil(segment).max(1);
+        self.check(hop, (segment, frames))?;
+        self.reclaim()?;
         let mut stretches = Stretches { parts, taken: 0 };
         let (mut all, mut ends) = (Vec::new(), Vec::with_capacity(frames));
         let left = self.free.len().checked_sub(frames);

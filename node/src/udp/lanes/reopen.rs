@@ -22,6 +22,7 @@ use cutthrough_engine::time::Instant;
 use rustix::event::epoll;
 
 use super::super::door::{Core, Shared};
+use super::lane::Lane;
 use super::lots::{Lots, Wanted};
 use super::pools::Size;
 use super::{ADAPTERS, Lanes, PLACING, RINGS, plain_ring, ring_of};
@@ -199,12 +200,9 @@ impl Lanes {
         }
     }
 
-    /// Has the ways of all channels asked for again. The interface may be another one, and what the kernel knew of its
-    /// neighbours is gone with it.
+    /// Has the ways of all channels asked for again.
     fn ask_anew(&mut self) {
-        for lane in self.lanes.iter_mut().flatten() {
-            (lane.hop, lane.asked) = (None, Instant::default());
-        }
+        self.lanes.iter_mut().flatten().for_each(Lane::forget);
         self.asks_at = Instant::default();
     }
 

@@ -52,7 +52,7 @@ impl XdpRing {
     /// # Errors
     /// As [`XdpRing::send_in_place`]; invalid input if there is no such fragment.
     pub(crate) fn send_fragment(&mut self, hop: &Hop, of: &Outgoing, part: usize) -> io::Result<bool> {
-        self.check(hop, 0)?;
+        self.check(hop, (0, 1))?;
         self.reclaim()?;
         let put = self.put_fragment(hop, of, part)?;
         if put {
@@ -67,7 +67,7 @@ impl XdpRing {
     /// # Errors
     /// As [`XdpRing::send_fragment`].
     pub(crate) fn send_fragments(&mut self, hop: &Hop, of: &Outgoing, backwards: bool) -> io::Result<bool> {
-        self.check(hop, 0)?;
+        self.check(hop, (0, 1))?;
         self.reclaim()?;
         let parts = of.parts();
         if self.free.len() < parts || (self.xsk.room()? as usize) < parts * self.parts_in_place(of.slice) {
