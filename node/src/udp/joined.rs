@@ -36,6 +36,8 @@ pub(super) struct Joined {
     bound: Option<SocketAddr>,
     /// To whom it is joined, and by which address of this machine.
     peer: Option<(SocketAddr, IpAddr)>,
+    /// To which address of this machine comes what comes there: it hears the last peer also when it is left to nobody.
+    hears_at: Option<IpAddr>,
     most: Most,
     /// Batches that have gone there since anything came, and whether anything has since it was doubted last, and since
     /// when it is doubted.
@@ -55,6 +57,7 @@ impl Joined {
             socket: Datagrams::unbound(like)?,
             bound: None,
             peer: None,
+            hears_at: None,
             most: Most::default(),
             unanswered: 0,
             heard: false,
@@ -79,8 +82,8 @@ impl Joined {
 
     /// To which address of this machine comes what comes there.
     #[inline]
-    pub(super) fn local(&self) -> Option<IpAddr> {
-        self.peer.map(|(_, local)| local)
+    pub(super) const fn local(&self) -> Option<IpAddr> {
+        self.hears_at
     }
 
     /// The socket, if it is joined to this peer, and what goes there goes from this address of the machine, or from the
@@ -146,8 +149,13 @@ impl Joined {
         if std::mem::take(&mut self.heard) || self.unanswered < UNANSWERED {
             self.doubted = None;
         } else if now.saturating_since(*self.doubted.get_or_insert(now)) > UNANSWERED_NS {
-            (self.peer, self.most, self.doubted) = (None, Most::default(), None);
+            self.let_go();
         }
+    }
+
+    /// Sends nothing by it any more, until most goes to one peer again. It hears the last one all the same.
+    pub(super) fn let_go(&mut self) {
+        (self.peer, self.most, self.doubted) = (None, Most::default(), None);
     }
 
     fn join(
@@ -161,15 +169,26 @@ impl Joined {
                 let bound = SocketAddr::new(from.unwrap_or(at.ip()), at.port());
                 self.socket.bind_beside(main, bound)?;
                 self.bound = Some(bound);
+                self.hears_at = Some(bound.ip()).filter(|local| !local.is_unspecified());
             }
             // The kernel chooses an address again only for who has none.
-            Some(bound) if bound.ip().is_unspecified() => self.socket.part()?,
+            Some(bound) if bound.ip().is_unspecified() => {
+                self.socket.part()?;
+                self.hears_at = None;
+            }
             // It would be another one than the kernel chooses for the endpoint's own socket.
             Some(bound) if from != Some(bound.ip()) && at.ip().is_unspecified() => return Ok(None),
             Some(_) => {}
         }
-        self.socket.connect(to)?;
+        if let Err(refused) = self.socket.connect(to) {
+            if self.hears_at.is_none() {
+                // Joined to nobody, it takes a part of what comes from anybody, to whatever address.
+                let _ = self.socket.tell_local();
+            }
+            return Err(refused);
+        }
         let local = self.socket.local()?.ip();
+        self.hears_at = Some(local);
         Ok(from.is_none_or(|from| from == local).then_some((to, local)))
     }
 }
@@ -360,6 +379,32 @@ mod tests {
                 joined.sent(other, from, (&main, bound));
             }
             assert!(joined.leads(other, from).is_none());
+        }
+    }
+
+    #[test]
+    fn a_socket_that_could_not_be_joined_says_where_things_come() {
+        let ((main, bound), (peer, _)) = (bind("0.0.0.0:0"), bind("127.0.0.1:0"));
+        main.tell_local().unwrap();
+        let mut joined = Joined::new(bound).unwrap();
+        // The kernel joins nobody to everybody.
+        for _ in 0..ENOUGH {
+            joined.sent("255.255.255.255:9".parse().unwrap(), None, (&main, bound));
+        }
+        assert_eq!((joined.joins.refused, joined.local()), (1, None));
+        let there = joined.hears().expect("it is bound");
+        for at in ["127.0.0.2", "127.0.0.3"].map(|at| at.parse().unwrap()) {
+            peer.send(Some(SocketAddr::new(at, bound.port())), &[IoSlice::new(b"a")], None).unwrap();
+            let mut room = [0];
+            let mut look = |at: &Datagrams| at.receive(&mut [IoSliceMut::new(&mut room)]).ok();
+            let came = (0..100).find_map(|_| {
+                let came = look(there).or_else(|| look(&main));
+                came.or_else(|| {
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                    None
+                })
+            });
+            assert_eq!(came.expect("it comes").local, Some(at));
         }
     }
 

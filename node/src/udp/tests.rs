@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::Udp;
 use super::address::Ways;
 use super::door::STUCK_NS;
-use super::told::Told;
+use super::told::{Happened, Told};
 use crate::clock;
 use crate::config::Config;
 use crate::shm::send::{Cargo, Load, Sheaf};
@@ -267,4 +267,28 @@ fn a_peer_without_a_way_costs_the_others_no_ring() {
         far.turn(64, |_, what| came |= matches!(what, Told::Message(..)));
         assert!(begun.elapsed() < PATIENCE, "it does not arrive");
     }
+}
+
+/// A listener at all addresses has doubted its way to a peer by the socket that was joined to it. What comes from there
+/// comes by that socket all the same: a peer that calls again from the same port is answered from where it has called,
+/// which is not from where the kernel would answer.
+#[test]
+fn who_comes_back_to_a_socket_that_was_joined_to_it_is_let_in() {
+    let (near, far) = (at(Ipv4Addr::UNSPECIFIED, Config::default()), at(Ipv4Addr::LOCALHOST, Config::default()));
+    near.listen().unwrap();
+    let to = SocketAddr::from(([127, 0, 0, 2], near.local().port()));
+    far.call(to, None, PATIENCE).unwrap();
+    let Some(Happened::Opened(channel)) = near.turn(64, |_, _| ()) else { panic!("nobody has called") };
+    let begun = Instant::now();
+    while !near.shared.lock().joined.as_ref().unwrap().is_joined() {
+        let sent = near.shared.lock().net.send(channel, b"a word", None);
+        sent.unwrap();
+        near.flush();
+        near.turn(64, |_, _| ());
+        far.turn(64, |_, _| ());
+        assert!(begun.elapsed() < PATIENCE, "nobody is joined");
+    }
+    near.shared.lock().joined.as_mut().unwrap().let_go();
+    far.call(to, None, PATIENCE / 10).expect("it is let in");
+    assert_eq!(near.shared.lock().net.channels(), 2);
 }
