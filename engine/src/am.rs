@@ -149,12 +149,14 @@ impl<K, L> Core<K, L> {
         }
     }
 
-    /// The next call that has ended with the channel of a row. Call it until there is none.
+    /// The next call that has ended with the channel of a row: one that was made there, or that hands over a request
+    /// that came from there. Call it until there is none.
     pub fn lost(&mut self, row: u32) -> Option<Ended<K>> {
         let generation = self.peers.get(row as usize)?.generation;
         // Another channel to the same endpoint may still bring the reply.
         let elsewhere = self.peers.iter().any(|peer| peer.open && peer.generation == generation);
-        self.calls.lose(row, if elsewhere { u64::MAX } else { generation })
+        let ended = self.calls.lose(row, if elsewhere { u64::MAX } else { generation });
+        ended.or_else(|| self.lost_handed(row))
     }
 
     /// The row of an open channel to the endpoint of this generation.

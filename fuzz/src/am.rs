@@ -134,12 +134,6 @@ enum Context {
     Passed(ReplyTo),
 }
 
-impl Context {
-    const fn passed(&self) -> Option<&ReplyTo> {
-        if let Self::Passed(to) = self { Some(to) } else { None }
-    }
-}
-
 /// A call, as who made it knows it.
 struct Own {
     call: CallId,
@@ -250,7 +244,7 @@ impl Side {
             Got::Reply(_, context, args) => self.over(context, Some(row), None, args),
             Got::Failed(_, context, why, args) => self.over(context, Some(row), Some(why), args),
             Got::Cancelled(call) => {
-                if let Some(context) = self.core.cancel_handed(row, call, Context::passed) {
+                if let Some(context) = self.core.cancel_handed(row, call) {
                     self.over(context, None, Some(Failure::Cancelled), &[]);
                 }
             }

@@ -60,19 +60,11 @@ impl Inside {
 
     /// Who has made a request does not wait for it any more: nor does this node, if it has handed it over.
     fn cancel_handed(&mut self, row: u32, call: CallId) {
-        if let Some(Some(wanted)) = self.core.cancel_handed(row, call, passed)
+        if let Some(Some(wanted)) = self.core.cancel_handed(row, call)
             && let Then::Passed(to) = wanted.then
         {
             self.core.handed(&to, Some(Failure::Cancelled));
         }
-    }
-}
-
-/// The right to answer somebody's request that a call hands over.
-fn passed(context: &Context) -> Option<&ReplyTo> {
-    match &context.as_ref()?.then {
-        Then::Passed(to) => Some(to),
-        _ => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The requester's table: every call that was made and not yet answered.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::message::CallId;
@@ -18,13 +19,16 @@ enum State<K> {
     Forgotten,
 }
 
+/// Somebody's request that was handed over: row and life of its channel, and its number there.
+pub(super) type Theirs = (u32, u32, CallId);
+
 /// Who may reply to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum By {
     /// Who was asked, or whom it names.
     Asked,
-    /// Who was asked, and nobody else: it is a request that was handed over already.
-    Taker,
+    /// Who was asked, and nobody else: it hands this request over.
+    Taker(Theirs),
     /// The endpoint of this generation, which it was handed to.
     Other(u64),
 }
@@ -61,6 +65,8 @@ pub struct Calls<K> {
     entries: Vec<Entry<K>>,
     free: Vec<u32>,
     waiting: usize,
+    /// Requests that were handed over, each with the place of the call that somebody waits for instead.
+    handing: BTreeSet<(Theirs, u32)>,
     /// Calls that have no deadline yet.
     undated: usize,
     /// No deadline is earlier than this.
@@ -74,7 +80,7 @@ pub const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 impl<K> Default for Calls<K> {
     fn default() -> Self {
-        Self { entries: Vec::new(), free: Vec::new(), waiting: 0, undated: 0, due: NEVER }
+        Self { entries: Vec::new(), free: Vec::new(), waiting: 0, handing: BTreeSet::new(), undated: 0, due: NEVER }
     }
 }
 
@@ -132,20 +138,27 @@ impl<K> Calls<K> {
     }
 
     /// A call hands somebody's request over: nobody but who was asked may reply to it.
-    pub(super) fn pass(&mut self, call: CallId) {
+    pub(super) fn pass(&mut self, call: CallId, of: Theirs) {
         if let Some(entry) = self.entry(call) {
-            entry.by = By::Taker;
+            entry.by = By::Taker(of);
+            self.handing.insert((of, call.index));
         }
     }
 
-    /// The call that hands somebody's request over, as `which` knows by what is to become of it.
-    pub(super) fn passing(&self, which: impl Fn(&K) -> bool) -> Option<CallId> {
-        let its = |entry: &Entry<K>| {
-            entry.by == By::Taker && matches!(&entry.state, State::Waiting(context) if which(context))
-        };
-        let index = self.entries.iter().position(its)?;
-        let nonce = self.entries[index].nonce;
-        u32::try_from(index).ok().map(|index| CallId { index, nonce })
+    /// A call that hands over a request of this channel and life, of this number if one is given.
+    pub(super) fn passing(&self, (row, life): (u32, u32), call: Option<CallId>) -> Option<CallId> {
+        let least = call.unwrap_or(CallId { index: 0, nonce: 0 });
+        let ((its_row, its_life, its_call), index) = *self.handing.range(((row, life, least), 0)..).next()?;
+        let its = (its_row, its_life) == (row, life) && call.is_none_or(|call| call == its_call);
+        let entry = self.entries.get(index as usize).filter(|_| its)?;
+        Some(CallId { index, nonce: entry.nonce })
+    }
+
+    /// Nobody waits any more for the call of this place.
+    fn passes_no_more(&mut self, index: u32) {
+        if let By::Taker(of) = self.entries[index as usize].by {
+            self.handing.remove(&(of, index));
+        }
     }
 
     /// Whether calls may have been made since the last [`Calls::date`] that had no deadline.
@@ -191,6 +204,7 @@ impl<K> Calls<K> {
     }
 
     fn release(&mut self, index: u32) {
+        self.passes_no_more(index);
         let entry = &mut self.entries[index as usize];
         entry.row = NOBODY;
         entry.state = State::Free;
@@ -288,6 +302,8 @@ impl<K> Calls<K> {
         self.waiting -= 1;
         if handed {
             self.release(call.index);
+        } else {
+            self.passes_no_more(call.index);
         }
         Some(Ended { call, row, context, served: !handed })
     }

@@ -8,6 +8,7 @@
 
 use cutthrough_wire::slot::CONTROL_MAX;
 
+use super::calls::Ended;
 use super::message::{CallId, Kind, Message, Origin};
 use super::{Ask, Core, Failure, Keep, LARGE, ReplyTo, Transport, Unasked, Unsent};
 use crate::time::Instant;
@@ -40,7 +41,7 @@ impl<K, L> Core<K, L> {
         let again = ReplyTo { row: to.row, life: to.life, call: to.call, by: None };
         match self.request_for(transport, row, ask, Some(origin), load, deadline, context(to)) {
             Ok(call) => {
-                self.calls.pass(call);
+                self.calls.pass(call, (again.row, again.life, again.call));
                 let notice = Message { origin: Some(taker), ..Message::new(Kind::HandOver, again.call) };
                 self.say(transport, again.row, notice);
                 Ok(call)
@@ -72,13 +73,22 @@ impl<K, L> Core<K, L> {
     }
 
     /// Whoever has made this request of a row does not wait for it any more: see [`Cancelled`](super::Got::Cancelled).
-    /// If it was handed over and is not answered yet, whoever has taken it is told: what was to become of that call.
-    /// `right` finds the right to answer in it, with which [`Core::handed`] has to be called.
-    pub fn cancel_handed(&mut self, row: u32, call: CallId, right: impl Fn(&K) -> Option<&ReplyTo>) -> Option<K> {
+    /// If it was handed over and is not answered yet, whoever has taken it is told: what was to become of that call,
+    /// and with the right to answer that is in it [`Core::handed`] has to be called.
+    pub fn cancel_handed(&mut self, row: u32, call: CallId) -> Option<K> {
         let life = self.peers.get(row as usize).filter(|peer| peer.open)?.life;
-        let its = |to: &ReplyTo| (to.row, to.life, to.call) == (row, life, call);
-        let handing = self.calls.passing(|context| right(context).is_some_and(its))?;
+        let handing = self.calls.passing((row, life), Some(call))?;
         self.cancel(handing)
+    }
+
+    /// The channel of a row has ended: the next call that hands over a request of it, and whose taker is told that
+    /// nobody waits any more.
+    pub(super) fn lost_handed(&mut self, row: u32) -> Option<Ended<K>> {
+        let life = self.peers.get(row as usize)?.life;
+        let handing = self.calls.passing((row, life), None)?;
+        let ended = self.calls.forget(handing)?;
+        self.tell_cancelled(&ended);
+        Some(ended)
     }
 
     /// The reply goes to who asked first; then who has handed the request over is told.

@@ -22,7 +22,7 @@ const ORIGIN: usize = 16;
 pub const BUDGET_MAX: u64 = (1 << 48) - 1;
 
 /// Which call of a requester's; its table knows the rest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId {
     /// Place in the requester's table.
     pub index: u32,

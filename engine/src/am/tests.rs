@@ -56,12 +56,6 @@ enum Context {
     Passed(ReplyTo),
 }
 
-impl Context {
-    const fn passed(&self) -> Option<&ReplyTo> {
-        if let Self::Passed(to) = self { Some(to) } else { None }
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Outcome {
     Replied(Vec<u8>),
@@ -197,7 +191,7 @@ impl World {
                 }
             }
             Got::Cancelled(call) => {
-                if let Some(context) = node.cancel_handed(from, call, Context::passed) {
+                if let Some(context) = node.cancel_handed(from, call) {
                     self.over(at, context, Outcome::Failed(Failure::Cancelled));
                 }
             }

@@ -48,6 +48,52 @@ fn that_a_request_is_cancelled_goes_on_to_its_taker() {
     world.check();
 }
 
+/// The channel of who had asked ended, and who had handed the request over did not tell its taker, which served it for
+/// nobody.
+#[test]
+fn that_the_channel_of_a_request_has_ended_goes_on_to_its_taker() {
+    let (mut world, _) = handed();
+    world.part(0, 1);
+    assert_eq!(world.nodes[1].calls().waiting(), 0);
+    world.flush(1);
+    let told = on_its_way(&world, 1, 2);
+    assert_eq!(told.iter().map(|told| told.kind).collect::<Vec<_>>(), [Kind::Request, Kind::Cancel]);
+    assert_eq!(told[0].call, told[1].call);
+    world.settle();
+    world.check();
+}
+
+/// Of many that are handed over, those are cancelled that were asked for on a channel, or by a number, and no others:
+/// also where a liar has given one number twice.
+#[test]
+fn those_are_cancelled_that_are_meant() {
+    let mut world = World::new(3, 1000, WINDOW);
+    for (from, number) in [(0, 1), (2, 1), (0, 2), (0, 2), (2, 2), (0, 3)] {
+        let mut control = [0; CONTROL_MAX];
+        let call = CallId { index: number, nonce: 1 };
+        let args = u64::from(number).to_le_bytes();
+        let request = Message { handler: PASS, args: &args, ..Message::new(Kind::Request, call) };
+        let len = request.encode(&mut control).expect("it is short");
+        world.take_in(from, 1, &control[..len], None);
+    }
+    let giver = &mut world.nodes[1];
+    let mut left = 6;
+    for (from, number, is_there) in [(0, 2, 2), (0, 4, 0), (2, 2, 1), (1, 1, 0)] {
+        for _ in 0..is_there {
+            let context = giver.cancel_handed(from, CallId { index: number, nonce: 1 });
+            let Some(Context::Passed(to)) = context else { panic!("{from} {number}: {context:?}") };
+            assert_eq!((to.row(), to.call().index), (from, number));
+            left -= 1;
+        }
+        assert!(giver.cancel_handed(from, CallId { index: number, nonce: 1 }).is_none());
+        assert_eq!(giver.calls().waiting(), left);
+    }
+    giver.closed(0);
+    let with_it = core::iter::from_fn(|| giver.lost(0)).map(|ended| ended.row).collect::<Vec<_>>();
+    // Two that have come from there, and one that was handed over to there.
+    assert_eq!((with_it.len(), giver.calls().waiting()), (3, 0));
+}
+
 /// Numbers begin anew with a channel.
 #[test]
 fn what_an_earlier_channel_of_a_row_has_asked_is_not_cancelled_by_a_later_one() {
@@ -55,6 +101,6 @@ fn what_an_earlier_channel_of_a_row_has_asked_is_not_cancelled_by_a_later_one() 
     let giver = &mut world.nodes[1];
     giver.closed(0);
     giver.opened(0, 100);
-    assert!(giver.cancel_handed(0, call, Context::passed).is_none());
+    assert!(giver.cancel_handed(0, call).is_none());
     assert_eq!(giver.calls().waiting(), 1);
 }

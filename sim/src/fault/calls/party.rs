@@ -51,12 +51,6 @@ pub(super) enum Context {
     Passed(ReplyTo, Came),
 }
 
-impl Context {
-    const fn passed(&self) -> Option<&ReplyTo> {
-        if let Self::Passed(to, _) = self { Some(to) } else { None }
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct Door {
     pub(super) line: usize,
@@ -465,7 +459,7 @@ impl Party {
             Got::Cancelled(call) => {
                 let its = |put_off: &&mut PutOff| (put_off.to.row(), put_off.to.call()) == (row, call);
                 self.put_off.iter_mut().filter(its).for_each(|put_off| put_off.over = true);
-                if let Some(Context::Passed(to, came)) = self.core.cancel_handed(row, call, Context::passed) {
+                if let Some(Context::Passed(to, came)) = self.core.cancel_handed(row, call) {
                     self.handed(&to, came, Some(Failure::Cancelled));
                 }
                 Ok(())
