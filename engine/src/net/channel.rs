@@ -15,7 +15,7 @@ use cutthrough_wire::seal::Seal;
 
 use self::reach::Reach;
 use super::inbox::{Bytes, Inbox, Reading};
-use super::memory::Memory;
+use super::memory::{Memory, bytes_of, front};
 use super::outbox::{Content, Outbox, frame_bytes, widen};
 use super::pulses::Pulses;
 use super::ways::Ways;
@@ -134,6 +134,8 @@ pub(super) struct Channel<M: Memory> {
     pub(super) strides: u64,
     /// For how long the frame that is taken in may have lain here.
     lag: u64,
+    /// Where the payload lies of the last opening that has landed and was proved.
+    proved_at: usize,
     /// What has come and is not acknowledged yet.
     owed: Owed,
     /// What the last frame has acknowledged, how long it was held, and when it came, until somebody sees to it.
@@ -225,6 +227,7 @@ impl<M: Memory> Channel<M> {
             progressed: now,
             strides: 0,
             lag: 0,
+            proved_at: 0,
             owed: Owed::default(),
             unheeded: None,
             arrived: Vec::new(),
@@ -351,9 +354,10 @@ impl<M: Memory> Channel<M> {
             }
             Body::Landed { opening: Some(opening), len } => {
                 let ok = open_opening(&mut *self.seal, header, protected, opening)
-                    && memory
-                        .guess(self.index)
-                        .is_some_and(|place| opens(&mut *self.seal, header, protected, seal, place, 0, len));
+                    && memory.guess(self.index).is_some_and(|place| {
+                        self.proved_at = front(place, len);
+                        opens(&mut *self.seal, header, protected, seal, place, 0, len)
+                    });
                 (Body::Landed { opening: Some(opening), len }, ok)
             }
             Body::Landed { opening: None, len } => {
@@ -420,7 +424,10 @@ impl<M: Memory> Channel<M> {
                     return self.inbox.data(message, 0, &there, reading, now);
                 }
                 self.count_miss(message, (1, *len), tally);
-                let aside = memory.guess(self.index).map(|place| place_bytes(place, *len)).unwrap_or_default();
+                // To find the place may have taken what was guessed, with what has landed there: that comes again.
+                let guess = memory.guess(self.index);
+                let there = guess.and_then(|place| (front(place, *len) == self.proved_at).then_some(place));
+                let aside = there.map(|place| bytes_of(place, *len)).unwrap_or_default();
                 if aside.len() < *len {
                     return Ok(false);
                 }
@@ -565,18 +572,6 @@ fn opens<P: super::memory::Place>(
     }
     let body = place.piece(offset, len);
     body.len() == len && seal.open(header.number, protected, sum, body)
-}
-
-fn place_bytes<P: super::memory::Place>(place: &mut P, len: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(len);
-    while bytes.len() < len {
-        let piece = place.piece(bytes.len(), len - bytes.len());
-        if piece.is_empty() {
-            break;
-        }
-        bytes.extend_from_slice(piece);
-    }
-    bytes
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a body has at most 64 KiB")]

@@ -79,7 +79,8 @@ pub trait Memory {
     /// Places for payloads that come.
     type Place: Place;
 
-    /// Where a payload of a channel goes.
+    /// Where a payload of a channel goes. For it the place that was guessed may be given up: what has landed there
+    /// comes again, unless it is there still.
     fn place(&mut self, channel: usize, want: &Want) -> Placing<Self::Place>;
 
     /// The place where the next payload of this channel will probably land. It stays where it is.
@@ -89,6 +90,24 @@ pub trait Memory {
     fn guesses(&mut self, channel: usize) -> impl Iterator<Item = &mut Self::Place> {
         self.guess(channel).into_iter()
     }
+}
+
+/// Where so many bytes of a place begin.
+pub(super) fn front<P: Place>(place: &mut P, len: usize) -> usize {
+    if place.is_empty() { 0 } else { place.piece(0, len).as_ptr().addr() }
+}
+
+/// The first bytes of a place, as many as it has of so many.
+pub(super) fn bytes_of<P: Place>(place: &mut P, len: usize) -> alloc::vec::Vec<u8> {
+    let mut bytes = alloc::vec::Vec::with_capacity(len);
+    while bytes.len() < len {
+        let piece = place.piece(bytes.len(), len - bytes.len());
+        if piece.is_empty() {
+            break;
+        }
+        bytes.extend_from_slice(piece);
+    }
+    bytes
 }
 
 impl Load for alloc::vec::Vec<u8> {

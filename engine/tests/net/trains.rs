@@ -115,6 +115,15 @@ fn what_comes_as_guessed_is_not_copied() {
     assert!(world.runs > 5);
 }
 
+/// To find a place may take memory that was guessed: what has landed there is gone then, and comes again.
+#[test]
+fn what_had_landed_in_a_guess_that_was_taken_comes_again() {
+    let mut world = World::new(44, Faults::NONE);
+    world.nodes[1].net.memory.fickle = true;
+    let payloads = [(1000, true), (1000, false), (70_000, true), (70_000, false), (1, true), (1, false)];
+    assert_eq!(carry(&mut world, &payloads, &[100_000]).bytes, 71_001);
+}
+
 /// Several messages in one train land in as many places, as soon as it is known that trains are so.
 #[test]
 fn each_message_of_a_train_lands_in_its_place() {

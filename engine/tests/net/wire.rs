@@ -33,6 +33,8 @@ impl Faults {
 pub(crate) struct Pages {
     /// Those that are posted, in their order.
     posted: VecDeque<Vec<u8>>,
+    /// Whether what would be filled next is exchanged whenever a place is asked for, and no place is the guessed one.
+    pub(crate) fickle: bool,
 }
 
 impl Pages {
@@ -46,6 +48,10 @@ impl Memory for Pages {
     type Load = Vec<u8>;
     type Place = Vec<u8>;
     fn place(&mut self, _channel: usize, want: &Want) -> Placing<Vec<u8>> {
+        if self.fickle {
+            self.posted.front_mut().into_iter().for_each(|next| *next = vec![0x5a; next.len()]);
+            return if want.pages { Placing::Here(vec![0; want.bytes as usize]) } else { Placing::Reader };
+        }
         if !want.pages {
             return Placing::Reader;
         }
