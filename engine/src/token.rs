@@ -107,6 +107,14 @@ impl<P> Tokens<P> {
         }
     }
 
+    /// All places that are still given.
+    pub fn places(&self) -> impl Iterator<Item = &P> {
+        self.entries.iter().filter_map(|entry| match &entry.state {
+            State::Given(place) => Some(place),
+            State::Used | State::Revoked => None,
+        })
+    }
+
     /// Uses the token: takes its place out of the table.
     ///
     /// # Errors
@@ -160,7 +168,9 @@ mod tests {
         let mut tokens = Tokens::new(1);
         let token = tokens.give("here").unwrap();
         assert_eq!(tokens.look(token), Ok(&"here"));
+        assert_eq!(tokens.places().collect::<Vec<_>>(), [&"here"]);
         assert_eq!(tokens.redeem(token), Ok("here"));
+        assert_eq!(tokens.places().count(), 0);
         assert_eq!(tokens.redeem(token), Err(Refused::Used));
         assert_eq!(tokens.revoke(token), Err(Refused::Used));
     }

@@ -50,7 +50,9 @@ pub struct Config {
     /// many pools as 16 MiB hold, up to 16, lie in its memory, which is locked: pages of those are sent without a copy.
     /// Pools that are longer than that do not.
     pub pool_bytes: u64,
-    /// Bytes of each channel's landing memory, into which the peer puts payloads where the free queue or a token says.
+    /// Bytes of each channel's landing memory, into which the peer puts payloads where the free queue or a token says;
+    /// over a network also those from pages for which neither says anything. Of these, one that finds no room there,
+    /// and never would, is read as if it came from private memory.
     pub landing_bytes: u64,
     /// Bytes of each channel's staging ring, through which private payloads are pulsed. A power of two from 64 KiB. How
     /// much of it is used, from 256 KiB to all, is found by measuring what is quicker on this machine.

@@ -1,11 +1,13 @@
 //! Pages move by ownership: who holds them, and when they come back.
 
-use cutthrough::{Config, Counter, NoMemory, Path, Payload, SendError};
+use std::time::Duration;
+
+use cutthrough::{Config, Counter, Landing, NoMemory, Path, Payload, SendError};
 
 use super::config;
 use crate::bytes::{check, pattern};
 use crate::join::landed;
-use crate::{Capability, Join};
+use crate::{Capability, Join, Pair};
 
 /// A dropped payload posts its pages again: two runs carry any number of messages.
 pub fn the_free_queue_refills_by_drop(join: &dyn Join) {
@@ -222,4 +224,49 @@ pub fn a_thousand_lists_of_pages(join: &dyn Join) {
         drop(message);
         assert!(pair.b.endpoint.poll().is_none());
     }
+}
+
+/// Pages that name no place, for which there is no room in the receiver's landing memory and will be none, are read
+/// like private memory; those for which there will be some wait for it.
+pub fn pages_without_room_to_land_come_all_the_same(join: &dyn Join) {
+    let config = || Config { landing_bytes: 8 * 4096, deadline: Duration::from_secs(5), ..config() };
+    let mut pair = join.pair(config(), config());
+    let arrives = |pair: &mut Pair, seed: u64, pages: usize| {
+        pair.a.send_pages(b"", seed, &[pages * 4096], None);
+        let mut message = pair.b.message();
+        pair.b.read_checked(&mut message, seed);
+        message
+    };
+    // Longer than all of it.
+    for pages in [9, 8, 100, 8, 8] {
+        drop(arrives(&mut pair, pages as u64, pages));
+    }
+    // Longer than what tokens leave of it, behind which the payload comes that one of them names.
+    let token = pair.b.endpoint.grant(pair.b.channel, Landing::Pages(5 * 4096)).expect("a token");
+    pair.a.send_pages(b"", 1, &[4 * 4096], None);
+    pair.a.send_pages(b"", 2, &[5 * 4096], Some(token));
+    for seed in [1, 2] {
+        let mut message = pair.b.message();
+        pair.b.read_checked(&mut message, seed);
+    }
+    // What is left is in two parts, though it would be enough.
+    let token = pair.b.endpoint.grant(pair.b.channel, Landing::Pages(3 * 4096)).expect("a token");
+    let between = pair.b.endpoint.grant(pair.b.channel, Landing::Pages(4096)).expect("a token");
+    pair.b.endpoint.revoke(pair.b.channel, token).expect("it is good");
+    drop(arrives(&mut pair, 3, 7));
+    pair.b.endpoint.revoke(pair.b.channel, between).expect("it is good");
+    // Longer than what was posted, and than what that leaves.
+    assert_eq!(pair.b.endpoint.post(pair.b.channel, 4096, 3), Ok(3));
+    drop(arrives(&mut pair, 4, 7));
+    drop(pair);
+    // What the receiver holds comes back: who waits for it is not read elsewhere.
+    let mut pair = join.pair(config(), config());
+    let held = arrives(&mut pair, 5, 5);
+    pair.a.send_pages(b"", 6, &[4 * 4096], None);
+    if matches!(held.payload(), Payload::Landed(_)) && pair.wire {
+        assert!((0..100).all(|_| pair.b.endpoint.poll().is_none()));
+    }
+    drop(held);
+    let message = pair.b.message();
+    check(6, &landed(&message).to_vec());
 }

@@ -35,6 +35,18 @@ pub(crate) enum Spot {
     Buffer(Vec<u8>),
 }
 
+impl Spot {
+    /// Landing pages that it takes.
+    fn pages(&self) -> u64 {
+        let pages = |page: &Page| u64::from(page.run().1);
+        match self {
+            Self::Posted(runs) => runs.iter().map(|(.., run)| pages(run)).sum(),
+            Self::Pages(page, _) => pages(page),
+            Self::Buffer(_) => 0,
+        }
+    }
+}
+
 impl From<Spot> for Landing {
     fn from(spot: Spot) -> Self {
         match spot {
@@ -207,6 +219,28 @@ impl Store {
         self.guess.take_if(|_| !self.held)?;
         self.tidy();
         self.landing.as_mut()?.0.take(bytes)
+    }
+
+    /// Where a payload from pages goes that names no place: into landing pages. If there are none, it waits for those
+    /// that come back. If these will never be enough, whoever reads it says where it goes: nobody would get it, and
+    /// nothing behind it.
+    fn land_or_read(&mut self, bytes: usize) -> Placing<Spot> {
+        match self.landing(bytes) {
+            Some(page) => Placing::Here(Spot::Pages(page, bytes)),
+            None if self.may_land(bytes) => Placing::Later,
+            None => Placing::Reader,
+        }
+    }
+
+    /// Whether there may be landing pages for so many bytes when others come back. What is posted is posted again, and
+    /// what a token names comes back with a payload that may lie behind this one.
+    fn may_land(&self, bytes: usize) -> bool {
+        let Some((landing, _)) = &self.landing else { return false };
+        let named = self.tokens.places().map(Spot::pages).sum::<u64>();
+        let kept = named + self.posted.iter().map(|(_, pages)| u64::from(*pages)).sum::<u64>();
+        let stays = named + self.free.iter().chain(&self.guess).map(Spot::pages).sum::<u64>();
+        let wanted = bytes.div_ceil(self.page_bytes as usize) as u64;
+        kept + wanted <= u64::from(self.landing_pages) && stays < u64::from(landing.lent())
     }
 
     /// Pages of the size that the next token names, if there are any to spare.
@@ -429,16 +463,14 @@ impl Memory for Stores {
             };
         }
         if want.pages && store.free.is_empty() {
-            return store.landing(bytes).map_or(Placing::Later, |page| Placing::Here(Spot::Pages(page, bytes)));
+            return store.land_or_read(bytes);
         }
         // A guess is of the first run, which is the first of several, too.
         let first = store.granted.is_empty() && !store.free.is_empty();
         match store.take_posted(bytes) {
             Some(spot) if first => Placing::Guessed(spot),
             Some(spot) => Placing::Here(spot),
-            None if want.pages => {
-                store.landing(bytes).map_or(Placing::Later, |page| Placing::Here(Spot::Pages(page, bytes)))
-            }
+            None if want.pages => store.land_or_read(bytes),
             None => Placing::Reader,
         }
     }
