@@ -13,6 +13,7 @@ use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cutthrough_engine::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::door::{Core, Shared};
@@ -65,8 +66,9 @@ fn attend(shared: &Shared) {
             (seen, serving, nap) = (shared.turns.load(Ordering::Relaxed), false, LOOK_NS);
             continue;
         };
-        // Who goes to sleep says so under the lock.
+        // Who goes to sleep says so under the lock. Its times are looked after below.
         let asleep = shared.asleep.load(Ordering::Relaxed);
+        shared.due_at.store(u64::MAX, Ordering::Relaxed);
         let now = clock::now();
         let due = core.stuck.is_some() || core.net.has_in_use() || core.net.timer().is_some_and(|timer| timer <= now);
         if !asleep || due {
@@ -87,6 +89,12 @@ fn attend(shared: &Shared) {
         }
         serving = !asleep;
         shared.serving.store(serving, Ordering::Relaxed);
+        if serving && shared.turns.load(Ordering::Relaxed) != seen {
+            // The application has come back meanwhile, and could not see that.
+            shared.serving.store(false, Ordering::Relaxed);
+            (seen, serving, nap) = (shared.turns.load(Ordering::Relaxed), false, LOOK_NS);
+            continue;
+        }
         let timer = core.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
         // Who does the application's work hears the socket, and that the application is back; but not that another
         // thread has dropped pages.
@@ -94,6 +102,15 @@ fn attend(shared: &Shared) {
         nap = if quiet { timer.clamp(NAP_NS, longest) } else { NAP_NS };
     }
     linger(shared);
+}
+
+/// Has the attendant look after the times of an application that goes to sleep: at this one at the latest.
+pub(super) fn keep(shared: &Shared, next: Instant) {
+    // Either the attendant sees this before it sleeps, or its sleep is seen here.
+    shared.due_at.store(next.as_nanos(), Ordering::SeqCst);
+    if next.as_nanos() < shared.wakes_at.load(Ordering::SeqCst) {
+        shared.kick();
+    }
 }
 
 /// What is behind the lock, if the application has not looked since it had looked so often; nor while the lock was
@@ -115,7 +132,9 @@ fn hibernate(shared: &Shared) {
 
 /// Naps until the application kicks, or, if it is away, until something comes.
 fn sleep(shared: &Shared, nap: u64, serving: bool) {
-    shared.wakes_at.store(clock::now().after(nap).as_nanos(), Ordering::Relaxed);
+    let now = clock::now();
+    shared.wakes_at.store(now.after(nap).as_nanos(), Ordering::SeqCst);
+    let nap = nap.min(shared.due_at.load(Ordering::SeqCst).saturating_sub(now.as_nanos()));
     let others = shared.watched.iter().filter(|_| serving);
     let mut watched = vec![PollFd::new(&shared.kick, PollFlags::IN)];
     watched.extend(others.map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)));
@@ -131,6 +150,7 @@ fn sleep(shared: &Shared, nap: u64, serving: bool) {
 fn linger(shared: &Shared) {
     let begun = clock::now();
     let mut core = shared.lock();
+    shared.due_at.store(u64::MAX, Ordering::Relaxed);
     let longest = core.config.silence.clamp(LINGER.0, LINGER.1);
     core.net.listen(false);
     core.net.close_all();

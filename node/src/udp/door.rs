@@ -115,8 +115,10 @@ pub(super) struct Shared {
     pub(super) stop: AtomicBool,
     /// Whether the application has been told of more than it has looked at.
     pub(super) more: AtomicBool,
-    /// When the attendant wakes next, in nanoseconds.
+    /// When the attendant wakes next, in nanoseconds; and when it has to, at the latest, because the application sleeps
+    /// outside of our calls, and somebody has to look after its times.
     pub(super) wakes_at: AtomicU64,
+    pub(super) due_at: AtomicU64,
     pub(super) kick: OwnedFd,
     /// When a ring is to be opened again.
     pub(super) due: Arc<Due>,
@@ -247,6 +249,7 @@ impl Udp {
             more: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             wakes_at: AtomicU64::new(0),
+            due_at: AtomicU64::new(u64::MAX),
             kick,
             due,
             waker: Arc::clone(waker),
@@ -342,6 +345,7 @@ impl Udp {
         self.shared.turns.store(self.shared.turns.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if self.shared.asleep.load(Ordering::Relaxed) {
             self.shared.asleep.store(false, Ordering::Relaxed);
+            self.shared.due_at.store(u64::MAX, Ordering::Relaxed);
         }
         if self.shared.serving.load(Ordering::Relaxed) && self.shared.serving.swap(false, Ordering::Relaxed) {
             self.shared.kick();
@@ -406,8 +410,8 @@ impl Udp {
         self.shared.asleep.store(true, Ordering::Relaxed);
         // Who sleeps in a call of ours looks after its times; for others the attendant does.
         self.shared.waits.store(!outside, Ordering::Relaxed);
-        if outside && next.as_nanos() < self.shared.wakes_at.load(Ordering::Relaxed) {
-            self.shared.kick();
+        if outside {
+            attendant::keep(&self.shared, next);
         }
         Some(next)
     }

@@ -292,3 +292,34 @@ fn who_comes_back_to_a_socket_that_was_joined_to_it_is_let_in() {
     far.call(to, None, PATIENCE / 10).expect("it is let in");
     assert_eq!(near.shared.lock().net.channels(), 2);
 }
+
+/// Who sleeps outside of our calls has its times looked after by the attendant, though they are due before that would
+/// have looked again.
+#[test]
+fn the_times_of_who_sleeps_outside_are_kept() {
+    let (mut late, begun) = (Vec::new(), Instant::now());
+    while late.len() < 6 && begun.elapsed() < PATIENCE {
+        let (near, far, channel) = pair();
+        // Nobody acknowledges what is sent: it is sent again, each time after twice as long.
+        let deaf = far.shared.lock();
+        let sent = near.shared.lock().net.send(channel, b"a word", None);
+        sent.unwrap();
+        loop {
+            assert!(near.turn(64, |_, _| ()).is_none());
+            let asleep = clock::now();
+            let Some(next) = near.before_sleep(true) else { continue };
+            let ahead = next.saturating_since(asleep);
+            if ahead > 4_000_000 {
+                break;
+            }
+            while near.shared.lock().net.timer() == Some(next) {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            late.push((clock::now().saturating_since(next), ahead));
+        }
+        drop(deaf);
+    }
+    // A busy machine is late itself now and then.
+    late.sort_unstable();
+    assert!(late.get(1).is_none_or(|(late, _)| *late < 800_000), "{late:?}");
+}
