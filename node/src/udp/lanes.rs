@@ -26,6 +26,7 @@ use crate::clock;
 use crate::config::{Config, Placement};
 use crate::raw::packet::PacketRing;
 use crate::raw::route::{Interface, RouteError, Routes};
+use crate::raw::xdp::cut::can_wait;
 use crate::raw::xdp::{PAGES_ALIGN, XdpRing};
 use crate::raw::{Ring, RingCounts};
 use crate::sys::netlink::Notices;
@@ -57,6 +58,10 @@ pub(super) const ADAPTERS: [Adapter; 3] = [Adapter::Udp, Adapter::Packet, Adapte
 /// Why a ring of AF_XDP is not there, where it may be had.
 const NOT_ASKED: &str = "net: has it only if it is asked for (Config::net_xdp), because its XDP program concerns all \
     traffic of the interface";
+
+/// Why payloads are copied, where a ring that has them land where they belong could not be given up.
+const NO_WAIT: &str =
+    "the kernel does not let this process wait until it writes to a ring no more (membarrier, global)";
 
 /// How many of them are rings.
 const RINGS: usize = ADAPTERS.len() - 1;
@@ -192,6 +197,7 @@ impl Lanes {
             Err(why) => return Err(declined(why)),
         };
         let page_bytes = u64::from(config.page_size.bytes());
+        let copies = why_copies(ways, passed.is_some(), page_bytes, can_wait);
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|errno| declined(errno.to_string()))?;
         let mut lanes = Self {
             ways,
@@ -213,8 +219,7 @@ impl Lanes {
             asks_at: Instant::default(),
             notices: None,
             offers: Vec::new(),
-            // Longer pages could not lie in the memory of a ring.
-            placement: if page_bytes > PAGES_ALIGN || passed.is_some() { Placement::Copy } else { config.placement },
+            placement: if copies.is_some() { Placement::Copy } else { config.placement },
             with_xdp: config.net_xdp,
             at: (config.xdp_queue, config.xdp_mode),
             lot_bytes: config.landing_bytes.max(1).next_multiple_of(page_bytes.max(PAGES_ALIGN)),
@@ -223,12 +228,6 @@ impl Lanes {
             closed: Closed::default(),
             pool_size: Size::of(config),
             places: false,
-        };
-        let copies = match (ways, &passed) {
-            (_, Some(_)) => Some("a leased ring is opened for copies"),
-            _ if page_bytes > PAGES_ALIGN => Some("pages of 2 MiB do not lie in the memory of a ring"),
-            (Ways::All, _) => Some("net: has its ring of AF_XDP for short messages"),
-            _ => None,
         };
         lanes.open_rings(passed).map_err(declined)?;
         if let Some(why) = copies.filter(|_| config.placement != Placement::Copy) {
@@ -407,6 +406,19 @@ impl Lanes {
     }
 }
 
+/// Why payloads are always copied out of the ring of AF_XDP that an endpoint may have, if they are: a ring that a
+/// helper has passed, or one with pages of so many bytes. `can_wait` says whether such a ring could be given up.
+fn why_copies(ways: Ways, passed: bool, page_bytes: u64, can_wait: impl FnOnce() -> bool) -> Option<&'static str> {
+    match ways {
+        _ if passed => Some("a leased ring is opened for copies"),
+        // Longer pages could not lie in the memory of a ring.
+        _ if page_bytes > PAGES_ALIGN => Some("pages of 2 MiB do not lie in the memory of a ring"),
+        Ways::All => Some("net: has its ring of AF_XDP for short messages"),
+        Ways::Xdp if !can_wait() => Some(NO_WAIT),
+        _ => None,
+    }
+}
+
 /// The place of a ring among the rings.
 fn ring_of(adapter: Adapter) -> Option<usize> {
     ADAPTERS.iter().position(|known| *known == adapter).and_then(|way| way.checked_sub(1))
@@ -460,8 +472,8 @@ impl Core {
     /// The rest of what the rings need from time to time.
     pub(super) fn tend_lanes(&mut self, now: Instant) {
         let Some(lanes) = &mut self.lanes else { return };
-        lanes.give_up_failed(now);
-        self.has_ring_or_not();
+        let quiet = lanes.give_up_failed(now);
+        self.ring_is_gone(quiet);
         let Some(lanes) = &mut self.lanes else { return };
         let (net, socket) = (&mut self.net, &self.socket);
         lanes.look_after(now, |channel, usable, peer| {
@@ -500,5 +512,19 @@ pub fn probe(adapter: Adapter) -> Vec<(&'static str, Result<(), String>)> {
             ("XDP program", program().map_err(|error: XdpError| error.to_string())),
         ],
         Adapter::Shm | Adapter::Udp => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_that_could_not_be_given_up_copies() {
+        let why = |ways, can_wait| why_copies(ways, false, PAGES_ALIGN, || can_wait);
+        assert_eq!((why(Ways::Xdp, true), why(Ways::Xdp, false)), (None, Some(NO_WAIT)));
+        assert_eq!(why(Ways::Packet, false), None);
+        assert_ne!(why_copies(Ways::Xdp, true, PAGES_ALIGN, || false), Some(NO_WAIT));
+        assert_ne!(why_copies(Ways::Xdp, false, 2 * PAGES_ALIGN, || false), Some(NO_WAIT));
     }
 }

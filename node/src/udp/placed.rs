@@ -303,19 +303,26 @@ impl Core {
 
     /// Gives a ring up: memory that was held for frames that might land there is free again.
     pub(super) fn give_up(&mut self, way: u8, why: &io::Error) {
-        let Some(lanes) = &mut self.lanes else { return };
-        lanes.drop_ring(way, why);
-        self.has_ring_or_not();
+        let quiet = self.lanes.as_mut().is_none_or(|lanes| lanes.drop_ring(way, why));
+        self.ring_is_gone(quiet);
     }
 
-    /// Drops a ring that is broken. False while the kernel may still write for it.
+    /// Drops a ring that is broken. Whether it was.
     fn drop_broken(&mut self) -> bool {
-        let Some(lanes) = &mut self.lanes else { return true };
-        if let Some(why) = lanes.broken() {
-            lanes.drop_ring(PLACING, &std::io::Error::other(why));
+        if let Some(why) = self.lanes.as_ref().and_then(|lanes| lanes.broken()) {
+            self.give_up(PLACING, &io::Error::other(why));
+        }
+        self.lanes.as_ref().is_none_or(|lanes| !lanes.places)
+    }
+
+    /// A ring may be gone. If it is, and nobody can say when the kernel writes to its memory no more, the channel ends
+    /// to whose part of that frames may have been on their way. What its user has got of it was whole, and is not
+    /// written to; and nobody else gets it.
+    pub(super) fn ring_is_gone(&mut self, quiet: bool) {
+        if !quiet && let Some(channel) = self.net.aim_at(None) {
+            self.net.abandon(channel);
         }
         self.has_ring_or_not();
-        self.lanes.as_ref().is_none_or(|lanes| !lanes.places)
     }
 
     /// The ring that places payloads may be gone, or there again: payloads are placed by what means there are.

@@ -5,15 +5,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
+use cutthrough_engine::net::inbox::ReadyPayload;
+use cutthrough_engine::receipt::{Adapter, Placement};
 use cutthrough_segment::page::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Udp;
 use super::address::Ways;
 use super::door::STUCK_NS;
+use super::lanes::PLACING;
 use super::told::{Happened, Told};
 use crate::clock;
 use crate::config::Config;
+use crate::incoming::Payload;
 use crate::shm::send::{Cargo, Load, Sheaf};
 use crate::sys::xdp::wire::{FAR, NEAR, PORT, Wire};
 
@@ -229,7 +233,7 @@ fn who_is_out_of_a_rings_way_is_rarely_asked_for() {
         }
     };
     let asked = || near.shared.lock().lanes.as_ref().unwrap().asked();
-    let mut wait = |time: Duration| {
+    let wait = |time: Duration| {
         let begun = Instant::now();
         look(&mut || begun.elapsed() > time);
     };
@@ -322,4 +326,76 @@ fn the_times_of_who_sleeps_outside_are_kept() {
     // A busy machine is late itself now and then.
     late.sort_unstable();
     assert!(late.get(1).is_none_or(|(late, _)| *late < 800_000), "{late:?}");
+}
+
+/// A ring fails into whose memory the kernel may write, and nobody can say when it does no more, because the call that
+/// waits for that is refused: the channel ends to which that memory belongs, and nobody gets it. All else goes on, and
+/// payloads are copied from then on.
+#[test]
+fn a_ring_that_cannot_be_given_up_costs_one_channel() {
+    const BYTES: usize = 8192;
+    let Some(wire) = Wire::make(1500) else { return };
+    let config = |placement| Config { placement, landing_bytes: 1 << 20, silence: PATIENCE * 10, ..Config::default() };
+    let near = wire.near(|| by(Ways::Xdp, SocketAddr::from((NEAR, PORT)), config(Placement::HeaderCut)));
+    let far = wire.far(|| by(Ways::Xdp, SocketAddr::from((FAR, PORT)), config(Placement::Copy)));
+    near.listen().unwrap();
+    let called = [(); 2].map(|()| wire.far(|| far.call(near.local(), None, PATIENCE).unwrap()));
+    let mut opened = Vec::new();
+    let begun = Instant::now();
+    while opened.len() < 2 {
+        if let Some(Happened::Opened(channel)) = near.turn(64, |_, _| ()) {
+            opened.push(channel);
+        }
+        assert!(begun.elapsed() < PATIENCE, "nobody has called");
+    }
+    let say = |at: usize| {
+        let cargo = Cargo { load: Load::Copy(&[7; BYTES]), token: None, cookie: None };
+        far.send(called[at], b"a payload", cargo).unwrap();
+        let (begun, mut came) = (Instant::now(), false);
+        while !came {
+            let other = near.turn(64, |stores, what| {
+                let Told::Message(channel, message) = what else { return };
+                let payload = std::mem::replace(&mut message.payload, ReadyPayload::None);
+                let arrived = stores.hand_over(channel, payload, false).unwrap();
+                let Payload::Landed(landed) = arrived.payload else { panic!("{:?}", arrived.payload) };
+                assert_eq!((channel, landed.to_vec()), (opened[at], vec![7; BYTES]));
+                came = true;
+            });
+            assert!(other.is_none() && begun.elapsed() < PATIENCE, "{other:?}");
+            far.turn(64, |_, _| ());
+        }
+    };
+    assert!([0, 1].iter().all(|at| near.post(opened[*at], BYTES, 4) == Ok(4)));
+    say(1);
+    say(0);
+    let begun = Instant::now();
+    let held = loop {
+        near.turn(64, |_, _| ());
+        let mut core = near.shared.lock();
+        let held = opened.iter().position(|channel| core.net.memory.get(*channel).unwrap().held);
+        if let Some(held) = held {
+            core.lanes.as_mut().unwrap().placing().unwrap().refuse_to_wait();
+            core.give_up(PLACING, &std::io::Error::other("a test"));
+            assert!(!core.lanes.as_ref().unwrap().places && core.lanes.as_ref().unwrap().turnover().0 == 1);
+            break held;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no payload is expected");
+    };
+    let mut over = None;
+    while over.is_none() {
+        over = near.turn(64, |_, _| ());
+        assert!(begun.elapsed() < PATIENCE, "it does not end");
+    }
+    assert!(matches!(over, Some(Happened::Closed(channel, ..)) if channel == opened[held]), "{over:?}");
+    for _ in 0..10 {
+        say(1 - held);
+    }
+    let said = near.offers().into_iter().find(|offer| offer.adapter == Adapter::Xdp).and_then(|offer| offer.copies);
+    assert!(said.as_ref().is_some_and(|said| said.contains("membarrier")), "{said:?}");
+    let begun = Instant::now();
+    while near.shared.lock().lanes.as_ref().unwrap().turnover().1 == 0 {
+        assert!(begun.elapsed() < PATIENCE, "it is not opened again");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    say(1 - held);
 }

@@ -18,7 +18,8 @@
 //!
 //! 2 may fail: a processor may have stopped between a frame's turn and its place. Then frames are lost, and sent again,
 //! as long as it lasts; after a second the ring is given up ([`XdpRing::give_up`]). The same goes for a ring whose
-//! indexes or places cannot be. Nothing of this outlives the process: no program, map or link is pinned.
+//! indexes or places cannot be. Where the kernel does not let us wait for that ([`can_wait`]), payloads are copied from
+//! the beginning. Nothing of this outlives the process: no program, map or link is pinned.
 //!
 //! More comes than is taken in: beyond the places that are offered ahead the register lets nothing through, and a
 //! thousand slots later all goes to the UDP socket, which counts what it loses.
@@ -29,7 +30,7 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES};
-use rustix::thread::{MembarrierCommand, membarrier};
+use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
 
 use super::super::Ring as _;
 use super::super::envelope::{ENVELOPE_BYTES, parse};
@@ -45,6 +46,16 @@ const AGAIN: usize = 128;
 
 /// How long a frame may be on its way from the register to its place before the ring is given up, in nanoseconds.
 const STUCK_NS: u64 = 1_000_000_000;
+
+/// Whether the kernel lets this process wait until none of its readers of shared data is where it was: not if it runs
+/// processors without ticks (`nohz_full`), or a filter of system calls refuses `membarrier`.
+pub(crate) fn can_wait() -> bool {
+    membarrier_query().contains_command(MembarrierCommand::Global)
+}
+
+fn wait_for_readers() -> bool {
+    membarrier(MembarrierCommand::Global).is_ok()
+}
 
 /// What the next frames are expected to be, and where their payloads belong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,14 +148,26 @@ pub(crate) struct Cut {
     places: VecDeque<u64>,
     meant: usize,
     aim: Option<Aim>,
+    /// Waits until the kernel has done with what it had begun. Whether it could.
+    waits: fn() -> bool,
 }
 
 impl Cut {
     /// Over memory that is shared with a program for these slots; the kernel's buffers have `buffer` bytes.
     pub(super) fn new(shared: SharedMemory, slots: Slots, buffer: u32) -> Self {
         let piece = buffer - u32::try_from(HEADROOM).unwrap_or(0);
-        let cut =
-            Self { shared, slots, piece, seen: 0, taken: 0, epoch: 0, places: VecDeque::new(), meant: 0, aim: None };
+        let cut = Self {
+            shared,
+            slots,
+            piece,
+            seen: 0,
+            taken: 0,
+            epoch: 0,
+            places: VecDeque::new(),
+            meant: 0,
+            aim: None,
+            waits: wait_for_readers,
+        };
         cut.shared.double(shared::NEXT).store(CLOSED.into(), Ordering::Release);
         cut
     }
@@ -437,11 +460,17 @@ impl XdpRing {
     pub(super) fn give_up(&mut self) -> bool {
         let Some(cut) = &mut self.cut else { return true };
         cut.close();
-        let errno = rustix::io::Errno::IO;
+        let (waits, errno) = (cut.waits, rustix::io::Errno::IO);
         self.broken.get_or_insert(XdpError::Refused { what: "more frames for a ring that is given up", errno });
         let queue = self.xsk.settings().queue;
         let cleared = self.rings.as_ref().is_none_or(|rings| rings.clear(queue).is_ok());
-        cleared && membarrier(MembarrierCommand::Global).is_ok()
+        cleared && waits()
+    }
+
+    /// As if the kernel refused from now on what is waited by.
+    #[cfg(test)]
+    pub(crate) fn refuse_to_wait(&mut self) {
+        self.cut.iter_mut().for_each(|cut| cut.waits = || false);
     }
 
     /// The next frame that has landed.

@@ -25,7 +25,7 @@ use super::super::door::{Core, Shared};
 use super::lane::Lane;
 use super::lots::{Lots, Wanted};
 use super::pools::Size;
-use super::{ADAPTERS, Lanes, PLACING, RINGS, plain_ring, ring_of};
+use super::{ADAPTERS, Lanes, NO_WAIT, PLACING, RINGS, plain_ring, ring_of};
 use crate::clock;
 use crate::raw::Ring;
 use crate::raw::route::{Interface, Routes};
@@ -144,29 +144,32 @@ pub(in super::super) fn reopen(shared: &Shared) {
 }
 
 impl Lanes {
-    /// A ring is of no use any more. It stays while the kernel may still write for it, and is opened again later.
-    pub(in super::super) fn drop_ring(&mut self, way: u8, why: &io::Error) {
-        let Some(at) = usize::from(way).checked_sub(1).filter(|at| *at < RINGS) else { return };
-        let Some(ring) = &mut self.rings[at] else { return };
-        if !ring.retire() {
-            return;
+    /// A ring is of no use any more, and opened again later. False if nobody can say when the kernel writes to its
+    /// memory no more: from now on no payloads land there.
+    pub(in super::super) fn drop_ring(&mut self, way: u8, why: &io::Error) -> bool {
+        let Some(at) = usize::from(way).checked_sub(1).filter(|at| *at < RINGS) else { return true };
+        let Some(mut ring) = self.rings[at].take() else { return true };
+        let quiet = ring.retire();
+        if !quiet {
+            self.always_copies(NO_WAIT);
         }
         self.past.add(ring.counts());
         let _ = epoll::delete(&self.watch, ring.watched());
-        self.rings[at] = None;
+        drop(ring);
         self.pools_are_gone(way);
         self.lost += 1;
         self.places &= way != PLACING;
         self.decline(ADAPTERS[usize::from(way)], Some(&why.to_string()));
         self.ask_anew();
         if !self.mends {
-            return;
+            return quiet;
         }
         let (now, (opened, before)) = (clock::now(), self.opened[at]);
         let lasted = now.saturating_since(opened) > PAUSE_NS.1;
         let pause = if lasted { PAUSE_NS.0 } else { (2 * before).clamp(PAUSE_NS.0, PAUSE_NS.1) };
         self.gone[at] = Some(Gone { why: why.to_string(), at: now.after(pause), pause, lost: true, exchanged: None });
         self.tell_due();
+        quiet
     }
 
     /// Whether these bytes lie where a ring that is wanted could have payloads land.
@@ -206,11 +209,13 @@ impl Lanes {
         self.asks_at = Instant::default();
     }
 
-    /// Gives rings up of whose sockets the kernel says that they have failed, though nobody sends by them.
-    pub(in super::super) fn give_up_failed(&mut self, now: Instant) {
+    /// Gives rings up of whose sockets the kernel says that they have failed, though nobody sends by them. False as
+    /// [`Lanes::drop_ring`] is.
+    pub(in super::super) fn give_up_failed(&mut self, now: Instant) -> bool {
         if now < self.checks_at {
-            return;
+            return true;
         }
+        let mut quiet = true;
         self.checks_at = now.after(CHECK_NS);
         // While rings are exchanged, what will be locked is not known here.
         if let Some(lots) = self.lots.as_mut().filter(|_| self.rings[usize::from(PLACING) - 1].is_some()) {
@@ -219,9 +224,10 @@ impl Lanes {
         for way in (1..).take(RINGS) {
             let ring = self.rings[usize::from(way) - 1].as_ref();
             if let Some(errno) = ring.and_then(|ring| ring.failed()) {
-                self.drop_ring(way, &errno.into());
+                quiet &= self.drop_ring(way, &errno.into());
             }
         }
+        quiet
     }
 
     fn tell_due(&self) {
