@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::Node;
 use crate::config::Config;
 use crate::incoming::{Channel, Event};
+use crate::shm::meanwhile::Alone;
 use crate::shm::send::{Cargo, Load};
 
 /// Nobody who waits for so long means well.
@@ -28,7 +29,8 @@ fn pair() -> ((Node, Channel), (Node, Channel)) {
 
 fn say(node: &Node, channel: Channel) {
     let (net, index) = node.wire(channel).unwrap();
-    net.send(index, b"a word", Cargo { load: Load::None, token: None, cookie: None }).unwrap();
+    let cargo = Cargo { load: Load::None, token: None, cookie: None };
+    net.send(index, b"a word", cargo, (&mut Alone, &node.stat)).unwrap();
     net.flush();
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use cutthrough_engine::net::inbox::ReadyPayload;
-use cutthrough_engine::receipt::{Adapter, Placement};
+use cutthrough_engine::receipt::{Adapter, Placement, Receipt};
 use cutthrough_segment::page::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -18,7 +18,9 @@ use super::told::{Happened, Told};
 use crate::clock;
 use crate::config::Config;
 use crate::incoming::Payload;
+use crate::shm::meanwhile::Alone;
 use crate::shm::send::{Cargo, Load, Sheaf};
+use crate::stat::Stat;
 use crate::sys::xdp::wire::{FAR, NEAR, PORT, Wire};
 
 /// Nobody who holds a lock for so long means well.
@@ -45,6 +47,12 @@ fn pair() -> (Udp, Udp, usize) {
     (near, far, channel)
 }
 
+/// Sends a message on the only channel of an endpoint.
+fn send(by: &Udp, channel: usize, control: &[u8], cargo: Cargo<'_>) -> Receipt {
+    let stat = Stat::create(1, 1).unwrap();
+    by.send(channel, control, cargo, (&mut Alone, &stat)).unwrap()
+}
+
 /// While messages of a stream wait for a busy sink, nobody but the application may leave them waiting.
 #[test]
 fn who_may_not_look_again_before_long_leaves_nothing_waiting() {
@@ -64,13 +72,13 @@ fn who_may_not_look_again_before_long_leaves_nothing_waiting() {
 fn a_list_of_pages_says_that_it_was_copied() {
     let (near, _far, channel) = pair();
     let page = || near.page(channel, 4096).unwrap();
-    let send = |sheaf| {
+    let copies = |sheaf| {
         let cargo = Cargo { load: Load::Pages(sheaf), token: None, cookie: None };
-        near.send(channel, b"pages", cargo).unwrap().copies
+        send(&near, channel, b"pages", cargo).copies
     };
-    assert_eq!(send(Sheaf::One(near.page(channel, 50_000).unwrap())), 0);
-    assert_eq!(send(Sheaf::Many(vec![page()])), 0);
-    assert_eq!(send(Sheaf::Many(vec![page(), page()])), 1);
+    assert_eq!(copies(Sheaf::One(near.page(channel, 50_000).unwrap())), 0);
+    assert_eq!(copies(Sheaf::Many(vec![page()])), 0);
+    assert_eq!(copies(Sheaf::Many(vec![page(), page()])), 1);
 }
 
 /// Who turns to other work says so.
@@ -180,7 +188,7 @@ fn a_page_that_the_kernel_still_has_is_nobodys() {
     // As if the kernel had been given a part twice, because it was sent again.
     flights.begin(at + 4096);
     let cargo = Cargo { load: Load::Pages(Sheaf::One(page)), token: None, cookie: Some(9) };
-    assert_eq!(near.send(channel, b"a page", cargo).unwrap().copies, 0);
+    assert_eq!(send(&near, channel, b"a page", cargo).copies, 0);
     let begun = Instant::now();
     // Nobody takes it there; it is asked for when somebody looks.
     while !near.shared.lock().net.has_in_use() {
@@ -350,7 +358,7 @@ fn a_ring_that_cannot_be_given_up_costs_one_channel() {
     }
     let say = |at: usize| {
         let cargo = Cargo { load: Load::Copy(&[7; BYTES]), token: None, cookie: None };
-        far.send(called[at], b"a payload", cargo).unwrap();
+        send(&far, called[at], b"a payload", cargo);
         let (begun, mut came) = (Instant::now(), false);
         while !came {
             let other = near.turn(64, |stores, what| {
