@@ -200,3 +200,39 @@ fn a_folder_that_is_a_link_is_refused() {
         assert!(said.contains("symbolic link") && said.contains("CUTTHROUGH_DIR"), "{path:?}: {said}");
     }
 }
+
+/// Where a process looks for a name whose `XDG_RUNTIME_DIR` is this, and nothing else says where.
+fn looks_in(runtime: &Path) -> String {
+    let mut command = Other::command("try-connect", "shm:name");
+    command.env_remove("CUTTHROUGH_DIR").env("XDG_RUNTIME_DIR", runtime);
+    Other::start(command).says()
+}
+
+#[test]
+fn the_runtime_folder_is_used_if_it_is_ones_own() {
+    let folder = Folder::new();
+    let said = looks_in(folder.path());
+    let inside = folder.path().join("cutthrough/name.sock");
+    assert!(said.contains(&format!("{inside:?}")), "{said}");
+    std::fs::remove_dir(folder.path().join("cutthrough")).expect("it was made");
+
+    let otherwise = format!("/tmp/cutthrough-{}/name.sock", rustix::process::geteuid().as_raw());
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).expect("its mode");
+    for runtime in [folder.path(), &folder.path().join("missing"), Path::new("relative")] {
+        let said = looks_in(runtime);
+        assert!(said.contains(&otherwise), "{runtime:?}: {said}");
+    }
+    assert!(names(&folder).is_empty(), "{:?}", names(&folder));
+}
+
+#[test]
+fn nothing_is_made_in_the_runtime_folder_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        return cutthrough_conform::skipped("only root can give a folder to another user");
+    }
+    let folder = Folder::new();
+    std::os::unix::fs::chown(folder.path(), Some(65534), Some(65534)).expect("root may");
+    let said = looks_in(folder.path());
+    assert!(said.contains("/tmp/cutthrough-0/name.sock"), "{said}");
+    assert!(names(&folder).is_empty(), "{:?}", names(&folder));
+}

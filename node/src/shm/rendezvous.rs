@@ -62,13 +62,23 @@ pub enum AddressError {
     },
 }
 
-/// The folder where names live: `CUTTHROUGH_DIR`, or `cutthrough` in `XDG_RUNTIME_DIR`, or `/tmp/cutthrough-UID`.
+/// The folder where names live: `CUTTHROUGH_DIR`, or `cutthrough` in `XDG_RUNTIME_DIR` if that is a folder of this user
+/// alone, or `/tmp/cutthrough-UID`.
 #[must_use]
 pub fn folder() -> PathBuf {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("CUTTHROUGH_DIR")
-        .or_else(|| variable("XDG_RUNTIME_DIR").map(|runtime| runtime.join("cutthrough")))
+        .or_else(|| variable("XDG_RUNTIME_DIR").filter(|path| is_own(path)).map(|runtime| runtime.join("cutthrough")))
         .unwrap_or_else(|| PathBuf::from(format!("/tmp/cutthrough-{}", geteuid().as_raw())))
+}
+
+/// Whether this is a folder of this user's that nobody else may write to. Root has often inherited that of the user who
+/// has become root, and a folder of root's in there would be in that user's way.
+fn is_own(path: &Path) -> bool {
+    path.is_absolute()
+        && std::fs::metadata(path).is_ok_and(|metadata| {
+            metadata.is_dir() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o022 == 0
+        })
 }
 
 /// Where the socket of an address lies.
