@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use rustix::io::Errno;
+
 /// The program could not do what it was asked, or a check that it was asked for failed.
 #[derive(Debug)]
 pub enum Failure {
@@ -51,6 +53,18 @@ impl Failure {
             _ => remedy,
         };
         Self::from_error(&error, remedy)
+    }
+
+    /// A process that could not be started. Where a limit is the cause, that one is named.
+    #[must_use]
+    pub fn of_start(what: &str, error: &io::Error) -> Self {
+        let remedy = match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::MFILE) => "raise the limit of open files (ulimit -n)",
+            Some(Errno::AGAIN) => "raise the limit of processes (ulimit -u), or end some",
+            Some(Errno::NOMEM) => "free memory",
+            _ => "try again",
+        };
+        Self::new(format!("{what}: {error}"), remedy)
     }
 
     /// A failure to write the program's own output.

@@ -51,9 +51,7 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
         return Err(rank::become_rank(args, starter));
     }
     let Plan { ranks, .. } = &mut Plan::make(args)?;
-    let refuse = |error: std::io::Error| {
-        Failure::new(format!("the ranks cannot be started: {error}"), "check the limit of processes (ulimit -u)")
-    };
+    let refuse = |error: std::io::Error| Failure::of_start("the ranks cannot be started", &error);
     let mut bell = Bell::watch().map_err(refuse)?;
     let mut crew = Crew { ranks: Vec::new(), guard: Guard::start().map_err(refuse)? };
     for (number, rank) in (0..).zip(ranks) {

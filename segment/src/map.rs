@@ -24,10 +24,10 @@ use crate::sync::{AtomicU64, Eviction, Ordering, Slot, for_lines, prefetch_read,
 #[derive(Debug, thiserror::Error)]
 pub enum MapError {
     /// The kernel gave no memory file.
-    #[error("no shared memory: {0} (memory limit of the container or `ulimit -v` reached?)")]
+    #[error("no shared memory: {0}{cure}", cure = cure(*.0))]
     Create(Errno),
     /// The kernel did not map it.
-    #[error("shared memory of {bytes} bytes cannot be mapped: {source} (raise `ulimit -v`, or choose smaller pools)")]
+    #[error("shared memory of {bytes} bytes cannot be mapped: {source}; raise `ulimit -v`, or choose smaller pools")]
     Map {
         /// How much was asked for.
         bytes: u64,
@@ -48,6 +48,18 @@ pub enum MapError {
     /// The peer's file is to be written here, and cannot be.
     #[error("the peer's memory is sealed against writing, or was passed for reading only")]
     NotWritable,
+}
+
+/// What to do where a limit is the cause of what the kernel said: the end of a message, behind a semicolon. Nothing
+/// where it is none.
+#[must_use]
+pub const fn cure(errno: Errno) -> &'static str {
+    match errno {
+        Errno::MFILE => "; raise the limit of open files (ulimit -n)",
+        Errno::NFILE => "; close files of other programs, or raise the machine's limit (sysctl fs.file-max)",
+        Errno::NOMEM => "; free memory, or raise the limit of the container or of this process (ulimit -v)",
+        _ => "",
+    }
 }
 
 /// Bytes of a page, and of a huge one.

@@ -35,7 +35,7 @@ impl Server {
     /// # Errors
     /// If it cannot be started.
     pub fn start(file: &Path, file_bytes: usize) -> Result<Self, Failure> {
-        let cannot = |error| Failure::new(format!("cannot start the serving process: {error}"), "try again");
+        let cannot = |error| Failure::of_start("cannot start the serving process", &error);
         let program = std::env::current_exe().map_err(cannot)?;
         let mut command = Command::new(program);
         command.args(["demo", "--serve", "--file"]).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -66,7 +66,7 @@ impl Server {
         self.tell(&setup)?;
         let config = serve::config(&setup).map_err(|error| lost(&error))?;
         let mut endpoint = Endpoint::open(config)
-            .map_err(|error| Failure::new(error.to_string(), "free some memory, or name a smaller file with --file"))?;
+            .map_err(|error| Failure::from_error(&error, "free some memory, or name a smaller file with --file"))?;
         let channel = endpoint.connect(&setup.address(), PATIENCE).map_err(|error| lost(&error))?;
         Ok(Session { endpoint, channel })
     }
@@ -115,7 +115,7 @@ impl Drop for Meeting {
 
 /// Something went wrong at or with the other process.
 pub fn lost(why: &dyn std::fmt::Display) -> Failure {
-    Failure::new(format!("the serving process failed: {why}"), "run the demo again")
+    Failure::from_error(&format!("the serving process failed: {why}"), "run the demo again")
 }
 
 /// A channel to the serving process.

@@ -190,8 +190,7 @@ impl Drop for Peer {
 /// # Errors
 /// If there is no memory for it.
 pub(super) fn open(config: Config) -> Result<Endpoint, Failure> {
-    Endpoint::open(config)
-        .map_err(|error| Failure::new(error.to_string(), "use smaller sizes, or free memory and open files"))
+    Endpoint::open(config).map_err(|error| Failure::from_error(&error, "use smaller sizes"))
 }
 
 /// The lobby of whoever listens at `address`; `again` is asked about each error whether to try once more.
@@ -230,7 +229,15 @@ pub(super) fn unreachable(error: &ConnectError) -> Failure {
         ConnectError::Net(UdpCallError::NoKey) => {
             return Failure::new("only who has a key can call a peer by its public key", "give --key FILE");
         }
+        ConnectError::Timeout(time) => {
+            let what = format!("the other end does not answer within {time:?}");
+            return Failure::new(what, "see that it is not stopped, and may open enough files (ulimit -n)");
+        }
         ConnectError::NetAddress(_) => "check the address that is given to --peer",
+        // Either end may be the one that has no room.
+        ConnectError::Handshake(_) => {
+            "use the same version at both ends, and raise their limits of open files and memory (ulimit -n, ulimit -v)"
+        }
         ConnectError::Net(UdpCallError::Unreachable { .. } | UdpCallError::OtherFamily { .. }) => {
             "check the address that is given to --peer, and the routes of this machine: ip route get HOST"
         }
@@ -253,12 +260,7 @@ pub(super) struct Process(Child);
 impl Process {
     /// Starts this program with these words, on a core, at the far end of this way.
     pub(super) fn start(words: &[&str], core: usize, way: &Way) -> Result<Self, Failure> {
-        let refuse = |error: std::io::Error| {
-            Failure::new(
-                format!("the other end cannot be started: {error}"),
-                "check the limit of processes (ulimit -u)",
-            )
-        };
+        let refuse = |error: std::io::Error| Failure::of_start("the other end cannot be started", &error);
         let (options, key) = way.child();
         let mut child = Command::new(std::env::current_exe().map_err(refuse)?)
             .args(words)

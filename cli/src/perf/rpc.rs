@@ -110,7 +110,7 @@ fn calls(
 }
 
 fn again(error: &dyn std::fmt::Display) -> Failure {
-    Failure::new(error.to_string(), "try again")
+    Failure::from_error(&error, "try again")
 }
 
 /// Typed calls one after the other, each made by `call`.

@@ -44,7 +44,7 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
     way::take_place(&args.started)?;
     address::check(&args.listen, Use::Listen)?;
     let seal = Seal::of_server(args)?;
-    let ending = Ending::watch().map_err(|error| Failure::new(format!("signals: {error}"), "try again"))?;
+    let ending = Ending::watch().map_err(|error| Failure::of_start("signals cannot be heeded", &error))?;
     let open = || Endpoint::open(seal.apply(Config::default())?).map_err(refusal);
     let at = ask::lobby_address(&args.listen);
     if at != args.listen && std::env::var_os("CUTTHROUGH_LEASE").is_none() {

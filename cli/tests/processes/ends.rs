@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
 
 use rustix::process::Signal;
 
@@ -113,5 +114,31 @@ fn a_name_in_use_is_refused_and_a_dead_one_is_not() {
     folder.lines(&["perf", "lat", "--peer", "shm:name", "--count", "5", "--size", "64"]);
     kill(heir.pid(), Signal::TERM);
     assert_eq!(heir.end().0, Some(0));
+    folder.wait_until_empty();
+}
+
+/// A limit that is too low is named as what it is: nothing is wrong with the other end, or with its address.
+#[test]
+fn too_few_open_files_are_said_to_be_the_cause() {
+    let folder = Folder::new("few-files");
+    let server = folder.listening(&["perf", "serve", "--listen", "shm:files"]);
+    let (mut refused, mut ran) = (0, 0);
+    for (files, words) in (5..20).map(|files| (files, "--peer shm:files")).chain([(5, ""), (8, "")]) {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -n {files}; exec \"$0\" perf lat --count 2 --size 64 {words}");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_cutthrough")]);
+        let output = folder.told(&mut shell).output().expect("a shell can be started");
+        if output.status.success() {
+            ran += 1;
+            continue;
+        }
+        refused += 1;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.lines().count() == 1 && said.contains("ulimit -n"), "{files} {words}: {said}");
+        assert_eq!(said.matches("; ").count(), 1, "{files} {words}: {said}");
+    }
+    assert!(refused > 0 && ran > 0, "{refused} refused, {ran} ran");
+    kill(server.pid(), Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
     folder.wait_until_empty();
 }

@@ -25,8 +25,13 @@ impl Folder {
 
     pub(crate) fn program(&self, words: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cutthrough"));
-        command.args(words).env("CUTTHROUGH_DIR", &self.0).stdin(Stdio::null());
+        self.told(command.args(words));
         command
+    }
+
+    /// Tells a command where names live.
+    pub(crate) fn told<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.env("CUTTHROUGH_DIR", &self.0).stdin(Stdio::null())
     }
 
     pub(crate) fn run(&self, words: &[&str]) -> Output {

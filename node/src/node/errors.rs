@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cutthrough_segment::map::MapError;
+use cutthrough_segment::map::{MapError, cure};
 use cutthrough_wire::layout::SizeError;
 use rustix::io::Errno;
 
@@ -24,7 +24,7 @@ pub enum OpenError {
     #[error(transparent)]
     Memory(#[from] MapError),
     /// The system refused something else.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{cure}", cure = cure(*.source))]
     System {
         /// What was asked for.
         what: &'static str,
@@ -66,6 +66,6 @@ pub enum ConnectError {
     #[error("this endpoint has all {0} channels that its settings allow")]
     Channels(u32),
     /// The system refused something else.
-    #[error("{0} (too many open files? raise `ulimit -n`)")]
+    #[error("{0}{cure}", cure = cure(*.0))]
     System(Errno),
 }

@@ -11,8 +11,8 @@ use cutthrough_wire::hello::{HELLO_BYTES, Word};
 use cutthrough_wire::layout::{SizeError, Sizes};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 
 /// Files beside a hello: out memory, landing memory.
@@ -105,6 +105,10 @@ pub fn listen(socket: &OwnedFd) -> Result<Option<Heard>, HandshakeError> {
         return Err(HandshakeError::Socket(Errno::CONNRESET));
     }
     let greeting = hear(&record[..received.bytes.min(record.len())])?;
+    // What this process has no room for among its open files, the kernel leaves out, and says so.
+    if files.len() < FILES && received.flags.contains(ReturnFlags::CTRUNC) {
+        return Err(MapError::Create(Errno::MFILE).into());
+    }
     let [out, landing]: [OwnedFd; FILES] = files.try_into().map_err(|_| NoChannel::Malformed)?;
     let peer = Peer::open(out.as_fd(), landing.as_fd(), &greeting.sizes, greeting.layout)?;
     Ok(Some(Heard { greeting, peer }))

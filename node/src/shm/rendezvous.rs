@@ -12,6 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt}
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cutthrough_segment::map::cure;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
@@ -53,13 +54,18 @@ pub enum AddressError {
     #[error("{0:?} belongs to another user; ask that user, or use a name of your own")]
     Denied(PathBuf),
     /// Anything else that the system says.
-    #[error("{path:?}: {source}")]
+    #[error("{path:?}: {source}{cure}", cure = cure_of(source))]
     System {
         /// The socket or lock.
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+/// What to do where a limit is the cause of this error: [`cure`].
+pub(crate) fn cure_of(error: &std::io::Error) -> &'static str {
+    error.raw_os_error().map_or("", |raw| cure(Errno::from_raw_os_error(raw)))
 }
 
 /// The folder where names live: `CUTTHROUGH_DIR`, or `cutthrough` in `XDG_RUNTIME_DIR` if that is a folder of this user

@@ -6,6 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use cutthrough_seal::{KeyFault, PublicKey};
 
 use crate::raw::xdp::lease::LeaseError;
+use crate::shm::rendezvous::cure_of;
 
 /// Which adapters an address asks for. All of them speak to each other: a peer's address may begin with another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -83,7 +84,7 @@ pub enum UdpAddressError {
     #[error("this endpoint uses {0}: already; open another one for other adapters")]
     OtherWays(&'static str),
     /// The system does not give the socket.
-    #[error("{address}: {source}")]
+    #[error("{address}: {source}{cure}", cure = cure_of(source))]
     Socket {
         /// The address.
         address: SocketAddr,
