@@ -41,6 +41,8 @@ pub enum Ask {
     },
     /// How much processor time this process has used. Answered with [`Answer::CpuTime`].
     CpuTime,
+    /// Serve me. Answered with [`Answer::Ready`].
+    Meet,
 }
 
 /// The settings of a lane; both ends open their endpoint with them.
@@ -114,7 +116,7 @@ impl Shape {
 pub enum Answer {
     /// The lane with this number is open.
     Opened(u32),
-    /// The job can begin.
+    /// The job, or the measurement, can begin.
     Ready,
     /// So many messages were taken.
     Taken(u64),
@@ -189,9 +191,10 @@ mod tests {
             landing: Some((u32::MAX, u32::MAX)),
             channels: u32::MAX,
         };
-        let ask = Ask::Open(setup);
-        let bytes = write(&ask).expect("it fits");
-        assert_eq!(read(&bytes), Some(ask));
+        for ask in [Ask::Open(setup), Ask::Meet] {
+            let bytes = write(&ask).expect("it fits");
+            assert_eq!(read(&bytes), Some(ask));
+        }
     }
 
     #[test]

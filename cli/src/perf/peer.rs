@@ -59,12 +59,16 @@ impl Peer {
     /// Finds the other end that somebody has started at `address`, this way.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is none, or it serves somebody else.
     pub fn reach(address: &str, way: &Way) -> Result<Self, Failure> {
         address::check(address, Use::Peer)?;
         let seal = way.seal.clone();
         let lobby = connect(address, &seal, |error| Err(unreachable(&error)))?;
-        Ok(Self { lobby, child: None, address: address.to_owned(), seal })
+        let mut peer = Self { lobby, child: None, address: address.to_owned(), seal };
+        match peer.asked(&Ask::Meet)? {
+            Answer::Ready => Ok(peer),
+            _ => Err(LaneError::Unexpected.into()),
+        }
     }
 
     /// Opens a lane with these settings.

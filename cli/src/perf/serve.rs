@@ -1,15 +1,16 @@
 //! `perf serve`: the other end of a measurement. Sleeps until it is asked for something.
 
+mod lobby;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use cutthrough::{Channel, Config, Endpoint, Event, Incoming, ListenError, UdpAddressError};
-use rustix::event::{PollFd, PollFlags, poll};
+use cutthrough::{Channel, Config, Endpoint, Event, ListenError, UdpAddressError};
 use rustix::process::{Pid, getppid};
 use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -23,18 +24,10 @@ use crate::address::{self, Use};
 use crate::args::ServeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
-
-/// How long to look for the next question before going to sleep.
-const SPIN: Duration = Duration::from_micros(40);
+use lobby::{Desk, Heard, Lobby, Said};
 
 /// Time between two looks at what else happens, while somebody who should come has not come yet.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// Most events of the lobby that are taken at one such look.
-const EVENTS_PER_LOOK: usize = 64;
-
-/// How long such a look lasts if there is nothing.
-const GLANCE: Duration = Duration::from_millis(1);
 
 /// Serves until it is ended by a signal, or, with `--once`, until its first client has gone.
 ///
@@ -59,7 +52,21 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
         _ => args.listen.clone(),
     };
     output.say(&format!("Waiting at {address}; measure with 'cutthrough perf lat --peer {address}'"))?;
-    Server::new(lobby, address, seal, ending).serve(args.once)
+    serve(lobby, address, seal, &ending, args.once)
+}
+
+/// Serves whoever comes to this endpoint, which listens.
+fn serve(lobby: Endpoint, address: String, seal: Seal, ending: &Ending, once: bool) -> Result<(), Failure> {
+    let cannot = |error: io::Error| Failure::of_start("the lobby cannot be opened", &error);
+    let (lobby, heard, desk) = Lobby::open(lobby).map_err(cannot)?;
+    std::thread::scope(|scope| {
+        let attends = std::thread::Builder::new().name("lobby".into());
+        let thread = attends.spawn_scoped(scope, || lobby.attend(ending)).map_err(cannot)?;
+        Server::new(heard, desk, address, seal, Arc::clone(&ending.asked)).serve(once);
+        // It ends when nobody stands at its desk any more.
+        let _ = thread.join();
+        Ok(())
+    })
 }
 
 fn refusal(error: impl std::error::Error + 'static) -> Failure {
@@ -96,9 +103,10 @@ impl Ending {
 
 /// The other end, with everything that it holds for its clients.
 struct Server {
-    lobby: Endpoint,
-    /// What came in the lobby while a client was let in to its lane.
-    later: VecDeque<Event>,
+    heard: Receiver<Heard>,
+    desk: Desk,
+    /// What was heard in the lobby while a client was let in to its lane.
+    later: VecDeque<Heard>,
     address: String,
     seal: Seal,
     /// Every lane by its number, and the lobby channel of the client that it belongs to.
@@ -106,14 +114,16 @@ struct Server {
     /// Every station, numbered with the lanes, and the lobby channel of its client.
     stations: HashMap<u32, (Channel, Station)>,
     opened: u32,
-    ending: Ending,
+    /// Whether this process shall end.
+    ending: Arc<AtomicBool>,
     parent: Option<Pid>,
 }
 
 impl Server {
-    fn new(lobby: Endpoint, address: String, seal: Seal, ending: Ending) -> Self {
+    fn new(heard: Receiver<Heard>, desk: Desk, address: String, seal: Seal, ending: Arc<AtomicBool>) -> Self {
         Self {
-            lobby,
+            heard,
+            desk,
             later: VecDeque::new(),
             address,
             seal,
@@ -125,45 +135,47 @@ impl Server {
         }
     }
 
-    fn serve(&mut self, once: bool) -> Result<(), Failure> {
+    fn serve(mut self, once: bool) {
         // Whoever has started us comes at once, or has died meanwhile.
         let mut until = once.then(|| Instant::now() + PATIENCE);
-        while let Some(event) = self.next(until) {
-            match event {
-                Event::Opened(_) => until = None,
-                Event::Message(message) => self.heed(&message)?,
-                Event::Closed(client, _) => {
+        while let Some(heard) = self.next(until) {
+            match heard {
+                Heard::Came => until = None,
+                Heard::Asked(client, ask) => self.heed(client, ask),
+                Heard::Gone(client) => {
                     self.lanes.retain(|_, (owner, _)| *owner != client);
                     self.stations.retain(|_, (owner, _)| *owner != client);
                     if once {
                         break;
                     }
                 }
-                Event::Connected(..) | Event::Completed(_) => {}
             }
         }
-        Ok(())
     }
 
-    /// The next event; sleeps for it without using the processor. None if this process shall end, or at `until`.
-    fn next(&mut self, until: Option<Instant>) -> Option<Event> {
+    /// The next thing that is heard; sleeps for it without using the processor. None if this process shall end, or at
+    /// `until`.
+    fn next(&mut self, until: Option<Instant>) -> Option<Heard> {
         loop {
-            if self.ending.is_asked() || until.is_some_and(|until| Instant::now() >= until || self.is_orphan()) {
+            if self.is_ending() || until.is_some_and(|until| Instant::now() >= until || self.is_orphan()) {
                 return None;
             }
-            if let Some(event) = self.later.pop_front().or_else(|| self.lobby.wait(Some(SPIN)).ok()) {
-                return Some(event);
+            if let Some(heard) = self.later.pop_front() {
+                return Some(heard);
             }
-            if self.lobby.arm() {
-                let mut watched = [
-                    PollFd::from_borrowed_fd(self.lobby.as_fd(), PollFlags::IN),
-                    PollFd::new(&self.ending.bell, PollFlags::IN),
-                ];
-                let timeout = until.and_then(|_| LOOK.try_into().ok());
-                // Whatever ends the sleep, the loop looks again.
-                let _ = poll(&mut watched, timeout.as_ref());
+            if until.is_none() {
+                return self.heard.recv().ok().filter(|_| !self.is_ending());
+            }
+            match self.heard.recv_timeout(LOOK) {
+                Ok(heard) => return Some(heard),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
+    }
+
+    fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::Relaxed)
     }
 
     /// Whether the process that started this one has died.
@@ -172,53 +184,40 @@ impl Server {
     }
 
     /// Does what a client asks for. What goes wrong on a lane ends that lane alone.
-    fn heed(&mut self, message: &Incoming) -> Result<(), Failure> {
-        let client = message.channel();
-        match ask::read(message.control()) {
-            Some(Ask::Open(setup)) => {
+    fn heed(&mut self, client: Channel, ask: Ask) {
+        match ask {
+            Ask::Open(setup) => {
                 // The client hears of a refusal, and has gone if it does not.
                 if let Err(refused) = self.open(client, &setup) {
-                    self.refuse(client, &refused);
+                    self.desk.say(client, Said::Refusal(refused.to_string()));
                 }
             }
-            Some(Ask::Run { lane, job }) => {
+            Ask::Run { lane, job } => {
                 let Some((_, lane)) = self.lanes.get_mut(&lane).filter(|(owner, _)| *owner == client) else {
-                    return Ok(());
+                    return;
                 };
                 if answer::run(lane, job).is_err() {
                     let number = lane.number;
                     self.lanes.remove(&number);
                 }
             }
-            Some(Ask::Close { lane }) => {
+            Ask::Close { lane } => {
                 self.lanes.retain(|number, (owner, _)| *number != lane || *owner != client);
                 self.stations.retain(|number, (owner, _)| *number != lane || *owner != client);
             }
-            Some(Ask::Station(setup)) => {
+            Ask::Station(setup) => {
                 if let Err(refused) = self.open_station(client, &setup) {
-                    self.refuse(client, &refused);
+                    self.desk.say(client, Said::Refusal(refused.to_string()));
                 }
             }
-            Some(Ask::Attend { station }) => self.attend(client, station),
-            Some(Ask::CpuTime) => {
-                let _ = self.say(client, &Answer::CpuTime(cpu_time()));
-            }
-            None => self.lobby.close(client),
+            Ask::Attend { station } => self.attend(client, station),
+            Ask::CpuTime => self.say(client, Answer::CpuTime(cpu_time())),
+            Ask::Meet => self.say(client, Answer::Ready),
         }
-        Ok(())
     }
 
-    fn say(&mut self, client: Channel, answer: &Answer) -> Result<(), Failure> {
-        let bytes = ask::write(answer)?;
-        Ok(self.lobby.send(client, &bytes).map_err(LaneError::from)?)
-    }
-
-    /// Tells a client why not, if it is still there.
-    fn refuse(&mut self, client: Channel, why: &Failure) {
-        let Ok(answer) = ask::write(&Answer::Refused) else { return };
-        if let Ok(message) = self.lobby.outgoing(client) {
-            let _ = message.write(&answer).attach_copy(why.to_string().as_bytes()).send();
-        }
+    fn say(&self, client: Channel, answer: Answer) {
+        self.desk.say(client, Said::Answer(answer));
     }
 
     /// Opens a lane, tells its number, lets the client in and tells it so.
@@ -228,12 +227,12 @@ impl Server {
         let mut endpoint = Endpoint::open(self.seal.apply(config(setup)?)?).map_err(refusal)?;
         endpoint.listen(&ask::lane_address(&self.address, number)).map_err(refusal)?;
         has_ring(&endpoint, setup)?;
-        self.say(client, &Answer::Opened(number))?;
+        self.say(client, Answer::Opened(number));
         let mut channel = self.let_in(client, &mut endpoint)?;
         for _ in 1..setup.channels {
             channel = self.let_in(client, &mut endpoint)?;
         }
-        let mut lane = Lane::new(endpoint, channel, number, setup, Arc::clone(&self.ending.asked))?;
+        let mut lane = Lane::new(endpoint, channel, number, setup, Arc::clone(&self.ending))?;
         lane.answer(&Answer::Ready)?;
         self.lanes.insert(number, (client, lane));
         Ok(())
@@ -245,13 +244,11 @@ impl Server {
         let number = self.opened;
         let config = self.seal.apply(config(setup)?)?;
         let address = ask::lane_address(&self.address, number);
-        let mut station = Station::open(config, &address, Arc::clone(&self.ending.asked))?;
-        self.say(client, &Answer::Opened(number))?;
+        let mut station = Station::open(config, &address, Arc::clone(&self.ending))?;
+        self.say(client, Answer::Opened(number));
         let until = Instant::now() + PATIENCE;
         while !station.let_in(LOOK) {
-            self.look_aside();
-            let is_end = |event: &Event| matches!(event, Event::Closed(channel, _) if *channel == client);
-            if self.ending.is_asked() || Instant::now() >= until || self.later.iter().any(is_end) {
+            if self.is_ending() || Instant::now() >= until || self.has_gone(client) {
                 return Err(LaneError::Silent.into());
             }
         }
@@ -270,34 +267,26 @@ impl Server {
         }
     }
 
-    /// The channel that a client opens to its lane. The lobby still lets others in meanwhile, and hears of this
-    /// client's end there.
+    /// The channel that a client opens to its lane.
     fn let_in(&mut self, client: Channel, lane: &mut Endpoint) -> Result<Channel, LaneError> {
         let until = Instant::now() + PATIENCE;
         loop {
-            match lane.wait(Some(LOOK)) {
-                Ok(Event::Opened(channel)) => return Ok(channel),
-                Ok(_) => {}
-                Err(_) => self.look_aside(),
+            if let Ok(Event::Opened(channel)) = lane.wait(Some(LOOK)) {
+                return Ok(channel);
             }
-            if self.ending.is_asked() {
+            if self.is_ending() {
                 return Err(LaneError::Interrupted);
             }
-            let is_end = |event: &Event| matches!(event, Event::Closed(channel, _) if *channel == client);
-            if Instant::now() >= until || self.later.iter().any(is_end) {
+            if Instant::now() >= until || self.has_gone(client) {
                 return Err(LaneError::Silent);
             }
         }
     }
 
-    /// Takes what has come in the lobby, to be heeded later.
-    fn look_aside(&mut self) {
-        for _ in 0..EVENTS_PER_LOOK {
-            match self.lobby.wait(Some(GLANCE)) {
-                Ok(event) => self.later.push_back(event),
-                Err(_) => return,
-            }
-        }
+    /// Whether a client has left the lobby. What else was heard there is heeded later.
+    fn has_gone(&mut self, client: Channel) -> bool {
+        self.later.extend(self.heard.try_iter());
+        self.later.iter().any(|heard| matches!(heard, Heard::Gone(gone) if *gone == client))
     }
 }
 
@@ -339,9 +328,9 @@ mod tests {
         let ending = Ending { asked: Arc::clone(&asked), bell };
         let mut lobby = Endpoint::open(Config::default()).unwrap();
         lobby.listen(&address).unwrap();
-        let mut server = Server::new(lobby, address.clone(), Seal::None, ending);
         std::thread::scope(|scope| {
-            scope.spawn(move || server.serve(false));
+            let at = address.clone();
+            scope.spawn(move || serve(lobby, at, Seal::None, &ending, false));
             let _end = End { asked, rope };
             let say = |ask: &Ask| {
                 let mut client = Endpoint::open(Config::default()).unwrap();

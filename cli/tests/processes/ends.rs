@@ -142,3 +142,29 @@ fn too_few_open_files_are_said_to_be_the_cause() {
     assert_eq!(server.end().0, Some(0));
     folder.wait_until_empty();
 }
+
+/// Two measurements at once would measure each other. Whoever comes second is told so, and served when the first one
+/// has gone.
+#[test]
+fn an_other_end_that_is_busy_says_so() {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let udp = format!("udp:{}", socket.local_addr().expect("bound"));
+    drop(socket);
+    for (test, address, options) in [("busy", "shm:busy", &[][..]), ("busy-udp", &udp, &["--insecure"])] {
+        let folder = Folder::new(test);
+        let server = folder.listening(&[&["perf", "serve", "--listen", address], options].concat());
+        let measure = [&["perf", "lat", "--size", "64", "--peer", address], options].concat();
+        let short = [&measure[..], &["--count", "5"]].concat();
+        let first = folder.start(&[&measure[..], &["--seconds", "60"]].concat());
+        // Until the first one has come, the second is served.
+        until("it is busy", || !folder.run(&short).status.success());
+        let said = folder.refuses(&short);
+        assert!(said.contains("the other end refuses: it is busy with another measurement; wait until"), "{said}");
+        kill(first.pid(), Signal::TERM);
+        first.end();
+        folder.lines(&short);
+        kill(server.pid(), Signal::TERM);
+        assert_eq!(server.end().0, Some(0), "{test}");
+        folder.wait_until_empty();
+    }
+}
