@@ -25,9 +25,26 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(io::ErrorKind::InvalidInput.into());
     }
+    allow(&[cpu])
+}
+
+/// Lets the calling thread run on these cores alone.
+///
+/// # Errors
+/// If this process may use none of them.
+pub fn allow(cores: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu);
+    cores.iter().filter(|&&cpu| cpu < CpuSet::MAX_CPU).for_each(|&cpu| set.set(cpu));
     Ok(sched_setaffinity(None, &set)?)
+}
+
+/// One of these cores that is not `core`, nor another thread of that one if there is a choice. None if there is none.
+#[must_use]
+pub fn apart_from(core: usize, cores: &[usize]) -> Option<usize> {
+    let siblings = siblings_of(core);
+    let mut others = cores.iter().copied().filter(|&other| other != core);
+    let first = others.next()?;
+    std::iter::once(first).chain(others).find(|other| !siblings.contains(other)).or(Some(first))
 }
 
 /// Runs this on one core, in a thread of its own, so that the caller may use all cores afterwards.
@@ -58,10 +75,8 @@ impl Pair {
     #[must_use]
     pub fn apart() -> Option<Self> {
         let cores = allowed();
-        let (&first, others) = cores.split_first()?;
-        let siblings = siblings_of(first);
-        let second = others.iter().find(|cpu| !siblings.contains(cpu)).or(others.first())?;
-        Some(Self { first, second: *second })
+        let first = *cores.first()?;
+        Some(Self { first, second: apart_from(first, &cores)? })
     }
 
     /// One core for both sides.
@@ -141,6 +156,14 @@ mod tests {
         assert_eq!(parse_list("5"), [5]);
         assert_eq!(parse_list(""), Vec::<usize>::new());
         assert_eq!(parse_list("x,2"), [2]);
+    }
+
+    #[test]
+    fn another_core_is_found_if_there_is_one() {
+        assert_eq!(apart_from(1 << 20, &[1 << 20]), None);
+        assert_eq!(apart_from(1 << 20, &[1 << 20, 7, 8]), Some(7));
+        assert_eq!(apart_from(1 << 20, &[3]), Some(3));
+        assert_eq!(apart_from(0, &[]), None);
     }
 
     #[test]

@@ -38,6 +38,14 @@ impl fmt::Display for Machine {
     }
 }
 
+/// A number that processes of this machine agree about, and that another machine does not have: its kernel's since it
+/// was started. None if it is not told.
+#[must_use]
+pub fn number() -> Option<u128> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).ok()
+}
+
 /// The processors that the kernel runs, also those this process may not use.
 fn online_cores() -> usize {
     let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
@@ -67,6 +75,12 @@ mod tests {
         let text = "processor\t: 0\nmodel name\t: AMD  EPYC   7R13 \nflags\t: fpu\n";
         assert_eq!(cpu_model(text).as_deref(), Some("AMD EPYC 7R13"));
         assert_eq!(cpu_model("processor : 0\n"), None);
+    }
+
+    #[test]
+    fn this_machine_has_a_number_that_stays() {
+        assert!(number().is_some());
+        assert_eq!(number(), number());
     }
 
     #[test]

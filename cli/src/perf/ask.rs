@@ -41,8 +41,13 @@ pub enum Ask {
     },
     /// How much processor time this process has used. Answered with [`Answer::CpuTime`].
     CpuTime,
-    /// Serve me. Answered with [`Answer::Ready`].
-    Meet,
+    /// Serve me and, if we are on one machine, stay off the core that I measure on. Answered with [`Answer::Ready`].
+    Meet {
+        /// The machine's [`number`](crate::machine::number).
+        machine: Option<u128>,
+        /// The core.
+        core: u32,
+    },
 }
 
 /// The settings of a lane; both ends open their endpoint with them.
@@ -191,7 +196,7 @@ mod tests {
             landing: Some((u32::MAX, u32::MAX)),
             channels: u32::MAX,
         };
-        for ask in [Ask::Open(setup), Ask::Meet] {
+        for ask in [Ask::Open(setup), Ask::Meet { machine: Some(u128::MAX), core: u32::MAX }] {
             let bytes = write(&ask).expect("it fits");
             assert_eq!(read(&bytes), Some(ask));
         }

@@ -17,6 +17,7 @@ use crate::address::{self, Use};
 use crate::args::Adapter;
 use crate::cpu::Pair;
 use crate::failure::Failure;
+use crate::machine;
 
 /// How long an other end that was asked to end may take.
 const ENDING: Duration = Duration::from_secs(2);
@@ -56,7 +57,8 @@ impl Peer {
         Ok(Self { lobby, child: Some(child), address, seal })
     }
 
-    /// Finds the other end that somebody has started at `address`, this way.
+    /// Finds the other end that somebody has started at `address`, this way. On this machine it goes to another core
+    /// than [`cores`] says to measure on.
     ///
     /// # Errors
     /// If there is none, or it serves somebody else.
@@ -65,7 +67,8 @@ impl Peer {
         let seal = way.seal.clone();
         let lobby = connect(address, &seal, |error| Err(unreachable(&error)))?;
         let mut peer = Self { lobby, child: None, address: address.to_owned(), seal };
-        match peer.asked(&Ask::Meet)? {
+        let core = u32::try_from(cores().first).unwrap_or(u32::MAX);
+        match peer.asked(&Ask::Meet { machine: machine::number(), core })? {
             Answer::Ready => Ok(peer),
             _ => Err(LaneError::Unexpected.into()),
         }

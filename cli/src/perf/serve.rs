@@ -22,7 +22,9 @@ use super::lane::{Lane, LaneError, PATIENCE, config, has_ring};
 use super::way::{self, Seal};
 use crate::address::{self, Use};
 use crate::args::ServeArgs;
+use crate::cpu;
 use crate::failure::Failure;
+use crate::machine;
 use crate::output::Output;
 use lobby::{Desk, Heard, Lobby, Said};
 
@@ -114,6 +116,8 @@ struct Server {
     /// Every station, numbered with the lanes, and the lobby channel of its client.
     stations: HashMap<u32, (Channel, Station)>,
     opened: u32,
+    /// The cores that this process may use.
+    cores: Vec<usize>,
     /// Whether this process shall end.
     ending: Arc<AtomicBool>,
     parent: Option<Pid>,
@@ -130,6 +134,7 @@ impl Server {
             lanes: HashMap::new(),
             stations: HashMap::new(),
             opened: 0,
+            cores: cpu::allowed(),
             ending,
             parent: getppid(),
         }
@@ -212,8 +217,19 @@ impl Server {
             }
             Ask::Attend { station } => self.attend(client, station),
             Ask::CpuTime => self.say(client, Answer::CpuTime(cpu_time())),
-            Ask::Meet => self.say(client, Answer::Ready),
+            Ask::Meet { machine, core } => {
+                self.keep_apart(machine, core);
+                self.say(client, Answer::Ready);
+            }
         }
+    }
+
+    /// Goes to another core than that of a client on this machine. For one on another machine any core will do.
+    fn keep_apart(&self, machine: Option<u128>, core: u32) {
+        let here = machine.is_some() && machine == machine::number();
+        let apart = cpu::apart_from(core as usize, &self.cores).filter(|_| here);
+        // Where the kernel does not let this process move, it stays: it may be measured there all the same.
+        let _ = apart.map_or_else(|| cpu::allow(&self.cores), cpu::pin);
     }
 
     fn say(&self, client: Channel, answer: Answer) {

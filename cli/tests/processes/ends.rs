@@ -143,6 +143,27 @@ fn too_few_open_files_are_said_to_be_the_cause() {
     folder.wait_until_empty();
 }
 
+/// The other end is on this machine, and was started by hand: it has to leave the core alone that is measured on.
+#[test]
+fn an_other_end_that_is_measured_goes_to_another_core() {
+    let folder = Folder::new("apart");
+    let cores = cutthrough_cli::cpu::allowed();
+    let server = folder.listening(&["perf", "serve", "--listen", "shm:apart"]);
+    let used = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("its cores");
+        cutthrough_cli::cpu::parse_list(list)
+    };
+    assert_eq!(used(), cores);
+    folder.lines(&["perf", "lat", "--peer", "shm:apart", "--count", "5", "--size", "64"]);
+    match cores.as_slice() {
+        [first, .., _] => assert!(used().len() == 1 && used() != [*first], "{:?} of {cores:?}", used()),
+        _ => assert_eq!(used(), cores),
+    }
+    kill(server.pid(), Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
+}
+
 /// Two measurements at once would measure each other. Whoever comes second is told so, and served when the first one
 /// has gone.
 #[test]
