@@ -237,3 +237,17 @@ fn the_demo_says_so_if_the_serving_process_dies() {
     assert!(message.lines().count() == 1 && message.contains("the serving process failed"), "{message}");
     assert!(folder.is_clean());
 }
+
+/// Killed at any moment, from before it has started the serving process until it measures.
+#[test]
+fn a_demo_that_is_killed_at_once_leaves_nothing() {
+    let folder = Folder::new("at-once");
+    let file = folder.file(100_000);
+    for moment in 0..40 {
+        let mut demo = folder.start(&file);
+        std::thread::sleep(Duration::from_millis(moment));
+        demo.0.kill().expect("it runs");
+        demo.0.wait().expect("it has ended");
+    }
+    until("nothing is left", || folder.is_clean());
+}

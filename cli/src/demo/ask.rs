@@ -13,7 +13,7 @@ pub const READY: &str = "ready";
 /// How the serving process shall open its next endpoint: one line of JSON on its pipe.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Setup {
-    /// An empty folder to meet in.
+    /// Where a folder to meet in is made.
     pub folder: PathBuf,
     /// The core to run on; any if none.
     pub core: Option<usize>,

@@ -3,12 +3,14 @@
 //! Its standard input says how to open the next endpoint ([`Setup`]); it ends when that ends. So it never outlives the
 //! process that started it.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cutthrough::{Channel, Config, Endpoint, Event, NoMemory, Outgoing, Page, Receipt, SendError, Stage, Token, Trace};
+use rustix::process::{Pid, getppid};
 
 use super::ask::{self, PULSES, READY, Request, Setup};
 use super::source::{self, PAGE};
@@ -20,11 +22,15 @@ use crate::timeline::Pulse;
 /// How long to wait for the other process where it is about to do something.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Time between two looks at whether it still runs meanwhile.
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Serves the pages of a file for as long as there are setups on standard input.
 ///
 /// # Errors
 /// If standard output cannot be written. Other failures are told to whoever writes the setups.
 pub fn run(path: &Path) -> Result<(), Failure> {
+    let parent = getppid();
     let file = file::load(path);
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         let setup: Setup = match serde_json::from_str(&line) {
@@ -32,20 +38,42 @@ pub fn run(path: &Path) -> Result<(), Failure> {
             Err(error) => return say(&error.to_string()),
         };
         let opened = match &file {
-            Ok(file) => listen(&setup, file.bytes.len()).map(|endpoint| (endpoint, &file.bytes)),
+            Ok(file) => listen(&setup, file.bytes.len()).map(|opened| (opened, &file.bytes)),
             Err(failure) => Err(failure.to_string()),
         };
         match opened {
-            Ok((endpoint, file)) => {
+            Ok(((folder, mut endpoint), file)) => {
                 say(READY)?;
-                serve(endpoint, file);
+                let channel = let_in(&mut endpoint, parent);
+                // They have met, or never will.
+                drop(folder);
+                if let Some(channel) = channel {
+                    serve(endpoint, channel, file);
+                }
             }
             Err(why) => say(&why)?,
         }
-        // Left only if the other process has died before it could do this.
-        let _ = fs::remove_dir(&setup.folder);
     }
     Ok(())
+}
+
+/// A folder of our own for the time it takes to meet there. This process makes it, which tidies up however the other
+/// one ends; where this one is killed, the other one does so.
+struct Meeting<'a>(&'a Path);
+
+impl<'a> Meeting<'a> {
+    fn make(path: &'a Path) -> Result<Self, String> {
+        DirBuilder::new().mode(0o700).create(path).map_err(|error| {
+            format!("cannot make the folder {}: {error}; set TMPDIR to another one", path.display())
+        })?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Meeting<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.0);
+    }
 }
 
 fn say(line: &str) -> Result<(), Failure> {
@@ -54,7 +82,7 @@ fn say(line: &str) -> Result<(), Failure> {
 }
 
 /// Opens an endpoint as a setup says, or says in one line why not.
-fn listen(setup: &Setup, file_bytes: usize) -> Result<Endpoint, String> {
+fn listen(setup: &Setup, file_bytes: usize) -> Result<(Meeting<'_>, Endpoint), String> {
     if setup.file_bytes != file_bytes {
         return Err("the file has changed meanwhile".into());
     }
@@ -62,8 +90,20 @@ fn listen(setup: &Setup, file_bytes: usize) -> Result<Endpoint, String> {
         cpu::pin(core).map_err(|error| format!("cannot run on core {core}: {error}"))?;
     }
     let mut endpoint = Endpoint::open(config(setup)?).map_err(|error| error.to_string())?;
+    let folder = Meeting::make(&setup.folder)?;
     endpoint.listen(&setup.address()).map_err(|error| error.to_string())?;
-    Ok(endpoint)
+    Ok((folder, endpoint))
+}
+
+/// The channel of the other process; none if it does not come, or has died.
+fn let_in(endpoint: &mut Endpoint, parent: Option<Pid>) -> Option<Channel> {
+    let until = Instant::now() + PATIENCE;
+    while Instant::now() < until && getppid() == parent {
+        if let Ok(Event::Opened(channel)) = endpoint.wait(Some(LOOK)) {
+            return Some(channel);
+        }
+    }
+    None
 }
 
 /// The settings of both endpoints of a setup.
@@ -81,8 +121,7 @@ pub fn config(setup: &Setup) -> Result<Config, String> {
 }
 
 /// Answers the requests of one channel until it ends.
-fn serve(mut endpoint: Endpoint, file: &[u8]) {
-    let Ok(Event::Opened(channel)) = endpoint.wait(Some(PATIENCE)) else { return };
+fn serve(endpoint: Endpoint, channel: Channel, file: &[u8]) {
     let mut server = Server { endpoint, channel, file, pages: Vec::new() };
     while let Ok(event) = server.endpoint.wait(None) {
         let request = match event {

@@ -1,8 +1,6 @@
 //! The fetching process's side: starts the serving process, and opens a channel to it for each way of fetching.
 
-use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -54,7 +52,7 @@ impl Server {
     /// # Errors
     /// If the serving process says why it cannot, or is gone.
     pub fn open(&mut self, policy: &str, staging_bytes: u32, memory_bytes: u64) -> Result<Session, Failure> {
-        let meeting = Meeting::new()?;
+        let meeting = Meeting::new();
         let setup = Setup {
             folder: meeting.0.clone(),
             core: self.core,
@@ -92,18 +90,14 @@ impl Drop for Server {
     }
 }
 
-/// A folder of our own for the time it takes to meet there. Afterwards it is not needed, and nothing is left of it
-/// whatever kills the processes.
+/// Where a folder lies for the time it takes to meet there. The serving process makes it and removes it; this one
+/// removes what is left where that one was killed.
 struct Meeting(PathBuf);
 
 impl Meeting {
-    fn new() -> Result<Self, Failure> {
+    fn new() -> Self {
         let name = format!("cutthrough-demo-{}-{:x}", std::process::id(), fastrand::u32(..));
-        let folder = std::env::temp_dir().join(name);
-        DirBuilder::new().mode(0o700).create(&folder).map_err(|error| {
-            Failure::new(format!("cannot make the folder {}: {error}", folder.display()), "set TMPDIR to another one")
-        })?;
-        Ok(Self(folder))
+        Self(std::env::temp_dir().join(name))
     }
 }
 
