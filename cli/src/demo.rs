@@ -79,7 +79,7 @@ fn own_program() -> Result<PathBuf, Failure> {
 fn show(path: &Path, svg: Option<&Path>, output: Output) -> Result<(), Failure> {
     let file = file::load(path)?;
     if let Some(svg) = svg {
-        writable(svg)?;
+        file::writable(svg).map_err(|error| cannot_draw(svg, &error))?;
     }
     let mut server = Server::start(path, file.bytes.len())?;
     output.say(&introduction(path, &file))?;
@@ -287,12 +287,6 @@ fn conclusion(rows: &[Fetched]) -> String {
          names. by reference: the page itself, which both processes see; nothing moves.",
         Size(STREAM.into())
     )
-}
-
-/// Makes sure that the picture can be written, before the measurements.
-fn writable(svg: &Path) -> Result<(), Failure> {
-    let opened = fs::File::options().append(true).create(true).open(svg);
-    opened.map(drop).map_err(|error| cannot_draw(svg, &error))
 }
 
 fn draw(timeline: &Timeline, svg: &Path) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! A real file, read into memory, whose pages are served or checked against.
+//! Files: a real one, read into memory, whose pages are served or checked against; and those that are written at last.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -52,9 +52,39 @@ fn load_at_most(path: &Path, most: u64) -> Result<Loaded, Failure> {
     if bytes.is_empty() { Err(refuse("is empty")) } else { Ok(Loaded { bytes, cut }) }
 }
 
+/// Makes sure that a file can be written later. Where there is none, none is left, whatever comes in between.
+///
+/// # Errors
+/// If it cannot.
+pub fn writable(path: &Path) -> io::Result<()> {
+    match File::options().append(true).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        opened => return opened.map(drop),
+    }
+    match File::options().append(true).create_new(true).open(path) {
+        Ok(_) => std::fs::remove_file(path),
+        // A link to nowhere, or somebody was quicker: it is written when it is time.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_can_be_written_is_not_made_yet() {
+        let path = std::env::temp_dir().join(format!("cutthrough-writable-{}", std::process::id()));
+        assert!(writable(&path).is_ok() && !path.exists());
+        std::fs::write(&path, "text").expect("a file can be written");
+        assert!(writable(&path).is_ok());
+        assert_eq!(std::fs::read_to_string(&path).expect("it is there"), "text");
+        std::fs::remove_file(&path).expect("it is there");
+        for path in ["/", "/no/such/folder/file", "/proc/no-such-file"] {
+            assert!(writable(Path::new(path)).is_err(), "{path}");
+        }
+    }
 
     fn refusal(path: &str) -> String {
         load(Path::new(path)).expect_err("no such file").to_string()

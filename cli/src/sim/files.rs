@@ -8,6 +8,7 @@ use cutthrough_sim::report::Report;
 use cutthrough_sim::trace::{self, Timeline};
 
 use crate::failure::Failure;
+use crate::file;
 use crate::output::Output;
 
 /// Makes the folder of a report, if it is not there.
@@ -22,9 +23,8 @@ pub fn make_folder(folder: &Path) -> Result<(), Failure> {
 ///
 /// # Errors
 /// If it cannot.
-pub fn writable(file: &Path) -> Result<(), Failure> {
-    let opened = fs::File::options().append(true).create(true).open(file);
-    opened.map(drop).map_err(|error| cannot_write(file, &error, "name another file with --trace"))
+pub fn writable(path: &Path) -> Result<(), Failure> {
+    file::writable(path).map_err(|error| cannot_write(path, &error, "name another file with --trace"))
 }
 
 /// Writes every file of the report.

@@ -133,6 +133,7 @@ fn experiments_are_named_in_any_case_and_run_once() {
     assert_eq!(refusal(&["T9"]), "there is no experiment \"T9\"; 'cutthrough sim list' shows all of them");
     assert!(refusal(&[]).starts_with("no experiment is named; "));
     assert!(refusal(&["T1", "--trace", &folder.path("t.json")]).starts_with("none of these experiments draws"));
+    assert!(!folder.0.join("t.json").exists());
     assert!(refusal(&["T1", "--out", "/proc/no/such"]).starts_with("cannot write /proc/no/such: "));
 }
 
