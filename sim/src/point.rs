@@ -65,9 +65,9 @@ pub struct StageTime {
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Point {
-    /// From the first message's send until its receiver has it.
+    /// From the first message's send until its receiver has it; the mean, where a lone message was sent repeatedly.
     pub one_way_us: f64,
-    /// Payload delivered in the whole run, over its time.
+    /// Payload delivered in the whole run, over its time; that of a lone message, over its own.
     pub bytes_per_s: f64,
     /// The stages, in the order of travel.
     pub stages: Vec<StageTime>,

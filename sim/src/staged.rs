@@ -92,22 +92,25 @@ pub fn experiments() -> Vec<Experiment> {
 
 /// Answers one question.
 ///
-/// A lone message's latency is half the mean of [`ROUNDS`] round trips, as the papers measured it.
+/// A lone message is sent to and fro [`ROUNDS`] times, as the papers measured it: its latency is half the mean of these
+/// round trips, its stages are those of the last one.
 ///
 /// # Errors
 /// The platform's file is wrong, or the platform cannot do what is asked.
 pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
     let machine = Machine::read(platform)?;
-    let Query { firmware, payload, count, senders } = *query;
-    let run = asked(&machine, query)?;
-    let ran = run.go();
-    let mut one_way_us = ran.watch.first().as_us();
-    let mut events = ran.events;
-    if count == 1 && senders == 1 {
-        let rounds = Run::ping_pong([&machine, &machine], firmware, payload, ROUNDS)?.go();
-        (one_way_us, events) = (rounds.each_us(), events + rounds.events);
-    }
-    Ok(Point { one_way_us, bytes_per_s: ran.bytes_per_s(), stages: ran.watch.stages(), events })
+    let ran = asked(&machine, query)?.go();
+    let (one_way_us, bytes_per_s) = if is_lone(query) {
+        let each_us = ran.each_us();
+        (each_us, query.payload as f64 / each_us * 1e6)
+    } else {
+        (ran.watch.first().as_us(), ran.bytes_per_s())
+    };
+    Ok(Point { one_way_us, bytes_per_s, stages: ran.watch.stages(), events: ran.events })
+}
+
+fn is_lone(query: &Query) -> bool {
+    query.count == 1 && query.senders == 1
 }
 
 /// Runs one operating point and keeps every pulse of the first sender and of the receiver: names of the rows, and the
@@ -119,9 +122,10 @@ pub fn flow(platform: &Platform, query: &Query) -> Result<(Vec<String>, Vec<Stri
     let machine = Machine::read(platform)?;
     let run = asked(&machine, query)?;
     if query.count.saturating_mul(u64::from(query.senders)) > MOST_DRAWN {
-        return Err(PointError::Impossible("a timeline can show at most 10000 messages".to_owned()));
+        return Err(PointError::Impossible("a timeline can show at most 10,000 messages; ask for fewer".to_owned()));
     }
-    Ok((MOVERS.map(str::to_owned).to_vec(), run.stripes(1, 0).go().stripes().to_vec()))
+    let [from, to] = if is_lone(query) { [0, 1] } else { [1, 0] };
+    Ok((MOVERS.map(str::to_owned).to_vec(), run.stripes(from, to).go().stripes().to_vec()))
 }
 
 /// The run that `query` asks for.
@@ -136,6 +140,9 @@ fn asked(machine: &Machine, query: &Query) -> Result<Run, PointError> {
     }
     if payload > 1 << 30 || count > 1 << 40 {
         return impossible("a payload has at most 1 GiB, and a sender at most 2^40 messages");
+    }
+    if is_lone(query) {
+        return Ok(Run::ping_pong([machine, machine], firmware, payload, ROUNDS)?.settled());
     }
     Run::stream([machine, machine], firmware, Lens::Same(payload), count, senders)
 }

@@ -37,6 +37,30 @@ fn every_platform_is_good_and_answers() {
     }
 }
 
+/// Time, bandwidth, stages and pulses of a lone message are those of the same runs.
+#[test]
+fn what_is_said_of_a_lone_message_fits_together() {
+    for (name, _) in PLATFORMS {
+        let platform = platform(name);
+        for policy in ["store-and-forward", "fixed:1408", "adaptive", "adaptive:384:512", "coroutine", "vendor"] {
+            let query = Query { firmware: firmware(policy), payload: PAGE, count: 1, senders: 1 };
+            let point = staged::point(&platform, &query).unwrap();
+            let expected = PAGE as f64 / point.one_way_us * 1e6;
+            assert!((point.bytes_per_s - expected).abs() < 1.0, "{name}, {policy}: {point:?}");
+            let (rows, stripes) = staged::flow(&platform, &query).unwrap();
+            for (row, stage) in point.stages.iter().enumerate() {
+                let of_row: Vec<&Stripe> = stripes.iter().filter(|stripe| stripe.row == row).collect();
+                assert_eq!((&rows[row], of_row.len() as u64), (&stage.stage, stage.pulses), "{name}, {policy}");
+                assert_eq!(of_row[0].start_us, stage.first_us, "{name}, {policy}");
+                assert_eq!(of_row[of_row.len() - 1].end_us, stage.last_us, "{name}, {policy}");
+                // Half a round trip is the mean of all, the stages are those of one.
+                assert!(0.0 < stage.first_us && stage.last_us < 1.05 * point.one_way_us, "{name}, {policy}: {point:?}");
+            }
+            assert!(stripes.iter().all(|stripe| stripe.message == staged::ROUNDS - 1), "{name}, {policy}");
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_done_is_said() {
     let ask = |policy, payload, count, senders| {

@@ -9,7 +9,7 @@ use crate::time::Span;
 use super::adapter::Rules;
 use super::host::{Lens, Program, Sends, To};
 use super::machine::{Machine, Notice};
-use super::watch::{Milestones, Taken, Watch};
+use super::watch::{Milestones, Only, Taken, Watch};
 use super::world::{Loop, Manner, Setting, World};
 
 /// Round trips that a latency is the mean of, as in HPDC 1997, section 4.1.
@@ -31,6 +31,7 @@ struct Kept {
     stripes: Option<(u32, u32)>,
     milestones: bool,
     deliveries: Option<u32>,
+    only: Option<Only>,
 }
 
 /// What came of a run.
@@ -138,6 +139,15 @@ impl Run {
         self
     }
 
+    /// Counts the pulses of one message alone, the last that the first host of a ping-pong sends: by then the firmware
+    /// has settled.
+    #[must_use]
+    pub fn settled(mut self) -> Self {
+        let after = self.goal.saturating_sub(2);
+        self.watch.only = Some(Only { hosts: [0, 1], number: after / 2, after, sent: None });
+        self
+    }
+
     /// Keeps when the first message of each host came where.
     #[must_use]
     pub fn milestones(mut self) -> Self {
@@ -156,6 +166,7 @@ impl Run {
     #[must_use]
     pub fn go(self) -> Ran {
         let mut watch = Watch::default();
+        watch.only = self.watch.only;
         watch.stripes = self.watch.stripes.map(|(from, to)| (from, to, Vec::new()));
         watch.milestones = self.watch.milestones.then(|| vec![Milestones::default(); self.settings.len()]);
         watch.deliveries = self.watch.deliveries.map(|host| (host, Vec::new()));

@@ -51,9 +51,24 @@ pub struct Taken {
     pub len: u64,
 }
 
+/// One message, of which alone the pulses count; their times are those since it was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Only {
+    /// Its sender and its receiver.
+    pub(super) hosts: [u32; 2],
+    /// Its number among those of its sender.
+    pub(super) number: u64,
+    /// Messages that have been taken before it is sent.
+    pub(super) after: u64,
+    /// When it was sent.
+    pub(super) sent: Option<Time>,
+}
+
 /// What has been seen.
 #[derive(Debug, Default)]
 pub struct Watch {
+    /// The one message that counts, if not all do.
+    pub(super) only: Option<Only>,
     begun: Option<Time>,
     taken: u64,
     bytes: u64,
@@ -70,6 +85,8 @@ pub struct Watch {
 
 impl Watch {
     pub(super) fn moved(&mut self, mover: Mover, node: u32, number: u64, started: Time, ended: Time, bytes: u64) {
+        let Some(sent) = self.counts_since(mover, node, number) else { return };
+        let (started, ended) = (Time::START + started.saturating_since(sent), Time::START + (ended - sent));
         let work = &mut self.work[mover as usize];
         work.first.get_or_insert(started);
         work.last = work.last.max(ended);
@@ -87,8 +104,22 @@ impl Watch {
         }
     }
 
+    /// From when the times of a pulse count, if it counts.
+    fn counts_since(&self, mover: Mover, node: u32, number: u64) -> Option<Time> {
+        let Some(only) = self.only else { return Some(Time::START) };
+        let [sender, receiver] = only.hosts;
+        let host = match mover {
+            Mover::HostTx | Mover::NetTx => sender,
+            Mover::NetRcv | Mover::HostRcv => receiver,
+        };
+        only.sent.filter(|_| (node, number) == (host, only.number))
+    }
+
     pub(super) fn begun(&mut self, now: Time) {
         self.begun.get_or_insert(now);
+        if let Some(only) = self.only.as_mut().filter(|only| only.after == self.taken) {
+            only.sent.get_or_insert(now);
+        }
     }
 
     pub(super) fn posted(&mut self, node: u32, number: u64, now: Time) {
