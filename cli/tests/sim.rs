@@ -175,3 +175,23 @@ fn the_texts_show_what_is_simulated() {
         );
     }
 }
+
+/// A message in pulses is drawn in pulses, and all that is said of it is of the same runs.
+#[test]
+fn a_timeline_of_a_point_has_every_pulse() {
+    let folder = Folder::new("pulses");
+    let trace = folder.0.join("point.json").display().to_string();
+    let words = ["point", "--platform", "alphastation500", "--policy", "fixed:1KiB", "--payload", "8KiB", "--json"];
+    let output = run(&[&words[..], &["--trace", &trace]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let point = lines(&output).remove(0);
+    let pulses: u64 = point["stages"].as_array().expect("stages").iter().filter_map(|it| it["pulses"].as_u64()).sum();
+    let drawn: Value = serde_json::from_str(&fs::read_to_string(&trace).expect("a timeline")).expect("JSON");
+    let events = drawn["traceEvents"].as_array().expect("events");
+    assert_eq!(events.iter().filter(|event| event["ph"] == "X").count() as u64, pulses);
+    assert!(pulses > 4 * 4, "8 KiB in pulses of 1 KiB: {point}");
+    // A model without single pulses draws what it knows, and says so.
+    let words = ["point", "--platform", "gige-pentium2", "--policy", "adaptive", "--payload", "8KiB"];
+    let output = run(&[&words[..], &["--trace", &trace]].concat());
+    assert!(text(&output.stdout).ends_with("each stage is one bar.\n"), "{}", text(&output.stdout));
+}

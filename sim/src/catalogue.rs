@@ -3,7 +3,7 @@
 //! This is the only file that names the families. Everything that asks for an experiment or a platform is handed a
 //! [`Catalogue`], so that a test can hand it another one.
 
-use crate::outcome::Experiment;
+use crate::outcome::{Experiment, Stripe};
 use crate::platform::{Platform, PlatformError};
 use crate::point::{Point, PointError, Query};
 use crate::{atm, ethernet, splitc, staged};
@@ -19,7 +19,15 @@ pub struct Family {
     pub experiments: fn() -> Vec<Experiment>,
     /// Answers one question about one of its platforms.
     pub point: fn(&Platform, &Query) -> Result<Point, PointError>,
+    /// The rows and the pulses of the runs that answered it, where single pulses are kept.
+    pub flow: Option<Flow>,
 }
+
+/// Names of rows, and the pulses in them.
+pub type Pulses = (Vec<String>, Vec<Stripe>);
+
+/// How pulses are asked for.
+pub type Flow = fn(&Platform, &Query) -> Result<Pulses, PointError>;
 
 /// All families that can be asked.
 #[derive(Debug, Clone)]
@@ -41,19 +49,28 @@ impl Catalogue {
                 platforms: staged::PLATFORMS,
                 experiments: staged::experiments,
                 point: staged::point,
+                flow: Some(staged::flow),
             },
-            Family { models: atm::MODELS, platforms: atm::PLATFORMS, experiments: atm::experiments, point: atm::point },
+            Family {
+                models: atm::MODELS,
+                platforms: atm::PLATFORMS,
+                experiments: atm::experiments,
+                point: atm::point,
+                flow: None,
+            },
             Family {
                 models: ethernet::MODELS,
                 platforms: ethernet::PLATFORMS,
                 experiments: ethernet::experiments,
                 point: ethernet::point,
+                flow: None,
             },
             Family {
                 models: splitc::MODELS,
                 platforms: splitc::PLATFORMS,
                 experiments: splitc::experiments,
                 point: splitc::point,
+                flow: None,
             },
         ])
     }
@@ -91,12 +108,24 @@ impl Catalogue {
     /// # Errors
     /// The model is unknown, the platform's file does not suit it, or it cannot do what is asked.
     pub fn point(&self, platform: &Platform, query: &Query) -> Result<Point, PointError> {
+        (self.family(platform)?.point)(platform, query)
+    }
+
+    /// The rows and the pulses of the runs that answer it; none where the family keeps no single pulses.
+    ///
+    /// # Errors
+    /// As for [`Catalogue::point`], or there are too many pulses to keep.
+    pub fn flow(&self, platform: &Platform, query: &Query) -> Result<Option<Pulses>, PointError> {
+        self.family(platform)?.flow.map(|flow| flow(platform, query)).transpose()
+    }
+
+    /// The family that serves the platform's model.
+    fn family(&self, platform: &Platform) -> Result<&Family, PointError> {
         let family = self.families.iter().find(|family| family.models.contains(&platform.model()));
-        let Some(family) = family else {
+        family.ok_or_else(|| {
             let known: Vec<&str> = self.families.iter().flat_map(|family| family.models.iter().copied()).collect();
-            return Err(platform.unknown_model(&known).into());
-        };
-        (family.point)(platform, query)
+            platform.unknown_model(&known).into()
+        })
     }
 }
 
@@ -130,6 +159,7 @@ mod tests {
                 ["M1", "T10", "D1", "T2"].map(|id| Experiment { id, title: "a test", run: Outcome::default }).to_vec()
             },
             point,
+            flow: None,
         }
     }
 

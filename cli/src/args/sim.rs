@@ -113,7 +113,7 @@ pub struct PointArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096), default_value_t = 1)]
     pub senders: u32,
 
-    /// Write when each stage was at work, as a timeline for ui.perfetto.dev
+    /// Write every pulse as a timeline for ui.perfetto.dev; where a model keeps none, each stage is one bar
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 
-use cutthrough_sim::catalogue::Catalogue;
+use cutthrough_sim::catalogue::{Catalogue, Pulses};
 use cutthrough_sim::outcome::Stripe;
 use cutthrough_sim::platform::Platform;
 use cutthrough_sim::point::{Firmware, Point, PointError, Query, StageTime};
@@ -47,21 +47,25 @@ pub fn run(catalogue: &Catalogue, args: &PointArgs, output: Output) -> Result<()
     if let Some(file) = &args.trace {
         files::writable(file)?;
     }
-    let point = catalogue.point(&platform, &query).map_err(|error| match error {
+    let refuse = |error| match error {
         PointError::Platform(error) => wrong_platform(&error),
         PointError::Impossible(what) => {
-            Failure::from_error(&format!("{}: {what}", platform.name()), "ask for something else")
+            let name = platform.name();
+            let what = if what.starts_with(name) { what } else { format!("{name}: {what}") };
+            Failure::from_error(&what, "ask for something else")
         }
-    })?;
+    };
+    let point = catalogue.point(&platform, &query).map_err(refuse)?;
+    let flow = if args.trace.is_some() { catalogue.flow(&platform, &query).map_err(refuse)? } else { None };
     let name = platform.name();
     let (policy, payload) = (args.policy.as_str(), args.payload.0);
     let line = PointLine { platform: name, policy, payload, count: args.count, senders: args.senders, point: &point };
     output.line(&line)?;
     output.say(&text(&line, &platform))?;
-    match &args.trace {
-        Some(file) => files::write_trace(file, &[timeline(&line)], output),
-        None => Ok(()),
-    }
+    let Some(file) = &args.trace else { return Ok(()) };
+    let is_whole = flow.is_some();
+    files::write_trace(file, &[timeline(&line, flow)], output)?;
+    if is_whole { Ok(()) } else { output.say("This model keeps no single pulses: each stage is one bar.") }
 }
 
 /// The built-in platform of this name, or that of a file.
@@ -101,15 +105,20 @@ fn text(line: &PointLine<'_>, platform: &Platform) -> String {
     )
 }
 
-/// Each stage as one stripe, from its first move to its last.
-fn timeline(line: &PointLine<'_>) -> Timeline {
-    let bytes = line.payload.saturating_mul(line.count).saturating_mul(u64::from(line.senders));
-    let stages = line.point.stages.iter().enumerate();
-    Timeline {
-        name: format!("{}, {}, {}", line.platform, line.policy, Size(line.payload)),
-        rows: line.point.stages.iter().map(|stage| stage.stage.clone()).collect(),
-        stripes: stages
-            .map(|(row, stage)| Stripe { row, message: 0, start_us: stage.first_us, end_us: stage.last_us, bytes })
-            .collect(),
-    }
+/// Each pulse as one stripe; where none are kept, each stage as one, from its first move to its last.
+fn timeline(line: &PointLine<'_>, flow: Option<Pulses>) -> Timeline {
+    let name = format!("{}, {}, {}", line.platform, line.policy, Size(line.payload));
+    let (rows, stripes) = flow.unwrap_or_else(|| {
+        let bytes = line.payload.saturating_mul(line.count).saturating_mul(u64::from(line.senders));
+        let whole = |(row, stage): (usize, &StageTime)| Stripe {
+            row,
+            message: 0,
+            start_us: stage.first_us,
+            end_us: stage.last_us,
+            bytes,
+        };
+        let stages = &line.point.stages;
+        (stages.iter().map(|stage| stage.stage.clone()).collect(), stages.iter().enumerate().map(whole).collect())
+    });
+    Timeline { name, rows, stripes }
 }

@@ -52,7 +52,7 @@ fn catalogue() -> Catalogue {
             Experiment { id: "T2", title: "latency again", run: hit },
         ]
     };
-    Catalogue::of(vec![Family { models: &["wire"], platforms: &[("wire", PLATFORM)], experiments, point }])
+    Catalogue::of(vec![Family { models: &["wire"], platforms: &[("wire", PLATFORM)], experiments, point, flow: None }])
 }
 
 /// A folder of a test, gone with it.
