@@ -61,7 +61,7 @@ pub fn experiments() -> Vec<Experiment> {
 /// The platform's file is wrong, or the platform cannot do what is asked.
 pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
     let &Query { firmware, payload, count, senders } = query;
-    let cannot = |what: &str| Err(PointError::Impossible(format!("`{}` {what}", platform.name())));
+    let cannot = |what: &str| Err(PointError::Impossible(format!("{} {what}", platform.name())));
     match platform.model() {
         "ssam" if firmware.has_rule() => {
             cannot("has no stage that a policy decides about; ask for `adaptive`, or `kernel`")
@@ -73,21 +73,21 @@ pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
                 Firmware::Engine { .. } | Firmware::Kernel => {
                     ssam.point(firmware == Firmware::Kernel, payload, count, senders)
                 }
-                _ => cannot("has an adapter without a processor, and so no firmware: ask for `adaptive`, or `kernel`"),
+                _ => cannot("has an adapter without a processor, and so no firmware; ask for `adaptive`, or `kernel`"),
             }
         }
         "unet-fifo" => {
             let emulated = Emulated::read(platform)?;
             match firmware {
                 Firmware::Engine { .. } => emulated.point(payload, count, senders),
-                _ => cannot("has an adapter without a processor, and so no firmware: ask for `adaptive`"),
+                _ => cannot("has an adapter without a processor, and so no firmware; ask for `adaptive`"),
             }
         }
         "unet-i960" => {
             let unet = Unet::read(platform)?;
             match firmware {
                 Firmware::Engine { send, recv } => unet.base.point([send, recv], payload, count, senders),
-                _ => cannot("has U-Net's firmware alone: ask for a policy, or ask `fore-sba200`"),
+                _ => cannot("has U-Net's firmware alone; ask for a policy, or ask `fore-sba200`"),
             }
         }
         "vendor-i960" => {
@@ -96,7 +96,7 @@ pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
                 Firmware::Engine { send, recv } => vendor.base.point([send, recv], payload, count, senders),
                 Firmware::Vendor => vendor.base.point([cell_by_cell(); 2], payload, count, senders),
                 Firmware::Kernel => vendor.kernel_point(payload, count, senders),
-                Firmware::Coroutine => cannot("has no such firmware: ask for a policy, `vendor` or `kernel`"),
+                Firmware::Coroutine => cannot("has no such firmware; ask for a policy, `vendor` or `kernel`"),
             }
         }
         _ => Err(platform.unknown_model(MODELS).into()),

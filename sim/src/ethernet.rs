@@ -75,7 +75,7 @@ pub fn experiments() -> Vec<Experiment> {
 /// The platform's file is wrong, or the platform cannot do what is asked.
 pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
     let &Query { firmware, payload, count, senders } = query;
-    let impossible = |what: &str| PointError::Impossible(format!("`{}` {what}", platform.name()));
+    let impossible = |what: &str| PointError::Impossible(format!("{} {what}", platform.name()));
     let bytes = u128::from(payload).saturating_mul(u128::from(count)).saturating_mul(u128::from(senders));
     if payload == 0 || count == 0 || senders == 0 {
         return Err(impossible("needs at least one message of one byte from one sender"));
@@ -91,7 +91,7 @@ pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
         Firmware::Kernel => false,
         Firmware::Coroutine | Firmware::Vendor => {
             return Err(impossible(
-                "has an adapter without a processor, and so no firmware: ask for `adaptive`, or `kernel`",
+                "has an adapter without a processor, and so no firmware; ask for `adaptive`, or `kernel`",
             ));
         }
     };

@@ -65,7 +65,7 @@ pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
         return Err(platform.unknown_model(MODELS).into());
     }
     let machine = Machine::read(platform)?;
-    let cannot = |what: &str| Err(PointError::Impossible(format!("`{}` {what}", platform.name())));
+    let cannot = |what: &str| Err(PointError::Impossible(format!("{} {what}", platform.name())));
     if !matches!(firmware, Firmware::Engine { .. }) || firmware.has_rule() {
         return cannot("is known by what its messages cost, not by its firmware; ask for `adaptive`");
     }

@@ -93,8 +93,8 @@ impl Stream {
     pub(crate) fn point(&self) -> Result<Point, PointError> {
         let Delivered { first, lost, disordered, .. } = self.delivered;
         if lost > 0 || disordered > 0 {
-            let why = "an input FIFO overflowed and a cell was lost; this model does not send again";
-            return Err(PointError::Impossible(format!("{why} (fewer senders or a larger `fifo.in` would do)")));
+            let why = "an input FIFO overflowed and a cell was lost, which this model does not send again";
+            return Err(PointError::Impossible(format!("{why}; ask for fewer senders, or a larger `fifo.in`")));
         }
         let first = first.ok_or_else(|| PointError::Impossible("the stream never got through".to_owned()))?;
         Ok(Point {
