@@ -25,7 +25,9 @@ use cutthrough::{Placement, Policy};
 #[derive(Debug, Parser)]
 #[command(
     name = "cutthrough",
+    bin_name = "cutthrough",
     version,
+    max_term_width = 80,
     after_help = "Examples:\n  \
         cutthrough demo                            see it work, in under 20 s\n  \
         cutthrough info                            what this machine offers\n  \
@@ -34,7 +36,7 @@ use cutthrough::{Placement, Policy};
 )]
 pub struct Cli {
     /// Print one JSON object per line on standard output; text for people goes to standard error
-    #[arg(long, global = true)]
+    #[arg(long, global = true, display_order = 1000)]
     pub json: bool,
 
     /// What to do.
@@ -59,9 +61,9 @@ pub enum Command {
 
     /// Measure this machine, and messages against it
     #[command(after_help = "Examples:\n  \
-        cutthrough perf limits                         what this machine can do at best\n  \
-        cutthrough perf lat --size 64,8KiB,1MiB\n  \
-        cutthrough perf compare lat --size 64KiB --a \"--policy adaptive\" --b \"--policy fixed:8192\"")]
+        cutthrough perf limits                    what this machine can do at best\n  \
+        cutthrough perf lat --size 64,8KiB,1MiB   latency of three sizes\n  \
+        cutthrough perf compare lat --a \"--policy adaptive\" --b \"--policy fixed:8192\"")]
     Perf {
         /// What to measure.
         #[command(subcommand)]
@@ -73,30 +75,33 @@ pub enum Command {
 
     /// Make a key file for channels between machines
     #[command(after_help = "Examples:\n  \
-        cutthrough key pages.key                       a key that both sides share\n  \
-        cutthrough key own.key --static                a private key; prints the line for the peers' key files")]
+        cutthrough key pages.key          a key that both sides share\n  \
+        cutthrough key own.key --static   a private key; prints the public one\n\n\
+        The line that is printed is for the key files of peers.")]
     Key(crate::key::KeyArgs),
 
     /// Open a ring of the adapter xdp for a process that may open none itself; needs root
-    #[command(after_help = "Example, for a program that listens at or connects by the adapter xdp:\n  \
-        cutthrough lease xdp:10.0.0.1:7000 --user 1000 --at /run/ring.sock      as root; ends when it is taken\n  \
-        CUTTHROUGH_LEASE=/run/ring.sock page_server FILE xdp:10.0.0.1:7000 KEYS as user 1000")]
+    #[command(after_help = "Example, for a program that listens at or connects by the adapter xdp:\n\n  \
+        as root; it ends when the ring is taken:\n    \
+        cutthrough lease xdp:10.0.0.1:7000 --user 1000 --at /run/ring.sock\n  \
+        as user 1000:\n    \
+        CUTTHROUGH_LEASE=/run/ring.sock page_server FILE xdp:10.0.0.1:7000 KEYS")]
     Lease(crate::lease::LeaseArgs),
 
     /// Show live counters and queue depths of running endpoints
     #[command(after_help = "Examples:\n  \
-        cutthrough stat\n  \
-        cutthrough stat --watch\n  \
-        cutthrough stat --watch 0.5 --json")]
+        cutthrough stat                       once, all of them\n  \
+        cutthrough stat --watch               every second\n  \
+        cutthrough stat --watch 0.5 --json    twice a second, for a script")]
     Stat(StatArgs),
 
     /// The papers' results from the simulator, and today's machines
     #[command(after_help = "Examples:\n  \
-        cutthrough sim list                            experiments and platforms\n  \
-        cutthrough sim T1 N2\n  \
-        cutthrough sim all --out report                everything, as a page with figures\n  \
-        cutthrough sim N2 --trace burst.json           a timeline for ui.perfetto.dev\n  \
-        cutthrough sim point --platform alphastation500 --policy adaptive:512 --payload 8KiB")]
+        cutthrough sim list                    experiments and platforms\n  \
+        cutthrough sim T1 N2                   two experiments\n  \
+        cutthrough sim all --out report        everything, as a page with figures\n  \
+        cutthrough sim N2 --trace burst.json   a timeline for ui.perfetto.dev\n  \
+        cutthrough sim point --platform pcie4-100g --policy adaptive --payload 8KiB")]
     #[command(args_conflicts_with_subcommands = true)]
     Sim(SimArgs),
 }
@@ -138,18 +143,19 @@ pub struct StatArgs {
 pub enum PerfTest {
     /// What this machine can do at best, without messages: caches, memory, kernel
     #[command(after_help = "Examples:\n  \
-        cutthrough perf limits\n  \
-        cutthrough perf limits cacheline_pingpong memcpy_1core --size 8KiB,1MiB --seconds 1\n  \
-        cutthrough perf limits --veth 1500             the kernel's network across a veth pair; needs root")]
+        cutthrough perf limits                           all of them\n  \
+        cutthrough perf limits memcpy_1core --size 8KiB  one, of one size\n  \
+        cutthrough perf limits --veth 1500               across a veth pair (root)")]
     Limits(LimitsArgs),
 
     /// Latency: half of a round trip
-    #[command(after_help = "A private message of up to 96 B is a control message; everything else has a payload.\n\
-        Held against cacheline_pingpong (a control message), message_64 (a page by reference) or\n\
-        message_64+memcpy_1core (whatever is copied), each measured in the same run.")]
+    #[command(after_help = "A private message of up to 96 B is a control message; everything else has a\n\
+        payload. In shared memory it is held against cacheline_pingpong (a control\n\
+        message), message_64 (a page by reference) or message_64+memcpy_1core (whatever\n\
+        is copied), each measured in the same run.")]
     Lat(Measure),
 
-    /// Bandwidth of a stream of payloads
+    /// Bandwidth of a stream of messages
     Bw(Measure),
 
     /// Messages per second
@@ -162,7 +168,7 @@ pub enum PerfTest {
     /// Waking a receiver that sleeps
     Wake(WakeArgs),
 
-    /// What an endpoint costs that has nothing to do: processor, memory, latency with many channels, one core for two
+    /// What an idle endpoint costs: processor, memory, latency with many channels, two ends on one core
     Idle(IdleArgs),
 
     /// Active messages: requests and replies, stores, batches of pages, against raw messages
@@ -183,7 +189,14 @@ pub enum PerfTest {
     /// Two sets of options in turn, many short rounds, and their ratio
     Compare(CompareArgs),
 
-    /// The other end, for `--peer` on another terminal or machine; uses no CPU while idle
+    /// The other end, for `--peer` in another terminal or on another machine; uses no CPU while idle
+    #[command(after_help = "Examples:\n  \
+        cutthrough perf serve --listen shm:bench            in one terminal, and\n  \
+        cutthrough perf lat --peer shm:bench                in another\n\n  \
+        cutthrough perf serve --listen udp:0.0.0.0:7400 --key pages.key\n  \
+        cutthrough perf lat --peer udp:HOST:7400 --key pages.key   on another machine\n\n\
+        It serves one measuring end at a time, and goes to another core than that one\n\
+        if they are on one machine.")]
     Serve(ServeArgs),
 }
 
@@ -194,11 +207,11 @@ pub struct LimitsArgs {
     #[arg(value_name = "LIMIT", value_enum)]
     pub limits: Vec<Limit>,
 
-    /// Sizes of copies and long messages [default: 4KiB to 4MiB, and 8KiB,64KiB,1MiB]
+    /// Sizes of copies and long messages [default: 4KiB to 4MiB for copies, 8KiB,64KiB,1MiB for messages]
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub size: Vec<Size>,
 
-    /// How long each figure is measured
+    /// Seconds for which each figure is measured
     #[arg(long, value_name = "N", value_parser = seconds, default_value_t = 0.3)]
     pub seconds: f64,
 
@@ -214,7 +227,7 @@ pub struct Measure {
     #[command(flatten)]
     pub across: Across,
 
-    /// Payload sizes, such as 64,8KiB,1MiB
+    /// Payload sizes, such as 64,8KiB,1MiB [default: some, by the test]
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub size: Vec<Size>,
 
@@ -224,7 +237,7 @@ pub struct Measure {
     #[arg(long)]
     pub policy: Option<Policy>,
 
-    /// How long each figure is measured
+    /// Seconds for which each figure is measured [default: 1; in a sweep 0.3]
     #[arg(long, value_name = "N", value_parser = seconds)]
     pub seconds: Option<f64>,
 
@@ -244,11 +257,11 @@ pub struct Measure {
     #[arg(long, value_enum)]
     pub memory: Option<Memory>,
 
-    /// Messages exchanged before measuring
+    /// Messages exchanged before measuring [default: a tenth of the measurement]
     #[arg(long, value_name = "N")]
     pub warmup: Option<u64>,
 
-    /// Seed of everything random, such as the order of fetches
+    /// Seed of everything random, such as the order of fetches [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }
@@ -354,7 +367,7 @@ pub struct CompareArgs {
 pub enum CompareTest {
     /// Latency: half of a round trip
     Lat,
-    /// Bandwidth of a stream of payloads
+    /// Bandwidth of a stream of messages
     Bw,
     /// Messages per second
     Rate,
@@ -415,7 +428,7 @@ pub enum Adapter {
     Packet,
     /// UDP sockets and AF_PACKET rings, each batch by the one that has cost the least
     Net,
-    /// libfabric hardware
+    /// libfabric hardware; not built yet
     Fabric,
 }
 
@@ -480,7 +493,8 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failur
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(Parsed::Print(error.render().to_string())),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
             if error.render().to_string().contains("Usage: cutthrough perf") {
-                return Err(Failure::new("no measurement is named", "'cutthrough perf --help' lists them"));
+                let remedy = "try 'cutthrough perf lat', or 'cutthrough perf --help' for all of them";
+                return Err(Failure::new("no test is named", remedy));
             }
             Err(Failure::new("no command given", "try 'cutthrough demo', or 'cutthrough --help' for all commands"))
         }
@@ -495,14 +509,37 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failur
 fn one_line(error: &clap::Error) -> (String, String) {
     let text = error.render().to_string();
     let mut paragraphs = text.split("\n\n");
-    let what = joined(paragraphs.next().unwrap_or_default());
-    // What the library for numbers says is not for people.
-    let what = what.replace("invalid digit found in string", "write a whole number");
+    let what = in_words(&joined(paragraphs.next().unwrap_or_default()));
+    if let Some((what, _)) = what.split_once(" [possible values: ").filter(|_| what.len() > LONGEST) {
+        return (what.trim_start_matches("error: ").to_string(), "add '--help' to see what there is".to_string());
+    }
     // An option that is not known is more often a mistake than a value that begins like one.
     let tip = paragraphs.find_map(|text| text.trim_start().strip_prefix("tip: "));
     let tip = tip.filter(|tip| !tip.starts_with("to pass"));
-    let remedy = tip.map_or_else(|| "add '--help' to see how it is used".to_string(), joined);
+    let remedy = tip.map_or_else(
+        || match error.kind() {
+            ErrorKind::InvalidSubcommand => "write '--help' in its place to see what there is".to_string(),
+            _ => "add '--help' to see how it is used".to_string(),
+        },
+        joined,
+    );
     (what.trim_start_matches("error: ").to_string(), remedy)
+}
+
+/// Longest message that lists the values that there are.
+const LONGEST: usize = 200;
+
+/// What the library for numbers says is not for people.
+fn in_words(what: &str) -> String {
+    let what = what.replace("invalid digit found in string", "write a whole number");
+    let Some((before, range)) = what.split_once(" is not in ") else { return what };
+    let (before, _) = before.rsplit_once(' ').unwrap_or((before, ""));
+    match range.split_once("..").map(|(from, to)| (from, to.strip_prefix('='), to)) {
+        Some((from, Some(to), _)) => format!("{before} write a number from {from} to {to}"),
+        Some((from, None, to)) if to == u64::MAX.to_string() => format!("{before} write a number from {from} on"),
+        Some((from, None, to)) => format!("{before} write a number from {from} on, and below {to}"),
+        None => what,
+    }
 }
 
 fn joined(paragraph: &str) -> String {

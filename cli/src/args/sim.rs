@@ -32,12 +32,18 @@ pub enum SimCommand {
     All(SimResults),
 
     /// Ask for one operating point of one platform
+    #[command(
+        override_usage = "cutthrough sim point --platform NAME --policy P --payload BYTES [OPTIONS]",
+        after_help = "Examples:\n  \
+            cutthrough sim point --platform pcie4-100g --policy adaptive --payload 8KiB\n  \
+            cutthrough sim point --platform my.toml --policy fixed:1280 --payload 64KiB"
+    )]
     Point(PointArgs),
 
     /// Run the network side under everything that can go wrong, from seeds
     #[command(after_help = "Examples:\n  \
-        cutthrough sim fault --seeds 1000\n  \
-        cutthrough sim fault --seed 7                  one seed again, byte for byte")]
+        cutthrough sim fault --seeds 1000   a thousand worlds\n  \
+        cutthrough sim fault --seed 7       one of them again, byte for byte")]
     Fault(FaultArgs),
 }
 
@@ -98,7 +104,7 @@ pub struct PointArgs {
 
     /// store-and-forward, fixed:BYTES, adaptive, adaptive:MINPULSE; two sizes are the sender's and the receiver's.
     /// Baselines: coroutine, vendor, kernel. Where no stage is decided about there is adaptive alone, beside baselines
-    #[arg(long, value_name = "P[:SEND:RECV]")]
+    #[arg(long, value_name = "P")]
     pub policy: String,
 
     /// Bytes of payload in each message, such as 8KiB

@@ -37,7 +37,7 @@ const SHARED: Duration = Duration::from_millis(500);
 /// Options of `perf idle`.
 #[derive(Args, Debug)]
 pub struct IdleArgs {
-    /// How long an idle endpoint is watched
+    /// Seconds for which an idle endpoint is watched
     #[arg(long, value_name = "N", value_parser = seconds, default_value_t = 5.0)]
     pub seconds: f64,
 

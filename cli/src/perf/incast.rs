@@ -38,7 +38,7 @@ pub struct IncastArgs {
     #[arg(long, value_name = "BYTES", default_value = "1MiB")]
     pub size: Option<Size>,
 
-    /// How long one sender is measured, and how long all of them
+    /// Seconds for which one sender is measured, and all of them
     #[arg(long, value_name = "N", value_parser = seconds, default_value_t = 2.0)]
     pub seconds: f64,
 

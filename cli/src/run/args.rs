@@ -9,12 +9,17 @@ use crate::args::seconds;
 
 /// Options of `run`.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
+#[command(
+    override_usage = "cutthrough run [OPTIONS] -- PROGRAM [ARG]...",
+    after_help = "Examples:\n  \
     cutthrough run -n 4 -- ./program 1000\n  \
-    cutthrough run -n 2 --veth 9000 -- ./program           across a network of its own; needs root\n  \
-    cutthrough run -n 8 --hosts hosts.txt -- /srv/program  by ssh, dealt out to the hosts of a file\n\n\
-    A file of hosts has one on a line: its name for ssh and, if that is not where messages reach it, its address.\n\
-    Exit codes: 0 every rank ended with 0; 1 a rank failed, or was ended; 2 a rank could not be started.")]
+    cutthrough run -n 2 --veth 9000 -- ./program   across a network of its own\n  \
+    cutthrough run -n 8 --hosts hosts.txt -- /srv/program   by ssh\n\n\
+    A file of hosts has one on a line: its name for ssh and, if that is not where\n\
+    messages reach it, its address.\n\n\
+    Exit codes: 0 every rank ended with 0; 1 a rank failed, or was ended; 2 a rank\n\
+    could not be started."
+)]
 pub struct RunArgs {
     /// How many ranks are started
     #[arg(short = 'n', long = "ranks", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096),
@@ -33,7 +38,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "PORT", default_value_t = 7400, requires = "hosts")]
     pub port: u16,
 
-    /// How long a rank may take to start on its host, and to join the others
+    /// How many seconds a rank may take to start on its host, and to join the others
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value_t = 30.0)]
     pub start: f64,
 

@@ -33,7 +33,7 @@ pub struct Common {
     #[command(flatten)]
     pub across: Across,
 
-    /// How long each figure is measured, half of it raw messages
+    /// Seconds for which each figure is measured, half of it raw messages [default: 1]
     #[arg(long, value_name = "N", value_parser = seconds)]
     pub seconds: Option<f64>,
 
@@ -45,11 +45,11 @@ pub struct Common {
     #[command(flatten)]
     pub far: Far,
 
-    /// Requests made before measuring
+    /// Requests made before measuring [default: a tenth of the measurement]
     #[arg(long, value_name = "N")]
     pub warmup: Option<u64>,
 
-    /// Seed of everything random, such as the order of pages
+    /// Seed of everything random, such as the order of pages [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }

@@ -69,7 +69,7 @@ fn loss_where_none_can_be_is_one_line() {
         (&["perf", "rate", "--veth", "1500", "--loss", "51"], "from 0 to 50"),
         (&["perf", "compare", "lat", "--a", "--loss 1", "--b", ""], "give --veth 1500"),
         (&["perf", "incast", "--veth", "1500", "--adapter", "xdp"], "a queue has one"),
-        (&["perf", "incast", "--senders", "1"], "2..=256"),
+        (&["perf", "incast", "--senders", "1"], "from 2 to 256"),
         (&["perf", "incast", "--size", "0"], "--size of 1"),
     ] {
         let output = folder.run(words);
