@@ -65,14 +65,22 @@ struct ChannelLine {
 /// Shows all endpoints that may be looked at, once or again and again.
 ///
 /// # Errors
-/// If processes cannot be looked at, the one that was asked for has no endpoint, or the output cannot be written.
+/// If processes cannot be looked at, the one that was asked for has no endpoint from the first, or the output cannot be
+/// written.
 pub fn run(args: &StatArgs, output: Output) -> Result<(), Failure> {
-    let mut before = Earlier::default();
+    let (mut before, mut was_there) = (Earlier::default(), false);
     loop {
         let lines = look(args)?;
         if let Some(what) = absent(args).filter(|_| lines.is_empty()) {
-            return Err(Failure::new(what, "'cutthrough stat' lists all of them; those of other users need root"));
+            if was_there {
+                return output.say(&gone(args));
+            }
+            return Err(Failure::new(
+                what,
+                "'cutthrough stat' lists all of them, and as root those of other users too",
+            ));
         }
+        was_there = true;
         lines.iter().try_for_each(|line| output.line(line))?;
         if args.watch.is_some() && !output.is_json() && std::io::stdout().is_terminal() {
             write!(std::io::stdout(), "{CLEAR}").map_err(|error| Failure::output(&error))?;
@@ -93,6 +101,15 @@ fn absent(args: &StatArgs) -> Option<String> {
         (Some(pid), None) => Some(format!("process {pid} has no endpoint that may be looked at")),
         (None, Some(name)) => Some(format!("no endpoint is named '{name}' that may be looked at")),
         (None, None) => None,
+    }
+}
+
+/// That what was watched has ended, as everything does.
+fn gone(args: &StatArgs) -> String {
+    match (args.pid, &args.peer) {
+        (Some(pid), None) => format!("Process {pid} has no endpoint any more."),
+        (_, Some(name)) => format!("Nobody listens at {name} any more."),
+        (None, None) => String::new(),
     }
 }
 

@@ -1,6 +1,11 @@
 //! `stat` sees what runs.
 
-use crate::folder::{Folder, until};
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
+use rustix::process::Signal;
+
+use crate::folder::{Folder, kill, until};
 
 #[test]
 fn a_running_endpoint_is_seen_with_its_counters() {
@@ -39,7 +44,29 @@ fn it_watches_until_its_reader_goes_away() {
     let folder = Folder::new("watch");
     let server = folder.listening(&["perf", "serve", "--listen", "shm:watched"]);
     let mut command = folder.program(&["stat", "--watch", "0.01", "--json", "--pid", &server.pid().to_string()]);
-    let mut watching = command.stdout(std::process::Stdio::piped()).spawn().expect("the program can be started");
+    let mut watching = command.stdout(Stdio::piped()).spawn().expect("the program can be started");
     drop(watching.stdout.take());
     assert!(watching.wait().expect("it ends").success());
+}
+
+/// That a process ends is what one watches it for.
+#[test]
+fn it_watches_until_there_is_nothing_to_be_seen_any_more() {
+    let folder = Folder::new("watch-end");
+    for watched in ["--pid", "--peer"] {
+        let server = folder.listening(&["perf", "serve", "--listen", "shm:ends"]);
+        let pid = server.pid().to_string();
+        let what = if watched == "--pid" { pid.as_str() } else { "shm:ends" };
+        let mut command = folder.program(&["stat", "--watch", "0.01", watched, what]);
+        let mut watching = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+        let mut stdout = BufReader::new(watching.stdout.take().expect("it was asked for"));
+        let mut text = String::new();
+        stdout.read_line(&mut text).expect("UTF-8");
+        assert!(text.starts_with("shm:ends  process "), "{text}");
+        kill(server.pid(), Signal::TERM);
+        assert_eq!(server.end().0, Some(0));
+        stdout.read_to_string(&mut text).expect("UTF-8");
+        assert!(watching.wait().expect("it ends").success(), "{watched}");
+        assert!(text.trim_end().ends_with(" any more."), "{text}");
+    }
 }
