@@ -51,7 +51,9 @@ pub fn run(args: &KeyArgs, output: Output) -> Result<(), Failure> {
     };
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.file);
     written.and_then(|mut file| writeln!(file, "{}", *line)).map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => Failure::new(format!("{name} exists"), "name another file; keys are kept"),
+        io::ErrorKind::AlreadyExists => {
+            Failure::new(format!("{name} exists"), "name another file, because no key is overwritten")
+        }
         _ => Failure::new(format!("{name}: {error}"), "name a file that this user can write"),
     })?;
     let made = Made {

@@ -60,14 +60,14 @@ struct Taken {
 pub fn run(args: &LeaseArgs, output: Output) -> Result<(), Failure> {
     let failed = |error| match &error {
         LeaseError::Malformed(_) => Failure::from_error(&error, "check the address"),
-        _ => Failure::from_error(&error, "run it as root; 'cutthrough info' says what is missing"),
+        _ => Failure::from_error(&error, "run it as root, or see in 'cutthrough info' what is missing"),
     };
     if !args.address.starts_with("xdp:") {
         let what = format!("{} cannot be leased", args.address);
         return Err(Failure::new(what, "say xdp:HOST:PORT, with an IPv4 address of this machine"));
     }
     address::check(&args.address, Use::Lease)?;
-    let mut bell = bell().map_err(|error| Failure::new(format!("signals: {error}"), "try again"))?;
+    let mut bell = bell().map_err(|error| Failure::of_start("signals cannot be heeded", &error))?;
     let lease = Lease::open(&args.address, args.queue, None, &args.at).map_err(failed)?;
     let place = identity(&args.at);
     let offered = Offered {

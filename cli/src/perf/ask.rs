@@ -151,7 +151,7 @@ pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
 }
 
 /// The first port that every user may take.
-const FIRST_PORT: u16 = 1024;
+pub(super) const FIRST_PORT: u16 = 1024;
 
 /// The address of a lane of the other end that listens at `address`: of a port, one as many ports further; of a name,
 /// one that ends in an extension of its own, so that no two lanes share what lies beside a socket.

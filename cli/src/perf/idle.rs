@@ -103,7 +103,7 @@ pub fn run(args: &IdleArgs, output: Output) -> Result<(), Failure> {
     let mut line = IdleLine { test: "idle", seconds: args.seconds, channels: args.channels, ..IdleLine::default() };
     line.machine = Machine::here();
     let bar = progress::bar(4);
-    let way = Way::make(&args.across, None)?;
+    let way = Way::own(&args.across)?;
     (line.adapter, line.veth, line.sealed) = (way.adapter.name(), way.veth(), way.sealed());
     let mut peer = Peer::start(cores().second, &way)?;
     bar.set_message("memory");

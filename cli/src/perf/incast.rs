@@ -121,7 +121,7 @@ pub fn run(args: &IncastArgs, output: Output) -> Result<(), Failure> {
         return Err(Failure::new("perf incast leaves placement alone", "leave --placement away"));
     }
     let machine = Machine::here();
-    let way = Way::make(&args.across, None)?;
+    let way = Way::own(&args.across)?;
     let cores = cores();
     let mut receiver = Receiver::open(&way, args, size, cores)?;
     let each = Duration::from_secs_f64(args.seconds) / ROUNDS;

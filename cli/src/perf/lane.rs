@@ -116,7 +116,7 @@ pub fn has_ring(endpoint: &Endpoint, setup: &Setup) -> Result<(), Failure> {
     let is_xdp = |offer: &Offer| offer.adapter == Adapter::Xdp;
     match endpoint.net_offers().into_iter().find(is_xdp).and_then(|offer| offer.declined) {
         Some(why) if setup.net_xdp => {
-            Err(Failure::new(format!("the adapter net has no ring of AF_XDP: {why}"), "leave --net-xdp away"))
+            Err(Failure::from_error(&format!("the adapter net has no ring of AF_XDP: {why}"), "leave --net-xdp away"))
         }
         _ => Ok(()),
     }

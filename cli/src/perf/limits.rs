@@ -41,7 +41,7 @@ use crate::machine::Machine;
 use crate::output::{LimitLine, Output, Times};
 use crate::progress;
 use crate::stats::{Quantiles, Samples, median};
-use crate::table::Table;
+use crate::table::{Table, wrapped};
 use crate::units::{self, Size};
 
 /// Across a veth pair everything is measured in turn, so often, because what others do on the machine shows there.
@@ -342,19 +342,33 @@ pub fn run(args: &LimitsArgs, output: Output) -> Result<(), Failure> {
             output.line(&LimitLine { veth: args.veth, ..line })?;
             match measured {
                 Ok(figure) => table.row(cells(limit, size, &figure)),
-                Err(why) => missing.push(format!("{}: {why}", limit.name())),
+                Err(why) => missing.push((limit.name(), why.to_string())),
             }
         }
     }
     bar.finish_and_clear();
-    if let Some(why) = missing.first().filter(|_| missing.len() == plan.len()) {
-        return Err(Failure::new(why.clone(), "nothing else was asked for"));
+    if let Some((name, why)) = missing.first().filter(|_| missing.len() == plan.len()) {
+        return Err(Failure::from_error(&format!("{name}: {why}"), "ask for other limits"));
     }
-    output.say(&format!("{machine}\n\n{table}"))?;
-    for why in missing {
-        output.say(&why)?;
+    output.say(&format!(
+        "{machine}\n\n{table}\n{}\nOne way between two threads, or one whole operation.\n\
+         What each is: cutthrough perf limits --help",
+        absent(&missing)
+    ))
+}
+
+/// What could not be measured, a line for each reason.
+fn absent(missing: &[(String, String)]) -> String {
+    let (mut reasons, mut text) = (Vec::new(), String::new());
+    for (_, reason) in missing {
+        if reasons.contains(&reason) {
+            continue;
+        }
+        reasons.push(reason);
+        let names: Vec<&str> = missing.iter().filter(|(_, why)| why == reason).map(|(name, _)| name.as_str()).collect();
+        text.push_str(&format!("\n{}\n", wrapped(&format!("Not measured: {}: {reason}", names.join(", ")))));
     }
-    output.say("\nOne way between two threads, or one whole operation. What each is: cutthrough perf limits --help")
+    text
 }
 
 /// What the rounds of a limit come to; if none of them showed it, why the last one did not.

@@ -78,7 +78,7 @@ pub fn check(options: &Measure) -> Result<(), Failure> {
         Adapter::Xdp => {
             Err(Failure::new("--loss needs a program at the interface, where a ring of xdp has its own", remedy))
         }
-        other => Err(Failure::new(format!("--loss is for the adapter udp; this is {}", other.name()), remedy)),
+        other => Err(Failure::new(format!("--loss is for the adapter udp, and this is {}", other.name()), remedy)),
     }
 }
 

@@ -48,11 +48,11 @@ impl Peer {
         let address = way.own_address().map_err(no_address)?;
         let seal = way.seal.clone();
         let mut child = Process::start(&["perf", "serve", "--once", "--listen", &address], core, way)?;
-        let lobby = connect(&address, &seal, |error| match error {
+        let lobby = connect(&address, &seal, None, |error| match error {
             // It has not come so far yet.
             ConnectError::Address(AddressError::Nobody(_))
             | ConnectError::Net(UdpCallError::Silence(_) | UdpCallError::Nobody) => child.running(),
-            error => Err(unreachable(&error)),
+            error => Err(unreachable(&error, None)),
         })?;
         Ok(Self { lobby, child: Some(child), address, seal })
     }
@@ -65,7 +65,8 @@ impl Peer {
     pub fn reach(address: &str, way: &Way) -> Result<Self, Failure> {
         address::check(address, Use::Peer)?;
         let seal = way.seal.clone();
-        let lobby = connect(address, &seal, |error| Err(unreachable(&error)))?;
+        let far = Far { address, seal: &seal };
+        let lobby = connect(address, &seal, Some(far), |error| Err(unreachable(&error, Some(far))))?;
         let mut peer = Self { lobby, child: None, address: address.to_owned(), seal };
         let core = u32::try_from(cores().first).unwrap_or(u32::MAX);
         match peer.asked(&Ask::Meet { machine: machine::number(), core })? {
@@ -87,7 +88,7 @@ impl Peer {
         let address = ask::lane_address(&self.address, number);
         let mut channel = None;
         for _ in 0..setup.channels.max(1) {
-            channel = Some(endpoint.connect(&address, PATIENCE).map_err(|error| unreachable(&error))?);
+            channel = Some(endpoint.connect(&address, PATIENCE).map_err(|error| unreachable(&error, None))?);
         }
         has_ring(&endpoint, setup)?;
         let channel = channel.ok_or(LaneError::Unexpected)?;
@@ -107,7 +108,7 @@ impl Peer {
             _ => return Err(LaneError::Unexpected.into()),
         };
         let mut node = self.node(setup)?;
-        let channel = node.connect(&self.address_of(number), PATIENCE).map_err(|error| unreachable(&error))?;
+        let channel = node.connect(&self.address_of(number), PATIENCE).map_err(|error| unreachable(&error, None))?;
         has_ring(node.endpoint(), setup)?;
         Ok((node, channel, number))
     }
@@ -204,6 +205,7 @@ pub(super) fn open(config: Config) -> Result<Endpoint, Failure> {
 fn connect(
     address: &str,
     seal: &Seal,
+    far: Option<Far<'_>>,
     mut again: impl FnMut(ConnectError) -> Result<(), Failure>,
 ) -> Result<Lane, Failure> {
     let mut endpoint = open(seal.apply(Config::default())?)?;
@@ -214,7 +216,7 @@ fn connect(
         match endpoint.connect(&ask::lobby_address(address), patience) {
             Ok(channel) => break channel,
             Err(error) if begun.elapsed() < PATIENCE => again(error)?,
-            Err(error) => return Err(unreachable(&error)),
+            Err(error) => return Err(unreachable(&error, far)),
         }
         std::thread::sleep(NAP);
     };
@@ -228,27 +230,58 @@ fn lobby(endpoint: Endpoint, channel: Channel) -> Result<Lane, Failure> {
     Ok(Lane::new(endpoint, channel, 0, &setup, Arc::new(AtomicBool::new(false)))?)
 }
 
-pub(super) fn unreachable(error: &ConnectError) -> Failure {
-    let remedy = match error {
-        ConnectError::Net(UdpCallError::Key) => {
+/// An other end that somebody starts by hand.
+#[derive(Clone, Copy)]
+pub(super) struct Far<'a> {
+    address: &'a str,
+    seal: &'a Seal,
+}
+
+impl Far<'_> {
+    /// What starts it.
+    fn command(self) -> String {
+        let (address, _) = self.address.split_once('#').unwrap_or((self.address, ""));
+        format!("cutthrough perf serve --listen {address}{}", self.seal.option())
+    }
+}
+
+/// Why the other end cannot be called; `far` is that one, if it has to be started by hand.
+pub(super) fn unreachable(error: &ConnectError, far: Option<Far<'_>>) -> Failure {
+    let remedy = match (error, far) {
+        (ConnectError::Address(AddressError::Nobody(_)), Some(far)) => {
+            return Failure::new(format!("nobody listens at {}", far.address), format!("start '{}'", far.command()));
+        }
+        (ConnectError::Net(UdpCallError::Silence(_)), Some(far)) => {
+            let remedy = format!("start '{}' there, and see that no firewall keeps UDP away", far.command());
+            return Failure::new(format!("nobody answers at {}", far.address), remedy);
+        }
+        (ConnectError::Net(UdpCallError::Silence(time)), None) => {
+            let what = format!("the other end does not answer within {time:?}");
+            return Failure::new(
+                what,
+                "let UDP through to its port and the next ones, on each of which a lane listens",
+            );
+        }
+        (ConnectError::Net(UdpCallError::Key), _) => {
             return Failure::new("the keys do not fit", "give both ends the same --key FILE, or --insecure");
         }
-        ConnectError::Net(UdpCallError::NoKey) => {
+        (ConnectError::Net(UdpCallError::NoKey), _) => {
             return Failure::new("only who has a key can call a peer by its public key", "give --key FILE");
         }
-        ConnectError::Timeout(time) => {
+        (ConnectError::Timeout(time), _) => {
             let what = format!("the other end does not answer within {time:?}");
             return Failure::new(what, "see that it is not stopped, and may open enough files (ulimit -n)");
         }
-        ConnectError::NetAddress(_) => "check the address that is given to --peer",
+        (ConnectError::NetAddress(_), _) => "check the address that is given to --peer",
         // Either end may be the one that has no room.
-        ConnectError::Handshake(_) => {
+        (ConnectError::Handshake(_), _) => {
             "use the same version at both ends, and raise their limits of open files and memory (ulimit -n, ulimit -v)"
         }
-        ConnectError::Net(UdpCallError::Unreachable { .. } | UdpCallError::OtherFamily { .. }) => {
+        (ConnectError::Net(UdpCallError::Unreachable { .. } | UdpCallError::OtherFamily { .. }), _) => {
             "check the address that is given to --peer, and the routes of this machine: ip route get HOST"
         }
-        _ => "start 'cutthrough perf serve --listen ADDRESS' and give that address to --peer",
+        (_, Some(far)) => &format!("start '{}'", far.command()),
+        (_, None) => "see that the other end runs, and try again",
     };
     Failure::of_address(error, remedy)
 }

@@ -53,7 +53,8 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
         (Some(host), Some(port)) => format!("{host}:{port}"),
         _ => args.listen.clone(),
     };
-    output.say(&format!("Waiting at {address}; measure with 'cutthrough perf lat --peer {address}'"))?;
+    let (called, option) = (called(&address), seal.option());
+    output.say(&format!("Waiting at {address}; measure with\n  cutthrough perf lat --peer {called}{option}"))?;
     serve(lobby, address, seal, &ending, args.once)
 }
 
@@ -71,8 +72,20 @@ fn serve(lobby: Endpoint, address: String, seal: Seal, ending: &Ending, once: bo
     })
 }
 
+/// How the one that listens at an address is called: one that listens at all addresses, by any of them.
+fn called(address: &str) -> String {
+    ["0.0.0.0", "[::]"]
+        .iter()
+        .fold(address.to_owned(), |address, any| address.replacen(&format!(":{any}:"), ":HOST:", 1))
+}
+
 fn refusal(error: impl std::error::Error + 'static) -> Failure {
     let remedy = match (&error as &(dyn std::error::Error + 'static)).downcast_ref() {
+        Some(ListenError::Net(UdpAddressError::Socket { address, source }))
+            if source.kind() == io::ErrorKind::PermissionDenied && address.port() < ask::FIRST_PORT =>
+        {
+            "choose a port from 1024 on, or run it as root"
+        }
         Some(ListenError::Address(_) | ListenError::Net(UdpAddressError::Host { .. })) => {
             "check the address that is given to --listen"
         }
@@ -330,6 +343,18 @@ mod tests {
         fn drop(&mut self) {
             self.asked.store(true, Ordering::Relaxed);
             let _ = self.rope.write_all(b"x");
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_told_can_be_called() {
+        for (listens, is_called) in [
+            ("shm:bench", "shm:bench"),
+            ("udp:0.0.0.0:7400", "udp:HOST:7400"),
+            ("net:[::]:7400", "net:HOST:7400"),
+            ("udp:10.0.0.0:7400", "udp:10.0.0.0:7400"),
+        ] {
+            assert_eq!(called(listens), is_called);
         }
     }
 

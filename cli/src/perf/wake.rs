@@ -37,7 +37,7 @@ struct Limits {
 pub fn run(args: &WakeArgs, output: Output) -> Result<(), Failure> {
     let core = cores().first;
     let cases = Case::all(Test::Lat, &Measure { across: args.across.clone(), ..Measure::default() })?;
-    let way = Way::make(&args.across, None)?;
+    let way = Way::own(&args.across)?;
     let mut peer = Peer::start(cores().second, &way)?;
     let setup = cases.first().map(Case::setup).ok_or(LaneError::Unexpected)?;
     let mut lane = peer.lane(&setup)?;

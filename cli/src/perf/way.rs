@@ -40,6 +40,19 @@ impl Way {
     /// # Errors
     /// If an option cannot be served, or a privilege or feature is missing for a veth pair.
     pub fn make(across: &Across, address: Option<&str>) -> Result<Self, Failure> {
+        Self::made(across, address, "give --veth 1500, or --peer with the address of another machine")
+    }
+
+    /// As [`Way::make`], for a test that has an other end of its own only.
+    ///
+    /// # Errors
+    /// As [`Way::make`].
+    pub fn own(across: &Across) -> Result<Self, Failure> {
+        Self::made(across, None, "give --veth 1500")
+    }
+
+    /// `interface` is what to do where there has to be one.
+    fn made(across: &Across, address: Option<&str>, interface: &str) -> Result<Self, Failure> {
         let adapter = across.adapter(address)?;
         let seal = Seal::of(across, adapter, address.is_some())?;
         if across.veth.is_some() && address.is_some() {
@@ -48,7 +61,7 @@ impl Way {
                 "leave --peer and --listen away, or --veth if the other end runs on another machine",
             ));
         }
-        across.fits(adapter, address)?;
+        across.fits(adapter, address, interface)?;
         let wire = across.veth.map_or(Ok(Wire::loopback()), Wire::veth)?;
         if let Some(pair) = wire.pair() {
             pair.near.enter().map_err(|error| Failure::new(format!("its namespace: {error}"), "run it as root"))?;
@@ -208,6 +221,16 @@ impl Seal {
         }
     }
 
+    /// What asks for it on the command line, behind a space.
+    #[must_use]
+    pub fn option(&self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Plain => " --insecure",
+            Self::Keys(_) => " --key FILE",
+        }
+    }
+
     /// The settings of an endpoint that seals so.
     ///
     /// # Errors
@@ -238,13 +261,16 @@ fn unsealed() -> Failure {
 
 impl Across {
     /// Whether what lies between the two ends is a way of this adapter.
-    fn fits(&self, adapter: Adapter, address: Option<&str>) -> Result<(), Failure> {
+    fn fits(&self, adapter: Adapter, address: Option<&str>, remedy: &str) -> Result<(), Failure> {
         let ring = matches!(adapter, Adapter::Xdp | Adapter::Packet);
         if ring && self.veth.is_none() && address.is_none() {
             return Err(Failure::new(
                 format!("the adapter {} needs a network interface to the other end", adapter.name()),
-                "give --veth 1500, or --peer with the address of another machine",
+                remedy,
             ));
+        }
+        if self.net_xdp && self.veth.is_none() && address.is_none() {
+            return Err(Failure::new("--net-xdp needs a network interface to the other end", remedy));
         }
         Ok(())
     }
@@ -264,18 +290,18 @@ impl Across {
         if adapter == Adapter::Fabric {
             return Err(Failure::new(
                 format!("the adapter {} is not built yet", adapter.name()),
-                "use another --adapter; 'cutthrough info' lists what works here",
+                "use another --adapter, one that works here by 'cutthrough info'",
             ));
         }
         if self.placement.is_some() && adapter != Adapter::Xdp {
             return Err(Failure::new(
-                format!("--placement says what rings of the adapter xdp do; this is {}", adapter.name()),
+                format!("--placement says what rings of the adapter xdp do, and this is {}", adapter.name()),
                 "give --adapter xdp, or leave --placement away",
             ));
         }
         if self.net_xdp && adapter != Adapter::Net {
             return Err(Failure::new(
-                format!("--net-xdp gives the adapter net another ring; this is {}", adapter.name()),
+                format!("--net-xdp gives the adapter net another ring, and this is {}", adapter.name()),
                 "give --adapter net, or leave --net-xdp away",
             ));
         }
@@ -373,12 +399,13 @@ mod tests {
         let across = |adapter| Across { adapter: Some(adapter), ..Across::default() };
         let refused = |adapter| {
             let made = Way::make(&across(adapter), None);
+            assert!(Way::own(&across(adapter)).is_err_and(|failure| !failure.to_string().contains("--peer")));
             made.map(drop).map_err(|failure| failure.to_string()).expect_err("it fits")
         };
         assert!(refused(Adapter::Xdp).contains("give --veth 1500"));
         assert!(refused(Adapter::Packet).contains("give --veth 1500"));
-        assert!(across(Adapter::Packet).fits(Adapter::Packet, Some("packet:10.0.0.1:7")).is_ok());
-        assert!(across(Adapter::Udp).fits(Adapter::Udp, None).is_ok());
+        assert!(across(Adapter::Packet).fits(Adapter::Packet, Some("packet:10.0.0.1:7"), "").is_ok());
+        assert!(across(Adapter::Udp).fits(Adapter::Udp, None, "").is_ok());
     }
 
     #[test]

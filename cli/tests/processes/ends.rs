@@ -171,7 +171,7 @@ fn an_other_end_that_is_busy_says_so() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let udp = format!("udp:{}", socket.local_addr().expect("bound"));
     drop(socket);
-    for (test, address, options) in [("busy", "shm:busy", &[][..]), ("busy-udp", &udp, &["--insecure"])] {
+    for (test, address, options) in [("occupied", "shm:occupied", &[][..]), ("occupied-udp", &udp, &["--insecure"])] {
         let folder = Folder::new(test);
         let server = folder.listening(&[&["perf", "serve", "--listen", address], options].concat());
         let measure = [&["perf", "lat", "--size", "64", "--peer", address], options].concat();

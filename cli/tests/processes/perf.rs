@@ -140,6 +140,27 @@ fn what_cannot_be_measured_is_exit_code_2_and_one_line() {
     folder.wait_until_empty();
 }
 
+/// What there is to do is said once, and can be done: a test without --peer does not tell of it.
+#[test]
+fn a_refusal_has_one_remedy_that_fits() {
+    let folder = Folder::new("remedies");
+    for (words, end) in [
+        (&["perf", "wake", "--adapter", "xdp"][..], "; give --veth 1500"),
+        (&["perf", "idle", "--adapter", "packet"], "; give --veth 1500"),
+        (&["perf", "lat", "--adapter", "net", "--net-xdp"], "or --peer with the address of another machine"),
+        (&["perf", "lat", "--peer", "shm:nobody"], "start 'cutthrough perf serve --listen shm:nobody'"),
+        (&["perf", "limits", "xdp_fetch"], "rings need an interface; give --veth 1500 or --veth 9000"),
+        (&["perf", "lat", "--placement", "copy"], "and this is shm; give --adapter xdp, or leave --placement away"),
+        (&["perf", "sweep", "--loss", "1", "--veth", "1500", "--adapter", "net"], "leave --loss away, or --adapter"),
+        (&["key", "/dev/null"], "/dev/null exists; name another file, because no key is overwritten"),
+        (&["stat", "--pid", "1"], "'cutthrough stat' lists all of them, and as root those of other users too"),
+    ] {
+        let said = folder.refuses(words);
+        assert_eq!(said.matches("; ").count(), 1, "{words:?}: {said}");
+        assert!(said.trim_end().ends_with(end), "{words:?}: {said}");
+    }
+}
+
 #[test]
 fn a_folder_that_cannot_be_used_is_said_once() {
     let folder = Folder::new("unusable");

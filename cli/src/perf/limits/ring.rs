@@ -23,7 +23,7 @@ const CALL: usize = 32 << 10;
 /// Two rings across the wire, at its near and its far end.
 fn ends(wire: &Wire, adapter: Adapter) -> Result<(Bare, Bare), Unavailable> {
     if wire.pair().is_none() {
-        return Err(Unavailable("rings need an interface: give --veth 1500 or --veth 9000".into()));
+        return Err(Unavailable("rings need an interface; give --veth 1500 or --veth 9000".into()));
     }
     let near = wire.near(|at| UdpSocket::bind((at, 0)))?;
     let far = wire.far(|at| UdpSocket::bind((at, 0)))?;

@@ -39,7 +39,7 @@ fn the_same_limits_can_be_asked_for_on_loopback() {
     let folder = Folder::new("loopback-limits");
     // What cannot be measured is told, and where that is all, nothing was done.
     let refused = folder.refuses(&["perf", "limits", "packet_pingpong"]);
-    assert!(refused.starts_with("cutthrough: packet_pingpong: rings need an interface: give --veth 1500"), "{refused}");
+    assert!(refused.starts_with("cutthrough: packet_pingpong: rings need an interface; give --veth 1500"), "{refused}");
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() < 2) {
         return crate::skipped("one core cannot show these limits");
     }
