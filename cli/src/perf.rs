@@ -6,7 +6,7 @@
 //! that was started by hand, and asks it ([`ask`]) for lanes ([`lane`]) and for jobs on them ([`answer`]).
 //! [`loss`] loses frames on that way.
 //! A [`case`] is measured by [`lat`], [`stream`] or [`fetch`] and held against its [`floor`], which comes from
-//! [`limits`].
+//! [`limits`]; [`legend`] says so below the table.
 
 pub mod am;
 pub mod answer;
@@ -21,6 +21,7 @@ pub mod idle;
 pub mod incast;
 pub mod lane;
 pub mod lat;
+pub mod legend;
 pub mod limits;
 pub mod loss;
 pub mod measure;

@@ -4,29 +4,37 @@ use std::fmt;
 
 use comfy_table::CellAlignment;
 
-/// Columns of a terminal that everything for people fits into.
-const COLUMNS: usize = 100;
+/// Columns of the terminal that everything for people fits into.
+pub const COLUMNS: usize = 80;
 
 /// Text for people in lines that fit into a terminal, cut at spaces; a line break of its own stays.
 #[must_use]
 pub fn wrapped(text: &str) -> String {
+    hanging(text, 0)
+}
+
+/// As [`wrapped`], where what does not fit goes on so many columns from the left.
+#[must_use]
+pub fn hanging(text: &str, indent: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for (number, line) in text.lines().enumerate() {
         if number > 0 {
             out.push('\n');
         }
-        let mut columns = 0;
+        let (mut columns, mut is_first) = (0, true);
         for word in line.split(' ') {
             let wide = word.chars().count();
-            if columns > 0 && columns + 1 + wide > COLUMNS {
+            if !is_first && columns + 1 + wide > COLUMNS {
                 out.push('\n');
-                columns = 0;
-            } else if columns > 0 {
+                out.push_str(&" ".repeat(indent));
+                columns = indent;
+            } else if !is_first {
                 out.push(' ');
                 columns += 1;
             }
             out.push_str(word);
             columns += wide;
+            is_first = false;
         }
     }
     out
@@ -77,6 +85,16 @@ mod tests {
         assert!(wrapped.lines().all(|line| line.len() <= COLUMNS && !line.ends_with(' ')), "{wrapped}");
         assert!(wrapped.lines().skip(2).all(|line| line.len() > COLUMNS - 24 || wrapped.ends_with(line)), "{wrapped}");
         assert!(wrapped.split_whitespace().eq(text.split_whitespace()));
+    }
+
+    #[test]
+    fn a_line_goes_on_where_it_is_said_to() {
+        let line = format!("  what   {}", "detail ".repeat(20).trim_end());
+        let hung = hanging(&line, 9);
+        let lines: Vec<&str> = hung.lines().collect();
+        assert!(lines[0].starts_with("  what   detail detail"), "{hung}");
+        assert!(lines[1..].iter().all(|line| line.starts_with("         detail")), "{hung}");
+        assert!(lines.len() > 1 && lines.iter().all(|line| line.len() <= COLUMNS), "{hung}");
     }
 
     #[test]

@@ -85,6 +85,18 @@ pub fn rate(per_s: f64) -> String {
     }
 }
 
+/// A ratio with as many digits as tell something: `0.004`, `1.07`, `15.3`, `9985`.
+#[must_use]
+pub fn ratio(value: f64) -> String {
+    let decimals = match value {
+        v if v >= 99.95 => 0,
+        v if v >= 9.995 => 1,
+        v if v >= 0.0995 => 2,
+        _ => 3,
+    };
+    format!("{value:.decimals$}")
+}
+
 fn three_digits(value: f64, unit: &str) -> String {
     let decimals = match value {
         v if v >= 99.95 => 0,
@@ -97,6 +109,12 @@ fn three_digits(value: f64, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ratio_has_the_digits_that_matter() {
+        let printed = [0.0037, 0.5, 1.0, 9.999, 15.32, 9985.45].map(ratio);
+        assert_eq!(printed, ["0.004", "0.50", "1.00", "10.0", "15.3", "9985"]);
+    }
 
     #[test]
     fn sizes_are_read_as_people_write_them() {

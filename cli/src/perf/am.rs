@@ -64,12 +64,22 @@ pub enum AmRow {
     Pages,
 }
 
-const EXPLANATION: &str = "Rows are measured in turn with raw messages between endpoints of the same settings; ratio: \
-    the median of ten rounds.\nshort, medium: half of request and reply, over half a round trip of raw messages of \
-    64 B or of the size.\nstore: bandwidth over that of raw messages of the size. rate: requests in the time that \
-    one flag takes one way.\npages: a page of a batch. pages_raw: one message for each page, private memory to \
-    private memory, in the same order:\nthe payload's own time. pages_copy: one core copies the same pages in the \
-    same order.";
+/// What a row is, and what it is held against.
+fn explain(what: &str) -> &'static str {
+    match what {
+        "short" => "half of a request and its reply, over message_64, half a round trip of raw messages of 64 B.",
+        "medium" => "half of a request and its reply, over half a round trip of raw messages of the size.",
+        "store" => "a stream of requests, over raw_stream, raw messages of the size; limit: the time of one.",
+        "rate" => "64 requests under way, over cacheline_pingpong, the time that one flag takes one way.",
+        "pages_store" | "pages_fetch" => "a page of a batch, over pages_raw.",
+        "pages_raw" => {
+            "one message for each page, private memory to private memory, in the same order: the payload's \
+             own time."
+        }
+        "pages_copy" => "one core copies the same pages in the same order.",
+        _ => "",
+    }
+}
 
 /// Measures active messages, and prints each row; or, with `--listen`, is the other end once.
 ///
@@ -80,7 +90,7 @@ pub fn run(args: &AmArgs, output: Output) -> Result<(), Failure> {
     let stores: Vec<Case> =
         sizes.iter().map(|size| args.common.case(Test::Bw, size.0, Memory::Private)).collect::<Result<_, _>>()?;
     let rows = if args.rows.is_empty() { AmRow::value_variants() } else { &args.rows };
-    turns::run("am", &args.common, output, EXPLANATION, |turns| {
+    turns::run("am", &args.common, output, explain, |turns| {
         for row in rows {
             match row {
                 AmRow::Short => short(turns)?,

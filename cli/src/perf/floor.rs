@@ -14,6 +14,7 @@ use super::way::Way;
 use crate::args::{Adapter, Measure, Memory};
 use crate::clock::Length;
 use crate::failure::Failure;
+use crate::table::wrapped;
 use crate::units::Size;
 
 /// How long each limit is measured.
@@ -49,16 +50,20 @@ pub struct Held {
     pub ratio: f64,
 }
 
-/// Which cases are held against nothing, because this machine could not show their limits: for people, a line each.
+/// Which cases are held against nothing, because this machine could not show their limits: for people, a paragraph for
+/// each reason.
 #[derive(Debug, Default)]
-pub struct Missing(String);
+pub struct Missing(Vec<(String, Vec<String>)>);
 
 impl Missing {
     /// What a case was held against; if its limit could not be shown, that is noted.
     pub fn or_why(&mut self, case: &Case, held: Result<Option<Held>, Unavailable>) -> Option<Held> {
         held.unwrap_or_else(|why| {
-            let (test, size) = (case.test.name(), case.size());
-            self.0.push_str(&format!("{test} {size} is held against nothing: its limit cannot be measured: {why}\n"));
+            let (what, why) = (format!("{} {}", case.test.name(), case.size()), why.to_string());
+            match self.0.iter_mut().find(|(other, _)| *other == why) {
+                Some((_, cases)) => cases.push(what),
+                None => self.0.push((why, vec![what])),
+            }
             None
         })
     }
@@ -66,7 +71,11 @@ impl Missing {
 
 impl fmt::Display for Missing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        for (why, cases) in &self.0 {
+            let text = format!("Held against nothing: {}: the limit cannot be measured: {why}", cases.join(", "));
+            writeln!(f, "{}", wrapped(&text))?;
+        }
+        Ok(())
     }
 }
 
@@ -269,8 +278,10 @@ mod tests {
         }
         let (mut missing, control) = (Missing::default(), case(Test::Lat, Memory::Private, 64));
         assert_eq!(missing.or_why(&control, floor.hold(&control, 75.0)), None);
-        let said = "lat 64 B is held against nothing: its limit cannot be measured: one core\n";
-        assert_eq!(missing.to_string(), said);
+        let other = Case { shape: Shape { bytes: 8192, ..control.shape }, ..control.clone() };
+        assert_eq!(missing.or_why(&other, Err(Unavailable("one core".into()))), None);
+        let said = "Held against nothing: lat 64 B, lat 8 KiB: the limit cannot be measured: one core\n";
+        assert_eq!(missing.to_string().replace("one\n", "one "), said);
         assert!(floor.hold(&case(Test::Lat, Memory::Reference, 4096), 75.0).is_err());
         assert_eq!(floor.hold(&case(Test::Bw, Memory::Reference, 4096), 1e6).expect("no limit at all"), None);
     }

@@ -2,18 +2,19 @@
 
 use super::case::{Case, Rig, Slice, Test};
 use super::floor::{Floor, Held, Missing};
+use super::legend;
 use super::loss::{self, Lossy};
 use super::peer::{Peer, cores};
 use super::serve;
 use super::way::Way;
-use crate::args::{Adapter, Measure, ServeArgs};
+use crate::args::{Measure, ServeArgs};
 use crate::clock::Span;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output::{Output, PerfLine, Times, tenths, thousandths};
 use crate::progress;
 use crate::stats::median;
-use crate::table::Table;
+use crate::table::{Table, wrapped};
 use crate::units;
 
 use super::cargo::Tally;
@@ -40,7 +41,7 @@ pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure>
     bar.set_message("limits");
     let floor = Floor::measure(&mut peer, core, &cases, &way)?;
     bar.inc(1);
-    let (mut table, mut missing) = (Table::new(headings(test)), Missing::default());
+    let (mut table, mut missing, mut shown) = (Table::new(headings(test)), Missing::default(), Vec::new());
     for case in cases {
         bar.set_message(format!("{} {}", test.name(), case.size()));
         // What it is held against is measured without loss.
@@ -48,10 +49,12 @@ pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure>
         let held = result.figure().and_then(|figure| missing.or_why(&result.case, floor.hold(&result.case, figure)));
         output.line(&loss::mark(way.mark(line(&result, held.as_ref(), &machine)), lost))?;
         table.row(cells(&result, held.as_ref()));
+        shown.push((result.case, held));
         bar.inc(1);
     }
     bar.finish_and_clear();
-    output.say(&format!("{machine}\n\n{table}\n\n{missing}{}", explanation(test, &way)))
+    let shown: Vec<_> = shown.iter().map(|(case, held)| (case, held.as_ref())).collect();
+    output.say(&format!("{}\n\n{table}\n\n{missing}{}", wrapped(&machine.to_string()), legend::of(test, &shown)))
 }
 
 /// Is the other end of these options at `listen`, until the first client has gone.
@@ -162,36 +165,16 @@ fn cells(result: &Measured, held: Option<&Held>) -> Vec<String> {
     }
     cells.push(tally.copies().map_or_else(|| "-".into(), |copies| copies.to_string()));
     cells.push(tally.pulses().map_or_else(|| "-".into(), |pulses| pulses.to_string()));
-    cells.push(held.map_or_else(|| "-".into(), |held| format!("{:.2}", held.ratio)));
-    cells.push(held.map_or_else(|| "-".into(), |held| format!("{} {}", held.limit, units::time(held.ns))));
+    cells.push(held.map_or_else(|| "-".into(), |held| units::ratio(held.ratio)));
+    cells.push(held.map_or_else(|| "-".into(), |held| limit(case, held)));
     cells
 }
 
-/// What the figures are, for people.
-fn explanation(test: Test, way: &Way) -> &'static str {
-    if way.adapter != Adapter::Shm {
-        return "Both ends spin; latency is half a round trip, a fetch a whole one. Ratio: over the limit, measured\n\
-                in the same run across the same wire. udp_pingpong: one way of 64 B. udp_gso_oneway_header64: one way\n\
-                of the size, in datagrams that scatter lists place, neither repaired nor sealed. udp_gso_stream: a\n\
-                stream of such datagrams.";
-    }
-    match test {
-        Test::Lat => {
-            "Half a round trip; both ends spin. Ratio: p50 over the limit, measured in the same run.\n\
-             cacheline_pingpong: one way of a flag, a cache line per direction. message_64: a 64 B message.\n\
-             memcpy_1core: one plain copy of the size, private to private."
-        }
-        Test::Bw => {
-            "A stream, until the other end has confirmed the last message; the median of several. Ratio: bandwidth\n\
-             over that of one core copying the size between two private buffers, again and again."
-        }
-        Test::Rate => {
-            "A stream, until the other end has confirmed the last message; the median of several. Ratio: messages in\n\
-             the time that one flag takes one way between two cores."
-        }
-        Test::Fetch => {
-            "From the request for a page until the page is there. Ratio: p50 over the limit, measured in the same\n\
-             run. 2*message_64: a 64 B message there and one back. memcpy_1core: one plain copy of the size."
-        }
+/// What a case is held against, in the unit of the case.
+fn limit(case: &Case, held: &Held) -> String {
+    match case.test {
+        Test::Lat | Test::Fetch => units::time(held.ns),
+        Test::Bw => units::bandwidth(case.size().0 as f64 / held.ns * 1e9),
+        Test::Rate => units::rate(1e9 / held.ns),
     }
 }

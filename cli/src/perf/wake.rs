@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::output::{Output, PerfLine, Times, tenths, thousandths};
 use crate::progress;
 use crate::stats::{Quantiles, Samples, median};
-use crate::table::Table;
+use crate::table::{Table, wrapped};
 use crate::units;
 
 /// Wake-ups and limits are measured in turn, so often, because machines drift.
@@ -101,12 +101,18 @@ fn print(times: &Quantiles, limits: &Limits, way: &Way, output: Output) -> Resul
             ratio_to_limit: Some(thousandths(ratio)),
             ..line.clone()
         })?;
-        table.row(vec![limit.into(), units::time(ns), String::new(), String::new(), format!("{ratio:.2}")]);
+        table.row(vec![limit.into(), units::time(ns), String::new(), String::new(), units::ratio(ratio)]);
     }
-    output.say(&format!(
-        "{machine}\n\n{table}\n\n\
-         From the sending until the receiver, asleep in wait() on another core, has the message. Ratio: p50 over that\n\
-         of the limit, measured in turn with it. futex_wake: two threads that wake each other without a rest.\n\
-         futex_wake_rested: one that has slept as long as the receiver here, which takes longer on an idle core."
-    ))
+    let mut legend =
+        String::from("From the sending until the receiver, asleep in wait() on another core, has the message.");
+    if !limits.futex_wake.is_empty() {
+        legend.push_str(" Ratio: p50 over that of the limit, measured in turn with it.");
+        legend.push_str("\nfutex_wake: two threads that wake each other without a rest.");
+    }
+    if !limits.futex_wake_rested.is_empty() {
+        legend.push_str(
+            "\nfutex_wake_rested: one that has slept as long as the receiver here, which takes longer on an idle core.",
+        );
+    }
+    output.say(&format!("{}\n\n{table}\n\n{}", wrapped(&machine.to_string()), wrapped(&legend)))
 }

@@ -20,7 +20,7 @@ use crate::perf::measure::{other_end, serve_once};
 use crate::perf::peer::{Peer, cores};
 use crate::perf::way::Way;
 use crate::stats::{Quantiles, Samples, median};
-use crate::table::Table;
+use crate::table::{Table, wrapped};
 use crate::units::{self, Size};
 
 /// Rounds of each side.
@@ -163,7 +163,7 @@ pub struct Turns<'a> {
     test: &'static str,
     machine: Machine,
     output: Output,
-    table: Table,
+    shown: Vec<[String; 9]>,
     /// What is held against nothing.
     pub missing: Missing,
 }
@@ -176,7 +176,7 @@ pub fn run(
     test: &'static str,
     options: &Common,
     output: Output,
-    explanation: &str,
+    explain: impl Fn(&str) -> &'static str,
     rows: impl FnOnce(&mut Turns<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     // Says what is wrong with the options before anything is started.
@@ -187,12 +187,44 @@ pub fn run(
     }
     let way = Way::make(&options.across, options.far.peer.as_deref())?;
     let peer = other_end(&raw, &way)?;
-    let headings = ["what", "size", "p50", "p99", "a second", "bandwidth", "copies", "ratio", "held against"];
-    let (machine, table) = (Machine::here(), Table::new(&headings));
-    let (core, missing) = (cores().first, Missing::default());
-    let mut turns = Turns { options, peer, core, way: &way, test, machine, output, table, missing };
+    let (machine, core, missing) = (Machine::here(), cores().first, Missing::default());
+    let mut turns = Turns { options, peer, core, way: &way, test, machine, output, shown: Vec::new(), missing };
     rows(&mut turns)?;
-    output.say(&format!("{}\n\n{}\n\n{}{explanation}", turns.machine, turns.table, turns.missing))
+    let legend = legend(&turns.shown, explain);
+    let (machine, table) = (wrapped(&turns.machine.to_string()), table(turns.shown));
+    output.say(&format!("{machine}\n\n{table}\n\n{}{legend}", turns.missing))
+}
+
+/// What the rows are that are shown, and what they are held against.
+fn legend(rows: &[[String; 9]], explain: impl Fn(&str) -> &'static str) -> String {
+    let mut found: Vec<(&str, Vec<&str>)> = Vec::new();
+    for [what, ..] in rows {
+        let text = explain(what);
+        match found.iter_mut().find(|(other, _)| *other == text) {
+            Some((_, names)) if !names.contains(&what.as_str()) => names.push(what),
+            Some(_) => {}
+            None => found.push((text, vec![what])),
+        }
+    }
+    let each = found.iter().map(|(text, names)| format!("\n{}: {text}", names.join(", ")));
+    wrapped(&format!(
+        "Measured in turn with raw messages between endpoints of the same settings. Ratio: over the limit, the median \
+         of the rounds.{}",
+        each.collect::<String>()
+    ))
+}
+
+/// Headings of the table of rows.
+const HEADINGS: [&str; 9] = ["what", "size", "p50", "p99", "per s", "bandwidth", "copies", "ratio", "limit"];
+
+/// The rows without the columns in which there is nothing.
+fn table(rows: Vec<[String; 9]>) -> Table {
+    let kept: Vec<usize> = (0..9).filter(|&column| rows.iter().any(|row| row[column] != "-")).collect();
+    let mut table = Table::new(&kept.iter().map(|&column| HEADINGS[column]).collect::<Vec<_>>());
+    for row in rows {
+        table.row(kept.iter().map(|&column| row[column].clone()).collect());
+    }
+    table
 }
 
 impl Turns<'_> {
@@ -318,7 +350,7 @@ impl Turns<'_> {
         let dash = || "-".to_owned();
         let time = |ns: Option<f64>| ns.map_or_else(dash, units::time);
         let middle = figure.quantiles.as_ref().map(|times| times.p50_ns).or(figure.mean_ns);
-        self.table.row(vec![
+        self.shown.push([
             figure.what.into(),
             Size(figure.size).to_string(),
             time(middle),
@@ -326,8 +358,8 @@ impl Turns<'_> {
             per_s.map_or_else(dash, units::rate),
             per_s.map_or_else(dash, |rate| units::bandwidth(rate * figure.size as f64)),
             figure.copies.map_or_else(dash, |copies| copies.to_string()),
-            figure.held.as_ref().map_or_else(dash, |(.., ratio)| format!("{ratio:.2}")),
-            figure.held.as_ref().map_or_else(dash, |(limit, ns, _)| format!("{limit} {}", units::time(*ns))),
+            figure.held.as_ref().map_or_else(dash, |(.., ratio)| units::ratio(*ratio)),
+            figure.held.as_ref().map_or_else(dash, |(_, ns, _)| units::time(*ns)),
         ]);
         Ok(())
     }
