@@ -26,7 +26,7 @@ use crate::machine::Machine;
 use crate::output::{Output, PerfLine, Times};
 use crate::progress;
 use crate::stats::Quantiles;
-use crate::table::Table;
+use crate::table::{Table, wrapped};
 use crate::timeline::{self, Timeline};
 use crate::units::{self, Size};
 
@@ -110,14 +110,14 @@ fn columns(terminal: Option<usize>) -> usize {
 fn introduction(path: &Path, file: &Loaded) -> String {
     let bytes = file.bytes.len();
     let cut = if file.cut { "the first " } else { "" };
-    format!(
+    wrapped(&format!(
         "Two processes. One has a file in memory, the other fetches its pages, one request each, in random order.\n\
-         {}: {cut}{}, {} of {}\n",
+         {}: {cut}{}, {} of {}",
         path.display(),
         length(bytes),
         page_count(source::pages(bytes)),
         Size(PAGE as u64)
-    )
+    )) + "\n"
 }
 
 /// A length with three digits or so.
@@ -280,13 +280,13 @@ fn conclusion(rows: &[Fetched]) -> String {
         all if all == pages => format!("All {pages} pages"),
         some => format!("At least {some} of {}", page_count(pages)),
     };
-    format!(
+    wrapped(&format!(
         "\n{which} came in every way, and every byte is as in the file.\n\
          fetch: request and page, until it is in its place. stream: the file in messages of {}.\n\
-         The first three copy from private to private memory in pulses. put: straight into the page that the request\n\
+         The first three copy from private to private memory in pulses. put: straight into the page that the request \
          names. by reference: the page itself, which both processes see; nothing moves.",
         Size(STREAM.into())
-    )
+    ))
 }
 
 fn draw(timeline: &Timeline, svg: &Path) -> Result<(), Failure> {
@@ -302,7 +302,7 @@ fn next(drawn: bool) -> String {
     let svg = "  cutthrough demo --svg demo.svg     the timeline as a picture\n";
     format!(
         "Try next:\n{}  \
-         cutthrough perf lat                latency by size, against this machine's limits\n  \
+         cutthrough perf lat                latency by size, against the machine\n  \
          cutthrough perf sweep              the default against every fixed pulse\n  \
          cutthrough stat                    counters of running endpoints",
         if drawn { "" } else { svg }

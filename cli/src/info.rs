@@ -12,6 +12,7 @@ use crate::args::Adapter;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output::Output;
+use crate::table::{hanging, wrapped};
 use crate::units::Size;
 
 use system::System;
@@ -125,22 +126,22 @@ fn text(info: &Info) -> String {
     let machine = &info.machine;
     let mut lines = vec![
         format!("cutthrough {} on Linux {}", info.version, machine.kernel),
-        format!(
+        wrapped(&format!(
             "{}, {} cores, {} of them for this process",
             machine.cpu,
             machine.cores,
             info.system.cores_allowed.len()
-        ),
+        )),
         String::new(),
         "Adapters".into(),
     ];
     for adapter in &info.adapters {
         let verdict = adapter.why_not.as_ref().map_or_else(|| "usable".into(), |why| format!("no: {why}"));
-        lines.push(format!("  {:<8} {verdict}", adapter.name));
+        lines.push(hanging(&format!("  {:<8} {verdict}", adapter.name), 11));
         lines.extend(adapter.checks.iter().map(check_line));
     }
     lines.extend([String::new(), "Pages and limits".into()]);
-    lines.extend(info.system.lines().iter().map(|(what, value)| format!("  {what:<20} {value}")));
+    lines.extend(info.system.lines().iter().map(|(what, value)| hanging(&format!("  {what:<20} {value}"), 23)));
     lines.push(format!("  {:<20} {} B, at most one payload of {}", "control message", info.control_max, Size::MAX));
     lines.push(String::new());
     lines.push("Next: cutthrough demo".into());
@@ -154,7 +155,7 @@ fn check_line(check: &Check) -> String {
         (false, false) => "NO",
     };
     let detail = if check.detail.is_empty() { String::new() } else { format!(" ({})", check.detail) };
-    format!("    {:<22} {verdict}{detail}", check.what)
+    hanging(&format!("    {:<22} {verdict}{detail}", check.what), 27)
 }
 
 #[cfg(test)]
@@ -186,7 +187,9 @@ mod tests {
         let info = Info::gather();
         let json = serde_json::to_string(&info).expect("serializable");
         assert!(!json.contains('\n') && json.contains(r#""adapters":[{"name":"shm","usable":"#), "{json}");
-        assert!(text(&info).contains("\n  fabric   no: not built yet\n"));
+        let text = text(&info);
+        assert!(text.contains("\n  fabric   no: not built yet\n"));
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]

@@ -11,11 +11,14 @@ use serde::Serialize;
 use crate::args::StatArgs;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::table::Table;
+use crate::table::{Table, hanging};
 use crate::units;
 
 /// Sets the cursor to the first line and clears what is below it.
 const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// A space at which no line is broken.
+const KEEP: char = '\u{a0}';
 
 /// One endpoint, as a JSON line.
 #[derive(Debug, Serialize)]
@@ -188,7 +191,8 @@ impl Earlier {
 
 fn text(lines: &[EndpointLine], before: &Earlier) -> String {
     if lines.is_empty() {
-        return "No endpoint runs that may be looked at. Try 'cutthrough perf serve --listen shm:try' meanwhile."
+        return "No endpoint runs that may be looked at. For one, start in another terminal:\n  \
+            cutthrough perf serve --listen shm:try"
             .into();
     }
     lines.iter().map(|line| endpoint_text(line, before)).collect::<Vec<_>>().join("\n\n")
@@ -197,42 +201,26 @@ fn text(lines: &[EndpointLine], before: &Earlier) -> String {
 fn endpoint_text(line: &EndpointLine, before: &Earlier) -> String {
     let name = if line.name.is_empty() { "(listens nowhere)" } else { &line.name };
     let mut lines = vec![format!("{name}  process {} ({})", line.pid, line.program)];
-    let counters: Vec<String> = line.counters.iter().map(|(name, value)| format!("{name} {value}")).collect();
-    lines.extend(counters.chunks(4).map(|some| format!("  {}", some.join(", "))));
-    if !line.channels.is_empty() {
-        let table = channel_table(line, before);
-        lines.extend(table.lines().map(|line| format!("  {line}")));
+    // A number stays beside its name.
+    let counters: Vec<String> = line.counters.iter().map(|(name, value)| format!("{name}{KEEP}{value}")).collect();
+    if !counters.is_empty() {
+        lines.push(hanging(&format!("  {}", counters.join(", ")), 2).replace(KEEP, " "));
     }
+    let tables = [message_table(line, before), payload_table(line)];
+    let rows = tables.iter().flatten().map(|table| table.to_string());
+    lines.extend(rows.flat_map(|table| table.lines().map(|line| format!("  {line}")).collect::<Vec<_>>()));
     lines.join("\n")
 }
 
-fn channel_table(line: &EndpointLine, before: &Earlier) -> String {
-    let mut table = Table::new(&[
-        "channel",
-        "peer",
-        "sent",
-        "queued",
-        "received",
-        "bytes out",
-        "bytes in",
-        "lent",
-        "posted",
-        "staged",
-        "sent/s",
-        "received/s",
-    ]);
+/// The messages of each channel; none if there is no channel.
+fn message_table(line: &EndpointLine, before: &Earlier) -> Option<Table> {
+    let mut headings = vec!["channel", "peer", "sent", "queued", "received"];
+    if before.at.is_some() {
+        headings.extend(["sent/s", "received/s"]);
+    }
+    let mut table = Table::new(&headings);
     for row in &line.channels {
-        let numbers = [
-            row.peer_pid,
-            row.sent,
-            row.queued,
-            row.received,
-            row.payload_bytes_sent,
-            row.payload_bytes_received,
-            row.lent_pages,
-            row.posted_runs,
-            row.staged_bytes,
-        ];
+        let numbers = [row.peer_pid, row.sent, row.queued, row.received];
         let mut cells = vec![row.channel.to_string()];
         cells.extend(numbers.map(|number| number.to_string()));
         if let Some((sent, received)) = before.rates(line.generation, row) {
@@ -240,7 +228,22 @@ fn channel_table(line: &EndpointLine, before: &Earlier) -> String {
         }
         table.row(cells);
     }
-    table.to_string()
+    (!line.channels.is_empty()).then_some(table)
+}
+
+/// The payloads of each channel that has or had some; none if no channel has.
+fn payload_table(line: &EndpointLine) -> Option<Table> {
+    let mut table = Table::new(&["channel", "bytes out", "bytes in", "lent", "posted", "staged"]);
+    let mut is_empty = true;
+    for row in &line.channels {
+        let numbers =
+            [row.payload_bytes_sent, row.payload_bytes_received, row.lent_pages, row.posted_runs, row.staged_bytes];
+        if numbers.iter().any(|number| *number > 0) {
+            is_empty = false;
+            table.row([vec![row.channel.to_string()], numbers.map(|number| number.to_string()).to_vec()].concat());
+        }
+    }
+    (!is_empty).then_some(table)
 }
 
 #[cfg(test)]
@@ -281,8 +284,21 @@ mod tests {
     fn an_endpoint_is_shown_with_its_counters_and_channels() {
         let text = text(&[line(10)], &Earlier::default());
         assert!(text.starts_with("shm:name  process 7 (program)\n  full 5\n  channel"), "{text}");
-        assert!(text.lines().count() == 4, "{text}");
+        assert!(text.lines().count() == 4, "no payload: {text}");
         assert!(text.lines().last().is_some_and(|row| !row.contains("/s")), "{text}");
+    }
+
+    #[test]
+    fn a_busy_endpoint_fits_into_a_terminal() {
+        let mut busy = line(1_234_567_890);
+        busy.counters = (0..30).map(|number| (format!("some_counter_{number}"), 1_000_000.into())).collect();
+        busy.channels[0].payload_bytes_sent = 1 << 50;
+        busy.channels[0].staged_bytes = 1 << 21;
+        let mut before = Earlier::of(&[line(10)]);
+        before.at = Instant::now().checked_sub(Duration::from_secs(1));
+        let text = text(&[busy], &before);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("1125899906842624") && text.contains("G/s") | text.contains("M/s"), "{text}");
     }
 
     #[test]

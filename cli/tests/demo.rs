@@ -120,6 +120,9 @@ fn every_way_is_a_line_of_json_and_the_picture_is_drawn() {
     assert_eq!(output.status.code(), Some(0), "{people}");
     assert!(people.contains("All 4 pages came in every way, and every byte is as in the file."), "{people}");
     assert!(people.contains("copy out") && people.contains("Try next:"), "{people}");
+    // A path is as long as it is.
+    let texts = people.lines().filter(|line| !line.contains('/'));
+    assert!(texts.into_iter().all(|line| line.chars().count() <= 80), "{people}");
 
     let lines = String::from_utf8(output.stdout).expect("UTF-8");
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();

@@ -29,7 +29,7 @@ pub fn checks() -> Vec<Check> {
             what: "sealed by default",
             ok: true,
             optional: true,
-            detail: "with a key (--key FILE); plain text only with --insecure".into(),
+            detail: "by --key FILE; plain text only by --insecure".into(),
         },
     ]
 }

@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::output::{CompareLine, Output, thousandths};
 use crate::progress;
 use crate::stats::quantile;
-use crate::table::Table;
+use crate::table::{Table, hanging, wrapped};
 
 /// How often each side is measured; its time is divided among the rounds.
 const ROUNDS: u32 = 31;
@@ -60,13 +60,18 @@ pub fn run(args: &CompareArgs, output: Output) -> Result<(), Failure> {
     bar.finish_and_clear();
     let what = if test.is_time() { "times: below 1, A is faster" } else { "rates: above 1, A is faster" };
     output.say(&format!(
-        "{}\n\nA: {:?}\nB: {:?}\n\n{table}\n\n{} of {} rounds; ratio of {what}.",
-        Machine::here(),
-        args.a,
-        args.b,
+        "{}\n\nA: {}\nB: {}\n\n{table}\n\n{} of {} rounds; ratio of {what}.",
+        wrapped(&Machine::here().to_string()),
+        options(&args.a),
+        options(&args.b),
         test.name(),
         ROUNDS
     ))
+}
+
+/// The options of one side, as people read them.
+fn options(of: &str) -> String {
+    if of.trim().is_empty() { "no options of its own".into() } else { hanging(of.trim(), 3) }
 }
 
 fn test(test: CompareTest) -> Test {

@@ -98,6 +98,18 @@ enum Senders {
     TwoAdmitted,
 }
 
+impl Senders {
+    /// In a table for people.
+    const fn short(self) -> &'static str {
+        match self {
+            Self::One => "1",
+            Self::Two => "2 at once",
+            Self::TwoMatched => "2 matched",
+            Self::TwoAdmitted => "2 admitted",
+        }
+    }
+}
+
 impl fmt::Display for Senders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -155,9 +167,8 @@ pub fn run(args: &DefragArgs, output: Output) -> Result<(), Failure> {
     let form = if args.fragments { Form::Ip } else { Form::Own };
     let mode = if args.native { Mode::Native } else { Mode::Generic };
     let pair = Pair::make(args.veth)?;
-    let mut table =
-        Table::new(&["page", "sender", "placement", "senders", "whole", "placed", "copies", "strays", "p50", "miss"]);
-    let rows = rows(form);
+    let mut table = Table::new(&["page", "sender", "placement", "senders", "whole", "placed", "copies", "p50", "miss"]);
+    let (rows, mut strays) = (rows(form), 0);
     let bar = progress::bar(rows.len());
     for (page, from, to, senders) in rows {
         let case = Case { args, form, mode, page, from, to, senders };
@@ -172,25 +183,27 @@ pub fn run(args: &DefragArgs, output: Output) -> Result<(), Failure> {
             page.to_string(),
             line.sender.clone(),
             line.placement.clone(),
-            line.senders.clone(),
-            format!("{:.2} %", line.complete as f64 * 100.0 / line.count.max(1) as f64),
-            format!("{:.2} %", line.placed_ratio * 100.0),
+            senders.short().into(),
+            format!("{:.1} %", line.complete as f64 * 100.0 / line.count.max(1) as f64),
+            format!("{:.1} %", line.placed_ratio * 100.0),
             format!("{:.2}", line.copies_per_page),
-            line.strays.to_string(),
             line.times.p50_ns.map(units::time).unwrap_or_default(),
             line.miss_penalty_ns.map(|ns| format!("{:+.2} us", ns / 1e3)).unwrap_or_default(),
         ]);
+        strays += line.strays;
         output.line(&line)?;
     }
     bar.finish_and_clear();
     let explanation = format!(
         "{} across a veth pair of MTU {}, {} mode. Whole: pages that came in time, placed or by the kernel's socket. \
-         Copies: of fragments in user space, for each page. Miss: what pages with a wrong guess take longer.",
+         Copies: of fragments in user space, for each page. Miss: what pages with a wrong guess take longer. Two \
+         senders send at once, where a ring takes every fragment or the announced ones (matched), or one after the \
+         other (admitted). Frames of others that came to the rings: {strays}.",
         form.pages(),
         args.veth,
         mode.name()
     );
-    output.say(&format!("{}\n\n{table}", wrapped(&explanation)))
+    output.say(&format!("{}\n\n{table}\n\n{}", wrapped(&machine.to_string()), wrapped(&explanation)))
 }
 
 /// A kernel sends the first fragment of a datagram first: it has no row with the last one first.

@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output::{Output, thousandths};
 use crate::stats::median;
-use crate::table::Table;
+use crate::table::{Table, wrapped};
 use crate::units::{self, Size};
 use receiver::{Phase, Receiver, Round};
 
@@ -213,8 +213,6 @@ fn text(line: &IncastLine) -> String {
         row("most in the receiver's socket", format!("{} of {}", mib(bytes), mib(limit)));
     }
     row("most memory of the receiver", format!("{}, {} posted", mib(line.memory_bytes), mib(line.posted_bytes)));
-    format!(
-        "{}\n\n{table}\n\nOne sender and all take {ROUNDS} turns; ratio: the median. Share: 1 is an equal part.",
-        line.machine
-    )
+    let legend = format!("One sender and all take {ROUNDS} turns; ratio: the median. Share: 1 is an equal part.");
+    format!("{}\n\n{table}\n\n{}", wrapped(&line.machine.to_string()), wrapped(&legend))
 }

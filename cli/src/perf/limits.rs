@@ -351,8 +351,9 @@ pub fn run(args: &LimitsArgs, output: Output) -> Result<(), Failure> {
         return Err(Failure::from_error(&format!("{name}: {why}"), "ask for other limits"));
     }
     output.say(&format!(
-        "{machine}\n\n{table}\n{}\nOne way between two threads, or one whole operation.\n\
+        "{}\n\n{table}\n{}\nTimes of one way between two threads, or of one whole operation.\n\
          What each is: cutthrough perf limits --help",
+        wrapped(&machine.to_string()),
         absent(&missing)
     ))
 }

@@ -16,7 +16,7 @@ use crate::machine::Machine;
 use crate::output::{Output, PerfLine, RegretLine, Times, tenths, thousandths};
 use crate::progress;
 use crate::stats::median;
-use crate::table::Table;
+use crate::table::{Table, wrapped};
 use crate::units::{self, Size};
 
 /// The sizes if none are given.
@@ -47,7 +47,7 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
     let lossy = Lossy::asked(&options, &way)?;
     let mut peer = other_end(&options, &way)?;
     let bar = progress::bar(cases.len() * ROUNDS as usize);
-    let mut regrets = Table::new(&["size", "latency", "best fixed", "bandwidth", "best fixed"]);
+    let mut regrets = Table::new(&["size", "latency", "quickest", "bandwidth", "widest"]);
     let mut figures = Table::new(&["policy", "size", "p50", "bandwidth"]);
     for case in cases {
         bar.set_message(case.size().to_string());
@@ -69,10 +69,9 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
-    output.say(&format!(
-        "{machine}\n\n{figures}\n\nRegret of the default: its median over that of the best fixed pulse, round by \
-         round.\nLatency 1.05 or less and bandwidth 0.95 or more is as good as tuned.\n\n{regrets}"
-    ))
+    let legend = "Regret of the default: its median over that of the best of the others, round by round. Latency 1.05 \
+                  or less and bandwidth 0.95 or more is as good as tuned.";
+    output.say(&format!("{}\n\n{figures}\n\n{}\n\n{regrets}", wrapped(&machine.to_string()), wrapped(legend)))
 }
 
 /// The options with the sweep's own defaults.

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::table::Table;
+use crate::table::hanging;
 
 /// An experiment that can be run.
 #[derive(Debug, Serialize)]
@@ -27,16 +27,15 @@ struct PlatformLine<'a> {
 /// # Errors
 /// If a built-in platform is wrong, or the output cannot be written.
 pub fn run(catalogue: &Catalogue, output: Output) -> Result<(), Failure> {
-    let mut experiments = Table::new(&["experiment"]);
+    let (mut experiments, mut platforms) = (vec!["experiment".to_owned()], vec!["platform".to_owned()]);
     for found in catalogue.experiments() {
         output.line(&ExperimentLine { experiment: found.id, title: found.title })?;
-        experiments.row(vec![format!("{:<5} {}", found.id, found.title)]);
+        experiments.push(hanging(&format!("{:<5} {}", found.id, found.title), 6));
     }
-    let mut platforms = Table::new(&["platform"]);
     for platform in super::platforms(catalogue)? {
         let (name, title) = (platform.name(), platform.title());
         output.line(&PlatformLine { platform: name, title, model: platform.model() })?;
-        platforms.row(vec![format!("{name:<18} {title}")]);
+        platforms.push(hanging(&format!("{name:<18} {title}"), 19));
     }
-    output.say(&format!("{experiments}\n\n{platforms}"))
+    output.say(&format!("{}\n\n{}", experiments.join("\n"), platforms.join("\n")))
 }

@@ -8,10 +8,10 @@ use cutthrough_sim::report::summary::Summary;
 
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::table::Table;
+use crate::table::{self, Table, hanging};
 
 /// Columns of the text that says what was measured.
-const COLUMNS: usize = 46;
+const COLUMNS: usize = 34;
 
 /// Prints the lines of one experiment.
 ///
@@ -19,45 +19,56 @@ const COLUMNS: usize = 46;
 /// If the output cannot be written.
 pub fn experiment(experiment: &Experiment, outcome: &Outcome, output: Output) -> Result<(), Failure> {
     outcome.lines.iter().try_for_each(|line| output.line(&Record::of(line)))?;
-    let heading = format!("{}  {}\n", experiment.id, experiment.title);
+    let heading = format!("{}\n", hanging(&format!("{}  {}", experiment.id, experiment.title), 4));
     if outcome.lines.is_empty() {
         return output.say(&format!("{heading}Only figures; --out DIR writes them.\n"));
     }
-    let mut table = Table::new(&["what", "paper", "sim", "unit", "error", "allowed", "role", ""]);
-    for line in &outcome.lines {
-        table.row(row(line));
+    output.say(&format!("{heading}{}\n", figures(&outcome.lines)))
+}
+
+/// A table of the figures; below each, as wide as the terminal, the conditions and how far it may be off the paper's.
+fn figures(lines: &[Line]) -> String {
+    let mut table = Table::new(&["what", "paper", "sim", "unit", "error", ""]);
+    lines.iter().for_each(|line| table.row(row(line)));
+    let table = table.to_string();
+    let mut rows = table.lines();
+    let mut text: Vec<String> = rows.next().map(str::to_owned).into_iter().collect();
+    for line in lines {
+        text.extend(rows.by_ref().take(what(line).len()).map(str::to_owned));
+        text.push(hanging(&format!("  {}", conditions(line)), 2));
     }
-    output.say(&format!("{heading}{table}\n"))
+    text.join("\n")
 }
 
 fn row(line: &Line) -> Vec<String> {
-    let role = match line.role {
-        Role::Fitted => "fitted",
-        Role::Predicted => "predicted",
-    };
     let ok = match line.ok {
         Some(true) => "ok",
         Some(false) => "MISS",
         None => "",
     };
-    let allowed = line.tolerance_pct.map(|most| format!("{} %", short(most)));
     vec![
-        what(line),
+        what(line).join("\n"),
         line.paper.map(paper).unwrap_or_default(),
         short(line.sim),
         line.unit.clone(),
         line.error_pct.map(percent).unwrap_or_default(),
-        allowed.unwrap_or_default(),
-        role.into(),
         ok.into(),
     ]
 }
 
-/// What was measured, and below it the conditions.
-fn what(line: &Line) -> String {
-    let mut lines = wrapped(&line.what, COLUMNS);
-    lines.extend(wrapped(&line.conditions, COLUMNS - 2).iter().map(|text| format!("  {text}")));
-    lines.join("\n")
+/// What was measured, in lines.
+fn what(line: &Line) -> Vec<String> {
+    wrapped(&line.what, COLUMNS)
+}
+
+fn conditions(line: &Line) -> String {
+    let role = match line.role {
+        Role::Fitted => "fitted",
+        Role::Predicted => "predicted",
+    };
+    let allowed = line.tolerance_pct.map(|most| format!(", {} % allowed", short(most))).unwrap_or_default();
+    let separator = if line.conditions.is_empty() { "" } else { "; " };
+    format!("{}{separator}{role}{allowed}", line.conditions)
 }
 
 /// Lines of at most so many columns, broken between words.
@@ -88,13 +99,17 @@ fn paper(paper: Paper) -> String {
 /// If the output cannot be written.
 pub fn summary(summary: &Summary, output: Output) -> Result<(), Failure> {
     let Summary { compared, ok, predictions, predictions_ok, .. } = summary;
+    let met = format!("{ok} of {compared} published figures met");
+    if *predictions == 0 {
+        return output.say(&format!("{met}; none of them is a prediction."));
+    }
     let median = |error: Option<f64>| error.map_or_else(|| "none".to_owned(), |error| format!("{error:.1} %"));
-    output.say(&format!(
-        "{ok} of {compared} published figures met, {predictions_ok} of {predictions} of the predictions.\n\
+    output.say(&table::wrapped(&format!(
+        "{met}, {predictions_ok} of {predictions} of the predictions.\n\
          Median error of the predictions {}; without ranges and sums of published figures {}.",
         median(summary.median_error_pct),
         median(summary.hard_median_error_pct)
-    ))
+    )))
 }
 
 /// Checks that every line that can be held against a paper is within its tolerance.
@@ -116,4 +131,25 @@ fn miss(line: &Line) -> String {
     let allowed = line.tolerance_pct.map(short).unwrap_or_default();
     let text = format!("{} {}{conditions} {error}, {allowed} % allowed", line.id, line.what);
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_fit_into_a_terminal_and_keep_their_conditions() {
+        let long = "the bandwidth from a socket that copies to a driver that remaps pages";
+        let conditions = "some platform, some protocol, one sender, messages of 64 KiB without a pause between them";
+        let line = |what: &str, conditions: &str| {
+            Line::new("D2", what, conditions, "message", 51.02).against(Paper::Range([1000.0, 1843.0]), 10.0)
+        };
+        let text = figures(&[line(long, conditions), line("short", ""), line("next", "alone")]);
+        assert!(text.lines().all(|line| line.chars().count() <= table::COLUMNS), "{text}");
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(conditions), "{text}");
+        let short = text.lines().position(|line| line.starts_with("short ")).expect("a row");
+        assert!(text.lines().nth(short + 1).is_some_and(|line| line.starts_with("  predicted, ")), "{text}");
+        assert!(text.lines().nth(short + 2).is_some_and(|line| line.starts_with("next ")), "{text}");
+    }
 }
