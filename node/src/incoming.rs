@@ -46,6 +46,18 @@ pub enum Event {
     Completed(Completion),
 }
 
+impl Event {
+    /// The channel that it is told of.
+    pub(crate) const fn channel(&self) -> Option<Channel> {
+        match self {
+            Self::Message(message) => Some(message.channel()),
+            Self::Opened(channel) | Self::Connected(_, Ok(channel)) | Self::Closed(channel, _) => Some(*channel),
+            Self::Connected(_, Err(_)) => None,
+            Self::Completed(completion) => Some(completion.channel),
+        }
+    }
+}
+
 /// What happens rarely makes no event longer.
 const _: () = assert!(size_of::<Event>() <= size_of::<Incoming>() + 8);
 

@@ -303,6 +303,8 @@ impl Node {
 
     /// Closes a channel. What has arrived and was not polled for is thrown away.
     pub fn close(&mut self, channel: Channel) {
+        // What the network tells together waits here until it is polled for.
+        self.events.retain(|event| event.channel() != Some(channel));
         if let Some((net, index)) = self.wire(channel) {
             net.close(index);
             self.remove_net(channel.index, CloseReason::Here);

@@ -1,5 +1,6 @@
 //! Channels: several, very many, and how they end.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use cutthrough::{Channel, CloseReason, Config, Counter, Endpoint, Event, Path, SendError};
@@ -31,6 +32,24 @@ pub fn closing_delivers_everything_first(join: &dyn Join) {
         assert_eq!(pair.b.closed(), CloseReason::Peer);
         assert!(pair.b.endpoint.poll().is_none());
     }
+}
+
+/// Who closes a channel hears nothing more of it, though messages came together of which it had seen the first.
+pub fn who_closes_hears_nothing_more(join: &dyn Join) {
+    let mut pair = join.pair(config(), config());
+    for number in 0..20u64 {
+        pair.a.say(&number.to_le_bytes());
+    }
+    pair.a.send_copy(b"payload", &pattern(1, 5000), None);
+    // Long enough that all of it has come.
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(pair.b.message().control(), 0u64.to_le_bytes());
+    pair.b.endpoint.close(pair.b.channel);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_millis(100) {
+        assert!(pair.b.endpoint.poll().is_none());
+    }
+    assert_eq!(pair.a.closed(), CloseReason::Peer);
 }
 
 /// The same, where a payload that nobody reads lies before the last messages.

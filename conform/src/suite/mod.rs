@@ -76,6 +76,7 @@ macro_rules! suite {
     (@channels $join:expr) => {
         $crate::suite!(@tests $join;
             channels { closing_delivers_everything_first, closing_delivers_what_waited_behind_a_payload,
+                who_closes_hears_nothing_more,
                 what_had_arrived_can_be_read_after_the_end,
                 two_channels_between_the_same_endpoints, who_has_most_to_do_with_one_hears_the_others,
                 a_thousand_channels, counters_agree, a_closed_channel_says_so,
