@@ -169,6 +169,10 @@ fn parse_hosts(text: &str) -> Result<Vec<Host>, (usize, &'static str)> {
 
 /// What the shell of a host is told on its standard input, where nobody else sees the key. It ends the rank, and what
 /// that has started, when its standard input ends: then the starter, or the way to it, is gone.
+///
+/// The shell itself may end at any word that it says, as nobody may listen any more: so it says nothing between the
+/// rank's beginning and that of what ends it. That may come to act while the rank has no group of its own yet. Then it
+/// ends the process, and, if this has made its group and started others in between, the group.
 fn script(variables: impl Iterator<Item = (&'static str, String)>, folder: &Path, program: &[OsString]) -> String {
     let words: Vec<String> = program.iter().map(|word| quoted(&word.to_string_lossy())).collect();
     let first = words.first().cloned().unwrap_or_default();
@@ -179,9 +183,9 @@ fn script(variables: impl Iterator<Item = (&'static str, String)>, folder: &Path
         "{{\n{set}\ncd {folder} 2>/dev/null\n\
          command -v {first} >/dev/null || {{ echo \"no program \"{first} >&2; exit 127; }}\n\
          exec 3<&0\n\
-         setsid {words} </dev/null 3<&- &\np=$!\n\
          printf '{started}\\n'\n\
-         (while read -r x <&3; do :; done; kill -9 -$p) >/dev/null 2>&1 &\nw=$!\n\
+         setsid {words} </dev/null 3<&- &\np=$!\n\
+         (while read -r x <&3; do :; done; kill -9 -$p; kill -9 $p; kill -9 -$p) >/dev/null 2>&1 &\nw=$!\n\
          wait $p\ns=$?\nkill $w 2>/dev/null\nkill -9 -$p 2>/dev/null\nexit $s\n}}\n",
         set = set.join("\n"),
         folder = quoted(&folder.to_string_lossy()),

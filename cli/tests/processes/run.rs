@@ -226,6 +226,40 @@ fn ranks_on_hosts_end_with_the_starter() {
     let _ = fs::remove_dir_all(&path);
 }
 
+/// Processes that have something of a run in their environment.
+fn of_runs(starters: &[u32]) -> Vec<u32> {
+    let marks: Vec<String> = starters.iter().map(|pid| format!("CUTTHROUGH_JOB=run-{pid}\0")).collect();
+    let is_one = |pid: &u32| {
+        let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&variables);
+        marks.iter().any(|mark| text.contains(mark))
+    };
+    let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
+    numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_one).collect()
+}
+
+/// One host fails while the shell of the other is anywhere: before its rank, between that and what ends it, behind.
+#[test]
+fn nothing_is_left_on_a_host_when_another_fails_at_once() {
+    let folder = Folder::new("run-hosts-early");
+    let ssh = "[ $host = beta ] && { sleep 0.00$SOON; exit 255; }\nexec setsid -w \"$@\"";
+    let (path, hosts) = fake_ssh("run-hosts-early", ssh, [LOOPBACK; 2]);
+    let paths = format!("{}:{}", path.display(), std::env::var("PATH").unwrap_or_default());
+    let mut starters = Vec::new();
+    for soon in 0..40 {
+        let mut command = folder.program(&["run", "-n", "2", "--hosts", &hosts, "--", "sleep", "600"]);
+        command.env("PATH", &paths).env("SOON", (soon % 10).to_string());
+        let mut starter = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it can be started");
+        starters.push(starter.id());
+        starter.wait().expect("it has ended");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let left = of_runs(&starters);
+    left.iter().for_each(|pid| kill(*pid, Signal::KILL));
+    assert!(left.is_empty(), "{left:?} are left of {} runs", starters.len());
+    let _ = fs::remove_dir_all(&path);
+}
+
 #[test]
 fn two_namespaces_have_the_ranks_in_turn() {
     let folder = Folder::new("run-veth");
