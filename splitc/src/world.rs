@@ -39,7 +39,7 @@ pub struct World {
     /// Requests under way at each rank, in the order in which they were made; and how many at all.
     pub(crate) under_way: Vec<VecDeque<Call>>,
     pub(crate) all_under_way: u64,
-    /// Of these, requests for long pieces.
+    /// Of these, requests for long pieces: those whose reply has a payload.
     pub(crate) pieces: Vec<u32>,
     /// Short reads and writes that gather for each rank; for how many ranks; and whether they are being sent now.
     pub(crate) batches: Vec<Batch>,
@@ -200,12 +200,14 @@ impl World {
             self.hand_over(rank)?;
             for at in (0..len).step_by(PIECE) {
                 let piece = (len - at).min(PIECE);
+                // A short rest comes in its reply, as other short reads do.
+                let long = piece > GET_INLINE;
                 let mut patience = Patience::new();
-                while self.pieces[rank as usize] >= PIECES {
+                while long && self.pieces[rank as usize] >= PIECES {
                     self.rest(&mut patience, rank, u64::from(self.pieces[rank as usize]))?;
                 }
                 self.get_piece(rank, from.offset() + at as u64, (slot, at, piece))?;
-                self.pieces[rank as usize] += 1;
+                self.pieces[rank as usize] += u32::from(long);
             }
         }
         Ok(Coming { slot, from: rank, kind: PhantomData })

@@ -110,6 +110,33 @@ fn every_length_of_a_transfer_arrives() {
     });
 }
 
+/// The rest behind the last whole piece is so short that it comes in the reply itself.
+#[test]
+fn many_long_reads_with_a_short_rest_arrive() {
+    const LEN: usize = (128 << 10) / 8 + 1;
+    let end = World::threads_at(&at_files("rests", 2, Duration::from_secs(5)), |world| {
+        let here = world.alloc::<u64>(LEN)?;
+        let values: Vec<u64> = (0..LEN as u64).collect();
+        world.set_local(here, &values)?;
+        world.barrier()?;
+        if world.rank() == 0 {
+            let mut back = vec![0; LEN];
+            for _ in 0..40 {
+                back.fill(0);
+                world.read_bulk(here.on(1), &mut back)?;
+                assert_eq!(back, values);
+            }
+            // Reads that gather are of the same budget.
+            let coming: Vec<_> = (0..1000).map(|at| world.get(here.on(1).at(at))).collect::<Result<_, _>>()?;
+            for (coming, expected) in coming.into_iter().zip(0..) {
+                assert_eq!(world.take(coming)?, expected);
+            }
+        }
+        world.barrier()
+    });
+    assert_eq!(end, Ok(vec![(); 2]));
+}
+
 #[test]
 fn what_has_arrived_is_seen_where_it_lies() {
     over_both(2, |world| {
