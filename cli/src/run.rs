@@ -18,7 +18,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
@@ -27,13 +26,13 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use crate::failure::Failure;
 use crate::output::Output;
 use args::RunArgs;
-use forward::{Heard, Stream, forward};
+use forward::{Forward, Heard, Stream, forward};
 use plan::{Plan, Rank};
 use rank::Guard;
 
 /// How long ranks that were asked to end may take.
 const ENDING: Duration = Duration::from_secs(2);
-/// How long what ranks have said is waited for, when they have ended.
+/// How long what ranks have said is waited for, when they have ended. How long whoever reads it takes is not counted.
 const ECHO: Duration = Duration::from_secs(1);
 /// Longest time between two looks at the ranks.
 const LOOK: Duration = Duration::from_millis(100);
@@ -53,13 +52,14 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     let Plan { ranks, .. } = &mut Plan::make(args)?;
     let refuse = |error: std::io::Error| Failure::of_start("the ranks cannot be started", &error);
     let mut bell = Bell::watch().map_err(refuse)?;
-    let mut crew = Crew { ranks: Vec::new(), guard: Guard::start().map_err(refuse)? };
+    let guard = Guard::start().map_err(refuse)?;
+    let mut crew = Crew { ranks: Vec::new(), guard, asked: Arc::clone(&bell.asked) };
     for (number, rank) in (0..).zip(ranks) {
         crew.start(number, rank, output).map_err(refuse)?;
     }
     let end = crew.watch(&mut bell, Duration::from_secs_f64(args.start));
-    crew.end();
-    end
+    let heard = crew.end();
+    end.and(heard)
 }
 
 /// Wakes the starter when a rank has ended, or when it shall end itself.
@@ -95,7 +95,7 @@ struct Running {
     child: Child,
     host: Option<String>,
     heard: Arc<Heard>,
-    forwards: Vec<JoinHandle<()>>,
+    forwards: Vec<Forward>,
     ended: Option<End>,
 }
 
@@ -125,6 +125,8 @@ impl Running {
 struct Crew {
     ranks: Vec<Running>,
     guard: Guard,
+    /// Whether the starter was asked to end.
+    asked: Arc<AtomicBool>,
 }
 
 impl Crew {
@@ -154,8 +156,10 @@ impl Crew {
             }
             let failed = self.look();
             if let Some((number, end)) = failed {
-                // Whether it had started is among what it has said.
-                hear_out(&mut self.ranks[number].forwards);
+                // Whether it had started is among what it has said. The others are not left alone for longer.
+                if !self.ranks[number].has_started() {
+                    hear_out(&mut self.ranks[number].forwards, &AtomicBool::new(true));
+                }
                 return Err(self.explain(number, end));
             }
             if self.ranks.iter().all(|rank| rank.ended.is_some()) {
@@ -207,8 +211,9 @@ impl Crew {
         Failure::check(format!("rank {number}{on} {how}; all others were ended"))
     }
 
-    /// Ends all that have not ended, and what they have started; and forwards what was said.
-    fn end(&mut self) {
+    /// Ends all that have not ended, and what they have started; and forwards what was said. Fails if it shall not wait
+    /// until all of that is forwarded.
+    fn end(&mut self) -> Result<(), Failure> {
         let begun = Instant::now();
         for rank in self.ranks.iter_mut().filter(|rank| rank.ended.is_none()) {
             // The end of its standard input ends a rank on a host.
@@ -227,26 +232,34 @@ impl Crew {
             let _ = rank.child.wait();
             forwards.append(&mut rank.forwards);
         }
-        hear_out(&mut forwards);
+        hear_out(&mut forwards, &self.asked);
+        let lost = self.asked.load(Ordering::Relaxed) && forwards.iter().any(Forward::has_some);
+        if lost { Err(Failure::check("interrupted; not all that was said was read")) } else { Ok(()) }
     }
 }
 
 /// Waits until all that ranks have said before they ended is forwarded; for a while, as what they have left behind may
-/// go on talking.
-fn hear_out(forwards: &mut Vec<JoinHandle<()>>) {
-    let begun = Instant::now();
-    while begun.elapsed() < ECHO {
+/// go on talking. While whoever reads it is slow, no time passes, unless there is haste.
+fn hear_out(forwards: &mut Vec<Forward>, haste: &AtomicBool) {
+    forwards.iter().for_each(Forward::rank_has_ended);
+    let (mut waited, mut looked) = (Duration::ZERO, Instant::now());
+    while waited < ECHO {
         forwards.retain(|forward| !forward.is_finished());
         if forwards.is_empty() {
             break;
         }
         std::thread::sleep(Duration::from_millis(2));
+        let now = Instant::now();
+        if haste.load(Ordering::Relaxed) || !forwards.iter().any(Forward::has_some) {
+            waited += now - looked;
+        }
+        looked = now;
     }
 }
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        self.end();
+        let _ = self.end();
     }
 }
 

@@ -20,6 +20,40 @@ pub(super) enum Stream {
     Err,
 }
 
+/// As many bytes as a pipe holds at most, where nobody has raised that.
+const PIPE: usize = 1 << 20;
+
+/// A stream of a rank that is being forwarded.
+#[derive(Debug)]
+pub(super) struct Forward {
+    thread: JoinHandle<()>,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// It has read something, and not written all of it yet.
+    has_some: AtomicBool,
+    /// The rank has ended.
+    ended: AtomicBool,
+}
+
+impl Forward {
+    pub(super) fn is_finished(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Whether something was read that is not written yet: its reader is slow.
+    pub(super) fn has_some(&self) -> bool {
+        self.state.has_some.load(Ordering::Relaxed)
+    }
+
+    /// The rank has ended: what it has said is in the pipe, and what comes behind that was said by others.
+    pub(super) fn rank_has_ended(&self) {
+        self.state.ended.store(true, Ordering::Relaxed);
+    }
+}
+
 /// What is known of a rank by what it says.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
@@ -36,23 +70,30 @@ struct Line<'a> {
     line: &'a str,
 }
 
-/// Forwards a stream of a rank until it ends.
+/// Forwards a stream of a rank until it ends; when the rank has ended, no more than that may have said.
 pub(super) fn forward(
     rank: u32,
     stream: Stream,
     from: impl Read + Send + 'static,
     heard: &Arc<Heard>,
     output: Output,
-) -> JoinHandle<()> {
+) -> Forward {
     let heard = Arc::clone(heard);
-    std::thread::spawn(move || {
+    let state = Arc::<State>::default();
+    let shown = Arc::clone(&state);
+    let thread = std::thread::spawn(move || {
         let mut from = BufReader::new(from);
         let mut line = Vec::new();
-        loop {
+        let mut behind = 0;
+        while behind <= PIPE {
             line.clear();
+            shown.has_some.store(false, Ordering::Relaxed);
             match (&mut from).take(LINE).read_until(b'\n', &mut line) {
-                Ok(1..) => {}
+                Ok(1..) => shown.has_some.store(true, Ordering::Relaxed),
                 Ok(0) | Err(_) => return,
+            }
+            if shown.ended.load(Ordering::Relaxed) {
+                behind += line.len();
             }
             if line == STARTED && stream == Stream::Out {
                 heard.started.store(true, Ordering::Relaxed);
@@ -62,7 +103,8 @@ pub(super) fn forward(
                 heard.deaf.store(true, Ordering::Relaxed);
             }
         }
-    })
+    });
+    Forward { thread, state }
 }
 
 /// Writes a line at once, so that lines of different ranks do not mix.

@@ -51,6 +51,45 @@ fn all_end_with_the_first_that_fails_and_it_is_named() {
     assert_eq!(errors, "cutthrough: rank 1 was ended by signal 9 (SIGKILL); all others were ended\n");
 }
 
+/// A run whose standard output nobody reads yet, of a rank that says more than a pipe holds.
+fn unread(folder: &Folder) -> (std::process::Child, std::process::ChildStdout) {
+    let mut command = folder.program(&["run", "-n", "1", "--", "seq", "1", "18000"]);
+    let mut starter = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
+    let out = starter.stdout.take().expect("it was asked for");
+    std::thread::sleep(Duration::from_secs(2));
+    (starter, out)
+}
+
+#[test]
+fn all_that_was_said_reaches_a_reader_that_is_slow() {
+    let folder = Folder::new("run-slow");
+    let (mut starter, mut out) = unread(&folder);
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut out, &mut said).expect("output is UTF-8");
+    assert!(starter.wait().expect("it has ended").success());
+    assert_eq!(said.lines().last(), Some("[0] 18000"), "{} lines", said.lines().count());
+}
+
+#[test]
+fn nobody_waits_for_a_reader_who_has_interrupted() {
+    let folder = Folder::new("run-unread");
+    let (mut starter, _out) = unread(&folder);
+    kill(starter.id(), Signal::INT);
+    assert_eq!(starter.wait().expect("it has ended").code(), Some(1));
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut starter.stderr.take().expect("it was asked for"), &mut said).expect("UTF-8");
+    assert_eq!(said, "cutthrough: interrupted; not all that was said was read\n");
+}
+
+/// What has left its rank's group has the rank's output still, and talks on.
+#[test]
+fn what_a_rank_leaves_behind_is_not_listened_to_for_ever() {
+    let folder = Folder::new("run-talks-on");
+    let (code, said, errors) = run(&folder, &["-n", "1"], "echo first; setsid yes & sleep 0.3");
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(said.starts_with("[0] first\n"));
+}
+
 #[test]
 fn what_cannot_run_is_told_before_anything_is_started() {
     let folder = Folder::new("run-cannot");
