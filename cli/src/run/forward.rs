@@ -95,9 +95,15 @@ pub(super) fn forward(
             if shown.ended.load(Ordering::Relaxed) {
                 behind += line.len();
             }
-            if line == STARTED && stream == Stream::Out {
+            if stream == Stream::Out
+                && let Some(before) = line.strip_suffix(STARTED).map(<[u8]>::len)
+            {
                 heard.started.store(true, Ordering::Relaxed);
-                continue;
+                // What the host has said itself need not end with a line's end.
+                line.truncate(before);
+                if line.is_empty() {
+                    continue;
+                }
             }
             if tell(rank, stream, &line, output).is_err() {
                 heard.deaf.store(true, Ordering::Relaxed);

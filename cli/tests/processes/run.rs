@@ -228,6 +228,14 @@ fn a_rank_that_fails_on_its_host_is_named() {
     assert_eq!(own(&errors), ["cutthrough: rank 1 on beta ended with exit code 3; all others were ended"], "{errors}");
 }
 
+/// What stands in front of the mark is a line of its own; `a_rank_that_fails_on_its_host_is_named` is without it.
+#[test]
+fn a_host_that_says_half_a_line_hides_no_start() {
+    let (code, said, errors) = run_by_ssh("run-hosts-half", "printf welcome\nexec \"$@\"", &["-n", "1"], "exit 3");
+    assert_eq!(own(&errors), ["cutthrough: rank 0 on alpha ended with exit code 3; all others were ended"]);
+    assert_eq!((code, said.lines().next()), (Some(1), Some("[0] welcome")), "{said}");
+}
+
 #[test]
 fn a_host_that_cannot_be_reached_is_named() {
     let ssh = "[ $host = beta ] && { echo no route >&2; exit 255; }\nexec \"$@\"";
