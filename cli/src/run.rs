@@ -74,12 +74,13 @@ impl Bell {
         let asked = Arc::new(AtomicBool::new(false));
         let (heard, rope) = UnixStream::pair()?;
         heard.set_read_timeout(Some(LOOK))?;
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // A handler would undo what 'nohup', or a shell for what runs in the background, has said.
+        let ignored = ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default());
+        for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0) {
             signal_hook::flag::register(signal, Arc::clone(&asked))?;
-        }
-        for signal in [SIGINT, SIGTERM, SIGHUP, SIGCHLD] {
             signal_hook::low_level::pipe::register(signal, rope.try_clone()?)?;
         }
+        signal_hook::low_level::pipe::register(SIGCHLD, rope.try_clone()?)?;
         Ok(Self { asked, heard })
     }
 
@@ -87,6 +88,12 @@ impl Bell {
         // Whatever ends the sleep, the caller looks again.
         let _ = self.heard.read(&mut [0; 64]);
     }
+}
+
+/// The signals that a process ignores, a bit for each, as the kernel tells of it.
+fn ignored(status: &str) -> u64 {
+    let bits = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    bits.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// A rank that was started.

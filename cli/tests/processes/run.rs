@@ -81,6 +81,25 @@ fn nobody_waits_for_a_reader_who_has_interrupted() {
     assert_eq!(said, "cutthrough: interrupted; not all that was said was read\n");
 }
 
+/// `nohup` has a signal ignored, and so do shells for what they start in the background.
+#[test]
+fn a_signal_that_was_ignored_at_the_start_ends_nothing() {
+    let notes = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("run-nohup-notes-{}", std::process::id()));
+    fs::create_dir_all(&notes).expect("a folder");
+    let words = "trap '' HUP INT; exec \"$0\" run -n 1 -- sh -c \"echo \\$\\$ >$1/rank; while ! [ -e $1/go ]; do \
+                 sleep 0.05; done\"";
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", words, env!("CARGO_BIN_EXE_cutthrough")]).arg(&notes).stdin(Stdio::null());
+    let mut starter = command.spawn().expect("it can be started");
+    named(&notes, 1);
+    kill(starter.id(), Signal::HUP);
+    kill(starter.id(), Signal::INT);
+    std::thread::sleep(Duration::from_millis(300));
+    fs::write(notes.join("go"), "").expect("a file");
+    assert_eq!(starter.wait().expect("it has ended").code(), Some(0));
+    let _ = fs::remove_dir_all(&notes);
+}
+
 /// What has left its rank's group has the rank's output still, and talks on.
 #[test]
 fn what_a_rank_leaves_behind_is_not_listened_to_for_ever() {
