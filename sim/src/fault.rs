@@ -35,6 +35,7 @@ mod world;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::panic::{self, AssertUnwindSafe};
 
 pub use self::calls::Calls;
 pub use cutthrough_engine::net::Planted as Bug;
@@ -298,10 +299,20 @@ pub fn run_with(seed: u64, with: With, bug: Option<Bug>) -> Result<Summary, Fail
     let options = Options::draw(seed, with, &mut random);
     let text = options.to_string();
     let mut world = World::new(options, bug, random);
-    match world.run() {
+    match caught(|| world.run()) {
         Ok(()) => Ok(world.into_summary()),
         Err(what) => Err(Failure { seed, options: text, at_ns: world.now(), what, story: world.story() }),
     }
+}
+
+/// What `run` comes to. A panic is what went wrong, as anything else is: else nobody would learn of its seed.
+fn caught(run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    let ran = panic::catch_unwind(AssertUnwindSafe(run));
+    ran.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Err(format!("a panic: {}", text.unwrap_or("it says nothing")))
+    })
 }
 
 /// Where an endpoint listens.
@@ -315,5 +326,19 @@ fn node_of(address: SocketAddr) -> usize {
     match address.ip() {
         IpAddr::V4(ip) => usize::from(u16::from_be_bytes([ip.octets()[2], ip.octets()[3]])),
         IpAddr::V6(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_failure_like_others() {
+        assert_eq!(caught(|| Ok(())), Ok(()));
+        assert_eq!(caught(|| Err("wrong".into())), Err("wrong".into()));
+        assert_eq!(caught(|| panic!("as it stands")), Err("a panic: as it stands".into()));
+        let why = "late".to_owned();
+        assert_eq!(caught(|| panic!("too {why}")), Err("a panic: too late".into()));
     }
 }
