@@ -98,6 +98,8 @@ pub struct Injected {
     pub narrowed: u64,
     /// Frames that were too long for their path.
     pub too_long: u64,
+    /// Times that something went wrong while something was under way.
+    pub amid: u64,
 }
 
 /// Frames that came by rings whose buffers are parts of pages.
@@ -188,6 +190,7 @@ impl Summary {
             ways_changed,
             narrowed,
             too_long,
+            amid,
         } = &mut self.injected;
         let theirs = &other.injected;
         let pairs = [
@@ -223,6 +226,7 @@ impl Summary {
             (ways_changed, theirs.ways_changed),
             (narrowed, theirs.narrowed),
             (too_long, theirs.too_long),
+            (amid, theirs.amid),
             (&mut self.landed.trains, other.landed.trains),
             (&mut self.landed.hits, other.landed.hits),
             (&mut self.landed.misses, other.landed.misses),
@@ -283,11 +287,14 @@ pub struct With {
     pub rings: bool,
     /// Active messages, where both endpoints of a channel speak them.
     pub calls: bool,
+    /// Troubles while users talk: early, one soon after another, and with more to say behind them. Without it they come
+    /// whenever they come, which is mostly when all has been said.
+    pub busy: bool,
 }
 
 impl With {
     /// All that there is.
-    pub const ALL: Self = Self { rings: true, calls: true };
+    pub const ALL: Self = Self { rings: true, calls: true, busy: true };
 }
 
 /// As [`run`], but nobody has what is not in `with`; all else is as the seed says.

@@ -150,6 +150,7 @@ fn text(summary: &Summary, failed: u64) -> String {
         ("changes of ways", injected.ways_changed),
         ("paths that carry less", injected.narrowed),
         ("too long for their path", injected.too_long),
+        ("troubles while users talk", injected.amid),
     ];
     let kinds: Vec<String> = kinds.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
     #[allow(clippy::cast_precision_loss, reason = "for people")]

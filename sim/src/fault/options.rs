@@ -72,6 +72,8 @@ pub(super) struct Options {
     pub(super) narrow: u64,
     /// Whether they stay as they are when nothing else goes wrong any more.
     pub(super) stays_narrow: bool,
+    /// Whether troubles come while users talk.
+    pub(super) busy: bool,
 }
 
 impl Options {
@@ -138,6 +140,7 @@ impl Options {
             ways,
             narrow: if widths.chance(300) { widths.below(10) } else { 0 },
             stays_narrow: widths.chance(500),
+            busy: with.busy,
         }
     }
 }

@@ -113,6 +113,12 @@ impl User {
         self.plans.push((at, to, messages));
     }
 
+    /// There is more to say on every channel. False if there is none, and nobody is called.
+    pub(super) fn talk_on(&mut self, random: &mut Random) -> bool {
+        self.talks.iter_mut().for_each(|talk| talk.left += random.between(1, 16));
+        !self.talks.is_empty() || !self.calls.is_empty() || !self.plans.is_empty()
+    }
+
     /// Nothing goes wrong from now on: what was planned is done with so many messages for everybody.
     pub(super) fn calm(&mut self, messages: u64) {
         self.plans.clear();

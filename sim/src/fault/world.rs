@@ -32,6 +32,8 @@ const BUSY_NS: u64 = 20_000;
 const RECEIVES: usize = 8;
 /// Messages of each channel when nothing goes wrong any more, where there is more than one way to try.
 const RING_CALM: u64 = 24;
+/// Within which time users have said most of what they have to say.
+const SOON_NS: [u64; 3] = [1_000_000, 5_000_000, 20_000_000];
 /// Steps of a world, at most: a seed that needs more does not come to an end.
 const STEPS: u64 = 3_000_000;
 
@@ -126,10 +128,12 @@ impl World {
 
     /// Runs to the end.
     pub(super) fn run(&mut self) -> Result<(), String> {
-        let mut troubles: Vec<u64> =
-            (0..self.options.faults).map(|_| self.random.below(self.options.calm_ns)).collect();
-        troubles.sort_unstable();
-        for at in troubles {
+        for at in self.troubles() {
+            if self.options.busy && self.random.chance(700) {
+                let lead = self.random.below(self.options.way_ns * 4 + 50_000);
+                self.until(at.saturating_sub(lead), false)?;
+                self.go_on_talking();
+            }
             self.until(at, false)?;
             self.trouble();
             self.broken.take().map_or(Ok(()), Err)?;
@@ -153,6 +157,42 @@ impl World {
         self.settled().map_err(|what| format!("all channels were closed, and still {what}"))?;
         let mut living = self.nodes.iter().filter_map(|node| node.living.as_ref());
         living.try_for_each(|living| living.user.has_ended(&living.net))
+    }
+
+    /// When something goes wrong. Users say what they have to say at once, so half of it comes early, and a quarter
+    /// soon after something else.
+    fn troubles(&mut self) -> Vec<u64> {
+        let calm = self.options.calm_ns;
+        let mut times: Vec<u64> = Vec::new();
+        for _ in 0..self.options.faults {
+            let kind = if self.options.busy { self.random.below(4) } else { 3 };
+            let at = match kind {
+                3 => self.random.below(calm),
+                kind => {
+                    let soon = self.random.pick(&SOON_NS);
+                    let after = if kind == 2 { times.last().copied().unwrap_or(0) } else { 0 };
+                    after + self.random.below(soon)
+                }
+            };
+            times.push(at.min(calm - 1));
+        }
+        times.sort_unstable();
+        times
+    }
+
+    /// Everybody has something to say: something shall be under way when the next thing goes wrong.
+    fn go_on_talking(&mut self) {
+        for index in 0..self.nodes.len() {
+            let has_talks = match &mut self.nodes[index].living {
+                Some(living) => living.user.talk_on(&mut self.random),
+                None => continue,
+            };
+            if !has_talks {
+                let to = (index + 1 + self.random.index(self.nodes.len() - 1)) % self.nodes.len();
+                self.plan(index, to, 8);
+            }
+            self.wake(index, self.now);
+        }
     }
 
     fn close_all(&mut self) -> Result<(), String> {

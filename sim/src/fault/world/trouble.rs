@@ -41,8 +41,15 @@ impl World {
             found
         });
         if let Some(kind) = kind {
+            self.summary.injected.amid += u64::from(self.is_amid_talk());
             TROUBLES[kind](self);
         }
+    }
+
+    /// Whether anybody waits for anything.
+    fn is_amid_talk(&mut self) -> bool {
+        let watch = &mut self.watch;
+        self.nodes.iter().filter_map(|node| node.living.as_ref()).any(|living| living.user.is_settled(watch).is_err())
     }
 
     fn crash(&mut self) {
