@@ -136,32 +136,33 @@ fn seeds_that_once_failed_keep_every_rule() {
 mod planted {
     use cutthrough_sim::fault::{self, Bug};
 
-    /// Seeds until a bug is found: far less than a minute.
-    fn found(bug: Bug) -> u64 {
+    /// Seeds until a bug is found, by what it does: far less than a minute.
+    fn found(bug: Bug, says: &str) -> u64 {
         let first = (0..2000).find_map(|seed| fault::run(seed, Some(bug)).err());
         let failure = first.expect("a planted bug is found");
         println!("{bug:?} after {} seeds: {failure}", failure.seed + 1);
+        assert!(failure.what.contains(says), "{failure}");
         failure.seed + 1
     }
 
     #[test]
     fn a_payload_with_bytes_missing_is_found() {
-        assert!(found(Bug::Unwritten) <= 500);
+        assert!(found(Bug::Unwritten, "is not what was sent") <= 500);
     }
 
     #[test]
     fn a_frame_of_an_earlier_life_is_found() {
-        assert!(found(Bug::Stale) <= 2000);
+        assert!(found(Bug::Stale, "broke a rule") <= 2000);
     }
 
     #[test]
     fn a_grant_that_is_not_told_is_found() {
-        assert!(found(Bug::Ungranted) <= 500);
+        assert!(found(Bug::Ungranted, "nothing goes wrong any more, and still") <= 500);
     }
 
     #[test]
     fn what_a_channel_leaves_behind_is_found() {
-        assert!(found(Bug::Unforgotten) <= 500);
+        assert!(found(Bug::Unforgotten, "a channel has ended and still has") <= 500);
     }
 }
 

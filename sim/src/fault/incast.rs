@@ -254,7 +254,7 @@ impl World {
         let node = &mut self.nodes[index];
         let mut done = now;
         if !node.queue.is_empty() {
-            let trains = (&mut node.net, &mut node.trains);
+            let trains = (&mut node.net, &mut node.trains, &mut receive::Given::default());
             let received = receive::receive(trains, at, &mut node.queue, None, &mut Summary::default());
             received.expect("room for a train");
             let left: u64 = node.queue.iter().map(|frame| frame.bytes.len() as u64).sum();

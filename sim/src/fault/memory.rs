@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::ops::Range;
 use std::rc::Rc;
 
 use cutthrough_engine::net::memory::{Load, Memory, Place, Placing, Want};
@@ -18,13 +19,20 @@ const POSTED: usize = 4;
 
 /// The bytes of a payload, from a seed.
 pub(super) fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(len + 8);
-    let mut at = 0;
-    while bytes.len() < len {
+    pattern_of(seed, 0..len)
+}
+
+/// Some of these bytes.
+pub(super) fn pattern_of(seed: u64, range: Range<usize>) -> Vec<u8> {
+    let first = range.start / 8 * 8;
+    let mut bytes = Vec::with_capacity(range.end.saturating_sub(first) + 8);
+    let mut at = range.start as u64 / 8;
+    while bytes.len() < range.end.saturating_sub(first) {
         bytes.extend_from_slice(&mix(seed.wrapping_add(at)).to_le_bytes());
         at += 1;
     }
-    bytes.truncate(len);
+    bytes.truncate(range.end.saturating_sub(first));
+    bytes.drain(..range.start - first);
     bytes
 }
 

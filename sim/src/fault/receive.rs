@@ -6,13 +6,13 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use cutthrough_engine::net::Net;
 use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::net::trains::{Came, Line, TRAIN_BYTES, Train, Trains};
+use cutthrough_engine::net::{Net, Tally};
 use cutthrough_engine::time::Instant;
-use cutthrough_wire::frame::HEADER_BYTES;
+use cutthrough_wire::frame::{HEADER_BYTES, Header};
 
 use super::memory::Host;
 use super::network::Frame;
@@ -29,9 +29,34 @@ pub(super) struct Lent<'a> {
     pub(super) into: &'a mut [u8],
 }
 
+/// Frames that an endpoint was given: each has to be counted, as taken in or as why not. Of those of a handshake only
+/// some are.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    greetings: u64,
+    others: u64,
+}
+
+impl Given {
+    pub(super) fn add(&mut self, frame: &[u8]) {
+        let Some(head) = frame.first_chunk::<HEADER_BYTES>() else { return };
+        let greets = Header::from_bytes(head).is_ok_and(|header| header.kind.greets());
+        *(if greets { &mut self.greetings } else { &mut self.others }) += 1;
+    }
+
+    pub(super) fn are_counted(&self, tally: &Tally) -> Result<(), String> {
+        let counted = tally.frames_received + tally.duplicates + tally.forged + tally.stale + tally.unplaced;
+        if (self.others..=self.others + self.greetings).contains(&counted) {
+            return Ok(());
+        }
+        Err(format!("{counted} frames are counted, of {self:?}: {tally:?}"))
+    }
+}
+
 /// The frames that have come to a socket.
 struct Socket<'a> {
     queue: &'a mut VecDeque<Frame>,
+    given: &'a mut Given,
     at: Instant,
     /// Frames of the train that was received last.
     frames: usize,
@@ -56,6 +81,7 @@ impl Line for Socket<'_> {
         let first = self.queue.pop_front()?;
         let (from, segment) = (first.from, first.bytes.len());
         let (mut bytes, mut last) = (first.bytes, segment);
+        self.given.add(&bytes);
         self.frames = 1;
         while self.frames < TOGETHER
             && last == segment
@@ -64,6 +90,7 @@ impl Line for Socket<'_> {
                 next.from == from && next.bytes.len() <= segment && bytes.len() + next.bytes.len() <= TRAIN_BYTES
             })
         {
+            self.given.add(&next.bytes);
             last = next.bytes.len();
             bytes.extend_from_slice(&next.bytes);
             self.frames += 1;
@@ -81,13 +108,13 @@ impl Line for Socket<'_> {
 
 /// Receives the frames at the head of the queue that came together.
 pub(super) fn receive(
-    (net, trains): (&mut Net<Host>, &mut Trains),
+    (net, trains, given): (&mut Net<Host>, &mut Trains, &mut Given),
     now: Instant,
     queue: &mut VecDeque<Frame>,
     lent: Option<Lent<'_>>,
     summary: &mut Summary,
 ) -> Result<(), String> {
-    let mut socket = Socket { queue, at: now, frames: 0 };
+    let mut socket = Socket { queue, given, at: now, frames: 0 };
     let (hits, misses) = (net.tally().hits, net.tally().misses);
     let mut reading = lent.map(|lent| (lent.channel, Reading { message: lent.message, into: lent.into }));
     let reading = reading.as_mut().map(|(channel, reading)| (*channel, reading));

@@ -11,7 +11,7 @@ use super::memory::Host;
 use super::network::{Frame, Network};
 use super::options::Options;
 use super::random::Random;
-use super::receive::{Lent, bring};
+use super::receive::{Given, Lent, bring};
 use super::stream::Stream;
 use super::{Summary, address};
 
@@ -92,7 +92,7 @@ impl Rings {
     /// Takes in what has come, as much as an endpoint takes at a time.
     pub(super) fn take(
         &mut self,
-        net: &mut Net<Host>,
+        (net, given): (&mut Net<Host>, &mut Given),
         now: Instant,
         mut lent: Option<Lent<'_>>,
         random: &mut Random,
@@ -100,7 +100,7 @@ impl Rings {
     ) -> Result<(), String> {
         for ring in &mut self.0 {
             net.came_by(ring.way);
-            ring.take(net, now, &mut lent, random, summary)?;
+            ring.take((&mut *net, &mut *given), now, &mut lent, random, summary)?;
         }
         net.came_by(0);
         Ok(())
@@ -127,7 +127,7 @@ impl Ring {
 
     fn take(
         &mut self,
-        net: &mut Net<Host>,
+        (net, given): (&mut Net<Host>, &mut Given),
         now: Instant,
         lent: &mut Option<Lent<'_>>,
         random: &mut Random,
@@ -141,13 +141,13 @@ impl Ring {
                 && let Some(frame) = queue.pop_front()
             {
                 taken += 1;
-                bring_in(net, now, frame, &mut self.generation, lent);
+                bring_in((&mut *net, &mut *given), now, frame, &mut self.generation, lent);
             }
         }
         self.queues.rotate_right(first);
         let Some(stream) = &mut self.stream else { return Ok(()) };
         while let Some(frame) = stream.take(summary)? {
-            bring_in(net, now, frame, &mut self.generation, lent);
+            bring_in((&mut *net, &mut *given), now, frame, &mut self.generation, lent);
         }
         let guess = net.guess(None).map(|(guess, _)| guess);
         stream.offer(guess, self.generation)
@@ -155,7 +155,7 @@ impl Ring {
 }
 
 fn bring_in(
-    net: &mut Net<Host>,
+    (net, given): (&mut Net<Host>, &mut Given),
     now: Instant,
     mut frame: Frame,
     generation: &mut (u32, u32),
@@ -170,6 +170,7 @@ fn bring_in(
         *generation = (header.tag, header.generation);
     }
     let from: SocketAddr = address(frame.from);
+    given.add(&frame.bytes);
     bring(net, now, from, &mut frame.bytes, lent);
 }
 

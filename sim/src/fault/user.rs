@@ -458,6 +458,7 @@ impl User {
             if valid < read.valid || whole != (valid == read.into.len()) {
                 return Err(format!("line {}: {valid} bytes are valid after {}", read.line, read.valid));
             }
+            around.watch.part(read.line, read.number, read.valid, &read.into[read.valid..valid])?;
             read.lent |= lend;
             read.valid = valid;
             if !whole && valid <= read.most {

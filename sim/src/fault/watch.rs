@@ -10,7 +10,7 @@ use cutthrough_engine::net::inbox::Ready;
 use cutthrough_engine::token::{Refused, Token};
 
 use super::calls::Ledger;
-use super::memory::{EMPTY, Pages, pattern};
+use super::memory::{EMPTY, Pages, pattern_of};
 use super::random::Random;
 
 /// Bytes of a control message without what fills it up: line, message, flags, token.
@@ -202,14 +202,19 @@ impl Watch {
 
     /// Whether the bytes of a payload from the first on are what was sent.
     pub(super) fn payload(&mut self, line: usize, number: usize, bytes: &[u8]) -> Result<(), String> {
+        self.payload_bytes += bytes.len() as u64;
+        self.part(line, number, 0, bytes)
+    }
+
+    /// Whether bytes of a payload are what was sent there.
+    pub(super) fn part(&self, line: usize, number: usize, first: usize, bytes: &[u8]) -> Result<(), String> {
         let Some((seed, _)) = self.lines[line].sent[number].payload else {
             return Err(format!("line {line}: message {number} has no payload"));
         };
-        self.payload_bytes += bytes.len() as u64;
-        let wanted = pattern(seed, bytes.len());
+        let wanted = pattern_of(seed, first..first + bytes.len());
         let wrong = wanted.iter().zip(bytes).position(|(wanted, byte)| wanted != byte);
         wrong.map_or(Ok(()), |at| {
-            let len = bytes.len();
+            let (at, len) = (first + at, first + bytes.len());
             Err(format!("line {line}: byte {at} of {len} of the payload of message {number} is not what was sent"))
         })
     }

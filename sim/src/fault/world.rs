@@ -16,6 +16,7 @@ use super::memory::Host;
 use super::network::{Frame, Network};
 use super::options::Options;
 use super::random::{Random, hash};
+use super::receive::Given;
 use super::ring::{NOBODY, Rings};
 use super::user::{Around, User};
 use super::watch::Watch;
@@ -41,6 +42,7 @@ const STEPS: u64 = 3_000_000;
 struct Living {
     net: Net<Host>,
     trains: Trains,
+    given: Given,
     user: User,
 }
 
@@ -278,7 +280,8 @@ impl World {
         }
         self.lives[index] = life;
         let node = &mut self.nodes[index];
-        (node.living, node.starts) = (Some(Living { net, user, trains: Trains::default() }), None);
+        (node.living, node.starts) =
+            (Some(Living { net, user, trains: Trains::default(), given: Given::default() }), None);
         node.queue.clear();
         node.rings = Rings::of(index, &self.options);
         self.wake(index, self.now);
@@ -361,16 +364,17 @@ impl World {
             }
             return Ok(());
         }
-        let Some(Living { net, user, trains }) = &mut node.living else { return Ok(()) };
+        let Some(Living { net, user, trains, given }) = &mut node.living else { return Ok(()) };
         let now = Instant::from_nanos(self.now + node.ahead);
         let channels = (net.channels(), user.talks.len());
         for _ in 0..RECEIVES {
             if node.queue.is_empty() {
                 break;
             }
-            receive::receive((net, trains), now, &mut node.queue, user.lends(), &mut self.summary)?;
+            receive::receive((net, trains, given), now, &mut node.queue, user.lends(), &mut self.summary)?;
         }
-        node.rings.take(net, now, user.lends(), &mut self.random, &mut self.summary)?;
+        node.rings.take((net, given), now, user.lends(), &mut self.random, &mut self.summary)?;
+        given.are_counted(net.tally())?;
         let all = node.queue.is_empty() && node.rings.is_empty();
         if all {
             net.looked(now);
