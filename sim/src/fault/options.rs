@@ -159,6 +159,11 @@ impl Options {
     pub(super) fn limit(&self) -> usize {
         self.ways.room * (HEADER_BYTES + usize::from(self.body))
     }
+
+    /// How long after the last trouble the dead are known to be dead, and nobody else is taken for that.
+    pub(super) const fn notice_ns(&self) -> u64 {
+        self.silence_ns * 2 + 1_000_000_000
+    }
 }
 
 impl fmt::Display for Options {

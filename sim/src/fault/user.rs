@@ -58,6 +58,8 @@ struct Call {
     to: usize,
     until: Instant,
     messages: u64,
+    /// When it has to be answered, if nothing goes wrong any more.
+    due: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -226,7 +228,7 @@ impl User {
                 net.memory_came_back(now);
             }
         }
-        self.call(net, now, around);
+        self.call(net, now, around)?;
         if around.random.chance(300) {
             let bytes = around.random.between(1, around.options.longest + 100);
             if net.memory.post(usize::try_from(bytes).unwrap_or(1)) && !self.talks.is_empty() {
@@ -237,14 +239,22 @@ impl User {
         self.send(net, now, around)
     }
 
-    fn call(&mut self, net: &mut Net<Host>, now: Instant, around: &mut Around<'_>) {
+    fn call(&mut self, net: &mut Net<Host>, now: Instant, around: &mut Around<'_>) -> Result<(), String> {
         let due = |plan: &(Instant, usize, u64)| plan.0 <= now;
         while let Some(at) = self.plans.iter().position(due) {
             let (_, to, messages) = self.plans.swap_remove(at);
-            if let Some(index) = net.call(now, address(to), around.options.body) {
-                let until = now.after(around.random.between(1_000_000, around.options.silence_ns));
-                self.calls.push(Call { index, to, until, messages });
+            match net.call(now, address(to), around.options.body) {
+                Some(index) => {
+                    let until = now.after(around.random.between(1_000_000, around.options.silence_ns));
+                    let due = around.calm.map(|_| now.after(around.options.notice_ns()));
+                    self.calls.push(Call { index, to, until, messages, due });
+                }
+                None if around.calm.is_some() => return Err(format!("{:?} has no room to call {to}", self.me)),
+                None => {}
             }
+        }
+        if let Some(call) = self.calls.iter().find(|call| call.due.is_some_and(|due| due < now)) {
+            return Err(format!("a call of {:?} to {} is not answered in time", self.me, call.to));
         }
         if around.calm.is_none() {
             while let Some(at) = self.calls.iter().position(|call| call.until <= now) {
@@ -254,6 +264,7 @@ impl User {
                 self.again(now, call.to, call.messages, around);
             }
         }
+        Ok(())
     }
 
     fn send(&mut self, net: &mut Net<Host>, now: Instant, around: &mut Around<'_>) -> Result<(), String> {
@@ -366,7 +377,7 @@ impl User {
             Ending::Breach(breach) => return Err(format!("{:?} broke a rule: {breach:?}", talk.peer)),
             Ending::Here => return Err("an end that this side has asked for is told".into()),
             Ending::Stalled => return Err("an end by an operation that nobody has begun is told".into()),
-            Ending::Silent if around.calm.is_some_and(|calm| calm > around.options.silence_ns * 2 + 1_000_000_000) => {
+            Ending::Silent if around.calm.is_some_and(|calm| calm > around.options.notice_ns()) => {
                 if around.lives[talk.peer.0] == talk.peer.1 {
                     return Err(format!("{:?} is taken for dead by {:?}", talk.peer, self.me));
                 }
@@ -472,6 +483,12 @@ impl User {
             self.reads.pop_front();
         }
         Ok(())
+    }
+
+    /// A channel to who has died, as a sentence.
+    pub(super) fn talks_to_dead(&self, lives: &[u64]) -> Option<String> {
+        let talk = self.talks.iter().find(|talk| lives[talk.peer.0] != talk.peer.1)?;
+        Some(format!("{:?} has not noticed that {:?} is dead", self.me, talk.peer))
     }
 
     /// Whether all is said and done; what is not, as a sentence.

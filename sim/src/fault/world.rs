@@ -146,6 +146,7 @@ impl World {
         let patience = self.options.silence_ns * 3 + 120_000_000_000;
         self.until(self.now + patience, true)?;
         self.settled().map_err(|what| format!("nothing goes wrong any more, and still {what}"))?;
+        self.mourned()?;
         // Everybody can call anybody.
         for _ in 0..self.nodes.len().min(4) {
             let (from, to) = self.pair();
@@ -456,6 +457,21 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Whether nobody holds a channel to who is dead for long.
+    fn mourned(&mut self) -> Result<(), String> {
+        let due = self.calm.unwrap_or(self.now) + self.options.notice_ns();
+        if self.dead_talk().is_some() && self.now < due {
+            self.until(due, false)?;
+        }
+        self.dead_talk().map_or(Ok(()), Err)
+    }
+
+    /// A channel to an endpoint that has died, as a sentence.
+    fn dead_talk(&self) -> Option<String> {
+        let mut living = self.nodes.iter().filter_map(|node| node.living.as_ref());
+        living.find_map(|living| living.user.talks_to_dead(&self.lives))
     }
 
     fn heal(&mut self) {
