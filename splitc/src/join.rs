@@ -27,6 +27,8 @@ const POOL: u64 = 16 << 20;
 /// Bytes of a channel's landing memory: what is on its way to this rank over a network lands there.
 const LANDING: u64 = 16 << 20;
 
+/// Characters of a job's name.
+const NAME: usize = 40;
 /// What a program's user sets where there has to be a key.
 const KEYLESS: &str = "no key is configured: set CUTTHROUGH_KEY, or ask for plain text by CUTTHROUGH_INSECURE=1 \
                        (Settings::keys, Settings::insecure)";
@@ -176,7 +178,9 @@ fn job(variable: &impl Fn(&str) -> Option<String>) -> String {
         .or_else(slurm)
         .unwrap_or_else(|| format!("p{}", std::os::unix::process::parent_id()));
     let usable = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
-    name.chars().map(usable).take(40).collect()
+    let short: String = name.chars().map(usable).take(NAME).collect();
+    // Long names may begin alike.
+    if name.chars().nth(NAME).is_some() { format!("{:.24}{:016x}", short, hash(&name)) } else { short }
 }
 
 /// Whether some ranks are on other machines, as far as their starter says.

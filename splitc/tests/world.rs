@@ -518,6 +518,15 @@ fn the_environment_says_who_a_rank_is() {
     let ompi = [("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_NAMESPACE", "n@1")];
     let ompi = of(&ompi).expect("usable");
     assert_eq!((ompi.rank, ompi.size, ompi.job.as_str()), (2, 4, "n-1"));
+    // Names that begin alike are not cut to the same.
+    let long = |end: &str| {
+        let name = format!("prterun-a-machine-with-a-long-name.example.org-417732@{end}");
+        of(&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "2"), ("PMIX_NAMESPACE", &name)])
+            .expect("usable")
+            .job
+    };
+    assert!(long("1").starts_with("prterun-a-machine-with-a") && long("1").len() == 40, "{}", long("1"));
+    assert!(long("1") == long("1") && long("1") != long("2"));
     let slurm = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2"), ("SLURM_JOB_ID", "9"), ("SLURM_STEP_ID", "0")];
     let settings = of(&slurm).expect("usable");
     assert_eq!((settings.rank, settings.size, settings.job.as_str()), (1, 2, "9.0"));
