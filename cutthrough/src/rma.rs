@@ -40,6 +40,7 @@ mod remote;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -168,11 +169,13 @@ impl Region {
         bytes.get_mut(start..start.checked_add(extent.len as usize)?)
     }
 
-    /// The slot that a run fills, if it fills one.
-    fn slot_of(&self, extent: Extent) -> Option<u32> {
-        let slot = u64::from(self.inside.slot);
-        let whole = extent.offset.is_multiple_of(slot) && u64::from(extent.len) == slot;
-        if whole { u32::try_from(extent.offset / slot).ok() } else { None }
+    /// The slots that a run covers from end to end; the region's last one may be shorter than the others.
+    fn slots_of(&self, extent: Extent) -> Range<u32> {
+        let (slot, len) = (u64::from(self.inside.slot), self.inside.len);
+        let end = extent.offset + u64::from(extent.len);
+        let [first, end] = [extent.offset.div_ceil(slot), if end == len { len.div_ceil(slot) } else { end / slot }];
+        let [first, end] = [first, end].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        first..end
     }
 }
 
@@ -323,8 +326,8 @@ impl Owner {
                 _ => {}
             }
             at += place.len();
-            if pages && let Some(slot) = region.slot_of(*extent) {
-                region.validate(slot);
+            if pages {
+                region.slots_of(*extent).for_each(|slot| region.validate(slot));
             }
         }
     }

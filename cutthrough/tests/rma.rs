@@ -17,6 +17,7 @@ over_both! {
     nothing_outside_of_a_region_is_touched, pages_go_to_exact_slots, arriving_pages_are_seen_one_by_one,
     a_dead_owner_leaves_a_list_of_what_is_valid, a_refused_batch_moves_nothing,
     a_batch_that_is_still_arriving_is_written, what_is_long_is_got_in_pieces,
+    pages_of_other_slots_fill_those_that_they_cover,
 }
 
 const PAGE: u32 = 16 << 10;
@@ -270,6 +271,21 @@ fn pages_go_to_exact_slots(over: Over) {
         let expected = pattern(moves[*from as usize].0, PAGE as usize);
         assert!(into.lock()[start..start + PAGE as usize] == expected, "slot {to}");
     }
+}
+
+/// Every slot is valid that a page has filled from end to end, however long the slots are that pages come from.
+fn pages_of_other_slots_fill_those_that_they_cover(over: Over) {
+    // The last slot is shorter.
+    let there = Region::new(10 * 1024 + 512, 1024);
+    let (_server, mut node, channel, key) = owning(over, &there);
+    let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+    let valid = || (0..11).filter(|slot| there.is_valid(*slot)).collect::<Vec<_>>();
+    remote.store_pages(&Region::new(2048, 2048), &[(0, 1)]).expect("it lies inside");
+    assert_eq!(valid(), [2, 3]);
+    remote.store_pages(&Region::new(1536, 1536), &[(0, 3), (0, 6)]).expect("it lies inside");
+    assert_eq!(valid(), [2, 3, 5, 9, 10]);
+    remote.store_pages(&Region::new(512, 512), &[(0, 0), (0, 1), (0, 20)]).expect("it lies inside");
+    assert_eq!(valid(), [2, 3, 5, 9, 10]);
 }
 
 fn arriving_pages_are_seen_one_by_one(over: Over) {

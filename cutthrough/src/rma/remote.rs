@@ -218,7 +218,8 @@ impl<'n> Remote<'n> {
     }
 
     /// Copies pages of `from` to slots of the region: `moves` are pairs of slots, from and to. The owner's
-    /// [`Region::is_valid`] tells of each page as soon as it lies there.
+    /// [`Region::is_valid`] tells of each page as soon as it lies there. Slots count as those of `from` do: where the
+    /// owner's are shorter, a page makes all of them valid that it covers; where they are longer, none.
     ///
     /// # Errors
     /// [`MoveError`], which says of each page whether it has arrived.
