@@ -104,6 +104,9 @@ fn serial(blocks: usize, side: usize, [a, b]: &[Vec<f64>; 2]) -> Vec<f64> {
 
 fn main() -> End {
     let (blocks, side) = (argument(1, "BLOCKS", 4)?, argument(2, "SIDE", 128)?);
+    if blocks == 0 || side == 0 {
+        return Err("BLOCKS and SIDE are at least 1".into());
+    }
     let mut world = World::from_environment()?;
     let area = side * side;
     let all = blocks * blocks;

@@ -71,6 +71,7 @@ fn the_seven_programs_come_to_what_a_serial_run_comes_to() {
 fn wrong_arguments_are_named() {
     for (name, words, says) in [
         ("matmul", "x", "argument 1, BLOCKS, cannot be"),
+        ("matmul", "4 0", "BLOCKS and SIDE are at least 1"),
         ("sample_sort", "large", "the first argument is small or bulk"),
         ("components", "0", "SIDE has to be at least the number of ranks"),
     ] {
