@@ -13,6 +13,9 @@ use crate::veth::Pair;
 /// What the far side of ssh says when a rank has been started.
 pub(super) const STARTED: &[u8] = b"\x01cutthrough: this rank has started\n";
 
+/// Options of ssh: it asks nothing, and ends soon after a host that says nothing any more.
+const SSH: [&str; 6] = ["-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"];
+
 /// The first port in namespaces of our own, where all are free.
 const PORT: u32 = 7400;
 
@@ -98,7 +101,7 @@ impl Plan {
                 }
                 Some(hosts) => {
                     let host = &hosts[rank as usize % hosts.len()];
-                    command.args(["ssh", "-o", "BatchMode=yes", &host.name, "sh"]);
+                    command.arg("ssh").args(SSH).args([&host.name, "sh"]);
                     let folder = std::env::current_dir().unwrap_or_default();
                     let script = script(variables, &folder, &args.program);
                     Rank { command, host: Some(host.name.clone()), script }
