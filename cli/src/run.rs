@@ -113,6 +113,9 @@ enum End {
     Signal(i32),
 }
 
+/// How what cannot become a rank ends.
+const CANNOT: End = End::Code(2);
+
 impl Running {
     /// How it has ended, if it has. It is not waited for: that would give its number, and that of its group, to others.
     fn look(&self) -> Option<End> {
@@ -164,7 +167,7 @@ impl Crew {
             let failed = self.look();
             if let Some((number, end)) = failed {
                 // Whether it had started is among what it has said. The others are not left alone for longer.
-                if !self.ranks[number].has_started() {
+                if !self.ranks[number].has_started() || end == CANNOT {
                     hear_out(&mut self.ranks[number].forwards, &AtomicBool::new(true));
                 }
                 return Err(self.explain(number, end));
@@ -206,6 +209,9 @@ impl Crew {
             End::Code(code) => format!("ended with exit code {code}"),
             End::Signal(signal) => format!("was ended by signal {signal}{}", name_of(signal)),
         };
+        if rank.heard.unstarted.load(Ordering::Relaxed) {
+            return Failure::new(format!("rank {number} could not be started{on}"), "see what it says");
+        }
         if !rank.has_started() {
             let host = rank.host.as_deref().unwrap_or_default();
             return Failure::new(

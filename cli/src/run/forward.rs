@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use serde::Serialize;
 
-use super::plan::STARTED;
+use super::plan::{STARTED, UNSTARTED};
 use crate::output::Output;
 
 /// Longest line that is forwarded as one; the rest is taken for another.
@@ -59,6 +59,8 @@ impl Forward {
 pub(super) struct Heard {
     /// The far side has said that it has started.
     pub(super) started: AtomicBool,
+    /// What was to become it has said that it cannot.
+    pub(super) unstarted: AtomicBool,
     /// What it says cannot be written any more.
     pub(super) deaf: AtomicBool,
 }
@@ -104,6 +106,10 @@ pub(super) fn forward(
                 if line.is_empty() {
                     continue;
                 }
+            }
+            if stream == Stream::Err && line == UNSTARTED {
+                heard.unstarted.store(true, Ordering::Relaxed);
+                continue;
             }
             if tell(rank, stream, &line, output).is_err() {
                 heard.deaf.store(true, Ordering::Relaxed);

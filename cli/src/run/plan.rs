@@ -13,6 +13,9 @@ use crate::veth::Pair;
 /// What the far side of ssh says when a rank has been started.
 pub(super) const STARTED: &[u8] = b"\x01cutthrough: this rank has started\n";
 
+/// What a process of this machine says on standard error when it cannot become the rank that it should.
+pub(super) const UNSTARTED: &[u8] = b"\x01cutthrough: this rank cannot be started\n";
+
 /// Options of ssh: it asks nothing, and ends soon after a host that says nothing any more.
 const SSH: [&str; 6] = ["-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"];
 

@@ -11,11 +11,18 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal};
 
 use super::args::RunArgs;
+use super::plan::UNSTARTED;
 use crate::failure::Failure;
 use crate::veth::Space;
 
-/// Becomes a rank's program. Returns only if it cannot.
+/// Becomes a rank's program. Returns only if it cannot, and then tells the starter so.
 pub(super) fn become_rank(args: &RunArgs, starter: u32) -> Failure {
+    let why = try_to_become(args, starter);
+    let _ = io::stderr().write_all(UNSTARTED);
+    why
+}
+
+fn try_to_become(args: &RunArgs, starter: u32) -> Failure {
     let refuse = |error: io::Error| Failure::new(format!("the rank cannot be started: {error}"), "try again");
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return refuse(error.into());

@@ -126,6 +126,25 @@ fn what_cannot_run_is_told_before_anything_is_started() {
     );
 }
 
+#[test]
+fn a_program_whose_interpreter_is_missing_cannot_be_started() {
+    let folder = Folder::new("run-shebang");
+    let program = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("run-shebang-{}.sh", std::process::id()));
+    fs::write(&program, "#!/nonexistent/interpreter\n").expect("a file");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("its mode");
+    let name = program.display().to_string();
+    let output = folder.run(&["run", "-n", "1", "--", &name]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let [why, what] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert!(why.starts_with(&format!("[0] cutthrough: {name}: No such file")), "{said}");
+    assert_eq!(what, "cutthrough: rank 0 could not be started; see what it says");
+    // A program that ends so itself has failed.
+    let (code, _, errors) = run(&folder, &["-n", "1"], "exit 2");
+    assert_eq!((code, &errors[..]), (Some(1), "cutthrough: rank 0 ended with exit code 2; all others were ended\n"));
+    let _ = fs::remove_file(&program);
+}
+
 /// Processes that ranks have named by writing their numbers into files of a folder.
 fn named(folder: &PathBuf, count: usize) -> Vec<u32> {
     let mut found = Vec::new();
