@@ -77,6 +77,10 @@ impl Plan {
         if pair.is_some() || hosts.is_some() {
             common.push(("CUTTHROUGH_KEY", random_key().map_err(refuse)?));
         }
+        // Ranks on this machine have it anyway.
+        if let Some(deadline) = std::env::var("CUTTHROUGH_DEADLINE").ok().filter(|_| hosts.is_some()) {
+            common.push(("CUTTHROUGH_DEADLINE", deadline));
+        }
         if hosts.is_none() {
             let name = program.display();
             if !is_found(program, Path::is_file) {

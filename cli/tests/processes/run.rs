@@ -259,6 +259,19 @@ fn ranks_are_started_on_hosts() {
 }
 
 #[test]
+fn ranks_on_hosts_have_the_deadline_of_the_starter() {
+    let folder = Folder::new("run-hosts-deadline");
+    // A host knows nothing of the starter's environment.
+    let (path, hosts) = fake_ssh("run-hosts-deadline", "exec env -u CUTTHROUGH_DEADLINE \"$@\"", [LOOPBACK; 2]);
+    let words = ["run", "--hosts", &hosts, "--", "sh", "-c", "echo $CUTTHROUGH_DEADLINE"];
+    let mut command = folder.program(&words);
+    command.env("PATH", format!("{}:{}", path.display(), std::env::var("PATH").unwrap_or_default()));
+    let output = command.env("CUTTHROUGH_DEADLINE", "7.5").output().expect("the program can be started");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "[0] 7.5\n");
+    let _ = fs::remove_dir_all(&path);
+}
+
+#[test]
 fn a_rank_that_fails_on_its_host_is_named() {
     let script = "[ $CUTTHROUGH_RANK = 1 ] && exit 3; sleep 600";
     let (code, _, errors) = run_by_ssh("run-hosts-fail", "exec \"$@\"", &["-n", "2"], script);
