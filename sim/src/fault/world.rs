@@ -35,6 +35,8 @@ const RECEIVES: usize = 8;
 const RING_CALM: u64 = 24;
 /// Within which time users have said most of what they have to say.
 const SOON_NS: [u64; 3] = [1_000_000, 5_000_000, 20_000_000];
+/// Time between two looks for channels to the dead.
+const MOURN_NS: u64 = 100_000_000;
 /// Steps of a world, at most: a seed that needs more does not come to an end.
 const STEPS: u64 = 3_000_000;
 
@@ -142,11 +144,11 @@ impl World {
         }
         self.until(self.options.calm_ns, false)?;
         self.heal();
+        self.mourn()?;
         // Small grants over a long way take their time.
         let patience = self.options.silence_ns * 3 + 120_000_000_000;
         self.until(self.now + patience, true)?;
         self.settled().map_err(|what| format!("nothing goes wrong any more, and still {what}"))?;
-        self.mourned()?;
         // Everybody can call anybody.
         for _ in 0..self.nodes.len().min(4) {
             let (from, to) = self.pair();
@@ -459,11 +461,11 @@ impl World {
         Ok(())
     }
 
-    /// Whether nobody holds a channel to who is dead for long.
-    fn mourned(&mut self) -> Result<(), String> {
-        let due = self.calm.unwrap_or(self.now) + self.options.notice_ns();
-        if self.dead_talk().is_some() && self.now < due {
-            self.until(due, false)?;
+    /// Lets as much time go on as it may take until the dead are known as dead, whatever else is left to be done.
+    fn mourn(&mut self) -> Result<(), String> {
+        let due = self.now + self.options.notice_ns();
+        while self.now < due && self.dead_talk().is_some() {
+            self.until(due.min(self.now + MOURN_NS), false)?;
         }
         self.dead_talk().map_or(Ok(()), Err)
     }
