@@ -121,6 +121,7 @@ fn steps(root: &Path) -> Vec<Step> {
     {
         steps.push(Step::new(name, &format!("{target}/debug/cutthrough {command}")));
     }
+    steps.push(Step::new("a short storm", &format!("{target}/debug/examples/storm 10")));
     steps
 }
 

@@ -1,0 +1,598 @@
+//! Processes that send each other whatever there is to send, while they are killed, stopped and started anew: a soak
+//! test, for as long as you like.
+//!
+//! `cargo run --release -p cutthrough-conform --example storm -- [SECONDS [PROCESSES [SEED [shm|udp|both]]]]`
+//!
+//! Each process listens, calls others, and sends control messages, private memory, pages and lists of pages, with
+//! and without tokens, of lengths from nothing to a few MiB; takes what comes at once, later or not at all; grants,
+//! revokes, posts, closes. It fails if a message is lost, doubled, out of order or wrong in one byte, if a payload is
+//! dropped whose token was not revoked, if a peer is said to have broken a rule, or if an operation takes too long. The
+//! process that has started them kills one of them now and then, or stops it for a while, and fails if one of them
+//! does, falls silent, or does not end when it is told to.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::env;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cutthrough::{
+    Channel, CloseReason, Config, Endpoint, Event, Incoming, Landing, Payload, RevokeError, SendError, Token,
+};
+use cutthrough_conform::bytes::{check, fill, pattern};
+use cutthrough_conform::join::free_udp_address;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long a process may say nothing, and a call may take. One that is stopped meanwhile has the more time.
+const SILENCE: Duration = Duration::from_secs(8);
+/// The longest stop.
+const STOP_MS: u64 = 250;
+/// Payloads of a channel that are kept unread at most.
+const KEPT: usize = 8;
+/// Channels that a process opens at most.
+const CHANNELS: usize = 6;
+
+/// Numbers that look random (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    fn one_in(&mut self, of: u64) -> bool {
+        self.below(of) == 0
+    }
+
+    fn index(&mut self, end: usize) -> usize {
+        usize::try_from(self.below(end as u64)).unwrap_or(0)
+    }
+
+    /// Bytes of a payload: short ones mostly.
+    fn length(&mut self) -> usize {
+        let most = [64, 4096, 4097, 20_000, 70_000, 300_000, 3 << 20];
+        let most = most[if self.one_in(3) { self.index(most.len()) } else { self.index(4) }];
+        self.index(most + 1)
+    }
+}
+
+/// What a control message says.
+#[derive(Debug, Clone, Copy)]
+struct Word {
+    number: u64,
+    kind: u8,
+    seed: u64,
+    len: u32,
+    token: Token,
+}
+
+/// Nothing goes with it.
+const SAY: u8 = 0;
+/// A payload goes with it.
+const LOAD: u8 = 1;
+/// A payload for this token goes with it.
+const AIMED: u8 = 2;
+/// A payload of up to so many bytes may come to this token.
+const GRANT: u8 = 3;
+/// The last one.
+const BYE: u8 = 4;
+
+impl Word {
+    fn to_bytes(self) -> [u8; 37] {
+        let mut bytes = [0; 37];
+        bytes[..8].copy_from_slice(&self.number.to_le_bytes());
+        bytes[8] = self.kind;
+        bytes[9..17].copy_from_slice(&self.seed.to_le_bytes());
+        bytes[17..21].copy_from_slice(&self.len.to_le_bytes());
+        bytes[21..].copy_from_slice(&self.token.to_bytes());
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        let bytes: [u8; 37] = bytes.try_into().expect("a word of the storm");
+        Self {
+            number: u64::from_le_bytes(bytes[..8].try_into().expect("8 bytes")),
+            kind: bytes[8],
+            seed: u64::from_le_bytes(bytes[9..17].try_into().expect("8 bytes")),
+            len: u32::from_le_bytes(bytes[17..21].try_into().expect("4 bytes")),
+            token: Token::from_bytes(bytes[21..].try_into().expect("16 bytes")),
+        }
+    }
+}
+
+/// One channel.
+#[derive(Default)]
+struct Talk {
+    sent: u64,
+    come: u64,
+    bye: bool,
+    /// Tokens of the peer's that are not used yet.
+    granted_there: Vec<(Token, usize)>,
+    /// Tokens of ours that nothing has come to, and such that were revoked.
+    granted: HashMap<[u8; 16], usize>,
+    revoked: HashSet<[u8; 16]>,
+    kept: VecDeque<(Incoming, Word)>,
+    cookies: HashSet<u64>,
+}
+
+/// One process of the storm.
+struct Node {
+    endpoint: Endpoint,
+    random: Random,
+    talks: HashMap<Channel, Talk>,
+    closed: HashSet<Channel>,
+    others: Vec<String>,
+    calling: usize,
+    cookies: u64,
+    messages: u64,
+    bytes: u64,
+}
+
+impl Node {
+    fn word(&mut self, channel: Channel, kind: u8, len: usize, token: Option<Token>) -> Word {
+        let seed = self.random.next();
+        let number = self.talks.get(&channel).map_or(0, |talk| talk.sent);
+        let token = token.unwrap_or(Token::from_bytes([0; 16]));
+        Word { number, kind, seed, len: u32::try_from(len).expect("few bytes"), token }
+    }
+
+    /// What a send came to: whether the message is on its way.
+    fn sent(&mut self, channel: Channel, outcome: Result<(), SendError>) -> bool {
+        match outcome {
+            Ok(()) => {
+                if let Some(talk) = self.talks.get_mut(&channel) {
+                    talk.sent += 1;
+                }
+                true
+            }
+            Err(SendError::Full | SendError::TooManyRuns) => false,
+            Err(SendError::Closed(reason)) => {
+                ended(reason);
+                false
+            }
+            Err(error) => panic!("not sent: {error}"),
+        }
+    }
+
+    fn say(&mut self, channel: Channel, kind: u8, len: usize, token: Option<Token>) -> bool {
+        let word = self.word(channel, kind, len, token);
+        let outcome = self.endpoint.send(channel, &word.to_bytes());
+        self.sent(channel, outcome)
+    }
+
+    /// Sends a payload, from private memory or from pages, to a token or not.
+    fn load(&mut self, channel: Channel, len: usize, token: Option<Token>) -> bool {
+        let word = self.word(channel, if token.is_some() { AIMED } else { LOAD }, len, token);
+        let control = word.to_bytes();
+        let pages = match self.random.below(3) {
+            0 => self.pages(channel, word),
+            _ => None,
+        };
+        let cookie = self.random.one_in(3).then(|| {
+            self.cookies += 1;
+            self.cookies
+        });
+        let private = if pages.is_none() { pattern(word.seed, len) } else { Vec::new() };
+        let outcome = self.endpoint.outgoing(channel).and_then(|outgoing| {
+            let mut outgoing = outgoing.write(&control);
+            outgoing = match pages {
+                Some(pages) => outgoing.attach_list(pages),
+                None => outgoing.attach_copy(&private),
+            };
+            if let Some(token) = token {
+                outgoing = outgoing.to(token);
+            }
+            if let Some(cookie) = cookie {
+                outgoing = outgoing.track(cookie);
+            }
+            outgoing.send()
+        });
+        let sent = self.sent(channel, outcome.map(drop));
+        if let (true, Some(cookie), Some(talk)) = (sent, cookie, self.talks.get_mut(&channel)) {
+            talk.cookies.insert(cookie);
+        }
+        sent
+    }
+
+    /// Pages with a payload in them, if there are some.
+    fn pages(&mut self, channel: Channel, word: Word) -> Option<Vec<cutthrough::Page>> {
+        let (mut pages, mut left) = (Vec::new(), word.len as usize);
+        if left == 0 {
+            return None;
+        }
+        while left > 0 {
+            let whole = if self.random.one_in(2) { left } else { 4096 * (1 + self.random.index(4)) };
+            let page = self.endpoint.page(channel, left.min(whole)).ok()?;
+            left -= page.len();
+            pages.push(page);
+        }
+        let mut payload = vec![0; word.len as usize];
+        fill(word.seed, &mut payload);
+        let mut rest = payload.as_slice();
+        for page in &mut pages {
+            let (now, later) = rest.split_at(page.len());
+            page.copy_from_slice(now);
+            rest = later;
+        }
+        Some(pages)
+    }
+
+    fn grant(&mut self, channel: Channel) {
+        let len = self.random.length().max(1);
+        let landing = if self.random.one_in(2) { Landing::Pages(len) } else { Landing::Buffer(vec![0; len]) };
+        let Ok(token) = self.endpoint.grant(channel, landing) else { return };
+        if self.say(channel, GRANT, len, Some(token)) {
+            if let Some(talk) = self.talks.get_mut(&channel) {
+                talk.granted.insert(token.to_bytes(), len);
+            }
+        } else {
+            let _ = self.endpoint.revoke(channel, token);
+        }
+    }
+
+    fn revoke(&mut self, channel: Channel) {
+        let Some(talk) = self.talks.get_mut(&channel) else { return };
+        let Some(token) = talk.granted.keys().next().copied() else { return };
+        match self.endpoint.revoke(channel, Token::from_bytes(token)) {
+            Ok(_) => {
+                talk.granted.remove(&token);
+                talk.revoked.insert(token);
+            }
+            // What has come to it is not told yet.
+            Err(RevokeError::InFlight | RevokeError::Refused(_)) => {}
+            Err(RevokeError::Closed(reason)) => ended(reason),
+        }
+    }
+
+    /// One thing that comes to its mind.
+    fn act(&mut self) {
+        if self.talks.len() < CHANNELS && self.calling == 0 && !self.others.is_empty() {
+            let to = self.random.index(self.others.len());
+            if self.endpoint.begin_connect(&self.others[to], Duration::from_secs(2)).is_ok() {
+                self.calling += 1;
+            }
+        }
+        let open: Vec<Channel> = self.talks.iter().filter(|(_, talk)| !talk.bye).map(|(&channel, _)| channel).collect();
+        if open.is_empty() {
+            return;
+        }
+        let channel = open[self.random.index(open.len())];
+        match self.random.below(100) {
+            0..30 => drop(self.say(channel, SAY, 0, None)),
+            30..60 => {
+                let len = self.random.length();
+                self.load(channel, len, None);
+            }
+            60..70 => self.grant(channel),
+            70..80 => {
+                let token = self.talks.get_mut(&channel).and_then(|talk| talk.granted_there.pop());
+                if let Some((token, room)) = token {
+                    let len = self.random.index(room + 1);
+                    self.load(channel, len, Some(token));
+                }
+            }
+            80..83 => self.revoke(channel),
+            83..86 => {
+                let (len, count) = (self.random.length().max(1), 1 + self.random.below(3));
+                let _ = self.endpoint.post(channel, len.min(70_000), u32::try_from(count).unwrap_or(1));
+            }
+            86..95 => self.settle(channel),
+            95..97 => thread::sleep(Duration::from_millis(self.random.below(5))),
+            97 if self.random.one_in(40) => self.close(channel),
+            _ => {}
+        }
+    }
+
+    /// Looks at what was kept longest.
+    fn settle(&mut self, channel: Channel) {
+        if let Some((message, word)) = self.talks.get_mut(&channel).and_then(|talk| talk.kept.pop_front()) {
+            self.take(message, word);
+        }
+    }
+
+    fn close(&mut self, channel: Channel) {
+        if self.say(channel, BYE, 0, None) {
+            self.endpoint.close(channel);
+            self.talks.remove(&channel);
+            self.closed.insert(channel);
+        }
+    }
+
+    /// A payload: read, or thrown away.
+    fn take(&mut self, mut message: Incoming, word: Word) {
+        let len = word.len as usize;
+        if self.random.one_in(10) {
+            return;
+        }
+        match message.payload() {
+            Payload::None => assert_eq!(len, 0, "a payload is missing: {word:?}"),
+            Payload::Landed(landed) => {
+                assert_eq!(landed.len(), len);
+                check(word.seed, &landed.to_vec());
+            }
+            Payload::Buffer(bytes) => {
+                assert_eq!(bytes.len(), len);
+                check(word.seed, bytes);
+            }
+            Payload::Dropped(_) => return,
+            Payload::Arriving(_) => {
+                assert_eq!(message.payload_len(), len);
+                let mut bytes = vec![0; len];
+                if self.random.one_in(4) {
+                    match self.endpoint.read_some(&mut message, &mut bytes) {
+                        Ok(valid) => check(word.seed, &bytes[..valid]),
+                        Err(_) => return,
+                    }
+                }
+                match self.endpoint.read(&mut message, &mut bytes) {
+                    Ok(_) => check(word.seed, &bytes),
+                    Err(cutthrough::ReadError::Closed(reason)) => return ended(reason),
+                    // It was whole when a part of it was asked for.
+                    Err(cutthrough::ReadError::Nothing) => check(word.seed, &bytes),
+                    Err(error) => panic!("{error}: {word:?}"),
+                }
+            }
+        }
+        self.bytes += word.len as u64;
+        if self.random.one_in(2) {
+            self.endpoint.release(message);
+        }
+    }
+
+    fn come(&mut self, message: Incoming) {
+        let (channel, word) = (message.channel(), Word::from_bytes(message.control()));
+        let Some(talk) = self.talks.get_mut(&channel) else {
+            panic!(
+                "a message on {channel:?}, which is not open: {word:?}; closed here: {}",
+                self.closed.contains(&channel)
+            );
+        };
+        assert_eq!(word.number, talk.come, "lost, doubled or out of order: {word:?}");
+        assert!(!talk.bye, "after the last one: {word:?}");
+        talk.come += 1;
+        self.messages += 1;
+        match word.kind {
+            GRANT => talk.granted_there.push((word.token, word.len as usize)),
+            BYE => talk.bye = true,
+            AIMED => {
+                let (token, dropped) = (word.token.to_bytes(), matches!(message.payload(), Payload::Dropped(_)));
+                let (granted, revoked) = (talk.granted.remove(&token).is_some(), talk.revoked.contains(&token));
+                assert!(granted != revoked, "a token of ours, used once: {word:?}");
+                assert!(dropped == revoked || word.len == 0, "dropped: {dropped}, revoked: {revoked}, {word:?}");
+            }
+            SAY => assert!(!message.is_loaded()),
+            _ => assert!(!matches!(message.payload(), Payload::Dropped(_)), "dropped: {word:?}"),
+        }
+        if message.is_loaded() {
+            // Long ones hold their sender when nobody reads them, and who is held does not read what it keeps.
+            let keeps = word.len <= 20_000 && self.random.one_in(4);
+            if let Some(talk) = self.talks.get_mut(&channel).filter(|talk| keeps && talk.kept.len() < KEPT) {
+                return talk.kept.push_back((message, word));
+            }
+            self.take(message, word);
+        }
+    }
+
+    fn hear(&mut self, event: Event) {
+        match event {
+            Event::Message(message) => self.come(message),
+            Event::Opened(channel) => drop(self.talks.insert(channel, Talk::default())),
+            Event::Connected(_, outcome) => {
+                self.calling -= 1;
+                // Whom it has called may have been killed.
+                if let Ok(channel) = outcome {
+                    self.talks.insert(channel, Talk::default());
+                }
+            }
+            Event::Closed(channel, reason) => {
+                ended(reason);
+                let talk = self.talks.remove(&channel).expect("a channel that is open");
+                // Who has called may have given the call up when it was answered; then nothing has come.
+                let missing = reason == CloseReason::Peer && !talk.bye && talk.come > 0;
+                assert!(
+                    !missing,
+                    "closed in good order, and what came last is missing: {} came, {} sent",
+                    talk.come, talk.sent
+                );
+                for (message, word) in talk.kept {
+                    if reason == CloseReason::Peer {
+                        self.take(message, word);
+                    }
+                }
+            }
+            Event::Completed(completion) => {
+                if let Some(talk) = self.talks.get_mut(&completion.channel) {
+                    assert!(talk.cookies.remove(&completion.cookie), "completed twice: {completion:?}");
+                }
+            }
+        }
+    }
+}
+
+/// A channel may end because the peer was killed, or wants it to.
+fn ended(reason: CloseReason) {
+    assert!(!matches!(reason, CloseReason::Breach(_) | CloseReason::Stalled), "ended: {reason}");
+}
+
+/// The number of this process, its seed, its addresses and those of the others.
+fn child(args: &[String]) -> ! {
+    let [seed, own, others] = args else { panic!("storm node SEED OWN OTHERS") };
+    let random = Random(seed.parse().expect("a number"));
+    let config = Config { insecure: true, silence: Duration::from_secs(2), ..Config::default() };
+    let mut endpoint = Endpoint::open(config).expect("an endpoint");
+    for address in own.split(',') {
+        let begun = Instant::now();
+        // The port of one that was killed a moment ago.
+        while let Err(error) = endpoint.listen(address) {
+            assert!(begun.elapsed() < SILENCE, "{address}: {error}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let others = others.split(',').map(str::to_owned).collect();
+    let (talks, calling) = (HashMap::new(), 0);
+    let closed = HashSet::new();
+    let mut node = Node { endpoint, random, talks, closed, others, calling, cookies: 0, messages: 0, bytes: 0 };
+    let stopping = lines(std::io::stdin());
+    let mut told = Instant::now();
+    while stopping.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
+        let begun = Instant::now();
+        node.act();
+        let took = begun.elapsed();
+        assert!(took < SILENCE, "{took:?} for one operation");
+        if node.random.one_in(200) {
+            let event = node.endpoint.wait(Some(Duration::from_millis(node.random.below(20))));
+            event.into_iter().for_each(|event| node.hear(event));
+        }
+        for _ in 0..node.random.below(4) {
+            let Some(event) = node.endpoint.poll() else { break };
+            node.hear(event);
+        }
+        if told.elapsed() > Duration::from_millis(500) {
+            told = Instant::now();
+            println!("{} {}", node.messages, node.bytes);
+        }
+    }
+    // Says goodbye, and hears what is on its way.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(2) || begun.elapsed() < SILENCE / 2 && !node.talks.is_empty() {
+        let open: Vec<Channel> = node.talks.iter().filter(|(_, talk)| !talk.bye).map(|(&channel, _)| channel).collect();
+        open.into_iter().for_each(|channel| node.close(channel));
+        while let Some(event) = node.endpoint.poll() {
+            node.hear(event);
+        }
+    }
+    let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    assert!(files < 300, "{files} files are open");
+    println!("{} {}", node.messages, node.bytes);
+    // Not in good order, where somebody was not told goodbye.
+    std::process::exit(0)
+}
+
+/// The lines of a text, as they come.
+fn lines(text: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (tell, told) = channel();
+    thread::spawn(move || BufReader::new(text).lines().map_while(Result::ok).all(|line| tell.send(line).is_ok()));
+    told
+}
+
+/// A process as the one knows it that has started it.
+struct Started {
+    child: Child,
+    told: Receiver<String>,
+    heard: Instant,
+    counts: (u64, u64),
+}
+
+impl Started {
+    fn start(seed: u64, own: &str, others: &str) -> Self {
+        let mut command = Command::new(env::current_exe().expect("this program"));
+        command.args(["node", &seed.to_string(), own, others]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("a process");
+        let told = lines(child.stdout.take().expect("a pipe"));
+        Self { child, told, heard: Instant::now(), counts: (0, 0) }
+    }
+
+    fn look(&mut self) {
+        for line in self.told.try_iter() {
+            self.heard = Instant::now();
+            let mut numbers = line.split(' ').map_while(|number| number.parse().ok());
+            self.counts = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+        }
+        assert!(self.heard.elapsed() < SILENCE, "process {} is silent", self.child.id());
+        let over = self.child.try_wait().expect("a child");
+        assert!(over.is_none(), "process {} has ended: {over:?}", self.child.id());
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a process")).expect("not 0");
+        kill_process(pid, signal).expect("a child of ours");
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = env::args().skip(1).collect();
+    if args.first().is_some_and(|first| first == "node") {
+        child(&args[1..]);
+    }
+    let number = |at: usize, or: u64| args.get(at).map_or(or, |text| text.parse().expect("a number"));
+    let (seconds, count, seed) = (number(0, 60), number(1, 4), number(2, 1));
+    let over = args.get(3).map_or("both", String::as_str);
+    let mut random = Random(seed);
+    let own: Vec<String> = (0..count)
+        .map(|k| {
+            let memory = format!("shm:storm-{}-{k}", std::process::id());
+            let network = format!("udp:{}", free_udp_address());
+            match over {
+                "shm" => memory,
+                "udp" => network,
+                _ => format!("{memory},{network}"),
+            }
+        })
+        .collect();
+    let others = |k: usize| {
+        let others = own.iter().enumerate().filter(|(other, _)| *other != k);
+        others.map(|(_, address)| address.as_str()).collect::<Vec<_>>().join(",")
+    };
+    let mut nodes: Vec<Started> = (0..own.len()).map(|k| Started::start(random.next(), &own[k], &others(k))).collect();
+    let (begun, mut killed, mut stopped, mut shown, mut gone) = (Instant::now(), 0, 0, 0, (0, 0));
+    while begun.elapsed() < Duration::from_secs(seconds) {
+        thread::sleep(Duration::from_millis(20 + random.below(200)));
+        let k = random.index(nodes.len());
+        match random.below(4) {
+            0 => {
+                nodes[k].signal(Signal::KILL);
+                gone = (gone.0 + nodes[k].counts.0, gone.1 + nodes[k].counts.1);
+                nodes[k] = Started::start(random.next(), &own[k], &others(k));
+                killed += 1;
+            }
+            1 => {
+                nodes[k].signal(Signal::STOP);
+                thread::sleep(Duration::from_millis(random.below(STOP_MS)));
+                nodes[k].signal(Signal::CONT);
+                stopped += 1;
+            }
+            _ => {}
+        }
+        nodes.iter_mut().for_each(Started::look);
+        let (messages, bytes) = nodes.iter().fold(gone, |sum, node| (sum.0 + node.counts.0, sum.1 + node.counts.1));
+        if begun.elapsed().as_secs() / 10 > shown {
+            shown = begun.elapsed().as_secs() / 10;
+            let mib = bytes >> 20;
+            println!("{} s: {messages} messages, {mib} MiB, {killed} killed, {stopped} stopped", shown * 10);
+            let _ = std::io::stdout().flush();
+        }
+    }
+    println!("{seconds} s: the end");
+    for node in &mut nodes {
+        drop(node.child.stdin.take());
+    }
+    for node in &mut nodes {
+        let begun = Instant::now();
+        let over = loop {
+            match node.child.try_wait().expect("a child") {
+                Some(over) => break over,
+                None if begun.elapsed() > SILENCE => panic!("process {} does not end", node.child.id()),
+                None => thread::sleep(Duration::from_millis(10)),
+            }
+        };
+        assert!(over.success(), "process {} has ended: {over}", node.child.id());
+    }
+    println!("all well");
+    ExitCode::SUCCESS
+}
