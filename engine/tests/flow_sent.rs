@@ -236,10 +236,32 @@ fn a_frame_that_was_given_up_too_early_is_counted() {
     assert!(!flight.probe((timer, earlier), &rtt, 0, |_, _| ()), "what lies here may acknowledge it");
     assert!(flight.probe((timer, timer), &rtt, 0, |_, _| ()));
     flight.push(1, timer, 100, 0);
-    assert_eq!(flight.acked(Ack { below: 1, bits: 0 }, |_| panic!("it is not in flight")).frames, 0);
+    let acked = flight.acked(Ack { below: 1, bits: 0 }, |_| panic!("it is not in flight"));
+    assert_eq!((acked.frames, acked.late), (0, Some(at(0))));
     assert_eq!(flight.spurious(), 1);
     assert_eq!(flight.acked(Ack { below: 2, bits: 0 }, drop).frames, 1);
     assert_eq!(flight.spurious(), 1);
+}
+
+#[test]
+fn what_was_given_up_last_says_how_long_the_way_is() {
+    let rtt = steady();
+    let mut flight = sent(4);
+    let (mut now, mut number) = (at(1_000_000), 4);
+    for _ in 0..2 {
+        let mut again = Vec::new();
+        assert!(flight.probe((now, now), &rtt, 0, |content, _| again.push(content)));
+        for content in again {
+            flight.push(number, now, 100, content);
+            number += 1;
+        }
+        now = now.after(1_000_000);
+    }
+    // Number 2 has arrived: whether 0 and 1 have, or were forgotten because 4 has said so, is not known.
+    let acked = flight.acked(Ack { below: 3, bits: 0 }, |_| panic!("it is not in flight"));
+    assert_eq!((acked.late, acked.newest), (Some(at(2_000)), None));
+    assert_eq!(flight.acked(Ack { below: 3, bits: 0b1 }, drop).late, None, "4 was sent, and is in flight");
+    assert_eq!(flight.acked_range(3, 4, drop).late, Some(at(3_000)));
 }
 
 #[test]

@@ -62,7 +62,8 @@ pub struct Config {
     /// How long an operation that needs the peer (a send that waits for room, a read that waits for bytes) may go
     /// without any progress before it ends in an error.
     pub deadline: Duration,
-    /// How long nothing may be heard of a peer on another machine before it is taken for dead. A caller of which
+    /// How long nothing may be heard of a peer on another machine before it is taken for dead: three round trips at
+    /// least, so 900 ms are enough for every way on the ground; more where many frames are lost. A caller of which
     /// nothing is heard after it was let in is kept for as long, and for a second at least. So long does `drop` wait
     /// for what was sent to arrive, too, but for one to five seconds whatever this says.
     pub silence: Duration,

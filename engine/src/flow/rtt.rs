@@ -10,7 +10,7 @@ const INITIAL: u64 = 1_000_000;
 /// Least time, in ns, by which later frames must be ahead before an older one is lost: two readings of a clock.
 const GRANULARITY: u64 = 1_000;
 
-/// Bounds of the probe time-out in ns.
+/// Bounds of the probe time-out in ns: the least there is, and the longest that earlier ones in vain make it.
 const PROBE_MIN: u64 = 20_000;
 const PROBE_MAX: u64 = 200_000_000;
 
@@ -71,6 +71,13 @@ impl Default for Rtt {
 }
 
 impl Rtt {
+    /// One that expects a round trip as long as this, until the first is measured.
+    #[must_use]
+    pub fn expecting(round_ns: u64) -> Self {
+        let expected = Estimate::first(round_ns.clamp(INITIAL, ROUND_MAX));
+        Self { round: expected, prompt: expected, latest: expected.smoothed, ..Self::default() }
+    }
+
     /// A frame was acknowledged `round_ns` after it left. The other side says that it had it for `held_ns` before it
     /// acknowledged. That is believed only as far as the rest is no less than the least round trip: so no claim makes
     /// the round trip shorter than it was ever seen to be. For the last `lag_ns` of it the acknowledgement may have
@@ -138,12 +145,15 @@ impl Rtt {
     /// Round trips count without the time for which acknowledgements have lain here: else who looks rarely would wait
     /// ever longer for what was lost. For this it waits `lag_ns` longer, the time since there was last nothing left to
     /// look at: what was sent may be acknowledged by what lies here still.
+    ///
+    /// Neither that nor `backoff` makes it longer than 200 ms; but what was measured does, for on a way that is longer
+    /// nothing could be acknowledged else before it is given up.
     #[must_use]
     pub fn probe_timeout(&self, backoff: u32, lag_ns: u64) -> u64 {
         let Estimate { smoothed, variation } = self.prompt;
         let once = (2 * smoothed).max(smoothed + 4 * variation) + self.held;
         let all = once.saturating_mul(1_u64 << backoff.min(32)).max(PROBE_MIN);
-        all.saturating_add(lag_ns).min(PROBE_MAX)
+        all.saturating_add(lag_ns).min(PROBE_MAX.max(once))
     }
 }
 
@@ -238,7 +248,29 @@ mod tests {
         rtt.sample(at(u64::MAX), u64::MAX, 0, 0);
         rtt.sample(at(0), u64::MAX, u64::MAX, 0);
         rtt.sample(at(7), 0, u64::MAX, 0);
-        assert_eq!(rtt.probe_timeout(u32::MAX, 0), PROBE_MAX);
-        assert_eq!(steady(u64::MAX, 3).probe_timeout(0, 0), PROBE_MAX);
+        assert!(rtt.probe_timeout(u32::MAX, u64::MAX) <= 6 * ROUND_MAX);
+        assert!(steady(u64::MAX, 3).probe_timeout(0, 0) <= 6 * ROUND_MAX);
+        assert_eq!(steady(30_000, 50).probe_timeout(u32::MAX, u64::MAX), PROBE_MAX);
+    }
+
+    #[test]
+    fn a_long_way_is_waited_for_and_no_longer() {
+        for round in [150_000_000, 300_000_000, 600_000_000] {
+            let rtt = steady(round, 50);
+            assert_eq!(rtt.probe_timeout(0, 0), 2 * round, "{round}");
+            assert_eq!(rtt.probe_timeout(9, 7), 2 * round, "{round}");
+            assert!(steady(round, 1).probe_timeout(0, 0) >= 2 * round, "{round}");
+        }
+    }
+
+    #[test]
+    fn what_is_expected_is_replaced_by_what_is_measured() {
+        let mut rtt = Rtt::expecting(300_000_000);
+        assert_eq!((rtt.smoothed(), rtt.least()), (300_000_000, INITIAL));
+        assert!(rtt.probe_timeout(0, 0) >= 600_000_000);
+        rtt.sample(at(1), 20_000, 0, 0);
+        assert_eq!((rtt.smoothed(), rtt.least()), (20_000, 20_000));
+        // No less than without: the handshake of neighbours says little of what frames will take.
+        assert_eq!(Rtt::expecting(7).probe_timeout(0, 0), Rtt::default().probe_timeout(0, 0));
     }
 }

@@ -35,6 +35,9 @@ pub struct Acked {
     pub longest: u32,
     /// Number and time of sending of the largest of them: what gives a sample of the round trip.
     pub newest: Option<(u64, Instant)>,
+    /// When the largest was sent of those that prove to have arrived after they were given up. Where nothing else is
+    /// acknowledged this is what there is to learn from: that the way is longer than was believed.
+    pub late: Option<Instant>,
 }
 
 impl Acked {
@@ -68,6 +71,7 @@ struct Entry<T> {
 #[derive(Debug, Clone, Copy)]
 struct GivenUp {
     number: u64,
+    sent: Instant,
     /// The next number at that time: only frames from here on tell the receiver to forget `number`.
     next: u64,
 }
@@ -75,8 +79,8 @@ struct GivenUp {
 /// The frames that a side has sent on a channel and that are not settled. `T` is what a frame carried.
 ///
 /// Each content that is pushed comes out once: acknowledged, lost, or drained. A frame that is acknowledged after it
-/// was given up as lost changes nothing but [`Sent::spurious`]. After [`Sent::rest`] an idle channel keeps room for a
-/// few frames at most.
+/// was given up as lost changes nothing but [`Sent::spurious`], and is told ([`Acked::late`]). After [`Sent::rest`] an
+/// idle channel keeps room for a few frames at most.
 ///
 /// Numbers in acknowledgements must be of frames that were sent: [`Ack::from_wire`] sees to it, for ranges it is the
 /// caller who does, and who keeps the ranges of one frame apart from each other. A lie costs only the channel on which
@@ -149,10 +153,10 @@ impl<T> Sent<T> {
         }
         // The bits reach as far as anything was sent, so they show the largest number that arrived.
         let shows_all = self.next <= ack.below.saturating_add(65);
-        self.look_back(|lost| {
+        acked.late = self.look_back(|lost| {
             if lost.number >= ack.below {
                 Fate::arrived_if(ack.has_bit(lost.number))
-            } else if shows_all && ack.end() <= lost.next {
+            } else if shows_all && (ack.end() <= lost.next || lost.number + 1 == ack.end()) {
                 Fate::Arrived
             } else {
                 Fate::Unknown
@@ -176,7 +180,7 @@ impl<T> Sent<T> {
                 each(content);
             }
         }
-        self.look_back(|lost| Fate::arrived_if((first..end).contains(&lost.number)));
+        acked.late = self.look_back(|lost| Fate::arrived_if((first..end).contains(&lost.number)));
         self.settle(acked.frames, acked.bytes);
         acked
     }
@@ -191,7 +195,7 @@ impl<T> Sent<T> {
             if (far || entry.sent.after(delay) <= now)
                 && let Some(content) = entry.content.take()
             {
-                remember(&mut self.given_up, GivenUp { number: entry.number, next });
+                remember(&mut self.given_up, GivenUp { number: entry.number, sent: entry.sent, next });
                 frames += 1;
                 bytes += u64::from(entry.bytes);
                 each(content, Lost { number: entry.number, bytes: entry.bytes });
@@ -220,7 +224,8 @@ impl<T> Sent<T> {
         }
         let (mut frames, mut bytes) = (0, 0);
         for entry in self.entries.iter_mut().filter(|entry| entry.content.is_some()).take(PROBES) {
-            remember(&mut self.given_up, GivenUp { number: entry.number, next: self.next });
+            let next = self.next;
+            remember(&mut self.given_up, GivenUp { number: entry.number, sent: entry.sent, next });
             frames += 1;
             bytes += u64::from(entry.bytes);
             let lost = Lost { number: entry.number, bytes: entry.bytes };
@@ -289,17 +294,21 @@ impl<T> Sent<T> {
         }
     }
 
-    /// Counts and removes those given up of which `fate` knows more now.
-    fn look_back(&mut self, fate: impl Fn(GivenUp) -> Fate) {
+    /// Counts and removes those given up of which `fate` knows more now. When the largest was sent that has arrived.
+    fn look_back(&mut self, fate: impl Fn(GivenUp) -> Fate) -> Option<Instant> {
         if self.given_up.is_empty() {
-            return;
+            return None;
         }
-        let spurious = &mut self.spurious;
+        let (spurious, mut late) = (&mut self.spurious, None);
         self.given_up.retain(|lost| {
             let fate = fate(*lost);
-            *spurious += u64::from(fate == Fate::Arrived);
+            if fate == Fate::Arrived {
+                *spurious += 1;
+                late = late.max(Some((lost.number, lost.sent)));
+            }
             fate == Fate::Open
         });
+        late.map(|(_, sent)| sent)
     }
 
     /// Frames were taken out: counts that, lets a frame in flight be the first, and lets go of memory.

@@ -525,6 +525,14 @@ impl<M: Memory> Channel<M> {
         self.reach.shorten(now, u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
+    /// The handshake has taken so long from one side to the other and back: no less than a frame, and perhaps more, if
+    /// it was repeated. So before anything is measured no frame is given up on a long way.
+    pub(super) fn expects(&mut self, round_ns: u64) {
+        if self.sent.is_empty() {
+            self.rtt = Rtt::expecting(round_ns);
+        }
+    }
+
     /// How long a round trip takes.
     pub(super) const fn round_ns(&self) -> u64 {
         self.rtt.smoothed()

@@ -47,6 +47,8 @@ pub(super) struct Call {
     body: u16,
     most: u16,
     tries: u32,
+    /// When the first hello with that handshake was said.
+    said: Instant,
     /// When the hello is said again.
     again: Instant,
     /// Whether a cookie was followed at once since the hello was last said because it was time for that.
@@ -73,6 +75,8 @@ pub(super) struct Welcomed {
     tag: u32,
     generation: u32,
     index: usize,
+    /// When it was let in, and until when it may be unheard of.
+    since: Instant,
     until: Instant,
     greeting: Greeting,
     handshake: Vec<u8>,
@@ -132,8 +136,9 @@ impl<M: Memory> Net<M> {
     pub fn call(&mut self, now: Instant, address: SocketAddr, body: u16) -> Option<usize> {
         let (index, _) = self.seat()?;
         let most = body.clamp(BODY_MIN, self.settings.body.max(BODY_MIN));
-        let call =
-            Call { address, cookie: 0, handshake: None, body: most, most, tries: 0, again: now, followed: false };
+        let (said, again) = (now, now);
+        let (handshake, followed) = (None, false);
+        let call = Call { address, cookie: 0, handshake, body: most, most, tries: 0, said, again, followed };
         self.seats[index].state = State::Calling(Box::new(call));
         self.call_again(index, now);
         Some(index)
@@ -187,6 +192,7 @@ impl<M: Memory> Net<M> {
                 };
                 if let State::Calling(call) = &mut self.seats[index].state {
                     call.handshake = Some((handshake, first.clone(), greeting));
+                    call.said = now;
                     self.dealt += allowance;
                 }
                 (first, greeting)
@@ -405,6 +411,7 @@ impl<M: Memory> Net<M> {
             tag,
             generation,
             index,
+            since: now,
             until: now.after(self.confirm_ns()),
             greeting: ours,
             handshake: second,
@@ -462,7 +469,7 @@ impl<M: Memory> Net<M> {
             return;
         };
         let State::Calling(call) = &mut self.seats[index].state else { return };
-        let most = call.most;
+        let (most, round) = (call.most, now.saturating_since(call.said));
         let Some((handshake, _, said)) = &mut call.handshake else { return };
         // As much as was told with the hello: by now it might be less.
         let allowance = u64::from(said.limits.unasked.wrapping_sub(low(self.begin)));
@@ -488,6 +495,7 @@ impl<M: Memory> Net<M> {
         };
         let mut channel = Channel::new(index, agreed, seal, (&self.settings, self.begin), allowance, now);
         channel.confirmed = true;
+        channel.expects(round);
         // Shows the other side that we have heard its answer.
         channel.probe(0);
         self.seats[index].state = State::Open(Box::new(channel));
@@ -498,7 +506,13 @@ impl<M: Memory> Net<M> {
 
     /// A caller that was let in has been heard of.
     pub(super) fn confirmed(&mut self, index: usize) {
-        self.welcomed.retain(|known| known.index != index);
+        let known = self.welcomed.iter().position(|known| known.index == index);
+        if let Some(known) = known.map(|at| self.welcomed.remove(at))
+            && let Some(channel) = self.channel(index)
+        {
+            let round = channel.heard.saturating_since(known.since);
+            channel.expects(round);
+        }
         self.happened.push_back(NetEvent::Opened(index));
     }
 }

@@ -4,6 +4,7 @@ mod alleged;
 mod closing;
 mod company;
 mod cuts;
+mod far;
 mod flood;
 mod in_use;
 mod lossy;

@@ -90,8 +90,15 @@ impl<M: Memory> Channel<M> {
 
     fn progress(&mut self, acked: Acked, held: u16, now: Instant) {
         self.reach.acked(now, &acked);
-        let Acked { frames, bytes, newest: Some((_, sent_at)), .. } = acked else { return };
         let held = u64::from(held) << 8;
+        let Acked { frames, bytes, newest: Some((_, sent_at)), .. } = acked else {
+            if let Some(sent_at) = acked.late {
+                // It was not lost, but given up too early.
+                self.rtt.sample(now, now.saturating_since(sent_at), held, self.lag);
+                (self.backoff, self.progressed) = (0, now);
+            }
+            return;
+        };
         if let Some(ways) = &mut self.ways {
             ways.acked(now, (frames, bytes), held + self.lag);
         }
