@@ -324,7 +324,8 @@ impl Endpoint {
         self.node.flush();
     }
 
-    /// Closes a channel. Messages that have arrived and were not polled for are thrown away.
+    /// Closes a channel. Messages that have arrived and were not polled for are thrown away. What was sent to another
+    /// machine is delivered first, unless its peer takes nothing of it for as long as `Config::deadline` says.
     pub fn close(&mut self, channel: Channel) {
         self.node.close(channel);
     }

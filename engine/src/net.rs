@@ -476,6 +476,7 @@ impl<M: Memory> Net<M> {
         self.heed(index);
         let Some(channel) = self.channel(index) else { return };
         channel.changed = false;
+        channel.begins_to_end(now);
         if channel.is_over().is_some() && !channel.queued {
             return self.over(index);
         }

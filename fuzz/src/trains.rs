@@ -210,6 +210,7 @@ fn node(life: u8) -> Net<Ground> {
         unasked: UNASKED,
         granted: 32 << 10,
         silence_ns: 3_600_000_000_000,
+        deadline_ns: 3_600_000_000_000,
         channels: 8,
         body: 1408,
         life: life.into(),

@@ -163,6 +163,8 @@ pub(super) struct Channel<M: Memory> {
     /// Whether the last frame had landed in a place that its message did not get.
     pub(super) guess_failed: bool,
     pub(super) end: End,
+    /// Since when it is to end, or something of its messages last arrived.
+    pub(super) ends_since: Option<Instant>,
     /// Whether the other side has said that it ends it.
     pub(super) is_closed_there: bool,
     /// When the timer of this channel is set for, so that it is not set twice.
@@ -243,6 +245,7 @@ impl<M: Memory> Channel<M> {
             let_go: false,
             guess_failed: false,
             end: End::None,
+            ends_since: None,
             is_closed_there: false,
             timer_set: None,
             changed: false,
@@ -523,14 +526,6 @@ impl<M: Memory> Channel<M> {
     /// The system refuses frames of so many bytes.
     pub(super) fn too_long(&mut self, now: Instant, bytes: usize) {
         self.reach.shorten(now, u32::try_from(bytes).unwrap_or(u32::MAX));
-    }
-
-    /// The handshake has taken so long from one side to the other and back: no less than a frame, and perhaps more, if
-    /// it was repeated. So before anything is measured no frame is given up on a long way.
-    pub(super) fn expects(&mut self, round_ns: u64) {
-        if self.sent.is_empty() {
-            self.rtt = Rtt::expecting(round_ns);
-        }
     }
 
     /// How long a round trip takes.

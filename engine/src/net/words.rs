@@ -19,6 +19,8 @@ pub struct Settings {
     pub granted: u32,
     /// Nanoseconds without any sign of life after which a peer is taken for dead.
     pub silence_ns: u64,
+    /// Nanoseconds without any progress after which a channel that its user has closed is given up.
+    pub deadline_ns: u64,
     /// Most channels.
     pub channels: usize,
     /// Longest body that this side can receive.

@@ -1,11 +1,12 @@
 //! A close is heard by both sides, whatever is lost of it: nobody waits for a silence that says nothing.
 
 use cutthrough_engine::net::channel::{Body, Ending};
-use cutthrough_engine::net::{NetEvent, PARTED_MAX};
+use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
+use cutthrough_engine::net::{Cargo, NetEvent, PARTED_MAX};
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind};
 
 use super::rules::{Forger, VICTIM, sealed, world};
-use super::wire::{Faults, World};
+use super::wire::{DEADLINE_NS, Faults, World, pattern};
 
 /// A tenth of the silence after which nodes of a world take each other for dead.
 const SOON_NS: u64 = 2_000_000_000;
@@ -180,4 +181,75 @@ fn who_goes_says_it_thrice() {
     assert_eq!((once_more.number, once_more.below), (told.number + 2, told.below));
     world.pass(SOON_NS);
     assert!(parts(&mut world).is_empty(), "long ago");
+}
+
+/// Bytes of a payload, more than a side keeps that nobody reads.
+const LONG: usize = 1_000_000;
+
+/// A channel to a node whose user does not read: its payload is on its way, and the channel is closed.
+fn closed_before_it_is_read(seed: u64) -> (World, usize, usize) {
+    let mut world = World::with_silence(seed, SOON_NS);
+    let (a, b) = world.join();
+    let cargo = Cargo { load: pattern(3, LONG), token: None, pages: false, cookie: None };
+    world.nodes[0].net.send(a, b"to be read", Some(cargo)).unwrap();
+    world.message(1);
+    world.nodes[0].net.close(a);
+    (world, a, b)
+}
+
+#[test]
+fn a_close_ends_though_the_peer_takes_nothing() {
+    let (mut world, _, b) = closed_before_it_is_read(56);
+    let begun = world.now();
+    world.go_on(DEADLINE_NS / 2);
+    assert_eq!(world.nodes[0].net.channels(), 1, "it may still be read");
+    world.settle_side(0);
+    let after = world.now().saturating_since(begun);
+    assert!((DEADLINE_NS..DEADLINE_NS + SOON_NS).contains(&after), "{after} ns");
+    assert!(world.nodes[0].net.next_event().is_none(), "who has closed it is told nothing");
+    // The other side hears nothing more.
+    assert!(matches!(world.event(1), NetEvent::Closed(index, Ending::Silent) if index == b));
+}
+
+#[test]
+fn a_close_waits_for_who_reads_slowly() {
+    let mut world = World::with_silence(57, SOON_NS);
+    let (a, b) = world.join();
+    for seed in 0..10 {
+        let cargo = Cargo { load: pattern(seed, 100_000), token: None, pages: false, cookie: None };
+        world.nodes[0].net.send(a, b"to be read", Some(cargo)).unwrap();
+    }
+    world.nodes[0].net.close(a);
+    let begun = world.now();
+    for seed in 0..10 {
+        let (_, message) = world.message(1);
+        let ReadyPayload::Arriving(number, _) = message.payload else { panic!("{:?}", message.payload) };
+        let mut into = vec![0; 100_000];
+        world.read(1, b, &mut Reading { message: number, into: &mut into });
+        assert_eq!(into, pattern(seed, 100_000));
+        world.go_on(DEADLINE_NS / 3);
+    }
+    assert!(world.now() >= begun.after(3 * DEADLINE_NS), "{:?}", world.now());
+    assert!(matches!(world.event(1), NetEvent::Closed(index, Ending::Peer) if index == b));
+}
+
+#[test]
+fn a_peer_that_closes_and_does_not_send_what_it_counts_has_closed() {
+    let (mut world, _, mut forger) = world();
+    let begun = world.now();
+    forger.send(&mut world, Kind::Close, [2, 0], &[]);
+    while world.now() < begun.after(DEADLINE_NS + SOON_NS) {
+        forger.send(&mut world, Kind::Probe, [0, 0], &[]);
+        assert!(!forger.hears(&mut world).is_empty() || world.nodes[VICTIM].net.channels() < 2);
+        if let Some(event) = world.nodes[VICTIM].net.next_event() {
+            let NetEvent::Closed(of, Ending::Peer) = event else { panic!("{event:?}") };
+            assert_eq!(of, forger.tag as usize);
+            assert!(world.now() >= begun.after(DEADLINE_NS));
+            return;
+        }
+        world.let_pass(SOON_NS / 4);
+        let now = world.now();
+        world.nodes[VICTIM].net.tick(now);
+    }
+    panic!("never ends");
 }

@@ -70,6 +70,7 @@ impl Pair {
                 unasked: 64 << 10,
                 granted: 256 << 10,
                 silence_ns: 20_000_000_000,
+                deadline_ns: 20_000_000_000,
                 channels: 16,
                 body: 1408,
                 life,

@@ -162,6 +162,9 @@ pub(crate) type Arrived = (usize, SocketAddr, Vec<u8>);
 /// Bytes that the only channel of a node may send unasked.
 pub(crate) const UNASKED: u64 = 64 << 10;
 
+/// How long a channel that is closed may make no progress.
+pub(crate) const DEADLINE_NS: u64 = 30_000_000_000;
+
 /// Payload bytes that a node asks for at a time.
 pub(crate) const GRANTED: u32 = 256 << 10;
 
@@ -223,6 +226,7 @@ impl World {
                 unasked: UNASKED,
                 granted: GRANTED,
                 silence_ns,
+                deadline_ns: DEADLINE_NS,
                 channels: 16,
                 body: 1408,
                 life: number,
@@ -311,11 +315,11 @@ impl World {
         }
     }
 
-    /// When the next frame arrives, or the next timer ends.
+    /// When the next frame arrives, or the next timer ends; never, if nobody has a channel.
     fn next(&self) -> u64 {
         let frame = self.wire.first_key_value().map(|(key, _)| key.0);
         let timer = self.nodes.iter().filter_map(|node| node.net.timer()).map(Instant::as_nanos).min();
-        [frame, timer].into_iter().flatten().min().expect("something happens next")
+        [frame, timer].into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
     /// Lets everybody do what there is to do, and the next frame arrive or the next timer end.
@@ -339,7 +343,7 @@ impl World {
                 }
             }
         }
-        self.now = self.now.max(self.next());
+        self.now = self.now.max(Some(self.next()).filter(|next| *next < u64::MAX).unwrap_or(self.now));
         let now = Instant::from_nanos(self.now);
         let mut came = Vec::new();
         while let Some(entry) = self.wire.first_entry().filter(|entry| entry.key().0 <= self.now) {
@@ -542,6 +546,7 @@ impl World {
         let until = self.now + nanos;
         while self.now < until {
             self.step(None);
+            self.now = if self.next() == u64::MAX { until } else { self.now };
         }
     }
 

@@ -74,6 +74,7 @@ fn node(life: u64) -> Net<Ground> {
         unasked: UNASKED,
         granted: 32 << 10,
         silence_ns: 20_000_000_000,
+        deadline_ns: 20_000_000_000,
         channels: 8,
         body: 1408,
         life,

@@ -190,6 +190,8 @@ impl Udp {
             unasked: buffer / 4,
             granted: u32::try_from(buffer / 8 * 3).unwrap_or(u32::MAX).min(4 << 20),
             silence_ns: u64::try_from(config.silence.as_nanos()).unwrap_or(u64::MAX),
+            // Who says nothing for so long may be alive.
+            deadline_ns: u64::try_from(config.deadline.max(config.silence).as_nanos()).unwrap_or(u64::MAX),
             channels: config.channels as usize,
             body: u16::try_from(BODY_MAX).unwrap_or(u16::MAX),
             life,

@@ -152,6 +152,7 @@ impl World {
                 unasked: case.buffer / 4,
                 granted: u32::try_from(case.buffer / 8 * 3).unwrap_or(u32::MAX).min(4 << 20),
                 silence_ns: 60_000_000_000,
+                deadline_ns: 60_000_000_000,
                 channels: count + 1,
                 body: BODY,
                 life: random.next() | 1,

@@ -20,6 +20,8 @@ const CALLS: u64 = 0x6361_6c6c_7300;
 const WIDTHS: u64 = 0x7769_6474_6873;
 /// The same for what divides batches.
 const PULSES: u64 = 0x7075_6c73_6500;
+/// Nanoseconds for which a channel that is closed may make no progress, beside twice the silence.
+const DEADLINE_NS: u64 = 10_000_000_000;
 
 /// How long frames take, beside what the path itself takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +59,7 @@ pub(super) struct Options {
     pub(super) unasked: u64,
     pub(super) granted: u32,
     pub(super) silence_ns: u64,
+    pub(super) deadline_ns: u64,
     pub(super) channels: usize,
     pub(super) page: usize,
     pub(super) messages: u64,
@@ -129,6 +132,7 @@ impl Options {
             unasked: random.pick(&[1136, 8_000, 64_000, 300_000]),
             granted: u32::try_from(random.pick(&[2_000, 16_000, 256_000])).unwrap_or(2000),
             silence_ns,
+            deadline_ns: 2 * silence_ns + DEADLINE_NS,
             channels: 16 + usize::try_from(nodes).unwrap_or(2) * 2,
             page: usize::try_from(random.pick(&[512, 4096, 16_384, 1 << 20])).unwrap_or(512),
             messages: random.between(4, 50) * if nodes > 5 { 1 } else { 3 },

@@ -257,6 +257,7 @@ impl World {
             unasked: options.unasked,
             granted: options.granted,
             silence_ns: options.silence_ns,
+            deadline_ns: options.deadline_ns,
             channels: options.channels,
             body: options.body,
             life,

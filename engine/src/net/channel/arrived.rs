@@ -81,6 +81,7 @@ impl<M: Memory> Channel<M> {
             content => {
                 if content.is_of_messages() {
                     self.strides += 1;
+                    self.ends_since = self.ends_since.map(|_| now);
                     self.ways.iter_mut().for_each(|ways| ways.comes_through());
                 }
                 self.outbox.acked(content);

@@ -3,6 +3,7 @@
 use super::super::memory::Memory;
 use super::super::{Settings, Tally};
 use super::{Channel, DOUBTS, End, Ending, LONG_SILENCE_NS, QUESTIONS, SILENT, WAY_FAILS};
+use crate::flow::rtt::Rtt;
 use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {
@@ -25,6 +26,9 @@ impl<M: Memory> Channel<M> {
         if self.paced > now && self.outbox.has_next() {
             next = next.min(self.paced);
         }
+        if let Some(since) = self.ends_since {
+            next = next.min(since.after(settings.deadline_ns));
+        }
         next
     }
 
@@ -42,6 +46,10 @@ impl<M: Memory> Channel<M> {
         }
         if self.questions >= QUESTIONS && now.saturating_since(self.heard) >= settings.silence_ns {
             return Some(if matches!(self.end, End::Here { .. }) { Ending::Here } else { Ending::Silent });
+        }
+        if self.ends_since.is_some_and(|since| now.saturating_since(since) >= settings.deadline_ns) {
+            // The other side is there, but takes nothing; or it has closed, and does not send what it has counted.
+            return Some(if matches!(self.end, End::Here { .. }) { Ending::Here } else { Ending::Peer });
         }
         self.sent.rest();
         self.find_lost(now, tally);
@@ -80,10 +88,25 @@ impl<M: Memory> Channel<M> {
         None
     }
 
+    /// The handshake has taken so long from one side to the other and back: no less than a frame, and perhaps more, if
+    /// it was repeated. So before anything is measured no frame is given up on a long way.
+    pub(in crate::net) fn expects(&mut self, round_ns: u64) {
+        if self.sent.is_empty() {
+            self.rtt = Rtt::expecting(round_ns);
+        }
+    }
+
     /// Closes the channel, once everything has arrived that was sent.
     pub(in crate::net) fn close(&mut self) {
         if self.end == End::None {
             self.end = End::Here { told: false, acked: false };
+        }
+    }
+
+    /// From now on it is counted for how long it makes no progress, if it is to end.
+    pub(in crate::net) fn begins_to_end(&mut self, now: Instant) {
+        if self.end != End::None {
+            self.ends_since.get_or_insert(now);
         }
     }
 
