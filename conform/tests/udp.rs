@@ -7,11 +7,11 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{CloseReason, Config, ConnectError, Counter, Endpoint, Event, UdpCallError};
+use cutthrough::{CloseReason, Config, ConnectError, Counter, Endpoint, Event, SendError, UdpCallError};
 use cutthrough_conform::bytes::pattern;
 use cutthrough_conform::join::{PATIENCE, circle, connect, keep_house};
 use cutthrough_conform::suite::paths::a_stream_is_placed;
-use cutthrough_conform::{Join, Side, suite};
+use cutthrough_conform::{Join, Pair, Side, suite};
 use loopback::Loopback;
 use shared_memory::SharedMemory;
 
@@ -322,4 +322,55 @@ fn what_comes_early_on_a_new_channel_is_not_for_the_one_before() {
         next.endpoint.close(channel);
         server.closed();
     }
+}
+
+/// Sends a payload if there is room for it.
+fn offers(side: &mut Side, payload: &[u8]) -> bool {
+    match side.endpoint.outgoing(side.channel) {
+        Ok(outgoing) => {
+            outgoing.write(&[1]).attach_copy(payload).send().expect("who has a slot can send");
+            true
+        }
+        Err(SendError::Full) => {
+            keep_house(&mut side.endpoint, |event| panic!("{event:?}"));
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Who takes nothing makes the other side keep no more than the settings say.
+#[test]
+fn copies_for_a_peer_that_takes_nothing_are_bounded() {
+    const BYTES: usize = 256 << 10;
+    let mut pair = Loopback(None).pair(Config::default(), Config::default());
+    let payloads: Vec<_> = (0..4).map(|seed| pattern(seed, BYTES)).collect();
+    let (mut sent, mut refused, begun) = (0, 0, Instant::now());
+    while refused < 20 {
+        let goes = offers(&mut pair.a, &payloads[sent % payloads.len()]);
+        (sent, refused) = (sent + usize::from(goes), refused + usize::from(!goes));
+    }
+    // Those of which copies are kept, and what the other side takes unasked; there are slots for a thousand.
+    assert!((8..=256).contains(&sent), "{sent} payloads");
+    // A message without a payload still goes, and nothing waits.
+    pair.a.endpoint.send(pair.a.channel, &[2]).expect("a slot");
+    assert!(begun.elapsed() < Config::default().deadline, "{:?}", begun.elapsed());
+    let Pair { mut a, mut b, .. } = pair;
+    let taker = thread::spawn(move || {
+        for at in 0..=sent + 1 {
+            let mut message = b.message();
+            match message.control() {
+                [2] => assert_eq!(at, sent),
+                _ => drop(b.read_checked(&mut message, (at - usize::from(at > sent)) as u64 % 4)),
+            }
+        }
+        b
+    });
+    while !offers(&mut a, &payloads[sent % payloads.len()]) {
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    while !taker.is_finished() {
+        keep_house(&mut a.endpoint, |event| panic!("{event:?}"));
+    }
+    drop(taker.join().expect("everything was read"));
 }

@@ -164,7 +164,8 @@ impl Endpoint {
     }
 
     /// Borrows the next send slot of a channel: write the control message in place, attach a payload, send. Dropped
-    /// unsent, the slot is free again.
+    /// unsent, the slot is free again. Over a network there is no slot while copies of as much private memory are kept for
+    /// the peer as `Config::staging_bytes` says.
     ///
     /// # Errors
     /// [`SendError::Full`] or [`SendError::Closed`].
@@ -207,7 +208,7 @@ impl Endpoint {
     /// Whether so many bytes of private memory would wait for the peer, sent now to where the token says.
     pub(crate) fn would_wait(&mut self, channel: Channel, bytes: usize, token: Option<Token>) -> bool {
         match self.node.wire(channel) {
-            Some((net, _)) => net.would_wait(bytes),
+            Some((net, index)) => net.would_wait(index, bytes),
             None => self.node.link(channel).is_ok_and(|(link, _)| link.would_wait(bytes, token)),
         }
     }

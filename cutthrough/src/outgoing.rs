@@ -128,7 +128,8 @@ impl<'a> Outgoing<'a> {
     /// endpoint's deadline without progress. After 50 us of that, what others send to this endpoint is set aside: then
     /// processes that send to each other, or in a circle, do not wait for each other.
     ///
-    /// Over a network a private payload of up to `Config::staging_bytes` is copied instead; but while some 256 KiB are
+    /// Over a network a private payload of up to `Config::staging_bytes` is copied instead (there is no next slot while
+    /// copies of so much are kept); but while some 256 KiB are
     /// under way on the channel and anything moves there, it waits before that, no longer without progress than the
     /// copy would take, and 50 us.
     ///

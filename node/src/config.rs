@@ -55,7 +55,8 @@ pub struct Config {
     /// and never would, is read as if it came from private memory.
     pub landing_bytes: u64,
     /// Bytes of each channel's staging ring, through which private payloads are pulsed. A power of two from 64 KiB. How
-    /// much of it is used, from 256 KiB to all, is found by measuring what is quicker on this machine.
+    /// much of it is used, from 256 KiB to all, is found by measuring what is quicker on this machine. Over a network
+    /// no message is taken while copies of so much private memory are kept for a peer that has not acknowledged it.
     pub staging_bytes: u32,
     /// How stages cut payloads into pulses. Leave it alone, except to compare.
     pub policy: Policy,

@@ -107,6 +107,11 @@ impl<M: Memory> Net<M> {
         self.channel(index).map_or(0, |channel| channel.outstanding(enough))
     }
 
+    /// How many bytes of a channel's frames are on their way.
+    pub fn in_flight(&mut self, index: usize) -> u64 {
+        self.channel(index).map_or(0, |channel| channel.in_flight())
+    }
+
     /// Whether the other side has all of a message.
     pub fn is_done(&mut self, index: usize, message: u64) -> bool {
         self.channel(index).is_none_or(|channel| channel.outbox.load(message).is_none())

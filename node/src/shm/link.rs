@@ -63,7 +63,8 @@ pub enum CloseReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The ring is full: the peer has not taken enough messages, or, over a network, the word that it has is still on
-    /// its way. Poll, then try again; over a network do not wait for a message instead, for none need come.
+    /// its way, or copies of as much private memory are kept for it as the settings allow (`Config::staging_bytes`).
+    /// Poll, then try again; over a network do not wait for a message instead, for none need come.
     #[error("the ring is full: the receiver is behind")]
     Full,
     /// The control message is longer than 96 bytes, or the payload longer than 1 GiB.

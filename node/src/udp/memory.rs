@@ -14,7 +14,7 @@ use cutthrough_segment::page::{Filled, Ground, Landed, Page, Pages, Release, Rel
 use super::door::{Core, Udp};
 use super::lanes::pools::Pooled;
 use super::line::receipt;
-use super::outgoing::Outgoing;
+use super::outgoing::{KeptBytes, Outgoing};
 use crate::config::Config;
 use crate::incoming::{Arrived, Arriving, Payload};
 use crate::raw::xdp::Flights;
@@ -109,6 +109,8 @@ pub(crate) struct Store {
     items: Vec<Release>,
     /// Numbers of payloads that were dropped unread.
     pub(super) unread: Vec<u64>,
+    /// Bytes of payloads of which copies are kept until they have arrived.
+    pub(super) kept: KeptBytes,
     /// Whether its channel is over for its user: what is dropped from now on is none of the next channel's.
     retired: bool,
 }
@@ -139,6 +141,7 @@ impl Store {
             guess: None,
             held: false,
             items: Vec::new(),
+            kept: KeptBytes::default(),
             unread: Vec::new(),
             retired: false,
         }

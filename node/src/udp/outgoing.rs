@@ -5,6 +5,7 @@
 //! copied already, behind the headers of the batches that carried it, and those batches' memory is kept instead.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cutthrough_engine::net::batch::{Batch, Copied};
@@ -125,6 +126,24 @@ impl Carried {
     }
 }
 
+/// Bytes of a channel's payloads of which copies are kept. Counted under the endpoint's lock.
+#[derive(Debug, Clone, Default)]
+pub(super) struct KeptBytes(Arc<AtomicUsize>);
+
+impl KeptBytes {
+    pub(super) fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: usize) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn sub(&self, bytes: usize) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
 /// A copy of what is not acknowledged yet of a payload.
 #[derive(Debug)]
 pub(crate) struct Kept {
@@ -134,17 +153,22 @@ pub(crate) struct Kept {
     /// The rest.
     copied: Haul,
     home: Spare,
+    /// Bytes that are kept, and where all of the channel's are counted.
+    bytes: usize,
+    all: KeptBytes,
 }
 
 impl Kept {
-    /// Room for copies of parts of this payload, which uses what batches have carried of it.
-    pub(super) fn new(payload: &[u8], carried: &mut Carried, spare: &Spare) -> Self {
-        let copied = Haul::default();
-        Self { len: payload.len(), carried: core::mem::take(&mut carried.hauls), copied, home: spare.clone() }
+    /// Room for copies of parts of this payload, which uses what batches have carried of it; they are counted in `all`.
+    pub(super) fn new(payload: &[u8], carried: &mut Carried, spare: &Spare, all: KeptBytes) -> Self {
+        let (carried, copied, home) = (core::mem::take(&mut carried.hauls), Haul::default(), spare.clone());
+        Self { len: payload.len(), carried, copied, home, bytes: 0, all }
     }
 
     /// Keeps what lies from `begin` to `end` in the payload; behind the parts before it.
     pub(super) fn add(&mut self, begin: usize, end: usize, payload: &[u8]) {
+        self.bytes += end - begin;
+        self.all.add(end - begin);
         let mut from = begin;
         while from < end {
             let next = self.carried.iter().find(|haul| from < haul.end());
@@ -168,6 +192,7 @@ impl Kept {
 
 impl Drop for Kept {
     fn drop(&mut self) {
+        self.all.sub(self.bytes);
         let copied = core::mem::take(&mut self.copied);
         self.home.give(self.carried.drain(..).chain([copied]));
     }
@@ -291,14 +316,15 @@ mod tests {
         ) {
             let payload: Vec<u8> = (0..500_u32).map(|at| at.to_le_bytes()[0]).collect();
             let (wanted, by_batches) = (pairs(&wanted), pairs(&by_batches));
-            let spare = Spare::default();
+            let (spare, all) = (Spare::default(), KeptBytes::default());
             let is_in = |parts: &[(usize, usize)], at: usize| parts.iter().any(|part| (part.0..part.1).contains(&at));
             for _ in 0..2 {
                 let mut carried = carried(&payload, &by_batches, body);
-                let mut kept = Kept::new(&payload, &mut carried, &spare);
+                let mut kept = Kept::new(&payload, &mut carried, &spare, all.clone());
                 wanted.iter().for_each(|&(begin, end)| kept.add(begin, end, &payload));
                 let copied = (0..500).filter(|&at| is_in(&wanted, at) && !is_in(&by_batches, at)).count();
                 prop_assert_eq!(kept.copied.bytes.len(), copied);
+                prop_assert_eq!(all.get(), wanted.iter().map(|&(begin, end)| end - begin).sum::<usize>());
                 let copy = Outgoing::Copy(kept);
                 prop_assert_eq!(copy.len(), 500);
                 for at in 0..500 {
@@ -307,6 +333,8 @@ mod tests {
                     prop_assert!(payload[at..].starts_with(piece));
                     prop_assert_eq!(copy.piece(at, 1).len(), piece.len().min(1));
                 }
+                drop(copy);
+                prop_assert_eq!(all.get(), 0);
             }
         }
     }

@@ -78,27 +78,34 @@ impl Udp {
         }
     }
 
-    /// Whether a message can be sent now; looks at the network if it seems not.
+    /// Whether a message can be sent now; looks at the network if it seems not. There is no room either while copies of
+    /// as much private memory are kept for the peer, beside what is on its way, as the staging ring holds: with what is
+    /// sent before that it is less than twice as much.
     ///
     /// # Errors
     /// [`SendError::Full`] or [`SendError::Closed`].
     pub fn check_room(&self, index: usize) -> Result<(), SendError> {
         let mut core = self.enter();
-        if core.net.room(index) == Some(0) {
+        let is_full = |core: &mut Core| {
+            core.net.room(index) == Some(0) || core.kept(index, self.staging.saturating_sub(1)) >= self.staging
+        };
+        let mut full = is_full(&mut core);
+        if full {
             core.transmit(clock::now(), true);
             core.turn(None);
+            full = is_full(&mut core);
         }
         match core.net.room(index) {
-            Some(0) => Err(SendError::Full),
+            Some(_) if full => Err(SendError::Full),
             Some(_) => Ok(()),
             None => Err(SendError::Closed(Self::closed(&core, index))),
         }
     }
 
-    /// Whether so many bytes of private memory would wait for the peer: more than are copied for it.
+    /// Whether so many bytes of private memory would wait for the peer: more than are copied for it, now or ever.
     #[must_use]
-    pub const fn would_wait(&self, bytes: usize) -> bool {
-        bytes > self.staging
+    pub fn would_wait(&self, index: usize, bytes: usize) -> bool {
+        bytes > self.staging || self.enter().kept(index, self.staging - bytes) + bytes > self.staging
     }
 
     fn complete(&self, index: usize, cookie: Option<u64>) {
@@ -301,7 +308,8 @@ impl Udp {
             let goes_on = lacking > LOOK && !waits && Self::goes_on(loan.core, index, &mut last, lacking);
             if lacking <= self.staging && !goes_on {
                 let core = &mut *loan.core;
-                let mut kept = Kept::new(bytes, &mut core.carried, &core.spare);
+                let all = core.net.memory.get(index).map(|store| store.kept.clone()).unwrap_or_default();
+                let mut kept = Kept::new(bytes, &mut core.carried, &core.spare, all);
                 core.net.lacks(index, message, |begin, end| kept.add(begin, end, bytes));
                 core.net.replace(index, message, Outgoing::Copy(kept));
                 let again = u8::from(waits && twice);
@@ -324,6 +332,18 @@ impl Udp {
                 }
                 looked = clock::now();
             }
+        }
+    }
+}
+
+impl Core {
+    /// Bytes of a channel's payloads of which copies are kept; of more than `enough`, only those that are not on their
+    /// way. What is has a bound of its own, the window, and a fast stream needs more of it than a peer is worth that
+    /// takes nothing.
+    fn kept(&mut self, index: usize, enough: usize) -> usize {
+        match self.net.memory.get(index).map_or(0, |store| store.kept.get()) {
+            kept if kept <= enough => kept,
+            kept => kept.saturating_sub(usize::try_from(self.net.in_flight(index)).unwrap_or(usize::MAX)),
         }
     }
 }

@@ -90,6 +90,11 @@ impl<M: Memory> Channel<M> {
         }
     }
 
+    /// How many bytes are in flight.
+    pub(in crate::net) const fn in_flight(&self) -> u64 {
+        self.sent.in_flight()
+    }
+
     /// About how many bytes are in flight or could go next; of more than `enough`, some number above that.
     pub(in crate::net) fn outstanding(&self, enough: u64) -> u64 {
         let flying = self.sent.in_flight();
