@@ -25,7 +25,7 @@ use rustix::io::Errno;
 use super::address::{UdpAddressError, Ways};
 use super::attendant;
 use super::calls::Call;
-use super::glances::Glances;
+use super::glances::{Glances, Look};
 use super::guard::{Callees, Doorkeeper};
 use super::joined::Joined;
 use super::lanes::reopen::Due;
@@ -190,7 +190,6 @@ impl Udp {
             unasked: buffer / 4,
             granted: u32::try_from(buffer / 8 * 3).unwrap_or(u32::MAX).min(4 << 20),
             silence_ns: u64::try_from(config.silence.as_nanos()).unwrap_or(u64::MAX),
-            // Who says nothing for so long may be alive.
             deadline_ns: u64::try_from(config.deadline.max(config.silence).as_nanos()).unwrap_or(u64::MAX),
             channels: config.channels as usize,
             body: u16::try_from(BODY_MAX).unwrap_or(u16::MAX),
@@ -442,15 +441,15 @@ impl Drop for Udp {
 impl Core {
     /// Takes in what has come, does what is due, sends what there is to send. True if anything came.
     pub(super) fn turn(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
-        let any = self.take_in_all(reading);
-        self.follow(any, false);
-        any
+        let look = self.take_in_all(reading);
+        self.follow(look, false);
+        look.any
     }
 
     /// As [`Core::turn`], for who may not look again before long: what waits for a busy sink goes, too.
     pub(super) fn last_turn(&mut self) {
-        let any = self.take_in_all(None);
-        self.follow(any, true);
+        let look = self.take_in_all(None);
+        self.follow(look, true);
     }
 
     /// The sockets may hold what nothing wakes us for, until they are looked at.
@@ -476,25 +475,25 @@ impl Core {
     /// As [`Core::turn`]; but if something has come for the application, the rest has time until it has been told.
     fn glance(&mut self) {
         if self.owed {
-            self.follow(true, false);
+            self.follow(Look { any: true, all: false }, false);
         }
-        let any = self.take_in_all(None);
-        if any && self.has_news() {
+        let look = self.take_in_all(None);
+        if look.any && self.has_news() {
             self.owed = true;
         } else {
-            self.follow(any, false);
+            self.follow(look, false);
         }
     }
 
-    /// Takes in what has come, and takes back what has arrived on the other side. True if anything has come.
-    fn take_in_all(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
-        let any = self.take_in_frames(reading);
+    /// Takes in what has come, and takes back what has arrived on the other side.
+    fn take_in_all(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> Look {
+        let look = self.take_in_frames(reading);
         self.release_pages();
         self.look_after_calls();
-        any
+        look
     }
 
-    fn take_in_frames(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+    pub(super) fn take_in_frames(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> Look {
         let mut any = false;
         if self.sources.is_some() {
             // What is not an answer to what comes now.
@@ -517,25 +516,26 @@ impl Core {
         };
         let passes = self.glances.passes(rarely, any);
         let by_rings = self.lanes.is_some();
-        let hears = self
-            .joined
-            .as_mut()
-            .is_some_and(|joined| !(by_rings && joined.passes(RARELY, any)) && joined.hears().is_some());
+        let joined = self.joined.as_mut();
+        let hears = joined.is_some_and(|joined| !(by_rings && joined.passes(RARELY, any)) && joined.hears().is_some());
         // What the peer sent before it was joined lies in the other one; but each is the first one now and then.
-        let (mut came, first) = (false, std::mem::take(&mut self.joined_first));
+        let left = self.lanes.as_ref().is_some_and(|lanes| lanes.has_frames());
+        let mut look = Look { any: false, all: !any || !left && !passes };
+        let first = std::mem::take(&mut self.joined_first);
         for joined in [first, !first] {
-            if came && self.net.has_event() {
-                self.joined_first = joined;
+            if look.any && self.net.has_event() {
+                (self.joined_first, look.all) = (joined, false);
             } else if if joined { hears } else { !passes } {
                 let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-                came |= self.take_trains(joined, reading);
+                let one = self.take_trains(joined, reading);
+                look = Look { any: look.any || one.any, all: look.all && one.all };
             }
         }
-        any || came
+        Look { any: any || look.any, all: look.all }
     }
 
-    /// Takes in what has come by one of the sockets, up to what the application is to be told of. True if anything has.
-    fn take_trains(&mut self, joined: bool, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+    /// Takes in what has come by one of the sockets, up to what the application is to be told of.
+    fn take_trains(&mut self, joined: bool, mut reading: Option<(usize, &mut Reading<'_>)>) -> Look {
         let mut any = false;
         for _ in 0..TRAINS {
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
@@ -545,7 +545,7 @@ impl Core {
                 None => self.glances.looked(came),
             }
             if !came {
-                break;
+                return Look { any, all: true };
             }
             any = true;
             // Acknowledgements alone say that it works on what it has.
@@ -557,19 +557,19 @@ impl Core {
                 break;
             }
         }
-        any
+        Look { any, all: false }
     }
 
     /// What follows from what has come, or from the time: asks, repeats, acknowledges, sends; with `all`, also what
     /// waits for a busy sink.
-    fn follow(&mut self, any: bool, all: bool) {
+    fn follow(&mut self, look: Look, all: bool) {
         let now = clock::now();
         self.owed = false;
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_TIDY) {
             self.tidy(now);
         }
-        if !any {
+        if look.all {
             self.net.looked(now);
         } else {
             self.net.grant(now);

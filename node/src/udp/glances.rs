@@ -3,6 +3,15 @@
 /// Looks that found nothing, one after the other, after which it is looked at rarely.
 const QUIET: u32 = 64;
 
+/// What a look at what has come came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Look {
+    /// Whether anything had come.
+    pub(super) any: bool,
+    /// Whether all of it was taken in: nothing was left at the end.
+    pub(super) all: bool,
+}
+
 /// What the last looks at a socket came to.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Glances {

@@ -407,3 +407,24 @@ fn a_ring_that_cannot_be_given_up_costs_one_channel() {
     }
     say(1 - held);
 }
+
+/// A look that ends at an empty socket has taken in all that had come, also where something had: what comes later has
+/// lain nowhere for longer than since then.
+#[test]
+fn a_look_that_leaves_nothing_has_taken_in_all_that_had_come() {
+    let (near, far, channel) = pair();
+    let mut core = near.shared.lock();
+    while core.turn(None) {}
+    core.net.send(channel, b"to be acknowledged", None).unwrap();
+    core.transmit(clock::now(), true);
+    let begun = Instant::now();
+    let look = loop {
+        far.shared.lock().last_turn();
+        let look = core.take_in_frames(None);
+        if look.any {
+            break look;
+        }
+        assert!(begun.elapsed() < PATIENCE, "no acknowledgement");
+    };
+    assert!(look.all, "an acknowledgement tells the application of nothing");
+}
