@@ -6,7 +6,7 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | who is there, with which key? | `greet` |
+//! | who is there, with which key? | `greet`, `porter` |
 //! | a message, until the other side has it | `outbox` |
 //! | frames that go in one call | [`batch`], `leaving` |
 //! | one channel: numbers, acknowledgements, times | [`channel`] |
@@ -35,6 +35,7 @@ pub mod memory;
 mod outbox;
 mod parted;
 pub mod placing;
+mod porter;
 mod pulses;
 mod reading;
 mod release;
@@ -64,6 +65,7 @@ pub use self::outbox::Cargo;
 pub use self::parted::PARTED_MAX;
 use self::parted::Partings;
 use self::placing::Placing;
+use self::porter::Porter;
 use self::pulses::Worth;
 use self::ways::{Most, WAYS};
 pub use self::words::{CallError, CargoOf, Guess, NetEvent, Planted, Refused, Settings, Tally};
@@ -106,6 +108,7 @@ pub struct Net<M: Memory> {
     dealt: u64,
     /// Channels that were let in and have not been heard of since.
     welcomed: Vec<Welcomed>,
+    porter: Porter,
     /// Channels that their peers have closed.
     partings: Partings,
     /// Frames of handshakes, and of channels that have ended, ready to be sent.
@@ -175,6 +178,7 @@ impl<M: Memory> Net<M> {
             open: 0,
             dealt: 0,
             welcomed: Vec::new(),
+            porter: Porter::default(),
             partings: Partings::default(),
             greetings: VecDeque::new(),
             work: VecDeque::new(),

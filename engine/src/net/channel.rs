@@ -105,6 +105,13 @@ pub(super) struct Agreed {
     pub(super) limits: Limits,
 }
 
+impl Agreed {
+    /// What tells the other side from everybody else who calls, or has called.
+    pub(super) const fn caller(&self) -> (SocketAddr, u32, u32) {
+        (self.address, self.tag, self.generation)
+    }
+}
+
 /// An open channel.
 pub(super) struct Channel<M: Memory> {
     pub(super) index: usize,

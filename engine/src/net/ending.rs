@@ -103,6 +103,7 @@ impl<M: Memory> Net<M> {
             State::Open(channel) => {
                 self.open -= 1;
                 self.dealt -= channel.dealt;
+                self.porter.leaves(channel.peer.caller(), index);
                 if channel.is_closed_there && channel.is_over().is_some() {
                     self.partings.add(Parted::new((index, generation), *channel, self.settings.silence_ns));
                 }

@@ -361,14 +361,7 @@ impl<M: Memory> Net<M> {
         if let Some(again) = again {
             return self.welcome_again(again, proven);
         }
-        let twice = self.seats.iter().any(|seat| match &seat.state {
-            State::Open(channel) => {
-                let peer = &channel.peer;
-                peer.address == from && peer.tag == greeting.tag && peer.generation == greeting.generation
-            }
-            _ => false,
-        });
-        if twice {
+        if self.porter.has((from, greeting.tag, greeting.generation)) {
             // A late repetition of a hello that has been answered and used.
             self.tally.duplicates += 1;
             return;
@@ -377,6 +370,11 @@ impl<M: Memory> Net<M> {
         let all_taken = self.free.is_empty() && self.seats.len() >= self.settings.channels;
         let yields = if all_wait || all_taken { self.who_yields(now, from) } else { None };
         if all_wait && yields.is_none() {
+            self.tally.refused += 1;
+            return;
+        }
+        if !self.porter.ration.takes(now, from) {
+            // It says hello again.
             self.tally.refused += 1;
             return;
         }
@@ -399,6 +397,7 @@ impl<M: Memory> Net<M> {
             body: proven,
             limits: greeting.limits,
         };
+        self.porter.lets_in(agreed.caller(), index);
         let mut channel = Channel::new(index, agreed, seal, (&self.settings, self.begin), allowance, now);
         let mut second = second;
         second.extend_from_slice(&channel.vouch(&vouched(&ours)));
