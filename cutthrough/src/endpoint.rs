@@ -56,6 +56,7 @@ impl Endpoint {
 
     /// Opens a channel to whoever listens at `address`, and waits up to `timeout` for the answer. Who has the public
     /// keys of several peers says which one is called, by its 64 digits behind the address: `udp:HOST:PORT#HEX`.
+    /// Over a network an endpoint cannot call itself.
     ///
     /// # Errors
     /// [`ConnectError`], whose text says what to do.

@@ -351,6 +351,10 @@ impl<M: Memory> Net<M> {
             let cookie = self.guard.cookie(&proof).max(1);
             return self.greet_with(from, Kind::Retry, caller, &cookie.to_le_bytes());
         }
+        // Who sends its hello back to a side that has a shared key would have it take itself for its peer (RFC 9257).
+        if greeting.life == self.settings.life {
+            return self.refuse(from, caller, Refusal::Itself);
+        }
         let proven = u16::try_from(body.len()).unwrap_or(u16::MAX).min(greeting.body).min(self.settings.body);
         let late: Vec<usize> =
             self.welcomed.iter().filter(|known| known.until <= now).map(|known| known.index).collect();
@@ -481,6 +485,9 @@ impl<M: Memory> Net<M> {
         };
         if !seal.open(0, &vouched(&greeting), sum, &mut []) {
             return self.call_failed(index, CallError::Key);
+        }
+        if greeting.life == self.settings.life {
+            return self.call_failed(index, CallError::Refused(Refusal::Itself));
         }
         let agreed = Agreed {
             address: from,

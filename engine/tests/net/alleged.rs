@@ -1,11 +1,11 @@
 //! Frames that do not open are allegations: nothing follows from them but a count (rule N15).
 
 use cutthrough_engine::net::channel::Body;
-use cutthrough_engine::net::{Guess, NetEvent};
-use cutthrough_wire::frame::{Header, Kind};
+use cutthrough_engine::net::{CallError, Guess, NetEvent};
+use cutthrough_wire::frame::{Header, Kind, Refusal};
 
 use super::rules::{Forger, VICTIM, opening, sealed, world};
-use super::wire::World;
+use super::wire::{Faults, World};
 
 /// Brings a frame whose seal is wrong.
 fn forge(world: &mut World, forger: &Forger, header: &Header, body: &[u8]) {
@@ -58,4 +58,22 @@ fn a_forged_frame_does_not_change_where_the_next_is_expected() {
     assert!(
         std::iter::from_fn(|| world.nodes[VICTIM].net.next_event()).all(|event| !matches!(event, NetEvent::Closed(..)))
     );
+}
+
+/// Somebody on the way sends all that a side says back to it: a shared key proves to it that it speaks to itself.
+#[test]
+fn a_side_is_not_taken_for_its_own_peer() {
+    let mut world = World::new(41, Faults::NONE);
+    world.mirror = true;
+    world.nodes[0].net.listen(true);
+    let (now, to) = (world.now(), world.address(1));
+    let call = world.nodes[0].net.call(now, to, 1408).unwrap();
+    let event = world.event(0);
+    let NetEvent::Failed(of, CallError::Refused(Refusal::Itself)) = event else { panic!("{event:?}") };
+    assert_eq!((of, world.nodes[0].net.channels()), (call, 0));
+    // So it says when it is called by its own address.
+    world.mirror = false;
+    let (now, to) = (world.now(), world.address(0));
+    world.nodes[0].net.call(now, to, 1408).unwrap();
+    assert!(matches!(world.event(0), NetEvent::Failed(_, CallError::Refused(Refusal::Itself))));
 }

@@ -181,6 +181,8 @@ pub(crate) struct World {
     pub(crate) delay: u64,
     /// A way by which nothing of a node arrives.
     pub(crate) black: Option<(usize, u8)>,
+    /// Whether everything that node 0 sends comes back to it, as if it came from where that was to go.
+    pub(crate) mirror: bool,
     /// Batches that have gone that way.
     pub(crate) swallowed: u64,
     /// Bytes of the longest frame that the path from node 0 carries, and how many longer ones it has dropped.
@@ -249,6 +251,7 @@ impl World {
             faults,
             delay: 5_000,
             black: None,
+            mirror: false,
             swallowed: 0,
             carries: usize::MAX,
             too_long: 0,
@@ -280,6 +283,7 @@ impl World {
 
     fn put(&mut self, from: usize, to: SocketAddr, frame: &[u8]) {
         let Some(target) = self.nodes.iter().position(|node| node.address == to) else { return };
+        let (target, back) = if self.mirror { (from, to) } else { (target, self.nodes[from].address) };
         if target == 1 {
             self.generation = u32::from_le_bytes(*frame[8..].first_chunk().unwrap());
             if frame.len() > self.carries {
@@ -310,8 +314,7 @@ impl World {
                 arrives = arrives.max(self.held);
             }
             self.frames += 1;
-            let from = self.nodes[from].address;
-            self.wire.insert((arrives, self.frames), (target, from, frame));
+            self.wire.insert((arrives, self.frames), (target, back, frame));
         }
     }
 

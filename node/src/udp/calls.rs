@@ -41,6 +41,9 @@ pub enum UdpCallError {
     /// The other endpoint is there, but does not listen.
     #[error("the endpoint at that address does not listen")]
     Nobody,
+    /// The call has come back to this endpoint.
+    #[error("an endpoint cannot call itself: open another one")]
+    Itself,
     /// This endpoint has all its channels.
     #[error("this endpoint has all channels that its settings allow")]
     Full,
@@ -78,6 +81,7 @@ impl From<CallError> for UdpCallError {
             CallError::Refused(Refusal::Version) => Self::Version,
             CallError::Refused(Refusal::Channels) => Self::Channels,
             CallError::Refused(Refusal::Nobody) => Self::Nobody,
+            CallError::Refused(Refusal::Itself) => Self::Itself,
         }
     }
 }

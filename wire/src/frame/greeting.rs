@@ -83,6 +83,8 @@ pub enum Refusal {
     Key = 3,
     /// Nobody listens here.
     Nobody = 4,
+    /// The call is its own: nobody can call itself.
+    Itself = 5,
 }
 
 impl Refusal {
@@ -94,6 +96,7 @@ impl Refusal {
             2 => Self::Channels,
             3 => Self::Key,
             4 => Self::Nobody,
+            5 => Self::Itself,
             _ => return None,
         })
     }
