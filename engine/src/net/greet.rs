@@ -105,11 +105,16 @@ impl<M: Memory> Net<M> {
             }
             None => return None,
         };
-        let bytes = self.guard.random().to_le_bytes();
-        let generation = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).max(1);
+        let generation = self.draw();
         let seat = &mut self.seats[index];
         (seat.generation, seat.left, seat.begun) = (generation, Vec::new(), Vec::new());
         Some((index, generation))
+    }
+
+    /// A generation.
+    fn draw(&mut self) -> u32 {
+        let bytes = self.guard.random().to_le_bytes();
+        u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).max(1)
     }
 
     /// Unasked bytes that one of so many channels may send: an even share, if others have left so much.
@@ -326,9 +331,15 @@ impl<M: Memory> Net<M> {
             // Also another one than before: whoever listens may have started anew.
             self.dealt -= call.unasked(self.begin);
             call.cookie = cookie;
-            call.handshake = None;
+            let answered = call.handshake.take().is_some();
+            let follows = !core::mem::replace(&mut call.followed, true);
+            if answered {
+                // The handshake that ends here may have been answered. Whoever has answered it would say that again to
+                // the next hello of the same call.
+                self.seats[index].generation = self.draw();
+            }
             // Once at a time: what is forged on the way must not make us say more than it does.
-            if !core::mem::replace(&mut call.followed, true) {
+            if follows {
                 self.call_again(index, now);
             }
         }

@@ -1,5 +1,7 @@
 //! Ways so long that a frame is sent again before it can have been acknowledged.
 
+use std::sync::atomic::Ordering;
+
 use cutthrough_engine::net::channel::Ending;
 use cutthrough_engine::net::inbox::ReadyPayload;
 use cutthrough_engine::net::{Cargo, NetEvent};
@@ -130,4 +132,20 @@ fn who_has_nothing_to_say_stays_over_a_long_way() {
         world.go_on(10 * silence);
         assert_eq!([0, 1].map(|node| world.nodes[node].net.channels()), [1, 1], "{} ms", round / MS);
     }
+}
+
+/// While a call is answered over a long way, the cookies change: a hello with the old one is answered, and one with the
+/// new one is told.
+#[test]
+fn a_call_comes_through_when_cookies_change_meanwhile() {
+    let mut world = world(200 * MS, 20 * SILENCE_NS);
+    let (now, to) = (world.now(), world.address(1));
+    world.nodes[0].net.call(now, to, 1408).unwrap();
+    world.let_pass(105 * MS);
+    world.cookies.store(1, Ordering::Relaxed);
+    assert!(matches!(world.event(0), NetEvent::Connected(_)));
+    let took = world.now().saturating_since(now);
+    assert!(took <= 1_000 * MS, "{} ms", took / MS);
+    world.nodes[0].net.send(0, b"through", None).unwrap();
+    while !matches!(world.event(1), NetEvent::Message(..)) {}
 }

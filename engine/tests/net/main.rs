@@ -4,6 +4,7 @@ mod alleged;
 mod closing;
 mod company;
 mod cuts;
+mod doorman;
 mod far;
 mod flood;
 mod in_use;

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use cutthrough_engine::net::batch::{Batch, Piece};
 use cutthrough_engine::net::channel::{Bodies, Body};
@@ -9,10 +11,10 @@ use cutthrough_engine::net::inbox::{Reading, Ready};
 use cutthrough_engine::net::memory::{Load as _, Memory, Place as _, Placing, Want};
 use cutthrough_engine::net::trains::{Came, Trains};
 use cutthrough_engine::net::{Guess, Net, NetEvent, Settings};
-use cutthrough_engine::seal::{BoxedSeal, Guard, Handshake, Seal, WrongKey};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, low};
 
+pub(crate) use super::doorman::{Doorman, sum};
 use super::trains::Socket;
 
 /// How often what goes wrong, in per cent of frames.
@@ -68,77 +70,6 @@ impl Memory for Pages {
     }
 }
 
-#[derive(Debug)]
-struct Sum;
-
-pub(crate) fn sum(number: u64, parts: [&[u8]; 2]) -> [u8; 16] {
-    let mut hash = 0xcbf2_9ce4_8422_2325 ^ number;
-    for byte in parts.into_iter().flatten() {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    let mut seal = [0; 16];
-    seal[..8].copy_from_slice(&hash.to_le_bytes());
-    seal
-}
-
-impl Seal for Sum {
-    fn is_bare(&self) -> bool {
-        true
-    }
-    fn sum(&mut self, number: u64, header: &[u8], body: &[u8]) -> [u8; 16] {
-        sum(number, [header, body])
-    }
-    fn seal(&mut self, number: u64, header: &[u8], body: &mut [u8]) -> [u8; 16] {
-        sum(number, [header, body])
-    }
-    fn seal_into(&mut self, number: u64, header: &[u8], plain: &[u8], out: &mut [u8]) -> [u8; 16] {
-        out.copy_from_slice(plain);
-        sum(number, [header, plain])
-    }
-    fn open(&mut self, number: u64, header: &[u8], seal: &[u8; 16], body: &mut [u8]) -> bool {
-        sum(number, [header, body]) == *seal
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Doorman {
-    secret: u64,
-    random: u64,
-    sum: Sum,
-}
-
-impl Doorman {
-    /// One whose cookies and random numbers follow from this number.
-    pub(crate) fn new(seed: u64) -> Self {
-        Self { secret: mix(seed), random: mix(seed.wrapping_add(1)), sum: Sum }
-    }
-}
-
-impl Handshake for Sum {
-    fn finish(&mut self, answer: &[u8]) -> Result<BoxedSeal, WrongKey> {
-        if answer == b"pleased" { Ok(Box::new(Self)) } else { Err(WrongKey) }
-    }
-}
-
-impl Guard for Doorman {
-    fn call(&mut self, _prologue: &[u8]) -> Result<(Box<dyn Handshake + Send>, Vec<u8>), WrongKey> {
-        Ok((Box::new(Sum), b"how do you do".to_vec()))
-    }
-    fn answer(&mut self, _prologue: &[u8], first: &[u8]) -> Result<(BoxedSeal, Vec<u8>), WrongKey> {
-        if first == b"how do you do" { Ok((Box::new(Sum), b"pleased".to_vec())) } else { Err(WrongKey) }
-    }
-    fn plain(&mut self) -> &mut dyn Seal {
-        &mut self.sum
-    }
-    fn cookie(&self, bytes: &[u8]) -> u64 {
-        bytes.iter().fold(self.secret, |cookie, byte| cookie.wrapping_mul(31).wrapping_add(u64::from(*byte)))
-    }
-    fn random(&mut self) -> u64 {
-        self.random = mix(self.random);
-        self.random
-    }
-}
-
 pub(crate) fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -183,6 +114,8 @@ pub(crate) struct World {
     pub(crate) black: Option<(usize, u8)>,
     /// Whether everything that node 0 sends comes back to it, as if it came from where that was to go.
     pub(crate) mirror: bool,
+    /// Which cookies are told: see [`Doorman`].
+    pub(crate) cookies: Arc<AtomicU64>,
     /// Batches that have gone that way.
     pub(crate) swallowed: u64,
     /// Bytes of the longest frame that the path from node 0 carries, and how many longer ones it has dropped.
@@ -222,6 +155,7 @@ impl World {
     }
 
     fn with(seed: u64, faults: Faults, slots: u64, silence_ns: u64) -> Self {
+        let cookies = Arc::default();
         let node = |number: u64| {
             let settings = Settings {
                 slots,
@@ -235,8 +169,7 @@ impl World {
                 process: 0,
                 user: 0,
             };
-            let guard =
-                Box::new(Doorman { secret: mix(seed ^ number), random: mix(seed.wrapping_add(number)), sum: Sum });
+            let guard = Box::new(Doorman::of(&cookies, mix(seed ^ number), mix(seed.wrapping_add(number))));
             let address = SocketAddr::from(([10, 0, 0, u8::try_from(number).unwrap()], 7));
             Node { net: Net::new(settings, Pages::default(), guard), trains: Trains::default(), address }
         };
@@ -252,6 +185,7 @@ impl World {
             delay: 5_000,
             black: None,
             mirror: false,
+            cookies,
             swallowed: 0,
             carries: usize::MAX,
             too_long: 0,
