@@ -526,8 +526,8 @@ impl<M: Memory> Channel<M> {
     }
 
     /// The handshake has shown no longer bodies than this.
-    pub(super) fn reaches(&mut self, body: u16) {
-        self.reach.narrow(body);
+    pub(super) fn reaches(&mut self, now: Instant, body: u16) {
+        self.reach.narrow(now, body);
     }
 
     /// The system refuses frames of so many bytes.

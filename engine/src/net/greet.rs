@@ -330,6 +330,8 @@ impl<M: Memory> Net<M> {
         {
             // Also another one than before: whoever listens may have started anew.
             self.dealt -= call.unasked(self.begin);
+            // Hellos that were said while the first answer was on its way were not lost.
+            call.tries = if call.cookie == 0 { 0 } else { call.tries };
             call.cookie = cookie;
             let answered = call.handshake.take().is_some();
             let follows = !core::mem::replace(&mut call.followed, true);
@@ -374,7 +376,7 @@ impl<M: Memory> Net<M> {
             known.address == from && known.tag == greeting.tag && known.generation == greeting.generation
         });
         if let Some(again) = again {
-            return self.welcome_again(again, proven);
+            return self.welcome_again(again, proven, now);
         }
         if self.porter.has((from, greeting.tag, greeting.generation)) {
             // A late repetition of a hello that has been answered and used.
@@ -430,7 +432,7 @@ impl<M: Memory> Net<M> {
             greeting: ours,
             handshake: second,
         });
-        self.welcome_again(self.welcomed.len() - 1, proven);
+        self.welcome_again(self.welcomed.len() - 1, proven, now);
         self.touch(index);
     }
 
@@ -465,13 +467,13 @@ impl<M: Memory> Net<M> {
     }
 
     /// Lets a caller in, perhaps once more: over a path that carries what has come.
-    fn welcome_again(&mut self, position: usize, proven: u16) {
+    fn welcome_again(&mut self, position: usize, proven: u16, now: Instant) {
         let Some(known) = self.welcomed.get_mut(position) else { return };
         known.greeting.body = known.greeting.body.min(proven);
         let (to, caller, index) = (known.address, [known.tag, known.generation], known.index);
         let (greeting, handshake) = (known.greeting, known.handshake.clone());
         if let Some(channel) = self.channel(index) {
-            channel.narrow(greeting.body);
+            channel.narrow(now, greeting.body);
             self.greet(to, Kind::Welcome, caller, &greeting, &handshake, usize::from(greeting.body));
         }
     }
@@ -513,6 +515,7 @@ impl<M: Memory> Net<M> {
         let mut channel = Channel::new(index, agreed, seal, (&self.settings, self.begin), allowance, now);
         channel.confirmed = true;
         channel.expects(round);
+        channel.hopes(now, most);
         // Shows the other side that we have heard its answer.
         channel.probe(0);
         self.seats[index].state = State::Open(Box::new(channel));
@@ -536,9 +539,9 @@ impl<M: Memory> Net<M> {
 
 impl<M: Memory> Channel<M> {
     /// The path carries no longer bodies than this.
-    fn narrow(&mut self, body: u16) {
+    fn narrow(&mut self, now: Instant, body: u16) {
         self.peer.body = self.peer.body.min(body);
-        self.reaches(body);
+        self.reaches(now, body);
     }
 
     /// The seal of what is said in a welcome: number 0 of this side, which no frame uses. Once only.

@@ -6,6 +6,8 @@ use cutthrough_engine::net::channel::Ending;
 use cutthrough_engine::net::inbox::ReadyPayload;
 use cutthrough_engine::net::{Cargo, NetEvent};
 
+use cutthrough_wire::frame::HEADER_BYTES;
+
 use super::wire::{World, pattern};
 
 const MS: u64 = 1_000_000;
@@ -148,4 +150,26 @@ fn a_call_comes_through_when_cookies_change_meanwhile() {
     assert!(took <= 1_000 * MS, "{} ms", took / MS);
     world.nodes[0].net.send(0, b"through", None).unwrap();
     while !matches!(world.event(1), NetEvent::Message(..)) {}
+}
+
+/// Hellos that are repeated before they can be answered say nothing of how long frames may be.
+#[test]
+fn slow_answers_make_no_path_narrow() {
+    let mut world = world(300 * MS, SILENCE_NS);
+    let (a, b) = world.join();
+    world.longest = 0;
+    let send = |world: &mut World, node: usize, channel| {
+        let cargo = Cargo { load: pattern(8, 30_000), token: None, pages: true, cookie: None };
+        world.nodes[node].net.send(channel, b"", Some(cargo)).unwrap();
+        world.message(1 - node);
+        world.settle();
+    };
+    send(&mut world, 0, a);
+    assert_eq!(world.longest, HEADER_BYTES + 1408);
+    // The other side has been told less, again and again; it finds out.
+    world.go_on(8_000 * MS);
+    let frames = world.nodes[1].net.tally().frames_sent;
+    send(&mut world, 1, b);
+    let frames = world.nodes[1].net.tally().frames_sent - frames;
+    assert_eq!(frames, 30_000_u64.div_ceil(1408), "a few bytes more with the opening");
 }

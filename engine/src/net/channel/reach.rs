@@ -3,7 +3,8 @@
 //! A frame is lost for many reasons, and its length is one of them only if those that are shorter come through. So
 //! bodies get shorter when long frames were lost again and again, none of them came through meanwhile, and then a
 //! shorter one did that was sent later. They get longer when a probe of the longer length was acknowledged (compare RFC
-//! 8899), never by trying with what somebody waits for.
+//! 8899), never by trying with what somebody waits for. So it is found, too, if the handshake has shown less than the
+//! path carries, because it was repeated on a long way before it could be answered.
 
 use cutthrough_wire::frame::BODY_MIN;
 
@@ -24,7 +25,7 @@ const TRY_NS: (u64, u64) = (1_000_000_000, 30_000_000_000);
 
 #[derive(Debug)]
 pub(super) struct Reach {
-    /// Bytes of the longest body from now on, and of the longest that the handshake has shown.
+    /// Bytes of the longest body from now on, and of the longest that may be tried.
     body: u16,
     most: u16,
     /// How often long frames were lost since one came through, since when, and bytes of the shortest.
@@ -65,9 +66,20 @@ impl Reach {
         self.body
     }
 
-    /// The handshake has shown less than it did before.
-    pub(super) fn narrow(&mut self, body: u16) {
-        *self = Self::new(self.most.min(body));
+    /// The handshake has shown less than it did before. What it did show may be tried.
+    pub(super) fn narrow(&mut self, now: Instant, body: u16) {
+        if body < self.body {
+            *self = Self { most: self.most, ..Self::new(body) };
+            self.put_off(now);
+        }
+    }
+
+    /// The path is believed to carry bodies of so many bytes: they may be tried.
+    pub(super) fn hope(&mut self, now: Instant, most: u16) {
+        if most > self.most {
+            self.most = most;
+            self.put_off(now);
+        }
     }
 
     /// A frame is lost; `next` is the number of the next one.
@@ -149,4 +161,34 @@ impl Reach {
 
 fn bytes(body: u16) -> u32 {
     low32(frame_bytes(usize::from(body)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn what_is_above_what_the_handshake_has_shown_is_tried() {
+        let mut narrowed = Reach::new(1408);
+        narrowed.narrow(at(0), BODY_MIN);
+        let mut hoped = Reach::new(BODY_MIN);
+        hoped.hope(at(0), 1408);
+        for mut reach in [narrowed, hoped] {
+            assert_eq!((reach.body(), reach.tries(at(999))), (BODY_MIN, None));
+            assert_eq!(reach.tries(at(1000)), Some(1388));
+            reach.carries(at(1001), 1388);
+            assert_eq!((reach.body(), reach.tries(at(2000)), reach.tries(at(2001))), (1388, None, Some(1408)));
+            reach.carries(at(2002), 1408);
+            assert_eq!((reach.body(), reach.try_at()), (1408, None));
+        }
+        // Where all has been shown nothing is tried.
+        let mut reach = Reach::new(1408);
+        reach.narrow(at(0), 1408);
+        reach.hope(at(0), 1400);
+        assert_eq!((reach.body(), reach.try_at()), (1408, None));
+    }
 }

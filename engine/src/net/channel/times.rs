@@ -20,7 +20,7 @@ impl<M: Memory> Channel<M> {
         if let Some(at) = self.ack_at() {
             next = next.min(at);
         }
-        if let Some(at) = self.reach.try_at().filter(|_| self.probe.is_none()) {
+        if let Some(at) = self.reach.try_at().filter(|_| self.probe.is_none() && self.confirmed) {
             next = next.min(at);
         }
         if self.paced > now && self.outbox.has_next() {
@@ -94,6 +94,11 @@ impl<M: Memory> Channel<M> {
         if self.sent.is_empty() {
             self.rtt = Rtt::expecting(round_ns);
         }
+    }
+
+    /// The path is believed to carry bodies of so many bytes.
+    pub(in crate::net) fn hopes(&mut self, now: Instant, most: u16) {
+        self.reach.hope(now, most);
     }
 
     /// Closes the channel, once everything has arrived that was sent.
