@@ -136,7 +136,7 @@ pub(super) struct Inbox<P> {
     used: u64,
     /// Bytes aside.
     aside: u64,
-    /// Limits as they were last told.
+    /// Limits as they were last told in a frame that is acknowledged, or found lost.
     told: Limits,
     pub(super) payload_bytes: u64,
     /// By which way the frame comes that is taken in.

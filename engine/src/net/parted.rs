@@ -111,7 +111,7 @@ impl Parted {
             generation,
             peer: [channel.peer.tag, channel.peer.generation],
             number: channel.number,
-            limits: channel.inbox.limits(),
+            limits: channel.inbox.limits(true),
             waits_until: channel.heard.after(wait),
             until: channel.heard.after(silence_ns),
             seen: channel.seen,

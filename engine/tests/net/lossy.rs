@@ -133,3 +133,20 @@ fn however_short_frames_are_their_guess_is_a_whole_one() {
         still_works(&mut world, a);
     }
 }
+
+/// Notes that only acknowledge say new limits by the way, and nobody hears whether they are lost: so those count as told
+/// only when they have been said in a note that is acknowledged.
+#[test]
+fn limits_are_told_where_their_loss_is_noticed() {
+    let (mut world, _, mut forger) = world();
+    let (mut asked, mut taken) = (0, 0);
+    for message in 0..64 {
+        let record = [&[0; 8][..], &[1, 0, 7]].concat();
+        forger.send(&mut world, Kind::Records, [message, 1], &record);
+        taken += forger.events(&mut world).len();
+        let notes = forger.hears(&mut world);
+        asked += notes.iter().filter(|(header, _)| header.kind == Kind::Note && header.words[0] == 1).count();
+    }
+    // There are 64 slots.
+    assert_eq!((taken, asked), (64, 8));
+}

@@ -169,7 +169,7 @@ impl<M: Memory> Channel<M> {
         self.owed.answers(now, self.rtt.smoothed());
         match next {
             Next::Records { first, count } => {
-                let limits = self.inbox.limits().to_bytes();
+                let limits = self.inbox.limits(true).to_bytes();
                 self.unlimited = false;
                 let header = self.header(Kind::Records, [low(first), count], now);
                 let outbox = &self.outbox;
@@ -183,7 +183,7 @@ impl<M: Memory> Channel<M> {
                 self.sent.push(header.number, now, low32(bytes), Content::Records { first, count });
             }
             Next::Open { message, mut opening, len } => {
-                opening.limits = self.inbox.limits();
+                opening.limits = self.inbox.limits(true);
                 self.unlimited = false;
                 let bytes = opening.to_bytes();
                 let header = self.header(Kind::Open, [low(message), 0], now);
@@ -278,7 +278,7 @@ impl<M: Memory> Channel<M> {
         // A sender that has come to its limits sends nothing that would show the loss of new ones.
         let asks = !grants.is_empty() || again || self.unlimited || self.inbox.limits_are_old();
         self.unlimited = false;
-        let limits = self.inbox.limits();
+        let limits = self.inbox.limits(asks);
         let bits_end = self.seen.ack().below + 64;
         let ranges: Vec<(u64, u64)> = self.seen.ranges(RANGES).filter(|range| range.1 > bits_end).collect();
         let mut body = Vec::with_capacity(NOTE_BYTES + (ranges.len() + grants.len()) * NOTE_ENTRY_BYTES);

@@ -6,12 +6,14 @@ use super::super::memory::Place;
 use super::Inbox;
 
 impl<P: Place> Inbox<P> {
-    /// How far the other side may go now.
-    pub(in crate::net) fn limits(&mut self) -> Limits {
+    /// How far the other side may go now. If it is said in a frame that is acknowledged, or found lost (`heard`), it
+    /// counts as told.
+    pub(in crate::net) fn limits(&mut self, heard: bool) -> Limits {
         self.upto = self.messages();
         self.credit = self.unasked_upto();
-        self.told = Limits { messages: low(self.upto), unasked: low(self.credit) };
-        self.told
+        let limits = Limits { messages: low(self.upto), unasked: low(self.credit) };
+        self.told = if heard { limits } else { self.told };
+        limits
     }
 
     /// Up to which number messages may come. What is kept of payloads that were thrown away counts as messages that
@@ -40,8 +42,8 @@ impl<P: Place> Inbox<P> {
     /// over shared memory, or half of the bytes are free again.
     pub(in crate::net) fn limits_are_old(&self) -> bool {
         let messages = low(self.messages()).wrapping_sub(self.told.messages);
-        let unasked = self.unasked_upto() - self.credit;
-        u64::from(messages) >= (self.slots / 8).max(1) || unasked >= (self.allowance / 2).max(1)
+        let unasked = low(self.unasked_upto()).wrapping_sub(self.told.unasked);
+        u64::from(messages) >= (self.slots / 8).max(1) || u64::from(unasked) >= (self.allowance / 2).max(1)
     }
 
     /// Bytes that lie aside, and how many may at most: those that may be sent unasked, twice over for what came before
