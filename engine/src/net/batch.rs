@@ -253,8 +253,13 @@ impl Batch {
                     out[done..done + piece.len()].copy_from_slice(piece);
                     done += piece.len();
                 }
-                // A payload that has lost its memory is never shown to the other side.
-                if done < len { [0xff; SEAL_BYTES] } else { seal.seal(header.number, protected, out) }
+                // A payload that has lost its memory is never shown to the other side, and nothing of it to anybody.
+                if done < len {
+                    out.fill(0);
+                    [0xff; SEAL_BYTES]
+                } else {
+                    seal.seal(header.number, protected, out)
+                }
             };
             self.push_own(to, len);
             sum
@@ -279,11 +284,12 @@ mod tests {
 
     use super::*;
 
-    struct Unsealed;
+    /// No seal; whether it leaves payloads as they are.
+    struct Unsealed(bool);
 
     impl Seal for Unsealed {
         fn is_bare(&self) -> bool {
-            true
+            self.0
         }
         fn sum(&mut self, _: u64, _: &[u8], _: &[u8]) -> [u8; SEAL_BYTES] {
             [0; SEAL_BYTES]
@@ -321,7 +327,7 @@ mod tests {
                 batches.push(batch.frames());
                 batch.clear();
             }
-            batch.push(HEADER, &mut Unsealed, |own| own.extend_from_slice(&[0; 1000][..body]));
+            batch.push(HEADER, &mut Unsealed(true), |own| own.extend_from_slice(&[0; 1000][..body]));
         }
         batches.push(batch.frames());
         batches
@@ -333,5 +339,27 @@ mod tests {
         assert_eq!(frames(core::iter::repeat_n(936, 12), 5_000), [5, 5, 2]);
         // Only the last may be shorter, and none longer.
         assert_eq!(frames([10, 10, 9, 9, 10].into_iter(), 65_000), [3, 1, 1]);
+    }
+
+    /// A payload of which a part has lost its memory.
+    struct Torn;
+
+    impl Load for Torn {
+        fn len(&self) -> usize {
+            100
+        }
+        fn piece(&self, offset: usize, most: usize) -> &[u8] {
+            [7; 60].get(offset..).map_or(&[], |_| &[7; 60][offset..60.min(offset + most)])
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_payload_leaves_that_has_lost_its_memory() {
+        for bare in [false, true] {
+            let mut batch = Batch::default();
+            batch.push_payload(&HEADER, None, (0, 0, 100), &Torn, &mut Unsealed(bare));
+            assert_eq!(batch.own()[HEADER_BYTES..], [0; 100]);
+            assert_eq!(batch.own()[SEALED_BYTES..HEADER_BYTES], [0xff; SEAL_BYTES]);
+        }
     }
 }
