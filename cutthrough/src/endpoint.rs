@@ -165,8 +165,8 @@ impl Endpoint {
     }
 
     /// Borrows the next send slot of a channel: write the control message in place, attach a payload, send. Dropped
-    /// unsent, the slot is free again. Over a network there is no slot while copies of as much private memory are kept for
-    /// the peer as `Config::staging_bytes` says.
+    /// unsent, the slot is free again. Over a network there is no slot while copies of as much private memory as
+    /// `Config::staging_bytes` says are kept for the peer, beside what is on its way.
     ///
     /// # Errors
     /// [`SendError::Full`] or [`SendError::Closed`].

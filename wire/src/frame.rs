@@ -117,7 +117,7 @@ pub struct Header {
     /// Which of the numbers after `below` have arrived: bit `i` is number `below + 1 + i`.
     pub bits: u64,
     /// By kind: [`Kind::Records`]: number of the first message and how many; [`Kind::Open`], [`Kind::Data`]: number of
-    /// the message and offset in its payload; [`Kind::Close`]: how many messages were sent in all, and why it ends.
+    /// the message and offset in its payload; [`Kind::Close`]: how many messages were sent in all, and 0.
     pub words: [u32; 2],
 }
 
@@ -205,6 +205,16 @@ impl Header {
             1 => true,
             _ => return Err(Malformed::Field),
         };
+        let words = [u32_at(bytes, 40), u32_at(bytes, 44)];
+        let fit = match kind {
+            Kind::Records | Kind::Data => true,
+            Kind::Open | Kind::Close => words[1] == 0,
+            Kind::Note => words[0] <= 1 && words[1] == 0,
+            Kind::Hello | Kind::Retry | Kind::Welcome | Kind::Refuse | Kind::Probe => words == [0, 0],
+        };
+        if !fit {
+            return Err(Malformed::Field);
+        }
         Ok(Self {
             kind,
             body: u16_at(bytes, 2),
@@ -216,7 +226,7 @@ impl Header {
             held: u16_at(bytes, 28),
             waits,
             bits: u64_at(bytes, 32),
-            words: [u32_at(bytes, 40), u32_at(bytes, 44)],
+            words,
         })
     }
 }
@@ -238,6 +248,21 @@ mod tests {
         bits: 1 << 63,
         words: [5, 1 << 30],
     };
+
+    #[test]
+    fn words_are_what_their_kind_says() {
+        let takes = |kind, words| Header::from_bytes(&Header { kind, words, ..HEADER }.to_bytes()).is_ok();
+        for kind in [Kind::Records, Kind::Data] {
+            assert!(takes(kind, [u32::MAX; 2]));
+        }
+        for kind in [Kind::Open, Kind::Close] {
+            assert!(takes(kind, [u32::MAX, 0]) && !takes(kind, [0, 1]));
+        }
+        assert!(takes(Kind::Note, [1, 0]) && !takes(Kind::Note, [2, 0]) && !takes(Kind::Note, [0, 1]));
+        for kind in [Kind::Hello, Kind::Retry, Kind::Welcome, Kind::Refuse, Kind::Probe] {
+            assert!(takes(kind, [0, 0]) && !takes(kind, [1, 0]) && !takes(kind, [0, 1]));
+        }
+    }
 
     #[test]
     fn a_frame_header_survives_its_bytes() {

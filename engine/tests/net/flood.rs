@@ -80,7 +80,14 @@ fn forge(world: &mut World, body: &mut [u8], (kind, lie, number): (Kind, Lie, u6
     body[..56].copy_from_slice(&greeting(number).to_bytes(0));
     let mut forger = Forger::stranger(9);
     forger.number = number;
-    let mut header = forger.header(kind, [u32::try_from(number).unwrap(), 1], body);
+    let low = u32::try_from(number).unwrap();
+    let words = match kind {
+        Kind::Records | Kind::Data => [low, 1],
+        Kind::Open | Kind::Close => [low, 0],
+        Kind::Note => [low % 2, 0],
+        _ => [0, 0],
+    };
+    let mut header = forger.header(kind, words, body);
     header.tag = u32::try_from(b).unwrap();
     header.generation = generation;
     let honest = world.address(0);
@@ -90,7 +97,7 @@ fn forge(world: &mut World, body: &mut [u8], (kind, lie, number): (Kind, Lie, u6
             SocketAddr::from(([10, 1, high, low], 9))
         }
         Lie::Generation => {
-            header.generation = header.generation.wrapping_add(1 + u32::try_from(number).unwrap());
+            header.generation = header.generation.wrapping_add(1 + low);
             honest
         }
         Lie::Seal => honest,

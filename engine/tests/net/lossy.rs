@@ -134,8 +134,8 @@ fn however_short_frames_are_their_guess_is_a_whole_one() {
     }
 }
 
-/// Notes that only acknowledge say new limits by the way, and nobody hears whether they are lost: so those count as told
-/// only when they have been said in a note that is acknowledged.
+/// Notes that only acknowledge say new limits by the way, and nobody hears whether they are lost: so those count as
+/// told only when they have been said in a note that is acknowledged.
 #[test]
 fn limits_are_told_where_their_loss_is_noticed() {
     let (mut world, _, mut forger) = world();
