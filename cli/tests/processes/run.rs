@@ -74,7 +74,8 @@ fn all_that_was_said_reaches_a_reader_that_is_slow() {
 fn nobody_waits_for_a_reader_who_has_interrupted() {
     let folder = Folder::new("run-unread");
     let (mut starter, _out) = unread(&folder);
-    kill(starter.id(), Signal::INT);
+    // Not SIGINT, which may be ignored since these tests were started, and is then.
+    kill(starter.id(), Signal::TERM);
     assert_eq!(starter.wait().expect("it has ended").code(), Some(1));
     let mut said = String::new();
     std::io::Read::read_to_string(&mut starter.stderr.take().expect("it was asked for"), &mut said).expect("UTF-8");
@@ -274,7 +275,7 @@ fn ranks_on_hosts_have_the_deadline_of_the_starter() {
 #[test]
 fn a_rank_that_fails_on_its_host_is_named() {
     let script = "[ $CUTTHROUGH_RANK = 1 ] && exit 3; sleep 600";
-    let (code, _, errors) = run_by_ssh("run-hosts-fail", "exec \"$@\"", &["-n", "2"], script);
+    let (code, _, errors) = run_by_ssh("run-hosts-fail", "exec setsid -w \"$@\"", &["-n", "2"], script);
     assert_eq!(code, Some(1));
     assert_eq!(own(&errors), ["cutthrough: rank 1 on beta ended with exit code 3; all others were ended"], "{errors}");
 }
@@ -289,7 +290,7 @@ fn a_host_that_says_half_a_line_hides_no_start() {
 
 #[test]
 fn a_host_that_cannot_be_reached_is_named() {
-    let ssh = "[ $host = beta ] && { echo no route >&2; exit 255; }\nexec \"$@\"";
+    let ssh = "[ $host = beta ] && { echo no route >&2; exit 255; }\nexec setsid -w \"$@\"";
     let (code, _, errors) = run_by_ssh("run-hosts-none", ssh, &["-n", "2"], "sleep 600");
     assert_eq!(code, Some(2));
     let says = "cutthrough: rank 1 could not be started on beta: ssh ended with exit code 255; check that \
