@@ -102,9 +102,9 @@ fn a_ring_comes_back_with_its_interface() {
         ("net", Adapter::Packet, Placement::Copy),
     ] {
         let Some(wire) = wire(ring) else { return };
-        // Nobody is taken for dead meanwhile.
-        let silence = Duration::from_secs(120);
-        let config = || Config { insecure: true, silence, placement, ..suite::config() };
+        // Nobody is taken for dead meanwhile, and there is room for what is sent while nothing goes.
+        let (silence, staging_bytes) = (Duration::from_secs(120), 1 << 20);
+        let config = || Config { insecure: true, silence, staging_bytes, placement, ..suite::config() };
         let (mut a, mut b) = joined((&wire.near, config()), (&wire.far, config()), &at_far(scheme));
         for side in [&mut a, &mut b] {
             assert_eq!(side.endpoint.post(side.channel, BYTES, 4), Ok(4));
