@@ -71,6 +71,7 @@ pub fn prefetch_read(address: *const u8) {
 }
 
 /// Calls `each` with every 64th address of `bytes` bytes from `address` on: one in every line, if they begin with one.
+#[cfg(not(loom))]
 #[inline]
 pub(crate) fn for_lines(address: *const u8, bytes: usize, each: impl Fn(*const u8)) {
     let mut line = 0;
