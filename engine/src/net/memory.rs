@@ -92,9 +92,9 @@ pub trait Memory {
     }
 }
 
-/// Where so many bytes of a place begin.
+/// Where so many bytes of a place begin; or, of none, where the first one would.
 pub(super) fn front<P: Place>(place: &mut P, len: usize) -> usize {
-    if place.is_empty() { 0 } else { place.piece(0, len).as_ptr().addr() }
+    if place.is_empty() { 0 } else { place.piece(0, len.max(1)).as_ptr().addr() }
 }
 
 /// The first bytes of a place, as many as it has of so many.
