@@ -2,11 +2,12 @@
 
 mod shared_memory;
 
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cutthrough::{Config, Counter, Endpoint, Event};
 use cutthrough_conform::bytes::pattern;
-use cutthrough_conform::join::{PATIENCE, circle};
+use cutthrough_conform::join::{PATIENCE, circle, connect};
 use cutthrough_conform::{Join as _, suite};
 use shared_memory::SharedMemory;
 
@@ -69,6 +70,45 @@ fn the_lap_of_the_ring_changes_beneath_a_stream() {
             }
         },
     );
+}
+
+/// Who waits for room takes messages of others out of their way, but no more than it has room for; then it sleeps,
+/// though they have more to say.
+#[test]
+fn a_wait_sleeps_though_others_have_more_to_say() {
+    const SAID: u64 = 3000;
+    let join = SharedMemory::new();
+    let addresses = [(); 2].map(|()| join.address());
+    let mut waiter = join.listening(suite::config(), &addresses[0]);
+    let mut reader = join.listening(suite::config(), &addresses[1]);
+    let mut other = Endpoint::open(Config { slots: 4096, ..suite::config() }).expect("an endpoint");
+    let (to_reader, _) = connect(&mut waiter, &mut reader, &addresses[1]);
+    let (to_waiter, at_waiter) = connect(&mut other, &mut waiter, &addresses[0]);
+    for number in 0..SAID {
+        other.send(to_waiter, &number.to_le_bytes()).expect("room");
+    }
+    let payload = pattern(1, 8 << 20);
+    // How often this thread has slept.
+    let naps = || {
+        let status = std::fs::read_to_string("/proc/thread-self/status").expect("what the kernel says of it");
+        let naps = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        naps.and_then(|naps| naps.trim().parse::<u64>().ok()).expect("a number")
+    };
+    let before = naps();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let Ok(Event::Message(mut message)) = reader.wait(Some(PATIENCE)) else { panic!("no message") };
+            thread::sleep(Duration::from_millis(500));
+            reader.read(&mut message, &mut vec![0; 8 << 20]).expect("a payload");
+        });
+        waiter.outgoing(to_reader).expect("a slot").write(b"long").attach_copy(&payload).send().expect("sent");
+    });
+    let napped = naps() - before;
+    assert!(napped > 20, "{napped} naps of a millisecond in half a second");
+    for number in 0..SAID {
+        let Ok(Event::Message(message)) = waiter.wait(Some(PATIENCE)) else { panic!("no message {number}") };
+        assert_eq!((message.channel(), message.control()), (at_waiter, &number.to_le_bytes()[..]));
+    }
 }
 
 /// Nobody waits for ever where three send to each other in a circle.

@@ -486,7 +486,8 @@ impl Link {
 
     /// Whether the peer has sent anything that can be taken out of its way.
     pub fn can_be_relieved(&self) -> bool {
-        self.ending.is_none() && (self.consumer.ready() || self.inbox.bytes_wait(&self.peer) || self.inbox.is_filled())
+        let more = self.consumer.ready() && self.inbox.takes_more();
+        self.ending.is_none() && (more || self.inbox.bytes_wait(&self.peer) || self.inbox.is_filled())
     }
 
     /// Whether the peer has returned pages that somebody waits for.

@@ -217,6 +217,11 @@ impl Inbox {
         })
     }
 
+    /// Whether messages can be taken out of the peer's way.
+    pub(super) fn takes_more(&self) -> bool {
+        !self.blocked() && self.queue.len() < QUEUE
+    }
+
     /// Whether the next message of the ring has to wait for one before it.
     fn blocked(&self) -> bool {
         self.held.is_some() || self.front.as_ref().is_some_and(|front| matches!(front.goes, Goes::Buffer(..)))
@@ -494,7 +499,7 @@ impl Link {
         if let Some(arrival) = self.pump(stat)? {
             self.inbox.queue.push_back(arrival);
         }
-        while !self.inbox.blocked() && self.inbox.queue.len() < QUEUE {
+        while self.inbox.takes_more() {
             match self.take(stat)? {
                 Some(arrival) => self.inbox.queue.push_back(arrival),
                 None => break,

@@ -274,8 +274,8 @@ impl Link {
         let (peer, consumer, inbox) = (&self.peer, &self.consumer, &self.inbox);
         // Others ring at doors of their own, which nobody watches here.
         let most = if others.is_nobody() { Nap::Long } else { Nap::Short };
-        let ready =
-            || peer.get(Line::Drained) != drained || consumer.ready() || inbox.bytes_wait(peer) || others.relieve(stat);
+        let more = || consumer.ready() && inbox.takes_more();
+        let ready = || peer.get(Line::Drained) != drained || more() || inbox.bytes_wait(peer) || others.relieve(stat);
         let waited = patience.pass(&self.socket, (&self.own, self.fence), most, ready);
         self.waited(waited).map_err(SendError::Closed)
     }
