@@ -61,6 +61,7 @@ impl<'a> Outgoing<'a> {
         let len = len.min(CONTROL_MAX);
         self.control = Control::InPlace(u8::try_from(len).unwrap_or(0));
         match &mut self.way {
+            // It is open: while its slot is borrowed nobody closes it.
             Way::Shared => self.node.control_mut(self.channel).map_or(&mut [], |control| &mut control[..len]),
             Way::Net(slot) => &mut slot[..len],
         }
@@ -129,9 +130,8 @@ impl<'a> Outgoing<'a> {
     /// processes that send to each other, or in a circle, do not wait for each other.
     ///
     /// Over a network a private payload of up to `Config::staging_bytes` is copied instead (there is no next slot while
-    /// copies of so much are kept); but while some 256 KiB are
-    /// under way on the channel and anything moves there, it waits before that, no longer without progress than the
-    /// copy would take, and 50 us.
+    /// copies of so much are kept); but while some 256 KiB are under way on the channel and anything moves there, it
+    /// waits before that, no longer without progress than the copy would take, and 50 us.
     ///
     /// In a stream of messages over a network, the last up to 64 KiB may wait up to 20 us for others to share a call
     /// of the kernel. They go when the endpoint is next polled, waits or sends, and at once with

@@ -8,6 +8,7 @@ use cutthrough_engine::net::{Cargo as NetCargo, Refused as NetRefused};
 use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
+use cutthrough_segment::bell::NAP_MS;
 use cutthrough_segment::page::Page;
 use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES};
 use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
@@ -39,7 +40,7 @@ const LOOK: usize = 16 << 10;
 const COPIED_IN_NS: u64 = 16;
 
 /// How long a sender sleeps at a time that has other channels over shared memory, in nanoseconds.
-const SHORT_NAP_NS: u64 = 1_000_000;
+const SHORT_NAP_NS: u64 = NAP_MS.unsigned_abs() as u64 * 1_000_000;
 
 /// For how long a sender waits for its payload to go on, where all that is left could be copied instead: as long as
 /// that would take, so that it never costs twice the better choice. What has left from where it lies needs no copy once
