@@ -175,11 +175,13 @@ mod tests {
     fn many_hosts_share_what_there_is() {
         let mut ration = Ration::default();
         let hosts = || (0..=255).cycle().take(10_000).map(|host| from(host, 1));
-        assert!(flood(&mut ration, at(0), hosts()) <= MOST);
+        let at_once = flood(&mut ration, at(0), hosts());
+        assert!((MOST - FOR_PORTS..=MOST).contains(&at_once), "{at_once}");
         let mut answered = 0;
         for turn in 1..=1000 {
             answered += flood(&mut ration, at(turn * 100_000), hosts());
         }
-        assert!(answered <= 1000 * 100_000 / EACH_NS + MOST, "{answered}");
+        let rate = 1000 * 100_000 / EACH_NS;
+        assert!((rate..=rate + MOST - at_once).contains(&answered), "{answered} at a rate of {rate}");
     }
 }
