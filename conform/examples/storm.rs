@@ -23,6 +23,7 @@ use cutthrough::{
 };
 use cutthrough_conform::bytes::{check, fill, pattern};
 use cutthrough_conform::join::free_udp_address;
+use cutthrough_conform::random::Random;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long a process may say nothing, and a call may take. One that is stopped meanwhile has the more time.
@@ -34,19 +35,16 @@ const KEPT: usize = 8;
 /// Channels that a process opens at most.
 const CHANNELS: usize = 6;
 
-/// Numbers that look random (SplitMix64).
-struct Random(u64);
+/// What comes next.
+struct Chance(Random);
 
-impl Random {
+impl Chance {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
+        self.0.draw()
     }
 
     fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
+        self.0.below(end.max(1))
     }
 
     fn one_in(&mut self, of: u64) -> bool {
@@ -127,7 +125,7 @@ struct Talk {
 /// One process of the storm.
 struct Node {
     endpoint: Endpoint,
-    random: Random,
+    random: Chance,
     talks: HashMap<Channel, Talk>,
     closed: HashSet<Channel>,
     others: Vec<String>,
@@ -426,7 +424,7 @@ fn ended(reason: CloseReason) {
 /// The number of this process, its seed, its addresses and those of the others.
 fn child(args: &[String]) -> ! {
     let [seed, own, others] = args else { panic!("storm node SEED OWN OTHERS") };
-    let random = Random(seed.parse().expect("a number"));
+    let random = Chance(Random(seed.parse().expect("a number")));
     let config = Config { insecure: true, silence: Duration::from_secs(2), ..Config::default() };
     let mut endpoint = Endpoint::open(config).expect("an endpoint");
     for address in own.split(',') {
@@ -533,7 +531,7 @@ fn main() -> ExitCode {
     let number = |at: usize, or: u64| args.get(at).map_or(or, |text| text.parse().expect("a number"));
     let (seconds, count, seed) = (number(0, 60), number(1, 4), number(2, 1));
     let over = args.get(3).map_or("both", String::as_str);
-    let mut random = Random(seed);
+    let mut random = Chance(Random(seed));
     let own: Vec<String> = (0..count)
         .map(|k| {
             let memory = format!("shm:storm-{}-{k}", std::process::id());

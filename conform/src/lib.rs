@@ -9,6 +9,7 @@
 
 pub mod bytes;
 pub mod join;
+pub mod random;
 pub mod suite;
 
 pub use join::{Capability, Join, Pair, Side, free_udp_address};

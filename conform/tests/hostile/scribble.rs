@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cutthrough::{Config, Event, Incoming, Landing, Payload, Token};
+use cutthrough_conform::random::Random;
 use cutthrough_wire::layout::{LINE_BYTES, Line};
 use cutthrough_wire::slot::{Header, Kind};
 
@@ -20,19 +21,20 @@ const KINDS: u64 = Kind::Share as u64 + 1;
 /// Longest payload that the victim reads.
 const READ_MAX: usize = 1 << 20;
 
-/// Numbers that look random (SplitMix64) and come again with the same seed.
-pub(crate) struct Dice(pub(crate) u64);
+/// What is scribbled.
+pub(crate) struct Dice(Random);
 
 impl Dice {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(Random(seed))
+    }
+
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let value = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
+        self.0.draw()
     }
 
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.0.below(end)
     }
 
     /// A number of the kind that rings are full of: small, near a limit, or anything.
@@ -49,7 +51,7 @@ impl Dice {
 
 /// Writes nonsense until it is told to stop: some of it good enough to get further than the first check.
 fn scribble(liar: &mut Liar, seed: u64, stop: &AtomicBool) {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let layout = sizes().layout().expect("good sizes");
     let out = Arc::clone(&liar.out);
     let landing = liar.peer.landing().clone();
@@ -81,7 +83,7 @@ fn scribble(liar: &mut Liar, seed: u64, stop: &AtomicBool) {
 /// Keeps every rule that can be kept, so as to live long, and writes nonsense wherever no rule is: into payloads while
 /// they are read, into tokens, into slots that were published already.
 fn scribble_quietly(liar: &mut Liar, seed: u64, stop: &AtomicBool) {
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let layout = sizes().layout().expect("good sizes");
     let out = Arc::clone(&liar.out);
     let landing = liar.peer.landing().clone();
@@ -218,7 +220,7 @@ fn survive(mood: Mood, deadline: Duration, rounds: &'static AtomicU64) -> u64 {
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             scope.spawn(|| mood(&mut liar, round, &stop));
-            let mut dice = Dice(!round);
+            let mut dice = Dice::new(!round);
             let mut held = Vec::new();
             let begun = Instant::now();
             while begun.elapsed() < LIFE && victim.endpoint.peer(channel).is_some() {

@@ -22,7 +22,7 @@ const LEN: usize = 200_001;
 
 /// Moves the lines of shared copies to and fro until it is told to stop. Mostly they are about the message on its way.
 fn move_lines(out: &Mapping, message: &AtomicU64, stop: &AtomicBool) {
-    let mut dice = Dice(1);
+    let mut dice = Dice::new(1);
     while !stop.load(Ordering::Relaxed) {
         let number = message.load(Ordering::Relaxed);
         for line in [Line::ShareSent, Line::ShareTaken] {

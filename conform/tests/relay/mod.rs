@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use cutthrough_conform::random::Random;
 use cutthrough_node::sys::datagram::Datagrams;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -58,7 +59,7 @@ impl Relay {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let mut wire =
-            Wire { front, to, callers: Vec::new(), late: BTreeMap::new(), chance: badness.seed, badness, done };
+            Wire { front, to, callers: Vec::new(), late: BTreeMap::new(), chance: Random(badness.seed), badness, done };
         let run = move || {
             while !stopped.load(Ordering::Relaxed) {
                 wire.pass_on();
@@ -98,7 +99,7 @@ struct Wire {
     callers: Vec<(SocketAddr, Datagrams)>,
     /// Frames that are held back, by when they go on.
     late: BTreeMap<(Instant, u64), (Way, Vec<u8>)>,
-    chance: u64,
+    chance: Random,
     badness: Badness,
     done: Arc<Done>,
 }
@@ -141,14 +142,14 @@ impl Wire {
         let Badness { lost, repeated, late, longest, .. } = self.badness;
         let mut rest: Vec<&[u8]> = Vec::new();
         for frame in train.chunks(segment.max(1)).filter(|frame| frame.len() <= longest) {
-            let dice = self.draw() % 1000;
+            let dice = self.chance.draw() % 1000;
             if dice < lost {
                 self.done.lost.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
             if dice < lost + repeated + late {
-                let due = Instant::now() + Duration::from_micros(50 + self.draw() % 2000);
-                let tie = self.draw();
+                let due = Instant::now() + Duration::from_micros(50 + self.chance.draw() % 2000);
+                let tie = self.chance.draw();
                 self.late.insert((due, tie), (way, frame.to_vec()));
             }
             if dice < lost + repeated || dice >= lost + repeated + late {
@@ -169,14 +170,5 @@ impl Wire {
             Way::There(caller) => self.callers[caller].1.send(Some(self.to), &parts, segment),
             Way::Back(caller) => self.front.send(Some(self.callers[caller].0), &parts, segment),
         };
-    }
-
-    /// The next number of the sequence (`SplitMix64`).
-    fn draw(&mut self) -> u64 {
-        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.chance;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }
