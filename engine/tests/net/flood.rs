@@ -203,19 +203,23 @@ fn a_flood_beside_honest_traffic_delays_none_of_it() {
     assert_eq!(alone, beside);
 }
 
+/// Callers at so many ports of one host, each with a good cookie.
+fn with_cookies(world: &mut World, ports: u16) -> Vec<(Forger, u64)> {
+    let caller = |port| {
+        let mut caller = Forger::stranger(9);
+        caller.address.set_port(port);
+        let retry = caller.hello(world, 0, FIRST, BODY_MIN).expect("a cookie");
+        (caller, u64::from_le_bytes(*retry[HEADER_BYTES..].first_chunk().unwrap()))
+    };
+    (1..=ports).map(caller).collect()
+}
+
 /// Hellos with good cookies that are said again and again, from many ports of one host, and an honest caller beside
 /// them: each round takes every place of those who were let in and not heard of since.
 #[test]
 fn an_honest_caller_gets_in_beside_one_who_replays_hellos() {
     let mut world = World::new(33, Faults::NONE);
-    let mut replayers: Vec<(Forger, u64)> = (1..=40)
-        .map(|port| {
-            let mut replayer = Forger::stranger(9);
-            replayer.address.set_port(port);
-            let retry = replayer.hello(&mut world, 0, FIRST, BODY_MIN).expect("a cookie");
-            (replayer, u64::from_le_bytes(*retry[HEADER_BYTES..].first_chunk().unwrap()))
-        })
-        .collect();
+    let mut replayers = with_cookies(&mut world, 40);
     let mut replay = |world: &mut World| {
         for (replayer, cookie) in &mut replayers {
             replayer.says_hello(world, *cookie, FIRST, BODY_MIN);
@@ -327,14 +331,7 @@ fn callers_that_are_not_heard_of_again_have_their_bound_and_their_time() {
 #[test]
 fn a_flood_of_hellos_with_cookies_is_answered_at_a_rate() {
     let mut world = World::new(36, Faults::NONE);
-    let mut ports: Vec<(Forger, u64)> = (1..=20)
-        .map(|port| {
-            let mut other = Forger::stranger(9);
-            other.address.set_port(port);
-            let retry = other.hello(&mut world, 0, FIRST, BODY_MIN).expect("a cookie");
-            (other, u64::from_le_bytes(*retry[HEADER_BYTES..].first_chunk().unwrap()))
-        })
-        .collect();
+    let mut ports = with_cookies(&mut world, 20);
     let mut generation = 100;
     let mut crowd = |world: &mut World| {
         for _ in 0..10 {
