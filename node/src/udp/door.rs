@@ -9,8 +9,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cutthrough_engine::net::batch::Batch;
-use cutthrough_engine::net::channel::Body;
-use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::net::placing::{Means, Placing};
 use cutthrough_engine::net::trains::Trains;
 use cutthrough_engine::net::{Net, Settings};
@@ -25,7 +23,7 @@ use rustix::io::Errno;
 use super::address::{UdpAddressError, Ways};
 use super::attendant;
 use super::calls::Call;
-use super::glances::{Glances, Look};
+use super::glances::Glances;
 use super::guard::{Callees, Doorkeeper};
 use super::joined::Joined;
 use super::lanes::reopen::Due;
@@ -42,17 +40,8 @@ use crate::sys::datagram::{Datagrams, TRAIN_BYTES};
 
 /// Longest body of a frame: what one datagram carries.
 pub(super) const BODY_MAX: usize = TRAIN_BYTES - HEADER_BYTES;
-/// Trains that are taken in before anything else is looked at.
-const TRAINS: u32 = 16;
 /// Nanoseconds after which a batch is sent again that the socket has not taken.
 pub(super) const STUCK_NS: u64 = 100_000;
-/// Looks between two at what dropped values have left.
-const LOOKS_PER_TIDY: u32 = 32;
-/// Looks at the rings alone for one at a socket beside them that is quiet.
-const RARELY: u32 = 64;
-/// Looks at the joined socket alone for one at the other one, if that is quiet.
-const SELDOM: u32 = 8;
-
 /// Everything behind the lock.
 #[derive(Debug)]
 pub(super) struct Core {
@@ -69,7 +58,7 @@ pub(super) struct Core {
     /// What looks at the socket came to.
     pub(super) glances: Glances,
     /// Whether the joined socket was passed over, because the other one had enough to tell.
-    joined_first: bool,
+    pub(super) joined_first: bool,
     pub(super) trains: Trains,
     pub(super) batch: Batch,
     /// The channel of a batch that the socket has not taken.
@@ -80,7 +69,7 @@ pub(super) struct Core {
     pub(super) calls: Vec<Call>,
     pub(super) most: usize,
     pub(super) sink: Sink,
-    looks: u32,
+    pub(super) looks: u32,
     /// Channels of which something was dropped; and memory for their numbers.
     pub(super) filled: Arc<Filled>,
     pub(super) tidied: Vec<usize>,
@@ -435,166 +424,5 @@ impl Drop for Udp {
         if let Some(attendant) = self.attendant.take() {
             let _ = attendant.join();
         }
-    }
-}
-
-impl Core {
-    /// Takes in what has come, does what is due, sends what there is to send. True if anything came.
-    pub(super) fn turn(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
-        let look = self.take_in_all(reading);
-        self.follow(look, false);
-        look.any
-    }
-
-    /// As [`Core::turn`], for who may not look again before long: what waits for a busy sink goes, too.
-    pub(super) fn last_turn(&mut self) {
-        let look = self.take_in_all(None);
-        self.follow(look, true);
-    }
-
-    /// The sockets may hold what nothing wakes us for, until they are looked at.
-    fn rung(&mut self) {
-        self.glances.doubt();
-        if let Some(joined) = self.joined.as_mut().filter(|joined| joined.hears().is_some()) {
-            joined.glances.doubt();
-        }
-    }
-
-    /// Whether a socket may hold what nothing wakes us for.
-    pub(super) fn is_unlooked(&self) -> bool {
-        self.glances.is_unlooked() || self.joined.as_ref().is_some_and(|joined| joined.glances.is_unlooked())
-    }
-
-    /// When there is something to do next, at the latest: by the engine's times, because the socket has not taken a
-    /// batch, or because a call is given up.
-    pub(super) fn timer(&self) -> Option<Instant> {
-        let again = self.stuck.is_some().then(|| clock::now().after(STUCK_NS));
-        self.net.timer().into_iter().chain(again).chain(self.releases_at()).chain(self.calls_until()).min()
-    }
-
-    /// As [`Core::turn`]; but if something has come for the application, the rest has time until it has been told.
-    fn glance(&mut self) {
-        if self.owed {
-            self.follow(Look { any: true, all: false }, false);
-        }
-        let look = self.take_in_all(None);
-        if look.any && self.has_news() {
-            self.owed = true;
-        } else {
-            self.follow(look, false);
-        }
-    }
-
-    /// Takes in what has come, and takes back what has arrived on the other side.
-    fn take_in_all(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> Look {
-        let look = self.take_in_frames(reading);
-        self.release_pages();
-        self.look_after_calls();
-        look
-    }
-
-    pub(super) fn take_in_frames(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> Look {
-        let mut any = false;
-        if self.sources.is_some() {
-            // What is not an answer to what comes now.
-            self.greet();
-        }
-        if self.lanes.is_some() {
-            self.wake();
-            let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-            any = self.take_rings(reading);
-            if any && self.net.has_message() {
-                self.sink.heard();
-            }
-            self.aim();
-        }
-        // A look at a ring costs next to nothing, one at a socket a system call.
-        let rarely = match &self.joined {
-            _ if self.lanes.is_some() => RARELY,
-            Some(joined) if joined.is_joined() => SELDOM,
-            _ => 0,
-        };
-        let passes = self.glances.passes(rarely, any);
-        let by_rings = self.lanes.is_some();
-        let joined = self.joined.as_mut();
-        let hears = joined.is_some_and(|joined| !(by_rings && joined.passes(RARELY, any)) && joined.hears().is_some());
-        // What the peer sent before it was joined lies in the other one; but each is the first one now and then.
-        let left = self.lanes.as_ref().is_some_and(|lanes| lanes.has_frames());
-        let mut look = Look { any: false, all: !any || !left && !passes };
-        let first = std::mem::take(&mut self.joined_first);
-        for joined in [first, !first] {
-            if look.any && self.net.has_event() {
-                (self.joined_first, look.all) = (joined, false);
-            } else if if joined { hears } else { !passes } {
-                let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-                let one = self.take_trains(joined, reading);
-                look = Look { any: look.any || one.any, all: look.all && one.all };
-            }
-        }
-        Look { any: any || look.any, all: look.all }
-    }
-
-    /// Takes in what has come by one of the sockets, up to what the application is to be told of.
-    fn take_trains(&mut self, joined: bool, mut reading: Option<(usize, &mut Reading<'_>)>) -> Look {
-        let mut any = false;
-        for _ in 0..TRAINS {
-            let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-            let came = self.receive(joined, reading);
-            match self.joined.as_mut().filter(|_| joined) {
-                Some(joined) => joined.glances.looked(came),
-                None => self.glances.looked(came),
-            }
-            if !came {
-                return Look { any, all: true };
-            }
-            any = true;
-            // Acknowledgements alone say that it works on what it has.
-            if self.net.has_message() {
-                self.sink.heard();
-            }
-            // Another look costs as much as a system call; what has come is told first.
-            if self.net.has_event() {
-                break;
-            }
-        }
-        Look { any, all: false }
-    }
-
-    /// What follows from what has come, or from the time: asks, repeats, acknowledges, sends; with `all`, also what
-    /// waits for a busy sink.
-    fn follow(&mut self, look: Look, all: bool) {
-        let now = clock::now();
-        self.owed = false;
-        self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(LOOKS_PER_TIDY) {
-            self.tidy(now);
-        }
-        if look.all {
-            self.net.looked(now);
-        } else {
-            self.net.grant(now);
-        }
-        if self.net.timer().is_some_and(|timer| timer <= now) {
-            self.net.tick(now);
-            if let Some(joined) = &mut self.joined {
-                joined.doubt(now);
-            }
-        }
-        if self.stuck.is_some() || self.net.has_work() {
-            self.transmit(now, all);
-        }
-    }
-}
-
-/// Brings a frame in that lies in one piece.
-pub(super) fn bring_in(
-    net: &mut Net<Stores>,
-    now: Instant,
-    from: SocketAddr,
-    frame: &mut [u8],
-    reading: Option<(usize, &mut Reading<'_>)>,
-) {
-    if let Some((head, body)) = frame.split_first_chunk_mut::<HEADER_BYTES>() {
-        net.frame(now, from, head, Body::Aside(body), reading);
     }
 }

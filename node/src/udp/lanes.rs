@@ -20,8 +20,9 @@ use rustix::event::epoll;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use super::address::{UdpAddressError, Ways};
-use super::door::{Core, bring_in};
+use super::door::Core;
 use super::joined::Joins;
+use super::turn::bring_in;
 use crate::clock;
 use crate::config::{Config, Placement};
 use crate::raw::packet::PacketRing;

@@ -13,6 +13,7 @@
 //! | from which address | `sources` |
 //! | by a socket of its own, for the peer with which there is most to do | `joined` |
 //! | what all of it shares, under one lock | `door` |
+//! | what has come, and what follows from it | `turn` |
 //! | other ways to the same peers: rings | `lanes` |
 //! | rings that were given up are opened again | `lanes::reopen` |
 //! | payloads that a ring has placed | `placed` |
@@ -45,6 +46,7 @@ mod sources;
 mod tests;
 mod told;
 mod trains;
+mod turn;
 
 pub use door::Udp;
 pub(crate) use lanes::Troubles;

@@ -34,8 +34,9 @@ use cutthrough_engine::net::trains::Train;
 use cutthrough_engine::receipt::Placement;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, low};
 
-use super::door::{Core, bring_in};
+use super::door::Core;
 use super::lanes::PLACING;
+use super::turn::bring_in;
 use crate::clock;
 use crate::raw::xdp::XdpRing;
 use crate::raw::xdp::cut::{Cut, Landed, Target};
