@@ -265,7 +265,8 @@ impl Endpoint {
     /// [`Event::Closed`] tells of that: it is kept for 200 ms from then on.
     ///
     /// # Errors
-    /// [`RevokeError::InFlight`] if the sender has begun to write: the message is about to arrive.
+    /// [`RevokeError::InFlight`] if the sender has begun to write: the message is about to arrive. If it says
+    /// [`Refused::Revoked`](crate::Refused::Revoked), nothing was written after all, and the token is revoked.
     pub fn revoke(&mut self, channel: Channel, token: Token) -> Result<Landing, RevokeError> {
         if let Some(buffer) = self.node.take_grant(channel, token) {
             return Ok(Landing::Buffer(buffer));

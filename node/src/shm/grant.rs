@@ -175,7 +175,7 @@ impl Link {
         grants
     }
 
-    fn put_back(&mut self, place: &Place) {
+    pub(super) fn put_back(&mut self, place: &Place) {
         if let Place::Pages { first, count, .. } = place {
             self.traffic.landing.give(*first, *count);
         }

@@ -143,15 +143,26 @@ impl Link {
     }
 
     /// The sender dropped the payload itself, because the token was not good when it looked. Our own table knows why.
-    /// A token that is good here and was not there had been revoked for a moment ([`RevokeError::InFlight`]).
+    /// A token of pages that is good here and was not there had been revoked for a moment ([`RevokeError::InFlight`]):
+    /// nothing is on its way any more, so it is revoked now, for whoever was told to wait for this message.
     ///
     /// [`RevokeError::InFlight`]: crate::shm::grant::RevokeError::InFlight
-    fn dropped(&self, header: &Header) -> Payload {
+    fn dropped(&mut self, header: &Header) -> Payload {
+        let token = token(header.detail, header.name);
         let too_long = header.detail >> 32 & 1 == 1;
-        match self.traffic.tokens.look(token(header.detail, header.name)) {
-            Ok(_) if too_long => Payload::Dropped(Refused::TooLong),
-            Ok(_) => Payload::Dropped(Refused::Revoked),
-            Err(refused) => Payload::Dropped(refused),
-        }
+        let refused = match self.traffic.tokens.look(token) {
+            Err(refused) => refused,
+            Ok(_) if too_long => Refused::TooLong,
+            // Nobody claims a token of private memory, so nobody was told to wait for it.
+            Ok(Place::Buffer(_)) => Refused::Revoked,
+            Ok(Place::Pages { .. }) => {
+                self.own.clear_token(token.index);
+                if let Ok(place) = self.traffic.tokens.revoke(token) {
+                    self.put_back(&place);
+                }
+                Refused::Revoked
+            }
+        };
+        Payload::Dropped(refused)
     }
 }
