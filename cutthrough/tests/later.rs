@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{CallError, Event, Failure, Node, Service, Settings};
+use cutthrough::am::{CallError, Event, Failure, Node, RequestError, Service, Settings};
 use cutthrough::rpc::{self, Answer, Client, Method, Pending, Raw, RpcError};
 use cutthrough::{Landing, Payload};
 use two::{Over, PATIENCE, small};
@@ -210,7 +210,13 @@ fn no_more_calls_run_than_may(over: Over) {
     });
     // Who says that it is busy has a name, and a call that is made once hears it.
     let (told, hears) = mpsc::channel();
-    client.call_then(WAIT, &1000, move |result| told.send(result).expect("somebody listens")).expect("room");
+    until("there is room", || {
+        let told = told.clone();
+        match client.call_then(WAIT, &1000, move |result| told.send(result).expect("somebody listens")) {
+            Err(RequestError::Full) => false,
+            made => made.map(|()| true).expect("a call"),
+        }
+    });
     let busy = || CallError::Failed(Failure::Busy).into();
     assert_eq!(hears.recv_timeout(PATIENCE).expect("an answer"), Err(busy()));
     let late = client.within(Duration::from_millis(20)).call(WAIT, &1000);
