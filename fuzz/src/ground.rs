@@ -71,7 +71,7 @@ impl Memory for Ground {
     type Load = Vec<u8>;
     type Place = Plot;
 
-    fn place(&mut self, _channel: usize, want: &Want) -> Placing<Plot> {
+    fn place<'a>(&mut self, _channel: usize, want: &Want, _: impl Iterator<Item = &'a Plot>) -> Placing<Plot> {
         let bytes = want.bytes as usize;
         if let Some(token) = want.token {
             return match token.index % 3 {

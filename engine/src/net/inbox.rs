@@ -326,14 +326,27 @@ impl<P: Place> Inbox<P> {
         self.window.iter().take(before).any(Coming::may_ask)
     }
 
+    /// Places that messages behind this one have got: by their tokens, for which nobody waits.
+    fn places_behind(&self, number: u64) -> impl Iterator<Item = &P> {
+        let first = usize::try_from((number + 1).saturating_sub(self.next)).unwrap_or(usize::MAX);
+        self.window.iter().skip(first).filter_map(Coming::loaded).filter_map(|arrival| match &arrival.target {
+            Target::Place(place) => Some(place),
+            Target::Aside(_) | Target::Reader | Target::Away => None,
+        })
+    }
+
     /// Asks for the place of a message whose opening is there. True if it is the guessed one.
     fn ask<M: Memory<Place = P>>(&mut self, number: u64, channel: usize, memory: &mut M) -> bool {
         let (mut freed, closed) = (0, self.closed);
         let Some(arrival) = self.arrival(number, Instant::default()) else { return false };
         let Some(opening) = &arrival.opening else { return false };
         let want = Want { bytes: opening.payload, token: opening.token, pages: opening.pages };
+        let placing = match closed {
+            true => Placing::Refused(Refused::Wrong),
+            false => memory.place(channel, &want, self.places_behind(number)),
+        };
+        let Some(arrival) = self.arrival(number, Instant::default()) else { return false };
         arrival.later = false;
-        let placing = if closed { Placing::Refused(Refused::Wrong) } else { memory.place(channel, &want) };
         let (placed, guessed) = match placing {
             Placing::Here(place) => (Some(place), false),
             Placing::Guessed(place) => (Some(place), true),

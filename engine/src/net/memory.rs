@@ -80,8 +80,16 @@ pub trait Memory {
     type Place: Place;
 
     /// Where a payload of a channel goes. For it the place that was guessed may be given up: what has landed there
-    /// comes again, unless it is there still.
-    fn place(&mut self, channel: usize, want: &Want) -> Placing<Self::Place>;
+    /// comes again, unless it is there still. `behind` are the places that messages behind it have got already: they
+    /// do not come back before it is handed over.
+    fn place<'a>(
+        &mut self,
+        channel: usize,
+        want: &Want,
+        behind: impl Iterator<Item = &'a Self::Place>,
+    ) -> Placing<Self::Place>
+    where
+        Self::Place: 'a;
 
     /// The place where the next payload of this channel will probably land. It stays where it is.
     fn guess(&mut self, channel: usize) -> Option<&mut Self::Place>;

@@ -45,7 +45,7 @@ struct Anywhere;
 impl Memory for Anywhere {
     type Load = InPlace;
     type Place = Vec<u8>;
-    fn place(&mut self, _channel: usize, want: &Want) -> Placing<Vec<u8>> {
+    fn place<'a>(&mut self, _channel: usize, want: &Want, _: impl Iterator<Item = &'a Vec<u8>>) -> Placing<Vec<u8>> {
         Placing::Here(vec![0; want.bytes as usize])
     }
     fn guess(&mut self, _channel: usize) -> Option<&mut Vec<u8>> {

@@ -5,6 +5,7 @@ use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::{Left, Reading, ReadyPayload};
 use cutthrough_engine::net::{Cargo, NetEvent};
 use cutthrough_engine::time::Instant;
+use cutthrough_wire::token::Token;
 
 use super::wire::{Faults, World, pattern};
 
@@ -202,6 +203,35 @@ fn a_payload_with_a_place_comes_however_many_unread_ones_were_before_it() {
         _ => None,
     });
     assert!(landed == Some(pattern(100, 500_000)));
+}
+
+/// The opening of a message has been overtaken by one that a token names, and that has got its place. Nobody gets that
+/// back before the first one is handed over, so whoever has the memory must not have it wait for that.
+#[test]
+fn who_asks_for_a_place_says_which_ones_are_behind_it() {
+    let mut world = World::new(34, Faults::NONE);
+    let (a, _) = world.join();
+    world.settle();
+    let (now, from) = (world.now(), world.address(0));
+    let mut frames = Vec::new();
+    for (len, token) in [(1000, None), (900, Some(Token { index: 0, key: 1 }))] {
+        let cargo = Cargo { load: pattern(len as u64, len), token, pages: true, cookie: None };
+        world.nodes[0].net.send(a, b"", Some(cargo)).unwrap();
+        let mut batch = Batch::default();
+        world.nodes[0].net.batch(now, &mut batch, 65_000).expect("there is something to send");
+        assert_eq!(batch.frames(), 1);
+        frames.push(world.bytes(0, a, &batch));
+    }
+    let behind: [&[usize]; 2] = [&[], &[900]];
+    for (frame, behind) in frames.iter_mut().rev().zip(behind) {
+        let (head, body) = frame.split_first_chunk_mut().unwrap();
+        world.nodes[1].net.frame(now, from, head, Body::Aside(body), None);
+        assert_eq!(world.nodes[1].net.memory.behind, behind);
+    }
+    for len in [1000, 900] {
+        let ReadyPayload::Landed(place, _) = world.message(1).1.payload else { panic!("it has a place") };
+        assert!(place == pattern(len as u64, len));
+    }
 }
 
 /// A short payload fits into what may lie aside, where none of the long ones before it does: who reads it without

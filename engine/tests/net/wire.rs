@@ -37,6 +37,8 @@ pub(crate) struct Pages {
     posted: VecDeque<Vec<u8>>,
     /// Whether what would be filled next is exchanged whenever a place is asked for, and no place is the guessed one.
     pub(crate) fickle: bool,
+    /// Lengths of the places that messages had got behind the last one that has asked for one.
+    pub(crate) behind: Vec<usize>,
 }
 
 impl Pages {
@@ -49,7 +51,13 @@ impl Pages {
 impl Memory for Pages {
     type Load = Vec<u8>;
     type Place = Vec<u8>;
-    fn place(&mut self, _channel: usize, want: &Want) -> Placing<Vec<u8>> {
+    fn place<'a>(
+        &mut self,
+        _channel: usize,
+        want: &Want,
+        behind: impl Iterator<Item = &'a Vec<u8>>,
+    ) -> Placing<Vec<u8>> {
+        self.behind = behind.map(Vec::len).collect();
         if self.fickle {
             self.posted.front_mut().into_iter().for_each(|next| *next = vec![0x5a; next.len()]);
             return if want.pages { Placing::Here(vec![0; want.bytes as usize]) } else { Placing::Reader };
@@ -392,7 +400,8 @@ impl World {
         taken
     }
 
-    fn bytes(&self, index: usize, channel: usize, batch: &Batch) -> Vec<u8> {
+    /// The bytes of a batch.
+    pub(crate) fn bytes(&self, index: usize, channel: usize, batch: &Batch) -> Vec<u8> {
         let mut bytes = Vec::new();
         for piece in batch.pieces() {
             match *piece {

@@ -227,19 +227,20 @@ impl Store {
     /// Where a payload from pages goes that names no place: into landing pages. If there are none, it waits for those
     /// that come back. If these will never be enough, whoever reads it says where it goes: nobody would get it, and
     /// nothing behind it.
-    fn land_or_read(&mut self, bytes: usize) -> Placing<Spot> {
+    fn land_or_read<'a>(&mut self, bytes: usize, behind: impl Iterator<Item = &'a Spot>) -> Placing<Spot> {
         match self.landing(bytes) {
             Some(page) => Placing::Here(Spot::Pages(page, bytes)),
-            None if self.may_land(bytes) => Placing::Later,
+            None if self.may_land(bytes, behind) => Placing::Later,
             None => Placing::Reader,
         }
     }
 
     /// Whether there may be landing pages for so many bytes when others come back. What is posted is posted again, and
-    /// what a token names comes back with a payload that may lie behind this one.
-    fn may_land(&self, bytes: usize) -> bool {
+    /// what a token names comes back with a payload that may lie behind this one, as those do that have got it already.
+    fn may_land<'a>(&self, bytes: usize, behind: impl Iterator<Item = &'a Spot>) -> bool {
         let Some((landing, _)) = &self.landing else { return false };
-        let named = self.tokens.places().map(Spot::pages).sum::<u64>();
+        let got = behind.filter(|spot| matches!(spot, Spot::Pages(..))).map(Spot::pages);
+        let named = self.tokens.places().map(Spot::pages).chain(got).sum::<u64>();
         let kept = named + self.posted.iter().map(|(_, pages)| u64::from(*pages)).sum::<u64>();
         let stays = named + self.free.iter().chain(&self.guess).map(Spot::pages).sum::<u64>();
         let wanted = bytes.div_ceil(self.page_bytes as usize) as u64;
@@ -441,7 +442,7 @@ impl Memory for Stores {
     type Load = Outgoing;
     type Place = Spot;
 
-    fn place(&mut self, channel: usize, want: &Want) -> Placing<Spot> {
+    fn place<'a>(&mut self, channel: usize, want: &Want, behind: impl Iterator<Item = &'a Spot>) -> Placing<Spot> {
         let Some(store) = self.of_user(channel) else { return Placing::Reader };
         store.tidy();
         let bytes = want.bytes as usize;
@@ -466,14 +467,14 @@ impl Memory for Stores {
             };
         }
         if want.pages && store.free.is_empty() {
-            return store.land_or_read(bytes);
+            return store.land_or_read(bytes, behind);
         }
         // A guess is of the first run, which is the first of several, too.
         let first = store.granted.is_empty() && !store.free.is_empty();
         match store.take_posted(bytes) {
             Some(spot) if first => Placing::Guessed(spot),
             Some(spot) => Placing::Here(spot),
-            None if want.pages => store.land_or_read(bytes),
+            None if want.pages => store.land_or_read(bytes, behind),
             None => Placing::Reader,
         }
     }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use cutthrough_engine::net::inbox::ReadyPayload;
+use cutthrough_engine::net::memory::{Memory as _, Placing, Want};
 use cutthrough_engine::receipt::{Adapter, Placement, Receipt};
 use cutthrough_segment::page::Waker;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -18,6 +19,7 @@ use super::told::{Happened, Told};
 use crate::clock;
 use crate::config::Config;
 use crate::incoming::Payload;
+use crate::shm::grant::Landing;
 use crate::shm::meanwhile::Alone;
 use crate::shm::send::{Cargo, Load, Sheaf};
 use crate::stat::Stat;
@@ -427,4 +429,22 @@ fn a_look_that_leaves_nothing_has_taken_in_all_that_had_come() {
         assert!(begun.elapsed() < PATIENCE, "no acknowledgement");
     };
     assert!(look.all, "an acknowledgement tells the application of nothing");
+}
+
+/// What a message behind the one that asks has got comes back only after that: to wait for it is to wait for ever.
+#[test]
+fn nobody_waits_for_pages_of_who_is_behind_it() {
+    let config = Config { landing_bytes: 8 * 4096, ..Config::default() };
+    let [near, far] = [config.clone(), config].map(|config| at(Ipv4Addr::LOCALHOST, config));
+    far.listen().unwrap();
+    let channel = near.call(far.local(), None, PATIENCE).unwrap();
+    let token = near.grant(channel, Landing::Pages(5 * 4096)).unwrap();
+    let stores = &mut near.shared.lock().net.memory;
+    let named = Want { bytes: 5 * 4096, token: Some(token), pages: true };
+    let Placing::Here(five) = stores.place(channel, &named, std::iter::empty()) else { panic!("a good token") };
+    let four = Want { bytes: 4 * 4096, token: None, pages: true };
+    assert!(matches!(stores.place(channel, &four, std::iter::empty()), Placing::Later), "it is before this one");
+    assert!(matches!(stores.place(channel, &four, std::iter::once(&five)), Placing::Reader), "it is behind it");
+    let three = Want { bytes: 3 * 4096, ..four };
+    assert!(matches!(stores.place(channel, &three, std::iter::once(&five)), Placing::Here(_)));
 }

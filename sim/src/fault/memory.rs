@@ -196,7 +196,7 @@ impl Memory for Host {
     type Load = Cargo;
     type Place = Pages;
 
-    fn place(&mut self, channel: usize, want: &Want) -> Placing<Pages> {
+    fn place<'a>(&mut self, channel: usize, want: &Want, _: impl Iterator<Item = &'a Pages>) -> Placing<Pages> {
         let bytes = want.bytes as usize;
         if let Some(token) = want.token {
             let Some((tokens, granted)) = self.tokens.get_mut(&channel) else {
