@@ -69,7 +69,8 @@ macro_rules! suite {
         $crate::suite!(@tests $join;
             arriving { a_payload_dropped_unread_is_gone, a_payload_left_unread_waits,
                 a_long_payload_left_unread_does_not_hold_its_sender,
-                control_messages_pass_an_arriving_payload, both_sides_send_at_once, early_notice_only_grows,
+                control_messages_pass_an_arriving_payload, both_sides_send_at_once,
+                both_sides_send_at_once_behind_many_messages, early_notice_only_grows,
                 early_notice_survives_being_set_aside, nothing_overtakes_a_payload_on_its_way,
                 a_sleeping_reader_has_told_how_far_it_is });
     };
@@ -86,6 +87,7 @@ macro_rules! suite {
         $crate::suite!(@tests $join;
             waiting { waiting_ends_in_time, no_wake_up_is_lost_in_epoll, no_wake_up_is_lost_in_tokio,
                 no_wake_up_is_lost_by_a_wait_in_between, returned_pages_wake_a_sleeper,
+                returned_pages_are_not_slept_over,
                 thousands_of_pages_go_back_while_both_sides_sleep, pages_held_back_are_not_slept_over,
                 what_is_released_is_not_slept_over, a_payload_dropped_elsewhere_goes_back });
     };

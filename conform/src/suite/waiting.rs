@@ -160,6 +160,34 @@ pub fn returned_pages_wake_a_sleeper(join: &dyn Join) {
     drop(held);
 }
 
+/// Polling, arming and polling again finds what the peer has returned, whichever poll it is that asks for it.
+pub fn returned_pages_are_not_slept_over(join: &dyn Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    for cookie in 0..32 {
+        let page = pair.a.endpoint.page(pair.a.channel, 4096).expect("a page");
+        pair.a.endpoint.outgoing(pair.a.channel).expect("a slot").attach(page).track(cookie).send().expect("sent");
+        drop(pair.b.message());
+        // The pages go back, and nobody sleeps who would have to be rung for.
+        (0..40).for_each(|_| drop(pair.b.endpoint.poll()));
+        let mut event = (0..cookie % 16).find_map(|_| pair.a.endpoint.poll());
+        for _ in 0..40 {
+            event = event.or_else(|| pair.a.endpoint.poll());
+            match event {
+                Some(Event::Completed(completion)) => {
+                    assert_eq!(completion.cookie, cookie);
+                    break;
+                }
+                None => assert!(!pair.a.endpoint.arm(), "{cookie} has completed, and nobody rings for it again"),
+                Some(other) => panic!("{other:?}"),
+            }
+        }
+        assert!(event.is_some(), "{cookie} never completes");
+    }
+}
+
 /// Messages of a page each: more than twice as many as can go back at a time.
 const LENT: u64 = 10_000;
 

@@ -13,6 +13,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use super::{HEARD, HELLO, LISTENER, NAP, NET, Node, SPIN_NS, WAKER};
 use crate::clock;
 use crate::incoming::Event;
+use crate::shm::link::CloseReason;
 
 /// Looks between two at the clock.
 const LOOKS: u32 = 32;
@@ -245,20 +246,27 @@ impl Node {
         if !fresh.is_empty() {
             bell::heavy_fence(self.fence);
         }
-        let ready = |index: &usize| self.seats[*index].link.as_ref().is_some_and(|link| link.ready());
-        if !fresh.iter().any(ready) && self.events.is_empty() {
-            if self.waker.sleep() {
-                return self.nap();
+        let mut found = false;
+        for index in fresh {
+            let Some(link) = self.seats[index].link.as_mut().filter(|link| link.ready()) else { continue };
+            found = true;
+            // Most polls do not ask for what the peer has returned, and nobody rings for it again.
+            if let Err(breach) = link.tidy(&self.stat) {
+                link.end(CloseReason::Breach(breach));
             }
-            self.look_at_shelves();
+            // It is looked at first by the next poll, and again before the next sleep.
+            if link.disarm() {
+                self.awake.push(index);
+            }
+            self.turn.warm(index);
+        }
+        if found || !self.events.is_empty() {
             return false;
         }
-        // Those that are ready are looked at first by the next poll.
-        for index in fresh {
-            if ready(&index) {
-                self.turn.warm(index);
-            }
+        if self.waker.sleep() {
+            return self.nap();
         }
+        self.look_at_shelves();
         false
     }
 }
