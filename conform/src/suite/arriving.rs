@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use cutthrough::{Config, Event, Landing, Path, Payload, Policy};
+use cutthrough::{Config, Event, Landing, Path, Payload, Policy, SendError};
 
 use super::config;
 use crate::bytes::{check, pattern};
@@ -108,6 +108,49 @@ pub fn both_sides_send_at_once(join: &dyn Join) {
             assert_eq!((message.control(), message.payload_len()), (&b"large"[..], LEN));
             side.read_checked(&mut message, round);
             assert_eq!(side.message().control(), b"after");
+        };
+        pair.both(talk, talk);
+    }
+}
+
+/// Messages without payload that go before a long payload do not keep it from the other side, however many they are.
+pub fn both_sides_send_at_once_behind_many_messages(join: &dyn Join) {
+    const LEN: usize = 4 << 20;
+    let config = || Config { slots: 2048, ..config() };
+    let mut pair = join.pair(config(), config());
+    for round in 0..4 {
+        let talk = move |side: &mut Side| {
+            // The second time more wait than one side takes out of the other's way before it waits anew.
+            let mut came = Vec::new();
+            for payload in 0..2 {
+                for _ in 0..1100 {
+                    while let Err(error) = side.endpoint.send(side.channel, b"short") {
+                        assert_eq!(error, SendError::Full);
+                        came.extend(side.endpoint.poll());
+                    }
+                }
+                let bytes = pattern(round * 2 + payload, LEN);
+                loop {
+                    let sent = side.endpoint.outgoing(side.channel).and_then(|out| out.attach_copy(&bytes).send());
+                    match sent {
+                        Ok(_) => break,
+                        Err(error) => assert_eq!(error, SendError::Full),
+                    }
+                    came.extend(side.endpoint.poll());
+                }
+            }
+            let (mut short, mut long) = (0, 0);
+            let mut came = came.into_iter();
+            while short < 2200 || long < 2 {
+                match came.next().unwrap_or_else(|| side.event()) {
+                    Event::Message(message) if message.control() == b"short" => short += 1,
+                    Event::Message(mut message) => {
+                        side.read_checked(&mut message, round * 2 + long);
+                        long += 1;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
         };
         pair.both(talk, talk);
     }

@@ -38,8 +38,11 @@ use crate::clock;
 use crate::incoming::{Arrived, Incoming, Payload};
 use crate::stat::Stat;
 
-/// Most messages that are taken out of the peer's way while this side waits for it.
-const QUEUE: usize = 1024;
+/// Most messages that are taken out of a peer's way while this side waits for somebody. As much as one side may send
+/// before it waits, too: then both have to make way for each other.
+const QUEUE: usize = 16 << 10;
+/// Those that may not have been received yet when this side begins to wait.
+const UNRECEIVED: usize = QUEUE / 16;
 
 /// Payloads that may come one behind the other before pages are given back in between. A receiver that finds nothing
 /// gives them back at once.
@@ -220,6 +223,12 @@ impl Inbox {
     /// Whether messages can be taken out of the peer's way.
     pub(super) fn takes_more(&self) -> bool {
         !self.blocked() && self.queue.len() < QUEUE
+    }
+
+    /// Whether so many messages were taken out of the peer's way that some have to be received before this side waits
+    /// again.
+    pub(super) fn is_behind(&self) -> bool {
+        self.queue.len() >= UNRECEIVED
     }
 
     /// Whether the next message of the ring has to wait for one before it.

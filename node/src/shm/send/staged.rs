@@ -48,6 +48,9 @@ impl Link {
         let base = before.next_multiple_of(STAGE_ALIGN);
         header.detail = u64::from(token.map_or(0, |token| token.index)) << 32;
         let len = payload.len() as u64;
+        if self.inbox.is_behind() && base + len > self.outbox.drained + self.outbox.staging.lap() {
+            return Err(SendError::Full);
+        }
         // Only where the receiver's line is looked at anyway, or nothing is known to lie in the ring: a change that has
         // to wait for its moment costs the payloads before it nothing.
         let changes = self.outbox.staging.lap() != self.outbox.laps.lap().bytes;
