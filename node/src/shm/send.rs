@@ -290,6 +290,7 @@ impl Link {
         }
         self.producer.publish(header.to_words());
         let (Some(share), Some(token)) = (share, token) else {
+            token.into_iter().for_each(|token| self.fetched(token, bytes));
             return Ok(self.sent(path, 0, bytes, Instant::default(), stat));
         };
         self.wake_peer(stat);
@@ -298,6 +299,22 @@ impl Link {
         self.chooser.observe(share.len, way, clock::now().saturating_since(started));
         let path = if shared { Path::Shared } else { Path::Put };
         Ok(self.sent(path, 0, bytes, started, stat))
+    }
+
+    /// The receiver will fetch a payload to where this token says, unless it is too long for that, and nothing else may
+    /// be written there from now on. Private memory is not written by this side.
+    fn fetched(&mut self, token: Token, bytes: u32) {
+        let keeps = match self.unused(token) {
+            Some(Place::Pages { count, .. }) => {
+                check::covered(bytes, u64::from(count), self.peer_sizes.page_bytes).is_err()
+            }
+            Some(Place::Private { .. }) => true,
+            // It has been fetched already, or is revoked at this moment.
+            None => false,
+        };
+        if !keeps {
+            self.outbox.use_up(token);
+        }
     }
 
     /// Copies a payload from our pages to where a token says without the receiver's help; the token has been claimed.
