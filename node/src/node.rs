@@ -410,6 +410,7 @@ impl Node {
     fn poll_all(&mut self) -> Option<Event> {
         if self.pace.due(self.polls) {
             self.look_at_clock();
+            self.tell_completions();
         }
         if self.armed {
             self.armed = false;
@@ -486,6 +487,19 @@ impl Node {
         self.left.keep_grants(channel, grants);
         self.remove(channel.index, reason);
         Some(Event::Closed(channel, reason))
+    }
+
+    /// What has completed on the channel whose turn it is told next, though its messages may have no end.
+    fn tell_completions(&mut self) {
+        let link = self.turn.current().and_then(|index| self.seats[index].link.as_mut());
+        let Some(link) = link.filter(|link| link.ending().is_none()) else { return };
+        if let Err(breach) = link.tidy(&self.stat) {
+            return link.end(CloseReason::Breach(breach));
+        }
+        let channel = link.channel();
+        while let Some(cookie) = link.completed() {
+            self.events.push_back(Event::Completed(Completion { channel, cookie }));
+        }
     }
 
     /// A poll has found nothing: whether to let others run.
