@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use cutthrough::{Breach, CloseReason, Config, Event, Landing, Payload, Refused, RevokeError, SendError, Token};
+use cutthrough::{Breach, CloseReason, Config, Event, Landing, Payload, Refused, SendError, Token};
 use cutthrough_segment::copy::Copying;
 use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
@@ -306,27 +306,6 @@ fn tokens_that_are_not_good_drop_the_payload_alone() {
     dropped(&mut victim, Refused::TooLong);
     let untouched = victim.endpoint.revoke(liar.channel, kept);
     assert_eq!(untouched, Ok(Landing::Buffer(vec![9; 10])));
-}
-
-/// A token is revoked while its sender looks at it: the sender finds it gone, and we find the sender about to write.
-/// Its message says that nothing was written, and then the pages are free again.
-#[test]
-fn a_token_that_both_sides_let_go_of_gives_its_pages_back() {
-    let mut victim = Victim::open();
-    let mut liar = Liar::join(&mut victim);
-    let all = Landing::Pages(usize::try_from(sizes().landing_pages * sizes().page_bytes).expect("few bytes"));
-    for _ in 0..3 {
-        let token = victim.endpoint.grant(liar.channel, all.clone()).expect("all pages are free");
-        liar.own.set_claim(token.index, token.key);
-        assert_eq!(victim.endpoint.revoke(liar.channel, token), Err(RevokeError::InFlight));
-        liar.own.set_claim(token.index, 0);
-        liar.say(Kind::Dropped, 0, 1, token.index.into(), token.key);
-        assert!(matches!(victim.message().payload(), Payload::Dropped(Refused::Revoked)));
-        assert_eq!(liar.peer.token(token.index, token.key), None, "the token is dead");
-        let refused = RevokeError::Refused(Refused::Revoked);
-        assert_eq!(victim.endpoint.revoke(liar.channel, token), Err(refused), "and known to be");
-    }
-    victim.honest_channel_works(0);
 }
 
 #[test]

@@ -6,5 +6,6 @@ mod hello;
 mod liar;
 mod lies;
 mod naps;
+mod races;
 mod scribble;
 mod shares;

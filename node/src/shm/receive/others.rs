@@ -22,8 +22,9 @@ impl Link {
     /// fetched or waited for, or one that was dropped.
     pub(crate) fn take_other(&mut self, words: [u64; 3], stat: &Stat) -> Result<Option<Incoming>, Breach> {
         let header = check::header(words)?;
-        let control = self.consumer.take_control();
+        // Before this message is taken: with it the words of its list are the sender's again.
         self.took();
+        let control = self.consumer.take_control();
         let payload = match header.kind {
             Kind::Control => Payload::None,
             Kind::Reference => self.referred(&header)?,
