@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use cutthrough::{Config, Counter, Endpoint, Event};
 use cutthrough_conform::bytes::pattern;
 use cutthrough_conform::join::{PATIENCE, circle, connect};
-use cutthrough_conform::{Join as _, suite};
+use cutthrough_conform::{Capability, Join as _, suite};
 use shared_memory::SharedMemory;
 
 cutthrough_conform::suite!(SharedMemory::new());
@@ -76,12 +76,12 @@ fn the_lap_of_the_ring_changes_beneath_a_stream() {
 /// though they have more to say.
 #[test]
 fn a_wait_sleeps_though_others_have_more_to_say() {
-    const SAID: u64 = 3000;
+    const SAID: u64 = 20_000;
     let join = SharedMemory::new();
     let addresses = [(); 2].map(|()| join.address());
     let mut waiter = join.listening(suite::config(), &addresses[0]);
     let mut reader = join.listening(suite::config(), &addresses[1]);
-    let mut other = Endpoint::open(Config { slots: 4096, ..suite::config() }).expect("an endpoint");
+    let mut other = Endpoint::open(Config { slots: 32 << 10, ..suite::config() }).expect("an endpoint");
     let (to_reader, _) = connect(&mut waiter, &mut reader, &addresses[1]);
     let (to_waiter, at_waiter) = connect(&mut other, &mut waiter, &addresses[0]);
     for number in 0..SAID {
@@ -108,6 +108,44 @@ fn a_wait_sleeps_though_others_have_more_to_say() {
     for number in 0..SAID {
         let Ok(Event::Message(message)) = waiter.wait(Some(PATIENCE)) else { panic!("no message {number}") };
         assert_eq!((message.channel(), message.control()), (at_waiter, &number.to_le_bytes()[..]));
+    }
+}
+
+/// Who is woken once by the file descriptor hears of everybody who has gone, though they are more than one call tells.
+#[test]
+fn who_may_sleep_has_heard_everybody() {
+    const CHANNELS: usize = 300;
+    let join = SharedMemory::new();
+    if join.skips(Capability::ThousandChannels) {
+        return;
+    }
+    let small = || Config { slots: 16, pool_bytes: 4096, landing_bytes: 4096, ..suite::config() };
+    let address = join.address();
+    let mut b = join.listening(small(), &address);
+    let mut a = Endpoint::open(small()).expect("an endpoint");
+    for _ in 0..CHANNELS {
+        connect(&mut a, &mut b, &address);
+    }
+    let mut closed = 0;
+    let mut poll_all = |b: &mut Endpoint| {
+        while let Some(event) = b.poll() {
+            assert!(matches!(event, Event::Closed(..)), "{event:?}");
+            closed += 1;
+        }
+        closed
+    };
+    while !b.arm() {
+        poll_all(&mut b);
+    }
+    drop(a);
+    let since = Instant::now();
+    loop {
+        let closed = poll_all(&mut b);
+        if b.arm() {
+            assert_eq!(closed, CHANNELS, "the others would be slept over");
+            break;
+        }
+        assert!(since.elapsed() < PATIENCE);
     }
 }
 

@@ -51,17 +51,33 @@ impl Node {
         self.hear_for(whole).map(drop)
     }
 
-    /// As [`Node::hear`], for so many nanoseconds; `None` for ever.
+    /// As [`Node::hear`], for so many nanoseconds; `None` for ever. Takes in all that there is: who is woken by the
+    /// edge of the node's file descriptor is not woken for the rest.
     fn hear_for(&mut self, timeout_ns: Option<u64>) -> Result<Woken, Errno> {
+        let (mut woken, mut many) = self.hear_some(timeout_ns)?;
+        // Each door has its turn, and nobody rings so fast that this has no end.
+        for _ in 0..self.seats.len() / HEARD + 1 {
+            if !many {
+                break;
+            }
+            let (by, more) = self.hear_some(Some(0))?;
+            (woken, many) = (woken.max(by), more);
+        }
+        Ok(woken)
+    }
+
+    /// Takes in some of it: who has woken this side, and whether there may be more.
+    fn hear_some(&mut self, timeout_ns: Option<u64>) -> Result<(Woken, bool), Errno> {
         let mut space = [MaybeUninit::<epoll::Event>::uninit(); HEARD];
         let part = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
         let timeout =
             timeout_ns.map(|ns| Timespec { tv_sec: part(ns / 1_000_000_000), tv_nsec: part(ns % 1_000_000_000) });
         let events = match epoll::wait(&self.sleepers, &mut space, timeout.as_ref()) {
             Ok((events, _)) => events,
-            Err(Errno::INTR) => return Ok(Woken::Nothing),
+            Err(Errno::INTR) => return Ok((Woken::Nothing, false)),
             Err(errno) => return Err(errno),
         };
+        let many = events.len() == HEARD;
         let mut woken = Woken::Nothing;
         for event in events {
             let (flags, data) = (event.flags, event.data);
@@ -85,7 +101,7 @@ impl Node {
                 index => self.rung(index, gone),
             }
         }
-        Ok(woken)
+        Ok((woken, many))
     }
 
     /// Something was dropped while nobody looked: the channels that it belongs to are looked at next.
