@@ -10,7 +10,10 @@ use cutthrough::am::{Args, Body, Event, Node, Service, Settings};
 use cutthrough::{Channel, Endpoint};
 use two::{Over, PATIENCE, Server, small};
 
-over_both! { a_panic_in_an_upcall_does_not_end_the_service }
+over_both! {
+    a_panic_in_an_upcall_does_not_end_the_service,
+    a_panic_of_who_uses_the_node_does_not_put_the_service_to_sleep,
+}
 
 const ECHO: u16 = 1;
 
@@ -54,6 +57,26 @@ fn a_panic_in_an_upcall_does_not_end_the_service(over: Over) {
     assert!(is_alive(&service, channel), "after an event");
     assert_eq!(events.load(Ordering::SeqCst), 1);
     assert!(service.stop().is_some());
+}
+
+fn a_panic_of_who_uses_the_node_does_not_put_the_service_to_sleep(over: Over) {
+    let (_server, service, channel) = serviced(over, |_| ());
+    // Its thread sleeps, and is to be rung for.
+    std::thread::sleep(Duration::from_millis(50));
+    let (tell, told) = mpsc::channel();
+    let used = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        service.with(|node| {
+            let ask = node.ask(channel, ECHO).body(Body::Copy(&[0; 100]));
+            ask.send_then(move |_, _| tell.send(()).expect("somebody listens")).expect("room");
+            // Whoever has polled is not rung for any more.
+            (0..1000).for_each(|_| drop(node.poll()));
+            node.ask(channel, ECHO).body(Body::Copy(&[0; 100])).send_then(|_, _| ()).expect("room");
+            panic!("whoever uses the node");
+        })
+    }));
+    assert!(used.is_err());
+    assert_eq!(told.recv_timeout(PATIENCE / 4), Ok(()));
+    assert!(is_alive(&service, channel));
 }
 
 #[test]

@@ -87,24 +87,21 @@ impl Service {
 
     /// Uses the node, while its thread does not. Handlers may run meanwhile on this thread, if it polls or waits.
     pub fn with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> R {
+        let _uses = Uses(&self.shared);
         let mut node = self.shared.lock();
-        let result = work(&mut node);
-        drop(node);
-        self.shared.note_use();
-        result
+        work(&mut node)
     }
 
     /// As [`Service::with`], unless somebody else uses the node just now: waits for nobody.
     pub(crate) fn try_with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> Option<R> {
-        let mut node = match self.shared.node.try_lock() {
+        let free = match self.shared.node.try_lock() {
             Ok(node) => node,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        let result = work(&mut node);
-        drop(node);
-        self.shared.note_use();
-        Some(result)
+        let _uses = Uses(&self.shared);
+        let mut node = free;
+        Some(work(&mut node))
     }
 
     /// Has the thread do something that may take a while.
@@ -121,13 +118,11 @@ impl Service {
 
     /// Polls on behalf of the thread; what happened is kept for it.
     pub(crate) fn drive(&self) {
-        if let Ok(mut node) = self.shared.node.try_lock() {
+        self.try_with(|node| {
             for _ in 0..8 {
                 node.drive(false);
             }
-            drop(node);
-            self.shared.note_use();
-        }
+        });
     }
 
     /// Ends the thread and gives the node back, unless somebody else still shares it.
@@ -152,6 +147,15 @@ impl Service {
 impl Drop for Service {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Somebody uses the node: that is noted once the node is free again, whatever becomes of whoever has used it.
+struct Uses<'a>(&'a Shared);
+
+impl Drop for Uses<'_> {
+    fn drop(&mut self) {
+        self.0.note_use();
     }
 }
 
