@@ -16,6 +16,7 @@ over_both! {
     handing_over_to_a_stranger_fails,
     who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call,
     who_has_taken_a_request_hears_that_it_is_cancelled,
+    who_has_taken_a_request_and_dies_is_gone,
 }
 
 const ECHO: u16 = 1;
@@ -158,6 +159,24 @@ fn who_has_taken_a_request_hears_that_it_is_cancelled(over: Over) {
     taken.lock().expect("no panic").pop();
     let ended = a.wait_for(kept, cutthrough::now().after(u64::MAX / 4)).map(drop);
     assert_eq!(ended, Err(CallError::Failed(Failure::Abandoned)));
+}
+
+/// The channel on which the call was made is as good as before.
+fn who_has_taken_a_request_and_dies_is_gone(over: Over) {
+    let Stalling { mut a, to_b, taken, _servers: [b, c] } = Stalling::new(over, Settings::default());
+    let call = a.ask(to_b, 7).within(PATIENCE).send().expect("room");
+    let since = Instant::now();
+    while taken.lock().expect("no panic").is_empty() || since.elapsed() < Duration::from_millis(50) {
+        assert!(a.poll().is_none(), "it has ended");
+        assert!(since.elapsed() < PATIENCE);
+    }
+    // Who has handed it over says nothing of it.
+    let b = b.end();
+    drop(c.end());
+    let ended = a.wait_for(call, cutthrough::now().after(u64::MAX / 4)).map(drop);
+    assert_eq!(ended, Err(CallError::Failed(Failure::Gone)));
+    assert!(a.room(to_b) > 0);
+    drop(b);
 }
 
 /// An active message about a call, byte by byte.

@@ -93,7 +93,9 @@ impl Node {
         self.end_gathering(channel, why);
         self.inside.core.closed(row);
         while let Some(ended) = self.inside.core.lost(row) {
-            self.failed(ended.call, ended.context, CallError::Closed(why), &[]);
+            // Who was to answer is gone, and perhaps not who was asked.
+            let error = if ended.row == row { CallError::Closed(why) } else { Failure::Gone.into() };
+            self.failed(ended.call, ended.context, error, &[]);
         }
         self.inside.doors[row as usize] = None;
         // They count until they are answered or thrown away: who comes again has no more of them in service.
