@@ -74,7 +74,7 @@ use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
 use cutthrough_node::incoming::{Channel, Connecting};
 use cutthrough_node::node::{ConnectError, ListenError};
-use cutthrough_node::shm::grant::{Landing, NoMemory};
+use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
 use cutthrough_segment::page::Page;
 
 pub use asking::Asking;
@@ -455,6 +455,14 @@ impl Node {
     /// [`NoMemory`].
     pub fn grant(&mut self, channel: Channel, landing: Landing) -> Result<Token, NoMemory> {
         self.inside.endpoint.grant(channel, landing)
+    }
+
+    /// Takes a token back that [`Node::grant`] has given, and that no request has used: [`Endpoint::revoke`].
+    ///
+    /// # Errors
+    /// [`RevokeError`].
+    pub fn revoke(&mut self, channel: Channel, token: Token) -> Result<Landing, RevokeError> {
+        self.inside.endpoint.revoke(channel, token)
     }
 
     /// What has happened next; serves requests on the way. Never waits.

@@ -128,6 +128,8 @@ fn a_long_payload_lands_where_its_token_says(over: Over) {
         let Event::Opened(at_far) = far.wait(Some(PATIENCE)).expect("a caller") else { panic!("no caller") };
         (connecting.join().expect("the other thread"), at_far)
     });
+    let unused = far.grant(channel.1, Landing::Buffer(vec![7; 9])).expect("a token");
+    assert_eq!(far.revoke(channel.1, unused), Ok(Landing::Buffer(vec![7; 9])));
     let token = far.grant(channel.1, Landing::Buffer(vec![0; 9000])).expect("a token");
     let server = Server::run(far, address);
     let payload = pattern(1, 9000);
