@@ -118,6 +118,7 @@ struct Talk {
     /// Tokens of ours that nothing has come to, and such that were revoked.
     granted: HashMap<[u8; 16], usize>,
     revoked: HashSet<[u8; 16]>,
+    begun: HashSet<[u8; 16]>,
     kept: VecDeque<(Incoming, Word)>,
     cookies: HashSet<u64>,
 }
@@ -245,8 +246,10 @@ impl Node {
                 talk.granted.remove(&token);
                 talk.revoked.insert(token);
             }
+            // The message says whether it was written.
+            Err(RevokeError::InFlight) => drop(talk.begun.insert(token)),
             // What has come to it is not told yet.
-            Err(RevokeError::InFlight | RevokeError::Refused(_)) => {}
+            Err(RevokeError::Refused(_)) => {}
             Err(RevokeError::Closed(reason)) => ended(reason),
         }
     }
@@ -365,7 +368,8 @@ impl Node {
                 let (token, dropped) = (word.token.to_bytes(), matches!(message.payload(), Payload::Dropped(_)));
                 let (granted, revoked) = (talk.granted.remove(&token).is_some(), talk.revoked.contains(&token));
                 assert!(granted != revoked, "a token of ours, used once: {word:?}");
-                assert!(dropped == revoked || word.len == 0, "dropped: {dropped}, revoked: {revoked}, {word:?}");
+                let fits = dropped == revoked || talk.begun.remove(&token) || word.len == 0;
+                assert!(fits, "dropped: {dropped}, revoked: {revoked}, {word:?}");
             }
             SAY => assert!(!message.is_loaded()),
             _ => assert!(!matches!(message.payload(), Payload::Dropped(_)), "dropped: {word:?}"),
