@@ -252,6 +252,7 @@ impl<K, L> Core<K, L> {
         match unsent {
             Unsent::Full => Unasked::Full,
             Unsent::Closed => Unasked::Closed,
+            Unsent::Lost => Unasked::Lost,
             Unsent::Refused => Unasked::Refused,
         }
     }
@@ -391,7 +392,7 @@ impl<K, L> Core<K, L> {
         let mut control = [0; CONTROL_MAX];
         plain(Kind::Reply, 0, args).write(to.call, args, &mut control);
         match transport.send(to.row, &control[..16 + args.len()], token, load) {
-            Ok(()) | Err((Unsent::Closed, _)) => true,
+            Ok(()) | Err((Unsent::Closed | Unsent::Lost, _)) => true,
             Err((unsent, load)) => self.answer_later(&to, unsent, args, token, load),
         }
     }
@@ -485,7 +486,7 @@ impl<K, L> Core<K, L> {
                 self.keep(row, message);
                 false
             }
-            Ok(()) | Err((Unsent::Closed, _)) => true,
+            Ok(()) | Err((Unsent::Closed | Unsent::Lost, _)) => true,
         }
     }
 
@@ -530,7 +531,7 @@ impl<K, L> Core<K, L> {
             let peer = &mut peers[*row as usize];
             while let Some(kept) = peer.kept.pop_front() {
                 match transport.send(*row, &kept.control[..kept.len], kept.token, kept.load) {
-                    Ok(()) | Err((Unsent::Closed, _)) => peer.gone(kept.kind, kept.bytes),
+                    Ok(()) | Err((Unsent::Closed | Unsent::Lost, _)) => peer.gone(kept.kind, kept.bytes),
                     Err((Unsent::Full, load)) => {
                         peer.kept.push_front(Kept { load, ..kept });
                         return true;

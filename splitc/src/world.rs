@@ -531,6 +531,7 @@ impl World {
             // Where the channel has ended, the event that says why is on its way.
             RequestError::Full
             | RequestError::Closed
+            | RequestError::Lost
             | RequestError::NoMemory(NoMemory::NoPages | NoMemory::Closed(_)) => {
                 self.rest(patience, rank, self.at(rank))
             }

@@ -126,8 +126,8 @@ impl<'a> Asking<'_, 'a> {
     /// Makes the request.
     ///
     /// # Errors
-    /// [`RequestError`]; then nothing has happened, and pages of the payload are back in their pool. To find out before
-    /// whether there is room, ask [`Node::room`].
+    /// [`RequestError`]; then nothing has happened, but perhaps with [`RequestError::Lost`], and pages of the payload
+    /// are back in their pool. To find out before whether there is room, ask [`Node::room`].
     pub fn send(self) -> Result<Call, RequestError> {
         self.try_send().map_err(|unsent| unsent.error)
     }

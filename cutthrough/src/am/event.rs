@@ -178,6 +178,9 @@ pub enum RequestError {
     /// The channel has ended.
     #[error("the channel has ended: connect again")]
     Closed,
+    /// The channel has ended while the payload was on its way. Whether the request was served is not known.
+    #[error("the channel has ended while the request was sent, which may have been served: connect again")]
+    Lost,
     /// Too many arguments.
     #[error("too many arguments: at most 16 words, and 58 bytes beside a token and a deadline; use a payload")]
     TooLong,
@@ -203,6 +206,7 @@ impl From<Unasked> for RequestError {
         match why {
             Unasked::Full => Self::Full,
             Unasked::Closed => Self::Closed,
+            Unasked::Lost => Self::Lost,
             Unasked::TooLong => Self::TooLong,
             Unasked::Refused => Self::Payload,
         }

@@ -172,6 +172,7 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
                 match self.endpoint.page(door, bytes.len()) {
                     Ok(mut page) => {
                         page.copy_from_slice(bytes);
+                        copied = Some(bytes);
                         Body::Page(page)
                     }
                     Err(NoMemory::Closed(_)) => return Err((Unsent::Closed, body)),
@@ -203,9 +204,11 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
         if listed > usize::from(token.is_none()) && !self.endpoint.has_room_for_list(door, listed) {
             return Err((Unsent::Full, copied.map_or(body, Body::Copy)));
         }
+        // It moves while it is sent, and its message comes with the first of it.
+        let lent = if let Body::Copy(bytes) = body { Some(bytes) } else { None };
         let outgoing = match self.endpoint.outgoing(door) {
             Ok(outgoing) => outgoing.write(control),
-            Err(error) => return Err((unsent(error), body)),
+            Err(error) => return Err((unsent(error), copied.map_or(body, Body::Copy))),
         };
         let outgoing = match body {
             // What is owned goes as what is borrowed, above.
@@ -218,7 +221,8 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             Some(token) => outgoing.to(token),
             None => outgoing,
         };
-        outgoing.send().map(drop).map_err(|error| (refused(error), Body::None))
+        let sent = outgoing.send().map(drop);
+        sent.map_err(|error| (refused(error, lent.is_some()), lent.map_or(Body::None, Body::Copy)))
     }
 }
 
@@ -239,9 +243,15 @@ impl Transport<Option<Kept>> for Way<'_> {
     }
 }
 
-/// What a message for which there was room is to the engine: it was refused for its payload's sake.
-const fn refused(error: SendError) -> Unsent {
-    if matches!(error, SendError::Closed(_)) { Unsent::Closed } else { Unsent::Refused }
+/// What a message for which there was room is to the engine: it was refused for its payload's sake. One whose payload
+/// the caller lends may have come by then.
+const fn refused(error: SendError, lent: bool) -> Unsent {
+    match error {
+        SendError::Closed(_) if lent => Unsent::Lost,
+        SendError::Closed(_) => Unsent::Closed,
+        SendError::Full => Unsent::Full,
+        _ => Unsent::Refused,
+    }
 }
 
 /// What a refused message is to the engine.

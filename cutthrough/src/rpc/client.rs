@@ -105,8 +105,9 @@ impl Client {
     /// the method is idempotent.
     ///
     /// # Errors
-    /// [`RequestError`]: the call was not made, and `then` is dropped. With [`RequestError::Closed`] another channel is
-    /// being opened: a later call finds it, once there is a server.
+    /// [`RequestError`]: `then` is dropped, and the call was not made, but perhaps with [`RequestError::Lost`]. With
+    /// that and with [`RequestError::Closed`] another channel is being opened: a later call finds it, once there is a
+    /// server.
     pub fn call_then<Q: Message, R: Message>(
         &self,
         method: Method<Q, R>,
@@ -135,7 +136,7 @@ impl Client {
         let channel = self.inside.channel();
         let asked = self.inside.service.with(|node| raw.ask(node, channel, self.within, take));
         asked.map(drop).map_err(|why| {
-            if why == RequestError::Closed {
+            if matches!(why, RequestError::Closed | RequestError::Lost) {
                 self.inside.reconnect(channel, self.within.min(RECONNECT));
             }
             (why, raw)

@@ -152,6 +152,8 @@ impl<'a> RawPending<'a> {
                 }
                 Ok(false)
             }
+            // It may have been served.
+            Some(Err(RequestError::Lost)) if self.raw.idempotent => Ok(false),
             Some(Err(error)) => Err(self.ended(error.into())),
         }
     }

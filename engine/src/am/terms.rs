@@ -33,6 +33,8 @@ pub enum Unsent {
     Full,
     /// The channel has ended.
     Closed,
+    /// The channel has ended while the load was on its way: the message may have come.
+    Lost,
     /// This load can never be sent.
     Refused,
 }
@@ -108,6 +110,8 @@ pub enum Unasked {
     Full,
     /// The channel has ended.
     Closed,
+    /// The channel has ended while the load was on its way: the request may have been served.
+    Lost,
     /// The arguments are too long, beside the token, the budget and the origin.
     TooLong,
     /// The transport cannot send this load at all.
