@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cutthrough_engine::time::Instant;
+use cutthrough_wire::layout::Line;
 use rustix::event::{Timespec, epoll};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
@@ -236,7 +237,11 @@ impl Node {
         let Call { stage, timeout, .. } = call;
         match stage {
             Stage::Outside(_) | Stage::Queued(_) | Stage::Over => {}
-            Stage::Said { seat, .. } => self.free_seats.push(seat),
+            Stage::Said { offer, seat, .. } => {
+                // Who has let it in already is not to take this side for dead.
+                offer.own.set(Line::Left, 1);
+                self.free_seats.push(seat);
+            }
             // One that has been answered is closed when that is told.
             Stage::Net(index) => drop(self.net.as_ref().and_then(|net| net.give_up(index, timeout))),
         }
