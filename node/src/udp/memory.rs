@@ -294,10 +294,13 @@ impl Store {
         private.collect()
     }
 
-    /// Its channel is over for its user. Gives away the shelf on which dropped values are still left, and the numbers
-    /// of payloads that lay there.
+    /// Its channel is over for its user: nothing more is taken from its memory, which goes with the last that somebody
+    /// has of it. Gives away the shelf on which dropped values are still left, and the numbers of payloads that lay
+    /// there.
     pub(super) fn retire(&mut self) -> (Arc<Shelf>, Vec<u64>) {
         self.retired = true;
+        (self.landing, self.pool, self.flights, self.guess) = (None, None, None, None);
+        (self.free, self.posted) = (VecDeque::new(), Vec::new());
         (Arc::clone(&self.shelf), std::mem::take(&mut self.unread))
     }
 
@@ -519,6 +522,8 @@ impl Udp {
     pub(crate) fn retire(&self, channel: usize) {
         if let Some(store) = self.shared.lock().net.memory.get(channel) {
             store.retire();
+            // What tokens name is nobody's any more: who was told of the end has it already.
+            store.take_grants(Vec::new());
         }
     }
 }
@@ -535,15 +540,16 @@ impl Core {
         }
         let seed = crate::node::random().unwrap_or(0x9e37_79b9_7f4a_7c15);
         let mut store = Store::new(&self.config, &self.waker, (&self.filled, channel), seed);
-        // Who had this number before may have been aimed at, and its part of the ring's memory is free again with it.
-        if self.settle()
-            && let Some(lanes) = &mut self.lanes
-        {
-            store.land_in(|make| lanes.lot(make));
-        }
+        // Who had this number before may have been aimed at.
+        let settled = self.settle();
         let stores = &mut self.net.memory.0;
         if stores.len() <= channel {
             stores.resize_with(channel + 1, || None);
+        }
+        // With what is left of it, its part of the ring's memory is free again.
+        stores[channel] = None;
+        if let Some(lanes) = self.lanes.as_mut().filter(|_| settled) {
+            store.land_in(|make| lanes.lot(make));
         }
         stores[channel] = Some(store);
     }

@@ -25,6 +25,8 @@ use crate::shm::send::{Cargo, Load, Sheaf};
 use crate::stat::Stat;
 use crate::sys::xdp::wire::{FAR, NEAR, PORT, Wire};
 
+mod rings;
+
 /// Nobody who holds a lock for so long means well.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -53,6 +55,12 @@ fn pair() -> (Udp, Udp, usize) {
 fn send(by: &Udp, channel: usize, control: &[u8], cargo: Cargo<'_>) -> Receipt {
     let stat = Stat::create(1, 1).unwrap();
     by.send(channel, control, cargo, (&mut Alone, &stat)).unwrap()
+}
+
+/// Runs `ip` with these words, in the namespace of this thread.
+fn ip(words: &str) {
+    let ran = std::process::Command::new("ip").args(words.split(' ')).status();
+    assert!(ran.unwrap().success(), "ip {words}");
 }
 
 /// While messages of a stream wait for a busy sink, nobody but the application may leave them waiting.
@@ -224,11 +232,7 @@ fn a_page_that_the_kernel_still_has_is_nobodys() {
 #[test]
 fn who_is_out_of_a_rings_way_is_rarely_asked_for() {
     let Some(wire) = Wire::make(1500) else { return };
-    let ip = |words: &str| {
-        let ran = wire.near(|| std::process::Command::new("ip").args(words.split(' ')).status());
-        assert!(ran.unwrap().success(), "ip {words}");
-    };
-    ip("link set lo up");
+    wire.near(|| ip("link set lo up"));
     let near = wire.near(|| by(Ways::All, SocketAddr::from((NEAR, 0)), Config::default()));
     let beside = wire.near(|| by(Ways::Udp, SocketAddr::from((NEAR, 0)), Config::default()));
     beside.listen().unwrap();
@@ -252,7 +256,7 @@ fn who_is_out_of_a_rings_way_is_rarely_asked_for() {
     assert_eq!(near.shared.lock().lanes.as_ref().unwrap().ways_of(channel), 1);
     // A way that has come up for another peer is a change.
     let before = asked();
-    ip("address add 10.74.1.1/30 dev near");
+    wire.near(|| ip("address add 10.74.1.1/30 dev near"));
     wait(Duration::from_millis(300));
     assert!(asked() > before, "nobody has heard of it");
 }

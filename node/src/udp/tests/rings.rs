@@ -1,0 +1,49 @@
+//! What rings do to channels, and channels to rings.
+
+use super::*;
+
+/// Has both sides look until the channel that the first one has closed is over for it.
+fn until_over(near: &Udp, far: &Udp, channel: usize) {
+    let begun = Instant::now();
+    while near.shared.lock().net.peer(channel).is_some() {
+        near.turn(64, |_, _| ());
+        far.turn(64, |_, _| ());
+        assert!(begun.elapsed() < PATIENCE, "it does not end");
+    }
+}
+
+/// There is memory of a ring for one channel, where a channel's is as long as it is by itself. Whoever comes after that
+/// channel has it, by whatever number, and however the one before has ended.
+#[test]
+fn who_comes_after_a_channel_has_its_landing_memory() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let config = |placement| Config { placement, ..Config::default() };
+    let near = wire.near(|| by(Ways::Xdp, SocketAddr::from((NEAR, PORT)), config(Placement::HeaderCut)));
+    let far = wire.far(|| by(Ways::Xdp, SocketAddr::from((FAR, PORT)), config(Placement::Copy)));
+    far.listen().unwrap();
+    let call = || wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
+    let places = |channel: usize| {
+        let core = &mut *near.shared.lock();
+        let page = core.net.memory.get(channel).unwrap().landing(4096).unwrap();
+        core.lanes.as_mut().unwrap().placing().unwrap().place_of(&page).is_some()
+    };
+    let close = |channel: usize, retired: bool| {
+        near.close(channel);
+        if retired {
+            near.retire(channel);
+        }
+        until_over(&near, &far, channel);
+    };
+    let [first, second] = [(); 2].map(|()| call());
+    assert!(places(first) && !places(second));
+    for channel in [first, second] {
+        close(channel, true);
+    }
+    let third = call();
+    assert_eq!(third, second, "not the number of the one that had the memory");
+    assert!(places(third), "what lands there is copied");
+    // As a call that has failed after all.
+    close(third, false);
+    assert_eq!(call(), third);
+    assert!(places(third), "what lands there is copied");
+}
