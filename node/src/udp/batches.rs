@@ -129,6 +129,11 @@ impl Core {
                     // this batch lacks, the others do not suffer.
                     match why {
                         Unsent::Elsewhere => {}
+                        // As if lost on its way: the channel finds out, and the others go on.
+                        Unsent::Blocked => {
+                            self.troubles.refused_calls += 1;
+                            return true;
+                        }
                         Unsent::TooLong => self.net.too_long(clock::now(), channel, self.batch.segment()),
                         Unsent::Failed(why) => self.give_up(way, &why),
                     }

@@ -113,6 +113,8 @@ pub(super) struct Lanes {
     interface: Interface,
     /// The rings, by the number of their way less one.
     rings: [Option<Box<dyn Ring>>; RINGS],
+    /// Since when each of them has had no room, and how much that is.
+    full: [Option<(Instant, usize)>; RINGS],
     /// Those that were given up; when each was opened last, and the pause before that.
     gone: [Option<Gone>; RINGS],
     opened: [(Instant, u64); RINGS],
@@ -206,6 +208,7 @@ impl Lanes {
             local,
             interface,
             rings: [const { None }; RINGS],
+            full: [None; RINGS],
             gone: [const { None }; RINGS],
             opened: [(Instant::default(), 0); RINGS],
             past: RingCounts::default(),
@@ -340,7 +343,7 @@ impl Lanes {
             _ => Some(Lots::bytes_for(self.lot_bytes)),
         };
         landing.into_iter().for_each(|landing| self.pool_in(&*ring, landing));
-        self.rings[at] = Some(ring);
+        (self.rings[at], self.full[at]) = (Some(ring), None);
         self.opened[at].0 = clock::now();
         Ok(())
     }

@@ -23,6 +23,9 @@ const UNKNOWN_NS: u64 = 5_000_000;
 const KNOWN_NS: u64 = 5_000_000_000;
 /// Nanoseconds between two looks at whether anything has changed.
 const NOTICES_NS: u64 = 100_000_000;
+/// Nanoseconds after which a ring without room, of which the kernel has taken nothing meanwhile, is taken to lead
+/// nowhere: nobody is at the other end of the wire, perhaps.
+const BLOCKED_NS: u64 = 5_000_000;
 
 /// The way to one peer, by the rings.
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +69,8 @@ pub(in super::super) enum Unsent {
     Elsewhere,
     /// Its frames are longer than the ring takes.
     TooLong,
+    /// The ring has had no room for long.
+    Blocked,
     /// The ring is of no use any more.
     Failed(io::Error),
 }
@@ -172,13 +177,22 @@ impl Lanes {
         borrowed: Option<&[u8]>,
     ) -> Result<bool, Unsent> {
         let hop = self.lanes.get(channel).copied().flatten().and_then(|lane| lane.hop);
-        let ring = usize::from(way).checked_sub(1).and_then(|at| self.rings.get_mut(at)).and_then(Option::as_mut);
+        let at = usize::from(way).wrapping_sub(1);
+        let ring = self.rings.get_mut(at).and_then(Option::as_mut);
         let (Some(hop), Some(ring)) = (hop, ring) else { return Err(Unsent::Elsewhere) };
         let sent = match borrowed {
             Some(borrowed) => ring.send_pages(&hop, parts, segment, borrowed),
             None => ring.send(&hop, parts, segment),
         };
-        sent.map_err(|error| Unsent::of(error, segment > ring.body_max()))
+        let sent = sent.map_err(|error| Unsent::of(error, segment > ring.body_max()))?;
+        if sent {
+            self.full[at] = None;
+            return Ok(true);
+        }
+        let (now, room) = (clock::now(), ring.room());
+        let full = self.full[at].filter(|(_, before)| *before == room).unwrap_or((now, room));
+        self.full[at] = Some(full);
+        if now.saturating_since(full.0) > BLOCKED_NS { Err(Unsent::Blocked) } else { Ok(false) }
     }
 }
 

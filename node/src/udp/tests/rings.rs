@@ -1,5 +1,7 @@
 //! What rings do to channels, and channels to rings.
 
+use std::io::IoSlice;
+
 use super::*;
 
 /// Has both sides look until the channel that the first one has closed is over for it.
@@ -46,4 +48,40 @@ fn who_comes_after_a_channel_has_its_landing_memory() {
     close(third, false);
     assert_eq!(call(), third);
     assert!(places(third), "what lands there is copied");
+}
+
+/// A ring by which nothing goes, because nobody is at the other end of the wire, holds up nobody whose frames go
+/// another way.
+#[test]
+fn a_ring_by_which_nothing_goes_holds_nobody_else_up() {
+    let Some(wire) = Wire::make(1500) else { return };
+    wire.near(|| ip("link set lo up"));
+    let config = || Config { silence: Duration::from_secs(3), ..Config::default() };
+    let near = wire.near(|| by(Ways::All, SocketAddr::from((NEAR, 0)), config()));
+    let beside = wire.near(|| by(Ways::Udp, SocketAddr::from((NEAR, 0)), config()));
+    let far = wire.far(|| by(Ways::All, SocketAddr::from((FAR, PORT)), config()));
+    let called = [&far, &beside].map(|to| {
+        to.listen().unwrap();
+        wire.near(|| near.call(to.local(), None, PATIENCE).unwrap())
+    });
+    wire.far(|| ip("link set far down"));
+    let refused = {
+        let core = &mut *near.shared.lock();
+        let bytes = [0; 1000];
+        let fill = (&[IoSlice::new(&bytes)][..], bytes.len());
+        while core.lanes.as_mut().unwrap().send(called[0], 1, fill, None).unwrap() {}
+        core.net.set_ways(called[0], 0b10);
+        core.net.send(called[0], b"by the ring", None).unwrap();
+        core.transmit(clock::now(), true);
+        assert!(core.stuck.is_some());
+        core.net.send(called[1], b"by the socket", None).unwrap();
+        core.troubles.refused_calls
+    };
+    let (begun, mut came) = (Instant::now(), false);
+    while !came {
+        near.turn(64, |_, _| ());
+        beside.turn(64, |_, what| came |= matches!(what, Told::Message(..)));
+        assert!(begun.elapsed() < Duration::from_secs(2), "it waits for the ring");
+    }
+    assert!(near.shared.lock().troubles.refused_calls > refused);
 }
