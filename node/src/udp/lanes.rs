@@ -480,6 +480,7 @@ impl Core {
         self.ring_is_gone(quiet);
         let Some(lanes) = &mut self.lanes else { return };
         let (net, socket) = (&mut self.net, &self.socket);
+        lanes.leave_all_but(now, |channel| net.peer(channel).is_some());
         lanes.look_after(now, |channel, usable, peer| {
             net.set_ways(channel, usable);
             // Frames of rings do not show the kernel that a neighbour is there; a datagram without bytes does.

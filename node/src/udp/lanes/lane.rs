@@ -136,6 +136,17 @@ impl Lanes {
         }
     }
 
+    /// Forgets channels that are over, before they are asked for again: nobody is told of the end of one that was
+    /// closed here, or of a call that has failed.
+    pub(super) fn leave_all_but(&mut self, now: Instant, mut is_there: impl FnMut(usize) -> bool) {
+        if now < self.asks_at {
+            return;
+        }
+        for (channel, lane) in self.lanes.iter_mut().enumerate() {
+            lane.take_if(|_| !is_there(channel));
+        }
+    }
+
     /// Asks again for ways that are not known, or have been for long. `each` gets the number of a channel whose ways
     /// may have changed, and a peer to which the socket should send something, so that the kernel looks after its
     /// address.

@@ -85,3 +85,23 @@ fn a_ring_by_which_nothing_goes_holds_nobody_else_up() {
     }
     assert!(near.shared.lock().troubles.refused_calls > refused);
 }
+
+/// Nobody asks for the way to the peer of a channel that is over, though its user is not told of the end.
+#[test]
+fn who_has_closed_a_channel_asks_for_its_way_no_more() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let near = wire.near(|| by(Ways::Packet, SocketAddr::from((NEAR, 0)), Config::default()));
+    let far = wire.far(|| by(Ways::Packet, SocketAddr::from((FAR, PORT)), Config::default()));
+    far.listen().unwrap();
+    let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
+    let asks_later = || {
+        let mut core = near.shared.lock();
+        let before = core.lanes.as_ref().unwrap().asked();
+        core.tend_lanes(clock::now().after(60_000_000_000));
+        core.lanes.as_ref().unwrap().asked() - before
+    };
+    assert!(asks_later() > 0);
+    near.close(channel);
+    until_over(&near, &far, channel);
+    assert_eq!(asks_later(), 0);
+}
