@@ -103,7 +103,10 @@ pub(crate) trait Ring: std::fmt::Debug + Send {
         Ok(())
     }
 
-    /// Most frames of one send.
+    /// Most frames of one send, if none is under way.
+    fn slots(&self) -> usize;
+
+    /// Most frames of one send now.
     fn room(&mut self) -> usize;
 
     /// Readable when frames have come.

@@ -215,6 +215,10 @@ impl Ring for PacketRing {
         Ok(true)
     }
 
+    fn slots(&self) -> usize {
+        self.packets.slots()
+    }
+
     fn room(&mut self) -> usize {
         let all = self.packets.slots();
         self.free(all)

@@ -478,6 +478,10 @@ impl Ring for XdpRing {
     }
 
     fn watched(&self) -> BorrowedFd<'_> {
+    fn slots(&self) -> usize {
+        self.plan.send_slots as usize
+    }
+
         self.xsk.as_fd()
     }
 

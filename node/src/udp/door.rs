@@ -168,7 +168,7 @@ impl Udp {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let kick = eventfd(0, flags).map_err(|errno| refused(errno.into()))?;
         let due = Arc::new(Due::new(kick.try_clone().map_err(refused)?));
-        let (mut lanes, declined) = match Lanes::open(ways, local, (beside, ring), config, &due)? {
+        let (lanes, declined) = match Lanes::open(ways, local, (beside, ring), config, &due)? {
             Beside::Rings(lanes) => (Some(lanes), Vec::new()),
             Beside::Nothing(declined) => (None, declined),
         };
@@ -189,7 +189,7 @@ impl Udp {
         let callees = Callees::default();
         let guard = Doorkeeper::new(config.keys.clone(), callees.clone());
         let mut net = Net::new(settings, Stores::default(), Box::new(guard));
-        for (way, most) in lanes.iter_mut().flat_map(|lanes| lanes.limits()) {
+        for (way, most) in lanes.iter().flat_map(|lanes| lanes.limits()) {
             net.limit_way(way, most);
         }
         net.divide(config.policy);

@@ -378,11 +378,11 @@ impl Lanes {
     }
 
     /// Bytes of a batch at most, for each way.
-    pub(super) fn limits(&mut self) -> impl Iterator<Item = (usize, usize)> + '_ {
-        let rings = (1..).zip(&mut self.rings);
+    pub(super) fn limits(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let rings = (1..).zip(&self.rings);
         rings.filter_map(|(way, ring)| {
-            let ring = ring.as_mut()?;
-            Some((way, ring.room() / SHARE * ring.body_max()))
+            let ring = ring.as_ref()?;
+            Some((way, ring.slots() / SHARE * ring.body_max()))
         })
     }
 

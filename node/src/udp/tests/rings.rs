@@ -105,3 +105,20 @@ fn who_has_closed_a_channel_asks_for_its_way_no_more() {
     until_over(&near, &far, channel);
     assert_eq!(asks_later(), 0);
 }
+
+/// How much goes at once by a ring depends on how long it is, not on how full it is when another one has come back.
+#[test]
+fn a_ring_that_is_full_takes_no_shorter_batches_later() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let near = wire.near(|| by(Ways::Packet, SocketAddr::from((NEAR, 0)), Config::default()));
+    let far = wire.far(|| by(Ways::Packet, SocketAddr::from((FAR, PORT)), Config::default()));
+    far.listen().unwrap();
+    let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
+    let core = &mut *near.shared.lock();
+    let lanes = core.lanes.as_mut().unwrap();
+    let whole: Vec<_> = lanes.limits().collect();
+    wire.far(|| ip("link set far down"));
+    let bytes = [0; 1000];
+    while lanes.send(channel, 1, (&[IoSlice::new(&bytes)], bytes.len()), None).unwrap() {}
+    assert_eq!(lanes.limits().collect::<Vec<_>>(), whole);
+}
