@@ -5,6 +5,7 @@
 //! is sent. That is placement by copy: whoever gets a frame takes what it wants out of it. A ring can cut payloads free
 //! instead, and have them land where they belong: see `cut`.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -52,8 +53,10 @@ pub(crate) struct XdpRing {
     mode: Mode,
     declined: Vec<(Mode, XdpError)>,
     local: SocketAddrV4,
-    /// Which places the kernel has.
+    /// Which places the kernel has, and those for which it had no room when they were given back, in order: it says
+    /// late that it has taken others.
     offered: Vec<bool>,
+    owed: VecDeque<u32>,
     /// Places to send from that are free, and how many parts of the others the kernel still has.
     free: Vec<u32>,
     under_way: Vec<u32>,
@@ -256,6 +259,7 @@ impl XdpRing {
             declined: Vec::new(),
             local,
             offered: vec![true; ENTRIES as usize],
+            owed: VecDeque::new(),
             free: (0..plan.send_slots).rev().collect(),
             under_way: vec![0; slots],
             flights: Arc::new(Flights::new(plan.pages, plan.pages_end)),
@@ -387,8 +391,13 @@ impl XdpRing {
         } else {
             self.strays += 1;
         }
-        for slot in &slots[..taken] {
-            self.offered[*slot as usize] = self.xsk.offer(self.plan.place_of(*slot))?;
+        self.owed.extend(&slots[..taken]);
+        while let Some(slot) = self.owed.front().copied() {
+            if !self.xsk.offer(self.plan.place_of(slot))? {
+                break;
+            }
+            self.offered[slot as usize] = true;
+            self.owed.pop_front();
         }
         Ok(())
     }
@@ -469,6 +478,10 @@ impl Ring for XdpRing {
         Ok(self.go_on_sending()?)
     }
 
+    fn slots(&self) -> usize {
+        self.plan.send_slots as usize
+    }
+
     fn room(&mut self) -> usize {
         let parts = usize::try_from(self.plan.send_stride / u64::from(self.plan.buffer)).unwrap_or(1);
         match self.reclaim().and_then(|()| self.xsk.room()) {
@@ -478,10 +491,6 @@ impl Ring for XdpRing {
     }
 
     fn watched(&self) -> BorrowedFd<'_> {
-    fn slots(&self) -> usize {
-        self.plan.send_slots as usize
-    }
-
         self.xsk.as_fd()
     }
 

@@ -133,6 +133,29 @@ fn a_full_ring_says_so_and_loses_nothing_that_it_took() {
     assert_eq!(far.send(&to_near, &[IoSlice::new(&long)], 9000).unwrap_err().kind(), io::ErrorKind::InvalidInput);
 }
 
+/// The kernel says late that it has taken a place: there is no room then for one that is given back, and it is offered
+/// again when there is.
+#[test]
+fn a_place_for_which_there_is_no_room_is_offered_later() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let Ends { mut near, mut far, to_near, .. } = ends(&wire, Mode::Generic);
+    for round in 0..2 {
+        assert!(far.send(&to_near, &[IoSlice::new(&[7; 64])], 64).unwrap());
+        let begun = Clock::now();
+        while !near.has_frames() {
+            assert!(begun.elapsed() < PATIENCE);
+        }
+        if round == 0 {
+            // As if it had not said so yet.
+            while !near.xsk.offer(near.plan.place_of(ENTRIES - 1)).unwrap() {
+                assert!(begun.elapsed() < PATIENCE);
+            }
+        }
+        assert_eq!(take(&mut near, 1, FAR_END).len(), 1);
+    }
+    assert_eq!(near.offered.iter().position(|offered| !offered), Some(1), "the first place is lost");
+}
+
 /// What comes while nobody looks, more than there are buffers for, is lost and counted; the ring goes on.
 #[test]
 fn an_overflow_is_counted_and_over_with() {
