@@ -10,6 +10,7 @@ use std::io::{self, IoSlice};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cutthrough_engine::time::Instant;
 use cutthrough_segment::map::Writers;
@@ -20,7 +21,7 @@ use super::{Hop, Ring, RingCounts};
 use crate::sys::xdp::bpf::{Attached, Program, Rings, SharedMemory};
 use crate::sys::xdp::placing::{Slots, placing};
 use crate::sys::xdp::program::{LINK_BYTES, Ours, redirect};
-use crate::sys::xdp::{Descriptor, Interface, Memory, Mode, Settings, XdpError, Xsk};
+use crate::sys::xdp::{Descriptor, Interface, Memory, Mode, PATIENCE, Settings, XdpError, Xsk};
 
 pub(crate) mod cut;
 pub mod fragments;
@@ -101,7 +102,21 @@ impl XdpRing {
         mode: Option<Mode>,
         pages: u64,
     ) -> Result<Self, XdpError> {
-        Self::open_for(interface, local, (queue, mode), (Way::Copy, pages), None)
+        Self::open_within(interface, local, (queue, mode), pages, PATIENCE)
+    }
+
+    /// As [`XdpRing::open`], but waits for so long where another one has just been.
+    ///
+    /// # Errors
+    /// As [`XdpRing::open`].
+    pub(crate) fn open_within(
+        interface: &Interface,
+        local: SocketAddrV4,
+        at: (u32, Option<Mode>),
+        pages: u64,
+        patience: Duration,
+    ) -> Result<Self, XdpError> {
+        Self::open_for(interface, local, at, (Way::Copy, pages), None, patience)
     }
 
     /// As [`XdpRing::open`], but takes the datagrams that sockets have sent too, and keeps the order of neither.
@@ -114,7 +129,7 @@ impl XdpRing {
         mode: Option<Mode>,
         pages: u64,
     ) -> Result<Self, XdpError> {
-        Self::open_for(interface, local, (0, mode), (Way::All, pages), None)
+        Self::open_for(interface, local, (0, mode), (Way::All, pages), None, PATIENCE)
     }
 
     /// As [`XdpRing::open`], but the payloads of datagrams can be cut free and land in the user's pages, where a
@@ -129,11 +144,12 @@ impl XdpRing {
         mode: Option<Mode>,
         pages: u64,
     ) -> Result<Self, XdpError> {
-        Self::open_for(interface, local, (queue, mode), (Way::Cut, pages), None)
+        Self::open_for(interface, local, (queue, mode), (Way::Cut, pages), None, PATIENCE)
     }
 
     /// As [`XdpRing::open_placing`], in memory that is there already: the user's pages are those that begin where
-    /// [`pages_at`] says. Nobody else uses what lies before them.
+    /// [`pages_at`] says. Nobody else uses what lies before them. Where another one has just been, it waits for so
+    /// long.
     ///
     /// # Errors
     /// As [`XdpRing::open`], and if it is too little memory.
@@ -143,8 +159,9 @@ impl XdpRing {
         at: (u32, Option<Mode>),
         memory: &Memory,
         pages: u64,
+        patience: Duration,
     ) -> Result<Self, XdpError> {
-        Self::open_for(interface, local, at, (Way::Cut, pages), Some(memory))
+        Self::open_for(interface, local, at, (Way::Cut, pages), Some(memory), patience)
     }
 
     /// As [`XdpRing::open`], but to be passed to another process; this one does not use it.
@@ -152,7 +169,7 @@ impl XdpRing {
     /// # Errors
     /// As [`XdpRing::open`].
     fn open_lent(interface: &Interface, local: SocketAddrV4, queue: u32, mode: Option<Mode>) -> Result<Self, XdpError> {
-        Self::open_for(interface, local, (queue, mode), (Way::Lent, 0), None)
+        Self::open_for(interface, local, (queue, mode), (Way::Lent, 0), None, PATIENCE)
     }
 
     fn open_for(
@@ -161,6 +178,7 @@ impl XdpRing {
         (queue, mode): (u32, Option<Mode>),
         (way, pages): (Way, u64),
         memory: Option<&Memory>,
+        patience: Duration,
     ) -> Result<Self, XdpError> {
         let modes: &[Mode] = match mode {
             Some(Mode::ZeroCopy) => &[Mode::ZeroCopy],
@@ -172,7 +190,7 @@ impl XdpRing {
         };
         let mut declined = Vec::new();
         for (at, mode) in modes.iter().enumerate() {
-            match Self::try_open(interface, local, (queue, *mode), (way, pages), memory) {
+            match Self::try_open(interface, local, (queue, *mode), (way, pages), memory, patience) {
                 Ok(ring) => return Ok(Self { declined, ..ring }),
                 Err(error @ (XdpError::Unsupported { .. } | XdpError::Mtu { .. } | XdpError::Refused { .. }))
                     if at + 1 < modes.len() =>
@@ -191,6 +209,7 @@ impl XdpRing {
         (queue, mode): (u32, Mode),
         (way, pages): (Way, u64),
         memory: Option<&Memory>,
+        patience: Duration,
     ) -> Result<Self, XdpError> {
         if queue >= interface.queues {
             return Err(XdpError::NoQueue { interface: interface.name.clone(), queue, queues: interface.queues });
@@ -211,9 +230,9 @@ impl XdpRing {
         let rings = Rings::new(interface.queues)?;
         let ours = Ours { local, frame_max, of_rings: way != Way::All };
         // The socket first: it cannot receive before the map knows it, and a program that is there alone passes all on.
-        let mut xsk = match Xsk::open(interface, &memory, settings) {
+        let mut xsk = match Xsk::open_within(interface, &memory, settings, patience) {
             Err(XdpError::Refused { .. } | XdpError::Unsupported { .. }) if !plan.scattered => {
-                Xsk::open(interface, &memory, Settings { scatter: false, ..settings })?
+                Xsk::open_within(interface, &memory, Settings { scatter: false, ..settings }, patience)?
             }
             opened => opened?,
         };
@@ -228,7 +247,7 @@ impl XdpRing {
                 Program::load(&code)?
             }
         };
-        let attached = program.attach(interface.index, mode)?;
+        let attached = program.attach_within(interface.index, mode, patience)?;
         if way != Way::Cut {
             for slot in 0..ENTRIES {
                 xsk.offer(plan.place_of(slot))?;

@@ -9,6 +9,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::net::placing::Means;
@@ -33,7 +34,7 @@ use crate::raw::{Ring, RingCounts};
 use crate::sys::netlink::Notices;
 use crate::sys::xdp::bpf::{Program, Rings};
 use crate::sys::xdp::program::{Ours, redirect};
-use crate::sys::xdp::{Mode, XdpError};
+use crate::sys::xdp::{Mode, PATIENCE, XdpError};
 
 mod lane;
 mod lots;
@@ -316,7 +317,7 @@ impl Lanes {
     /// Opens a ring from which payloads are copied.
     fn open_plain(&mut self, adapter: Adapter) -> Result<(), String> {
         let sockets = reopen::again(&self.sockets).map_err(|error| error.to_string())?;
-        let opened = plain_ring(adapter, sockets, self.local, &self.interface, (self.at, self.pool_size));
+        let opened = plain_ring(adapter, sockets, self.local, &self.interface, (self.at, self.pool_size), PATIENCE);
         self.keep(adapter, opened)
     }
 
@@ -429,13 +430,14 @@ fn ring_of(adapter: Adapter) -> Option<usize> {
 }
 
 /// Opens a ring of this adapter beside `sockets`, from which payloads are copied, in the network namespace of the
-/// calling thread; one of AF_XDP with memory for pools of this size.
+/// calling thread; one of AF_XDP with memory for pools of this size, and `patience` where another one has just been.
 pub(super) fn plain_ring(
     adapter: Adapter,
     sockets: Vec<OwnedFd>,
     local: SocketAddrV4,
     interface: &Interface,
-    ((queue, mode), pools): ((u32, Option<Mode>), Size),
+    (at, pools): ((u32, Option<Mode>), Size),
+    patience: Duration,
 ) -> Result<Box<dyn Ring>, String> {
     if adapter == Adapter::Packet {
         let opened = PacketRing::open(sockets, local, interface);
@@ -443,7 +445,7 @@ pub(super) fn plain_ring(
     }
     let found = crate::sys::xdp::Interface::numbered(interface.index);
     let opened =
-        found.and_then(|interface| pools.open(0, |pages| XdpRing::open(&interface, local, queue, mode, pages)));
+        found.and_then(|interface| pools.open(0, |pages| XdpRing::open_within(&interface, local, at, pages, patience)));
     opened.map(|ring| Box::new(ring) as _).map_err(|error| error.to_string())
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::{Mode, XdpError};
+use super::{Mode, PATIENCE, XdpError};
 
 const MAP_CREATE: u32 = 0;
 const MAP_UPDATE: u32 = 2;
@@ -29,9 +29,6 @@ const ATTACH_XDP: u32 = 37;
 
 const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
-
-/// How long a program of an endpoint that has just ended is waited for.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 #[repr(C)]
 #[derive(Default)]
@@ -296,6 +293,14 @@ impl Program {
     /// # Errors
     /// [`XdpError`]: no privilege or support, another program is there, the MTU is too long for this mode.
     pub fn attach(&self, interface: u32, mode: Mode) -> Result<Attached, XdpError> {
+        self.attach_within(interface, mode, PATIENCE)
+    }
+
+    /// As [`Program::attach`], with so much patience.
+    ///
+    /// # Errors
+    /// As [`Program::attach`].
+    pub fn attach_within(&self, interface: u32, mode: Mode, patience: Duration) -> Result<Attached, XdpError> {
         let flags = if mode == Mode::Generic { FLAG_GENERIC } else { FLAG_NATIVE };
         let begun = Instant::now();
         let mut pause = Duration::from_micros(500);
@@ -304,7 +309,7 @@ impl Program {
             // SAFETY: the command reads no more than these four numbers, and makes a link.
             match unsafe { make(LINK_CREATE, &mut link) } {
                 Ok(fd) => return Ok(Attached(fd)),
-                Err(Errno::BUSY | Errno::EXIST) if begun.elapsed() < PATIENCE => {
+                Err(Errno::BUSY | Errno::EXIST) if begun.elapsed() < patience => {
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(Duration::from_millis(20));
                 }

@@ -5,6 +5,7 @@
 //! anything behind: program, map and link are file descriptors, and the kernel takes them away with their last holder.
 
 use std::io;
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -35,6 +36,10 @@ pub(crate) mod wire;
 
 pub use interface::Interface;
 pub use socket::{Descriptor, Memory, Settings, Xsk};
+
+/// How long a queue is waited for whose socket has just been closed, and an interface whose program has just gone: the
+/// kernel takes them away at its leisure.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where the program runs, and who moves the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,16 +13,13 @@ use rustix::net::xdp::{
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::ring::{Consumer, Producer};
-use super::{Interface, Mode, XdpError};
+use super::{Interface, Mode, PATIENCE, XdpError};
 
 /// Bytes that the kernel leaves free before every frame that it writes.
 pub const HEADROOM: u64 = 256;
 
 /// Where the memory begins, so that pages of up to so many bytes can lie in it.
 const ALIGN: u64 = 64 << 10;
-
-/// How long a socket that has just been closed is waited for; the kernel takes it away at its leisure.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Memory for frames: one file, which others may map for reading.
 ///
@@ -208,11 +205,24 @@ impl Xsk {
     /// # Errors
     /// [`XdpError`]: no privilege or support, no such queue, the queue is in use, memory cannot be locked.
     pub fn open(interface: &Interface, memory: &Memory, settings: Settings) -> Result<Self, XdpError> {
+        Self::open_within(interface, memory, settings, PATIENCE)
+    }
+
+    /// As [`Xsk::open`], with so much patience.
+    ///
+    /// # Errors
+    /// As [`Xsk::open`].
+    pub fn open_within(
+        interface: &Interface,
+        memory: &Memory,
+        settings: Settings,
+        patience: Duration,
+    ) -> Result<Self, XdpError> {
         let flags = bind_flags(settings);
         let address = SocketAddrXdp::new(flags, interface.index, settings.queue);
         let fd = Self::prepare(settings)?;
         Self::register(&fd, memory, settings)?;
-        retry(|| rustix::net::bind(&fd, &address))
+        retry(patience, || rustix::net::bind(&fd, &address))
             .map_err(|errno| Self::not_bound(interface, settings, memory, errno))?;
         Self::from_parts(fd, memory, settings)
     }
@@ -226,7 +236,7 @@ impl Xsk {
         let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, interface.index, settings.queue);
         let fd = Self::prepare(settings)?;
         let address = SocketAddrXdpWithSharedUmem { addr, shared_umem_fd: self.fd.as_fd() };
-        retry(|| rustix::net::bind(&fd, &address))
+        retry(PATIENCE, || rustix::net::bind(&fd, &address))
             .map_err(|errno| Self::not_bound(interface, settings, memory, errno))?;
         Self::from_parts(fd, memory, settings)
     }
@@ -518,13 +528,13 @@ fn bind_flags(settings: Settings) -> SocketAddrXdpFlags {
     flags
 }
 
-/// Tries until it is not busy any more, with growing pauses.
-fn retry(mut attempt: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+/// Tries until it is not busy any more, with growing pauses, for so long.
+fn retry(patience: Duration, mut attempt: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
     let begun = Instant::now();
     let mut pause = Duration::from_micros(500);
     loop {
         match attempt() {
-            Err(Errno::BUSY) if begun.elapsed() < PATIENCE => {
+            Err(Errno::BUSY) if begun.elapsed() < patience => {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(Duration::from_millis(20));
             }

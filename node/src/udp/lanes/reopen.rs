@@ -15,6 +15,7 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use cutthrough_engine::net::placing::Means;
 use cutthrough_engine::receipt::Adapter;
@@ -36,6 +37,9 @@ use crate::sys::xdp::{Mode, XdpError};
 const PAUSE_NS: (u64, u64) = (50_000_000, 5_000_000_000);
 /// Nanoseconds after which the kernel is asked again whether rings have failed.
 const CHECK_NS: u64 = 20_000_000;
+/// How long it is waited for where another ring has just been. Nobody answers for an application that computes
+/// meanwhile, and nobody shall take it for dead.
+const PATIENCE: Duration = Duration::from_millis(250);
 /// Nothing is due.
 const NEVER: u64 = u64::MAX;
 
@@ -116,13 +120,14 @@ impl Order {
             drop(ring);
             let found = crate::sys::xdp::Interface::numbered(interface.index);
             let none = || XdpError::Refused { what: "landing memory for a ring", errno: rustix::io::Errno::NOMEM };
-            let opened = wanted.ok_or_else(none).and_then(|wanted| wanted.open(&found?, self.local, self.at.0));
+            let opened =
+                wanted.ok_or_else(none).and_then(|wanted| wanted.open(&found?, self.local, self.at.0, PATIENCE));
             match opened {
                 Ok(ring) => return Ok(Back { interface, ring: Box::new(ring), copies }),
                 Err(error) => copies = Some(error.to_string()),
             }
         }
-        let ring = plain_ring(self.adapter, self.sockets, self.local, &interface, self.at)?;
+        let ring = plain_ring(self.adapter, self.sockets, self.local, &interface, self.at, PATIENCE)?;
         Ok(Back { interface, ring, copies })
     }
 }

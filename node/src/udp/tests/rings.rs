@@ -3,6 +3,8 @@
 use std::io::IoSlice;
 
 use super::*;
+use crate::raw::xdp::XdpRing;
+use crate::sys::xdp::Interface;
 
 /// Has both sides look until the channel that the first one has closed is over for it.
 fn until_over(near: &Udp, far: &Udp, channel: usize) {
@@ -121,4 +123,35 @@ fn a_ring_that_is_full_takes_no_shorter_batches_later() {
     let bytes = [0; 1000];
     while lanes.send(channel, 1, (&[IoSlice::new(&bytes)], bytes.len()), None).unwrap() {}
     assert_eq!(lanes.limits().collect::<Vec<_>>(), whole);
+}
+
+/// The queue of a ring that is gone is somebody else's: while it is tried again and again, an application that computes
+/// is answered for.
+#[test]
+fn who_waits_for_a_queue_answers_its_peers() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let near = wire.near(|| by(Ways::Xdp, SocketAddr::from((NEAR, PORT)), Config::default()));
+    let far = wire.far(|| by(Ways::Xdp, SocketAddr::from((FAR, PORT)), Config::default()));
+    near.listen().unwrap();
+    let channel = wire.far(|| far.call(near.local(), None, PATIENCE).unwrap());
+    let (turnover, _taken) = {
+        let mut core = near.shared.lock();
+        core.give_up(PLACING, &std::io::Error::other("a test"));
+        let taken = wire.near(|| {
+            let local = std::net::SocketAddrV4::new(NEAR, PORT + 1);
+            XdpRing::open(&Interface::named("near").unwrap(), local, 0, None, 0).unwrap()
+        });
+        (core.lanes.as_ref().unwrap().turnover(), taken)
+    };
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        send(&far, channel, b"a word", Cargo { load: Load::Copy(&[]), token: None, cookie: None });
+        let slept = Instant::now();
+        while slept.elapsed() < Duration::from_millis(50) {
+            let other = far.turn(64, |_, _| ());
+            assert!(other.is_none(), "after {:?}: {other:?}", begun.elapsed());
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    assert_eq!(near.shared.lock().lanes.as_ref().unwrap().turnover(), turnover, "the queue was not taken");
 }
