@@ -408,9 +408,9 @@ impl Node {
 
     /// The whole of a poll: the clock, what the kernel has to say, every channel whose turn it is.
     fn poll_all(&mut self) -> Option<Event> {
-        if self.pace.due(self.polls) {
+        let due = self.pace.due(self.polls);
+        if due {
             self.look_at_clock();
-            self.tell_completions();
         }
         if self.armed {
             self.armed = false;
@@ -436,6 +436,9 @@ impl Node {
             match link.receive(&self.stat) {
                 Ok(Some(message)) => {
                     self.found(index);
+                    if due {
+                        self.tell_completions(index);
+                    }
                     return Some(Event::Message(message));
                 }
                 Ok(None) if link.untidy(self.polls) || link.ending().is_some() => {
@@ -489,10 +492,9 @@ impl Node {
         Some(Event::Closed(channel, reason))
     }
 
-    /// What has completed on the channel whose turn it is told next, though its messages may have no end.
-    fn tell_completions(&mut self) {
-        let link = self.turn.current().and_then(|index| self.seats[index].link.as_mut());
-        let Some(link) = link.filter(|link| link.ending().is_none()) else { return };
+    /// What has completed on a channel is told next, though its messages may have no end.
+    fn tell_completions(&mut self, index: usize) {
+        let Some(link) = self.seats[index].link.as_mut().filter(|link| link.ending().is_none()) else { return };
         if let Err(breach) = link.tidy(&self.stat) {
             return link.end(CloseReason::Breach(breach));
         }
