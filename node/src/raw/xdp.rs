@@ -148,8 +148,7 @@ impl XdpRing {
     }
 
     /// As [`XdpRing::open_placing`], in memory that is there already: the user's pages are those that begin where
-    /// [`pages_at`] says. Nobody else uses what lies before them. Where another one has just been, it waits for so
-    /// long.
+    /// [`pages_at`] says. Nobody else uses what lies before them.
     ///
     /// # Errors
     /// As [`XdpRing::open`], and if it is too little memory.
@@ -159,9 +158,8 @@ impl XdpRing {
         at: (u32, Option<Mode>),
         memory: &Memory,
         pages: u64,
-        patience: Duration,
     ) -> Result<Self, XdpError> {
-        Self::open_for(interface, local, at, (Way::Cut, pages), Some(memory), patience)
+        Self::open_for(interface, local, at, (Way::Cut, pages), Some(memory), PATIENCE)
     }
 
     /// As [`XdpRing::open`], but to be passed to another process; this one does not use it.

@@ -140,19 +140,18 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Opens it at an interface, with so much patience where another one has just been.
+    /// Opens it at an interface.
     pub(super) fn open(
         &self,
         interface: &Interface,
         local: std::net::SocketAddrV4,
         at: (u32, Option<crate::sys::xdp::Mode>),
-        patience: std::time::Duration,
     ) -> Result<XdpRing, XdpError> {
         if pages_at(interface.mtu, self.pages).0 != self.base {
             let errno = rustix::io::Errno::INVAL;
             return Err(XdpError::Refused { what: "landing memory made for frames of another length", errno });
         }
-        XdpRing::open_placing_in(interface, local, at, &self.memory, self.pages, patience)
+        XdpRing::open_placing_in(interface, local, at, &self.memory, self.pages)
     }
 }
 

@@ -37,8 +37,8 @@ use crate::sys::xdp::{Mode, XdpError};
 const PAUSE_NS: (u64, u64) = (50_000_000, 5_000_000_000);
 /// Nanoseconds after which the kernel is asked again whether rings have failed.
 const CHECK_NS: u64 = 20_000_000;
-/// How long it is waited for where another ring has just been. Nobody answers for an application that computes
-/// meanwhile, and nobody shall take it for dead.
+/// How long it is waited for where another ring has just been, unless that was the one that is exchanged. Nobody
+/// answers for an application that computes meanwhile, and nobody shall take it for dead.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// Nothing is due.
 const NEVER: u64 = u64::MAX;
@@ -120,8 +120,7 @@ impl Order {
             drop(ring);
             let found = crate::sys::xdp::Interface::numbered(interface.index);
             let none = || XdpError::Refused { what: "landing memory for a ring", errno: rustix::io::Errno::NOMEM };
-            let opened =
-                wanted.ok_or_else(none).and_then(|wanted| wanted.open(&found?, self.local, self.at.0, PATIENCE));
+            let opened = wanted.ok_or_else(none).and_then(|wanted| wanted.open(&found?, self.local, self.at.0));
             match opened {
                 Ok(ring) => return Ok(Back { interface, ring: Box::new(ring), copies }),
                 Err(error) => copies = Some(error.to_string()),
