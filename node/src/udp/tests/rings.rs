@@ -16,6 +16,15 @@ fn until_over(near: &Udp, far: &Udp, channel: usize) {
     }
 }
 
+/// Two endpoints of `packet:`, and the number that the first one gives to the channel between them.
+fn by_packets(wire: &Wire) -> (Udp, Udp, usize) {
+    let near = wire.near(|| by(Ways::Packet, SocketAddr::from((NEAR, 0)), Config::default()));
+    let far = wire.far(|| by(Ways::Packet, SocketAddr::from((FAR, PORT)), Config::default()));
+    far.listen().unwrap();
+    let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
+    (near, far, channel)
+}
+
 /// There is memory of a ring for one channel, where a channel's is as long as it is by itself. Whoever comes after that
 /// channel has it, by whatever number, and however the one before has ended.
 #[test]
@@ -92,10 +101,7 @@ fn a_ring_by_which_nothing_goes_holds_nobody_else_up() {
 #[test]
 fn who_has_closed_a_channel_asks_for_its_way_no_more() {
     let Some(wire) = Wire::make(1500) else { return };
-    let near = wire.near(|| by(Ways::Packet, SocketAddr::from((NEAR, 0)), Config::default()));
-    let far = wire.far(|| by(Ways::Packet, SocketAddr::from((FAR, PORT)), Config::default()));
-    far.listen().unwrap();
-    let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
+    let (near, far, channel) = by_packets(&wire);
     let asks_later = || {
         let mut core = near.shared.lock();
         let before = core.lanes.as_ref().unwrap().asked();
@@ -112,10 +118,7 @@ fn who_has_closed_a_channel_asks_for_its_way_no_more() {
 #[test]
 fn a_ring_that_is_full_takes_no_shorter_batches_later() {
     let Some(wire) = Wire::make(1500) else { return };
-    let near = wire.near(|| by(Ways::Packet, SocketAddr::from((NEAR, 0)), Config::default()));
-    let far = wire.far(|| by(Ways::Packet, SocketAddr::from((FAR, PORT)), Config::default()));
-    far.listen().unwrap();
-    let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
+    let (near, _far, channel) = by_packets(&wire);
     let core = &mut *near.shared.lock();
     let lanes = core.lanes.as_mut().unwrap();
     let whole: Vec<_> = lanes.limits().collect();
