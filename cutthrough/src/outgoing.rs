@@ -127,7 +127,8 @@ impl<'a> Outgoing<'a> {
     /// Sends. Returns when the payload's private memory may be used again; waits only where a private payload is longer
     /// than what is used of the staging ring (256 KiB at least) and the receiver is behind, and then at most for the
     /// endpoint's deadline without progress. After 50 us of that, what others send to this endpoint is set aside: then
-    /// processes that send to each other, or in a circle, do not wait for each other.
+    /// processes that send to each other, or in a circle, do not wait for each other. Who has a thousand messages of
+    /// this peer set aside already does not wait, but gets [`SendError::Full`]: receive some of them first.
     ///
     /// Over a network a private payload of up to `Config::staging_bytes` is copied instead (there is no next slot while
     /// copies of so much are kept); but while some 256 KiB are under way on the channel and anything moves there, it

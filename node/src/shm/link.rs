@@ -63,9 +63,11 @@ pub enum CloseReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The ring is full: the peer has not taken enough messages, or, over a network, the word that it has is still on
-    /// its way, or copies of as much private memory are kept for it as the settings allow (`Config::staging_bytes`).
-    /// Poll, then try again; over a network do not wait for a message instead, for none need come.
-    #[error("the ring is full: the receiver is behind")]
+    /// its way, or copies of as much private memory are kept for it as the settings allow (`Config::staging_bytes`). A
+    /// long private payload, which would have to wait for the peer, is refused, too, while a thousand of the peer's
+    /// messages have come that were not received. Poll, then try again; over a network do not wait for a message
+    /// instead, for none need come.
+    #[error("no room: the receiver is behind, or this side is; poll, then try again")]
     Full,
     /// The control message is longer than 96 bytes, or the payload longer than 1 GiB.
     #[error("too long: a control message has at most 96 bytes, a payload at most 1 GiB")]
