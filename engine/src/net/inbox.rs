@@ -146,6 +146,7 @@ pub(super) struct Inbox<P> {
     pub(super) whole: Vec<Story>,
     /// Bytes of the body of a frame behind which its payload goes on, as it came last; 0 if none has.
     pub(super) full: usize,
+    told_early: Vec<u64>,
     /// Numbers of payloads of which nothing more is wanted, to be told.
     unwanted: Vec<u64>,
     /// Whether nobody takes anything any more.
@@ -180,6 +181,7 @@ impl<P: Place> Inbox<P> {
             payload_bytes: 0,
             by: 0,
             choice: Choice::default(),
+            told_early: Vec::new(),
             whole: Vec::new(),
             full: 0,
             unwanted: Vec::new(),
@@ -273,6 +275,7 @@ impl<P: Place> Inbox<P> {
                 ended: now,
                 refused: None,
                 later: false,
+                heard: false,
                 wants_no_more: false,
                 told: None,
                 entry: Entry::default(),
@@ -509,7 +512,7 @@ impl<P: Place> Inbox<P> {
             Target::Away => {
                 self.released += unasked;
                 let refused = arrival.refused.unwrap_or(Refused::Wrong);
-                if arrival.have.front() < story.bytes {
+                if arrival.have.front() < story.bytes && !arrival.heard {
                     // Its frames may still come, and are thrown away.
                     self.arriving.push(arrival);
                     self.away += 1;

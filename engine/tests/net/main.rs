@@ -17,6 +17,7 @@ mod silence;
 mod together;
 mod trains;
 mod wire;
+mod unwanted;
 
 use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
 use cutthrough_engine::net::{Cargo, NetEvent, Tally};

@@ -12,6 +12,7 @@ use cutthrough_engine::net::memory::{Load as _, Memory, Place as _, Placing, Wan
 use cutthrough_engine::net::trains::{Came, Trains};
 use cutthrough_engine::net::{Guess, Net, NetEvent, Settings};
 use cutthrough_engine::time::Instant;
+use cutthrough_engine::token::Refused;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, low};
 
 pub(crate) use super::doorman::{Doorman, sum};
@@ -29,6 +30,9 @@ pub(crate) struct Faults {
 impl Faults {
     pub(crate) const NONE: Self = Self { loss: 0, duplicates: 0, reorder: 0, corrupt: 0 };
 }
+
+/// Tokens of this place are revoked.
+pub(crate) const REVOKED: u16 = u16::MAX;
 
 /// Places for payloads that come from pages; others wait for a reader.
 #[derive(Debug, Default)]
@@ -61,6 +65,9 @@ impl Memory for Pages {
         if self.fickle {
             self.posted.front_mut().into_iter().for_each(|next| *next = vec![0x5a; next.len()]);
             return if want.pages { Placing::Here(vec![0; want.bytes as usize]) } else { Placing::Reader };
+        }
+        if want.token.is_some_and(|token| token.index == REVOKED) {
+            return Placing::Refused(Refused::Revoked);
         }
         if !want.pages {
             return Placing::Reader;

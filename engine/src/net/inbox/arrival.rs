@@ -104,10 +104,11 @@ pub(super) struct Arrival<P> {
     /// Whether the place has to be asked for again.
     pub(super) later: bool,
     pub(super) wants_no_more: bool,
-    /// The frame in which the sender was last told so.
+    /// The frame in which the sender was last told so, and whether it has heard of it.
     pub(super) told: Option<u64>,
     /// What the books say of it.
     pub(super) entry: Entry,
+    pub(super) heard: bool,
 }
 
 impl<P> Arrival<P> {

@@ -105,8 +105,11 @@ impl<P: Place> Inbox<P> {
 
     /// The sender is told in frame `note` that nothing more is wanted of a payload.
     pub(in crate::net) fn tells(&mut self, message: u64, note: u64) {
-        if let Some(arrival) = self.known(message) {
-            arrival.told = Some(note);
+        let early = message >= self.next;
+        let Some(arrival) = self.known(message) else { return };
+        arrival.told = Some(note);
+        if early && !self.told_early.contains(&message) {
+            self.told_early.push(message);
         }
     }
 

@@ -152,6 +152,15 @@ impl<P: Place> Inbox<P> {
         self.arriving.retain(|arrival| !matches!(arrival.target, Target::Away) || arrival.told != Some(note));
         self.count_away();
     }
+        if !self.told_early.is_empty() {
+            let mut early = core::mem::take(&mut self.told_early);
+            early.retain(|number| {
+                let Some(arrival) = self.known(*number).filter(|arrival| !arrival.heard) else { return false };
+                arrival.heard = arrival.told == Some(note);
+                !arrival.heard && *number >= self.next
+            });
+            self.told_early = early;
+        }
 
     fn count_away(&mut self) {
         self.away = self.handed_over().filter(|arrival| matches!(arrival.target, Target::Away)).count() as u64;
