@@ -47,6 +47,8 @@ pub struct Wanting {
     pub most: u32,
     /// Bytes of the payload.
     pub payload: u32,
+    /// Whether somebody reads it from where it lies: there is no more memory before that goes on.
+    pub sought: bool,
 }
 
 /// What is to come of a payload that was asked for.
@@ -166,7 +168,7 @@ fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32, mut free: u32, admitte
     // Those for which there is hardly any memory would hold a place among the admitted without using it.
     let worth = |wanting: &Wanting| {
         let more = wanting.most.saturating_sub(wanting.granted);
-        more > 0 && (wanting.most == wanting.payload || more >= budget / 8)
+        more > 0 && (wanting.most == wanting.payload || wanting.sought || more >= budget / 8)
     };
     let able = || wanting.iter().filter(|(_, wanting)| worth(wanting));
     let mut chosen: Vec<&(C, Wanting)> = Vec::with_capacity(admitted);
@@ -214,7 +216,18 @@ mod tests {
     }
 
     const fn wanting(message: u64, have: u32, granted: u32, payload: u32) -> (u8, Wanting) {
-        (0, Wanting { message, begun: Instant::from_nanos(message), have, granted, most: payload, payload })
+        (
+            0,
+            Wanting {
+                message,
+                begun: Instant::from_nanos(message),
+                have,
+                granted,
+                most: payload,
+                payload,
+                sought: false,
+            },
+        )
     }
 
     #[test]
@@ -264,10 +277,31 @@ mod tests {
 
     #[test]
     fn what_has_no_memory_gets_nothing_and_holds_up_nobody() {
-        let none = (0, Wanting { message: 1, begun: Instant::default(), have: 0, granted: 10, most: 10, payload: 100 });
+        let none = (
+            0,
+            Wanting {
+                message: 1,
+                begun: Instant::default(),
+                have: 0,
+                granted: 10,
+                most: 10,
+                payload: 100,
+                sought: false,
+            },
+        );
         assert_eq!(choose(&[none], 1000, 2), vec![]);
-        let hardly =
-            (0, Wanting { message: 2, begun: Instant::default(), have: 0, granted: 10, most: 15, payload: 100 });
+        let hardly = (
+            0,
+            Wanting {
+                message: 2,
+                begun: Instant::default(),
+                have: 0,
+                granted: 10,
+                most: 15,
+                payload: 100,
+                sought: false,
+            },
+        );
         assert_eq!(choose(&[none, hardly, hardly, wanting(3, 0, 0, 9000)], 1000, 2), vec![(0, 3, 1000)]);
     }
 
@@ -304,7 +338,7 @@ mod tests {
             let wanting = (0..).zip(&self.payloads).filter(|(_, of)| wants(of)).map(|(message, of)| {
                 let Payload { owner, bytes, have, granted, .. } = *of;
                 let begun = Instant::from_nanos(of.begins * 1_000_000);
-                (owner, Wanting { message, begun, have, granted, most: bytes, payload: bytes })
+                (owner, Wanting { message, begun, have, granted, most: bytes, payload: bytes, sought: false })
             });
             let wanting: Vec<(u8, Wanting)> = wanting.collect();
             let payloads = &self.payloads;
@@ -388,7 +422,15 @@ mod tests {
     fn who_was_granted_nothing_is_never_late() {
         let mut turns = Turns::new();
         // All that was granted has come; there is no memory for more.
-        let full = Wanting { message: 1, begun: Instant::default(), have: 500, granted: 500, most: 500, payload: 1000 };
+        let full = Wanting {
+            message: 1,
+            begun: Instant::default(),
+            have: 500,
+            granted: 500,
+            most: 500,
+            payload: 1000,
+            sought: false,
+        };
         let mut look = |ms: u64, wanting: Wanting| {
             let now = Instant::from_nanos(ms * 1_000_000);
             let granted = turns.choose(now, &[(0, wanting)], BUDGET, |_, _| None, |_| ROUND_NS);

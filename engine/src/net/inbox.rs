@@ -4,6 +4,7 @@
 //! that wait for a reader, lie aside: never more than this side has allowed to be sent unasked, or has granted.
 
 mod arrival;
+mod aside;
 mod asked;
 pub(super) mod books;
 mod landing;
@@ -20,6 +21,7 @@ use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 
 pub use self::arrival::Story;
 use self::arrival::{Arrival, Coming, Target};
+use self::aside::Aside;
 use self::books::{Books, Entry};
 pub use self::reader::Left;
 use super::memory::{Memory, Place, Placing, Want};
@@ -28,9 +30,6 @@ use super::spans::Spans;
 use crate::check::Breach;
 use crate::time::Instant;
 use crate::token::Refused;
-
-/// Bytes for which there is room at once where the first ones of a payload lie aside, at most.
-const ASIDE_BYTES: usize = 64 << 10;
 
 /// A message to be handed over.
 #[derive(Debug)]
@@ -116,8 +115,6 @@ pub(super) struct Inbox<P> {
     /// Messages handed over whose payload is on its way or unread.
     arriving: Vec<Box<Arrival<P>>>,
     books: Books,
-    /// The message whose payload is read from where it lies aside.
-    sought: Option<u64>,
     /// Messages that the user has taken, and how many more may be on their way.
     taken: u64,
     slots: u64,
@@ -146,9 +143,10 @@ pub(super) struct Inbox<P> {
     pub(super) whole: Vec<Story>,
     /// Bytes of the body of a frame behind which its payload goes on, as it came last; 0 if none has.
     pub(super) full: usize,
-    told_early: Vec<u64>,
-    /// Numbers of payloads of which nothing more is wanted, to be told.
+    /// Numbers of payloads of which nothing more is wanted, to be told; and of those that were told and are not handed
+    /// over yet.
     unwanted: Vec<u64>,
+    told_early: Vec<u64>,
     /// Whether nobody takes anything any more.
     closed: bool,
     /// Whether payloads are handed over with bytes missing.
@@ -166,7 +164,6 @@ impl<P: Place> Inbox<P> {
             ready: VecDeque::new(),
             arriving: Vec::new(),
             books: Books::default(),
-            sought: None,
             taken: begin,
             slots,
             upto: begin + slots,
@@ -181,10 +178,10 @@ impl<P: Place> Inbox<P> {
             payload_bytes: 0,
             by: 0,
             choice: Choice::default(),
-            told_early: Vec::new(),
             whole: Vec::new(),
             full: 0,
             unwanted: Vec::new(),
+            told_early: Vec::new(),
             closed: false,
             #[cfg(feature = "planted")]
             hasty: false,
@@ -263,7 +260,8 @@ impl<P: Place> Inbox<P> {
             *slot = Coming::Loaded(Box::new(Arrival {
                 number,
                 opening: None,
-                target: Target::Aside(Vec::new()),
+                target: Target::Aside(Aside::default()),
+                sought: false,
                 have: Spans::default(),
                 last: 0,
                 granted: 0,
@@ -275,9 +273,9 @@ impl<P: Place> Inbox<P> {
                 ended: now,
                 refused: None,
                 later: false,
-                heard: false,
                 wants_no_more: false,
                 told: None,
+                heard: false,
                 entry: Entry::default(),
             }));
         }
@@ -366,7 +364,7 @@ impl<P: Place> Inbox<P> {
         if let Some(mut place) = placed {
             if let Target::Aside(aside) = &mut arrival.target {
                 for (begin, end) in arrival.have.iter() {
-                    copy_in(&mut place, begin as usize, &aside[begin as usize..end as usize]);
+                    copy_in(&mut place, begin as usize, aside.get(begin as usize, end as usize));
                     arrival.copied += end - begin;
                 }
                 freed = aside.len();
@@ -415,14 +413,14 @@ impl<P: Place> Inbox<P> {
         match (&mut arrival.target, bytes) {
             (Target::Away, _) | (Target::Place(_) | Target::Reader, Bytes::There { .. }) => {}
             (Target::Aside(aside), Bytes::Here(_) | Bytes::Apart { .. }) => {
-                if aside.len() < end as usize {
-                    grown = end as usize - aside.len();
+                if aside.end() < end as usize {
+                    grown = end as usize - aside.end();
                     if arrival.opening.is_none() && aside_now + grown as u64 > aside_max {
                         return Ok(false);
                     }
                 }
                 for (at, part) in bytes.parts() {
-                    lay_aside(aside, offset as usize + at, part, arrival.granted as usize);
+                    aside.lay(offset as usize + at, part, arrival.granted as usize);
                 }
             }
             (Target::Place(place), Bytes::Here(_) | Bytes::Apart { .. }) => {
@@ -562,19 +560,6 @@ impl<P: Place> Inbox<P> {
 
 fn std_take<P>(target: &mut Target<P>) -> Target<P> {
     core::mem::replace(target, Target::Away)
-}
-
-/// Copies bytes of a payload to where they lie aside; so many of it may come before they are asked for.
-fn lay_aside(aside: &mut Vec<u8>, offset: usize, bytes: &[u8], granted: usize) {
-    if aside.capacity() == 0 {
-        aside.reserve_exact(granted.clamp(bytes.len(), ASIDE_BYTES));
-    }
-    if offset > aside.len() {
-        aside.resize(offset, 0);
-    }
-    let over = bytes.len().min(aside.len() - offset);
-    aside[offset..offset + over].copy_from_slice(&bytes[..over]);
-    aside.extend_from_slice(&bytes[over..]);
 }
 
 /// Copies bytes to their place, piece by piece.

@@ -11,13 +11,14 @@ mod in_use;
 mod lossy;
 mod mended;
 mod narrow;
+mod reads;
 mod rules;
 mod shares;
 mod silence;
 mod together;
 mod trains;
-mod wire;
 mod unwanted;
+mod wire;
 
 use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
 use cutthrough_engine::net::{Cargo, NetEvent, Tally};

@@ -58,7 +58,7 @@ fn payloads_that_had_arrived_outlive_their_channel() {
         }
         assert!(matches!(world.event(1), NetEvent::Closed(index, _) if index == b));
         let left = world.nodes[1].net.take_left(b);
-        let [Left { message: 0, bytes, story }] = &left[..] else { panic!("{left:?}") };
+        let [Left { message: 0, from: 0, bytes, story }] = &left[..] else { panic!("{left:?}") };
         assert_eq!((bytes, story.bytes, story.copied), (&pattern(5, 3000), 3000, 3000));
         assert_eq!(world.nodes[1].net.take_left(b), []);
     }

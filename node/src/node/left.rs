@@ -63,8 +63,8 @@ impl From<Aside> for Kept {
 
 impl Kept {
     /// One that came over a network.
-    pub(super) fn of_net(inbox::Left { message, bytes, story }: inbox::Left, sealed: bool) -> Self {
-        Self { ticket: message, from: 0, bytes, receipt: Some(receipt(&story, Path::Wire, sealed, story.ended)) }
+    pub(super) fn of_net(inbox::Left { message, from, bytes, story }: inbox::Left, sealed: bool) -> Self {
+        Self { ticket: message, from, bytes, receipt: Some(receipt(&story, Path::Wire, sealed, story.ended)) }
     }
 }
 

@@ -1,7 +1,6 @@
 //! One message with a payload, on its way.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use cutthrough_wire::frame::Opening;
 use cutthrough_wire::slot::CONTROL_MAX;
@@ -10,6 +9,7 @@ use super::super::memory::Place;
 use super::super::placing::Choice;
 use super::super::spans::Spans;
 use super::Inbox;
+use super::aside::Aside;
 use super::books::Entry;
 use crate::time::Instant;
 use crate::token::Refused;
@@ -18,7 +18,7 @@ use crate::token::Refused;
 #[derive(Debug)]
 pub(super) enum Target<P> {
     /// Aside.
-    Aside(Vec<u8>),
+    Aside(Aside),
     /// To their place.
     Place(P),
     /// Into memory that is lent by a reader for the time of a call.
@@ -88,6 +88,8 @@ pub(super) struct Arrival<P> {
     pub(super) number: u64,
     pub(super) opening: Option<Box<Opening>>,
     pub(super) target: Target<P>,
+    /// Whether somebody has read what was there of it, and lay aside: more is asked for as that goes on.
+    pub(super) sought: bool,
     pub(super) have: Spans,
     /// Where the frame ended that came last.
     pub(super) last: u32,
@@ -106,9 +108,9 @@ pub(super) struct Arrival<P> {
     pub(super) wants_no_more: bool,
     /// The frame in which the sender was last told so, and whether it has heard of it.
     pub(super) told: Option<u64>,
+    pub(super) heard: bool,
     /// What the books say of it.
     pub(super) entry: Entry,
-    pub(super) heard: bool,
 }
 
 impl<P> Arrival<P> {

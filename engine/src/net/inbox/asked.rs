@@ -8,6 +8,7 @@ use super::super::grants::{Due, Wanting};
 use super::super::held::is_placed;
 use super::super::memory::Place;
 use super::arrival::{Arrival, Target};
+use super::books::read_upto;
 use super::{Coming, Inbox};
 
 /// Payloads among which it is chosen who is asked for more, of each kind.
@@ -24,18 +25,14 @@ impl<P> Arrival<P> {
 }
 
 impl<P: Place> Inbox<P> {
-    /// Payloads of which more is wanted than was granted, in their order: the first of those that have memory, and, if
-    /// there is room for them, the first of the others and the one that is read.
+    /// Payloads of which more is wanted than was granted, in their order: the first of those that have memory, or are
+    /// read from where they lie, and, if there is room for them, the first of the others.
     pub(in crate::net) fn wanting(&self) -> impl Iterator<Item = Wanting> + '_ {
         #[cfg(debug_assertions)]
         debug_assert!(self.are_booked(), "the books are out of date");
         let room = u32::try_from(self.allowance.saturating_sub(self.books.promised)).unwrap_or(u32::MAX);
         let mut placed = self.books.placed.iter().take(LOOKED).peekable();
-        let others = &self.books.aside;
-        let beyond = |number: &&u64| others.get(LOOKED).is_some_and(|next| next <= *number);
-        let sought = self.sought.as_ref().filter(beyond).filter(|number| others.binary_search(number).is_ok());
-        let aside = others.iter().take(LOOKED).chain(sought);
-        let mut aside = aside.take(if room > 0 { usize::MAX } else { 0 }).peekable();
+        let mut aside = self.books.aside.iter().take(if room > 0 { LOOKED } else { 0 }).peekable();
         let numbers = core::iter::from_fn(move || match (placed.peek(), aside.peek()) {
             (Some(first), Some(second)) if first < second => placed.next(),
             (Some(_), None) => placed.next(),
@@ -46,10 +43,11 @@ impl<P: Place> Inbox<P> {
             let payload = arrival.opening.as_ref()?.payload;
             let most = match &arrival.target {
                 Target::Place(_) | Target::Reader => payload,
+                Target::Aside(aside) if arrival.sought => payload.min(read_upto(aside, self.window())),
                 Target::Aside(_) | Target::Away => payload.min(arrival.granted.saturating_add(room)),
             };
-            let (message, have, granted) = (arrival.number, arrival.have.front(), arrival.granted);
-            Some(Wanting { message, begun: arrival.begun, have, granted, most, payload })
+            let Arrival { number: message, begun, granted, sought, .. } = *arrival;
+            Some(Wanting { message, begun, have: arrival.have.front(), granted, most, payload, sought })
         })
     }
 

@@ -6,6 +6,12 @@ use alloc::collections::VecDeque;
 use super::super::memory::Place;
 use super::Inbox;
 use super::arrival::{Arrival, Target};
+use super::aside::Aside;
+
+/// Bytes of a payload that is read from where it lies aside which may be there beyond what was read: as many as this
+/// side may be sent unasked, within these bounds. It has them to itself, or it would wait for what nobody reads; their
+/// reader has memory for all of them.
+const WINDOW: (u64, u64) = (64 << 10, 1 << 20);
 
 /// What one payload adds to the books.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,7 +27,7 @@ pub(super) struct Entry {
 /// Where more of a payload goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wants {
-    /// To memory that it has.
+    /// To memory that it has, or aside for a reader that takes it from there.
     Placed,
     /// Aside, as far as there is room.
     Aside,
@@ -30,9 +36,9 @@ enum Wants {
 /// The sums, and who is meant.
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    /// Bytes that lie aside or were allowed to come there.
+    /// Bytes that lie aside or were allowed to come there, but for payloads that are read from there.
     pub(super) promised: u64,
-    /// Messages of which more is wanted, by rising number: those that have memory, and those that have none.
+    /// Messages of which more is wanted, by rising number: those that have memory or are read, and the others.
     pub(super) placed: VecDeque<u64>,
     pub(super) aside: VecDeque<u64>,
     /// How many wait for a place, and how many of those for one that is named.
@@ -84,16 +90,21 @@ pub(in crate::net) fn strike(list: &mut VecDeque<u64>, number: u64) {
 }
 
 impl<P> Arrival<P> {
-    /// What it adds to the books.
-    fn state(&self) -> Entry {
+    /// What it adds to the books, if so many bytes may lie aside for a reader.
+    fn state(&self, window: u32) -> Entry {
         let promised = match &self.target {
-            Target::Aside(aside) => u64::from(self.granted).max(aside.len() as u64),
-            Target::Place(_) | Target::Reader | Target::Away => 0,
+            Target::Aside(aside) if !self.sought => u64::from(self.granted).max(aside.len() as u64),
+            Target::Aside(_) | Target::Place(_) | Target::Reader | Target::Away => 0,
         };
         let Some(opening) = &self.opening else { return Entry { promised, ..Entry::default() } };
         let wants = match &self.target {
             _ if self.granted >= opening.payload || self.wants_no_more => None,
             Target::Place(_) | Target::Reader => Some(Wants::Placed),
+            Target::Aside(aside) if self.sought => {
+                let most = read_upto(aside, window);
+                let worth = most >= opening.payload || most.saturating_sub(self.granted) >= window / 2;
+                worth.then_some(Wants::Placed)
+            }
             Target::Aside(_) if !self.later => Some(Wants::Aside),
             Target::Aside(_) | Target::Away => None,
         };
@@ -101,11 +112,22 @@ impl<P> Arrival<P> {
     }
 }
 
+/// Up to where bytes of a payload that is read from where it lies may come, if so many may lie there.
+pub(super) fn read_upto(aside: &Aside, window: u32) -> u32 {
+    u32::try_from(aside.begin()).unwrap_or(u32::MAX).saturating_add(window)
+}
+
 impl<P: Place> Inbox<P> {
+    /// How many bytes of a payload may lie aside for a reader that takes them from there.
+    pub(super) fn window(&self) -> u32 {
+        u32::try_from(self.allowance.clamp(WINDOW.0, WINDOW.1)).unwrap_or(u32::MAX)
+    }
+
     /// Brings the books up to date with a message that has changed.
     pub(super) fn book(&mut self, number: u64) {
+        let window = self.window();
         let Some(arrival) = self.known(number) else { return };
-        let now = arrival.state();
+        let now = arrival.state(window);
         let before = core::mem::replace(&mut arrival.entry, now);
         if now != before {
             self.books.change(number, before, now);
@@ -117,7 +139,7 @@ impl<P: Place> Inbox<P> {
     pub(super) fn are_booked(&self) -> bool {
         let all = || self.handed_over().chain(self.window.iter().filter_map(super::Coming::loaded));
         let mut books = Books::default();
-        all().for_each(|arrival| books.change(arrival.number, Entry::default(), arrival.state()));
+        all().for_each(|arrival| books.change(arrival.number, Entry::default(), arrival.state(self.window())));
         (books.promised, &books.placed, &books.aside) == (self.books.promised, &self.books.placed, &self.books.aside)
             && (books.later, books.named) == (self.books.later, self.books.named)
     }

@@ -36,6 +36,11 @@ impl<P: Place> Inbox<P> {
     /// if that was more.
     pub(in crate::net) fn allow(&mut self, allowance: u64) {
         (self.allowance, self.widest) = (allowance, self.widest.max(allowance));
+        for at in 0..self.arriving.len() {
+            if self.arriving[at].sought {
+                self.book(self.arriving[at].number);
+            }
+        }
     }
 
     /// Whether the other side should hear of new limits: an eighth of the messages that it knows of has been taken, as
@@ -47,8 +52,10 @@ impl<P: Place> Inbox<P> {
     }
 
     /// Bytes that lie aside, and how many may at most: those that may be sent unasked, twice over for what came before
-    /// its opening, and once more for what was granted of payloads without a place.
-    pub(in crate::net) const fn aside(&self) -> (u64, u64) {
-        (self.aside, 3 * self.widest)
+    /// its opening, and once more for what was granted of payloads without a place; and for each that is read from
+    /// there what may be there beyond that, and as much again until it is given up.
+    pub(in crate::net) fn aside(&self) -> (u64, u64) {
+        let sought = self.handed_over().filter(|arrival| arrival.sought).count() as u64;
+        (self.aside, 3 * self.widest + 2 * sought * u64::from(self.window()))
     }
 }

@@ -10,12 +10,14 @@ use super::arrival::Target;
 use super::books::Entry;
 use super::{Coming, Inbox, Reading, Story};
 
-/// A payload that was handed over, was here whole when its channel ended, and has not been read.
+/// A payload that was handed over, was here whole when its channel ended, and has not been read to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
     /// Number of its message.
     pub message: u64,
-    /// All of it.
+    /// How much of it was read.
+    pub from: usize,
+    /// The rest of it.
     pub bytes: Vec<u8>,
     /// What is known of it; the copy to its reader is among those that are counted.
     pub story: Story,
@@ -23,7 +25,8 @@ pub struct Left {
 
 impl<P: Place> Inbox<P> {
     /// Copies what is new of a payload that is handed over into the reader's memory, which holds `valid` bytes of it by
-    /// now: how many are valid then, and whether that is all. With `lend`, what comes from now on goes there directly.
+    /// now, all that were read before: how many are valid then, and whether that is all. With `lend`, what comes from
+    /// now on goes there directly.
     pub(in crate::net) fn read(
         &mut self,
         reading: &mut Reading<'_>,
@@ -37,17 +40,20 @@ impl<P: Place> Inbox<P> {
         if let Target::Aside(aside) = &mut arrival.target {
             if lend {
                 for (begin, end) in arrival.have.iter() {
-                    let span = begin as usize..end as usize;
-                    reading.into[span.clone()].copy_from_slice(&aside[span]);
-                    arrival.copied += end - begin;
+                    let (begin, end) = ((begin as usize).max(aside.begin()), end as usize);
+                    if begin < end {
+                        reading.into[begin..end].copy_from_slice(aside.get(begin, end));
+                    }
                 }
+                arrival.copied += arrival.have.bytes();
                 freed = aside.len();
                 arrival.target = Target::Reader;
             } else {
-                self.sought = Some(reading.message);
+                arrival.sought = true;
                 let front = arrival.have.front() as usize;
-                let new = valid.min(front)..front;
-                reading.into[new.clone()].copy_from_slice(&aside[new]);
+                let new = valid.clamp(aside.begin(), front)..front;
+                reading.into[new.clone()].copy_from_slice(aside.get(new.start, new.end));
+                freed = aside.give_up(front);
             }
         }
         let front = arrival.have.front();
@@ -65,9 +71,10 @@ impl<P: Place> Inbox<P> {
     pub(in crate::net) fn take_left(&mut self) -> Vec<Left> {
         let left = core::mem::take(&mut self.arriving).into_iter().filter_map(|arrival| {
             let (story, front) = (arrival.story(), arrival.have.front());
-            let Target::Aside(bytes) = arrival.target else { return None };
+            let Target::Aside(aside) = arrival.target else { return None };
+            let (from, bytes) = aside.into_parts();
             let story = Story { copied: story.bytes, choice: Choice::default(), ..story };
-            (front >= story.bytes).then_some(Left { message: arrival.number, bytes, story })
+            (front >= story.bytes).then_some(Left { message: arrival.number, from, bytes, story })
         });
         left.collect()
     }
@@ -145,13 +152,6 @@ impl<P: Place> Inbox<P> {
 
     /// The sender has heard what was told in frame `note`: forgets payloads that were thrown away and told there.
     pub(in crate::net) fn bury(&mut self, note: u64) {
-        if self.away == 0 {
-            return;
-        }
-        // Of what is thrown away the books say nothing.
-        self.arriving.retain(|arrival| !matches!(arrival.target, Target::Away) || arrival.told != Some(note));
-        self.count_away();
-    }
         if !self.told_early.is_empty() {
             let mut early = core::mem::take(&mut self.told_early);
             early.retain(|number| {
@@ -161,6 +161,13 @@ impl<P: Place> Inbox<P> {
             });
             self.told_early = early;
         }
+        if self.away == 0 {
+            return;
+        }
+        // Of what is thrown away the books say nothing.
+        self.arriving.retain(|arrival| !matches!(arrival.target, Target::Away) || arrival.told != Some(note));
+        self.count_away();
+    }
 
     fn count_away(&mut self) {
         self.away = self.handed_over().filter(|arrival| matches!(arrival.target, Target::Away)).count() as u64;

@@ -1,0 +1,73 @@
+//! Bytes of a payload that lie aside: until its place is known, or its reader takes them.
+
+use alloc::vec::Vec;
+
+/// Bytes for which there is room at once where the first ones of a payload lie aside, at most.
+const ROOM_BYTES: usize = 64 << 10;
+
+/// The bytes of a payload from one on that have come, with gaps; those before it are its reader's by now.
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    begin: usize,
+    bytes: Vec<u8>,
+}
+
+impl Aside {
+    /// The first byte of the payload that lies here.
+    pub(super) const fn begin(&self) -> usize {
+        self.begin
+    }
+
+    /// Where the last one ends.
+    pub(super) const fn end(&self) -> usize {
+        self.begin + self.bytes.len()
+    }
+
+    /// Bytes of memory.
+    pub(super) const fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// These bytes of the payload, which lie here.
+    pub(super) fn get(&self, begin: usize, end: usize) -> &[u8] {
+        &self.bytes[begin - self.begin..end - self.begin]
+    }
+
+    /// Copies bytes of the payload here, but for those that its reader has; so many of it may come before more is asked
+    /// for.
+    pub(super) fn lay(&mut self, offset: usize, bytes: &[u8], granted: usize) {
+        let known = self.begin.saturating_sub(offset).min(bytes.len());
+        let bytes = &bytes[known..];
+        if bytes.is_empty() {
+            return;
+        }
+        if self.bytes.capacity() == 0 {
+            let most = granted.saturating_sub(self.begin);
+            self.bytes.reserve_exact(most.min(ROOM_BYTES).max(bytes.len()));
+        }
+        let at = offset + known - self.begin;
+        if at > self.bytes.len() {
+            self.bytes.resize(at, 0);
+        }
+        let over = bytes.len().min(self.bytes.len() - at);
+        self.bytes[at..at + over].copy_from_slice(&bytes[..over]);
+        self.bytes.extend_from_slice(&bytes[over..]);
+    }
+
+    /// Their reader has the bytes before `end`: gives their memory back, once that is no less than what has to be moved
+    /// for it. Says how much.
+    pub(super) fn give_up(&mut self, end: usize) -> usize {
+        let read = end - self.begin;
+        if read == 0 || read < self.bytes.len() - read {
+            return 0;
+        }
+        self.bytes.drain(..read);
+        self.begin = end;
+        read
+    }
+
+    /// The bytes, and the number of those before them.
+    pub(super) fn into_parts(self) -> (usize, Vec<u8>) {
+        (self.begin, self.bytes)
+    }
+}
