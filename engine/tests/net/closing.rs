@@ -74,6 +74,31 @@ fn both_sides_close_at_once_and_one_does_not_hear_it() {
     }
 }
 
+/// Who has closed and is through forgets the channel before it has heard the other side's close, or what that sent
+/// before.
+#[test]
+fn both_sides_close_at_once_and_what_one_says_is_lost() {
+    for says_more in [false, true] {
+        let mut world = World::new(53, Faults::NONE);
+        let (a, b) = world.join();
+        world.settle();
+        let begun = world.now();
+        if says_more {
+            let cargo = Cargo { load: pattern(4, LONG), token: None, pages: true, cookie: None };
+            world.nodes[1].net.send(b, b"nobody hears it", Some(cargo)).unwrap();
+        }
+        world.nodes[0].net.close(a);
+        world.nodes[1].net.close(b);
+        world.black = Some((1, 0));
+        world.go_on(1);
+        assert!(world.swallowed > 0);
+        world.black = None;
+        world.settle_side(0);
+        world.settle_side(1);
+        assert!(world.now() <= begun.after(SOON_NS), "{says_more}: {:?}", world.now());
+    }
+}
+
 #[test]
 fn closes_come_through_whatever_is_lost() {
     let faults = Faults { loss: 30, duplicates: 10, reorder: 20, corrupt: 5 };

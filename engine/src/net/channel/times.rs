@@ -118,7 +118,8 @@ impl<M: Memory> Channel<M> {
     /// Whether nothing is to come or to go any more.
     pub(in crate::net) fn is_over(&self) -> Option<Ending> {
         match self.end {
-            End::Here { acked: true, .. } => Some(Ending::Here),
+            // If both sides have closed, nobody is there any more to take anything, nor to wait for.
+            End::Here { acked, .. } if acked || self.is_closed_there => Some(Ending::Here),
             End::Peer { .. } if self.peer_is_through() && (self.let_go || !self.inbox.is_read()) => Some(Ending::Peer),
             _ => None,
         }
