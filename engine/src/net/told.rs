@@ -65,6 +65,9 @@ impl<M: Memory> Net<M> {
     /// What has happened next but for messages.
     pub fn next_happened(&mut self) -> Option<NetEvent<M::Place>> {
         let event = self.happened.pop_front()?;
+        if let NetEvent::Message(..) = &event {
+            self.tally.messages_received += 1;
+        }
         if let NetEvent::Closed(index, _) | NetEvent::Failed(index, _) = &event {
             self.free.push(*index);
         }
