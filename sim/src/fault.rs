@@ -290,11 +290,17 @@ pub struct With {
     /// Troubles while users talk: early, one soon after another, and with more to say behind them. Without it they come
     /// whenever they come, which is mostly when all has been said.
     pub busy: bool,
+    /// Batches that are divided; without it all goes as store-and-forward.
+    pub policy: bool,
+    /// Paths that begin to carry less.
+    pub narrow: bool,
 }
 
 impl With {
     /// All that there is.
-    pub const ALL: Self = Self { rings: true, calls: true, busy: true };
+    pub const ALL: Self = Self { rings: true, calls: true, busy: true, policy: true, narrow: true };
+    /// Sockets and messages.
+    pub const NOTHING: Self = Self { rings: false, calls: false, busy: false, policy: false, narrow: false };
 }
 
 /// As [`run`], but nobody has what is not in `with`; all else is as the seed says.

@@ -80,7 +80,7 @@ pub(super) struct Options {
 }
 
 impl Options {
-    /// The options of a seed; without rings or calls those of the same world in which nobody has them.
+    /// The options of a seed; without something those of the same world in which nobody has it.
     pub(super) fn draw(seed: u64, with: With, random: &mut Random) -> Self {
         let nodes = match random.below(200) {
             0 => random.between(17, 64),
@@ -139,10 +139,10 @@ impl Options {
             longest: random.pick(&[500, 3_000, 3_000, 20_000, 20_000, 100_000]).max(ways.longest()),
             kept: usize::try_from(random.pick(&[10_000, 100_000, 10_000_000])).unwrap_or(10_000),
             guesses: random.chance(800),
-            policy: policy(&mut Random::new(mix(seed ^ PULSES))),
+            policy: if with.policy { policy(&mut Random::new(mix(seed ^ PULSES))) } else { Policy::StoreAndForward },
             calls,
             ways,
-            narrow: if widths.chance(300) { widths.below(10) } else { 0 },
+            narrow: if with.narrow && widths.chance(300) { widths.below(10) } else { 0 },
             stays_narrow: widths.chance(500),
             busy: with.busy,
         }

@@ -121,9 +121,11 @@ impl User {
         !self.talks.is_empty() || !self.calls.is_empty() || !self.plans.is_empty()
     }
 
-    /// Nothing goes wrong from now on: what was planned is done with so many messages for everybody.
-    pub(super) fn calm(&mut self, messages: u64) {
+    /// Nothing goes wrong from now on: what was planned is done with so many messages for everybody, and who was called
+    /// has to answer by `due`.
+    pub(super) fn calm(&mut self, messages: u64, due: Instant) {
         self.plans.clear();
+        self.calls.iter_mut().for_each(|call| call.due = Some(due));
         self.talks.iter_mut().for_each(|talk| talk.left = messages);
     }
 
@@ -320,7 +322,10 @@ impl User {
                     other => Err(format!("a call failed: {other:?}")),
                 }
             }
-            NetEvent::Message(index, ready) => self.message(net, index, ready, around),
+            NetEvent::Message(index, ready) => {
+                around.watch.received(self.me);
+                self.message(net, index, ready, around)
+            }
             NetEvent::Completed(index, cookie) => match self.talks.iter().find(|talk| talk.index == index) {
                 Some(talk) => around.watch.completed(talk.line, cookie),
                 None => Ok(()),
@@ -498,6 +503,9 @@ impl User {
         }
         if let Some(read) = self.reads.front() {
             return Err(format!("line {}: {} of {} bytes are read", read.line, read.valid, read.into.len()));
+        }
+        if let Some(index) = self.gone.first() {
+            return Err(format!("{:?}: channel {index} is open, and a payload of it could not be read", self.me));
         }
         if let Some(talk) = self.talks.iter().find(|talk| talk.left > 0) {
             return Err(format!("there is no room for a message: {}", watch.story(talk.line)));

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use cutthrough_engine::net::Tally;
 use cutthrough_engine::net::inbox::Ready;
 use cutthrough_engine::token::{Refused, Token};
 
@@ -62,6 +63,16 @@ pub(super) struct Watch {
     pub(super) calls: Ledger,
     pub(super) messages: u64,
     pub(super) payload_bytes: u64,
+    /// What has gone through the hands of a life.
+    handled: BTreeMap<Life, Handled>,
+}
+
+/// What a life has handed to its endpoint, and has got from it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Handled {
+    sent: u64,
+    payload_sent: u64,
+    received: u64,
 }
 
 impl Watch {
@@ -143,10 +154,27 @@ impl Watch {
     /// A composed message was taken.
     pub(super) fn posted(&mut self, line: usize) {
         let Some(line) = self.lines.get_mut(line) else { return };
-        let Some(Sent { token: Some(token), .. }) = line.sent.last() else { return };
+        let Some(sent) = line.sent.last() else { return };
+        let handled = self.handled.entry(line.from).or_default();
+        handled.sent += 1;
+        handled.payload_sent += sent.payload.map_or(0, |(_, len)| len as u64);
+        let Some(token) = &sent.token else { return };
         if let Some(grant) = self.grants.get_mut(&(line.to, token.key)) {
             grant.uses += 1;
         }
+    }
+
+    /// A message was handed over to this life, whether its user still wants it or not.
+    pub(super) fn received(&mut self, by: Life) {
+        self.handled.entry(by).or_default().received += 1;
+    }
+
+    /// Whether an endpoint has counted what its user has sent and received.
+    pub(super) fn are_counted(&self, by: Life, tally: &Tally) -> Result<(), String> {
+        let handled = self.handled.get(&by).copied().unwrap_or_default();
+        let counted =
+            Handled { sent: tally.messages_sent, payload_sent: tally.payload_sent, received: tally.messages_received };
+        if handled == counted { Ok(()) } else { Err(format!("{counted:?} is counted, of {handled:?}")) }
     }
 
     /// A message was handed over to `at`, on a channel whose own line is `ours` and on which `incoming` came so far:

@@ -149,6 +149,9 @@ impl World {
         let patience = self.options.silence_ns * 3 + 120_000_000_000;
         self.until(self.now + patience, true)?;
         self.settled().map_err(|what| format!("nothing goes wrong any more, and still {what}"))?;
+        // Who has nothing to say is not taken for dead.
+        self.until(self.now + self.options.notice_ns() + 2 * self.options.silence_ns, false)?;
+        self.settled().map_err(|what| format!("nobody has said anything, and {what}"))?;
         // Everybody can call anybody.
         for _ in 0..self.nodes.len().min(4) {
             let (from, to) = self.pair();
@@ -158,7 +161,7 @@ impl World {
         self.settled().map_err(|what| format!("with a new channel: {what}"))?;
         // Everybody closes everything: then nothing is held for anybody.
         self.close_all()?;
-        self.until(self.now + patience, true)?;
+        self.until(self.now + self.options.deadline_ns + self.options.notice_ns(), true)?;
         self.settled().map_err(|what| format!("all channels were closed, and still {what}"))?;
         let mut living = self.nodes.iter().filter_map(|node| node.living.as_ref());
         living.try_for_each(|living| living.user.has_ended(&living.net))
@@ -397,6 +400,7 @@ impl World {
         };
         let before = user.did;
         user.act(net, now, slow, &mut around)?;
+        around.watch.are_counted((index, self.lives[index]), net.tally())?;
         node.idle = if user.did > before { 0 } else { (node.idle + 1).min(10) };
         if self.random.chance(300) {
             net.hurry();
@@ -487,8 +491,9 @@ impl World {
             if self.nodes[index].living.is_none() {
                 self.start(index);
             }
+            let due = Instant::from_nanos(self.now + self.nodes[index].ahead + self.options.notice_ns());
             if let Some(living) = &mut self.nodes[index].living {
-                living.user.calm(if self.options.ways.has_rings(index) { RING_CALM } else { 1 });
+                living.user.calm(if self.options.ways.has_rings(index) { RING_CALM } else { 1 }, due);
             }
             self.heal_ways(index);
             self.wake(index, self.now);

@@ -10,8 +10,8 @@ use super::super::ring::stray;
 use super::super::user::Around;
 use super::World;
 
-/// What goes wrong at a time, by weight.
-const TROUBLES: [fn(&mut World); 13] = [
+/// What goes wrong at a time, by weight; each says whether it has done anything.
+const TROUBLES: [fn(&mut World) -> bool; 13] = [
     World::crash,
     World::pause,
     World::jump,
@@ -41,8 +41,8 @@ impl World {
             found
         });
         if let Some(kind) = kind {
-            self.summary.injected.amid += u64::from(self.is_amid_talk());
-            TROUBLES[kind](self);
+            let amid = self.is_amid_talk();
+            self.summary.injected.amid += u64::from(TROUBLES[kind](self) && amid);
         }
     }
 
@@ -52,9 +52,10 @@ impl World {
         self.nodes.iter().filter_map(|node| node.living.as_ref()).any(|living| living.user.is_settled(watch).is_err())
     }
 
-    fn crash(&mut self) {
+    fn crash(&mut self) -> bool {
         let index = self.random.index(self.nodes.len());
-        self.summary.injected.crashes += 1;
+        let lived = self.nodes[index].living.is_some();
+        self.summary.injected.crashes += u64::from(lived);
         let down = self.random.pick(&[0, 1_000_000, 50_000_000, self.options.silence_ns]);
         let node = &mut self.nodes[index];
         node.living = None;
@@ -62,6 +63,7 @@ impl World {
         node.starts = Some(self.now + down);
         self.lives[index] = 0;
         self.wake(index, self.now + down);
+        lived
     }
 
     /// How long something goes on.
@@ -70,7 +72,7 @@ impl World {
         self.random.below(longest)
     }
 
-    fn pause(&mut self) {
+    fn pause(&mut self) -> bool {
         let index = self.random.index(self.nodes.len());
         self.summary.injected.pauses += 1;
         let until = self.now + self.span();
@@ -81,56 +83,62 @@ impl World {
             self.wakes.insert((until, index));
             self.nodes[index].wakes = until;
         }
+        true
     }
 
-    fn jump(&mut self) {
+    fn jump(&mut self) -> bool {
         let index = self.random.index(self.nodes.len());
         self.summary.injected.jumps += 1;
         let span = self.span();
         self.nodes[index].ahead += span;
         self.nodes[index].held = true;
         self.wake(index, self.now);
+        true
     }
 
-    fn clog(&mut self) {
+    fn clog(&mut self) -> bool {
         let (from, to) = self.pair();
         self.summary.injected.clogs += 1;
         let until = self.now + self.span();
         self.network.clog(from, to, until);
+        true
     }
 
-    fn cut(&mut self) {
+    fn cut(&mut self) -> bool {
         let (from, to) = self.pair();
         self.summary.injected.cuts += 1;
         let until = self.now + self.span();
         self.network.cut(from, to, until);
+        true
     }
 
     /// A path carries less from now on, or as much as at first again.
-    fn narrow(&mut self) {
+    fn narrow(&mut self) -> bool {
         let (from, to) = self.pair();
         self.summary.injected.narrowed += 1;
         let carries = self.random.pick(&[Some(1200), Some(1200), Some(1452), Some(1464), Some(3000), None]);
         self.network.narrow(from, to, carries);
+        true
     }
 
-    fn slow(&mut self) {
+    fn slow(&mut self) -> bool {
         let index = self.random.index(self.nodes.len());
         self.summary.injected.slow += 1;
         self.nodes[index].slow = self.now + self.span();
+        true
     }
 
-    fn replay(&mut self) {
+    fn replay(&mut self) -> bool {
         for _ in 0..self.random.between(1, 8) {
-            let Some(frame) = self.network.old(&mut self.random) else { return };
+            let Some(frame) = self.network.old(&mut self.random) else { return false };
             self.summary.injected.replayed += 1;
             self.network.put(self.now + self.random.below(1_000_000), frame);
         }
+        true
     }
 
-    fn close(&mut self) {
+    fn close(&mut self) -> bool {
         let index = self.random.index(self.nodes.len());
-        self.summary.injected.closed += 1;
         let mut around = Around {
             watch: &mut self.watch,
             random: &mut self.random,
@@ -141,19 +149,24 @@ impl World {
             ways: 1,
             held: false,
         };
+        let mut closes = false;
         if let Some(living) = &mut self.nodes[index].living {
+            closes = !living.user.talks.is_empty();
             self.broken = living.user.close(&mut living.net, &mut around).err();
         }
+        self.summary.injected.closed += u64::from(closes);
         self.wake(index, self.now);
+        closes
     }
 
     /// One way of an endpoint swallows everything.
-    fn swallow(&mut self) {
+    fn swallow(&mut self) -> bool {
         let index = self.random.index(self.nodes.len());
-        let Some(way) = self.any_way(index) else { return };
+        let Some(way) = self.any_way(index) else { return false };
         self.summary.injected.black_holes += 1;
         let until = self.now + self.span();
         self.network.swallow(index, way, until);
+        true
     }
 
     /// Any way of an endpoint that has more than the socket.
@@ -164,10 +177,10 @@ impl World {
     }
 
     /// Ways are taken away from an endpoint, or given back: from all of its channels or only from some.
-    fn change_ways(&mut self) {
+    fn change_ways(&mut self) -> bool {
         let index = self.random.index(self.nodes.len());
         if !self.options.ways.has_rings(index) {
-            return;
+            return false;
         }
         self.summary.injected.ways_changed += 1;
         let of = self.options.ways.of[index];
@@ -181,6 +194,7 @@ impl World {
             }
         }
         self.wake(index, self.now);
+        true
     }
 
     /// An endpoint has all of its ways again, and they work: but for one, perhaps, where there is another.
@@ -203,17 +217,18 @@ impl World {
     }
 
     /// Foreign frames, more than a ring holds.
-    fn flood(&mut self) {
+    fn flood(&mut self) -> bool {
         let index = self.random.index(self.nodes.len());
         for _ in 0..self.random.between(1, 100) {
             self.summary.injected.strays += 1;
             let frame = stray(index, self.options.nodes, &self.network, &mut self.random);
             self.network.put(self.now + self.random.below(100_000), frame);
         }
+        true
     }
 
     /// Frames that nobody has sent.
-    fn forge(&mut self) {
+    fn forge(&mut self) -> bool {
         for _ in 0..self.random.between(1, 8) {
             let (from, to) = self.pair();
             self.summary.injected.forged += 1;
@@ -245,6 +260,7 @@ impl World {
             }
             self.network.put(self.now + random.below(100_000), frame);
         }
+        true
     }
 }
 
