@@ -1,20 +1,6 @@
-//! Processes that send each other whatever there is to send, while they are killed, stopped and started anew: a soak
-//! test, for as long as you like.
-//!
-//! `cargo run --release -p cutthrough-conform --example storm -- [SECONDS [PROCESSES [SEED [shm|udp|both]]]]`
-//!
-//! Each process listens, calls others, and sends control messages, private memory, pages and lists of pages, with
-//! and without tokens, of lengths from nothing to a few MiB; takes what comes at once, later or not at all; grants,
-//! revokes, posts, closes. It fails if a message is lost, doubled, out of order or wrong in one byte, if a payload is
-//! dropped whose token was not revoked, if a peer is said to have broken a rule, or if an operation takes too long. The
-//! process that has started them kills one of them now and then, or stops it for a while, and fails if one of them
-//! does, falls silent, or does not end when it is told to.
+//! One process of the storm: what it sends, and what it makes of what comes.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::env;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,36 +8,35 @@ use cutthrough::{
     Channel, CloseReason, Config, Endpoint, Event, Incoming, Landing, Payload, RevokeError, SendError, Token,
 };
 use cutthrough_conform::bytes::{check, fill, pattern};
-use cutthrough_conform::join::free_udp_address;
 use cutthrough_conform::random::Random;
-use rustix::process::{Pid, Signal, kill_process};
 
-/// How long a process may say nothing, and a call may take. One that is stopped meanwhile has the more time.
-const SILENCE: Duration = Duration::from_secs(8);
-/// The longest stop.
-const STOP_MS: u64 = 250;
+use crate::rest;
+use crate::{SILENCE, lines};
+
 /// Payloads of a channel that are kept unread at most.
 const KEPT: usize = 8;
 /// Channels that a process opens at most.
 const CHANNELS: usize = 6;
+/// How long a call may take.
+const CALL: Duration = Duration::from_secs(2);
 
 /// What comes next.
-struct Chance(Random);
+pub(crate) struct Chance(pub(crate) Random);
 
 impl Chance {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0.draw()
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0.below(end.max(1))
     }
 
-    fn one_in(&mut self, of: u64) -> bool {
+    pub(crate) fn one_in(&mut self, of: u64) -> bool {
         self.below(of) == 0
     }
 
-    fn index(&mut self, end: usize) -> usize {
+    pub(crate) fn index(&mut self, end: usize) -> usize {
         usize::try_from(self.below(end as u64)).unwrap_or(0)
     }
 
@@ -65,7 +50,7 @@ impl Chance {
 
 /// What a control message says.
 #[derive(Debug, Clone, Copy)]
-struct Word {
+pub(crate) struct Word {
     number: u64,
     kind: u8,
     seed: u64,
@@ -82,7 +67,11 @@ const AIMED: u8 = 2;
 /// A payload of up to so many bytes may come to this token.
 const GRANT: u8 = 3;
 /// The last one.
-const BYE: u8 = 4;
+pub(crate) const BYE: u8 = 4;
+/// Nothing but the next two comes from now on, and nothing is kept.
+pub(crate) const REST: u8 = 5;
+/// All that was the sender's is its own again.
+pub(crate) const WELL: u8 = 6;
 
 impl Word {
     fn to_bytes(self) -> [u8; 37] {
@@ -109,28 +98,35 @@ impl Word {
 
 /// One channel.
 #[derive(Default)]
-struct Talk {
+pub(crate) struct Talk {
     sent: u64,
     come: u64,
-    bye: bool,
+    pub(crate) bye: bool,
+    /// What the peer has said of its rest, and what was said to it: [`REST`] or [`WELL`].
+    pub(crate) rests: u8,
+    pub(crate) told: u8,
+    /// Landing pages that were posted.
+    pub(crate) posted: usize,
     /// Tokens of the peer's that are not used yet.
     granted_there: Vec<(Token, usize)>,
     /// Tokens of ours that nothing has come to, and such that were revoked.
-    granted: HashMap<[u8; 16], usize>,
+    pub(crate) granted: HashMap<[u8; 16], usize>,
     revoked: HashSet<[u8; 16]>,
     begun: HashSet<[u8; 16]>,
-    kept: VecDeque<(Incoming, Word)>,
-    cookies: HashSet<u64>,
+    pub(crate) kept: VecDeque<(Incoming, Word)>,
+    pub(crate) cookies: HashSet<u64>,
 }
 
 /// One process of the storm.
-struct Node {
-    endpoint: Endpoint,
+pub(crate) struct Node {
+    pub(crate) endpoint: Endpoint,
     random: Chance,
-    talks: HashMap<Channel, Talk>,
+    pub(crate) talks: HashMap<Channel, Talk>,
     closed: HashSet<Channel>,
     others: Vec<String>,
+    /// Calls that are not answered yet.
     calling: usize,
+    called: Instant,
     cookies: u64,
     messages: u64,
     bytes: u64,
@@ -162,7 +158,7 @@ impl Node {
         }
     }
 
-    fn say(&mut self, channel: Channel, kind: u8, len: usize, token: Option<Token>) -> bool {
+    pub(crate) fn say(&mut self, channel: Channel, kind: u8, len: usize, token: Option<Token>) -> bool {
         let word = self.word(channel, kind, len, token);
         let outcome = self.endpoint.send(channel, &word.to_bytes());
         self.sent(channel, outcome)
@@ -238,7 +234,7 @@ impl Node {
         }
     }
 
-    fn revoke(&mut self, channel: Channel) {
+    pub(crate) fn revoke(&mut self, channel: Channel) {
         let Some(talk) = self.talks.get_mut(&channel) else { return };
         let Some(token) = talk.granted.keys().next().copied() else { return };
         match self.endpoint.revoke(channel, Token::from_bytes(token)) {
@@ -258,10 +254,11 @@ impl Node {
     fn act(&mut self) {
         if self.talks.len() < CHANNELS && self.calling == 0 && !self.others.is_empty() {
             let to = self.random.index(self.others.len());
-            if self.endpoint.begin_connect(&self.others[to], Duration::from_secs(2)).is_ok() {
-                self.calling += 1;
+            if self.endpoint.begin_connect(&self.others[to], CALL).is_ok() {
+                (self.calling, self.called) = (self.calling + 1, Instant::now());
             }
         }
+        assert!(self.calling == 0 || self.called.elapsed() < CALL + SILENCE, "a call is never answered");
         let open: Vec<Channel> = self.talks.iter().filter(|(_, talk)| !talk.bye).map(|(&channel, _)| channel).collect();
         if open.is_empty() {
             return;
@@ -284,7 +281,11 @@ impl Node {
             80..83 => self.revoke(channel),
             83..86 => {
                 let (len, count) = (self.random.length().max(1), 1 + self.random.below(3));
-                let _ = self.endpoint.post(channel, len.min(70_000), u32::try_from(count).unwrap_or(1));
+                let len = len.min(70_000);
+                let posted = self.endpoint.post(channel, len, u32::try_from(count).unwrap_or(1));
+                if let (Ok(posted), Some(talk)) = (posted, self.talks.get_mut(&channel)) {
+                    talk.posted += posted as usize * rest::pages(len);
+                }
             }
             86..95 => self.settle(channel),
             95..97 => thread::sleep(Duration::from_millis(self.random.below(5))),
@@ -294,13 +295,13 @@ impl Node {
     }
 
     /// Looks at what was kept longest.
-    fn settle(&mut self, channel: Channel) {
+    pub(crate) fn settle(&mut self, channel: Channel) {
         if let Some((message, word)) = self.talks.get_mut(&channel).and_then(|talk| talk.kept.pop_front()) {
             self.take(message, word);
         }
     }
 
-    fn close(&mut self, channel: Channel) {
+    pub(crate) fn close(&mut self, channel: Channel) {
         if self.say(channel, BYE, 0, None) {
             self.endpoint.close(channel);
             self.talks.remove(&channel);
@@ -364,6 +365,7 @@ impl Node {
         match word.kind {
             GRANT => talk.granted_there.push((word.token, word.len as usize)),
             BYE => talk.bye = true,
+            REST | WELL => talk.rests = word.kind,
             AIMED => {
                 let (token, dropped) = (word.token.to_bytes(), matches!(message.payload(), Payload::Dropped(_)));
                 let (granted, revoked) = (talk.granted.remove(&token).is_some(), talk.revoked.contains(&token));
@@ -384,7 +386,7 @@ impl Node {
         }
     }
 
-    fn hear(&mut self, event: Event) {
+    pub(crate) fn hear(&mut self, event: Event) {
         match event {
             Event::Message(message) => self.come(message),
             Event::Opened(channel) => drop(self.talks.insert(channel, Talk::default())),
@@ -426,7 +428,7 @@ fn ended(reason: CloseReason) {
 }
 
 /// The number of this process, its seed, its addresses and those of the others.
-fn child(args: &[String]) -> ! {
+pub(crate) fn child(args: &[String]) -> ! {
     let [seed, own, others] = args else { panic!("storm node SEED OWN OTHERS") };
     let random = Chance(Random(seed.parse().expect("a number")));
     let config = Config { insecure: true, silence: Duration::from_secs(2), ..Config::default() };
@@ -442,7 +444,8 @@ fn child(args: &[String]) -> ! {
     let others = others.split(',').map(str::to_owned).collect();
     let (talks, calling) = (HashMap::new(), 0);
     let closed = HashSet::new();
-    let mut node = Node { endpoint, random, talks, closed, others, calling, cookies: 0, messages: 0, bytes: 0 };
+    let called = Instant::now();
+    let mut node = Node { endpoint, random, talks, closed, others, calling, called, cookies: 0, messages: 0, bytes: 0 };
     let stopping = lines(std::io::stdin());
     let mut told = Instant::now();
     while stopping.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
@@ -463,9 +466,10 @@ fn child(args: &[String]) -> ! {
             println!("{} {}", node.messages, node.bytes);
         }
     }
+    rest::all(&mut node);
     // Says goodbye, and hears what is on its way.
     let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(2) || begun.elapsed() < SILENCE / 2 && !node.talks.is_empty() {
+    while begun.elapsed() < Duration::from_secs(1) || begun.elapsed() < SILENCE / 2 && !node.talks.is_empty() {
         let open: Vec<Channel> = node.talks.iter().filter(|(_, talk)| !talk.bye).map(|(&channel, _)| channel).collect();
         open.into_iter().for_each(|channel| node.close(channel));
         while let Some(event) = node.endpoint.poll() {
@@ -477,124 +481,4 @@ fn child(args: &[String]) -> ! {
     println!("{} {}", node.messages, node.bytes);
     // Not in good order, where somebody was not told goodbye.
     std::process::exit(0)
-}
-
-/// The lines of a text, as they come.
-fn lines(text: impl std::io::Read + Send + 'static) -> Receiver<String> {
-    let (tell, told) = channel();
-    thread::spawn(move || BufReader::new(text).lines().map_while(Result::ok).all(|line| tell.send(line).is_ok()));
-    told
-}
-
-/// A process as the one knows it that has started it.
-struct Started {
-    child: Child,
-    told: Receiver<String>,
-    heard: Instant,
-    counts: (u64, u64),
-}
-
-impl Started {
-    fn start(seed: u64, own: &str, others: &str) -> Self {
-        let mut command = Command::new(env::current_exe().expect("this program"));
-        command.args(["node", &seed.to_string(), own, others]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("a process");
-        let told = lines(child.stdout.take().expect("a pipe"));
-        Self { child, told, heard: Instant::now(), counts: (0, 0) }
-    }
-
-    fn look(&mut self) {
-        for line in self.told.try_iter() {
-            self.heard = Instant::now();
-            let mut numbers = line.split(' ').map_while(|number| number.parse().ok());
-            self.counts = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        }
-        assert!(self.heard.elapsed() < SILENCE, "process {} is silent", self.child.id());
-        let over = self.child.try_wait().expect("a child");
-        assert!(over.is_none(), "process {} has ended: {over:?}", self.child.id());
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a process")).expect("not 0");
-        kill_process(pid, signal).expect("a child of ours");
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn main() -> ExitCode {
-    let args: Vec<String> = env::args().skip(1).collect();
-    if args.first().is_some_and(|first| first == "node") {
-        child(&args[1..]);
-    }
-    let number = |at: usize, or: u64| args.get(at).map_or(or, |text| text.parse().expect("a number"));
-    let (seconds, count, seed) = (number(0, 60), number(1, 4), number(2, 1));
-    let over = args.get(3).map_or("both", String::as_str);
-    let mut random = Chance(Random(seed));
-    let own: Vec<String> = (0..count)
-        .map(|k| {
-            let memory = format!("shm:storm-{}-{k}", std::process::id());
-            let network = format!("udp:{}", free_udp_address());
-            match over {
-                "shm" => memory,
-                "udp" => network,
-                _ => format!("{memory},{network}"),
-            }
-        })
-        .collect();
-    let others = |k: usize| {
-        let others = own.iter().enumerate().filter(|(other, _)| *other != k);
-        others.map(|(_, address)| address.as_str()).collect::<Vec<_>>().join(",")
-    };
-    let mut nodes: Vec<Started> = (0..own.len()).map(|k| Started::start(random.next(), &own[k], &others(k))).collect();
-    let (begun, mut killed, mut stopped, mut shown, mut gone) = (Instant::now(), 0, 0, 0, (0, 0));
-    while begun.elapsed() < Duration::from_secs(seconds) {
-        thread::sleep(Duration::from_millis(20 + random.below(200)));
-        let k = random.index(nodes.len());
-        match random.below(4) {
-            0 => {
-                nodes[k].signal(Signal::KILL);
-                gone = (gone.0 + nodes[k].counts.0, gone.1 + nodes[k].counts.1);
-                nodes[k] = Started::start(random.next(), &own[k], &others(k));
-                killed += 1;
-            }
-            1 => {
-                nodes[k].signal(Signal::STOP);
-                thread::sleep(Duration::from_millis(random.below(STOP_MS)));
-                nodes[k].signal(Signal::CONT);
-                stopped += 1;
-            }
-            _ => {}
-        }
-        nodes.iter_mut().for_each(Started::look);
-        let (messages, bytes) = nodes.iter().fold(gone, |sum, node| (sum.0 + node.counts.0, sum.1 + node.counts.1));
-        if begun.elapsed().as_secs() / 10 > shown {
-            shown = begun.elapsed().as_secs() / 10;
-            let mib = bytes >> 20;
-            println!("{} s: {messages} messages, {mib} MiB, {killed} killed, {stopped} stopped", shown * 10);
-            let _ = std::io::stdout().flush();
-        }
-    }
-    println!("{seconds} s: the end");
-    for node in &mut nodes {
-        drop(node.child.stdin.take());
-    }
-    for node in &mut nodes {
-        let begun = Instant::now();
-        let over = loop {
-            match node.child.try_wait().expect("a child") {
-                Some(over) => break over,
-                None if begun.elapsed() > SILENCE => panic!("process {} does not end", node.child.id()),
-                None => thread::sleep(Duration::from_millis(10)),
-            }
-        };
-        assert!(over.success(), "process {} has ended: {over}", node.child.id());
-    }
-    println!("all well");
-    ExitCode::SUCCESS
 }
