@@ -46,6 +46,17 @@ impl<M: Memory> Net<M> {
         self.seats.iter().map(of).sum()
     }
 
+    /// Payloads that were thrown away, on all channels, and whose senders have not heard of that: each counts as a message
+    /// that was not taken.
+    #[must_use]
+    pub fn thrown_away(&self) -> u64 {
+        let of = |seat: &Seat<M>| match &seat.state {
+            State::Open(channel) => channel.inbox.thrown_away(),
+            State::Free | State::Calling(_) => 0,
+        };
+        self.seats.iter().map(of).sum()
+    }
+
     /// Process, user and life of a channel's peer, as it says; and its address.
     pub fn peer(&mut self, index: usize) -> Option<(SocketAddr, u32, u32, u64)> {
         let peer = self.channel(index)?.peer;

@@ -12,7 +12,7 @@ use cutthrough_wire::frame::Refusal;
 use super::calls::{Message, Party};
 use super::memory::{Cargo, Host, Pages};
 use super::options::Options;
-use super::random::Random;
+use super::random::{Random, mix};
 use super::watch::{Life, Watch};
 use super::{Summary, address, node_of};
 
@@ -73,6 +73,13 @@ struct Read {
     lent: bool,
     /// Reads no further than this.
     most: usize,
+}
+
+impl Read {
+    /// Whether its memory is lent to nobody: a fifth of them.
+    const fn is_piecemeal(&self) -> bool {
+        mix((self.line as u64) << 32 | self.number as u64).is_multiple_of(5)
+    }
 }
 
 /// The user of one life.
@@ -464,7 +471,7 @@ impl User {
     fn read(&mut self, net: &mut Net<Host>, now: Instant, around: &mut Around<'_>) -> Result<(), String> {
         for _ in 0..4 {
             let Some(read) = self.reads.front_mut() else { return Ok(()) };
-            let lend = read.lent || around.random.chance(700);
+            let lend = !read.is_piecemeal() && (read.lent || around.random.chance(700));
             let mut reading = Reading { message: read.message, into: &mut read.into };
             let Some((valid, whole)) = net.read(now, read.index, &mut reading, read.valid, lend) else {
                 self.gone.push(read.index);

@@ -459,6 +459,10 @@ impl World {
             let Some(living) = &node.living else { return Err("an endpoint is down".into()) };
             living.user.is_settled(&mut self.watch)?;
             let channels = living.net.channels();
+            let thrown_away = living.net.thrown_away();
+            if thrown_away > 0 {
+                return Err(format!("nobody has heard of {thrown_away} payloads that were thrown away"));
+            }
             if self.closing && channels > 0 {
                 return Err(format!("{channels} channels are open"));
             }

@@ -22,6 +22,11 @@ impl<P: Place> Inbox<P> {
         self.upto.max((self.taken + self.slots).saturating_sub(self.away))
     }
 
+    /// What is kept of payloads that were thrown away.
+    pub(in crate::net) const fn thrown_away(&self) -> u64 {
+        self.away
+    }
+
     /// Up to where bytes may come unasked. What was told once is never taken back.
     fn unasked_upto(&self) -> u64 {
         self.credit.max(self.released + self.allowance)
