@@ -31,6 +31,9 @@ use lobby::{Desk, Heard, Lobby, Said};
 /// Time between two looks at what else happens, while somebody who should come has not come yet.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// How long a starter may take to come when another one has come before it, and has gone: it tries all the time.
+const COMING: Duration = Duration::from_secs(1);
+
 /// Serves until it is ended by a signal, or, with `--once`, until its first client has gone.
 ///
 /// # Errors
@@ -55,17 +58,34 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
     };
     let (called, option) = (called(&address), seal.option());
     output.say(&format!("Waiting at {address}; measure with\n  cutthrough perf lat --peer {called}{option}"))?;
-    serve(lobby, address, seal, &ending, args.once)
+    // Whoever starts this for itself says on which core.
+    let time = match (args.once, args.started.core) {
+        (false, _) => Time::Always,
+        (true, None) => Time::Once,
+        (true, Some(_)) => Time::OnceForStarter,
+    };
+    serve(lobby, address, seal, &ending, time)
+}
+
+/// How long it is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Time {
+    /// Until a signal ends it.
+    Always,
+    /// Until the first client has gone.
+    Once,
+    /// Until then, or until it is clear that whoever has started this does not come.
+    OnceForStarter,
 }
 
 /// Serves whoever comes to this endpoint, which listens.
-fn serve(lobby: Endpoint, address: String, seal: Seal, ending: &Ending, once: bool) -> Result<(), Failure> {
+fn serve(lobby: Endpoint, address: String, seal: Seal, ending: &Ending, time: Time) -> Result<(), Failure> {
     let cannot = |error: io::Error| Failure::of_start("the lobby cannot be opened", &error);
     let (lobby, heard, desk) = Lobby::open(lobby).map_err(cannot)?;
     std::thread::scope(|scope| {
         let attends = std::thread::Builder::new().name("lobby".into());
         let thread = attends.spawn_scoped(scope, || lobby.attend(ending)).map_err(cannot)?;
-        Server::new(heard, desk, address, seal, Arc::clone(&ending.asked)).serve(once);
+        Server::new(heard, desk, address, seal, Arc::clone(&ending.asked)).serve(time);
         // It ends when nobody stands at its desk any more.
         let _ = thread.join();
         Ok(())
@@ -153,18 +173,30 @@ impl Server {
         }
     }
 
-    fn serve(mut self, once: bool) {
+    fn serve(mut self, time: Time) {
         // Whoever has started us comes at once, or has died meanwhile.
-        let mut until = once.then(|| Instant::now() + PATIENCE);
+        let within = |patience| (time == Time::OnceForStarter).then(|| Instant::now() + patience);
+        let (mut until, mut present, mut served) = (within(PATIENCE), 0_usize, None);
         while let Some(heard) = self.next(until) {
             match heard {
-                Heard::Came => until = None,
-                Heard::Asked(client, ask) => self.heed(client, ask),
+                Heard::Came => {
+                    present += 1;
+                    until = None;
+                }
+                Heard::Asked(client, ask) => {
+                    served = Some(client);
+                    self.heed(client, ask);
+                }
                 Heard::Gone(client) => {
                     self.lanes.retain(|_, (owner, _)| *owner != client);
                     self.stations.retain(|_, (owner, _)| *owner != client);
-                    if once {
+                    if time != Time::Always && served == Some(client) {
                         break;
+                    }
+                    present = present.saturating_sub(1);
+                    // It was another, or the one that has started us, and wants nothing any more.
+                    if present == 0 {
+                        until = within(COMING);
                     }
                 }
             }

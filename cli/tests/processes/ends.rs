@@ -4,7 +4,9 @@ use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
+use std::time::Duration;
 
+use cutthrough::{Config, Endpoint};
 use rustix::process::Signal;
 
 use crate::folder::{Folder, Running, interrupts_are_heeded, kill, runs, until};
@@ -63,6 +65,21 @@ fn a_listening_measurement_is_the_other_end_once() {
     let folder = Folder::new("once");
     let server = folder.listening(&["perf", "lat", "--listen", "shm:once"]);
     folder.lines(&["perf", "lat", "--peer", "shm:once", "--count", "10", "--size", "64,4KiB"]);
+    assert_eq!(server.end(), (Some(0), String::new()));
+    folder.wait_until_empty();
+}
+
+/// Whoever looks in and goes is not the client that it waits for.
+#[test]
+fn a_listening_measurement_ends_with_its_client_and_with_no_other() {
+    let folder = Folder::new("stray");
+    let server = folder.listening(&["perf", "lat", "--listen", "shm:stray"]);
+    let mut stray = Endpoint::open(Config::default()).expect("an endpoint");
+    stray.connect(&folder.address("stray"), Duration::from_secs(10)).expect("it listens");
+    drop(stray);
+    // So long that it has heard of that.
+    std::thread::sleep(Duration::from_millis(500));
+    folder.lines(&["perf", "lat", "--peer", "shm:stray", "--count", "10", "--size", "64"]);
     assert_eq!(server.end(), (Some(0), String::new()));
     folder.wait_until_empty();
 }

@@ -59,8 +59,12 @@ impl Folder {
     }
 
     pub(crate) fn start(&self, words: &[&str]) -> Running {
-        let mut command = self.program(words);
-        Running(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program can be started"))
+        Running::of(self.program(words).stdout(Stdio::null()))
+    }
+
+    /// A name of this folder as a process that knows nothing of it writes the address.
+    pub(crate) fn address(&self, name: &str) -> String {
+        format!("shm:{}", self.0.join(format!("{name}.sock")).display())
     }
 
     /// Starts a program that listens, and waits until it says so.
@@ -100,6 +104,11 @@ impl Drop for Folder {
 pub(crate) struct Running(Child);
 
 impl Running {
+    /// Starts a command, whose standard error is read when it has ended.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        Self(command.stderr(Stdio::piped()).spawn().expect("the program can be started"))
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }

@@ -29,11 +29,11 @@ const BUSY: &str = "it is busy with another measurement; wait until that has end
 /// What the one who answers has to know.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// Somebody has come.
+    /// Somebody has come, who may be a client.
     Came,
     /// The client that is served has asked this.
     Asked(Channel, Ask),
-    /// A client has gone.
+    /// Somebody has gone.
     Gone(Channel),
 }
 

@@ -42,7 +42,7 @@ fn a_client_that_goes_before_it_is_let_in_holds_up_nobody() {
     lobby.listen(&address).unwrap();
     std::thread::scope(|scope| {
         let at = address.clone();
-        scope.spawn(move || serve(lobby, at, Seal::None, &ending, false));
+        scope.spawn(move || serve(lobby, at, Seal::None, &ending, Time::Always));
         let _end = End { asked, rope };
         let say = |ask: &Ask| {
             let mut client = Endpoint::open(Config::default()).unwrap();
