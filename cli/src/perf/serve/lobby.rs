@@ -129,8 +129,9 @@ impl Lobby {
             Event::Message(message) => {
                 let client = message.channel();
                 let Some(ask) = ask::read(message.control()) else {
+                    // Nothing comes of a channel any more that was closed here.
                     self.endpoint.close(client);
-                    return Some(());
+                    return self.forget(client);
                 };
                 if *self.client.get_or_insert(client) == client {
                     return self.hear(Heard::Asked(client, ask));
@@ -140,17 +141,20 @@ impl Lobby {
                 }
                 Some(())
             }
-            Event::Closed(client, _) => {
-                self.waiting.retain(|(other, ..)| *other != client);
-                self.hear(Heard::Gone(client))?;
-                if self.client == Some(client) {
-                    self.client = None;
-                    self.admit()?;
-                }
-                Some(())
-            }
+            Event::Closed(client, _) => self.forget(client),
             Event::Connected(..) | Event::Completed(_) => Some(()),
         }
+    }
+
+    /// A client has gone, and the next one is served if it was its turn.
+    fn forget(&mut self, client: Channel) -> Option<()> {
+        self.waiting.retain(|(other, ..)| *other != client);
+        self.hear(Heard::Gone(client))?;
+        if self.client == Some(client) {
+            self.client = None;
+            self.admit()?;
+        }
+        Some(())
     }
 
     /// Serves the client that waits for the longest time.

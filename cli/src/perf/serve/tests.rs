@@ -29,10 +29,9 @@ fn an_address_that_is_told_can_be_called() {
     }
 }
 
-/// Asks and goes before it is let in: those that come after it must not wait for what it will never do.
-#[test]
-fn a_client_that_goes_before_it_is_let_in_holds_up_nobody() {
-    let folder = std::env::temp_dir().join(format!("cutthrough-serve-{}", std::process::id()));
+/// Serves for as long as this runs, which is told the address.
+fn served(test: &str, run: impl FnOnce(&str)) {
+    let folder = std::env::temp_dir().join(format!("cutthrough-serve-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let address = format!("shm:{}", folder.join("lobby.sock").display());
     let asked = Arc::new(AtomicBool::new(false));
@@ -44,26 +43,90 @@ fn a_client_that_goes_before_it_is_let_in_holds_up_nobody() {
         let at = address.clone();
         scope.spawn(move || serve(lobby, at, Seal::None, &ending, Time::Always));
         let _end = End { asked, rope };
-        let say = |ask: &Ask| {
-            let mut client = Endpoint::open(Config::default()).unwrap();
-            let channel = client.connect(&address, PATIENCE / 2).unwrap();
-            client.send(channel, &ask::write(ask).unwrap()).unwrap();
-            client
-        };
-        let setup = Setup {
-            policy: "adaptive".into(),
-            placement: "auto".into(),
-            net_xdp: false,
-            staging_bytes: 1 << 16,
-            memory_bytes: 1 << 20,
-            landing: None,
-            channels: 1,
-        };
-        let gone = say(&Ask::Open(setup));
-        let mut next = say(&Ask::CpuTime);
-        drop(gone);
-        let heard = next.wait(Some(PATIENCE / 2));
-        assert!(matches!(heard, Ok(Event::Message(_))), "{heard:?}");
+        run(&address);
     });
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A client that says whatever it likes.
+struct Client(Endpoint, Channel);
+
+impl Client {
+    fn come(address: &str) -> Self {
+        let mut endpoint = Endpoint::open(Config::default()).unwrap();
+        let channel = endpoint.connect(address, PATIENCE / 2).unwrap();
+        Self(endpoint, channel)
+    }
+
+    fn say(&mut self, bytes: &[u8]) {
+        self.0.send(self.1, bytes).unwrap();
+    }
+
+    fn ask(&mut self, ask: &Ask) {
+        self.say(&ask::write(ask).unwrap());
+    }
+
+    fn hear(&mut self) -> Option<Answer> {
+        match self.0.wait(Some(PATIENCE / 2)) {
+            Ok(Event::Message(message)) => ask::read(message.control()),
+            _ => None,
+        }
+    }
+
+    /// Whether it is served, and not told that somebody else is.
+    fn is_served(&mut self) -> bool {
+        self.ask(&Ask::CpuTime);
+        matches!(self.hear(), Some(Answer::CpuTime(_)))
+    }
+}
+
+fn setup() -> Setup {
+    Setup {
+        policy: "adaptive".into(),
+        placement: "auto".into(),
+        net_xdp: false,
+        staging_bytes: 1 << 16,
+        memory_bytes: 1 << 20,
+        landing: None,
+        channels: 1,
+    }
+}
+
+/// Asks and goes before it is let in: those that come after it must not wait for what it will never do.
+#[test]
+fn a_client_that_goes_before_it_is_let_in_holds_up_nobody() {
+    served("gone", |address| {
+        let mut gone = Client::come(address);
+        gone.ask(&Ask::Open(setup()));
+        let mut next = Client::come(address);
+        next.ask(&Ask::CpuTime);
+        drop(gone);
+        assert!(next.hear().is_some());
+    });
+}
+
+/// Its channel is closed. It stays, and knows nothing of that.
+#[test]
+fn a_client_that_cannot_be_read_holds_up_nobody() {
+    served("unread", |address| {
+        let mut unread = Client::come(address);
+        assert!(unread.is_served());
+        unread.say(&[0xff; 20]);
+        assert!(Client::come(address).is_served());
+    });
+}
+
+#[test]
+fn a_client_that_cannot_be_read_while_it_waits_is_not_the_next_one() {
+    served("unread-waits", |address| {
+        let mut first = Client::come(address);
+        assert!(first.is_served());
+        let mut unread = Client::come(address);
+        unread.ask(&Ask::CpuTime);
+        unread.say(&[0xff; 20]);
+        // Before it would be refused for having waited for too long.
+        std::thread::sleep(Duration::from_millis(200));
+        drop(first);
+        assert!(Client::come(address).is_served());
+    });
 }
