@@ -7,11 +7,14 @@ use super::cargo::Cargo;
 use super::lane::{Lane, LaneError};
 use crate::args::Memory;
 
-/// Does one job to its last message.
+/// Does one job to its last message, or says why not.
 ///
 /// # Errors
 /// [`LaneError`], if the lane ends before.
 pub fn run(lane: &mut Lane, job: Job) -> Result<(), LaneError> {
+    if let Some(why) = job.refusal() {
+        return lane.refuse(&why);
+    }
     match job {
         Job::Echo(shape) if shape.is_control() => echo_control(lane, shape),
         Job::Echo(shape) => echo(lane, shape),

@@ -3,11 +3,15 @@
 //! There are two kinds of channels. On the first one, the lobby, the measuring end asks for everything. What is
 //! measured goes over lanes: endpoints of their own, each opened with the settings that a test wants.
 
-use cutthrough::CONTROL_MAX;
+use cutthrough::{CONTROL_MAX, PAYLOAD_MAX};
 use serde::{Deserialize, Serialize};
 
 use crate::args::Memory;
 use crate::failure::Failure;
+use crate::units::Size;
+
+/// Most bytes that a client may have the other end keep for a job, or stock or register at a station.
+pub const MEMORY_MAX: u64 = 4 << 30;
 
 /// First byte of a message that another one follows.
 pub const MORE: u8 = 0;
@@ -97,6 +101,26 @@ pub enum Job {
     },
     /// Sleeps until a message comes, and answers when it woke up.
     Wake,
+}
+
+impl Job {
+    /// Why no other end does this job; none if it can be begun. A client may say anything.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        let (bytes, times) = match *self {
+            // Memory that payloads leave from, and memory that they arrive in.
+            Self::Echo(shape) | Self::Sink { shape, .. } => (shape.bytes, 2),
+            Self::Pages { shape, count } => (shape.bytes, count),
+            Self::Slots { bytes, count } => (bytes, count),
+            Self::Wake => return None,
+        };
+        if bytes == 0 || times == 0 || matches!(self, Self::Sink { confirm_every: 0, .. }) {
+            return Some("a job of nothing cannot be done; use the same version at both ends".into());
+        }
+        let needed = u64::from(bytes) * u64::from(times);
+        let most = if u64::from(bytes) > PAYLOAD_MAX { PAYLOAD_MAX } else { MEMORY_MAX };
+        (needed > most).then(|| format!("a job of {} is more than {}; use smaller sizes", Size(needed), Size(most)))
+    }
 }
 
 /// What the messages of a job look like.
@@ -210,6 +234,33 @@ mod tests {
         assert_eq!(lane_address("xdp:10.73.0.2:7400", 1), "xdp:10.73.0.2:7401");
         assert_eq!(lobby_address("net:10.73.0.2:7400"), "udp:10.73.0.2:7400");
         assert_eq!(lobby_address("shm:bench"), "shm:bench");
+    }
+
+    #[test]
+    fn a_job_that_would_take_too_much_is_refused() {
+        let shape = |bytes| Shape { memory: Memory::Private, bytes };
+        let [most, gib] = [u32::MAX, 1 << 30];
+        for job in [
+            Job::Echo(shape(gib)),
+            Job::Sink { shape: shape(gib), confirm_every: 1 },
+            Job::Pages { shape: shape(gib), count: 4 },
+            Job::Slots { bytes: 1, count: most },
+            Job::Wake,
+        ] {
+            assert_eq!(job.refusal(), None, "{job:?}");
+        }
+        for job in [
+            Job::Echo(shape(0)),
+            Job::Echo(shape(gib + 1)),
+            Job::Sink { shape: shape(64), confirm_every: 0 },
+            Job::Sink { shape: shape(most), confirm_every: 1 },
+            Job::Pages { shape: shape(gib), count: 5 },
+            Job::Pages { shape: shape(64), count: 0 },
+            Job::Slots { bytes: 2, count: most },
+            Job::Slots { bytes: most, count: most },
+        ] {
+            assert!(job.refusal().is_some(), "{job:?}");
+        }
     }
 
     #[test]

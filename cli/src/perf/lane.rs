@@ -233,6 +233,16 @@ impl Lane {
         self.tell(&bytes)
     }
 
+    /// Says that something cannot be done, and why.
+    ///
+    /// # Errors
+    /// [`LaneError::Send`].
+    pub fn refuse(&mut self, why: &str) -> Result<(), LaneError> {
+        let bytes = ask::write(&Answer::Refused).map_err(|_| LaneError::Unexpected)?;
+        self.endpoint.outgoing(self.channel)?.write(&bytes).attach_copy(why.as_bytes()).send()?;
+        Ok(())
+    }
+
     /// Waits until the other end says that it is ready.
     ///
     /// # Errors

@@ -34,6 +34,9 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How long a starter may take to come when another one has come before it, and has gone: it tries all the time.
 const COMING: Duration = Duration::from_secs(1);
 
+/// Most channels that a client may have opened on a lane.
+const CHANNELS_MAX: u32 = 4096;
+
 /// Serves until it is ended by a signal, or, with `--once`, until its first client has gone.
 ///
 /// # Errors
@@ -283,6 +286,9 @@ impl Server {
 
     /// Opens a lane, tells its number, lets the client in and tells it so.
     fn open(&mut self, client: Channel, setup: &Setup) -> Result<(), Failure> {
+        if setup.channels > CHANNELS_MAX {
+            return Err(Failure::new(format!("there are {CHANNELS_MAX} channels at most"), "use fewer"));
+        }
         self.opened += 1;
         let number = self.opened;
         let mut endpoint = Endpoint::open(self.seal.apply(config(setup)?)?).map_err(refusal)?;

@@ -10,6 +10,7 @@ use cutthrough::rpc::{self, Method};
 use cutthrough::{Config, Endpoint, PAYLOAD_MAX};
 
 use crate::failure::Failure;
+use crate::perf::ask::MEMORY_MAX;
 use crate::perf::lane::LaneError;
 
 /// Replies with the same bytes.
@@ -30,9 +31,6 @@ pub const REGION: u16 = 6;
 pub const LEAVE: u16 = 7;
 /// A typed call: 64 bytes of arguments, a number back.
 pub const TYPED: Method<(u64, Vec<u8>), u64> = Method::new(8);
-
-/// Most bytes that a client may have stocked or registered.
-const MEMORY_MAX: u64 = 4 << 30;
 
 /// A node that serves one client.
 #[derive(Debug)]

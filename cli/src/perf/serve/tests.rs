@@ -2,7 +2,11 @@
 
 use std::io::Write;
 
+use super::super::ask::{Job, Shape};
+use super::super::peer::Peer;
+use super::super::way::Way;
 use super::*;
+use crate::args::{Across, Memory};
 
 /// Ends a server when it is dropped, also by a test that fails.
 struct End {
@@ -128,5 +132,30 @@ fn a_client_that_cannot_be_read_while_it_waits_is_not_the_next_one() {
         std::thread::sleep(Duration::from_millis(200));
         drop(first);
         assert!(Client::come(address).is_served());
+    });
+}
+
+/// A client may ask for anything, and is told in a line why not. The other end goes on as if nothing had been asked.
+#[test]
+fn what_would_take_too_much_is_refused() {
+    served("too-much", |address| {
+        let way = Way::make(&Across::default(), Some(address)).unwrap();
+        let mut peer = Peer::reach(address, &way).unwrap();
+        let mut lane = peer.lane(&setup()).unwrap();
+        let shape = Shape { memory: Memory::Private, bytes: 64 };
+        for (job, why) in [
+            (Job::Slots { bytes: u32::MAX, count: u32::MAX }, "use smaller sizes"),
+            (Job::Pages { shape, count: u32::MAX }, "use smaller sizes"),
+            (Job::Echo(Shape { bytes: u32::MAX, ..shape }), "use smaller sizes"),
+            (Job::Echo(Shape { bytes: 0, ..shape }), "use the same version at both ends"),
+            (Job::Sink { shape, confirm_every: 0 }, "use the same version at both ends"),
+        ] {
+            let refusal = peer.begin(&mut lane, job).expect_err("it is refused").to_string();
+            assert!(refusal.starts_with("the other end refuses: a job of ") && refusal.ends_with(why), "{refusal}");
+            assert_eq!((refusal.matches("; ").count(), refusal.lines().count()), (1, 1), "{refusal}");
+        }
+        let refusal = peer.lane(&Setup { channels: u32::MAX, ..setup() }).expect_err("it is refused").to_string();
+        assert_eq!(refusal, "the other end refuses: there are 4096 channels at most; use fewer");
+        peer.begin(&mut lane, Job::Wake).unwrap();
     });
 }
