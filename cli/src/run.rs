@@ -175,8 +175,8 @@ impl Crew {
             if self.ranks.iter().all(|rank| rank.ended.is_some()) {
                 return Ok(());
             }
-            if self.ranks.iter().any(|rank| rank.heard.deaf.load(Ordering::Relaxed)) {
-                return Err(Failure::ReaderGone);
+            if let Some(error) = self.ranks.iter().find_map(|rank| rank.heard.unwritten.get()) {
+                return Err(Failure::output(error));
             }
             let late = self.ranks.iter().position(|rank| !rank.has_started()).filter(|_| begun.elapsed() >= start);
             if let Some(number) = late {
@@ -224,8 +224,8 @@ impl Crew {
         Failure::check(format!("rank {number}{on} {how}; all others were ended"))
     }
 
-    /// Ends all that have not ended, and what they have started; and forwards what was said. Fails if it shall not wait
-    /// until all of that is forwarded.
+    /// Ends all that have not ended, and what they have started; and forwards what was said. Fails if that cannot be
+    /// written, or if it shall not wait until all of it is.
     fn end(&mut self) -> Result<(), Failure> {
         let begun = Instant::now();
         for rank in self.ranks.iter_mut().filter(|rank| rank.ended.is_none()) {
@@ -237,17 +237,20 @@ impl Crew {
             self.look();
             std::thread::sleep(Duration::from_millis(2));
         }
-        let mut forwards = Vec::new();
+        let (mut forwards, mut heard) = (Vec::new(), Vec::new());
         for mut rank in self.ranks.drain(..) {
             // Its number, which is its group's, may be another's as soon as it was waited for: no signal after that.
             rank::end_group(rank.child.id(), Signal::KILL);
             self.guard.tell('-', rank.child.id());
             let _ = rank.child.wait();
             forwards.append(&mut rank.forwards);
+            heard.push(rank.heard);
         }
         hear_out(&mut forwards, &self.asked);
-        let lost = self.asked.load(Ordering::Relaxed) && forwards.iter().any(Forward::has_some);
-        if lost { Err(Failure::check("interrupted; not all that was said was read")) } else { Ok(()) }
+        if self.asked.load(Ordering::Relaxed) && forwards.iter().any(Forward::has_some) {
+            return Err(Failure::check("interrupted; not all that was said was read"));
+        }
+        heard.iter().find_map(|heard| heard.unwritten.get()).map_or(Ok(()), |error| Err(Failure::output(error)))
     }
 }
 

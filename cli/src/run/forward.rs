@@ -1,8 +1,8 @@
 //! What ranks say, line by line, each with its rank before it.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use serde::Serialize;
@@ -61,8 +61,8 @@ pub(super) struct Heard {
     pub(super) started: AtomicBool,
     /// What was to become it has said that it cannot.
     pub(super) unstarted: AtomicBool,
-    /// What it says cannot be written any more.
-    pub(super) deaf: AtomicBool,
+    /// Why what it says cannot be written any more.
+    pub(super) unwritten: OnceLock<io::Error>,
 }
 
 #[derive(Serialize)]
@@ -111,8 +111,9 @@ pub(super) fn forward(
                 heard.unstarted.store(true, Ordering::Relaxed);
                 continue;
             }
-            if tell(rank, stream, &line, output).is_err() {
-                heard.deaf.store(true, Ordering::Relaxed);
+            if let Err(error) = tell(rank, stream, &line, output) {
+                // The first is the reason. The rank is read on, so that it is not held up until it is ended.
+                let _ = heard.unwritten.set(error);
             }
         }
     });

@@ -5,6 +5,7 @@ mod ends;
 mod folder;
 mod perf;
 mod run;
+mod said;
 mod seven;
 mod stat;
 mod veth;
