@@ -60,7 +60,8 @@ impl Failure {
     pub fn of_start(what: &str, error: &io::Error) -> Self {
         let remedy = match error.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::MFILE) => "raise the limit of open files (ulimit -n)",
-            Some(Errno::AGAIN) => "raise the limit of processes (ulimit -u), or end some",
+            // Of a thread it may be memory that is short, too.
+            Some(Errno::AGAIN) => "raise the limits of processes and memory (ulimit -u, ulimit -v), or end some",
             Some(Errno::NOMEM) => "free memory",
             _ => "try again",
         };

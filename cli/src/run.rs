@@ -149,11 +149,14 @@ impl Crew {
             // If it does not read, it has ended, and will be found so. Kept open: its end is the rank's.
             let _ = stdin.write_all(rank.script.as_bytes());
         }
-        let heard = Arc::default();
-        let out = child.stdout.take().map(|from| forward(number, Stream::Out, from, &heard, output));
-        let err = child.stderr.take().map(|from| forward(number, Stream::Err, from, &heard, output));
-        let forwards = out.into_iter().chain(err).collect();
-        self.ranks.push(Running { child, host: rank.host.clone(), heard, forwards, ended: None });
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let host = rank.host.clone();
+        self.ranks.push(Running { child, host, heard: Arc::default(), forwards: Vec::new(), ended: None });
+        let Some(running) = self.ranks.last_mut() else { return Ok(()) };
+        if let (Some(out), Some(err)) = (out, err) {
+            running.forwards.push(forward(number, Stream::Out, out, &running.heard, output)?);
+            running.forwards.push(forward(number, Stream::Err, err, &running.heard, output)?);
+        }
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
+use std::thread::{Builder, JoinHandle};
 
 use serde::Serialize;
 
@@ -79,11 +79,11 @@ pub(super) fn forward(
     from: impl Read + Send + 'static,
     heard: &Arc<Heard>,
     output: Output,
-) -> Forward {
+) -> io::Result<Forward> {
     let heard = Arc::clone(heard);
     let state = Arc::<State>::default();
     let shown = Arc::clone(&state);
-    let thread = std::thread::spawn(move || {
+    let thread = Builder::new().name("forward".into()).spawn(move || {
         let mut from = BufReader::new(from);
         let mut line = Vec::new();
         let mut behind = 0;
@@ -116,8 +116,8 @@ pub(super) fn forward(
                 let _ = heard.unwritten.set(error);
             }
         }
-    });
-    Forward { thread, state }
+    })?;
+    Ok(Forward { thread, state })
 }
 
 /// Writes a line at once, so that lines of different ranks do not mix.

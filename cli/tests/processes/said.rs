@@ -1,6 +1,7 @@
 //! `cutthrough run`: what ranks say where it cannot be written, where nobody reads it, and where it has no end.
 
 use std::fs::File;
+use std::process::Command;
 
 use crate::folder::{Folder, Running};
 
@@ -19,4 +20,17 @@ fn output_that_cannot_be_written_is_told() {
             assert_eq!(said, told, "{script}");
         }
     }
+}
+
+#[test]
+fn too_little_memory_for_threads_is_said_to_be_the_cause() {
+    let folder = Folder::new("said-threads");
+    let mut shell = Command::new("sh");
+    let script = "ulimit -v 200000; exec \"$0\" run -n 100 -- sleep 5";
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_cutthrough")]);
+    let output = folder.told(&mut shell).output().expect("a shell can be started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let [told] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
+    assert!(told.starts_with("cutthrough: the ranks cannot be started: ") && told.contains("memory"), "{said}");
 }
