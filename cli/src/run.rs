@@ -6,9 +6,11 @@
 //! | `plan` | who runs where: on this machine, in two namespaces, on hosts by ssh |
 //! | `rank` | how a rank ends with its starter, whatever happens to that |
 //! | `forward` | what ranks say |
+//! | `lines` | of which lines that is |
 
 pub mod args;
 mod forward;
+mod lines;
 mod plan;
 mod rank;
 

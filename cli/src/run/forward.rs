@@ -1,17 +1,16 @@
 //! What ranks say, line by line, each with its rank before it.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{Builder, JoinHandle};
 
 use serde::Serialize;
 
+use super::lines::Lines;
 use super::plan::{STARTED, UNSTARTED};
 use crate::output::Output;
-
-/// Longest line that is forwarded as one; the rest is taken for another.
-const LINE: u64 = 64 << 10;
 
 /// One of a rank's two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +31,7 @@ pub(super) struct Forward {
 
 #[derive(Debug, Default)]
 struct State {
-    /// It has read something, and not written all of it yet.
+    /// It has read a line, and not written all of it yet.
     has_some: AtomicBool,
     /// The rank has ended.
     ended: AtomicBool,
@@ -43,14 +42,14 @@ impl Forward {
         self.thread.is_finished()
     }
 
-    /// Whether something was read that is not written yet: its reader is slow.
+    /// Whether a line was read that is not written yet: its reader is slow.
     pub(super) fn has_some(&self) -> bool {
         self.state.has_some.load(Ordering::Relaxed)
     }
 
     /// The rank has ended: what it has said is in the pipe, and what comes behind that was said by others.
     pub(super) fn rank_has_ended(&self) {
-        self.state.ended.store(true, Ordering::Relaxed);
+        self.state.ended.store(true, Ordering::Release);
     }
 }
 
@@ -76,7 +75,7 @@ struct Line<'a> {
 pub(super) fn forward(
     rank: u32,
     stream: Stream,
-    from: impl Read + Send + 'static,
+    from: impl Read + AsFd + Send + 'static,
     heard: &Arc<Heard>,
     output: Output,
 ) -> io::Result<Forward> {
@@ -84,16 +83,12 @@ pub(super) fn forward(
     let state = Arc::<State>::default();
     let shown = Arc::clone(&state);
     let thread = Builder::new().name("forward".into()).spawn(move || {
-        let mut from = BufReader::new(from);
-        let mut line = Vec::new();
+        let mut lines = Lines::new(from);
         let mut behind = 0;
         while behind <= PIPE {
-            line.clear();
             shown.has_some.store(false, Ordering::Relaxed);
-            match (&mut from).take(LINE).read_until(b'\n', &mut line) {
-                Ok(1..) => shown.has_some.store(true, Ordering::Relaxed),
-                Ok(0) | Err(_) => return,
-            }
+            let Some(mut line) = lines.next(&shown.ended) else { return };
+            shown.has_some.store(true, Ordering::Relaxed);
             if shown.ended.load(Ordering::Relaxed) {
                 behind += line.len();
             }

@@ -13,7 +13,7 @@ use crate::folder::{Folder, kill, parent, runs, until};
 const LOOPBACK: &str = "127.0.0.1";
 
 /// Runs a shell script in every rank: exit code, standard output, standard error.
-fn run(folder: &Folder, options: &[&str], script: &str) -> (Option<i32>, String, String) {
+pub(crate) fn run(folder: &Folder, options: &[&str], script: &str) -> (Option<i32>, String, String) {
     let words = [&["run"], options, &["--", "sh", "-c", script]].concat();
     let output = folder.run(&words);
     let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");

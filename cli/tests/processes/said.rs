@@ -4,6 +4,7 @@ use std::fs::File;
 use std::process::Command;
 
 use crate::folder::{Folder, Running};
+use crate::run::run;
 
 #[test]
 fn output_that_cannot_be_written_is_told() {
@@ -22,6 +23,17 @@ fn output_that_cannot_be_written_is_told() {
     }
 }
 
+/// What a rank has said last may have no line's end, and what it has left behind still has its output.
+#[test]
+fn the_last_words_of_a_rank_are_told_though_its_output_has_no_end() {
+    let folder = Folder::new("said-last");
+    let (code, said, errors) = run(&folder, &["-n", "1"], "setsid sleep 30 & sleep 0.3; printf done; printf why >&2");
+    assert_eq!((code, said.as_str(), errors.as_str()), (Some(0), "[0] done\n", "[0] why\n"));
+    // A line that is said in parts is one, however long the rank thinks in between.
+    let (_, said, _) = run(&folder, &["-n", "1"], "printf one; sleep 0.5; echo ' line'");
+    assert_eq!(said, "[0] one line\n");
+}
+
 #[test]
 fn too_little_memory_for_threads_is_said_to_be_the_cause() {
     let folder = Folder::new("said-threads");
@@ -33,4 +45,19 @@ fn too_little_memory_for_threads_is_said_to_be_the_cause() {
     assert_eq!(output.status.code(), Some(2), "{said}");
     let [told] = said.lines().collect::<Vec<_>>()[..] else { panic!("{said}") };
     assert!(told.starts_with("cutthrough: the ranks cannot be started: ") && told.contains("memory"), "{said}");
+}
+
+/// A line that is longer than what is forwarded as one is told as several, of which each is text.
+#[test]
+fn no_letter_is_cut_in_two() {
+    let folder = Folder::new("said-long");
+    // The 65,536th byte is the first of a letter's two.
+    let script = "printf x; yes \u{e9} | head -n 40000 | tr -d '\\n'";
+    let output = folder.run(&["--json", "run", "--", "sh", "-c", script]);
+    let lines = String::from_utf8(output.stdout).expect("output is UTF-8");
+    let lines: Vec<serde_json::Value> =
+        lines.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let texts: Vec<&str> = lines.iter().filter_map(|line| line["line"].as_str()).collect();
+    assert_eq!(texts.iter().map(|text| text.len()).collect::<Vec<_>>(), [65_535, 14_466]);
+    assert_eq!(texts.concat(), format!("x{}", "\u{e9}".repeat(40_000)));
 }
