@@ -22,6 +22,8 @@ pub enum Failure {
     },
     /// Whoever read standard output has gone (`cutthrough info | head -1`). Not an error to report.
     ReaderGone,
+    /// This one, of a program that was asked to end: nobody who may read of it is waited for.
+    InHaste(Box<Failure>),
 }
 
 impl Failure {
@@ -33,6 +35,12 @@ impl Failure {
     /// A check failed; `what` says which.
     pub fn check(what: impl Into<String>) -> Self {
         Self::CheckFailed { what: what.into() }
+    }
+
+    /// The same, but whoever reads of it is not waited for.
+    #[must_use]
+    pub fn in_haste(self) -> Self {
+        if matches!(self, Self::ReaderGone) { self } else { Self::InHaste(Box::new(self)) }
     }
 
     /// What some error says; its text may end in a remedy after a semicolon, else this one is told.
@@ -84,6 +92,7 @@ impl fmt::Display for Failure {
             Self::CannotRun { what, remedy } => write!(f, "{what}; {remedy}"),
             Self::CheckFailed { what } => f.write_str(what),
             Self::ReaderGone => f.write_str("the reader of the output has gone"),
+            Self::InHaste(failure) => failure.fmt(f),
         }
     }
 }

@@ -33,6 +33,9 @@ pub mod veth;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread::Builder;
+use std::time::Duration;
 
 use args::{Command, Parsed};
 use failure::Failure;
@@ -44,16 +47,45 @@ const CHECK_FAILED: u8 = 1;
 /// Exit code of a program that could not run.
 const CANNOT_RUN: u8 = 2;
 
+/// How long the reader of standard error may take where haste is.
+const HASTE: Duration = Duration::from_secs(1);
+
 /// Runs the program with these words, its own name first, and returns its exit code: 0 done, 1 a check that was asked
 /// for failed, 2 could not run.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(words) {
         Ok(()) | Err(Failure::ReaderGone) => ExitCode::SUCCESS,
+        Err(Failure::InHaste(failure)) => {
+            say_in_haste(line_of(&failure));
+            code_of(&failure)
+        }
         Err(failure) => {
             // If standard error is gone too, the exit code alone has to tell.
-            let _ = writeln!(io::stderr(), "cutthrough: {failure}");
-            ExitCode::from(if matches!(failure, Failure::CheckFailed { .. }) { CHECK_FAILED } else { CANNOT_RUN })
+            let _ = io::stderr().write_all(line_of(&failure).as_bytes());
+            code_of(&failure)
         }
+    }
+}
+
+fn line_of(failure: &Failure) -> String {
+    format!("cutthrough: {failure}\n")
+}
+
+fn code_of(failure: &Failure) -> ExitCode {
+    ExitCode::from(if matches!(failure, Failure::CheckFailed { .. }) { CHECK_FAILED } else { CANNOT_RUN })
+}
+
+/// Says this on standard error if that takes it soon. Not by way of its lock, which another thread may hold that waits
+/// for the same reader.
+fn say_in_haste(line: String) {
+    let (done, said) = mpsc::channel();
+    let say = move || {
+        let _ = rustix::io::write(io::stderr(), line.as_bytes());
+        let _ = done.send(());
+    };
+    if Builder::new().spawn(say).is_ok() {
+        // The thread ends with this process.
+        let _ = said.recv_timeout(HASTE);
     }
 }
 

@@ -51,39 +51,57 @@ pub fn run(args: &RunArgs, output: Output) -> Result<(), Failure> {
     if let Some(starter) = args.end_with {
         return Err(rank::become_rank(args, starter));
     }
-    let Plan { ranks, .. } = &mut Plan::make(args)?;
-    let refuse = |error: std::io::Error| Failure::of_start("the ranks cannot be started", &error);
-    let mut bell = Bell::watch().map_err(refuse)?;
-    let guard = Guard::start().map_err(refuse)?;
+    let plan = Plan::make(args)?;
+    let mut bell = Bell::watch().map_err(|error| unstarted(&error))?;
+    let end = run_all(plan, &mut bell, Duration::from_secs_f64(args.start), output);
+    // All that is left is to say how it has ended: whoever does not wait for that ends this process.
+    bell.over.store(true, Ordering::SeqCst);
+    if bell.is_asked() { end.map_err(Failure::in_haste) } else { end }
+}
+
+/// Nothing is left of the ranks, and of where they ran, when this returns.
+fn run_all(mut plan: Plan, bell: &mut Bell, start: Duration, output: Output) -> Result<(), Failure> {
+    let guard = Guard::start().map_err(|error| unstarted(&error))?;
     let mut crew = Crew { ranks: Vec::new(), guard, asked: Arc::clone(&bell.asked) };
-    for (number, rank) in (0..).zip(ranks) {
-        crew.start(number, rank, output).map_err(refuse)?;
+    for (number, rank) in (0..).zip(&mut plan.ranks) {
+        crew.start(number, rank, output).map_err(|error| unstarted(&error))?;
     }
-    let end = crew.watch(&mut bell, Duration::from_secs_f64(args.start));
+    let end = crew.watch(bell, start);
     let heard = crew.end();
     end.and(heard)
+}
+
+fn unstarted(error: &std::io::Error) -> Failure {
+    Failure::of_start("the ranks cannot be started", error)
 }
 
 /// Wakes the starter when a rank has ended, or when it shall end itself.
 #[derive(Debug)]
 struct Bell {
     asked: Arc<AtomicBool>,
+    /// From now on a signal ends this process as if nobody heeded it.
+    over: Arc<AtomicBool>,
     heard: UnixStream,
 }
 
 impl Bell {
     fn watch() -> std::io::Result<Self> {
-        let asked = Arc::new(AtomicBool::new(false));
+        let [asked, over] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let (heard, rope) = UnixStream::pair()?;
         heard.set_read_timeout(Some(LOOK))?;
         // A handler would undo what 'nohup', or a shell for what runs in the background, has said.
         let ignored = ignored(&std::fs::read_to_string("/proc/self/status").unwrap_or_default());
         for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0) {
             signal_hook::flag::register(signal, Arc::clone(&asked))?;
+            signal_hook::flag::register_conditional_default(signal, Arc::clone(&over))?;
             signal_hook::low_level::pipe::register(signal, rope.try_clone()?)?;
         }
         signal_hook::low_level::pipe::register(SIGCHLD, rope.try_clone()?)?;
-        Ok(Self { asked, heard })
+        Ok(Self { asked, over, heard })
+    }
+
+    fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
     }
 
     fn sleep(&mut self) {
@@ -166,7 +184,7 @@ impl Crew {
     fn watch(&mut self, bell: &mut Bell, start: Duration) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
-            if bell.asked.load(Ordering::Relaxed) {
+            if bell.is_asked() {
                 return Err(Failure::check("interrupted; all ranks were ended"));
             }
             let failed = self.look();

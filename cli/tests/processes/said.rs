@@ -1,9 +1,14 @@
 //! `cutthrough run`: what ranks say where it cannot be written, where nobody reads it, and where it has no end.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::process::Command;
+use std::time::Duration;
 
-use crate::folder::{Folder, Running};
+use rustix::io::ioctl_fionbio;
+use rustix::process::Signal;
+
+use crate::folder::{Folder, Running, kill};
 use crate::run::run;
 
 #[test]
@@ -32,6 +37,51 @@ fn the_last_words_of_a_rank_are_told_though_its_output_has_no_end() {
     // A line that is said in parts is one, however long the rank thinks in between.
     let (_, said, _) = run(&folder, &["-n", "1"], "printf one; sleep 0.5; echo ' line'");
     assert_eq!(said, "[0] one line\n");
+}
+
+/// Both streams go to one reader, who reads neither of them.
+#[test]
+fn nobody_waits_for_a_reader_of_errors_who_has_interrupted() {
+    let folder = Folder::new("said-unread");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = folder.program(&["run", "--", "sh", "-c", "yes >&2 & yes"]);
+    command.stdout(writer.try_clone().expect("its other end")).stderr(writer);
+    let mut starter = command.spawn().expect("it can be started");
+    drop(command);
+    std::thread::sleep(Duration::from_secs(1));
+    kill(starter.id(), Signal::TERM);
+    let code = ended(&mut starter);
+    drop(reader);
+    assert_eq!(code, Some(Some(1)));
+}
+
+/// What the starter says itself, that a rank has failed, finds no room, and nobody reads.
+#[test]
+fn who_waits_for_a_reader_of_errors_can_be_ended() {
+    let folder = Folder::new("said-failed");
+    let (_reader, mut writer) = std::io::pipe().expect("a pipe");
+    ioctl_fionbio(&writer, true).expect("it can be told not to block");
+    while writer.write(b"x").is_ok() {}
+    ioctl_fionbio(&writer, false).expect("it can be told to block");
+    let mut command = folder.program(&["run", "--", "sh", "-c", "exit 3"]);
+    let mut starter = command.stderr(writer).spawn().expect("it can be started");
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(starter.try_wait().expect("it can be waited for").is_none(), "it has somehow said why");
+    kill(starter.id(), Signal::TERM);
+    assert_eq!(ended(&mut starter), Some(None));
+}
+
+/// How a process ends within some seconds; it is killed if it does not.
+fn ended(process: &mut std::process::Child) -> Option<Option<i32>> {
+    for _ in 0..1000 {
+        if let Some(status) = process.try_wait().expect("it can be waited for") {
+            return Some(status.code());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    process.kill().expect("it runs");
+    process.wait().expect("it has ended");
+    None
 }
 
 #[test]
