@@ -14,7 +14,7 @@ mod lines;
 mod plan;
 mod rank;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Stdio};
@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::io::ioctl_fionbio;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 
@@ -121,6 +122,8 @@ fn ignored(status: &str) -> u64 {
 struct Running {
     child: Child,
     host: Option<String>,
+    /// What it was not told yet.
+    script: Vec<u8>,
     heard: Arc<Heard>,
     forwards: Vec<Forward>,
     ended: Option<End>,
@@ -145,6 +148,19 @@ impl Running {
         status.exit_status().map(End::Code).or_else(|| status.terminating_signal().map(End::Signal))
     }
 
+    /// Tells it as much as its host takes now. Its standard input is kept open: the end of that is the rank's.
+    fn tell(&mut self) {
+        while !self.script.is_empty() {
+            let Some(stdin) = &mut self.child.stdin else { return };
+            match stdin.write(&self.script) {
+                Ok(count) => drop(self.script.drain(..count)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // It takes no more for now; or it reads no more, has ended, and will be found so.
+                Err(_) => return,
+            }
+        }
+    }
+
     fn has_started(&self) -> bool {
         self.host.is_none() || self.heard.started.load(Ordering::Relaxed)
     }
@@ -165,14 +181,15 @@ impl Crew {
         let command = rank.command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.process_group(0).spawn()?;
         self.guard.tell('+', child.id());
-        if let Some(stdin) = &mut child.stdin {
-            // If it does not read, it has ended, and will be found so. Kept open: its end is the rank's.
-            let _ = stdin.write_all(rank.script.as_bytes());
-        }
         let (out, err) = (child.stdout.take(), child.stderr.take());
-        let host = rank.host.clone();
-        self.ranks.push(Running { child, host, heard: Arc::default(), forwards: Vec::new(), ended: None });
+        let (host, script) = (rank.host.clone(), std::mem::take(&mut rank.script).into_bytes());
+        self.ranks.push(Running { child, host, script, heard: Arc::default(), forwards: Vec::new(), ended: None });
         let Some(running) = self.ranks.last_mut() else { return Ok(()) };
+        if let Some(stdin) = &running.child.stdin {
+            // A host may never read it, and the other ranks and signals are looked after meanwhile.
+            ioctl_fionbio(stdin, true)?;
+        }
+        running.tell();
         if let (Some(out), Some(err)) = (out, err) {
             running.forwards.push(forward(number, Stream::Out, out, &running.heard, output)?);
             running.forwards.push(forward(number, Stream::Err, err, &running.heard, output)?);
@@ -201,6 +218,7 @@ impl Crew {
             if let Some(error) = self.ranks.iter().find_map(|rank| rank.heard.unwritten.get()) {
                 return Err(Failure::output(error));
             }
+            self.ranks.iter_mut().for_each(Running::tell);
             let late = self.ranks.iter().position(|rank| !rank.has_started()).filter(|_| begun.elapsed() >= start);
             if let Some(number) = late {
                 let host = self.ranks[number].host.clone().unwrap_or_default();

@@ -16,8 +16,13 @@ pub(super) const STARTED: &[u8] = b"\x01cutthrough: this rank has started\n";
 /// What a process of this machine says on standard error when it cannot become the rank that it should.
 pub(super) const UNSTARTED: &[u8] = b"\x01cutthrough: this rank cannot be started\n";
 
-/// Options of ssh: it asks nothing, and ends soon after a host that says nothing any more.
-const SSH: [&str; 6] = ["-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"];
+/// Options of ssh: it asks nothing, says itself why it comes to no host before `start` seconds are over, and ends soon
+/// after a host that says nothing any more.
+fn ssh_options(start: f64) -> [String; 8] {
+    let connect = format!("ConnectTimeout={}", (start.ceil() - 1.0).max(1.0));
+    let options = ["BatchMode=yes", &connect, "ServerAliveInterval=5", "ServerAliveCountMax=3"];
+    std::array::from_fn(|index| if index % 2 == 0 { "-o" } else { options[index / 2] }.to_owned())
+}
 
 /// The first port in namespaces of our own, where all are free.
 const PORT: u32 = 7400;
@@ -108,7 +113,7 @@ impl Plan {
                 }
                 Some(hosts) => {
                     let host = &hosts[rank as usize % hosts.len()];
-                    command.arg("ssh").args(SSH).args([&host.name, "sh"]);
+                    command.arg("ssh").args(ssh_options(args.start)).args([&host.name, "sh"]);
                     let folder = std::env::current_dir().unwrap_or_default();
                     let script = script(variables, &folder, &args.program);
                     Rank { command, host: Some(host.name.clone()), script }
@@ -226,6 +231,13 @@ mod tests {
         assert_eq!(parse_hosts("# none\n"), Err((1, "there is no host")));
         assert_eq!(parse_hosts("a\nb c d\n"), Err((2, "there is a third word")));
         assert_eq!(parse_hosts("-oProxyCommand=x\n"), Err((1, "a host's name does not begin with '-'")));
+    }
+
+    #[test]
+    fn ssh_gives_up_before_the_starter_does() {
+        let connect = |start| ssh_options(start)[3].clone();
+        assert_eq!([0.5, 1.5, 30.0].map(connect), ["ConnectTimeout=1", "ConnectTimeout=1", "ConnectTimeout=29"]);
+        assert_eq!(ssh_options(30.0).iter().filter(|option| *option == "-o").count(), 4);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::folder::{Folder, kill, parent, runs, until};
+use crate::folder::{Folder, Running, kill, parent, runs, until};
 
 const LOOPBACK: &str = "127.0.0.1";
 
@@ -306,6 +306,37 @@ fn a_rank_that_never_starts_is_named() {
     let says = "cutthrough: rank 1 has not started on beta within 500ms; check that 'ssh beta true' works without \
                 being asked anything, or raise --start";
     assert_eq!(own(&errors), [says], "{errors}");
+}
+
+/// What a host is told may be longer than what a pipe holds, and the host may never read it.
+#[test]
+fn a_host_that_reads_nothing_is_not_waited_for() {
+    let folder = Folder::new("run-hosts-deaf");
+    let (path, hosts) = fake_ssh("run-hosts-deaf", "exec sleep 600", [LOOPBACK; 2]);
+    let paths = format!("{}:{}", path.display(), std::env::var("PATH").unwrap_or_default());
+    let long = "x".repeat(100_000);
+    let started = |seconds| {
+        let words = ["run", "--hosts", &hosts, "--start", seconds, "--", "echo", &long];
+        Running::of(folder.program(&words).env("PATH", &paths).stdout(Stdio::null()))
+    };
+    let (code, said) = started("0.5").end();
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.starts_with("cutthrough: rank 0 has not started on alpha within 500ms; "), "{said}");
+    let waits = started("60");
+    std::thread::sleep(Duration::from_secs(1));
+    kill(waits.pid(), Signal::TERM);
+    assert_eq!(waits.end(), (Some(1), "cutthrough: interrupted; all ranks were ended\n".to_owned()));
+    let _ = fs::remove_dir_all(&path);
+}
+
+#[test]
+fn a_host_that_reads_slowly_is_told_all() {
+    let long = "x".repeat(100_000);
+    let options = ["-n", "1", "--start", "20"];
+    let ssh = "sleep 0.5\nexec \"$@\"";
+    let program = ["sh", "-c", "printf %s \"$1\" | wc -c", "sh", &long];
+    let (code, said, errors) = run_at_hosts("run-hosts-slow", ssh, [LOOPBACK; 2], &options, &program);
+    assert_eq!((code, said.trim()), (Some(0), "[0] 100000"), "{errors}");
 }
 
 #[test]
