@@ -96,6 +96,11 @@ impl Plan {
                 return Err(Failure::new(format!("{name} is no file that may be executed"), advice));
             }
         }
+        let folder = std::env::current_dir().unwrap_or_default();
+        let told = match &hosts {
+            Some(_) => Some((text(folder.as_os_str())?, texts(&args.program)?)),
+            None => None,
+        };
         let own = std::env::current_exe().map_err(refuse)?;
         let rank = |rank: u32| {
             let mut command = Command::new(&own);
@@ -106,22 +111,30 @@ impl Plan {
             }
             command.arg("--");
             let variables = common.iter().cloned().chain([("CUTTHROUGH_RANK", rank.to_string())]);
-            match &hosts {
-                None => {
-                    command.args(&args.program).envs(variables);
-                    Rank { command, host: None, script: String::new() }
-                }
-                Some(hosts) => {
+            match (&hosts, &told) {
+                (Some(hosts), Some((folder, words))) => {
                     let host = &hosts[rank as usize % hosts.len()];
                     command.arg("ssh").args(ssh_options(args.start)).args([&host.name, "sh"]);
-                    let folder = std::env::current_dir().unwrap_or_default();
-                    let script = script(variables, &folder, &args.program);
-                    Rank { command, host: Some(host.name.clone()), script }
+                    Rank { command, host: Some(host.name.clone()), script: script(variables, folder, words) }
+                }
+                _ => {
+                    command.args(&args.program).envs(variables);
+                    Rank { command, host: None, script: String::new() }
                 }
             }
         };
         Ok(Self { ranks: (0..args.ranks).map(rank).collect(), _pair: pair })
     }
+}
+
+/// A word, or a folder, as hosts are told of it. They may know a word that is no text by other bytes.
+fn text(word: &OsStr) -> Result<&str, Failure> {
+    let refuse = || Failure::new(format!("{word:?} is not UTF-8"), "give hosts words that are, in a folder that is");
+    word.to_str().ok_or_else(refuse)
+}
+
+fn texts(words: &[OsString]) -> Result<Vec<&str>, Failure> {
+    words.iter().map(|word| text(word)).collect()
 }
 
 /// A random key that the ranks of this run share.
@@ -188,8 +201,8 @@ fn parse_hosts(text: &str) -> Result<Vec<Host>, (usize, &'static str)> {
 /// The shell itself may end at any word that it says, as nobody may listen any more: so it says nothing between the
 /// rank's beginning and that of what ends it. That may come to act while the rank has no group of its own yet. Then it
 /// ends the process, and, if this has made its group and started others in between, the group.
-fn script(variables: impl Iterator<Item = (&'static str, String)>, folder: &Path, program: &[OsString]) -> String {
-    let words: Vec<String> = program.iter().map(|word| quoted(&word.to_string_lossy())).collect();
+fn script(variables: impl Iterator<Item = (&'static str, String)>, folder: &str, program: &[&str]) -> String {
+    let words: Vec<String> = program.iter().map(|word| quoted(word)).collect();
     let first = words.first().cloned().unwrap_or_default();
     let set: Vec<String> = variables.map(|(name, value)| format!("export {name}={}", quoted(&value))).collect();
     let started = String::from_utf8_lossy(STARTED).trim_end().replace('\x01', "\\001");
@@ -203,7 +216,7 @@ fn script(variables: impl Iterator<Item = (&'static str, String)>, folder: &Path
          (while read -r x <&3; do :; done; kill -9 -$p; kill -9 $p; kill -9 -$p) >/dev/null 2>&1 &\nw=$!\n\
          wait $p\ns=$?\nkill $w 2>/dev/null\nkill -9 -$p 2>/dev/null\nexit $s\n}}\n",
         set = set.join("\n"),
-        folder = quoted(&folder.to_string_lossy()),
+        folder = quoted(folder),
         words = words.join(" "),
     )
 }

@@ -340,6 +340,21 @@ fn a_host_that_reads_slowly_is_told_all() {
 }
 
 #[test]
+fn a_word_that_no_host_can_be_told_is_refused() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let folder = Folder::new("run-hosts-words");
+    let (path, hosts) = fake_ssh("run-hosts-words", "exec \"$@\"", [LOOPBACK; 2]);
+    let paths = format!("{}:{}", path.display(), std::env::var("PATH").unwrap_or_default());
+    let mut command = folder.program(&["run", "--hosts", &hosts, "--", "echo"]);
+    command.arg(std::ffi::OsStr::from_bytes(b"caf\xe9")).env("PATH", &paths);
+    let output = command.output().expect("the program can be started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{said}");
+    assert!(said.starts_with("cutthrough: \"caf\\xE9\" is not UTF-8; "), "{said}");
+    let _ = fs::remove_dir_all(&path);
+}
+
+#[test]
 fn ranks_on_hosts_end_with_the_starter() {
     let folder = Folder::new("run-hosts-killed");
     let (path, hosts) = fake_ssh("run-hosts-killed", "exec setsid -w \"$@\"", [LOOPBACK; 2]);
