@@ -57,7 +57,8 @@ impl Plan {
         let program = args.program.first().ok_or_else(|| Failure::new("no program is given", "name one after --"))?;
         let pair = args.veth.map(Pair::make).transpose()?;
         let hosts = args.hosts.as_deref().map(read_hosts).transpose()?;
-        let job = format!("run-{}", std::process::id());
+        // Starters in two containers may have one number.
+        let job = format!("run-{}-{:08x}", std::process::id(), fastrand::u32(..));
         let addresses: Vec<String> = match (&pair, &hosts) {
             (Some(_), _) => {
                 let side = |rank: u32| if rank.is_multiple_of(2) { Pair::NEAR } else { Pair::FAR };

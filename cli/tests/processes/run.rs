@@ -354,6 +354,21 @@ fn a_word_that_no_host_can_be_told_is_refused() {
     let _ = fs::remove_dir_all(&path);
 }
 
+/// Starters in two containers that share the folder of names may have one number.
+#[test]
+fn the_names_of_two_jobs_differ_by_more_than_the_number_of_the_starter() {
+    let folder = Folder::new("run-job");
+    let ends = [(); 2].map(|()| {
+        let (code, said, errors) = run(&folder, &["-n", "1"], "echo $CUTTHROUGH_JOB $PPID");
+        assert_eq!(code, Some(0), "{errors}");
+        let (job, starter) = said.trim().strip_prefix("[0] ").and_then(|said| said.split_once(' ')).expect("both");
+        let end = job.strip_prefix(&format!("run-{starter}-")).unwrap_or_else(|| panic!("{said}"));
+        assert!(end.len() == 8 && end.bytes().all(|byte| byte.is_ascii_hexdigit()), "{said}");
+        end.to_owned()
+    });
+    assert_ne!(ends[0], ends[1]);
+}
+
 #[test]
 fn ranks_on_hosts_end_with_the_starter() {
     let folder = Folder::new("run-hosts-killed");
@@ -373,7 +388,7 @@ fn ranks_on_hosts_end_with_the_starter() {
 
 /// Processes that have something of a run in their environment.
 fn of_runs(starters: &[u32]) -> Vec<u32> {
-    let marks: Vec<String> = starters.iter().map(|pid| format!("CUTTHROUGH_JOB=run-{pid}\0")).collect();
+    let marks: Vec<String> = starters.iter().map(|pid| format!("CUTTHROUGH_JOB=run-{pid}-")).collect();
     let is_one = |pid: &u32| {
         let variables = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let text = String::from_utf8_lossy(&variables);
