@@ -44,13 +44,16 @@ impl Output {
         writeln!(io::stdout(), "{text}").map_err(|error| Failure::output(&error))
     }
 
-    /// Prints text for people.
+    /// Prints text for people. Where results are lines of JSON, it is no loss if nobody can have the text.
     ///
     /// # Errors
-    /// If the stream it goes to cannot be written.
+    /// If the text is the result, and standard output cannot be written.
     pub fn say(self, text: &str) -> Result<(), Failure> {
-        let written = if self.json { writeln!(io::stderr(), "{text}") } else { writeln!(io::stdout(), "{text}") };
-        written.map_err(|error| Failure::output(&error))
+        if self.json {
+            let _ = writeln!(io::stderr(), "{text}");
+            return Ok(());
+        }
+        writeln!(io::stdout(), "{text}").map_err(|error| Failure::output(&error))
     }
 
     /// Columns of the terminal that text for people goes to; none if it goes elsewhere.

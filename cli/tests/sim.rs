@@ -195,3 +195,24 @@ fn a_timeline_of_a_point_has_every_pulse() {
     let output = run(&[&words[..], &["--trace", &trace]].concat());
     assert!(text(&output.stdout).ends_with("each stage is one bar.\n"), "{}", text(&output.stdout));
 }
+
+/// A run of these words, with one of its streams going to a pipe that nobody reads.
+fn unread(words: &[&str], stream: fn(&mut Command, std::io::PipeWriter) -> &mut Command) -> Output {
+    let (_, writer) = std::io::pipe().expect("a pipe");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cutthrough"));
+    command.arg("sim").args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    stream(&mut command, writer);
+    let child = command.spawn().expect("the program can be started");
+    // With the command goes this process's end of the pipe.
+    drop(command);
+    child.wait_with_output().expect("the program ends")
+}
+
+#[test]
+fn lines_of_json_come_whole_though_nobody_reads_what_is_for_people() {
+    let ids = listed("experiment");
+    let words = [&ids[0], &ids[1], "--json"];
+    let output = unread(&words, |command, writer| command.stderr(writer));
+    assert_eq!(output.status.code(), Some(0));
+    assert!(text(&output.stdout) == text(&run(&words).stdout), "{}", text(&output.stdout));
+}
