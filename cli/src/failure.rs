@@ -43,6 +43,14 @@ impl Failure {
         if matches!(self, Self::ReaderGone) { self } else { Self::InHaste(Box::new(self)) }
     }
 
+    /// What came of telling something where more is to be done than that: no failure if its reader has gone.
+    ///
+    /// # Errors
+    /// Any other failure.
+    pub fn unless_reader_gone(told: Result<(), Self>) -> Result<(), Self> {
+        told.or_else(|failure| if matches!(failure, Self::ReaderGone) { Ok(()) } else { Err(failure) })
+    }
+
     /// What some error says; its text may end in a remedy after a semicolon, else this one is told.
     pub fn from_error(error: &impl fmt::Display, remedy: &str) -> Self {
         let text = error.to_string();

@@ -50,18 +50,23 @@ fn simulate(catalogue: &Catalogue, wanted: &[Experiment], options: &SimResults, 
         files::writable(file)?;
     }
     let results = experiments::run(wanted, output);
-    for (experiment, outcome) in &results {
-        show::experiment(experiment, outcome, output)?;
-    }
     let report = Report { results: &results, platforms: &platforms };
-    show::summary(&report.summary(), output)?;
+    // Files are written, and the check is made, also if whoever reads the lines has seen enough of them.
+    Failure::unless_reader_gone(show_all(&report, output))?;
     if let Some(folder) = &options.out {
-        files::write_report(folder, &report, output)?;
+        Failure::unless_reader_gone(files::write_report(folder, &report, output))?;
     }
     if let Some(file) = &options.trace {
-        files::write_trace(file, &timelines(&results)?, output)?;
+        Failure::unless_reader_gone(files::write_trace(file, &timelines(&results)?, output))?;
     }
     if options.check { show::check(&report) } else { Ok(()) }
+}
+
+fn show_all(report: &Report<'_>, output: Output) -> Result<(), Failure> {
+    for (experiment, outcome) in report.results {
+        show::experiment(experiment, outcome, output)?;
+    }
+    show::summary(&report.summary(), output)
 }
 
 /// Every built-in platform, for the origins of its parameters.

@@ -209,6 +209,17 @@ fn unread(words: &[&str], stream: fn(&mut Command, std::io::PipeWriter) -> &mut 
 }
 
 #[test]
+fn what_was_asked_for_is_written_though_nobody_reads_the_results() {
+    let folder = Folder::new("unread");
+    let id = &listed("experiment")[0];
+    let report = folder.0.join("report");
+    let words = [id, "--out", report.to_str().expect("UTF-8"), "--check"];
+    let output = unread(&words, |command, writer| command.stdout(writer));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(report.join("index.html").exists() && output.stderr.is_empty(), "{}", text(&output.stderr));
+}
+
+#[test]
 fn lines_of_json_come_whole_though_nobody_reads_what_is_for_people() {
     let ids = listed("experiment");
     let words = [&ids[0], &ids[1], "--json"];

@@ -55,11 +55,10 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
         Some(seed) => (seed, args.seeds.unwrap_or(1)),
         None => (0, args.seeds.unwrap_or(1000)),
     };
-    if seeds == 1 {
-        output.say(&wrapped(&format!("seed {first}: {}", fault::options(first))))?;
-    }
+    let told =
+        if seeds == 1 { output.say(&wrapped(&format!("seed {first}: {}", fault::options(first)))) } else { Ok(()) };
     let next = AtomicU64::new(0);
-    let results = Mutex::new((Summary::default(), 0_u64, Ok(())));
+    let results = Mutex::new((Summary::default(), 0_u64, told));
     thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(|| {
@@ -74,23 +73,23 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
                         Ok(summary) => results.0.add(&summary),
                         Err(failure) => {
                             results.1 += 1;
-                            let shown = show(&failure, output);
-                            results.2 = std::mem::replace(&mut results.2, Ok(())).and(shown);
+                            results.2 = std::mem::replace(&mut results.2, Ok(())).and_then(|()| show(&failure, output));
                         }
                     }
                 }
             });
         }
     });
-    let (summary, failed, shown) = results.into_inner().map_err(|_| Failure::check("a thread has panicked"))?;
-    shown?;
-    output.line(&SummaryLine {
-        failed,
-        first_seed: first,
-        summary: &summary,
-        hash: format!("{:016x}", summary.hash),
-    })?;
-    output.say(&wrapped(&text(&summary, failed)))?;
+    let (summary, failed, told) = results.into_inner().map_err(|_| Failure::check("a thread has panicked"))?;
+    let hash = format!("{:016x}", summary.hash);
+    let line = SummaryLine { failed, first_seed: first, summary: &summary, hash };
+    let told = told.and_then(|()| output.line(&line)).and_then(|()| output.say(&wrapped(&text(&summary, failed))));
+    verdict(told, failed, seeds)
+}
+
+/// How it has ended, also if whoever reads has seen enough.
+fn verdict(told: Result<(), Failure>, failed: u64, seeds: u64) -> Result<(), Failure> {
+    Failure::unless_reader_gone(told)?;
     if failed > 0 { Err(Failure::check(format!("{failed} of {seeds} seeds failed"))) } else { Ok(()) }
 }
 
@@ -180,4 +179,18 @@ fn text(summary: &Summary, failed: u64) -> String {
         count(summary.placed.pages),
         summary.hash,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_that_failed_are_a_failed_check_though_nobody_reads_of_them() {
+        for told in [|| Ok(()), || Err(Failure::ReaderGone)] {
+            assert!(matches!(verdict(told(), 2, 10), Err(Failure::CheckFailed { .. })));
+            assert!(verdict(told(), 0, 10).is_ok());
+        }
+        assert!(matches!(verdict(Err(Failure::new("a", "b")), 2, 10), Err(Failure::CannotRun { .. })));
+    }
 }
