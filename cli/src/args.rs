@@ -462,11 +462,17 @@ impl CompareArgs {
     }
 
     fn side(&self, name: &str, options: &str) -> Result<Measure, Failure> {
-        let mut side = Side { measure: self.common.clone() };
-        side.try_update_from(options.split_whitespace()).map_err(|error| {
+        let refuse = |error: clap::Error| {
             let (what, _) = one_line(&error);
             Failure::new(format!("in {name} {options:?}: {what}"), "see 'cutthrough perf compare --help'")
-        })?;
+        };
+        let Side { measure: own } = Side::try_parse_from(options.split_whitespace()).map_err(refuse)?;
+        let mut side = Side { measure: self.common.clone() };
+        side.try_update_from(options.split_whitespace()).map_err(refuse)?;
+        // Two ways to say one thing.
+        if own.seconds.is_some() || own.count.is_some() {
+            (side.measure.seconds, side.measure.count) = (own.seconds, own.count);
+        }
         Ok(side.measure)
     }
 }

@@ -229,3 +229,20 @@ fn compare_reads_options_that_begin_with_a_dash() {
     let words = ["cutthrough", "perf", "compare", "bw", "--a", "--policy adaptive", "--b", ""];
     assert!(matches!(parse(words.map(OsString::from)), Ok(Parsed::Run(_))));
 }
+
+/// How much is measured is one thing, whichever of the two options says it.
+#[test]
+fn the_length_of_a_side_takes_the_place_of_the_common_one() {
+    let [hundred, seconds] = [(Some(100), None), (None, Some(3.0))];
+    for (common, a, expected) in [
+        (hundred, "--seconds 2", (None, Some(2.0))),
+        (seconds, "--count 7", (Some(7), None)),
+        (hundred, "--count 7", (Some(7), None)),
+        (hundred, "--size 64", hundred),
+    ] {
+        let mut args = compare([a, ""]);
+        (args.common.count, args.common.seconds) = common;
+        let (a, b) = args.sides().expect("good options");
+        assert_eq!([a, b].map(|side| (side.count, side.seconds)), [expected, common]);
+    }
+}
