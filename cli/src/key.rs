@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use cutthrough::{PrivateKey, SharedKey};
@@ -49,8 +49,7 @@ pub fn run(args: &KeyArgs, output: Output) -> Result<(), Failure> {
     } else {
         (SharedKey::generate(entropy).line(), None)
     };
-    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.file);
-    written.and_then(|mut file| writeln!(file, "{}", *line)).map_err(|error| match error.kind() {
+    write(&args.file, &line).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => {
             Failure::new(format!("{name} exists"), "name another file, because no key is overwritten")
         }
@@ -66,5 +65,13 @@ pub fn run(args: &KeyArgs, output: Output) -> Result<(), Failure> {
         // For the key files of peers, as it is.
         Some(public) => public.line(),
         None => format!("{name}: give a copy to the other side, and both ends --key FILE"),
+    })
+}
+
+/// Makes a file of one line. Where it cannot be written, none is left.
+fn write(path: &Path, line: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    writeln!(file, "{line}").inspect_err(|_| {
+        let _ = std::fs::remove_file(path);
     })
 }

@@ -112,6 +112,19 @@ fn a_key_file_is_made_once_and_for_its_user_alone() {
     }
 }
 
+/// The disk is full, as far as this process goes: a file of no bytes would be no key, and in the way of one.
+#[test]
+fn a_key_file_that_cannot_be_written_is_not_left() {
+    let path = std::env::temp_dir().join(format!("program-test-{}-full.key", std::process::id()));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" key \"$1\"", env!("CARGO_BIN_EXE_cutthrough")]);
+    let output = shell.arg(&path).output().expect("a shell can be started");
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.lines().count() == 1 && message.contains("File too large"), "{message}");
+    assert!(!path.exists());
+}
+
 #[test]
 fn a_key_file_that_others_may_read_is_refused() {
     use std::fs::{Permissions, set_permissions};
