@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use cutthrough::{CONTROL_MAX, Channel, Endpoint, Event, Incoming};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::ask::{READY, Request, Setup};
 use super::serve;
@@ -72,6 +73,14 @@ impl Server {
     fn tell(&mut self, setup: &Setup) -> Result<(), Failure> {
         let line = serde_json::to_string(setup).map_err(|error| lost(&error))?;
         writeln!(self.setups, "{line}").map_err(|error| lost(&error))?;
+        // It answers with a whole line. It may be stopped.
+        let mut answers = [PollFd::new(self.answers.get_ref(), PollFlags::IN)];
+        let time = Timespec { tv_sec: i64::try_from(PATIENCE.as_secs()).unwrap_or(i64::MAX), tv_nsec: 0 };
+        match poll(&mut answers, Some(&time)) {
+            Ok(0) => return Err(lost(&format!("it does not answer within {PATIENCE:?}"))),
+            Ok(_) => {}
+            Err(error) => return Err(lost(&error)),
+        }
         let mut answer = String::new();
         self.answers.read_line(&mut answer).map_err(|error| lost(&error))?;
         match answer.trim_end() {
@@ -143,5 +152,19 @@ impl Session {
                 Event::Opened(_) | Event::Connected(..) | Event::Completed(_) => {}
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_serving_process_that_is_stopped_is_not_waited_for() {
+        let mut child = Command::new("sleep").arg("600").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (setups, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut server = Server { child, setups, answers, core: None, file_bytes: 1 };
+        let refusal = server.open("adaptive", 1 << 16, 1 << 20).expect_err("it says nothing").to_string();
+        assert_eq!(refusal, "the serving process failed: it does not answer within 5s; run the demo again");
     }
 }
