@@ -133,6 +133,8 @@ counters! {
     CallsRefused = "calls_refused",
     /// Trains of frames that were longer than the memory for them; they come again.
     TrainsCut = "trains_cut",
+    /// Trains of frames that the system would not take as one, so that their frames went one by one.
+    TrainsDivided = "trains_divided",
     /// Frames that came by a ring and are no datagrams for this endpoint.
     RingStrays = "ring_strays",
     /// Frames that were lost because a ring was full.

@@ -331,7 +331,7 @@ fn told_of(told: Told<'_>, stores: &mut Stores, names: &Names, stat: &Stat, seal
 }
 
 /// How many counters of the network side are shown.
-pub(super) const SHOWN: usize = 25;
+pub(super) const SHOWN: usize = 26;
 
 const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
     [
@@ -349,6 +349,7 @@ const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
         (Counter::FramesReceived, tally.frames_received),
         (Counter::FramesLost, tally.frames_lost),
         (Counter::Timeouts, tally.timeouts),
+        (Counter::TrainsDivided, troubles.divided_trains),
         (Counter::FramesRepeated, tally.duplicates),
         (Counter::FramesForged, tally.forged),
         (Counter::FramesStale, tally.stale),

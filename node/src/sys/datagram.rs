@@ -306,6 +306,14 @@ impl AsFd for Datagrams {
     }
 }
 
+#[cfg(test)]
+impl Datagrams {
+    /// Has the kernel refuse trains, as it does where a device computes no check sums.
+    pub(crate) fn refuse_trains(&self) {
+        set(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).expect("an option of every socket");
+    }
+}
+
 /// A fresh file descriptor for addresses like this one.
 fn open(like: SocketAddr) -> io::Result<OwnedFd> {
     let family = if like.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };

@@ -1,7 +1,7 @@
 //! Batches out: what goes at once, and what waits for others to fill a train.
 
 use std::io::IoSlice;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use cutthrough_engine::net::batch::Piece;
 use cutthrough_engine::net::memory::Load as _;
@@ -50,6 +50,7 @@ impl Core {
             };
             let Some((channel, to)) = next else { break };
             let before = moment;
+            self.went = 0;
             if !self.put(channel, to) {
                 self.stuck = Some((channel, to));
                 return;
@@ -146,14 +147,13 @@ impl Core {
         }
         let segment = (self.batch.frames() > 1).then(|| u16::try_from(self.batch.segment()).unwrap_or(u16::MAX));
         let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
-        let sent = match self.joined.as_ref().and_then(|joined| joined.leads(to, from)) {
-            // Whatever else it says may be about a datagram that went before.
-            Some(joined) => match joined.send(None, parts, segment) {
-                sent @ (Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS)) => sent,
-                Err(_) => self.socket.send_from(from, Some(to), parts, segment),
-            },
-            None => self.socket.send_from(from, Some(to), parts, segment),
-        };
+        let mut sent = self.hand_over((from, to), parts, segment);
+        if let (Err(Errno::IO | Errno::INVAL), Some(segment)) = (sent, segment) {
+            // Or the frames are too long, as those alone will show.
+            let (went, alone) = self.one_by_one((from, to), parts, usize::from(segment));
+            (self.went, sent) = (went, alone);
+            self.troubles.divided_trains += u64::from(alone.is_ok());
+        }
         if let Some(joined) = self.joined.as_mut().filter(|_| sent.is_ok()) {
             joined.sent(to, from, (&self.socket, self.bound));
         }
@@ -173,6 +173,54 @@ impl Core {
             }
         }
     }
+}
+
+/// Where a datagram goes: from which address of this machine, if that matters, and to which.
+type Route = (Option<IpAddr>, SocketAddr);
+
+impl Core {
+    /// Hands datagrams to the socket that leads there.
+    fn hand_over(&self, (from, to): Route, parts: &[IoSlice<'_>], segment: Option<u16>) -> Result<usize, Errno> {
+        if let Some(joined) = self.joined.as_ref().and_then(|joined| joined.leads(to, from)) {
+            // Whatever else it says may be about a datagram that went before.
+            if let sent @ (Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS)) = joined.send(None, parts, segment) {
+                return sent;
+            }
+        }
+        self.socket.send_from(from, Some(to), parts, segment)
+    }
+
+    /// A train that the system does not take as one, frame by frame, from the first that has not gone: a device that
+    /// computes no check sums takes none before Linux 6.11, nor does a way through IPsec. How many have gone.
+    fn one_by_one(&self, route: Route, parts: &[IoSlice<'_>], segment: usize) -> (usize, Result<usize, Errno>) {
+        let mut bytes = 0;
+        for (number, frame) in frames(parts, segment).iter().enumerate().skip(self.went) {
+            match self.hand_over(route, frame, None) {
+                Ok(sent) => bytes += sent,
+                Err(why) => return (number, Err(why)),
+            }
+        }
+        (0, Ok(bytes))
+    }
+}
+
+/// The parts of each frame of a train.
+fn frames<'a>(parts: &'a [IoSlice<'_>], segment: usize) -> Vec<Vec<IoSlice<'a>>> {
+    let mut frames: Vec<Vec<IoSlice<'a>>> = Vec::new();
+    let mut room = 0;
+    for part in parts {
+        let mut rest: &[u8] = part;
+        while !rest.is_empty() {
+            if room == 0 {
+                room = segment;
+                frames.push(Vec::new());
+            }
+            let (now, later) = rest.split_at(rest.len().min(room));
+            frames.last_mut().into_iter().for_each(|frame| frame.push(IoSlice::new(now)));
+            (rest, room) = (later, room - now.len());
+        }
+    }
+    frames
 }
 
 /// If pages are among the pieces of a batch that lie in the memory of a ring, what of it does not belong to them
@@ -244,6 +292,14 @@ mod tests {
         let pieces = [own(0, 4), of(7, 0, 6), own(4, 4), of(8, 6, 6), own(8, 14), of(9, 0, 2)];
         let load = |message, offset, len| (!gone.contains(&message)).then(|| LOAD.get(offset..offset + len)).flatten();
         gather(&pieces, OWN, 10, load).iter().flat_map(|part| part.to_vec()).collect()
+    }
+
+    #[test]
+    fn a_train_is_divided_at_its_frames() {
+        let parts = [&b"HEAD"[..], b"abcdef", b"", b"headghijklownframe..", b"tail"].map(IoSlice::new);
+        let whole: Vec<Vec<u8>> =
+            frames(&parts, 10).iter().map(|frame| frame.iter().flat_map(|part| part.to_vec()).collect()).collect();
+        assert_eq!(whole, [&b"HEADabcdef"[..], b"headghijkl", b"ownframe..", b"tail"]);
     }
 
     #[test]

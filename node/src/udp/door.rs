@@ -63,6 +63,8 @@ pub(super) struct Core {
     pub(super) batch: Batch,
     /// The channel of a batch that the socket has not taken.
     pub(super) stuck: Option<(usize, SocketAddr)>,
+    /// Frames of the batch that have gone alone, because the system takes no trains.
+    pub(super) went: usize,
     /// To whom the kernel has said last that there is no way, and why.
     pub(super) unreachable: Option<(SocketAddr, Errno)>,
     /// Channels that are being opened.
@@ -213,6 +215,7 @@ impl Udp {
             trains: Trains::default(),
             batch: Batch::default(),
             stuck: None,
+            went: 0,
             unreachable: None,
             calls: Vec::new(),
             most,
@@ -278,6 +281,12 @@ impl Udp {
     /// The socket and the rings, to be watched.
     pub(crate) fn watched(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.shared.watched.iter().map(AsFd::as_fd)
+    }
+
+    /// Whether it has no channels, is asked for none and asks for none, and has nothing to tell.
+    pub(crate) fn is_idle(&self) -> bool {
+        let core = self.shared.lock();
+        core.net.channels() == 0 && core.calls.is_empty() && core.events.is_empty() && !core.net.has_event()
     }
 
     /// Lets peers in from now on.

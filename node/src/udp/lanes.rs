@@ -96,6 +96,8 @@ pub(crate) struct Troubles {
     pub(crate) refused_calls: u64,
     /// Trains that were longer than the memory for them.
     pub(crate) cut_trains: u64,
+    /// Trains that the system did not take as one, and whose frames went one by one.
+    pub(crate) divided_trains: u64,
     /// What the rings have refused or lost.
     pub(crate) rings: RingCounts,
     /// Rings that were given up, and those that were opened again.
@@ -390,6 +392,11 @@ impl Lanes {
     /// Readable when frames have come.
     pub(super) fn watched(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
+    }
+
+    /// Whether there are any.
+    pub(super) fn has_rings(&self) -> bool {
+        self.rings.iter().any(Option::is_some)
     }
 
     /// Whether frames have come.

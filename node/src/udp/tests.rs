@@ -452,3 +452,40 @@ fn nobody_waits_for_pages_of_who_is_behind_it() {
     let three = Want { bytes: 3 * 4096, ..four };
     assert!(matches!(stores.place(channel, &three, std::iter::once(&five)), Placing::Here(_)));
 }
+
+/// A device that computes no check sums, or a way through IPsec, takes single frames only.
+#[test]
+fn what_fills_several_frames_arrives_where_the_system_takes_no_trains() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let near = wire.near(|| by(Ways::Udp, SocketAddr::from((NEAR, 0)), Config::default()));
+    let far = wire.far(|| by(Ways::Udp, SocketAddr::from((FAR, PORT)), Config::default()));
+    far.listen().unwrap();
+    let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
+    near.shared.lock().socket.refuse_trains();
+    let payload: Vec<u8> = (0..300_000_u32).map(|at| at.to_le_bytes()[at as usize % 3]).collect();
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        let cargo = Cargo { load: Load::Copy(&payload), token: None, cookie: None };
+        scope.spawn(|| send(&near, channel, b"long", cargo));
+        let mut number = None;
+        while number.is_none() {
+            far.turn(64, |_, what| {
+                if let Told::Message(_, message) = what
+                    && let ReadyPayload::Arriving(of, _) = message.payload
+                {
+                    number = Some(of);
+                }
+            });
+            assert!(begun.elapsed() < PATIENCE, "no message");
+        }
+        let (mut into, mut valid) = (vec![0; payload.len()], 0);
+        while valid < into.len() {
+            near.turn(64, |_, _| ());
+            (valid, _) = far.read_some(0, number.unwrap(), &mut into, valid).unwrap();
+            assert!(begun.elapsed() < PATIENCE, "{valid} bytes");
+        }
+        assert!(into == payload);
+    });
+    let troubles = near.tally().1;
+    assert!(troubles.divided_trains > 0, "as trains: {troubles:?}");
+}
