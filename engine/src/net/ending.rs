@@ -19,8 +19,11 @@ impl<M: Memory> Net<M> {
                 channel.inbox.throw_away();
                 // Whoever gets the number next must not be taken for this one.
                 self.happened.retain(|event| match event {
-                    NetEvent::Opened(of) | NetEvent::Connected(of) | NetEvent::Message(of, _) => *of != index,
-                    NetEvent::Completed(..) | NetEvent::Closed(..) | NetEvent::Failed(..) => true,
+                    NetEvent::Opened(of)
+                    | NetEvent::Connected(of)
+                    | NetEvent::Message(of, _)
+                    | NetEvent::Completed(of, _) => *of != index,
+                    NetEvent::Closed(..) | NetEvent::Failed(..) => true,
                 });
                 self.touch(index);
             }

@@ -1,5 +1,6 @@
 //! Two nodes on loopback, from inside.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Node;
@@ -54,5 +55,65 @@ fn who_has_heard_of_the_network_looks_before_it_sleeps() {
         assert!(!a.arm(), "round {round}");
         let told = a.wait(Some(PATIENCE));
         assert!(matches!(told, Ok(Event::Message(_))), "{told:?}");
+    }
+}
+
+/// What channels have of the network side is not exchanged under them.
+#[test]
+fn who_has_channels_over_a_network_listens_nowhere_else() {
+    let ((mut a, at_a), (mut b, at_b)) = pair();
+    let here = a.net_address().unwrap();
+    // Any port is the one it has.
+    a.listen("udp:127.0.0.1:0").unwrap();
+    assert_eq!(a.net_address(), Some(here));
+    let refused = a.listen("udp:127.0.0.2:0").unwrap_err().to_string();
+    assert!(refused.contains(&here.to_string()) && refused.contains("open another one"), "{refused}");
+    a.keep_house();
+    say(&a, at_a);
+    assert!(matches!(b.wait(Some(PATIENCE)), Ok(Event::Message(_))));
+    say(&b, at_b);
+    assert!(matches!(a.wait(Some(PATIENCE)), Ok(Event::Message(_))));
+    // Who has none any more may go elsewhere.
+    a.close(at_a);
+    let begun = Instant::now();
+    while let Err(error) = a.listen("udp:127.0.0.2:0") {
+        assert!(begun.elapsed() < PATIENCE, "{error}");
+        while a.poll().is_some() {}
+    }
+    assert_ne!(a.net_address(), Some(here));
+    a.keep_house();
+}
+
+/// A completion that is told late is not told of who has got the number of its channel.
+#[test]
+fn what_is_completed_on_a_closed_channel_is_told_of_nobody_else() {
+    let ((mut a, at_a), (mut b, _)) = pair();
+    let others = [open(), open()];
+    let (net, index) = a.wire(at_a).unwrap();
+    let cargo = Cargo { load: Load::Copy(b"some bytes"), token: None, cookie: Some(7) };
+    net.send(index, b"with a cookie", cargo, (&mut Alone, &a.stat)).unwrap();
+    a.close(at_a);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let _ = b.poll();
+            }
+        });
+        let call = |to: &Node, a: &mut Node| {
+            let address = format!("udp:{}", to.net_address().unwrap());
+            a.connect(&address, PATIENCE).unwrap()
+        };
+        // The number is free once the other side has heard of the close.
+        let reused = (0..20).any(|round| {
+            let channel = call(&others[round % 2], &mut a);
+            a.wire(channel).unwrap().1 == index
+        });
+        over.store(true, Ordering::Relaxed);
+        assert!(reused, "nobody has got its number");
+    });
+    for _ in 0..1000 {
+        let event = a.poll();
+        assert!(!matches!(event, Some(Event::Completed(_))), "{event:?}");
     }
 }

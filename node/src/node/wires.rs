@@ -47,7 +47,19 @@ impl Node {
     /// Lets peers in at `udp:HOST:PORT`, or at an address of other adapters.
     pub(super) fn listen_net(&mut self, address: &str) -> Result<(), UdpAddressError> {
         let (ways, socket) = address::parse(address)?;
-        if self.net.as_ref().is_none_or(|net| net.local() != socket || net.ways() != ways) {
+        // Any port is the one that it has.
+        let is_there = |net: &Udp| {
+            let local = net.local();
+            net.ways() == ways && (local == socket || (local.ip(), 0) == (socket.ip(), socket.port()))
+        };
+        if let Some(net) = self.net.as_ref().filter(|net| !is_there(net)) {
+            if !net.is_idle() || self.seats.iter().any(|seat| seat.net.is_some()) {
+                return Err(UdpAddressError::Bound(net.local()));
+            }
+            self.show_net();
+            (self.net, self.net_shown) = (None, [0; SHOWN]);
+        }
+        if self.net.is_none() {
             self.open_net((ways, socket))?;
         }
         if let Some(net) = &self.net {
@@ -337,6 +349,7 @@ const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
     [
         (Counter::CallsRefused, troubles.refused_calls),
         (Counter::TrainsCut, troubles.cut_trains),
+        (Counter::TrainsDivided, troubles.divided_trains),
         (Counter::RingStrays, troubles.rings.strays),
         (Counter::RingOverflows, troubles.rings.overflows),
         (Counter::RingRefused, troubles.rings.refused),
@@ -349,7 +362,6 @@ const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
         (Counter::FramesReceived, tally.frames_received),
         (Counter::FramesLost, tally.frames_lost),
         (Counter::Timeouts, tally.timeouts),
-        (Counter::TrainsDivided, troubles.divided_trains),
         (Counter::FramesRepeated, tally.duplicates),
         (Counter::FramesForged, tally.forged),
         (Counter::FramesStale, tally.stale),

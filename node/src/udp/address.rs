@@ -83,6 +83,9 @@ pub enum UdpAddressError {
     /// The endpoint has its socket already, for other adapters.
     #[error("this endpoint uses {0}: already; open another one for other adapters")]
     OtherWays(&'static str),
+    /// The endpoint has its socket already, and channels by it.
+    #[error("this endpoint has channels by {0} already: listen before the first call, or open another one")]
+    Bound(SocketAddr),
     /// The system does not give the socket.
     #[error("{address}: {source}{cure}", cure = cure_of(source))]
     Socket {

@@ -82,6 +82,8 @@ impl Udp {
     pub(crate) fn close(&self, index: usize) {
         let mut core = self.enter();
         core.net.close(index);
+        // Whoever gets the number next must not be told of it.
+        core.events.retain(|event| !matches!(event, super::Happened::Completed(of, _) if *of == index));
         core.transmit(clock::now(), true);
     }
 

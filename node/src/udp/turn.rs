@@ -94,13 +94,13 @@ impl Core {
             self.aim();
         }
         // A look at a ring costs next to nothing, one at a socket a system call.
+        let by_rings = self.lanes.as_ref().is_some_and(|lanes| lanes.has_rings());
         let rarely = match &self.joined {
-            _ if self.lanes.is_some() => RARELY,
+            _ if by_rings => RARELY,
             Some(joined) if joined.is_joined() => SELDOM,
             _ => 0,
         };
         let passes = self.glances.passes(rarely, any);
-        let by_rings = self.lanes.is_some();
         let joined = self.joined.as_mut();
         let hears = joined.is_some_and(|joined| !(by_rings && joined.passes(RARELY, any)) && joined.hears().is_some());
         // What the peer sent before it was joined lies in the other one; but each is the first one now and then.
