@@ -130,10 +130,16 @@ impl Endpoint {
         Arc::clone(self.node.waker())
     }
 
-    /// Says whether its user has not yet been told of everything that [`Endpoint::poll`] has told.
+    /// What has become of a channel that is being opened, if that is known by now. Messages wait to be polled for.
     #[cfg(feature = "tokio")]
-    pub(crate) fn tells_later(&mut self, later: bool) {
-        self.node.tells_later(later);
+    pub(crate) fn look_for(&mut self, connecting: Connecting) -> Option<Result<Channel, ConnectError>> {
+        self.node.look_for(connecting)
+    }
+
+    /// As [`Endpoint::arm`], for who waits for that alone.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn arm_to_look_for(&mut self) -> bool {
+        self.node.arm_to_look_for()
     }
 
     /// Prepares to sleep on the endpoint's file descriptor ([`AsFd`]; readable means: poll). False if there is

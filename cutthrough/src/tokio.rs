@@ -1,8 +1,8 @@
 //! An endpoint for tokio: waits on the endpoint's file descriptor.
 
-use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
+use std::task::Poll;
 use std::time::Duration;
 
 use cutthrough_node::sys::readable::Readable;
@@ -15,8 +15,6 @@ use crate::{Channel, ConnectError, Connecting, Endpoint, Event};
 pub struct AsyncEndpoint {
     endpoint: Endpoint,
     readable: Readable,
-    /// What happened while a channel was being opened.
-    meanwhile: VecDeque<Event>,
 }
 
 impl AsyncEndpoint {
@@ -29,11 +27,12 @@ impl AsyncEndpoint {
     /// Outside a runtime with I/O enabled.
     pub fn new(endpoint: Endpoint) -> std::io::Result<Self> {
         let readable = Readable::watch(endpoint.as_fd())?;
-        Ok(Self { endpoint, readable, meanwhile: VecDeque::new() })
+        Ok(Self { endpoint, readable })
     }
 
     /// Opens a channel to whoever listens at `address`, as [`Endpoint::connect`], but keeps nothing else of the runtime
-    /// waiting. Events that come meanwhile are told afterwards. Dropping the future gives the channel up.
+    /// waiting. Nothing is taken in of other channels meanwhile: their messages wait, and their senders, where there is
+    /// no more room. Dropping the future gives the channel up.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -41,21 +40,16 @@ impl AsyncEndpoint {
         let connecting = self.endpoint.begin_connect(address, timeout)?;
         let mut giving_up = GivingUp { endpoint: self, connecting: Some(connecting) };
         loop {
-            let AsyncEndpoint { endpoint, readable, meanwhile } = &mut *giving_up.endpoint;
-            match endpoint.poll() {
-                Some(Event::Connected(of, outcome)) if of == connecting => {
-                    giving_up.connecting = None;
-                    return outcome;
-                }
-                Some(event) => {
-                    meanwhile.push_back(event);
-                    endpoint.tells_later(true);
-                }
-                None if endpoint.arm() => readable
-                    .readable()
-                    .await
-                    .map_err(|error| ConnectError::System(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?,
-                None => {}
+            let AsyncEndpoint { endpoint, readable } = &mut *giving_up.endpoint;
+            if let Some(outcome) = endpoint.look_for(connecting) {
+                giving_up.connecting = None;
+                return outcome;
+            }
+            if endpoint.arm_to_look_for() {
+                let woken = readable.readable().await;
+                woken.map_err(|error| ConnectError::System(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+            } else {
+                let_others_run().await;
             }
         }
     }
@@ -66,20 +60,13 @@ impl AsyncEndpoint {
     /// An I/O error of the runtime.
     pub async fn next(&mut self) -> std::io::Result<Event> {
         loop {
-            if let Some(event) = self.poll() {
+            if let Some(event) = self.endpoint.poll() {
                 return Ok(event);
             }
             if self.endpoint.arm() {
                 self.readable.readable().await?;
             }
         }
-    }
-
-    /// The next event, if there is one: [`Endpoint::poll`].
-    pub fn poll(&mut self) -> Option<Event> {
-        let Some(event) = self.meanwhile.pop_front() else { return self.endpoint.poll() };
-        self.endpoint.tells_later(!self.meanwhile.is_empty());
-        Some(event)
     }
 }
 
@@ -94,6 +81,19 @@ impl DerefMut for AsyncEndpoint {
     fn deref_mut(&mut self) -> &mut Endpoint {
         &mut self.endpoint
     }
+}
+
+/// Lets other tasks of the runtime have their turn.
+async fn let_others_run() {
+    let mut had = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut had, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Gives a channel up that is being opened, unless that has ended.

@@ -105,8 +105,6 @@ pub struct Node {
     idle: Idle,
     polls: u32,
     alternation: Alternation,
-    /// Whether not everything was told yet to whom it is for.
-    tells_later: bool,
     pace: Pace,
     housed: Instant,
     /// Whether somebody may have slept since the kernel was last asked what it has to say.
@@ -163,7 +161,6 @@ impl Node {
             idle: Idle::default(),
             polls: 0,
             alternation: Alternation::default(),
-            tells_later: false,
             pace: Pace::new(clock::now()),
             housed: clock::now(),
             armed: false,
@@ -385,11 +382,6 @@ impl Node {
         }
     }
 
-    /// Says whether what was told is passed on later to whom it is for: granted memory is kept for them so long.
-    pub const fn tells_later(&mut self, later: bool) {
-        self.tells_later = later;
-    }
-
     /// Whether the network is looked at in this poll, however much the other channels have.
     #[inline]
     const fn net_is_due(&self) -> bool {
@@ -554,7 +546,7 @@ impl Node {
         self.show_net();
         self.left.tidy();
         let now = clock::now();
-        if self.events.is_empty() && !self.tells_later {
+        if self.events.is_empty() {
             self.left.age_grants(now);
         }
         self.callers.retain(|caller| now.saturating_since(caller.since) < HELLO_NS);

@@ -35,7 +35,8 @@ macro_rules! suite {
         $crate::suite!(@tests $join;
             opening { a_channel_opens_while_both_poll, a_sleeping_caller_is_woken, several_channels_open_at_once,
                 nobody_at_an_address_is_told, a_call_that_was_given_up_is_not_told, a_channel_opens_in_tokio,
-                what_was_granted_is_kept_while_a_channel_opens });
+                a_channel_opens_in_tokio_behind_many, what_was_granted_is_kept_while_a_channel_opens,
+                a_flood_waits_while_a_channel_opens_in_tokio });
     };
     (@control $join:expr) => {
         $crate::suite!(@tests $join;

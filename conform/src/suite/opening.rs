@@ -2,17 +2,18 @@
 
 use std::collections::HashSet;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{AsyncEndpoint, Channel, CloseReason, ConnectError, Connecting, Endpoint, Event, Landing};
+use cutthrough::{AsyncEndpoint, Channel, CloseReason, ConnectError, Connecting, Endpoint, Event, Landing, SendError};
 
 use super::config;
 use crate::Join;
 use crate::bytes::pattern;
-use crate::join::{PATIENCE, Side};
+use crate::join::{PATIENCE, Pair, Side};
 
 /// Channels that are opened at the same time.
 const SEVERAL: usize = 100;
@@ -270,6 +271,85 @@ pub fn what_was_granted_is_kept_while_a_channel_opens(join: &dyn Join) {
             }
             assert_eq!(a.revoke(channel, token), Ok(Landing::Buffer(vec![7; 99])));
             assert!(a.channels().any(|of| of == opened));
+        });
+    });
+}
+
+/// One that is awaited in tokio has its turn behind more than are opened at a time, whose answers are told later.
+pub fn a_channel_opens_in_tokio_behind_many(join: &dyn Join) {
+    let address = join.address();
+    let (mut a, mut b) = (caller(join), join.listening(config(), &address));
+    let (way, over) = (join.way(&address), AtomicBool::new(false));
+    let mut begun: Vec<_> = (0..SEVERAL).map(|_| begin(join, &mut a, &way, PATIENCE).expect("begun")).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let _ = b.wait(Some(Duration::from_millis(5)));
+            }
+        });
+        // Also if this side fails.
+        let _ends = Ends(&over);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+        runtime.expect("a runtime").block_on(async {
+            let mut a = AsyncEndpoint::new(a).expect("an endpoint in a runtime");
+            let mut channels = HashSet::from([a.connect(&way, PATIENCE).await.expect("a channel")]);
+            while !begun.is_empty() {
+                match in_time(a.next()).await.expect("an event") {
+                    Event::Connected(of, outcome) => {
+                        begun.retain(|connecting| *connecting != of);
+                        channels.insert(outcome.expect("a channel"));
+                    }
+                    other => panic!("instead of an answer: {other:?}"),
+                }
+            }
+            assert_eq!((channels.len(), a.channels().count()), (SEVERAL + 1, SEVERAL + 1));
+        });
+    });
+}
+
+/// A peer that sends without end, while a channel is opened in tokio, keeps no other task waiting. What it sends waits
+/// with it, but for what there is room for, and comes in order afterwards, however it is asked for.
+pub fn a_flood_waits_while_a_channel_opens_in_tokio(join: &dyn Join) {
+    let Pair { a, mut b, .. } = join.pair(config(), config());
+    // Over a network nobody is there; in a process nobody looks.
+    let address = join.address();
+    let _deaf = (!join.crosses_wire()).then(|| join.listening(config(), &address));
+    let (way, over, sent) = (join.way(&address), AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                match b.endpoint.send(b.channel, &sent.load(Ordering::Relaxed).to_le_bytes()) {
+                    Ok(()) => drop(sent.fetch_add(1, Ordering::Relaxed)),
+                    Err(SendError::Full) => drop(b.endpoint.wait(Some(Duration::from_millis(1)))),
+                    Err(_) => return,
+                }
+            }
+        });
+        // Also if this side fails.
+        let _ends = Ends(&over);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+        runtime.expect("a runtime").block_on(async {
+            let ticks = Arc::new(AtomicU64::new(0));
+            let its = Arc::clone(&ticks);
+            tokio::spawn(async move {
+                loop {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                    its.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            let mut a = AsyncEndpoint::new(a.endpoint).expect("an endpoint in a runtime");
+            a.connect(&way, Duration::from_millis(300)).await.expect_err("nobody answers");
+            let (ticks, waits) = (ticks.load(Ordering::Relaxed), sent.load(Ordering::Relaxed));
+            assert!(ticks >= 10, "{ticks} ticks in 300 ms");
+            assert!(waits <= 16 * u64::from(config().slots), "{waits} messages were taken in");
+            for number in 0..2000_u64 {
+                let event = match number % 3 {
+                    0 => a.wait(Some(PATIENCE)).expect("an event"),
+                    _ => in_time(a.next()).await.expect("an event"),
+                };
+                let Event::Message(message) = event else { panic!("instead of message {number}: {event:?}") };
+                assert_eq!(message.control(), u64::to_le_bytes(number));
+            }
         });
     });
 }

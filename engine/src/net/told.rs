@@ -90,6 +90,14 @@ impl<M: Memory> Net<M> {
         Some(answer)
     }
 
+    /// Whether it is known how the call of this number has ended, and was not told.
+    #[must_use]
+    pub fn has_answer(&self, index: usize) -> bool {
+        self.happened
+            .iter()
+            .any(|event| matches!(*event, NetEvent::Connected(of) | NetEvent::Failed(of, _) if of == index))
+    }
+
     /// Whether [`Net::next_event`] has something to tell.
     #[must_use]
     pub fn has_event(&self) -> bool {

@@ -132,6 +132,34 @@ impl Node {
         outcome.is_some()
     }
 
+    /// What has become of a channel that is being opened, if that is known by now; then no event tells of it. Callers
+    /// are let in meanwhile. Messages, and whatever else happens, stay where they are until they are polled for.
+    pub fn look_for(&mut self, connecting: Connecting) -> Option<Result<Channel, ConnectError>> {
+        self.keep_house();
+        // Those of others make room for this one.
+        let answers = self.net.as_ref().map(|net| net.answers());
+        for (index, answer) in answers.into_iter().flatten() {
+            let event = self.net_answered(index, answer);
+            self.events.extend(event);
+        }
+        self.outcome(connecting)
+    }
+
+    /// Prepares to sleep on the node's file descriptor until [`Node::look_for`] may have something to tell: what waits
+    /// to be polled for keeps nobody awake. False if it is to be asked again at once.
+    pub fn arm_to_look_for(&mut self) -> bool {
+        self.armed = true;
+        self.pace.sleeps();
+        if self.net.as_ref().is_some_and(|net| !net.before_answers()) {
+            return false;
+        }
+        let sleeps = self.waker.sleep();
+        if !sleeps {
+            self.look_at_shelves();
+        }
+        sleeps
+    }
+
     /// What has become of a call, if that is known and was not told.
     fn outcome(&mut self, connecting: Connecting) -> Option<Result<Channel, ConnectError>> {
         let tells = |event: &Event| matches!(event, Event::Connected(of, _) if *of == connecting);

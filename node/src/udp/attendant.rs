@@ -84,7 +84,7 @@ fn attend(shared: &Shared) {
             quiet
         });
         core.look_after_calls();
-        if asleep && core.has_news() {
+        if asleep && core.has_awaited() {
             shared.waker.wake();
         }
         serving = !asleep;

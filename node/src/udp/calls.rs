@@ -144,6 +144,14 @@ impl Udp {
         }
     }
 
+    /// Looks once at everything: which calls, for which nobody waits here, have been answered. Messages, and whatever
+    /// else has happened, stay where they are.
+    pub(crate) fn answers(&self) -> Vec<(usize, Result<(), UdpCallError>)> {
+        let mut core = self.enter();
+        core.turn(None);
+        core.answers()
+    }
+
     /// Ends a call that was begun `timeout` ago: why it has failed. `None` if it has been answered.
     pub(crate) fn give_up(&self, index: usize, timeout: Duration) -> Option<UdpCallError> {
         self.end_call(&mut self.enter(), index, timeout)
@@ -219,6 +227,38 @@ impl Core {
         let outcome = self.look_at_call(place)?;
         self.calls.swap_remove(place);
         Some(Happened::Answered(index, outcome))
+    }
+
+    /// What has become of calls for which nobody waits, as far as it is known by now: told out of its turn.
+    fn answers(&mut self) -> Vec<(usize, Result<(), UdpCallError>)> {
+        let begun: Vec<usize> = self.calls.iter().filter(|call| !call.waits).map(|call| call.index).collect();
+        for index in begun {
+            if let Some(answer) = self.net.answer(index) {
+                let told = self.answered(index, answer);
+                self.events.extend(told);
+            }
+        }
+        let mut answers = Vec::new();
+        for event in std::mem::take(&mut self.events) {
+            match event {
+                Happened::Answered(index, outcome) => answers.push((index, outcome)),
+                other => self.events.push_back(other),
+            }
+        }
+        // Their numbers may be others' from now on.
+        answers.iter().filter(|(_, outcome)| outcome.is_err()).for_each(|(index, _)| self.net.close(*index));
+        answers
+    }
+
+    /// Whether [`Udp::answers`] has something to tell.
+    fn has_answers(&self) -> bool {
+        let answered = |call: &Call| !call.waits && self.net.has_answer(call.index);
+        self.events.iter().any(|event| matches!(event, Happened::Answered(..))) || self.calls.iter().any(answered)
+    }
+
+    /// Whether there is what the application sleeps for.
+    pub(super) fn has_awaited(&self) -> bool {
+        if self.awaits_answers { self.has_answers() } else { self.has_news() }
     }
 
     /// Looks after the calls for which nobody waits. One that has failed keeps its number until that is told: whoever

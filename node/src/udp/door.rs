@@ -75,6 +75,8 @@ pub(super) struct Core {
     /// Channels of which something was dropped; and memory for their numbers.
     pub(super) filled: Arc<Filled>,
     pub(super) tidied: Vec<usize>,
+    /// Whether the application sleeps for the answers to its calls, and for nothing else.
+    pub(super) awaits_answers: bool,
     /// Whether something has come of which only the application has been told so far.
     pub(super) owed: bool,
     /// When the application was last told of several things at once.
@@ -223,6 +225,7 @@ impl Udp {
             looks: 0,
             filled: Arc::default(),
             tidied: Vec::new(),
+            awaits_answers: false,
             owed: false,
             told_at: Instant::default(),
             troubles: Troubles::default(),
@@ -389,9 +392,20 @@ impl Udp {
     /// Sends what waits for company and says when to look again, because the application goes to sleep. `None` if there
     /// is something to look at now.
     pub(crate) fn before_sleep(&self, outside: bool) -> Option<Instant> {
+        self.go_to_sleep(outside, false)
+    }
+
+    /// The same for who sleeps outside of our calls until there is something in [`Udp::answers`]: messages that wait
+    /// are slept over. False if there is something to look at now.
+    pub(crate) fn before_answers(&self) -> bool {
+        self.go_to_sleep(true, true).is_some()
+    }
+
+    fn go_to_sleep(&self, outside: bool, awaits_answers: bool) -> Option<Instant> {
         let mut core = self.shared.lock();
+        core.awaits_answers = awaits_answers;
         let frames = core.lanes.as_ref().is_some_and(|lanes| lanes.has_frames());
-        if frames || core.is_unlooked() || core.has_news() {
+        if frames || core.is_unlooked() || core.has_awaited() {
             return None;
         }
         let now = clock::now();
@@ -401,7 +415,7 @@ impl Udp {
         core.owed = false;
         core.net.hurry();
         core.transmit(now, true);
-        if core.has_news() || !core.doze() {
+        if core.has_awaited() || !core.doze() {
             return None;
         }
         let next = core.timer().unwrap_or(Instant::from_nanos(u64::MAX));
