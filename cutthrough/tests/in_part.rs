@@ -1,13 +1,16 @@
-//! A long payload moves while its request is served already. If the channel ends meanwhile, nobody knows what has
-//! become of the call, and it is not made again unless it may be.
+//! A long payload moves while its request is served already, and that of a reply while its requester knows of it. If
+//! the channel ends meanwhile, nobody knows what has become of the call, and it is not made again unless it may be.
 
 mod two;
 
-use std::sync::{Arc, Mutex};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use cutthrough::Config;
-use cutthrough::am::{Args, Body, RequestError, Service, Settings};
+use cutthrough::am::{Args, Body, CallError, RequestError, Service, Settings};
 use cutthrough::rpc::{Client, Raw};
 use two::{Over, PATIENCE, small};
 
@@ -52,6 +55,92 @@ fn a_call_that_was_sent_in_part_is_not_made_again(over: Over) {
             assert_eq!(outcome.expect_err("no reply").error, RequestError::Lost.into());
             std::thread::sleep(Duration::from_millis(600));
             assert_eq!(*runs.lock().expect("no panic"), 1, "it was made again");
+        }
+    }
+}
+
+/// Passes on what a server and its caller send, up to so many bytes of the server's: then nothing of either.
+struct Wire {
+    address: String,
+    left: Arc<AtomicU64>,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Wire {
+    fn to(server: SocketAddr) -> Self {
+        let front = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        front.set_read_timeout(Some(Duration::from_millis(5))).expect("a socket");
+        let address = format!("udp:{}", front.local_addr().expect("its address"));
+        let (left, over) = (Arc::new(AtomicU64::new(u64::MAX)), Arc::new(AtomicBool::new(false)));
+        let (its, ends) = (Arc::clone(&left), Arc::clone(&over));
+        let thread = thread::spawn(move || {
+            let (mut caller, mut bytes) = (None, vec![0; 1 << 16]);
+            while !ends.load(Ordering::Relaxed) {
+                let Ok((len, from)) = front.recv_from(&mut bytes) else { continue };
+                let back = from == server;
+                let to = if back { caller } else { Some(server) };
+                caller = if back { caller } else { Some(from) };
+                let spent = |left: u64| Some(left.saturating_sub(if back { len as u64 } else { 0 }));
+                let left = its.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spent).unwrap_or(0);
+                if let Some(to) = to.filter(|_| left > 0) {
+                    let _ = front.send_to(&bytes[..len], to);
+                }
+            }
+        });
+        Self { address, left, over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Another thread has the node from before the reply comes until the channel has ended in the middle of it.
+#[test]
+fn a_call_whose_reply_broke_off_unseen_has_lost_its_channel() {
+    const SILENCE: Duration = Duration::from_millis(300);
+    const LONG: usize = 4 << 20;
+    // A payload that is longer than the memory where it could land is on its way until it is read.
+    let config = || Config { silence: SILENCE, landing_bytes: 64 << 10, ..small() };
+    for idempotent in [false, true] {
+        let (mut node, address) = Over::Udp.listening(config(), Settings::default());
+        let (comes, has_come) = mpsc::channel();
+        let (answer, may_answer) = mpsc::channel();
+        let mut runs = 0_u32;
+        node.long(20, Args::Any, 64, move |request| {
+            runs += 1;
+            if runs == 1 {
+                comes.send(()).expect("somebody waits");
+                may_answer.recv_timeout(PATIENCE).expect("the node is held");
+            }
+            request.reply_with(&runs.to_le_bytes(), Body::Copy(&vec![7; LONG]));
+        });
+        let _server = Service::spawn(node, |_| ()).expect("a thread");
+        let wire = Wire::to(address.trim_start_matches("udp:").parse().expect("its address"));
+        let service = Arc::new(Service::spawn(Over::node(config(), Settings::default()), |_| ()).expect("a thread"));
+        let client = Client::connect(Arc::clone(&service), &wire.address, PATIENCE).expect("a channel");
+        let calling = thread::spawn(move || {
+            let raw = Raw::new(20);
+            client.within(PATIENCE).call_raw(if idempotent { raw.idempotent() } else { raw })
+        });
+        has_come.recv_timeout(PATIENCE).expect("the request comes");
+        wire.left.store(64 << 10, Ordering::Relaxed);
+        service.with(|_| {
+            answer.send(()).expect("the server waits");
+            thread::sleep(SILENCE * 5);
+        });
+        wire.left.store(u64::MAX, Ordering::Relaxed);
+        let outcome = calling.join().expect("the caller");
+        if idempotent {
+            let reply = outcome.expect("a reply");
+            assert_eq!((reply.word(0), reply.payload_len()), (2, LONG));
+        } else {
+            let error = outcome.expect_err("no reply").error;
+            assert!(matches!(error, CallError::Closed(_)), "{error:?}");
         }
     }
 }

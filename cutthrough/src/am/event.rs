@@ -230,5 +230,14 @@ pub enum CallError {
     NotSent(#[from] RequestError),
     /// The reply's payload could not be read.
     #[error("the reply's payload did not arrive: {0}")]
-    Payload(#[from] ReadError),
+    Payload(ReadError),
+}
+
+impl From<ReadError> for CallError {
+    fn from(why: ReadError) -> Self {
+        match why {
+            ReadError::Closed(reason) => Self::Closed(reason.into()),
+            why => Self::Payload(why),
+        }
+    }
 }

@@ -243,9 +243,6 @@ impl Node {
                 let event = self.replied(incoming, call, context);
                 self.ready.extend(event);
             }
-            (Of::Reply(call, context), Err(ReadError::Closed(why))) => {
-                self.failed(call, context, CallError::Closed(Ended::Closed(why)), &[]);
-            }
             (Of::Reply(call, context), Err(error)) => self.failed(call, context, error.into(), &[]),
         }
     }
@@ -292,7 +289,8 @@ impl Node {
     /// Serves requests meanwhile, and keeps events for later polls.
     ///
     /// # Errors
-    /// [`CallError::Late`], if it does not come in time: then it is thrown away. [`CallError::Payload`].
+    /// [`CallError::Late`], if it does not come in time: then it is thrown away. [`CallError::Closed`], if the channel
+    /// has ended before. [`CallError::Payload`].
     pub fn read(&mut self, reply: &mut Reply, into: &mut [u8]) -> Result<(), CallError> {
         let Some(until) = reply.until() else {
             self.inside.endpoint.read(&mut reply.incoming, into)?;
