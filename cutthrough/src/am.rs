@@ -353,7 +353,7 @@ impl Node {
     /// Gives up opening a channel: nothing will be told of it. False if that was told already.
     pub fn cancel_connect(&mut self, connecting: Connecting) -> bool {
         self.callers.retain(|(of, _)| *of != connecting);
-        self.inside.endpoint.cancel_connect(connecting)
+        self.inside.endpoint.cancel_connect(connecting) || self.untell_connected(connecting)
     }
 
     /// Closes a channel. Its calls end with an error, and what they granted for replies is given back.

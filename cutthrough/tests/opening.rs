@@ -3,13 +3,14 @@
 mod two;
 
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, Event, Node, Settings};
 use two::{Over, PATIENCE, small};
 
 over_both! {
     a_channel_opens_between_calls, a_continuation_gets_the_channel, what_was_given_up_is_not_told,
+    what_was_found_while_a_call_was_waited_for_can_be_given_up,
 }
 
 const ECHO: u16 = 1;
@@ -91,4 +92,26 @@ fn what_was_given_up_is_not_told(over: Over) {
     assert!(node.wait(Some(Duration::from_millis(30))).is_err());
     assert!(told.try_recv().is_err());
     assert_eq!(node.channels().count(), 1);
+}
+
+/// The channel is there by the time that a call on another one has its reply, but nobody was told of it.
+fn what_was_found_while_a_call_was_waited_for_can_be_given_up(over: Over) {
+    let (server, mut node, first) = over.serve(echo);
+    for round in 0..5 {
+        let connecting = node.begin_connect(&server.address, PATIENCE).expect("begun");
+        let since = Instant::now();
+        for word in 0.. {
+            assert_eq!(node.call(first, ECHO, &[word], PATIENCE).expect("a reply").word(0), word);
+            if node.channels().count() == 2 {
+                break;
+            }
+            assert!(since.elapsed() < PATIENCE, "no channel in round {round}");
+        }
+        assert!(node.cancel_connect(connecting), "it was not told");
+        assert!(!node.cancel_connect(connecting), "once");
+        assert_eq!(node.channels().collect::<Vec<_>>(), [first]);
+    }
+    if let Ok(event) = node.wait(Some(Duration::from_millis(30))) {
+        panic!("told of what was given up: {event:?}");
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cutthrough_engine::am::calls::NEVER;
 use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
-use cutthrough_node::incoming::Channel;
+use cutthrough_node::incoming::{Channel, Connecting};
 use cutthrough_node::node::WaitError;
 use cutthrough_node::shm::grant::Landing;
 
@@ -136,6 +136,18 @@ impl Node {
             Event::Failed(failed) => failed.landing,
             _ => None,
         }
+    }
+
+    /// Takes back the event that tells of a channel that was being opened, and whatever else tells of that channel,
+    /// which is closed: whether there was one.
+    pub(super) fn untell_connected(&mut self, connecting: Connecting) -> bool {
+        let its = |event: &Event| matches!(event, Event::Connected(of, _) if *of == connecting);
+        let Some(place) = self.ready.iter().position(its) else { return false };
+        if let Some(Event::Connected(_, Ok(channel))) = self.ready.remove(place) {
+            self.close(channel);
+            self.ready.retain(|event| !matches!(event, Event::Closed(of, _) if *of == channel));
+        }
+        true
     }
 
     /// What has happened next: spins briefly, then sleeps until there is something. `None` waits for ever.
