@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::ConnectError;
 use cutthrough_node::shm::grant::NoMemory;
-use cutthrough_node::udp::address::numbers;
+use cutthrough_node::udp::address::{is_number, numbers};
 use cutthrough_segment::page::Page;
 
 use super::opening::{close, open};
@@ -20,6 +20,8 @@ use crate::am::{Failed, Reply, RequestError, Service};
 pub(super) const RECONNECT: Duration = Duration::from_millis(500);
 /// How long after one that has failed there is none.
 const REST: Duration = Duration::from_millis(1);
+/// The same where the server's name was not found, at most: each time that it is not, twice as long as before.
+const REST_UNKNOWN: Duration = Duration::from_millis(256);
 
 /// A channel to a server. Clones share it, and may be used on any thread. With the last of them, and of their calls
 /// under way, the channel is closed.
@@ -45,6 +47,8 @@ struct Line {
     /// How often that has failed, and when it is tried again.
     failed: u64,
     again: Instant,
+    /// How long there is no try once the server's name was not found.
+    rest: Duration,
 }
 
 impl Client {
@@ -56,7 +60,8 @@ impl Client {
     /// [`ConnectError`].
     pub fn connect(service: Arc<Service>, address: &str, timeout: Duration) -> Result<Self, ConnectError> {
         let channel = open(&service, address, timeout)?;
-        let line = Line { address: address.to_owned(), channel, opening: false, failed: 0, again: Instant::now() };
+        let (address, again) = (address.to_owned(), Instant::now());
+        let line = Line { address, channel, opening: false, failed: 0, again, rest: REST };
         let inside = Inside { service, line: Mutex::new(line) };
         Ok(Self { inside: Arc::new(inside), within: Duration::from_secs(10) })
     }
@@ -170,38 +175,60 @@ impl Inside {
     }
 
     /// Has another channel opened in place of one that has ended, unless that is under way: how often it has failed so
-    /// far. The service's thread begins it, since a name may have to be looked up; nobody waits for what becomes of it.
+    /// far. Nobody waits for what becomes of it. A name is looked up on a thread of its own: it may take a while, and
+    /// the service's thread serves others.
     pub(super) fn reconnect(self: &Arc<Self>, ended: Channel, timeout: Duration) -> u64 {
         let mut line = self.line();
         if line.channel == ended && !line.opening && line.again <= Instant::now() {
             line.opening = true;
-            let (its, service) = (Arc::downgrade(self), Arc::downgrade(&self.service));
-            let name = line.address.clone();
-            self.service.leave_to_thread(move |node| {
-                if its.strong_count() == 0 {
-                    return;
-                }
-                let opens = Weak::clone(&its);
-                let opened = move |outcome: Result<Channel, ConnectError>| match (opens.upgrade(), outcome.ok()) {
-                    (Some(inside), channel) => inside.line().opened(channel),
-                    // The last client has gone meanwhile.
-                    (None, Some(channel)) => {
-                        if let Some(service) = service.upgrade() {
-                            close(&service, channel);
-                        }
+            let (its, name) = (Arc::downgrade(self), line.address.clone());
+            if is_number(&name) {
+                self.open(name, timeout);
+            } else if std::thread::Builder::new()
+                .name("cutthrough-name".into())
+                .spawn(move || {
+                    let found = numbers(&name);
+                    let Some(inside) = its.upgrade() else { return };
+                    match found {
+                        Ok(address) => inside.open(address, timeout),
+                        Err(_) => inside.line().unknown(),
                     }
-                    (None, None) => {}
-                };
-                let begun = numbers(&name).is_ok_and(|address| {
-                    let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
-                    node.connect_then(&address, timeout, opened).is_ok()
-                });
-                if !begun && let Some(inside) = its.upgrade() {
-                    inside.line().opened(None);
-                }
-            });
+                })
+                .is_err()
+            {
+                line.unknown();
+            }
         }
         line.failed
+    }
+
+    /// Has the service's thread open another channel.
+    fn open(self: &Arc<Self>, address: String, timeout: Duration) {
+        let (its, service) = (Arc::downgrade(self), Arc::downgrade(&self.service));
+        self.service.leave_to_thread(move |node| {
+            if its.strong_count() == 0 {
+                return;
+            }
+            let opens = Weak::clone(&its);
+            let opened = move |outcome: Result<Channel, ConnectError>| match (opens.upgrade(), outcome.ok()) {
+                (Some(inside), channel) => inside.line().opened(channel),
+                // The last client has gone meanwhile.
+                (None, Some(channel)) => {
+                    if let Some(service) = service.upgrade() {
+                        close(&service, channel);
+                    }
+                }
+                (None, None) => {}
+            };
+            let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
+            let begun = node.connect_then(&address, timeout, opened);
+            drop(node);
+            if begun.is_err()
+                && let Some(inside) = its.upgrade()
+            {
+                inside.line().opened(None);
+            }
+        });
     }
 }
 
@@ -215,13 +242,23 @@ impl Drop for Inside {
 impl Line {
     /// There is another channel, or there was none to be had.
     fn opened(&mut self, channel: Option<Channel>) {
-        self.opening = false;
+        self.rest = REST;
         match channel {
-            Some(channel) => self.channel = channel,
-            None => {
-                self.failed += 1;
-                self.again = Instant::now() + REST;
-            }
+            Some(channel) => (self.opening, self.channel) = (false, channel),
+            None => self.failed(REST),
         }
+    }
+
+    /// Nobody knows the server's name, or what it stands for now.
+    fn unknown(&mut self) {
+        self.rest = (self.rest * 2).min(REST_UNKNOWN);
+        self.failed(self.rest);
+    }
+
+    /// There is no channel, and none is tried for so long.
+    fn failed(&mut self, rest: Duration) {
+        self.opening = false;
+        self.failed += 1;
+        self.again = Instant::now() + rest;
     }
 }

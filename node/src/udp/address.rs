@@ -123,6 +123,13 @@ pub fn parse(address: &str) -> Result<(Ways, SocketAddr), UdpAddressError> {
     host.to_socket_addrs().map_err(refused)?.next().map(|found| (ways, found)).ok_or_else(malformed)
 }
 
+/// Whether nothing is to be looked up for [`numbers`] of an address.
+#[must_use]
+pub fn is_number(address: &str) -> bool {
+    let host = address.split('#').next().unwrap_or_default();
+    Ways::of(host).is_none_or(|(_, host)| host.parse::<SocketAddr>().is_ok())
+}
+
 /// The same address with the host's number in place of its name, which may take a while to be looked up. Addresses of
 /// this machine's own processes stay as they are.
 ///
@@ -144,8 +151,10 @@ mod tests {
     #[test]
     fn names_become_numbers() {
         for same in ["shm:name", "udp:10.0.0.1:7", "net:[::1]:7#00ff"] {
+            assert!(is_number(same));
             assert_eq!(numbers(same).unwrap(), same);
         }
+        assert!(!is_number("udp:localhost:7#00ff") && !is_number("net:7"));
         let found = numbers("udp:localhost:7#00ff").unwrap();
         assert!(["udp:127.0.0.1:7#00ff", "udp:[::1]:7#00ff"].contains(&found.as_str()), "{found}");
         assert!(numbers("udp:7").is_err());
