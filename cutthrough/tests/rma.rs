@@ -3,9 +3,10 @@
 
 mod two;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Body, CallError, Failure, Node};
+use cutthrough::am::{Body, CallError, Failure, Node, Service};
 use cutthrough::rma::{Extent, Key, Owner, Region, Remote};
 use cutthrough::{Channel, Config, Endpoint, Event};
 use proptest::prelude::*;
@@ -365,4 +366,38 @@ fn a_refused_batch_moves_nothing(over: Over) {
     let error = hurried.fetch_pages(&here, &[(0, 0)]).expect_err("nobody serves");
     assert_eq!((error.error, error.valid), (CallError::Late, vec![false]));
     drop(silent);
+}
+
+/// Who has given too little memory hears of it by a panic; what was on its way goes back to where it came from.
+#[test]
+fn a_batch_that_panics_holds_nothing_back() {
+    let config = || Config { pool_bytes: 1 << 20, ..Config::default() };
+    let region = Region::new(1 << 20, PAGE);
+    let (mut node, address) = Over::Shm.listening(config(), Default::default());
+    let key = Owner::new(&mut node).register(&region);
+    let owner = Service::spawn(node, |_| ()).expect("a thread");
+    let mut node = Over::node(config(), Default::default());
+    let channel = node.connect(&address, PATIENCE).expect("a channel");
+    let runs: Vec<Extent> = Extent::strided(0, PAGE, u64::from(PAGE), 64).collect();
+    let free = || {
+        owner.with(|node| {
+            let its = node.channels().next().expect("a channel");
+            std::iter::from_fn(|| node.page(its, 4096).ok()).collect::<Vec<_>>().len()
+        })
+    };
+    let mut all = vec![0; 1 << 20];
+    Remote::new(&mut node, channel, key, PATIENCE).get_list(&runs, &mut all).expect("in the region");
+    let before = free();
+    for _ in 0..4 {
+        let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+        let panics = AssertUnwindSafe(|| remote.get_list(&runs, &mut all[..100]));
+        catch_unwind(panics).expect_err("there is too little memory");
+    }
+    Remote::new(&mut node, channel, key, PATIENCE).get_list(&runs, &mut all).expect("in the region");
+    let since = Instant::now();
+    while free() < before {
+        assert!(node.poll().is_none(), "told of an operation of memory");
+        assert!(since.elapsed() < PATIENCE / 4, "{} of {before} pages are free", free());
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

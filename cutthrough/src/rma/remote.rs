@@ -355,7 +355,8 @@ impl<'n> Remote<'n> {
         mut end: impl FnMut(usize, Result<Reply, CallError>),
     ) {
         let tally = self.node.begin_tally();
-        let mut under_way: Vec<(Call, usize)> = Vec::with_capacity(DEPTH);
+        let Counted { node, under_way, .. } =
+            &mut Counted { node: &mut *self.node, tally, under_way: Vec::with_capacity(DEPTH) };
         let (mut next, mut looks) = (0, 0_u32);
         while next < count || !under_way.is_empty() {
             while next < count && under_way.len() < DEPTH {
@@ -363,7 +364,7 @@ impl<'n> Remote<'n> {
                 if left.is_zero() {
                     break;
                 }
-                match send(self.node, tally, next, left) {
+                match send(node, tally, next, left) {
                     Ok(call) => under_way.push((call, next)),
                     // The peer is behind: what it gives back makes room.
                     Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoPages)) => break,
@@ -375,9 +376,9 @@ impl<'n> Remote<'n> {
                 }
                 next += 1;
             }
-            let moved = self.node.drive(looks > LOOKS);
+            let moved = node.drive(looks > LOOKS);
             looks = if moved { 0 } else { looks + 1 };
-            let ended = std::mem::take(&mut self.node.tally(tally).ended);
+            let ended = std::mem::take(&mut node.tally(tally).ended);
             for (call, result) in ended {
                 let Some(place) = under_way.iter().position(|(its, _)| *its == call) else { continue };
                 let (_, batch) = under_way.swap_remove(place);
@@ -388,7 +389,7 @@ impl<'n> Remote<'n> {
             }
             if (looks.is_multiple_of(256) || looks > LOOKS) && clock::now() >= until {
                 for (call, batch) in under_way.drain(..) {
-                    self.node.cancel(call);
+                    node.cancel(call);
                     end(batch, Err(CallError::Late));
                 }
                 if next < count {
@@ -397,7 +398,23 @@ impl<'n> Remote<'n> {
                 next = count;
             }
         }
-        self.node.end_tally(tally);
+    }
+}
+
+/// Calls of one operation that are counted, with what each is for: those that are left are given up in the end, be it
+/// a panic of whoever has asked for the operation.
+struct Counted<'n> {
+    node: &'n mut Node,
+    tally: u32,
+    under_way: Vec<(Call, usize)>,
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        for (call, _) in self.under_way.drain(..) {
+            self.node.cancel(call);
+        }
+        self.node.end_tally(self.tally);
     }
 }
 
