@@ -301,7 +301,7 @@ impl Node {
         self.state.downcast_mut()
     }
 
-    /// The endpoint, for its counters, its address and its file descriptor. Events are the node's: do not poll it.
+    /// The endpoint, for its counters, its address, and its file descriptor, which is slept on after [`Node::arm`].
     #[must_use]
     pub const fn endpoint(&self) -> &Endpoint {
         &self.inside.endpoint

@@ -187,6 +187,30 @@ impl Node {
         }
     }
 
+    /// Prepares to sleep elsewhere than in [`Node::wait`], on the file descriptor of the endpoint ([`Node::endpoint`];
+    /// readable means: poll), and says for how long at most; `None` is for ever. No time at all, if there is
+    /// something to poll for already. The order that loses no wake-up: poll until there is nothing, arm, sleep; also
+    /// where the time was over.
+    ///
+    /// ```no_run
+    /// # use std::os::fd::AsFd as _;
+    /// # fn sleep(on: std::os::fd::BorrowedFd<'_>, limit: Option<std::time::Duration>) {}
+    /// # fn heed(event: cutthrough::am::Event) {}
+    /// # fn turn(node: &mut cutthrough::am::Node) {
+    /// while let Some(event) = node.poll() {
+    ///     heed(event);
+    /// }
+    /// let limit = node.arm();
+    /// // By `epoll`, or whatever there is beside.
+    /// sleep(node.endpoint().as_fd(), limit);
+    /// # }
+    /// ```
+    pub fn arm(&mut self) -> Option<Duration> {
+        let now = self.look(true);
+        let sleeps = self.ready.is_empty() && self.inside.endpoint.arm() && !self.inside.shelf.any();
+        if sleeps { self.nap(now) } else { Some(Duration::ZERO) }
+    }
+
     /// How long this node may sleep at most, from now on; `None` for ever.
     pub(super) fn nap(&self, now: Instant) -> Option<Duration> {
         if self.gathering.is_moving(now) {
