@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, Body, Call, CallError, Deferred, Failure, Node, RequestError, Settings, WINDOW};
-use cutthrough::{Channel, Config, Endpoint, Event, Policy, Stage, Trace};
+use cutthrough::{Channel, Config, Endpoint, Event, Landing, Policy, Stage, Trace};
 use two::{Over, PATIENCE, Server, small};
 
 over_both! {
     a_request_is_handed_over,
     handing_over_to_a_stranger_fails,
+    arguments_have_room_beside_all_that_goes_with_them,
     who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call,
     who_has_taken_a_request_hears_that_it_is_cancelled,
     who_has_taken_a_request_and_dies_is_gone,
@@ -83,6 +84,39 @@ fn handing_over_to_a_stranger_fails(over: Over) {
     let since = Instant::now();
     while a.call(to_b, 7, &[], PATIENCE).map(drop) != Err(CallError::Failed(Failure::Refused)) {
         assert!(since.elapsed() < PATIENCE);
+    }
+}
+
+/// A request has room for 64 bytes, whatever else it says; one that is handed over has to say who has asked.
+fn arguments_have_room_beside_all_that_goes_with_them(over: Over) {
+    let (mut c, at_c) = over.listening(small(), Settings::default());
+    let (mut b, at_b) = over.listening(small(), Settings::default());
+    c.short(8, Args::Any, |request| {
+        let args = request.args().to_vec();
+        request.reply_bytes(&args);
+    });
+    let _c = Server::run(c, at_c.clone());
+    let b_to_c = b.connect(&at_c, PATIENCE).expect("a channel");
+    b.short(7, Args::Any, move |request| {
+        let args = request.args().to_vec();
+        if let Err((error, request)) = request.hand_over(b_to_c, 8, &args, Body::None) {
+            assert_eq!(error, RequestError::TooLong);
+            request.fail(Failure::Arguments);
+        }
+    });
+    let _b = Server::run(b, at_b.clone());
+    let mut a = Over::node(small(), Settings::default());
+    let to_b = a.connect(&at_b, PATIENCE).expect("a channel");
+    a.connect(&at_c, PATIENCE).expect("a channel");
+    for (len, dated, fits) in [(64, false, true), (58, true, true), (59, true, false), (64, true, false)] {
+        let args: Vec<u8> = (0..len).collect();
+        let asking = a.ask(to_b, 7).args(&args).reply_into(Landing::Buffer(vec![0; 100]));
+        let asking = if dated { asking.within(PATIENCE) } else { asking };
+        let call = asking.send().expect("it has room");
+        match a.wait_for(call, cutthrough::now().after(20_000_000_000)) {
+            Ok(reply) => assert!(fits && reply.args() == args, "{len} bytes"),
+            Err(error) => assert!(!fits && error == CallError::Failed(Failure::Arguments), "{len} bytes: {error}"),
+        }
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Asking<'n, 'a> {
 }
 
 impl<'a> Asking<'_, 'a> {
-    /// The arguments: up to 64 bytes; 58 beside a deadline, and a token takes 10 more only if both are there.
+    /// The arguments: up to 64 bytes.
     #[inline]
     pub const fn args(mut self, args: &'a [u8]) -> Self {
         self.ask.args = Arguments::Bytes(args);

@@ -182,7 +182,7 @@ pub enum RequestError {
     #[error("the channel has ended while the request was sent, which may have been served: connect again")]
     Lost,
     /// Too many arguments.
-    #[error("too many arguments: at most 16 words, and 58 bytes beside a token and a deadline; use a payload")]
+    #[error("too many arguments: at most 64 bytes, or 58 to hand over a request with a deadline; use a payload")]
     TooLong,
     /// The payload cannot be sent.
     #[error("the payload cannot be sent: at most 1 GiB, pages of this channel, all full but the last")]

@@ -194,11 +194,11 @@ impl Request<'_> {
         Deferred::new(shelf, over, token, deadline, self.to.take())
     }
 
-    /// Hands the request over to the endpoint on another channel, with other arguments: its handler replies straight to
-    /// who asked, which needs a channel to it. The reply's payload goes by reference, for tokens are good on one
-    /// channel only. Whoever takes it has as long as the requester has said, or else as a call of this node's own:
-    /// [`Settings::deadline`](super::Settings::deadline). Then the requester gets [`Failure::Late`], unless the reply
-    /// has come.
+    /// Hands the request over to the endpoint on another channel, with other arguments: up to 64 bytes, or 58 if the
+    /// requester has said how long it waits. Its handler replies straight to who asked, which needs a channel to it.
+    /// The reply's payload goes by reference, for tokens are good on one channel only. Whoever takes it has as long as
+    /// the requester has said, or else as a call of this node's own: [`Settings::deadline`](super::Settings::deadline).
+    /// Then the requester gets [`Failure::Late`], unless the reply has come.
     ///
     /// # Errors
     /// [`RequestError`], and the request: answer it otherwise.
