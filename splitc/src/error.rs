@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-/// Why an operation of a world has ended. After any of these the world cannot be used any more, and every later
-/// operation says the same; but [`Error::Outside`], [`Error::Unaligned`] and [`Error::NoRank`] are found before
-/// anything is sent, and change nothing, and neither does [`Error::TooLarge`] where all ranks say it.
+/// Why an operation of a world has ended. After nearly any of these nothing can be had of other ranks any more: every
+/// later operation that needs them says the same; what a rank does in its own part goes on. But [`Error::Outside`],
+/// [`Error::Unaligned`] and [`Error::NoRank`] are found before anything is sent, and change nothing; nor does
+/// [`Error::TooLarge`] where all ranks say it, nor [`Error::Left`] of an operation on a rank that has finished before.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -43,7 +44,7 @@ pub enum Error {
         /// What is known of it.
         why: String,
     },
-    /// A rank has finished, and this one waits for it.
+    /// A rank has finished, and this one waits for it, or asks something of it.
     #[error("rank {rank} has finished while this rank waits for it: all ranks have to meet as often")]
     Left {
         /// Which one.

@@ -454,6 +454,41 @@ fn a_rank_that_finishes_while_others_wait_for_it_is_named() {
     assert_eq!(end, Err(Error::Left { rank: 1 }));
 }
 
+/// What the guide says of a rank after an error: what others have no part in goes on.
+#[test]
+fn a_rank_keeps_its_own_part_whatever_fails() {
+    let address = format!("shm:{}/splitc-own-{}-{{rank}}.sock", std::env::temp_dir().display(), std::process::id());
+    let settings = Settings { size: 2, addresses: vec![address], ..Settings::alone() };
+    let left = Error::Left { rank: 1 };
+    // Rank 1 finishes without rank 0, whose second meeting is its end, and gives up waiting for it.
+    let end = World::threads_at(&Settings { deadline: Duration::from_millis(300), ..settings }, |world| {
+        let here = world.alloc::<u64>(4)?;
+        world.barrier()?;
+        if world.rank() == 1 {
+            return Ok(());
+        }
+        world.barrier()?;
+        let [own, other] = [0, 1].map(|rank| here.on(rank));
+        let refused = Err(left.clone());
+        let since = Instant::now();
+        while world.put(other, 1) != refused {
+            world.poll()?;
+            assert!(since.elapsed() < Duration::from_secs(20), "it does not go");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Nothing was sent, and nothing is waited for.
+        assert_eq!(world.sync(), Ok(()));
+        assert_eq!(world.put(other, 1), refused);
+        // From now on all that needs others says so.
+        assert_eq!(world.store_sync(100), refused);
+        assert_eq!([world.sync(), world.put(other, 1)], [refused.clone(), refused.clone()]);
+        world.put(own, 7)?;
+        assert_eq!(world.read(own), Ok(7));
+        refused
+    });
+    assert_eq!(end, Err(left.clone()));
+}
+
 #[test]
 fn different_arrays_at_different_ranks_are_found_out() {
     let end = World::threads(3, |world| world.alloc::<u32>(10 + usize::from(world.rank() == 2) * 100).map(drop));
