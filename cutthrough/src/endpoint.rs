@@ -45,7 +45,8 @@ impl Endpoint {
     /// this machine, `udp:HOST:PORT` for others; one of each at a time. With `packet:` or `xdp:` instead of `udp:`
     /// frames go by rings shared with the kernel, which needs rights; with `net:` each batch goes the way that has cost
     /// the least. All of these understand each other. At `udp:0.0.0.0:PORT` or `udp:[::]:PORT` peers reach it by every
-    /// address of this machine. Peers appear as [`Event::Opened`]. The address is free again when the endpoint is
+    /// address of this machine. An endpoint with channels over a network stays at the address that it has there. Peers
+    /// appear as [`Event::Opened`]. The address is free again when the endpoint is
     /// dropped or its process ends in any way.
     ///
     /// # Errors
@@ -289,7 +290,8 @@ impl Endpoint {
 
     /// Copies a message's payload into private memory, which must be at least as long, and says what happened to it. A
     /// payload that is still arriving is copied out at the same time as the peer copies it in (cut-through), and this
-    /// waits for the rest of it.
+    /// waits for the rest of it. If a part of it has been read by [`Endpoint::read_some`], the same memory has to be
+    /// passed: it holds that part.
     ///
     /// # Errors
     /// [`ReadError`]; then what `into` holds is of no use.

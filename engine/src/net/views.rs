@@ -46,8 +46,8 @@ impl<M: Memory> Net<M> {
         self.seats.iter().map(of).sum()
     }
 
-    /// Payloads that were thrown away, on all channels, and whose senders have not heard of that: each counts as a message
-    /// that was not taken.
+    /// Payloads that were thrown away, on all channels, and whose senders have not heard of that: each counts as a
+    /// message that was not taken.
     #[must_use]
     pub fn thrown_away(&self) -> u64 {
         let of = |seat: &Seat<M>| match &seat.state {
