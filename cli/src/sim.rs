@@ -59,7 +59,7 @@ fn simulate(catalogue: &Catalogue, wanted: &[Experiment], options: &SimResults, 
     if let Some(file) = &options.trace {
         Failure::unless_reader_gone(files::write_trace(file, &timelines(&results)?, output))?;
     }
-    if options.check { show::check(&report) } else { Ok(()) }
+    if options.check { show::check(&report, output) } else { Ok(()) }
 }
 
 fn show_all(report: &Report<'_>, output: Output) -> Result<(), Failure> {

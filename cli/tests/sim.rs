@@ -102,6 +102,16 @@ fn lines_follow_the_contract_and_two_runs_are_equal() {
     }
 }
 
+/// What is known to miss the papers is named by a check, and does not fail it.
+#[test]
+fn a_check_names_what_is_known_to_miss() {
+    let output = run(&["S1", "S2", "--check"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, named) = said.split_once("4 figures miss, as is known: ").unwrap_or_else(|| panic!("{said}"));
+    assert_eq!(named.matches("(SS-1+)").count(), 4, "{named}");
+}
+
 #[test]
 fn every_platform_answers_for_a_point() {
     for platform in listed("platform") {

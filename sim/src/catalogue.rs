@@ -3,7 +3,7 @@
 //! This is the only file that names the families. Everything that asks for an experiment or a platform is handed a
 //! [`Catalogue`], so that a test can hand it another one.
 
-use crate::outcome::{Experiment, Stripe};
+use crate::outcome::{Experiment, Line, Stripe};
 use crate::platform::{Platform, PlatformError};
 use crate::point::{Point, PointError, Query};
 use crate::{atm, ethernet, splitc, staged};
@@ -38,6 +38,12 @@ pub struct Catalogue {
 /// Rows of the table of results, by their first letters: Trapeze, Network I/O with Trapeze, SSAM, U-Net, Speculative
 /// Defragmentation, today's machines.
 const ROWS: &str = "TNSUDM";
+
+/// Whether a figure that misses the paper's is one of those of which the documents say so, and why.
+#[must_use]
+pub fn is_known_miss(line: &Line) -> bool {
+    atm::MISSED.contains(&(line.id.as_str(), line.what.as_str(), line.conditions.as_str()))
+}
 
 impl Catalogue {
     /// Everything that is built in.

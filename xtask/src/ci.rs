@@ -117,7 +117,8 @@ fn steps(root: &Path) -> Vec<Step> {
     steps.extend(targets(root).iter().map(|target| fuzz(target)));
     // As the tests have built it, with the features of the whole workspace: nothing is measured here.
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-    for (name, command) in [("demo", "demo"), ("faults", "sim fault --seeds 2000"), ("the papers' results", "sim all")]
+    for (name, command) in
+        [("demo", "demo"), ("faults", "sim fault --seeds 2000"), ("the papers' results", "sim all --check")]
     {
         steps.push(Step::new(name, &format!("{target}/debug/cutthrough {command}")));
     }

@@ -54,7 +54,8 @@ pub struct SimResults {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 
-    /// End with exit code 1 if a figure is not within its tolerance of the paper's
+    /// End with exit code 1 if a figure is not within its tolerance of the paper's; those that are known not to be are
+    /// named alone
     #[arg(long)]
     pub check: bool,
 
