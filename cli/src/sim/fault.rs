@@ -1,4 +1,4 @@
-//! `sim fault`: the whole stack under faults, from seeds.
+//! `sim fault`: the engine's network side and active messages under faults, from seeds.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
