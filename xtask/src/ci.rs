@@ -3,6 +3,7 @@
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Instant;
 
 /// Seconds for which a fuzz target runs.
@@ -59,22 +60,30 @@ impl Step {
         Self { variables, ..self }
     }
 
-    /// Whether it passed; tests that were skipped say so on standard error, line by line.
+    /// Whether it passed, and if it is one of tests, whether there were any. Tests that were skipped say so on standard
+    /// error, line by line.
     fn run(&self, root: &Path, skipped: &mut Vec<String>) -> bool {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).current_dir(root).stdin(Stdio::null());
         // Nothing is built a second time here.
         command.env("CARGO_INCREMENTAL", "0");
         command.envs(self.variables.iter().copied());
-        if self.words.get(1).is_some_and(|word| word == "test") {
-            command.stderr(Stdio::piped());
+        let tests = self.words.get(1).is_some_and(|word| word == "test");
+        if tests {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         let ended = command.spawn().and_then(|mut child| {
+            let results = child.stdout.take().map(|said| thread::spawn(move || count(BufReader::new(said))));
             child.stderr.take().map_or(Ok(()), |said| hear(BufReader::new(said), skipped))?;
-            child.wait()
+            let passed = results.map_or(Ok(0), |results| results.join().unwrap_or(Ok(0)))?;
+            Ok((child.wait()?, passed))
         });
         match ended {
-            Ok(status) => status.success(),
+            Ok((status, 0)) if tests && status.success() => {
+                eprintln!("no test has run");
+                false
+            }
+            Ok((status, _)) => status.success(),
             Err(error) => {
                 eprintln!("{}: {error}", self.words[0]);
                 false
@@ -91,6 +100,23 @@ fn hear(said: impl BufRead, skipped: &mut Vec<String>) -> io::Result<()> {
         skipped.extend(line.starts_with(SKIPPED).then_some(line));
     }
     Ok(())
+}
+
+/// Passes on what a step says on standard output: how many tests have passed.
+fn count(said: impl BufRead) -> io::Result<u64> {
+    let mut passed = 0;
+    for line in said.split(b'\n') {
+        let line = String::from_utf8_lossy(&line?).into_owned();
+        println!("{line}");
+        passed += passed_by(&line);
+    }
+    Ok(passed)
+}
+
+/// How many tests have passed by the last line of a program of tests; none by any other line.
+fn passed_by(line: &str) -> u64 {
+    let counts = line.strip_prefix("test result: ok. ").and_then(|counts| counts.split_once(" passed"));
+    counts.and_then(|(passed, _)| passed.parse().ok()).unwrap_or(0)
 }
 
 fn steps(root: &Path) -> Vec<Step> {
@@ -167,6 +193,27 @@ mod tests {
         let mut skipped = Vec::new();
         hear(&b"SKIPPED a: why\nnot SKIPPED b\n\xff\nSKIPPED c: it"[..], &mut skipped).unwrap();
         assert_eq!(skipped, ["SKIPPED a: why", "SKIPPED c: it"]);
+    }
+
+    #[test]
+    fn tests_that_have_passed_are_counted() {
+        let said = "running 2 tests\ntest a ... ok\n\ntest result: ok. 2 passed; 1 failed\ntest result: ok. 40 passed; \
+                    0 failed\ntest result: ok. 0 passed; 9 filtered out\n";
+        assert_eq!(count(said.as_bytes()).unwrap(), 42);
+    }
+
+    /// A filter that fits no test any more is no success.
+    #[test]
+    fn a_step_without_a_test_has_failed() {
+        let folder = std::env::temp_dir().join(format!("cutthrough-xtask-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let ends = |passed: u32| {
+            let script = format!("echo 'test result: ok. {passed} passed; 0 failed'");
+            std::fs::write(folder.join("test"), script).unwrap();
+            Step::new("tests", "sh test").run(&folder, &mut Vec::new())
+        };
+        assert!(ends(1) && !ends(0));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
