@@ -2,8 +2,8 @@
 //!
 //! Each test starts this program again as its other side: the test `other_side` does nothing unless it is told to.
 
+#[path = "../child/mod.rs"]
 mod child;
-mod deaths;
 mod limits;
 mod names;
 mod network;
@@ -12,5 +12,9 @@ mod slow;
 
 #[test]
 fn other_side() {
-    child::run();
+    child::run(|part, address, say| match part {
+        "few-files" => limits::few_files(address, say),
+        "little-memory" => limits::little_memory(address, say),
+        other => panic!("no such part: {other}"),
+    });
 }

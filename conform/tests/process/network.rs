@@ -15,8 +15,8 @@ use cutthrough_conform::join::connect;
 use cutthrough_wire::frame::{FRAME_VERSION, HEADER_BYTES, Kind, Refusal};
 use rustix::process::{Signal, kill_process};
 
+use crate::child::doings::{DOINGS, Doing};
 use crate::child::{LONG, Other, PATIENCE, config};
-use crate::deaths::{DOINGS, Doing};
 
 /// Within this time every operation has ended after a peer died: its silence, and what a busy machine adds to it.
 const HEARD: Duration = Duration::from_millis(1500);

@@ -1,86 +1,26 @@
 //! Over shared memory, one side is killed or stopped at any instant: the other hears of it, and nothing stays behind.
+//!
+//! A program of its own: what another test has mapped meanwhile would be taken for something left.
+
+mod child;
 
 use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{Channel, CloseReason, Config, Endpoint, Event, ReadError, SendError};
+use cutthrough::{AddressError, Channel, CloseReason, Config, ConnectError, Endpoint, Event, ReadError, SendError};
 use rustix::process::{Signal, kill_process};
 
-use crate::child::{Folder, Other, PATIENCE, config};
+use child::doings::{DOINGS, Doing};
+use child::{Folder, Other, PATIENCE, config};
 
-/// Only one test at a time looks at what this process has mapped.
+/// Only one test at a time has endpoints: each of them looks at last at what this process has mapped.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What the survivor does until it hears of the end: why it ended.
-pub(crate) type Doing = fn(&mut Endpoint, Channel) -> CloseReason;
-
-/// Everything that can be under way, and the part of the one that dies.
-pub(crate) const DOINGS: [(&str, &str, Doing); 6] = [
-    ("waiting", "", |endpoint, _| {
-        loop {
-            if let Event::Closed(_, reason) = endpoint.wait(Some(PATIENCE)).expect("the end") {
-                return reason;
-            }
-        }
-    }),
-    ("polling", "", |endpoint, _| {
-        loop {
-            if let Some(Event::Closed(_, reason)) = endpoint.poll() {
-                return reason;
-            }
-        }
-    }),
-    ("sending control messages", "", |endpoint, channel| {
-        loop {
-            match endpoint.send(channel, b"control") {
-                Ok(()) | Err(SendError::Full) => {}
-                Err(SendError::Closed(reason)) => return reason,
-                Err(error) => panic!("{error}"),
-            }
-            if let Some(Event::Closed(_, reason)) = endpoint.poll() {
-                return reason;
-            }
-        }
-    }),
-    ("sending private memory", "", |endpoint, channel| {
-        let payload = vec![9; 8 << 20];
-        loop {
-            match endpoint.outgoing(channel).and_then(|outgoing| outgoing.attach_copy(&payload).send()) {
-                Ok(_) | Err(SendError::Full) => {}
-                Err(SendError::Closed(reason)) => return reason,
-                Err(error) => panic!("{error}"),
-            }
-            if let Some(Event::Closed(_, reason)) = endpoint.poll() {
-                return reason;
-            }
-        }
-    }),
-    ("lending pages", "-hold", |endpoint, channel| {
-        loop {
-            if let Ok(page) = endpoint.page(channel, 1 << 20) {
-                let _ = endpoint.outgoing(channel).and_then(|outgoing| outgoing.attach(page).track(1).send());
-            }
-            if let Some(Event::Closed(_, reason)) = endpoint.poll() {
-                return reason;
-            }
-        }
-    }),
-    ("reading", "-send", |endpoint, _| {
-        let mut bytes = vec![0; 8 << 20];
-        loop {
-            match endpoint.wait(Some(PATIENCE)).expect("the end") {
-                Event::Message(mut message) => match endpoint.read(&mut message, &mut bytes) {
-                    Ok(_) => assert!(bytes.iter().all(|byte| *byte == 5)),
-                    Err(ReadError::Closed(reason)) => return reason,
-                    Err(error) => panic!("{error}"),
-                },
-                Event::Closed(_, reason) => return reason,
-                _ => {}
-            }
-        }
-    }),
-];
+#[test]
+fn other_side() {
+    child::run(|part, _, _| panic!("no such part: {part}"));
+}
 
 /// Kills the other side at some instant while the survivor does something: it hears of it within a second.
 fn survive(endpoint: &mut Endpoint, channel: Channel, other: Other, round: u64, (name, _, doing): (&str, &str, Doing)) {
@@ -163,7 +103,7 @@ fn a_name_is_free_the_instant_its_owner_is_dead() {
         let mut endpoint = Endpoint::open(config()).expect("an endpoint");
         assert!(matches!(
             endpoint.connect(&folder.address(), PATIENCE),
-            Err(cutthrough::ConnectError::Address(cutthrough::AddressError::Nobody(_)))
+            Err(ConnectError::Address(AddressError::Nobody(_)))
         ));
         endpoint.listen(&folder.address()).expect("the name of the dead");
         drop(endpoint);

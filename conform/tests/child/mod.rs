@@ -1,4 +1,6 @@
-//! The other side: this program, started again with a part to play.
+//! The other side: this program, started again with a part to play. Its test `other_side` plays it.
+
+pub(crate) mod doings;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -97,7 +99,7 @@ impl Folder {
     }
 
     pub(crate) fn address(&self) -> String {
-        format!("shm:{}", self.0.join("name.sock").display())
+        format!("shm:{}", self.path().join("name.sock").display())
     }
 
     /// What lies in it.
@@ -119,8 +121,8 @@ fn say(word: &str) {
     let _ = std::io::stdout().flush();
 }
 
-/// Plays the part that this process was started for, if it was.
-pub(crate) fn run() {
+/// Plays the part that this process was started for, if it was; `more` plays those of one program alone.
+pub(crate) fn run(more: impl FnOnce(&str, &str, fn(&str))) {
     let (Ok(part), Ok(address)) = (std::env::var(PART), std::env::var(ADDRESS)) else { return };
     match part.as_str() {
         "listen" | "listen-send" | "listen-hold" => {
@@ -159,9 +161,7 @@ pub(crate) fn run() {
             let connected = Endpoint::open(config()).expect("an endpoint").connect(&address, PATIENCE);
             say(&connected.map_or_else(|error| error.to_string(), |_| "connected".to_owned()));
         }
-        "few-files" => crate::limits::few_files(&address, say),
-        "little-memory" => crate::limits::little_memory(&address, say),
-        other => panic!("no such part: {other}"),
+        other => more(other, &address, say),
     }
 }
 
