@@ -89,6 +89,8 @@ impl Folder {
         static FOLDERS: AtomicU32 = AtomicU32::new(0);
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("cutthrough-process-{}-{number}", std::process::id()));
+        // What an earlier run has left, which was killed and whose process number was the same.
+        let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir(&path).expect("a folder");
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700)).expect("its mode");
         Self(path)
