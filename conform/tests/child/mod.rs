@@ -16,6 +16,8 @@ const PART: &str = "CONFORM_PART";
 const ADDRESS: &str = "CONFORM_ADDRESS";
 /// Says that rings cut payloads free.
 pub(crate) const CUT: &str = "CONFORM_CUT";
+/// Says for how many milliseconds the other side hears nothing before it takes its peer for dead, if not as usual.
+pub(crate) const SILENCE: &str = "CONFORM_SILENCE";
 /// Nothing may take longer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -23,7 +25,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) fn config() -> Config {
     let placement = if std::env::var_os(CUT).is_some() { Placement::HeaderCut } else { Placement::Auto };
     let deadline = Duration::from_secs(5);
-    Config { staging_bytes: 64 << 10, deadline, insecure: true, placement, ..Config::default() }
+    let silence = std::env::var(SILENCE).ok().and_then(|millis| millis.parse().ok()).map(Duration::from_millis);
+    let silence = silence.unwrap_or(Config::default().silence);
+    Config { staging_bytes: 64 << 10, deadline, silence, insecure: true, placement, ..Config::default() }
 }
 
 /// A process that plays a part; killed when dropped.
