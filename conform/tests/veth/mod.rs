@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::{self, ThreadId};
 
-use cutthrough::Config;
+use cutthrough::{Adapter, Config, probe};
 use cutthrough_cli::veth::{Missing, Pair};
 use cutthrough_conform::{Capability, Join};
 
@@ -37,8 +37,19 @@ impl Veth {
 }
 
 impl Join for Veth {
+    /// There, for who is root in namespaces of its own alone may have other sockets there than here.
     fn missing(&self) -> Option<String> {
-        self.wire().as_ref().err().map(ToString::to_string)
+        let wire = match self.wire() {
+            Ok(wire) => wire,
+            Err(missing) => return Some(missing.to_string()),
+        };
+        let ring = match self.1 {
+            "packet" | "net" => Adapter::Packet,
+            "xdp" => Adapter::Xdp,
+            _ => return None,
+        };
+        let tried = wire.near.within(|| probe(ring)).expect("the near namespace");
+        tried.into_iter().find_map(|(what, tried)| tried.err().map(|why| format!("{what}: {why}")))
     }
 
     fn address(&self) -> String {
