@@ -15,11 +15,18 @@ use std::time::Duration;
 
 use cutthrough::Config;
 
+use crate::join::PATIENCE;
+
 /// Settings of the suite: rings small enough that they wrap often, pools that hold the longest payload twice. Nobody
 /// dies in it, so a machine that stands still for a second ends no channel.
 #[must_use]
 pub fn config() -> Config {
     Config { slots: 64, staging_bytes: 64 << 10, silence: Duration::from_secs(5), ..Config::default() }
+}
+
+/// Fails if that takes too long; in a runtime that has a clock.
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("in time")
 }
 
 /// Makes a `#[test]` of every behaviour, over one way of joining endpoints; or of those of some modules alone.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cutthrough::{AsyncEndpoint, Channel, CloseReason, ConnectError, Connecting, Endpoint, Event, Landing, SendError};
 
-use super::config;
+use super::{config, in_time};
 use crate::Join;
 use crate::bytes::pattern;
 use crate::join::{PATIENCE, Pair, Side};
@@ -352,11 +352,6 @@ pub fn a_flood_waits_while_a_channel_opens_in_tokio(join: &dyn Join) {
             }
         });
     });
-}
-
-/// Fails if that takes too long.
-async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("in time")
 }
 
 /// Tells another thread that it is over.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cutthrough::{Counter, Event, Incoming, WaitError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::config;
+use super::{config, in_time};
 use crate::bytes::pattern;
 use crate::join::PATIENCE;
 use crate::{Capability, Join, Pair, Side};
@@ -87,11 +87,11 @@ pub fn no_wake_up_is_lost_in_tokio(join: &dyn Join) {
         speak(&mut a);
         a
     });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().expect("a runtime");
     runtime.block_on(async move {
         let mut endpoint = cutthrough::AsyncEndpoint::new(b.endpoint).expect("an endpoint in a runtime");
         for expected in 0..MESSAGES {
-            match endpoint.next().await.expect("an event") {
+            match in_time(endpoint.next()).await.expect("an event") {
                 Event::Message(message) => assert_eq!(message.control(), expected.to_le_bytes()),
                 other => panic!("{other:?}"),
             }
