@@ -154,7 +154,7 @@ pub struct Frame {
     pub held: u16,
     /// Whether its sender is said to wait for room in its window.
     pub waits: bool,
-    /// The message.
+    /// The message; in frames that are about none only if it is any.
     pub message: Message,
     /// Another second word than that of the body.
     pub second: Option<u32>,
@@ -188,11 +188,11 @@ const fn limits(allows: Allows, message: u32) -> Limits {
     }
 }
 
-/// What a body is made of: its kind, the second word of its header, and the bytes.
-fn body(shape: &Shape, (message, sent, cookie): (u32, u32, u64)) -> (Kind, u32, Vec<u8>) {
+/// What a body is made of: its kind, the words of a header that fits it, and the bytes.
+fn body(shape: &Shape, (message, sent, cookie): (u32, u32, u64)) -> (Kind, [u32; 2], Vec<u8>) {
     match shape {
-        Shape::Any(bytes) => (Kind::Records, 0, bytes.clone()),
-        Shape::Zeroes(len) => (Kind::Probe, 0, vec![0; usize::from(*len)]),
+        Shape::Any(bytes) => (Kind::Records, [message, 0], bytes.clone()),
+        Shape::Zeroes(len) => (Kind::Probe, [0, 0], vec![0; usize::from(*len)]),
         Shape::Records(allows, lens, count) => {
             let mut bytes = limits(*allows, sent).to_bytes().to_vec();
             for len in lens {
@@ -201,7 +201,7 @@ fn body(shape: &Shape, (message, sent, cookie): (u32, u32, u64)) -> (Kind, u32, 
             }
             let whole = u32::try_from(lens.len()).unwrap_or(0);
             debug_assert!(bytes.len() >= LIMITS_BYTES);
-            (Kind::Records, count.unwrap_or(whole), bytes)
+            (Kind::Records, [message, count.unwrap_or(whole)], bytes)
         }
         Shape::Open { payload, unasked, token, pages, allows, control, len } => {
             let payload = payload.0 & 1_u32.unbounded_shl(u32::from(payload.1 % 32)).wrapping_sub(1);
@@ -216,9 +216,9 @@ fn body(shape: &Shape, (message, sent, cookie): (u32, u32, u64)) -> (Kind, u32, 
             };
             let mut bytes = opening.to_bytes().to_vec();
             bytes.resize(OPENING_BYTES + usize::from(*len).min(payload as usize), 3);
-            (Kind::Open, 0, bytes)
+            (Kind::Open, [message, 0], bytes)
         }
-        Shape::Data(offset, len) => (Kind::Data, *offset, vec![3; usize::from(*len)]),
+        Shape::Data(offset, len) => (Kind::Data, [message, *offset], vec![3; usize::from(*len)]),
         Shape::Note(allows, ranges, grants, asks) => {
             let long = |len: usize| u16::try_from(len).unwrap_or(0);
             let mut bytes = Note::head(limits(*allows, sent), long(ranges.len()), long(grants.len())).to_vec();
@@ -228,7 +228,7 @@ fn body(shape: &Shape, (message, sent, cookie): (u32, u32, u64)) -> (Kind, u32, 
             for (of, upto) in grants {
                 bytes.extend_from_slice(&Note::entry(message.wrapping_add_signed(i32::from(*of)), *upto));
             }
-            (Kind::Note, u32::from(*asks), bytes)
+            (Kind::Note, [u32::from(*asks), 0], bytes)
         }
         Shape::Greeting(other, body, handshake, len) => {
             let greeting = Greeting {
@@ -244,8 +244,8 @@ fn body(shape: &Shape, (message, sent, cookie): (u32, u32, u64)) -> (Kind, u32, 
             let mut bytes = greeting.to_bytes(u16::try_from(handshake.len()).unwrap_or(u16::MAX)).to_vec();
             bytes.extend_from_slice(handshake);
             bytes.resize(bytes.len().max(GREETING_BYTES + usize::from(*len)), 0);
-            (Kind::Hello, 0, bytes)
+            (Kind::Hello, [0, 0], bytes)
         }
-        Shape::Cookie(cookie) => (Kind::Retry, 0, cookie.to_le_bytes().to_vec()),
+        Shape::Cookie(cookie) => (Kind::Retry, [0, 0], cookie.to_le_bytes().to_vec()),
     }
 }

@@ -307,7 +307,7 @@ impl Arena {
         };
         #[allow(clippy::cast_possible_truncation, reason = "low halves travel")]
         let heard = known.heard as u32;
-        let (kind, second, mut body) = body(&frame.body, (message, heard, self.cookie));
+        let (kind, words, mut body) = body(&frame.body, (message, heard, self.cookie));
         body.truncate(4096);
         let number = match frame.number {
             Number::Next => known.number,
@@ -327,7 +327,8 @@ impl Arena {
         #[allow(clippy::cast_possible_truncation, reason = "low halves travel")]
         let awaited = frame.awaited.unwrap_or(number as u32);
         header = Header { number, below, bits, awaited, held: frame.held, waits: frame.waits, ..header };
-        header.words = [message, frame.second.unwrap_or(second)];
+        let fits = matches!(frame.message, Message::Near(_)) && frame.kind.is_none();
+        header.words = [if fits { words[0] } else { message }, frame.second.unwrap_or(words[1])];
         if let Some(kind) = frame.kind.and_then(Kind::from_raw) {
             header.kind = kind;
         }
