@@ -7,6 +7,7 @@ use arbitrary::Arbitrary;
 use cutthrough_engine::token::Token;
 use cutthrough_node::config::Config;
 use cutthrough_node::shm::handshake::{self, Heard, Offer};
+use cutthrough_node::shm::link::CloseReason;
 use cutthrough_node::shm::rendezvous;
 use cutthrough_segment::copy::Copying;
 use cutthrough_segment::landing::LandingMemory;
@@ -167,11 +168,11 @@ struct Peer {
     runs: u64,
 }
 
-/// Lets all of it happen.
+/// Lets all of it happen: why the victim's channel has ended.
 ///
 /// # Panics
 /// If the victim does not come out of it in good order.
-pub fn run(steps: &[Step]) {
+pub fn run(steps: &[Step]) -> CloseReason {
     let config = victim::config();
     let (mut victim, (socket, offer)) = Victim::let_in(|| call(&config));
     let mut peer = Peer::new(socket, offer, &config);
@@ -179,7 +180,7 @@ pub fn run(steps: &[Step]) {
         act(step, &mut peer, &mut victim);
     }
     drop(peer);
-    victim.part();
+    victim.part()
 }
 
 fn call(config: &Config) -> (OwnedFd, Offer) {

@@ -7,6 +7,8 @@
 mod arena;
 
 use arbitrary::Arbitrary;
+use cutthrough_engine::net::Tally;
+use cutthrough_engine::net::channel::Ending;
 use cutthrough_wire::frame::{
     BODY_MIN, GREETING_BYTES, Greeting, Kind, LIMITS_BYTES, Limits, Note, OPENING_BYTES, Opening,
 };
@@ -168,17 +170,29 @@ pub struct Frame {
     pub padding: i8,
 }
 
-/// Takes all steps, and looks whether the friend's channel is as it was.
+/// What the victim has made of the steps.
+#[derive(Debug)]
+pub struct Walked {
+    /// What it has counted; the friend's frames, too.
+    pub tally: Tally,
+    /// Why the channels of the hostile side have ended.
+    pub endings: Vec<Ending>,
+    /// The cookies that it has called with.
+    pub cookies: Vec<u64>,
+}
+
+/// Takes all steps, and looks whether the friend's channel is as it was: what has come of them.
 ///
 /// # Panics
 /// If something does not hold.
-pub fn run(steps: &[Step]) {
+pub fn run(steps: &[Step]) -> Walked {
     let mut arena = Arena::new();
     for step in steps.iter().take(256) {
         arena.step(step);
         arena.check();
     }
     arena.finish();
+    arena.walked()
 }
 
 const fn limits(allows: Allows, message: u32) -> Limits {

@@ -233,15 +233,21 @@ impl Victim {
         self.node.arm();
     }
 
-    /// The peer is gone: the channel has to end, everything has to come back, and the node has to be as it was.
+    /// The peer is gone: the channel has to end, everything has to come back, and the node has to be as it was. Why the
+    /// channel has ended.
     ///
     /// # Panics
     /// If one of that is not so.
-    pub fn part(mut self) {
-        while self.closed.is_none() {
-            let event = self.node.wait(Some(BOUND)).expect("a channel ends soon after its peer");
-            self.note(event);
-        }
+    pub fn part(mut self) -> CloseReason {
+        let reason = loop {
+            match self.closed {
+                Some(reason) => break reason,
+                None => {
+                    let event = self.node.wait(Some(BOUND)).expect("a channel ends soon after its peer");
+                    self.note(event);
+                }
+            }
+        };
         for which in 0..u8::try_from(self.held.len()).unwrap_or(u8::MAX) {
             self.read(which, true);
         }
@@ -251,6 +257,7 @@ impl Victim {
         assert_eq!(self.node.channels().count(), 0);
         assert!(self.node.poll().is_none());
         NODE.set(Some(self.node));
+        reason
     }
 }
 

@@ -1,5 +1,8 @@
 //! What the fuzz targets have found, and runs that show that they reach what they are meant to reach.
 
+use cutthrough_engine::check::Breach;
+use cutthrough_engine::net::Tally;
+use cutthrough_engine::net::channel::Ending;
 use cutthrough_fuzz::am;
 use cutthrough_fuzz::hostile::{self, Length, Message, Name, Place, Ring, Value};
 use cutthrough_fuzz::memory;
@@ -7,6 +10,7 @@ use cutthrough_fuzz::net::{self, Allows, Frame, From, Heard, Message as Of, Numb
 use cutthrough_fuzz::pair;
 use cutthrough_fuzz::trains;
 use cutthrough_fuzz::watch::{self, Counters};
+use cutthrough_node::shm::link::CloseReason;
 use cutthrough_wire::layout::Line;
 
 /// The first payload lay in the pages when the second with the same token was put over it, before the receiver looked.
@@ -69,7 +73,8 @@ fn the_counters_of_a_hostile_process_do_no_harm() {
     }
 }
 
-/// A hostile peer's counters, descriptors and returns, one after the other, against a victim that uses everything.
+/// A hostile peer's counters, descriptors and returns, one after the other, against a victim that uses everything: what
+/// each is found out by.
 #[test]
 fn every_way_in_is_walked() {
     use hostile::Step;
@@ -78,35 +83,58 @@ fn every_way_in_is_walked() {
         let name = Value::Victim(Place::Slot(0, 3));
         Step::Message(Message { control_len: 8, kind, runs, len: Length::Pages(len), detail, name })
     };
-    let ways: [&[Step]; 8] = [
-        &[store(Line::Consumed, Value::Any(u64::MAX)), Step::SendControl(8)],
-        &[Step::Page(100), Step::SendPages(1, Name::None), Step::Append(Ring::Returns, Value::Any(7)), Step::Poll],
-        &[Step::Append(Ring::Free, Value::Run(200, 200, 0)), Step::SendCopy(5000, Name::None)],
-        &[message(1, 1, 100, Value::Run(7, 2, 0)), Step::Poll, Step::Poll],
-        &[Step::Post(100, 2), message(2, 1, 9000, Value::Victim(Place::Free(0))), Step::Poll],
-        &[Step::Stage(200, 100, 0, false, Value::Small(0)), Step::Poll, Step::Read(0)],
-        &[
-            Step::Stage(200, 0, 0, false, Value::Small(0)),
-            store(Line::Staged, Value::Any(128 << 10)),
-            Step::Poll,
-            Step::Read(0),
-            Step::Message(Message {
-                control_len: 8,
-                kind: 4,
-                runs: 16,
-                len: Length::Any(250 << 10),
-                detail: Value::Small(0),
-                name: Value::Small(0),
-            }),
-            Step::Poll,
-            Step::Read(0),
-            Step::Stage(200, 200, 1, false, Value::Small(0)),
-            Step::Poll,
-        ],
-        &[Step::SendCopy(9000, Name::Given(0, false, 255, 255)), Step::SendCopy(190_000, Name::Given(1, true, 9, 255))],
+    let breach = CloseReason::Breach;
+    // It looks how far the peer is when its own ring is full.
+    let fill = (0..17).map(|_| Step::SendControl(8));
+    let ways: [(Vec<Step>, CloseReason); 9] = [
+        ([store(Line::Consumed, Value::Any(u64::MAX))].into_iter().chain(fill).collect(), breach(Breach::Index)),
+        (
+            vec![
+                Step::Page(100),
+                Step::SendPages(1, Name::None),
+                Step::Append(Ring::Returns, Value::Any(7)),
+                Step::Poll,
+            ],
+            breach(Breach::Lend),
+        ),
+        (
+            vec![Step::Append(Ring::Free, Value::Run(200, 200, 0)), Step::SendCopy(5000, Name::None)],
+            breach(Breach::Page),
+        ),
+        (vec![message(1, 1, 100, Value::Run(7, 2, 0)), Step::Poll, Step::Poll], breach(Breach::Page)),
+        (
+            vec![Step::Post(100, 2), message(2, 1, 9000, Value::Victim(Place::Free(0))), Step::Poll],
+            breach(Breach::Length),
+        ),
+        // No lie, but the rest never comes.
+        (vec![Step::Stage(200, 100, 0, false, Value::Small(0)), Step::Poll, Step::Read(0)], CloseReason::Stalled),
+        (
+            vec![
+                Step::Stage(200, 0, 0, false, Value::Small(0)),
+                store(Line::Staged, Value::Any(128 << 10)),
+                Step::Poll,
+                Step::Read(0),
+                Step::Message(Message {
+                    control_len: 8,
+                    kind: 4,
+                    runs: 16,
+                    len: Length::Any(250 << 10),
+                    detail: Value::Small(0),
+                    name: Value::Small(0),
+                }),
+                Step::Poll,
+                Step::Read(0),
+                Step::Stage(200, 200, 1, false, Value::Small(0)),
+                Step::Poll,
+            ],
+            breach(Breach::Progress),
+        ),
+        (vec![Step::SendCopy(9000, Name::Given(0, false, 255, 255))], breach(Breach::Page)),
+        // Too long for its token, which only the sender has to know.
+        (vec![Step::SendCopy(190_000, Name::Given(1, true, 9, 255))], CloseReason::Died),
     ];
-    for way in ways {
-        hostile::run(way);
+    for (number, (way, reason)) in ways.iter().enumerate() {
+        assert_eq!(hostile::run(way), *reason, "way {number}");
     }
 }
 
@@ -145,26 +173,61 @@ fn a_short_hello_is_not_answered() {
     }
 }
 
-/// Each kind of frame, in and out of order, before and behind the seal, landed and aside.
+/// Each kind of frame, in and out of order, before and behind the seal, landed and aside: what is made of it.
 #[test]
 fn every_frame_is_walked() {
     use net::Step;
     let sent = |shape| Step::Frame(frame(shape));
     let data = |offset| Step::Frame(Frame { message: Of::Near(-1), ..frame(Shape::Data(offset, 500)) });
     let landed = |shape, loose| Step::Frame(Frame { landed: Some(loose), ..frame(shape) });
-    let ways: [Vec<Step>; 8] = [
-        vec![sent(Shape::Records(Allows::Enough, vec![0, 9, 96], None)), sent(Shape::Zeroes(1200)), Step::Hurry],
-        vec![sent(opening(3000, 1000, 500)), data(500), Step::Pass(100, 0), data(2500), data(1000), data(2000)],
-        vec![Step::Post(4000), landed(opening(2000, 2000, 900), false), landed(Shape::Data(900, 600), false)],
-        vec![Step::Post(4000), landed(opening(2000, 2000, 900), true), landed(Shape::Data(u32::MAX, 600), true)],
-        vec![Step::Send(Some(9000), true), sent(Shape::Note(Allows::Enough, vec![(-1, 1)], vec![(0, 9000)], true))],
-        vec![Step::Friend(Some(30_000), false), Step::Frame(Frame { from: From::Friend, ..frame(Shape::Zeroes(9)) })],
-        vec![Step::Call, Step::Frame(Frame { from: From::Called, ..frame(Shape::Cookie(8)) }), Step::Pass(9000, 4)],
-        vec![Step::Close, Step::Join, Step::Frame(Frame { kind: Some(13), ..frame(Shape::Zeroes(0)) }), Step::Hurry],
-    ];
-    for way in ways {
-        net::run(&way);
+    let records = |count| Shape::Records(Allows::Enough, vec![0, 9, 96], count);
+    // Frames and messages of the friend, which come each time.
+    let Tally { frames_received: frames, messages_received: messages, misses, mended_bytes: mended, .. } =
+        net::run(&[]).tally;
+    let walk = |way: &[Step]| {
+        let walked = net::run(way);
+        let Tally { frames_received, messages_received, stale, forged, .. } = walked.tally;
+        (walked, [frames_received - frames, messages_received - messages, stale, forged])
+    };
+
+    let (walked, counts) = walk(&[sent(records(None)), sent(Shape::Zeroes(1200)), Step::Hurry]);
+    assert_eq!((counts, walked.endings), ([2, 3, 0, 0], vec![]));
+    let way = [sent(opening(3000, 1000, 500)), data(500), Step::Pass(100, 0), data(2500), data(1000), data(2000)];
+    let (walked, counts) = walk(&way);
+    assert_eq!((counts, walked.tally.misses - misses, walked.tally.mended_bytes - mended), ([5, 0, 0, 0], 5, 2500));
+    let way = [Step::Post(4000), landed(opening(2000, 2000, 900), false), landed(Shape::Data(900, 600), false)];
+    let (walked, counts) = walk(&way);
+    assert_eq!((counts, walked.tally.hits, walked.tally.placed_bytes), ([2, 0, 0, 0], 2, 1500));
+    let way = [Step::Post(4000), landed(opening(2000, 2000, 900), true), landed(Shape::Data(u32::MAX, 600), true)];
+    let (walked, counts) = walk(&way);
+    assert_eq!((counts, walked.tally.hits, walked.tally.placed_bytes), ([1, 0, 0, 1], 1, 900));
+
+    // The rest of what was sent goes when it is granted.
+    let some = walk(&[Step::Send(Some(9000), true)]).0.tally.frames_sent;
+    let note = sent(Shape::Note(Allows::Enough, vec![(-1, 1)], vec![(0, 9000)], true));
+    let (walked, counts) = walk(&[Step::Send(Some(9000), true), note]);
+    assert!(counts == [1, 0, 0, 0] && walked.tally.frames_sent > some, "{some} frames, then {walked:?}");
+    let friend = Frame { from: From::Friend, ..frame(Shape::Zeroes(9)) };
+    let (walked, counts) = walk(&[Step::Friend(Some(30_000), false), Step::Frame(friend)]);
+    assert_eq!((&counts[1..], walked.endings), (&[1, 0, 1][..], vec![]));
+    let cookie = Frame { from: From::Called, ..frame(Shape::Cookie(8)) };
+    let (walked, _) = walk(&[Step::Call, Step::Frame(cookie), Step::Pass(9000, 4)]);
+    assert!(walked.cookies.starts_with(&[0, 8]), "{:?}", walked.cookies);
+    let close = Frame { kind: Some(13), ..frame(Shape::Zeroes(0)) };
+    let (walked, _) = walk(&[Step::Close, Step::Join, Step::Frame(close), Step::Hurry]);
+    assert_eq!(walked.endings, [Ending::Peer]);
+
+    // And what breaks a rule.
+    for (shape, breach) in [
+        (records(Some(9)), Breach::Descriptor),
+        (opening(3000, 1000, 1500), Breach::Length),
+        (Shape::Any(vec![7; 5]), Breach::Descriptor),
+    ] {
+        let (walked, _) = walk(&[sent(shape)]);
+        assert_eq!(walked.endings, [Ending::Breach(breach)]);
     }
+    let (walked, counts) = walk(&[Step::Frame(Frame { broken: true, ..frame(records(None)) })]);
+    assert_eq!((counts, walked.endings), ([0, 0, 0, 1], vec![]));
 }
 
 /// Forged messages of a handshake, and frames of any number.

@@ -5,13 +5,13 @@ mod landing;
 use std::net::SocketAddr;
 
 use cutthrough_engine::net::batch::Batch;
-use cutthrough_engine::net::channel::Body;
+use cutthrough_engine::net::channel::{Body, Ending};
 use cutthrough_engine::net::inbox::{Reading, Ready, ReadyPayload};
 use cutthrough_engine::net::{Cargo, Net, NetEvent, Settings};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{BODY_MIN, FRAME_VERSION, Greeting, HEADER_BYTES, Header, Kind, Limits};
 
-use super::{Frame, From, Heard, Message, Number, Step, body};
+use super::{Frame, From, Heard, Message, Number, Step, Walked, body};
 use crate::ground::{Doorman, Ground, PLACE_MAX, Plot, Sum, bytes, seal};
 
 const VICTIM: u8 = 1;
@@ -66,6 +66,8 @@ pub(super) struct Arena {
     /// The friend's messages: how many were sent, and those not yet received.
     sent: u32,
     due: std::collections::VecDeque<(u32, Option<usize>)>,
+    endings: Vec<Ending>,
+    cookies: Vec<u64>,
 }
 
 fn node(life: u64) -> Net<Ground> {
@@ -106,6 +108,8 @@ impl Arena {
             unread: Vec::new(),
             sent: 0,
             due: std::collections::VecDeque::new(),
+            endings: Vec::new(),
+            cookies: Vec::new(),
         };
         arena.victim.listen(true);
         arena.at_friend = arena.friend.call(arena.time(), address(VICTIM), 1408).expect("a seat");
@@ -263,6 +267,7 @@ impl Arena {
             }
         } else if to == address(CALLED) && header.kind == Kind::Hello {
             let (greeting, _) = Greeting::from_bytes(body).expect("a greeting");
+            self.cookies.push(greeting.cookie);
             self.called = Known { index: greeting.tag, generation: greeting.generation, ..Known::default() };
         }
     }
@@ -414,6 +419,7 @@ impl Arena {
                 }
                 NetEvent::Closed(index, ending) => {
                     assert!(index != self.at_victim, "the friend's channel has ended: {ending:?}");
+                    self.endings.push(ending);
                     self.unread.retain(|unread| unread.0 != index);
                     if self.own.is_some_and(|own| own.index as usize == index) {
                         self.own = None;
@@ -458,6 +464,11 @@ impl Arena {
             ReadyPayload::Refused(why, _) => panic!("refused: {why}"),
         };
         assert_eq!(bytes, len.map(|len| pattern(number, len)), "message {number}");
+    }
+
+    /// What has come of the steps.
+    pub(super) fn walked(self) -> Walked {
+        Walked { tally: *self.victim.tally(), endings: self.endings, cookies: self.cookies }
     }
 
     /// The friend's messages arrive, also those that are sent now.
