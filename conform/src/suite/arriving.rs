@@ -79,6 +79,28 @@ pub fn a_long_payload_left_unread_does_not_hold_its_sender(join: &dyn Join) {
     );
 }
 
+/// Nor does one as long as that ring, or so little shorter that no other payload begins behind it.
+pub fn a_payload_as_long_as_the_ring_does_not_hold_its_sender(join: &dyn Join) {
+    let ring = config().staging_bytes as usize;
+    let mut pair = join.pair(config(), config());
+    for len in [ring, ring - 1, ring - 127, ring - 128, ring + 1] {
+        pair.both(
+            |a| {
+                a.send_copy(b"exact", &pattern(1, len), None);
+                a.send_copy(b"next", &pattern(2, 1000), None);
+            },
+            |b| {
+                let mut exact = b.message();
+                assert_eq!(exact.control(), b"exact");
+                let mut next = b.message();
+                assert_eq!(next.control(), b"next");
+                b.read_checked(&mut exact, 1);
+                b.read_checked(&mut next, 2);
+            },
+        );
+    }
+}
+
 /// Control messages that follow a payload which nobody has read yet are delivered all the same.
 pub fn control_messages_pass_an_arriving_payload(join: &dyn Join) {
     let mut pair = join.pair(config(), config());

@@ -77,6 +77,7 @@ macro_rules! suite {
         $crate::suite!(@tests $join;
             arriving { a_payload_dropped_unread_is_gone, a_payload_left_unread_waits,
                 a_long_payload_left_unread_does_not_hold_its_sender,
+                a_payload_as_long_as_the_ring_does_not_hold_its_sender,
                 control_messages_pass_an_arriving_payload, both_sides_send_at_once,
                 both_sides_send_at_once_behind_many_messages, early_notice_only_grows,
                 early_notice_survives_being_set_aside, nothing_overtakes_a_payload_on_its_way,

@@ -54,6 +54,33 @@ fn a_token_is_used_up_by_a_list_that_will_be_fetched() {
     assert_eq!(copied.expect("sent").path, Path::Put);
 }
 
+/// A payload that was read in part is set aside as soon as the rest of it leaves no room for the next one.
+#[test]
+fn what_fills_the_ring_unread_makes_way() {
+    const RING: u32 = 64 << 10;
+    let mut victim = Victim::open();
+    for rest in [RING, RING - 127] {
+        let mut liar = Liar::join(&mut victim);
+        let whole = RING + rest;
+        liar.own.set(Line::Staged, RING.into());
+        liar.say(Kind::Staged, 0, whole, RING.into(), 0);
+        let mut message = victim.message();
+        let mut bytes = vec![0; whole as usize];
+        let valid = victim.endpoint.read_some(&mut message, &mut bytes).expect("what is there");
+        assert_eq!(valid, RING as usize);
+        liar.own.set(Line::Staged, whole.into());
+        let begun = std::time::Instant::now();
+        while liar.peer.get(Line::Drained) < whole.into() {
+            assert!(victim.endpoint.poll().is_none());
+            assert!(begun.elapsed() < PATIENCE, "its sender would wait without end");
+        }
+        let valid = victim.endpoint.read_some(&mut message, &mut bytes).expect("all of it");
+        assert_eq!(valid, bytes.len());
+        victim.endpoint.close(liar.channel);
+    }
+    victim.honest_channel_works(0);
+}
+
 /// Who sends without end does not keep the other side from hearing what has completed.
 #[test]
 fn messages_without_end_keep_no_completion() {

@@ -34,6 +34,7 @@ use cutthrough_wire::slot::{Header, Kind};
 use super::copier::Copier;
 use super::link::{CloseReason, Link};
 use super::pages::Place;
+use super::send::STAGE_ALIGN;
 use crate::clock;
 use crate::incoming::{Arrived, Incoming, Payload};
 use crate::stat::Stat;
@@ -197,8 +198,9 @@ impl Inbox {
     fn holds_sender(&self, peer: &Peer) -> bool {
         let ring = self.staging.lap();
         let held = |front: &Front| {
-            let longer = front.len - front.moved > ring;
-            longer && peer.get(Line::Staged).wrapping_sub(front.base + front.moved) > ring / 2
+            // Either it is longer than the ring itself, or the next one has to begin where there is no room.
+            let (drained, next) = (front.base + front.moved, (front.base + front.len).next_multiple_of(STAGE_ALIGN));
+            next >= drained + ring && peer.get(Line::Staged).wrapping_sub(drained) > ring / 2
         };
         self.waits_for_reader() && self.front.as_ref().is_some_and(held)
     }
