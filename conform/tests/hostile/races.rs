@@ -81,6 +81,38 @@ fn what_fills_the_ring_unread_makes_way() {
     victim.honest_channel_works(0);
 }
 
+/// An empty payload begins where its start is within the ring, though nothing of it has to lie there.
+#[test]
+fn an_empty_payload_waits_for_room_to_begin_in() {
+    const RING: u64 = 64 << 10;
+    // Behind what fills the ring to its last byte, the next one would begin beyond it.
+    const READ: u64 = 1001;
+    let mut victim = Victim::open();
+    let liar = Liar::join(&mut victim);
+    let begun = std::time::Instant::now();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let wait_for = |staged: u64| {
+                while liar.peer.get(Line::Staged) < staged && begun.elapsed() < PATIENCE {
+                    thread::yield_now();
+                }
+            };
+            wait_for(RING);
+            liar.own.set(Line::Drained, READ);
+            wait_for(RING + READ);
+            thread::sleep(std::time::Duration::from_millis(20));
+            assert!(liar.peer.get(Line::Staged) <= READ + RING, "more than the ring holds");
+            liar.own.set(Line::Drained, READ + RING);
+        });
+        for len in [RING + READ, 0] {
+            let payload = vec![1; usize::try_from(len).expect("few bytes")];
+            let outgoing = victim.endpoint.outgoing(liar.channel).expect("a slot");
+            outgoing.attach_copy(&payload).send().expect("sent");
+        }
+    });
+    victim.honest_channel_works(0);
+}
+
 /// Who sends without end does not keep the other side from hearing what has completed.
 #[test]
 fn messages_without_end_keep_no_completion() {

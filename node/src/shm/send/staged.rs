@@ -136,7 +136,9 @@ impl Link {
                 return Err(self.broken(breach));
             }
             match step {
-                Step::Done => break,
+                Step::Done if announced || base <= self.outbox.drained + lap => break,
+                // An empty payload, whose start would count as staged beyond what the ring holds.
+                Step::Done => self.wait_for_room(&mut patience, others, stat)?,
                 Step::Misreported { .. } => return Err(self.broken(Breach::Progress)),
                 Step::Moving => patience.progress(),
                 Step::Waiting if progress => patience.progress(),
