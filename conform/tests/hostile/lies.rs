@@ -508,6 +508,31 @@ fn what_was_granted_comes_back_from_who_goes_in_the_middle() {
     victim.honest_channel_works(0);
 }
 
+/// And if its sender is found to lie there.
+#[test]
+fn what_was_granted_comes_back_from_who_lies_in_the_middle() {
+    const LEN: u32 = 512 << 10;
+    let mut victim = Victim::open();
+    // Found by a poll, and by a wait for the liar in the middle of a payload of our own.
+    for waits in [false, true] {
+        let mut liar = Liar::join(&mut victim);
+        let token = victim.endpoint.grant(liar.channel, Landing::Buffer(vec![1; LEN as usize])).expect("a token");
+        liar.own.set(Line::Staged, 10_000);
+        liar.say(Kind::StagedToken, 0, LEN, 10_000 | u64::from(token.index) << 32, token.key);
+        assert!((0..100).all(|_| victim.endpoint.poll().is_none()));
+        liar.own.set(Line::Staged, 9_999);
+        if waits {
+            send_copy(&liar, &mut victim, 1 << 20);
+        }
+        assert_eq!(breach(victim.closed()), Some(Breach::Progress));
+        match victim.endpoint.revoke(liar.channel, token) {
+            Ok(Landing::Buffer(buffer)) => assert_eq!(buffer.len(), LEN as usize),
+            other => panic!("{other:?}"),
+        }
+        victim.honest_channel_works(0);
+    }
+}
+
 #[test]
 fn a_peer_that_stops_moving_ends_by_the_deadline() {
     let mut victim = Victim::open();

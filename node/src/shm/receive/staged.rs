@@ -165,21 +165,11 @@ impl Link {
     /// Moves what has arrived of the front to where it goes by itself; delivers its message, if that waited for it.
     pub(super) fn pump(&mut self, stat: &Stat) -> Result<Option<Incoming>, Breach> {
         let Some(mut front) = self.inbox.front.take() else { return Ok(None) };
-        let done = match &mut front.goes {
-            Goes::Reader => false,
-            Goes::Away => self.advance_away(&mut front.moved, front.base, front.len)?,
-            Goes::Buffer(expected) => {
-                let to = (0, expected.buffer.as_mut_slice());
-                self.advance(front.len, &mut front.moved, front.base, to, &mut ())? == Step::Done
-            }
-            Goes::Aside(from, bytes) => {
-                let to = (*from, bytes.as_mut_slice());
-                self.advance(front.len, &mut front.moved, front.base, to, &mut ())? == Step::Done
-            }
-        };
-        if !done {
+        let done = self.move_on(&mut front);
+        if done != Ok(true) {
+            // Also where the sender was found to lie: the memory that its token named goes back to whoever gave it.
             self.inbox.front = Some(front);
-            return Ok(None);
+            return done.map(|_| None);
         }
         let copied = front.len * u64::from(!matches!(front.goes, Goes::Away));
         stat.add(Counter::Copies, u64::from(copied > 0));
@@ -202,6 +192,18 @@ impl Link {
             }
             Goes::Away | Goes::Reader => Ok(None),
         }
+    }
+
+    /// Moves what has arrived of the front to where it goes by itself: whether that is all of it.
+    fn move_on(&mut self, front: &mut Front) -> Result<bool, Breach> {
+        let Front { base, len, moved, goes, .. } = front;
+        let to = match goes {
+            Goes::Reader => return Ok(false),
+            Goes::Away => return self.advance_away(moved, *base, *len),
+            Goes::Buffer(expected) => (0, expected.buffer.as_mut_slice()),
+            Goes::Aside(from, bytes) => (*from, bytes.as_mut_slice()),
+        };
+        Ok(self.advance(*len, moved, *base, to, &mut ())? == Step::Done)
     }
 
     /// One turn of the engine over the receiving stage: into `to`, whose first byte is byte `first` of the payload.
