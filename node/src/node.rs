@@ -1,10 +1,10 @@
 //! One engine over its channels, polled: whose turn it is, what has arrived, who has come and gone, when to sleep.
 
 mod alternation;
-
 mod calls;
 mod doors;
 mod errors;
+mod house;
 mod left;
 pub mod others;
 mod reading;
@@ -49,13 +49,6 @@ use self::others::Others;
 pub use self::sleep::WaitError;
 use self::wires::SHOWN;
 
-/// Nanoseconds between two rounds of housekeeping while polling: who has come, who has gone. Sleepers hear of it at
-/// once.
-const HOUSE_NS: u64 = 20_000_000;
-/// The same while a channel is being opened.
-const HOUSE_CALLING_NS: u64 = 500_000;
-/// Nanoseconds that a peer may take to say hello.
-const HELLO_NS: u64 = 1_000_000_000;
 /// Nanoseconds for which the name of a peer that has ended is looked after.
 const ORPHAN_NS: u64 = 1_000_000_000;
 /// Peers that may be saying hello at a time.
@@ -525,32 +518,6 @@ impl Node {
             self.keep_house();
             self.housed = now;
         }
-    }
-
-    const fn house_ns(&self) -> u64 {
-        if self.calls.is_empty() { HOUSE_NS } else { HOUSE_CALLING_NS }
-    }
-
-    /// Looks after who has come and gone, and shows the state of the channels.
-    fn keep_house(&mut self) {
-        self.stat.add(Counter::Housekeeping, 1);
-        let _ = self.hear(0);
-        for index in 0..self.seats.len() {
-            if let Some(link) = self.seats[index].link.as_mut() {
-                if let Err(breach) = link.tidy(&self.stat) {
-                    link.end(CloseReason::Breach(breach));
-                }
-                link.show(&self.stat);
-            }
-        }
-        self.show_net();
-        self.left.tidy();
-        let now = clock::now();
-        if self.events.is_empty() {
-            self.left.age_grants(now);
-        }
-        self.callers.retain(|caller| now.saturating_since(caller.since) < HELLO_NS);
-        self.sweep();
     }
 }
 
