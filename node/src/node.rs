@@ -1,5 +1,6 @@
 //! One engine over its channels, polled: whose turn it is, what has arrived, who has come and gone, when to sleep.
 
+mod alarm;
 mod alternation;
 mod calls;
 mod doors;
@@ -41,6 +42,7 @@ use crate::stat::{Cell, Stat};
 use crate::sys::made_way::made_way;
 use crate::udp::{Names, Udp};
 
+use self::alarm::Alarm;
 use self::alternation::Alternation;
 use self::calls::Call;
 pub use self::errors::{ConnectError, ListenError, OpenError};
@@ -67,8 +69,10 @@ const WAKER: u64 = LISTENER + 1;
 const NET: u64 = LISTENER + 2;
 /// Number of the timer that ends naps.
 const NAP: u64 = LISTENER + 3;
+/// Number of the alarm.
+const ALARM: u64 = LISTENER + 4;
 /// First number of a hello in progress.
-const HELLO: u64 = LISTENER + 4;
+const HELLO: u64 = LISTENER + 5;
 
 /// A peer that has connected and not yet said hello.
 #[derive(Debug)]
@@ -112,6 +116,7 @@ pub struct Node {
     fence: Fence,
     /// Ends naps, where no fence lets this node sleep longer.
     napper: Option<OwnedFd>,
+    alarm: Alarm,
     waker: Arc<Waker>,
     sleepers: OwnedFd,
     listener: Option<Listener>,
@@ -146,6 +151,7 @@ impl Node {
         epoll::add(&sleepers, waker.event(), epoll::EventData::new_u64(WAKER), flags).map_err(system("epoll"))?;
         let fence = bell::register();
         let napper = sleep::napper(fence, &sleepers).map_err(system("timer"))?;
+        let alarm = Alarm::new(&sleepers).map_err(system("timer"))?;
         let generation = random().map_err(system("random numbers"))?;
         Ok(Self {
             turn: Turn::new(),
@@ -165,6 +171,7 @@ impl Node {
             generation,
             fence,
             napper,
+            alarm,
             waker,
             sleepers,
             listener: None,
@@ -456,6 +463,10 @@ impl Node {
         let channel = link.channel();
         if let Err(breach) = link.tidy(&self.stat) {
             link.end(CloseReason::Breach(breach));
+        }
+        // Before the next sleep the alarm is set for it.
+        if link.is_midway() && link.disarm() {
+            self.awake.push(index);
         }
         if let Some(cookie) = link.completed() {
             return Some(Event::Completed(Completion { channel, cookie }));

@@ -9,3 +9,4 @@ mod naps;
 mod races;
 mod scribble;
 mod shares;
+mod standing;

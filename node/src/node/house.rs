@@ -34,6 +34,7 @@ impl Node {
         self.show_net();
         self.left.tidy();
         let now = clock::now();
+        self.look_after_payloads(now);
         if self.events.is_empty() {
             self.left.age_grants(now);
         }

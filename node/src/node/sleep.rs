@@ -10,7 +10,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-use super::{HEARD, HELLO, LISTENER, NAP, NET, Node, SPIN_NS, WAKER};
+use super::{ALARM, HEARD, HELLO, LISTENER, NAP, NET, Node, SPIN_NS, WAKER};
 use crate::clock;
 use crate::incoming::Event;
 use crate::shm::link::CloseReason;
@@ -85,6 +85,7 @@ impl Node {
             let by = match data.u64() {
                 NET => Woken::Net,
                 NAP if !self.look_everywhere() => Woken::Nap,
+                ALARM if !self.go_off() => Woken::Nap,
                 _ => Woken::Else,
             };
             woken = woken.max(by);
@@ -93,7 +94,7 @@ impl Node {
                 WAKER => self.look_at_shelves(),
                 // It may be long before it is looked at, and others may be told of first.
                 NET => self.net.iter().for_each(|net| net.rung()),
-                NAP => {}
+                NAP | ALARM => {}
                 number if number >= HELLO => {
                     self.answer(number);
                     self.look_at_call(number);
@@ -264,7 +265,14 @@ impl Node {
         }
         let mut found = false;
         for index in fresh {
-            let Some(link) = self.seats[index].link.as_mut().filter(|link| link.ready()) else { continue };
+            let Some(link) = self.seats[index].link.as_mut() else { continue };
+            if link.is_midway() {
+                let now = clock::now();
+                link.look_after_payload(now).into_iter().for_each(|due| self.alarm.set(due, now));
+            }
+            if !link.ready() {
+                continue;
+            }
             found = true;
             // Most polls do not ask for what the peer has returned, and nobody rings for it again.
             if let Err(breach) = link.tidy(&self.stat) {

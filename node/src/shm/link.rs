@@ -414,15 +414,16 @@ impl Link {
     }
 
     /// Whether [`Link::tidy`] and [`Link::completed`] are due: dropped values wait to be given back, completions to be
-    /// told, or somebody waits for the return of pages, or for room to return them, and this is one of the looks at
-    /// which they are asked for. Asking at every look would take the counter's line away from the peer just when it
-    /// writes there; pages whose return nobody waits for are asked for when new ones are taken, and by housekeeping.
+    /// told, a payload is on its way through the ring, or somebody waits for the return of pages, or for room to return
+    /// them, and this is one of the looks at which they are asked for. Asking at every look would take the counter's
+    /// line away from the peer just when it writes there; pages whose return nobody waits for are asked for when new
+    /// ones are taken, and by housekeeping.
     #[must_use]
     #[inline]
     pub fn untidy(&self, look: u32) -> bool {
         self.traffic.untidy()
             || !self.traffic.completed.is_empty()
-            || self.inbox.waits_for_reader()
+            || self.inbox.has_front()
             || self.inbox.untold()
             || ((self.traffic.awaits_returns() || self.traffic.holds_back()) && look.is_multiple_of(LOOKS_PER_RECLAIM))
     }
@@ -477,7 +478,7 @@ impl Link {
     /// Whether a look at the rings would find something: the last look before sleeping.
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.consumer.ready()
+        (self.consumer.ready() && !self.inbox.waits_for_payload())
             || self.ending.is_some()
             || self.inbox.busy(&self.peer)
             || self.returned()

@@ -7,6 +7,7 @@
 mod last;
 mod others;
 mod staged;
+mod still;
 
 use std::collections::VecDeque;
 use std::hint::spin_loop;
@@ -31,6 +32,7 @@ use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
 use cutthrough_wire::slot::{Header, Kind};
 
+use self::still::Still;
 use super::copier::Copier;
 use super::link::{CloseReason, Link};
 use super::pages::Place;
@@ -131,6 +133,10 @@ pub(super) struct Inbox {
     next_base: u64,
     runs: Reader<Array<AtomicU64>>,
     front: Option<Front>,
+    /// How far its sender was when the front, which goes to its place by itself, was last moved on.
+    tried: Option<u64>,
+    /// For how long that sender has stood still, if it was looked at.
+    still: Option<Still>,
     /// The front's way through the ring, once it has been asked for; not needed for a payload that is taken at once.
     transfer: Option<Transfer>,
     /// How many went that way, of which some are timed.
@@ -173,6 +179,8 @@ impl Inbox {
             next_base: 0,
             runs,
             front: None,
+            tried: None,
+            still: None,
             transfer: None,
             transfers: 0,
             halved: false,
@@ -191,7 +199,23 @@ impl Inbox {
 
     /// Whether something can be done now without a new message: the last look before sleeping.
     pub(super) fn busy(&self, peer: &Peer) -> bool {
-        !self.queue.is_empty() || self.bytes_wait(peer) || self.holds_sender(peer)
+        let free = self.held.is_some() && self.front.is_none();
+        !self.queue.is_empty() || free || self.bytes_wait(peer) || self.holds_sender(peer)
+    }
+
+    /// Whether a poll takes nothing out of the ring before a payload has gone to its place.
+    pub(super) fn waits_for_payload(&self) -> bool {
+        self.held.is_some() || self.goes_by_itself()
+    }
+
+    /// Whether a payload is on its way through the ring.
+    pub(super) const fn has_front(&self) -> bool {
+        self.front.is_some()
+    }
+
+    /// Whether the payload at the front goes to its place by itself.
+    fn goes_by_itself(&self) -> bool {
+        self.front.as_ref().is_some_and(|front| !matches!(front.goes, Goes::Reader))
     }
 
     /// Whether a payload that nobody reads fills the ring so far that its sender waits for room, or soon will.
@@ -215,11 +239,10 @@ impl Inbox {
         self.aside.iter().map(|aside| aside.2.len() as u64).sum()
     }
 
-    /// Whether bytes have come of a payload that goes to its place by itself.
+    /// Whether bytes have come of a payload that goes to its place by itself, since it was last moved on. Fewer than
+    /// are worth a pulse stay where they are: nothing can be done for them before there are more.
     pub(super) fn bytes_wait(&self, peer: &Peer) -> bool {
-        self.front.as_ref().is_some_and(|front| {
-            !matches!(front.goes, Goes::Reader) && peer.get(Line::Staged) > front.base + front.moved
-        })
+        self.goes_by_itself() && self.tried.is_none_or(|tried| tried != peer.get(Line::Staged))
     }
 
     /// Whether messages can be taken out of the peer's way.
@@ -260,8 +283,7 @@ impl Inbox {
     }
 
     fn mark(&mut self) {
-        let goes_by_itself = self.front.as_ref().is_some_and(|front| !matches!(front.goes, Goes::Reader));
-        self.stuck = self.stopped || goes_by_itself || self.held.is_some() || !self.queue.is_empty();
+        self.stuck = self.stopped || self.waits_for_payload() || !self.queue.is_empty();
     }
 }
 

@@ -43,6 +43,7 @@ impl Link {
             let from = usize::try_from(*moved).unwrap_or(0);
             let rest = usize::try_from(*len - *moved).unwrap_or(0);
             *goes = Goes::Aside(from, vec![0; rest]);
+            inbox.tried = None;
         }
         Ok(())
     }

@@ -46,6 +46,7 @@ impl Link {
             return Ok(Some(self.arrival(control, &header, payload, started, stat)));
         }
         self.enter(&header, Goes::Away)?;
+        self.inbox.tried = None;
         match self.token_buffer(token(header.detail >> 32, header.name), header.payload_len)? {
             Ok((buffer, granted)) => {
                 if let Some(front) = &mut self.inbox.front {
@@ -132,6 +133,7 @@ impl Link {
             let from = usize::try_from(front.moved).unwrap_or(0);
             let rest = usize::try_from(front.len - front.moved).unwrap_or(0);
             front.goes = Goes::Aside(from, vec![0; rest]);
+            self.inbox.tried = None;
         }
     }
 
@@ -151,7 +153,10 @@ impl Link {
         while let Some(ticket) = self.inbox.unread.pop() {
             self.inbox.aside.retain(|aside| aside.0 != ticket);
             match self.inbox.front.as_mut() {
-                Some(front) if front.ticket == ticket => front.goes = Goes::Away,
+                Some(front) if front.ticket == ticket => {
+                    front.goes = Goes::Away;
+                    self.inbox.tried = None;
+                }
                 _ => {}
             }
         }
@@ -169,6 +174,7 @@ impl Link {
         if done != Ok(true) {
             // Also where the sender was found to lie: the memory that its token named goes back to whoever gave it.
             self.inbox.front = Some(front);
+            self.inbox.tried = Some(self.inbox.staged);
             return done.map(|_| None);
         }
         let copied = front.len * u64::from(!matches!(front.goes, Goes::Away));
