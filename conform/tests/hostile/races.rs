@@ -54,6 +54,24 @@ fn a_token_is_used_up_by_a_list_that_will_be_fetched() {
     assert_eq!(copied.expect("sent").path, Path::Put);
 }
 
+/// A list to a token that is not known uses up none that is.
+#[test]
+fn a_list_to_a_stale_token_uses_nothing_up() {
+    let mut victim = Victim::open();
+    let liar = Liar::join(&mut victim);
+    let (good, stale) = (Token { index: 0, key: 7 }, Token { index: 0, key: 6 });
+    liar.own.set_token(good.index, good.key, Place::Pages { first: 0, count: 1 });
+    let copied = |victim: &mut Victim| {
+        let outgoing = victim.endpoint.outgoing(liar.channel).expect("a slot");
+        outgoing.attach_copy(&[1; 4096]).to(good).send().expect("sent").path
+    };
+    assert_eq!(copied(&mut victim), Path::Put);
+    let page = victim.endpoint.page(liar.channel, 4096).expect("a page");
+    let listed = victim.endpoint.outgoing(liar.channel).expect("a slot").attach_list(vec![page]).to(stale).send();
+    assert_eq!(listed.expect("sent").path, Path::Get);
+    assert_eq!(copied(&mut victim), Path::Dropped, "the first lies there, and may have been shown");
+}
+
 /// A payload that was read in part is set aside as soon as the rest of it leaves no room for the next one.
 #[test]
 fn what_fills_the_ring_unread_makes_way() {

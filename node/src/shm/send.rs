@@ -308,9 +308,8 @@ impl Link {
             Some(Place::Pages { count, .. }) => {
                 check::covered(bytes, u64::from(count), self.peer_sizes.page_bytes).is_err()
             }
-            Some(Place::Private { .. }) => true,
-            // It has been fetched already, or is revoked at this moment.
-            None => false,
+            // One that is not known, or not any more, is not remembered: another may be, which has its index.
+            Some(Place::Private { .. }) | None => true,
         };
         if !keeps {
             self.outbox.use_up(token);
