@@ -5,7 +5,7 @@ mod shared_memory;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{Config, Counter, Endpoint, Event};
+use cutthrough::{CloseReason, Config, Counter, Endpoint, Event};
 use cutthrough_conform::bytes::pattern;
 use cutthrough_conform::join::{PATIENCE, circle, connect};
 use cutthrough_conform::{Capability, Join as _, suite};
@@ -36,6 +36,22 @@ fn callers_wait_while_the_listener_looks_away() {
         }
         opened += usize::from(matches!(b.poll(), Some(Event::Opened(_))));
         assert!(since.elapsed() < PATIENCE, "{connected} and {opened} of 200");
+    }
+}
+
+/// Who goes while it still calls, and was let in already, has left and not died.
+#[test]
+fn who_goes_while_it_calls_has_left() {
+    let join = SharedMemory::new();
+    let address = join.address();
+    let mut b = join.listening(suite::config(), &address);
+    let mut a = Endpoint::open(suite::config()).expect("an endpoint");
+    a.begin_connect(&address, PATIENCE).expect("begun");
+    let Ok(Event::Opened(channel)) = b.wait(Some(PATIENCE)) else { panic!("no caller") };
+    drop(a);
+    match b.wait(Some(PATIENCE)) {
+        Ok(Event::Closed(of, reason)) => assert_eq!((of, reason), (channel, CloseReason::Peer)),
+        other => panic!("instead of the end: {other:?}"),
     }
 }
 

@@ -545,6 +545,7 @@ impl Drop for Node {
                 link.leave();
             }
         }
+        self.calls.iter().for_each(Call::hang_up);
     }
 }
 

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cutthrough_engine::time::Instant;
-use cutthrough_wire::layout::Line;
 use rustix::event::{Timespec, epoll};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
@@ -55,6 +54,13 @@ enum Stage {
 impl Call {
     fn left(&self) -> Duration {
         self.timeout.saturating_sub(Duration::from_nanos(clock::now().saturating_since(self.begun)))
+    }
+
+    /// The endpoint goes before the call is answered.
+    pub(super) fn hang_up(&self) {
+        if let Stage::Said { offer, .. } = &self.stage {
+            offer.withdraw();
+        }
     }
 
     /// Has the timer wake when the call is to be looked at again.
@@ -266,8 +272,7 @@ impl Node {
         match stage {
             Stage::Outside(_) | Stage::Queued(_) | Stage::Over => {}
             Stage::Said { offer, seat, .. } => {
-                // Who has let it in already is not to take this side for dead.
-                offer.own.set(Line::Left, 1);
+                offer.withdraw();
                 self.free_seats.push(seat);
             }
             // One that has been answered is closed when that is told.

@@ -37,15 +37,7 @@ impl Node {
 
     /// Makes a channel of a finished handshake.
     pub(super) fn join(&mut self, socket: OwnedFd, offer: Offer, heard: Heard, seat: u32) -> Result<Channel, Errno> {
-        let credentials = rustix::net::sockopt::socket_peercred(&socket)?;
-        let identity = Identity {
-            process: u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0),
-            user: credentials.uid.as_raw(),
-            generation: heard.greeting.generation,
-            key: None,
-        };
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
-        epoll::add(&self.sleepers, &socket, epoll::EventData::new_u64(u64::from(seat)), flags)?;
+        let (identity, seed) = self.meet(&socket, &heard, seat).inspect_err(|_| offer.withdraw())?;
         let place = &mut self.seats[seat as usize];
         place.life = place.life.wrapping_add(1);
         let channel = Channel { index: seat, life: place.life };
@@ -55,7 +47,7 @@ impl Node {
             deadline: self.config.deadline,
             fence: self.fence,
             waker: Arc::clone(&self.waker),
-            seed: random()?,
+            seed,
             channel,
         };
         let link = Link::new(socket, offer, heard, identity, &terms);
@@ -65,6 +57,22 @@ impl Node {
         self.stat.add(Counter::ChannelsOpened, 1);
         self.awake.push(seat as usize);
         Ok(channel)
+    }
+
+    /// What may still fail when a channel is made: who the peer is, and a random number for its tokens. From now on its
+    /// socket wakes a sleeper.
+    fn meet(&self, socket: &OwnedFd, heard: &Heard, seat: u32) -> Result<(Identity, u64), Errno> {
+        let credentials = rustix::net::sockopt::socket_peercred(socket)?;
+        let identity = Identity {
+            process: u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0),
+            user: credentials.uid.as_raw(),
+            generation: heard.greeting.generation,
+            key: None,
+        };
+        let seed = random()?;
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        epoll::add(&self.sleepers, socket, epoll::EventData::new_u64(u64::from(seat)), flags)?;
+        Ok((identity, seed))
     }
 
     pub(super) fn take_seat(&mut self) -> Option<u32> {

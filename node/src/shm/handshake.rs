@@ -8,7 +8,7 @@ use cutthrough_engine::hello::{Greeting, NoChannel, Refusal, hear};
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::MapError;
 use cutthrough_wire::hello::{HELLO_BYTES, Word};
-use cutthrough_wire::layout::{SizeError, Sizes};
+use cutthrough_wire::layout::{Line, SizeError, Sizes};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
@@ -72,6 +72,11 @@ impl Offer {
     pub fn say(&self, socket: &OwnedFd) -> Result<(), HandshakeError> {
         let files = [self.files[0].as_fd(), self.files[1].as_fd()];
         send_record(socket, &self.record, &files).map_err(HandshakeError::Socket)
+    }
+
+    /// No channel comes of it. Who has let it in already is not to take this side for dead.
+    pub fn withdraw(&self) {
+        self.own.set(Line::Left, 1);
     }
 }
 
