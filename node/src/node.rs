@@ -319,6 +319,7 @@ impl Node {
         self.stat.set(index as usize, Cell::Open, 0);
         self.stat.add(Counter::ChannelsClosed, 1);
         self.turn.remove(index as usize);
+        self.awake.retain(|awake| *awake != index as usize);
         self.free_seats.push(index);
         let channel = link.channel();
         if let Some(place) = self.reached.iter().position(|(reached, _)| *reached == channel) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::Node;
 use crate::config::Config;
 use crate::incoming::{Channel, Event};
+use crate::shm::link::CloseReason;
 use crate::shm::meanwhile::Alone;
 use crate::shm::send::{Cargo, Load};
 
@@ -116,4 +117,36 @@ fn what_is_completed_on_a_closed_channel_is_told_of_nobody_else() {
         let event = a.poll();
         assert!(!matches!(event, Some(Event::Completed(_))), "{event:?}");
     }
+}
+
+/// Channels that come and go leave nothing behind in an endpoint that only polls.
+#[test]
+fn channels_that_have_gone_are_not_remembered() {
+    let small =
+        || Config { slots: 16, staging_bytes: 64 << 10, pool_bytes: 4096, landing_bytes: 4096, ..Config::default() };
+    let address = format!("shm:/tmp/cutthrough-node-tests-{}.sock", std::process::id());
+    let (mut a, mut b) = (Node::open(small()).unwrap(), Node::open(small()).unwrap());
+    b.listen(&address).unwrap();
+    for _ in 0..40 {
+        let connecting = a.begin_connect(&address, PATIENCE).unwrap();
+        let (mut called, begun) = (None, Instant::now());
+        loop {
+            match a.poll() {
+                Some(Event::Connected(of, channel)) if of == connecting => a.close(channel.unwrap()),
+                Some(other) => panic!("{other:?}"),
+                None => {}
+            }
+            match b.poll() {
+                Some(Event::Opened(channel)) => called = Some(channel),
+                Some(Event::Closed(of, reason)) => {
+                    assert_eq!((Some(of), reason), (called, CloseReason::Peer));
+                    break;
+                }
+                Some(other) => panic!("{other:?}"),
+                None => {}
+            }
+            assert!(begun.elapsed() < PATIENCE);
+        }
+    }
+    assert_eq!((a.awake.len(), b.awake.len()), (0, 0));
 }
