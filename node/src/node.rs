@@ -120,6 +120,8 @@ pub struct Node {
     waker: Arc<Waker>,
     sleepers: OwnedFd,
     listener: Option<Listener>,
+    /// Whether more callers wait than were looked at.
+    crowded: bool,
     callers: Vec<Caller>,
     /// Callers and calls so far.
     callers_seen: u64,
@@ -175,6 +177,7 @@ impl Node {
             waker,
             sleepers,
             listener: None,
+            crowded: false,
             callers: Vec::new(),
             callers_seen: 0,
             calls: Vec::new(),
@@ -406,7 +409,7 @@ impl Node {
             self.look_at_clock();
         }
         if self.armed {
-            self.armed = false;
+            (self.armed, self.crowded) = (false, false);
             self.waker.awake();
             if let Some(net) = &self.net {
                 // Whatever has woken it, and whether the network is looked at now or not.

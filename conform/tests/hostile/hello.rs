@@ -268,6 +268,59 @@ fn a_flood_of_callers_keeps_nobody_out_for_long() {
     victim.honest_channel_works(2);
 }
 
+/// So many callers who have said nonsense: their sockets.
+fn crowd(address: &str, callers: u64) -> Vec<OwnedFd> {
+    let path = rendezvous::socket_path(address).expect("a path");
+    let callers = (0..callers).map(|_| {
+        let socket = rendezvous::reach(&path).expect("the victim listens");
+        send(&socket, b"nonsense", &[]);
+        socket
+    });
+    callers.collect()
+}
+
+/// However many come at a time, a poll looks at some of them only; and the next one goes on.
+#[test]
+fn a_crowd_of_callers_keeps_nobody_in_one_poll() {
+    const CROWD: u64 = 100;
+    let mut victim = Victim::open();
+    let crowd = crowd(&victim.address, CROWD);
+    let refused = |victim: &Victim| victim.endpoint.counter(Counter::HellosRefused);
+    let (begun, mut before) = (Instant::now(), refused(&victim));
+    let last = before + CROWD;
+    while before < last {
+        assert!(victim.endpoint.poll().is_none());
+        let now = refused(&victim);
+        assert!(now - before < CROWD, "{} at once", now - before);
+        before = now;
+        assert!(begun.elapsed() < Duration::from_secs(5), "{before} of {last}");
+    }
+    drop(crowd);
+    victim.honest_channel_works(0);
+}
+
+/// Who is woken once by a crowd hears all of it, though no single look does.
+#[test]
+fn a_task_hears_a_whole_crowd_of_callers() {
+    const CROWD: u64 = 100;
+    let Victim { endpoint, address, .. } = Victim::open();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut endpoint = cutthrough::AsyncEndpoint::new(endpoint).expect("registered");
+        // The honest peer has gone.
+        let told = tokio::time::timeout(Duration::from_secs(5), endpoint.next()).await;
+        assert!(matches!(told, Ok(Ok(Event::Closed(..)))), "{told:?}");
+        let before = endpoint.counter(Counter::HellosRefused);
+        let nothing = tokio::time::timeout(Duration::from_millis(20), endpoint.next()).await;
+        assert!(nothing.is_err(), "{nothing:?}");
+        let crowd = crowd(&address, CROWD);
+        let nothing = tokio::time::timeout(Duration::from_millis(500), endpoint.next()).await;
+        assert!(nothing.is_err(), "{nothing:?}");
+        assert_eq!(endpoint.counter(Counter::HellosRefused), before + CROWD);
+        drop(crowd);
+    });
+}
+
 /// Names a file that is too small to be landing memory.
 const fn small_landing(file: &OwnedFd) -> &OwnedFd {
     file

@@ -17,6 +17,9 @@ use crate::shm::link::{Identity, Link, Terms};
 use crate::shm::rendezvous::{self, AddressError, Listener};
 use crate::udp::address;
 
+/// Callers that are looked at one behind the other.
+const LET_IN: u32 = 16;
+
 impl Node {
     /// Takes a name and listens under it, instead of any name before.
     ///
@@ -90,12 +93,13 @@ impl Node {
         self.orphans.retain(|(path, since)| !rendezvous::sweep_name(path) && now.saturating_since(*since) < ORPHAN_NS);
     }
 
-    /// Lets callers in. Those who have said hello already, as whoever comes by this library has, need not wait for
-    /// others.
+    /// Lets callers in, but no more than some: the next poll goes on, so that they keep nobody else waiting.
+    /// Those who have said hello already, as whoever comes by this library has, need not wait for others.
     pub(super) fn let_in(&mut self) {
-        while let Some(listener) = &self.listener
-            && let Ok(socket) = accept_with(listener.socket(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
-        {
+        for _ in 0..LET_IN {
+            let Some(listener) = &self.listener else { return };
+            let accepted = accept_with(listener.socket(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+            let Ok(socket) = accepted else { return };
             match handshake::listen(&socket).transpose() {
                 Some(heard) => self.reply(socket, heard),
                 None if self.callers.len() >= HELLOS => {
@@ -105,6 +109,7 @@ impl Node {
                 None => self.wait_for(socket),
             }
         }
+        (self.armed, self.crowded) = (true, true);
     }
 
     /// A caller has not said hello yet.
@@ -145,8 +150,11 @@ impl Node {
 
     /// Makes our side of a channel, answers, and joins; else what to refuse with, if anybody is left to hear it.
     pub(super) fn welcome(&mut self, socket: OwnedFd, heard: Heard) -> Result<Channel, Option<(OwnedFd, Refusal)>> {
-        let Ok(offer) = Offer::make(self.generation, &self.sizes) else { return Err(Some((socket, Refusal::Memory))) };
         let Some(seat) = self.take_seat() else { return Err(Some((socket, Refusal::Channels))) };
+        let Ok(offer) = Offer::make(self.generation, &self.sizes) else {
+            self.free_seats.push(seat);
+            return Err(Some((socket, Refusal::Memory)));
+        };
         let joined = match offer.say(&socket) {
             Ok(()) => self.join(socket, offer, heard, seat).ok(),
             Err(_) => None,

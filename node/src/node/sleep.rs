@@ -284,7 +284,7 @@ impl Node {
             }
             self.turn.warm(index);
         }
-        if found || !self.events.is_empty() {
+        if found || self.crowded || !self.events.is_empty() {
             return false;
         }
         if self.waker.sleep() {
