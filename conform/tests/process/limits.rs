@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cutthrough::Endpoint;
+use cutthrough::{Endpoint, Event};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::child::{Folder, Other, config};
+use crate::child::{Folder, Other, PATIENCE, config};
 
 /// What stands between two errors.
 const BETWEEN: &str = " | ";
@@ -53,6 +53,47 @@ pub(crate) fn little_memory(address: &str, say: impl Fn(&str)) {
         .expect("our address space");
     let steps = (0..60).map(|step| pages * 4096 + (step << 24));
     try_limits(address, Resource::As, steps, say);
+}
+
+/// Processor time of this process so far.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::try_from(time).expect("a time")
+}
+
+/// The part that listens, and has no file for a caller: says what waiting for a second costs, then has one.
+pub(crate) fn no_file_for_a_caller(address: &str, say: impl Fn(&str)) {
+    let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+    endpoint.listen(address).expect("the name");
+    let whole = getrlimit(Resource::Nofile);
+    // There is none below these any more.
+    setrlimit(Resource::Nofile, Rlimit { current: Some(3), ..whole }).expect("a lower limit");
+    say("ready");
+    let called = endpoint.wait(Some(Duration::from_millis(200)));
+    let before = processor_time();
+    let told = endpoint.wait(Some(Duration::from_secs(1)));
+    say(&format!("{called:?}, {told:?}"));
+    say(&(processor_time() - before).as_millis().to_string());
+    setrlimit(Resource::Nofile, whole).expect("the limit of before");
+    say(&format!("{:?}", endpoint.wait(Some(PATIENCE))));
+}
+
+/// A listener that has no file for a caller sleeps, and lets it in once it has.
+#[test]
+fn a_caller_waits_where_there_is_no_file_for_it() {
+    let folder = Folder::new();
+    let mut other = Other::ready("no-file-for-a-caller", &folder.address());
+    let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+    let connecting = endpoint.begin_connect(&folder.address(), PATIENCE).expect("begun");
+    assert_eq!(other.says(), "Err(TimedOut), Err(TimedOut)");
+    let spent: u64 = other.says().parse().expect("milliseconds");
+    assert!(spent < 300, "{spent} ms of a second");
+    match endpoint.wait(Some(PATIENCE)) {
+        Ok(Event::Connected(of, outcome)) if of == connecting => drop(outcome.expect("a channel")),
+        told => panic!("{told:?}"),
+    }
+    let said = other.says();
+    assert!(said.starts_with("Ok(Opened("), "{said}");
 }
 
 /// Starts a part and checks that both outcomes came up and were told in words, with this advice. It calls itself: what

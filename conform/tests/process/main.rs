@@ -14,6 +14,7 @@ mod slow;
 fn other_side() {
     child::run(|part, address, say| match part {
         "few-files" => limits::few_files(address, say),
+        "no-file-for-a-caller" => limits::no_file_for_a_caller(address, say),
         "little-memory" => limits::little_memory(address, say),
         other => panic!("no such part: {other}"),
     });

@@ -1,4 +1,5 @@
-//! What has to be looked at again though nothing comes: senders that stand still in the middle of a payload.
+//! What has to be looked at again though nothing comes: senders that stand still in the middle of a payload, and
+//! callers for whom there was no file.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -44,6 +45,7 @@ impl Node {
     /// The alarm has gone off. True if anything has come of it.
     pub(super) fn go_off(&mut self) -> bool {
         self.alarm.due = None;
+        self.open_door();
         self.look_after_payloads(clock::now())
     }
 

@@ -19,6 +19,8 @@ use crate::udp::address;
 
 /// Callers that are looked at one behind the other.
 const LET_IN: u32 = 16;
+/// Nanoseconds until a listener looks again for callers for whom it had no file.
+const SHUT_NS: u64 = 50_000_000;
 
 impl Node {
     /// Takes a name and listens under it, instead of any name before.
@@ -98,8 +100,12 @@ impl Node {
     pub(super) fn let_in(&mut self) {
         for _ in 0..LET_IN {
             let Some(listener) = &self.listener else { return };
-            let accepted = accept_with(listener.socket(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
-            let Ok(socket) = accepted else { return };
+            let socket = match accept_with(listener.socket(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => socket,
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => continue,
+                Err(_) => return self.shut_door(),
+            };
             match handshake::listen(&socket).transpose() {
                 Some(heard) => self.reply(socket, heard),
                 None if self.callers.len() >= HELLOS => {
@@ -110,6 +116,24 @@ impl Node {
             }
         }
         (self.armed, self.crowded) = (true, true);
+    }
+
+    /// There is no file for a caller. Whoever calls waits, and nobody is woken for it before the alarm goes off.
+    fn shut_door(&mut self) {
+        self.watch_door(epoll::EventFlags::empty());
+        let now = clock::now();
+        self.alarm.set(now.after(SHUT_NS), now);
+    }
+
+    /// There may be files again.
+    pub(super) fn open_door(&self) {
+        self.watch_door(epoll::EventFlags::IN);
+    }
+
+    fn watch_door(&self, flags: epoll::EventFlags) {
+        if let Some(listener) = &self.listener {
+            let _ = epoll::modify(&self.sleepers, listener.socket(), epoll::EventData::new_u64(LISTENER), flags);
+        }
     }
 
     /// A caller has not said hello yet.
