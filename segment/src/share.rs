@@ -72,9 +72,9 @@ pub struct Part<'a> {
 
 impl Part<'_> {
     /// The sender's part: from the back until it meets the receiver. Before it has published the message it has begun
-    /// with `len` for both. `copy` copies from one byte up to another. True if the receiver took a part.
+    /// with `len` for both. `copy` copies from one byte up to another. How many bytes it has copied.
     #[inline]
-    pub fn send(&self, copy: impl Fn(u64, u64)) -> bool {
+    pub fn send(&self, copy: impl Fn(u64, u64)) -> u64 {
         let mut end = self.len;
         loop {
             let (taken, begun, _) = self.peer.far();
@@ -85,7 +85,7 @@ impl Part<'_> {
                 _ => self.len,
             };
             if end <= met {
-                return met > 0;
+                return self.len - end;
             }
             let start = (end - 1) / self.chunk * self.chunk;
             self.own.far(start, end);
@@ -96,17 +96,17 @@ impl Part<'_> {
     }
 
     /// The receiver's part: from the front until it meets the sender. Where the sender is busy with the rest, `wait`
-    /// passes some time, and says whether to look again; if not, the rest is copied here. True if the sender took a
-    /// part.
+    /// passes some time, and says whether to look again; if not, the rest is copied here. How many bytes this side has
+    /// copied.
     #[inline]
-    pub fn receive(&self, copy: impl Fn(u64, u64), mut wait: impl FnMut() -> bool) -> bool {
+    pub fn receive(&self, copy: impl Fn(u64, u64), mut wait: impl FnMut() -> bool) -> u64 {
         self.own.begin(self.number, 0, 0);
         let mut start = 0;
         loop {
             let (sent, begun, done) = self.peer.far();
             // A sender that has gone on to another message has left nothing of this one behind.
             if start >= self.len || sent != self.number || done <= start {
-                return start < self.len;
+                return start;
             }
             if begun <= start && wait() {
                 continue;

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use cutthrough::{Config, Landing, PageSize, Path, Payload, Policy, Receipt, SendError, Token};
+use cutthrough::{Config, Counter, Landing, PageSize, Path, Payload, Policy, Receipt, SendError, Token};
 
 use super::config;
 use crate::bytes::{SIZES, check, pattern};
@@ -181,7 +181,8 @@ pub fn copied_by_token_into_pages(join: &dyn Join) {
             |b| {
                 let mut message = b.message();
                 let receipt = message.receipt();
-                assert!(matches!(receipt.path, Path::Put | Path::Shared), "{receipt:?}");
+                // Which of the two has copied all of it, if one has.
+                assert!(matches!(receipt.path, Path::Put | Path::Shared | Path::Get), "{receipt:?}");
                 assert_eq!((receipt.copies, receipt.bytes), (1, len as u64));
                 message.take_payload()
             },
@@ -190,6 +191,26 @@ pub fn copied_by_token_into_pages(join: &dyn Join) {
             Payload::Landed(landed) => check(len as u64, &landed.to_vec()),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// Where the receiver looks only when the sender has copied everything, it has copied nothing, and says so.
+pub fn copied_by_token_into_pages_by_the_sender(join: &dyn Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    for len in SIZES.into_iter().filter(|len| *len > 0).flat_map(|len| [len; 20]) {
+        let token = pair.b.endpoint.grant(pair.b.channel, Landing::Pages(len)).expect("a token");
+        let counters = |side: &crate::Side| [Counter::Copies, Counter::CopiedBytes].map(|of| side.endpoint.counter(of));
+        let before = [counters(&pair.a), counters(&pair.b)];
+        expect(&pair.a.send_pages(b"to a token", len as u64, &[len], Some(token)), Path::Put, 1, len);
+        let message = pair.b.message();
+        expect(&message.receipt(), Path::Put, 1, len);
+        assert_eq!(message.receipt().movers, 1);
+        check(len as u64, &landed(&message).to_vec());
+        let [[copies, bytes], at_b] = before;
+        assert_eq!([counters(&pair.a), counters(&pair.b)], [[copies + 1, bytes + len as u64], at_b]);
     }
 }
 

@@ -26,7 +26,7 @@ use cutthrough_wire::token::Place;
 
 use super::link::{CloseReason, LIST_MAX, Link, SendError};
 use super::meanwhile::Meanwhile;
-use super::share::Share;
+use super::share::{self, Share};
 use crate::clock;
 use crate::stat::Stat;
 
@@ -294,10 +294,13 @@ impl Link {
             return Ok(self.sent(path, 0, bytes, Instant::default(), stat));
         };
         self.wake_peer(stat);
-        let shared = share.send(number, &self.own, &self.peer);
+        let copied = share.send(number, &self.own, &self.peer);
         self.own.set_claim(token.index, 0);
         self.chooser.observe(share.len, way, clock::now().saturating_since(started));
-        let path = if shared { Path::Shared } else { Path::Put };
+        let path = if copied == share.len { Path::Put } else { Path::Shared };
+        if path == Path::Shared {
+            share::count(copied, stat);
+        }
         Ok(self.sent(path, 0, bytes, started, stat))
     }
 
@@ -584,9 +587,9 @@ fn count(receipt: &Receipt, stat: &Stat) {
         Path::None | Path::Wire | Path::Dropped => return,
         Path::Reference => (Counter::ByReference, 0),
         Path::Put => (Counter::Put, 1),
-        Path::Shared => (Counter::Shared, 1),
-        // The receiver makes this copy, and counts it.
+        // The receiver makes this copy, or a part of it: each counts its own.
         Path::Get => (Counter::Get, 0),
+        Path::Shared => (Counter::Shared, 0),
         Path::CutThrough => (Counter::CutThrough, 1),
     };
     stat.add(counter, 1);

@@ -1,5 +1,6 @@
 //! A copy that both sides make at the same time: [`cutthrough_segment::share`] says who copies what.
 
+use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::time::Instant;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::landing::LandingMemory;
@@ -8,6 +9,7 @@ use cutthrough_segment::share::Part;
 use cutthrough_wire::layout::Line;
 
 use crate::clock;
+use crate::stat::Stat;
 
 /// Bytes that a side takes at a time: so few that neither waits long for the other at the end, so many that saying so
 /// costs nothing beside the copy.
@@ -26,6 +28,12 @@ pub(super) struct Share {
     pub(super) len: u64,
 }
 
+/// Counts what this side has copied of a payload.
+pub(super) fn count(copied: u64, stat: &Stat) {
+    stat.add(Counter::Copies, u64::from(copied > 0));
+    stat.add(Counter::CopiedBytes, copied);
+}
+
 impl Share {
     /// Copies a part.
     pub(super) fn copy(&self, start: u64, end: u64) {
@@ -34,14 +42,14 @@ impl Share {
     }
 
     /// The sender's part of message `number` - 1: from the back until it meets the receiver. [`Line::ShareSent`] has
-    /// been begun before the message was published. True if the receiver took a part.
-    pub(super) fn send(&self, number: u64, own: &Own, peer: &Peer) -> bool {
+    /// been begun before the message was published. How many bytes it has copied.
+    pub(super) fn send(&self, number: u64, own: &Own, peer: &Peer) -> u64 {
         let (own, peer) = (own.share(Line::ShareSent), peer.share(Line::ShareTaken));
         Part { number, len: self.len, chunk: CHUNK, own, peer }.send(|start, end| self.copy(start, end))
     }
 
-    /// The receiver's part: from the front until it meets the sender. True if the sender took a part.
-    pub(super) fn receive(&self, number: u64, own: &Own, peer: &Peer) -> bool {
+    /// The receiver's part: from the front until it meets the sender. How many bytes it has copied.
+    pub(super) fn receive(&self, number: u64, own: &Own, peer: &Peer) -> u64 {
         let (own, peer) = (own.share(Line::ShareTaken), peer.share(Line::ShareSent));
         let mut waiting: Option<Instant> = None;
         let wait = || {

@@ -1,7 +1,6 @@
 //! Payloads of the rarer kinds: lists of runs, what a token names, what has to be fetched, what was dropped.
 
 use cutthrough_engine::check::{self, Breach};
-use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Refused;
 use cutthrough_segment::page::{Landed, Release, Releases, Runs};
@@ -14,14 +13,14 @@ use super::token;
 use crate::incoming::{Incoming, Payload};
 use crate::shm::link::Link;
 use crate::shm::pages::Place;
-use crate::shm::share::Share;
+use crate::shm::share::{self, Share};
 use crate::stat::Stat;
 
 impl Link {
     /// Takes a message whose payload is of another kind than [`Link::unload`] knows: a list of runs, one that has to be
     /// fetched or waited for, or one that was dropped.
     pub(crate) fn take_other(&mut self, words: [u64; 3], stat: &Stat) -> Result<Option<Incoming>, Breach> {
-        let header = check::header(words)?;
+        let mut header = check::header(words)?;
         // Before this message is taken: with it the words of its list are the sender's again.
         self.took();
         let control = self.consumer.take_control();
@@ -30,7 +29,7 @@ impl Link {
             Kind::Reference => self.referred(&header)?,
             Kind::Put => self.filled(&header)?,
             Kind::PutToken => self.filled_elsewhere(&header)?,
-            Kind::GetToken | Kind::Share => self.fetch(&header, stat)?,
+            Kind::GetToken | Kind::Share => self.fetch(&mut header, stat)?,
             Kind::Dropped => self.dropped(&header),
             Kind::Staged | Kind::StagedToken => {
                 let arrival = self.begin(control, header, stat);
@@ -97,8 +96,9 @@ impl Link {
         }
     }
 
-    /// Fetches a payload from the peer's pages to where the token says, and gives the pages back.
-    fn fetch(&mut self, header: &Header, stat: &Stat) -> Result<Payload, Breach> {
+    /// Fetches a payload from the peer's pages to where the token says, and gives the pages back. Where both sides
+    /// copy, the kind becomes that of a payload which one of them has copied alone, if it is so.
+    fn fetch(&mut self, header: &mut Header, stat: &Stat) -> Result<Payload, Breach> {
         let words = self.words(u64::from(header.runs) + 2)?;
         let token = token(words[0], words[1]);
         let list: Vec<_> = words[2..].iter().map(|word| Run::from_word(*word)).collect();
@@ -118,29 +118,36 @@ impl Link {
             Ok(true) => {}
         }
         self.own.clear_token(token.index);
-        stat.add(Counter::Copies, 1);
-        stat.add(Counter::CopiedBytes, len as u64);
-        match self.traffic.tokens.redeem(token) {
+        let kind = std::mem::replace(&mut header.kind, Kind::GetToken);
+        let mut copied = len as u64;
+        let payload = match self.traffic.tokens.redeem(token) {
             Ok(Place::Buffer(mut buffer)) => {
                 buffer.truncate(len);
                 source.read_at(0, &mut buffer);
-                Ok(Payload::Buffer(buffer))
+                Payload::Buffer(buffer)
             }
             Ok(Place::Pages { first, count, .. }) => {
                 let ground = self.traffic.landing_ground.take();
                 let to_offset = u64::from(first) * u64::from(self.sizes.page_bytes);
-                if header.kind == Kind::Share {
+                if kind == Kind::Share {
                     let (from, to) = (source.place(), self.own.landing().clone());
                     let share = Share { from, to, to_offset, len: u64::from(header.payload_len) };
-                    share.receive(self.consumer.taken(), &self.own, &self.peer);
+                    copied = share.receive(self.consumer.taken(), &self.own, &self.peer);
+                    header.kind = match copied {
+                        0 => Kind::Put,
+                        all if all == share.len => Kind::GetToken,
+                        _ => Kind::Share,
+                    };
                 } else {
                     source.copy_to(self.own.landing(), to_offset);
                 }
                 let release = Releases::One(Release::Landing { first, count });
-                Ok(Payload::Landed(Landed::new(ground, Runs::One(first, count), len, release)))
+                Payload::Landed(Landed::new(ground, Runs::One(first, count), len, release))
             }
-            Err(refused) => Ok(Payload::Dropped(refused)),
-        }
+            Err(refused) => return Ok(Payload::Dropped(refused)),
+        };
+        share::count(copied, stat);
+        Ok(payload)
     }
 
     /// The sender dropped the payload itself, because the token was not good when it looked. Our own table knows why.
