@@ -7,9 +7,9 @@ use std::thread;
 use std::time::Instant;
 
 /// Seconds for which a fuzz target runs.
-const FUZZ_SECONDS: u32 = 6;
+const FUZZ_SECONDS: u32 = 4;
 /// The same for `pair`, which joins two sides for each input: less than a hundred inputs a second.
-const PAIR_SECONDS: u32 = 25;
+const PAIR_SECONDS: u32 = 15;
 
 /// How the line of a test begins that says that it is skipped.
 const SKIPPED: &str = "SKIPPED ";
@@ -165,7 +165,7 @@ fn steps(root: &Path) -> Vec<Step> {
     // As the tests have built it, with the features of the whole workspace: nothing is measured here.
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     for (name, command) in
-        [("demo", "demo"), ("faults", "sim fault --seeds 2000"), ("the papers' results", "sim all --check")]
+        [("demo", "demo"), ("faults", "sim fault --seeds 300"), ("the papers' results", "sim all --check")]
     {
         steps.push(Step::new(name, &format!("{target}/debug/cutthrough {command}")));
     }
