@@ -17,7 +17,7 @@ use rustix::net::{
     recvmsg, sendmsg,
 };
 
-use crate::liar::{Victim, config, sizes};
+use crate::liar::{Liar, Victim, config, sizes};
 
 /// A connection to the victim.
 fn reach(victim: &Victim) -> OwnedFd {
@@ -193,6 +193,25 @@ fn memory_that_could_go_away_is_refused() {
     ] {
         assert_eq!(answer(&mut victim, &good, &files), Some(Refusal::Memory), "{name}");
     }
+    victim.honest_channel_works(0);
+}
+
+/// Whoever receives a file that nobody wants is the one that closes it, which may take as long as its sender likes.
+#[test]
+fn a_channel_takes_no_files() {
+    let mut victim = Victim::open();
+    let liar = Liar::join(&mut victim);
+    let file = memory(4096, SEALED);
+    let (mut space, files) = ([MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))], [file.as_fd()]);
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    assert!(ancillary.push(SendAncillaryMessage::ScmRights(&files)));
+    let sent = sendmsg(&liar.socket, &[IoSlice::new(b"!")], &mut ancillary, SendFlags::NOSIGNAL);
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
+    if (numbers.next(), numbers.next()) < (Some(6_u32), Some(16_u32)) {
+        return cutthrough_conform::skipped("sockets take files before Linux 6.16");
+    }
+    assert_eq!(sent, Err(Errno::PERM), "Linux {release}");
     victim.honest_channel_works(0);
 }
 

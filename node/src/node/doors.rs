@@ -1,6 +1,6 @@
 //! Who comes and who goes: names, callers, handshakes, what the dead have left.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use cutthrough_engine::count::{Count as _, Counter};
@@ -15,6 +15,7 @@ use crate::incoming::{Channel, Event};
 use crate::shm::handshake::{self, HandshakeError, Heard, Offer};
 use crate::shm::link::{Identity, Link, Terms};
 use crate::shm::rendezvous::{self, AddressError, Listener};
+use crate::sys::files;
 use crate::udp::address;
 
 /// Callers that are looked at one behind the other.
@@ -75,6 +76,8 @@ impl Node {
             key: None,
         };
         let seed = random()?;
+        // All that there are have come with the hello.
+        files::take_none(socket.as_fd());
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(&self.sleepers, socket, epoll::EventData::new_u64(u64::from(seat)), flags)?;
         Ok((identity, seed))

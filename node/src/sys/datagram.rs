@@ -322,7 +322,7 @@ fn open(like: SocketAddr) -> io::Result<OwnedFd> {
 }
 
 /// Sets an option whose value is a C `int`.
-fn set(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
+pub(super) fn set(fd: BorrowedFd<'_>, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
     let length = length_of::<c_int>();
     // SAFETY: the value is alive during the call, and its length is right.
     let done = unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast::<c_void>(), length) };

@@ -2,6 +2,7 @@
 #![allow(unsafe_code, reason = "see each block")]
 
 pub mod datagram;
+pub(crate) mod files;
 pub(crate) mod lent;
 pub(crate) mod made_way;
 pub(crate) mod netlink;
