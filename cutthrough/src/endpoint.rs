@@ -46,8 +46,8 @@ impl Endpoint {
     /// frames go by rings shared with the kernel, which needs rights; with `net:` each batch goes the way that has cost
     /// the least. All of these understand each other. At `udp:0.0.0.0:PORT` or `udp:[::]:PORT` peers reach it by every
     /// address of this machine. An endpoint with channels over a network stays at the address that it has there. Peers
-    /// appear as [`Event::Opened`]. The address is free again when the endpoint is
-    /// dropped or its process ends in any way.
+    /// appear as [`Event::Opened`]. The address is free again when the endpoint is dropped or its process ends in any
+    /// way.
     ///
     /// # Errors
     /// [`ListenError`], whose text says what to do.

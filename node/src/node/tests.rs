@@ -81,8 +81,14 @@ fn who_has_channels_over_a_network_listens_nowhere_else() {
         assert!(begun.elapsed() < PATIENCE, "{error}");
         while a.poll().is_some() {}
     }
-    assert_ne!(a.net_address(), Some(here));
+    let there = a.net_address();
+    assert_ne!(there, Some(here));
     a.keep_house();
+    // Where it cannot be had, it stays where it is.
+    let taken = b.net_address().unwrap();
+    a.listen(&format!("udp:{taken}")).expect_err("somebody else's");
+    assert_eq!(a.net_address(), there);
+    b.connect(&format!("udp:{}", there.unwrap()), PATIENCE).unwrap();
 }
 
 /// A completion that is told late is not told of who has got the number of its channel.

@@ -52,15 +52,15 @@ impl Node {
             let local = net.local();
             net.ways() == ways && (local == socket || (local.ip(), 0) == (socket.ip(), socket.port()))
         };
-        if let Some(net) = self.net.as_ref().filter(|net| !is_there(net)) {
-            if !net.is_idle() || self.seats.iter().any(|seat| seat.net.is_some()) {
+        if !self.net.as_ref().is_some_and(|net| is_there(net)) {
+            let has_channels = |net: &Udp| !net.is_idle() || self.seats.iter().any(|seat| seat.net.is_some());
+            if let Some(net) = self.net.as_ref().filter(|net| has_channels(net)) {
                 return Err(UdpAddressError::Bound(net.local()));
             }
+            // If there is no other, the one before stays.
             self.show_net();
-            (self.net, self.net_shown) = (None, [0; SHOWN]);
-        }
-        if self.net.is_none() {
             self.open_net((ways, socket))?;
+            self.net_shown = [0; SHOWN];
         }
         if let Some(net) = &self.net {
             net.listen().map_err(|source| UdpAddressError::Socket { address: socket, source })?;
