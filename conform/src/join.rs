@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use cutthrough::{
     Channel, CloseReason, Config, Counter, Endpoint, Event, Incoming, Landed, Path, Payload, Receipt, SendError, Token,
 };
-use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, socket_recv_buffer_size};
 
 /// Nothing in the suite may take longer than this: whoever waits so long has lost something.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,26 +21,6 @@ pub enum Capability {
     ThousandChannels,
     /// More than one endpoint on a side.
     ManyEndpoints,
-    /// Payloads of several MiB that come while nobody reads them. Over a network no more comes unasked than a quarter
-    /// of the socket's buffer.
-    LongUnasked,
-}
-
-/// Why the buffer of a socket holds less than four times what the suite sends unasked, if that is so.
-///
-/// # Panics
-/// If there is no socket.
-#[must_use]
-pub fn small_buffers() -> Option<String> {
-    // Of what was asked for the kernel says twice as much, with its own share.
-    const BYTES: usize = 32 << 20;
-    let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
-    if set_socket_recv_buffer_size_force(&socket, BYTES).is_err() {
-        set_socket_recv_buffer_size(&socket, BYTES).expect("a buffer");
-    }
-    let holds = socket_recv_buffer_size(&socket).expect("its size");
-    let why = || format!("a socket's buffer holds {} KiB; be root, or raise net.core.rmem_max to {BYTES}", holds >> 10);
-    (holds < 2 * BYTES).then(why)
 }
 
 /// An address on loopback that nobody listens at, nor will until whoever asked does.

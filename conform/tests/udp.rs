@@ -11,7 +11,7 @@ use cutthrough::{CloseReason, Config, ConnectError, Counter, Endpoint, Event, Se
 use cutthrough_conform::bytes::pattern;
 use cutthrough_conform::join::{PATIENCE, circle, connect, keep_house};
 use cutthrough_conform::suite::paths::a_stream_is_placed;
-use cutthrough_conform::{Capability, Join, Pair, Side, suite};
+use cutthrough_conform::{Join, Pair, Side, suite};
 use loopback::Loopback;
 use shared_memory::SharedMemory;
 
@@ -270,9 +270,6 @@ fn who_is_woken_by_memory_and_computes_answers_the_network() {
 #[test]
 fn three_send_in_a_circle_at_once() {
     let (memory, network) = (SharedMemory::new(), Loopback(None));
-    if network.skips(Capability::LongUnasked) {
-        return;
-    }
     let joins: [&dyn Join; 2] = [&network, &memory];
     // How the first reaches the second, the second the third, the third the first.
     for ways in [[0, 0, 0], [1, 0, 1], [0, 1, 1], [1, 0, 0]] {
@@ -283,6 +280,34 @@ fn three_send_in_a_circle_at_once() {
         }
         circle(nodes, [&addresses[0], &addresses[1], &addresses[2]]);
     }
+}
+
+/// As much as the largest buffers hold, and more, is no more than a short payload: neither waits for the other.
+#[test]
+fn both_sides_send_more_at_once_than_may_come_unasked() {
+    const LEN: usize = 40 << 20;
+    let network = Loopback(None);
+    let mut pair = network.pair(suite::config(), suite::config());
+    let talk = |side: &mut Side| {
+        side.send_copy(b"longer", &pattern(1, LEN), None);
+        side.say(b"after");
+        let mut message = side.message();
+        assert_eq!(side.message().control(), b"after");
+        side.read_checked(&mut message, 1);
+    };
+    pair.both(talk, talk);
+    // Nor does one side wait for another that looks for what comes behind it.
+    pair.both(
+        |a| {
+            a.send_copy(b"longer", &pattern(2, LEN), None);
+            a.say(b"behind");
+        },
+        |b| {
+            let mut message = b.message();
+            assert_eq!(b.message().control(), b"behind");
+            b.read_checked(&mut message, 2);
+        },
+    );
 }
 
 /// What comes on a new channel before its opening was told does not go to the memory of who had its number before.

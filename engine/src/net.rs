@@ -22,6 +22,7 @@
 //! | what a caller may know of a channel, and change | `views` |
 //! | whose memory it is | [`memory`] |
 
+mod asking;
 pub mod batch;
 pub mod channel;
 mod ending;
@@ -57,7 +58,7 @@ use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, Malformed};
 use cutthrough_wire::token::Token;
 
 use self::channel::{Bodies, Body, Channel, Ending};
-use self::grants::{Turns, Wanting};
+use self::grants::Turns;
 use self::greet::{Call, Welcomed};
 use self::inbox::{Left, Reading};
 use self::memory::Memory;
@@ -116,6 +117,8 @@ pub struct Net<M: Memory> {
     work: VecDeque<usize>,
     ready: VecDeque<usize>,
     wants: Vec<usize>,
+    /// Channels with payloads that may wait for a reader, and some that had such.
+    unread: Vec<usize>,
     /// Channels that may owe an acknowledgement which waits for company.
     owing: Vec<usize>,
     /// Channels that have changed since they were last looked at as a whole.
@@ -184,6 +187,7 @@ impl<M: Memory> Net<M> {
             work: VecDeque::new(),
             ready: VecDeque::new(),
             wants: Vec::new(),
+            unread: Vec::new(),
             owing: Vec::new(),
             changed: Vec::new(),
             in_use: Vec::new(),
@@ -484,8 +488,12 @@ impl<M: Memory> Net<M> {
         if channel.is_over().is_some() && !channel.queued {
             return self.over(index);
         }
+        let unread = channel.inbox.has_unread();
         if channel.waits_for_reader() && !channel.queued && !self.through.contains(&index) {
             self.through.push(index);
+        }
+        if unread && !self.unread.contains(&index) {
+            self.unread.push(index);
         }
         let Some(channel) = self.channel(index) else { return };
         // What is due already is sent by the next batch; looking again at once would find the same.
@@ -507,54 +515,6 @@ impl<M: Memory> Net<M> {
     pub fn looked(&mut self, now: Instant) {
         self.looked = now;
         self.grant(now);
-    }
-
-    /// Asks for payloads of which more is wanted.
-    pub fn grant(&mut self, now: Instant) {
-        self.settle(now);
-        if self.wants.is_empty() {
-            return;
-        }
-        let mut wanting: Vec<(usize, Wanting)> = Vec::new();
-        let (mut still, aimed) = (core::mem::take(&mut self.wants), self.aimed);
-        still.retain(|&index| {
-            let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else {
-                return false;
-            };
-            if channel.inbox.awaits_place() && aimed != Some(index) {
-                channel.inbox.ask_again(index, &mut self.memory);
-                if channel.inbox.has_ready() && !core::mem::replace(&mut channel.queued, true) {
-                    self.ready.push_back(index);
-                }
-            }
-            wanting.extend(channel.inbox.wanting().map(|wanting| (index, wanting)));
-            channel.inbox.wants_more() || channel.inbox.awaits_place()
-        });
-        self.wants = still;
-        let channel = |index: usize| match self.seats.get(index).map(|seat| &seat.state) {
-            Some(State::Open(channel)) => Some(&**channel),
-            _ => None,
-        };
-        let due = |index, message| channel(index)?.inbox.due(message);
-        let round = |index| channel(index).map_or(0, Channel::round_ns);
-        for (index, message, upto) in self.turns.choose(now, &wanting, self.settings.granted, due, round) {
-            #[cfg(feature = "planted")]
-            if self.planted == Some(Planted::Ungranted) && message % 4 == 3 {
-                self.channel(index).into_iter().for_each(|channel| channel.inbox.granted(message, upto));
-                continue;
-            }
-            if let Some(channel) = self.channel(index) {
-                channel.grant(message, upto);
-            }
-            self.touch(index);
-        }
-    }
-
-    /// Whether payloads wait for a place, or for more of them to be asked for: either may become possible at any time,
-    /// when somebody lets go of memory.
-    #[must_use]
-    pub const fn is_wanting(&self) -> bool {
-        !self.wants.is_empty()
     }
 
     /// Whether any channel has something to send, or may have.

@@ -277,7 +277,7 @@ impl Node {
         if link.disarm() {
             self.awake.push(index);
         }
-        Ok((link, Others::new((before, after), &mut self.awake), &self.stat))
+        Ok((link, Others::new((before, after), &mut self.awake, self.net.as_deref()), &self.stat))
     }
 
     /// Gives back what a message still holds: pages go to where they came from at the next poll.

@@ -294,13 +294,16 @@ pub struct With {
     pub policy: bool,
     /// Paths that begin to carry less.
     pub narrow: bool,
+    /// Endpoints that let payloads come aside which nobody reads: they wait themselves, or look for other things.
+    pub relief: bool,
 }
 
 impl With {
     /// All that there is.
-    pub const ALL: Self = Self { rings: true, calls: true, busy: true, policy: true, narrow: true };
+    pub const ALL: Self = Self { rings: true, calls: true, busy: true, policy: true, narrow: true, relief: true };
     /// Sockets and messages.
-    pub const NOTHING: Self = Self { rings: false, calls: false, busy: false, policy: false, narrow: false };
+    pub const NOTHING: Self =
+        Self { rings: false, calls: false, busy: false, policy: false, narrow: false, relief: false };
 }
 
 /// As [`run`], but nobody has what is not in `with`; all else is as the seed says.

@@ -8,7 +8,7 @@ use cutthrough::{Config, Event, Landing, Path, Payload, Policy, SendError};
 use super::config;
 use crate::bytes::{check, pattern};
 use crate::join::PATIENCE;
-use crate::{Capability, Join, Side};
+use crate::{Join, Side};
 
 /// A payload whose right is dropped is thrown away, whatever its length, and the next ones are not harmed.
 pub fn a_payload_dropped_unread_is_gone(join: &dyn Join) {
@@ -61,9 +61,6 @@ pub fn a_payload_left_unread_waits(join: &dyn Join) {
 /// A payload longer than the ring between the two does not hold its sender, if its reader looks for other things first.
 pub fn a_long_payload_left_unread_does_not_hold_its_sender(join: &dyn Join) {
     const LEN: usize = 4 << 20;
-    if join.skips(Capability::LongUnasked) {
-        return;
-    }
     let mut pair = join.pair(config(), config());
     pair.both(
         |a| {
@@ -124,9 +121,6 @@ pub fn control_messages_pass_an_arriving_payload(join: &dyn Join) {
 /// Both sides send 8 MiB at the same time, and read only when they are done: neither waits for the other.
 pub fn both_sides_send_at_once(join: &dyn Join) {
     const LEN: usize = 8 << 20;
-    if join.skips(Capability::LongUnasked) {
-        return;
-    }
     let mut pair = join.pair(config(), config());
     for round in 0..10 {
         let talk = move |side: &mut Side| {
@@ -144,9 +138,6 @@ pub fn both_sides_send_at_once(join: &dyn Join) {
 /// Messages without payload that go before a long payload do not keep it from the other side, however many they are.
 pub fn both_sides_send_at_once_behind_many_messages(join: &dyn Join) {
     const LEN: usize = 4 << 20;
-    if join.skips(Capability::LongUnasked) {
-        return;
-    }
     let config = || Config { slots: 2048, ..config() };
     let mut pair = join.pair(config(), config());
     for round in 0..4 {

@@ -33,7 +33,7 @@ impl Join for SharedMemory {
     fn lacks(&self, capability: Capability) -> Option<String> {
         match capability {
             Capability::ManyEndpoints => None,
-            Capability::SharedPages | Capability::LongUnasked => None,
+            Capability::SharedPages => None,
             Capability::ThousandChannels => raise_files(8192).err(),
         }
     }

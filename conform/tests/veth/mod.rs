@@ -6,7 +6,6 @@ use std::thread::{self, ThreadId};
 
 use cutthrough::{Adapter, Config, probe};
 use cutthrough_cli::veth::{Missing, Pair};
-use cutthrough_conform::join::small_buffers;
 use cutthrough_conform::{Capability, Join};
 
 /// Joins across a wire of this MTU, by the adapter of this scheme, in plain text. The side that listens is in the far
@@ -79,7 +78,6 @@ impl Join for Veth {
         match capability {
             Capability::SharedPages => Some("two machines share no memory".into()),
             Capability::ThousandChannels => None,
-            Capability::LongUnasked => small_buffers(),
             Capability::ManyEndpoints => {
                 (self.1 == "xdp").then(|| "an XDP program has its interface for itself".into())
             }

@@ -120,6 +120,7 @@ impl<M: Memory> Net<M> {
         self.work.retain(|other| *other != index);
         self.ready.retain(|other| *other != index);
         self.wants.retain(|other| *other != index);
+        self.unread.retain(|other| *other != index);
         self.owing.retain(|other| *other != index);
         self.through.retain(|other| *other != index);
         self.in_use.retain(|other| *other != index);

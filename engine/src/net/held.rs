@@ -44,6 +44,7 @@ impl<M: Memory> Net<M> {
             ("work to be done", self.work.iter().any(free)),
             ("messages to be taken", self.ready.iter().any(free)),
             ("payloads to be asked for", self.wants.iter().any(free)),
+            ("payloads that wait for a reader", self.unread.iter().any(free)),
             ("payloads that were asked for", self.turns.owners().any(|index| free(&index))),
             ("acknowledgements", self.owing.iter().any(free)),
             ("payloads that may still be read", self.through.iter().any(free)),

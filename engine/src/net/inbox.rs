@@ -11,6 +11,8 @@ mod landing;
 mod limits;
 mod reader;
 mod taking;
+#[cfg(test)]
+mod tests;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -262,6 +264,7 @@ impl<P: Place> Inbox<P> {
                 opening: None,
                 target: Target::Aside(Aside::default()),
                 sought: false,
+                relieved: false,
                 have: Spans::default(),
                 last: 0,
                 granted: 0,
@@ -397,7 +400,7 @@ impl<P: Place> Inbox<P> {
     ) -> Result<bool, Breach> {
         self.bounds(number, 1)?;
         let end = offset.checked_add(bytes.len()).filter(|end| u64::from(*end) <= PAYLOAD_MAX).ok_or(Breach::Length)?;
-        let (aside_now, aside_max, by) = (self.aside, self.widest.saturating_mul(2), self.by);
+        let (aside_now, aside_max, by) = (self.books.lies, self.widest.saturating_mul(2), self.by);
         let Some(arrival) = self.arrival(number, now) else { return Ok(true) };
         match &arrival.opening {
             Some(opening) if end > opening.payload || end > arrival.granted => return Err(Breach::Length),

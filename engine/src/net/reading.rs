@@ -34,9 +34,4 @@ impl<M: Memory> Net<M> {
         self.touch(index);
         story
     }
-
-    /// Asks again for places that could not be given: memory has come back.
-    pub fn memory_came_back(&mut self, now: Instant) {
-        self.grant(now);
-    }
 }

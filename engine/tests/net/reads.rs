@@ -70,3 +70,81 @@ fn a_payload_is_read_as_it_comes_beside_others_that_are_not() {
     world.read(1, b, &mut Reading { message: number, into: &mut into });
     assert!(into == pattern(seed, LEN));
 }
+
+/// Who waits itself until its peers take what it sends lets them be done: all that nobody reads comes aside, whole, and
+/// beside what may come unasked.
+#[test]
+fn what_nobody_reads_makes_way_for_who_waits() {
+    for faults in [Faults::NONE, Faults { loss: 5, duplicates: 5, reorder: 10, corrupt: 2 }] {
+        let mut world = World::new(62, faults);
+        let joined: Vec<_> = (0..8).map(|_| world.join()).collect();
+        let len = |at: u64| 200_000 + 10_000 * usize::try_from(at).unwrap();
+        let told = (0..).zip(&joined).map(|(at, &pair)| (pair, at, told(&mut world, pair, at, len(at))));
+        let told: Vec<_> = told.collect();
+        // One of them has been read for a while.
+        let ((_, b), _, first) = told[0];
+        let mut begun = vec![0; len(0)];
+        let now = world.now();
+        let mut reading = Reading { message: first, into: &mut begun };
+        let (valid, _) = world.nodes[1].net.read(now, b, &mut reading, 0, false).unwrap();
+        world.go_on(2_000_000_000);
+        let left = |world: &mut World| {
+            told.iter().filter(|&&((a, _), _, number)| !world.nodes[0].net.is_done(a, number)).count()
+        };
+        assert_eq!(left(&mut world), told.len(), "they wait for their reader");
+        for _ in 0..4_000 {
+            let now = world.now();
+            world.nodes[1].net.relieve(now, 0);
+            world.go_on(1_000_000);
+            assert!(world.nodes[1].net.aside().all(|(_, aside, most)| aside <= most));
+            if left(&mut world) == 0 {
+                break;
+            }
+        }
+        assert_eq!(left(&mut world), 0, "they wait for nobody");
+        // They are read at once, in whichever way.
+        for &((_, b), at, number) in &told {
+            let mut into = if at == 0 { begun.clone() } else { vec![0; len(at)] };
+            let (now, mut reading) = (world.now(), Reading { message: number, into: &mut into });
+            let valid = if at == 0 { valid } else { 0 };
+            let read = world.nodes[1].net.read(now, b, &mut reading, valid, at % 2 == 1).unwrap();
+            assert_eq!(read, (len(at), true));
+            assert!(into == pattern(at, len(at)), "payload {at}");
+            world.nodes[1].net.forget(b, number);
+        }
+        world.settle();
+        // Nothing of that is left.
+        for &(pair, at, _) in &told {
+            let number = self::told(&mut world, pair, at, len(at));
+            read_some(&mut world, pair.1, number, at, len(at));
+        }
+    }
+}
+
+/// A moment is nothing: what has come a short time ago is not taken for stuck.
+#[test]
+fn what_is_about_to_be_read_does_not_make_way() {
+    const STILL_NS: u64 = 60_000_000_000;
+    let mut world = World::new(63, Faults::NONE);
+    let (a, b) = world.join();
+    let number = told(&mut world, (a, b), 1, 1_000_000);
+    let told = world.now();
+    world.go_on(2_000_000);
+    let before = world.nodes[0].net.acknowledged(a, number);
+    let mut looks = 0;
+    while world.now().saturating_since(told) < STILL_NS {
+        let now = world.now();
+        world.nodes[1].net.relieve(now, STILL_NS);
+        world.go_on(1_000_000_000);
+        assert_eq!(world.nodes[0].net.acknowledged(a, number), before);
+        looks += 1;
+    }
+    assert!(looks > 10, "{looks} looks");
+    let now = world.now();
+    world.nodes[1].net.relieve(now, STILL_NS);
+    world.go_on(200_000_000);
+    assert!(world.nodes[0].net.is_done(a, number));
+    let mut into = vec![0; 1_000_000];
+    world.read(1, b, &mut Reading { message: number, into: &mut into });
+    assert!(into == pattern(1, 1_000_000));
+}

@@ -32,6 +32,9 @@ impl Node {
             }
         }
         self.show_net();
+        if let Some(net) = &self.net {
+            net.sets_aside();
+        }
         self.left.tidy();
         let now = clock::now();
         self.look_after_payloads(now);

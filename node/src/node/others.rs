@@ -4,29 +4,36 @@ use super::Seat;
 use crate::shm::link::CloseReason;
 use crate::shm::meanwhile::Meanwhile;
 use crate::stat::Stat;
+use crate::udp::Udp;
 
-/// All seats but one, or all, and the list of channels that are not armed.
+/// All seats but one, or all, and the list of channels that are not armed; and the network side, unless the send is
+/// its own.
 #[derive(Debug)]
 pub struct Others<'a> {
     before: &'a mut [Seat],
     after: &'a mut [Seat],
     awake: &'a mut Vec<usize>,
+    net: Option<&'a Udp>,
 }
 
 impl<'a> Others<'a> {
     #[inline]
-    pub(super) const fn new((before, after): (&'a mut [Seat], &'a mut [Seat]), awake: &'a mut Vec<usize>) -> Self {
-        Self { before, after, awake }
+    pub(super) const fn new(
+        (before, after): (&'a mut [Seat], &'a mut [Seat]),
+        awake: &'a mut Vec<usize>,
+        net: Option<&'a Udp>,
+    ) -> Self {
+        Self { before, after, awake, net }
     }
 }
 
 impl Meanwhile for Others<'_> {
     fn is_nobody(&self) -> bool {
-        !self.before.iter().chain(&*self.after).any(|seat| seat.link.is_some())
+        self.net.is_none() && !self.before.iter().chain(&*self.after).any(|seat| seat.link.is_some())
     }
 
     fn relieve(&mut self, stat: &Stat) -> bool {
-        let (mut any, behind) = (false, self.before.len() + 1);
+        let (mut any, behind) = (self.net.is_some_and(Udp::relieve), self.before.len() + 1);
         let before = self.before.iter_mut().enumerate();
         let after = self.after.iter_mut().enumerate().map(|(index, seat)| (index + behind, seat));
         for (index, seat) in before.chain(after) {

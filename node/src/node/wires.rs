@@ -154,7 +154,7 @@ impl Node {
         let seat = self.seats.get(channel.index as usize)?;
         match (seat.net, &self.net) {
             (Some(index), Some(net)) if seat.life == channel.life => {
-                let others = Others::new((&mut self.seats, &mut []), &mut self.awake);
+                let others = Others::new((&mut self.seats, &mut []), &mut self.awake, None);
                 Some((net, index, others, &self.stat))
             }
             _ => None,

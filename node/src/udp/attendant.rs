@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::door::{Core, Shared};
 use super::lanes::reopen::reopen;
+use super::line::UNREAD_NS;
 use crate::clock;
 
 /// Nanoseconds between two looks at whether the application has looked.
@@ -84,6 +85,12 @@ fn attend(shared: &Shared) {
             quiet
         });
         core.look_after_calls();
+        // Who computes may be about to read.
+        let mut relieves = None;
+        if asleep {
+            core.relieve(UNREAD_NS);
+            relieves = core.net.relieves_at(now, UNREAD_NS);
+        }
         if asleep && core.has_awaited() {
             shared.waker.wake();
         }
@@ -95,7 +102,8 @@ fn attend(shared: &Shared) {
             (seen, serving, nap) = (shared.turns.load(Ordering::Relaxed), false, LOOK_NS);
             continue;
         }
-        let timer = core.timer().map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
+        let timer = core.timer().into_iter().chain(relieves).min();
+        let timer = timer.map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
         // Who does the application's work hears the socket, and that the application is back; but not that another
         // thread has dropped pages.
         let longest = if serving && !core.net.is_wanting() { SERVING_NS } else { SLEEP_NS };

@@ -28,6 +28,7 @@ use super::guard::{Callees, Doorkeeper};
 use super::joined::Joined;
 use super::lanes::reopen::Due;
 use super::lanes::{Beside, Lanes, Offer, PLACING, Troubles};
+use super::line::UNREAD_NS;
 use super::memory::Stores;
 use super::outgoing::{Carried, Spare};
 use super::sink::Sink;
@@ -412,13 +413,15 @@ impl Udp {
         core.tidy(now);
         core.look_after_calls();
         core.net.grant(now);
+        core.net.relieve(now, UNREAD_NS);
         core.owed = false;
         core.net.hurry();
         core.transmit(now, true);
         if core.has_awaited() || !core.doze() {
             return None;
         }
-        let next = core.timer().unwrap_or(Instant::from_nanos(u64::MAX));
+        let relieves = core.net.relieves_at(now, UNREAD_NS);
+        let next = core.timer().into_iter().chain(relieves).min().unwrap_or(Instant::from_nanos(u64::MAX));
         core.rung();
         self.shared.asleep.store(true, Ordering::Relaxed);
         // Who sleeps in a call of ours looks after its times; for others the attendant does.

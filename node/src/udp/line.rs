@@ -56,6 +56,10 @@ pub(crate) fn receipt(story: &Story, path: Path, sealed: bool, finished: Instant
     }
 }
 
+/// Nanoseconds for which a payload waits for its reader while the application looks for other things, before it comes
+/// aside, whole: a copy more, and memory for it, so that its sender does not wait for what nobody is about to read.
+pub(super) const UNREAD_NS: u64 = 20_000_000;
+
 /// Sleeps until the socket has something, or `until`, or a nap has passed.
 pub(super) fn nap(udp: &Udp, until: Option<Instant>) {
     let now = clock::now();
@@ -63,6 +67,19 @@ pub(super) fn nap(udp: &Udp, until: Option<Instant>) {
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(nap).unwrap_or(0) };
     let mut watched: Vec<_> = udp.watched().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let _ = poll(&mut watched, Some(&timeout));
+}
+
+impl Core {
+    /// See [`Net::relieve`].
+    ///
+    /// [`Net::relieve`]: cutthrough_engine::net::Net::relieve
+    pub(super) fn relieve(&mut self, still_ns: u64) {
+        let now = clock::now();
+        self.net.relieve(now, still_ns);
+        if self.net.has_work() {
+            self.transmit(now, true);
+        }
+    }
 }
 
 impl Udp {
@@ -241,6 +258,20 @@ impl Udp {
         let story = if done { core.net.forget(index, message) } else { None };
         core.transmit(now, true);
         Ok((valid, story))
+    }
+
+    /// While this side waits for what it has sent over shared memory to be taken: has all come aside that waits here
+    /// for a reader. True if anything has come.
+    pub(crate) fn relieve(&self) -> bool {
+        let mut core = self.enter();
+        let any = core.turn(None);
+        core.relieve(0);
+        any
+    }
+
+    /// While the application looks for other things: has those payloads come aside that have waited for a while.
+    pub(crate) fn sets_aside(&self) {
+        self.shared.lock().relieve(UNREAD_NS);
     }
 
     /// Takes back what dropped values have left.

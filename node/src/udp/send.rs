@@ -327,6 +327,7 @@ impl Udp {
             if loan.core.turn(None) {
                 looked = now;
             } else if now.saturating_since(looked) > SPIN_NS {
+                loan.core.relieve(0);
                 if !others.relieve(stat) && loan.core.doze() {
                     let soon = (!others.is_nobody()).then(|| now.after(SHORT_NAP_NS));
                     nap(self, loan.core.timer().into_iter().chain(soon).min());

@@ -18,6 +18,8 @@ const CALLS: u64 = 0x6361_6c6c_7300;
 
 /// The same for paths that carry less.
 const WIDTHS: u64 = 0x7769_6474_6873;
+/// The same for what comes aside.
+const RELIEF: u64 = 0x7265_6c69_6566;
 /// The same for what divides batches.
 const PULSES: u64 = 0x7075_6c73_6500;
 /// Nanoseconds for which a channel that is closed may make no progress, beside twice the silence.
@@ -77,6 +79,8 @@ pub(super) struct Options {
     pub(super) stays_narrow: bool,
     /// Whether troubles come while users talk.
     pub(super) busy: bool,
+    /// How often, in per mille of its looks, an endpoint lets payloads come aside that nobody reads.
+    pub(super) relief: u64,
 }
 
 impl Options {
@@ -145,6 +149,7 @@ impl Options {
             narrow: if with.narrow && widths.chance(300) { widths.below(10) } else { 0 },
             stays_narrow: widths.chance(500),
             busy: with.busy,
+            relief: if with.relief { relief(&mut Random::new(mix(seed ^ RELIEF))) } else { 0 },
         }
     }
 }
@@ -156,6 +161,11 @@ fn policy(random: &mut Random) -> Policy {
         1 => Policy::Adaptive { minpulse: NonZeroU64::new(random.between(1, 20_000)) },
         _ => Policy::StoreAndForward,
     }
+}
+
+/// In half of the worlds nobody does.
+fn relief(random: &mut Random) -> u64 {
+    if random.chance(500) { 0 } else { random.pick(&[2, 20, 200]) }
 }
 
 impl Options {
@@ -176,7 +186,7 @@ impl fmt::Display for Options {
             f,
             "nodes {} sealed {} begin {} loss {} duplicates {} reorder {} corrupt {} truncate {} way_ns {} delay {:?} \
              faults {} weights {:?} calm_ns {} queue {} body {} slots {} unasked {} granted {} silence_ns {} page {} \
-             messages {} longest {} kept {} guesses {} policy {} narrow {} {} {}{}",
+             messages {} longest {} kept {} guesses {} policy {} narrow {} {} relief {} {}{}",
             self.nodes,
             self.sealed,
             self.begin,
@@ -204,6 +214,7 @@ impl fmt::Display for Options {
             self.policy,
             self.narrow,
             self.stays_narrow,
+            self.relief,
             self.calls,
             self.ways,
         )

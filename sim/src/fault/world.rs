@@ -387,6 +387,13 @@ impl World {
             net.looked(now);
         }
         net.tick(now);
+        if self.options.relief > 0 && self.random.chance(self.options.relief) {
+            let still_ns = self.random.pick(&[0, 0, 20_000_000]);
+            net.relieve(now, still_ns);
+            if still_ns == 0 && net.relieves_at(Instant::default(), 1).is_some() {
+                return Err("a payload that nobody reads has not made way".into());
+            }
+        }
         let slow = self.now < node.slow;
         let mut around = Around {
             watch: &mut self.watch,

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use cutthrough_wire::frame::WANTS_NO_MORE;
+use cutthrough_wire::slot::PAYLOAD_MAX;
 
 use super::super::grants::{Due, Wanting};
 use super::super::held::is_placed;
@@ -10,6 +11,10 @@ use super::super::memory::Place;
 use super::arrival::{Arrival, Target};
 use super::books::read_upto;
 use super::{Coming, Inbox};
+use crate::time::Instant;
+
+/// Bytes of payloads of a channel that may come aside to make way, at most: as over shared memory.
+const RELIEVED_MAX: u64 = 2 * PAYLOAD_MAX;
 
 /// Payloads among which it is chosen who is asked for more, of each kind.
 const LOOKED: usize = 16;
@@ -43,12 +48,46 @@ impl<P: Place> Inbox<P> {
             let payload = arrival.opening.as_ref()?.payload;
             let most = match &arrival.target {
                 Target::Place(_) | Target::Reader => payload,
+                Target::Aside(_) if arrival.relieved => payload,
                 Target::Aside(aside) if arrival.sought => payload.min(read_upto(aside, self.window())),
                 Target::Aside(_) | Target::Away => payload.min(arrival.granted.saturating_add(room)),
             };
             let Arrival { number: message, begun, granted, sought, .. } = *arrival;
             Some(Wanting { message, begun, have: arrival.have.front(), granted, most, payload, sought })
         })
+    }
+
+    /// This side waits until others have taken what it sends, and they may wait for it in the same way: payloads that
+    /// nobody reads come aside, whole, as far as there may be so many bytes. Those of which something has come in the
+    /// last `still_ns` nanoseconds are left alone: their readers may be about to come.
+    pub(in crate::net) fn relieve(&mut self, now: Instant, still_ns: u64) {
+        let is_still = |arrival: &&Arrival<P>| now.saturating_since(arrival.ended) >= still_ns;
+        let numbers: Vec<u64> = self.unread().filter(is_still).map(|arrival| arrival.number).collect();
+        for number in numbers {
+            let relieved = self.books.relieved;
+            let Some(arrival) = self.known(number) else { continue };
+            let bytes = arrival.opening.as_ref().map_or(0, |opening| u64::from(opening.payload));
+            if relieved + bytes <= RELIEVED_MAX {
+                arrival.relieved = true;
+                self.book(number);
+            }
+        }
+    }
+
+    /// Whether payloads may wait for a reader.
+    pub(in crate::net) const fn has_unread(&self) -> bool {
+        self.books.unread > 0
+    }
+
+    /// Payloads that may wait for a reader.
+    fn unread(&self) -> impl Iterator<Item = &Arrival<P>> {
+        let all = self.handed_over().chain(self.window.iter().filter_map(Coming::loaded));
+        all.filter(|arrival| arrival.entry.unread()).take(self.books.unread)
+    }
+
+    /// When something has last come of each payload that may wait for a reader.
+    pub(in crate::net) fn unread_since(&self) -> impl Iterator<Item = Instant> + '_ {
+        self.unread().map(|arrival| arrival.ended)
     }
 
     /// Whether there are any, with or without room.

@@ -18,10 +18,23 @@ const WINDOW: (u64, u64) = (64 << 10, 1 << 20);
 pub(super) struct Entry {
     /// Bytes of it that lie aside, or may come there.
     promised: u64,
+    /// Bytes of it that lie aside, unless they have memory of their own there.
+    lies: u64,
+    /// Bytes that it may have aside because it makes way for who waits.
+    relieved: u64,
     /// Whether more of it is wanted than was granted; and where that goes.
     wants: Option<Wants>,
     /// Whether it waits for a place, and whether that is named by a token.
     later: Option<bool>,
+    /// Whether it may wait for a reader: it has no place, and not all of it was asked for.
+    unread: bool,
+}
+
+impl Entry {
+    /// Whether it may wait for a reader.
+    pub(super) const fn unread(self) -> bool {
+        self.unread
+    }
 }
 
 /// Where more of a payload goes.
@@ -36,20 +49,29 @@ enum Wants {
 /// The sums, and who is meant.
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    /// Bytes that lie aside or were allowed to come there, but for payloads that are read from there.
+    /// Bytes that lie aside or were allowed to come there, but for payloads that have memory of their own there: they
+    /// are read from there, or make way.
     pub(super) promised: u64,
+    /// Those of them that lie there.
+    pub(super) lies: u64,
+    /// Bytes of payloads that make way.
+    pub(super) relieved: u64,
     /// Messages of which more is wanted, by rising number: those that have memory or are read, and the others.
     pub(super) placed: VecDeque<u64>,
     pub(super) aside: VecDeque<u64>,
     /// How many wait for a place, and how many of those for one that is named.
     pub(super) later: usize,
     pub(super) named: usize,
+    /// How many may wait for a reader.
+    pub(super) unread: usize,
 }
 
 impl Books {
     /// What message `number` adds is `now`, and was `before`.
     pub(super) fn change(&mut self, number: u64, before: Entry, now: Entry) {
         self.promised = self.promised + now.promised - before.promised;
+        self.lies = self.lies + now.lies - before.lies;
+        self.relieved = self.relieved + now.relieved - before.relieved;
         if now.wants != before.wants {
             self.list(before.wants).into_iter().for_each(|list| strike(list, number));
             self.list(now.wants).into_iter().for_each(|list| enter(list, number));
@@ -57,6 +79,7 @@ impl Books {
         let (was, is) = (before.later, now.later);
         self.later = self.later + usize::from(is.is_some()) - usize::from(was.is_some());
         self.named = self.named + usize::from(is == Some(true)) - usize::from(was == Some(true));
+        self.unread = self.unread + usize::from(now.unread) - usize::from(before.unread);
     }
 
     const fn list(&mut self, wants: Option<Wants>) -> Option<&mut VecDeque<u64>> {
@@ -92,14 +115,19 @@ pub(in crate::net) fn strike(list: &mut VecDeque<u64>, number: u64) {
 impl<P> Arrival<P> {
     /// What it adds to the books, if so many bytes may lie aside for a reader.
     fn state(&self, window: u32) -> Entry {
-        let promised = match &self.target {
-            Target::Aside(aside) if !self.sought => u64::from(self.granted).max(aside.len() as u64),
+        let lies = match &self.target {
+            Target::Aside(aside) if !self.sought && !self.relieved => aside.len() as u64,
             Target::Aside(_) | Target::Place(_) | Target::Reader | Target::Away => 0,
         };
-        let Some(opening) = &self.opening else { return Entry { promised, ..Entry::default() } };
+        let is_own = !matches!(self.target, Target::Aside(_)) || self.sought || self.relieved;
+        let promised = if is_own { 0 } else { lies.max(u64::from(self.granted)) };
+        let Some(opening) = &self.opening else { return Entry { promised, lies, ..Entry::default() } };
+        let makes_way = self.relieved && matches!(self.target, Target::Aside(_));
+        let relieved = if makes_way { u64::from(opening.payload) } else { 0 };
         let wants = match &self.target {
             _ if self.granted >= opening.payload || self.wants_no_more => None,
             Target::Place(_) | Target::Reader => Some(Wants::Placed),
+            Target::Aside(_) if self.relieved => Some(Wants::Placed),
             Target::Aside(aside) if self.sought => {
                 let most = read_upto(aside, window);
                 let worth = most >= opening.payload || most.saturating_sub(self.granted) >= window / 2;
@@ -108,7 +136,9 @@ impl<P> Arrival<P> {
             Target::Aside(_) if !self.later => Some(Wants::Aside),
             Target::Aside(_) | Target::Away => None,
         };
-        Entry { promised, wants, later: self.later.then_some(opening.token.is_some()) }
+        let more = self.granted < opening.payload && !self.wants_no_more;
+        let unread = more && !self.later && !self.relieved && matches!(self.target, Target::Aside(_));
+        Entry { promised, lies, relieved, wants, later: self.later.then_some(opening.token.is_some()), unread }
     }
 }
 
@@ -140,7 +170,7 @@ impl<P: Place> Inbox<P> {
         let all = || self.handed_over().chain(self.window.iter().filter_map(super::Coming::loaded));
         let mut books = Books::default();
         all().for_each(|arrival| books.change(arrival.number, Entry::default(), arrival.state(self.window())));
-        (books.promised, &books.placed, &books.aside) == (self.books.promised, &self.books.placed, &self.books.aside)
-            && (books.later, books.named) == (self.books.later, self.books.named)
+        let sums = |of: &Books| (of.promised, of.lies, of.relieved, of.later, of.named, of.unread);
+        (sums(&books), &books.placed, &books.aside) == (sums(&self.books), &self.books.placed, &self.books.aside)
     }
 }

@@ -58,9 +58,9 @@ impl<P: Place> Inbox<P> {
 
     /// Bytes that lie aside, and how many may at most: those that may be sent unasked, twice over for what came before
     /// its opening, and once more for what was granted of payloads without a place; and for each that is read from
-    /// there what may be there beyond that, and as much again until it is given up.
+    /// there what may be there beyond that, and as much again until it is given up; and all of those that make way.
     pub(in crate::net) fn aside(&self) -> (u64, u64) {
         let sought = self.handed_over().filter(|arrival| arrival.sought).count() as u64;
-        (self.aside, 3 * self.widest + 2 * sought * u64::from(self.window()))
+        (self.aside, 3 * self.widest + 2 * sought * u64::from(self.window()) + self.books.relieved)
     }
 }

@@ -1,0 +1,100 @@
+//! Payloads that are asked for, on all channels together: because there is memory for them, or because their senders
+//! shall not wait for who is to read them.
+
+use alloc::vec::Vec;
+
+use super::channel::Channel;
+use super::grants::Wanting;
+use super::memory::Memory;
+use super::{Net, State};
+use crate::time::Instant;
+
+impl<M: Memory> Net<M> {
+    /// Asks for payloads of which more is wanted.
+    pub fn grant(&mut self, now: Instant) {
+        self.settle(now);
+        if self.wants.is_empty() {
+            return;
+        }
+        let mut wanting: Vec<(usize, Wanting)> = Vec::new();
+        let (mut still, aimed) = (core::mem::take(&mut self.wants), self.aimed);
+        still.retain(|&index| {
+            let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else {
+                return false;
+            };
+            if channel.inbox.awaits_place() && aimed != Some(index) {
+                channel.inbox.ask_again(index, &mut self.memory);
+                if channel.inbox.has_ready() && !core::mem::replace(&mut channel.queued, true) {
+                    self.ready.push_back(index);
+                }
+            }
+            wanting.extend(channel.inbox.wanting().map(|wanting| (index, wanting)));
+            channel.inbox.wants_more() || channel.inbox.awaits_place()
+        });
+        self.wants = still;
+        let channel = |index: usize| match self.seats.get(index).map(|seat| &seat.state) {
+            Some(State::Open(channel)) => Some(&**channel),
+            _ => None,
+        };
+        let due = |index, message| channel(index)?.inbox.due(message);
+        let round = |index| channel(index).map_or(0, Channel::round_ns);
+        for (index, message, upto) in self.turns.choose(now, &wanting, self.settings.granted, due, round) {
+            #[cfg(feature = "planted")]
+            if self.planted == Some(super::Planted::Ungranted) && message % 4 == 3 {
+                self.channel(index).into_iter().for_each(|channel| channel.inbox.granted(message, upto));
+                continue;
+            }
+            if let Some(channel) = self.channel(index) {
+                channel.grant(message, upto);
+            }
+            self.touch(index);
+        }
+    }
+
+    /// Whether payloads wait for a place, or for more of them to be asked for: either may become possible at any time,
+    /// when somebody lets go of memory.
+    #[must_use]
+    pub const fn is_wanting(&self) -> bool {
+        !self.wants.is_empty()
+    }
+
+    /// This side waits until others have taken what it sends, and they may wait for it in the same way, in a circle:
+    /// who waits lets all come aside that waits here for a reader, on all channels, beside what may come unasked; but
+    /// for payloads of which something has come in the last `still_ns` nanoseconds.
+    pub fn relieve(&mut self, now: Instant, still_ns: u64) {
+        self.settle(now);
+        if self.unread.is_empty() {
+            return;
+        }
+        let mut unread = core::mem::take(&mut self.unread);
+        unread.retain(|&index| {
+            let Some(channel) = self.channel(index) else { return false };
+            channel.inbox.relieve(now, still_ns);
+            let (unread, wants) = (channel.inbox.has_unread(), channel.inbox.wants_more());
+            if wants && !self.wants.contains(&index) {
+                self.wants.push(index);
+            }
+            unread
+        });
+        self.unread = unread;
+        self.grant(now);
+    }
+
+    /// When something has come of those payloads that would make way then, and did not before: the earliest time after
+    /// this one, of those that lie `still_ns` nanoseconds behind it.
+    pub fn relieves_at(&mut self, now: Instant, still_ns: u64) -> Option<Instant> {
+        let unread = core::mem::take(&mut self.unread);
+        let times = unread.iter().filter_map(|&index| {
+            let since = self.channel(index)?.inbox.unread_since();
+            since.map(|since| since.after(still_ns)).filter(|due| *due > now).min()
+        });
+        let due = times.min();
+        self.unread = unread;
+        due
+    }
+
+    /// Asks again for places that could not be given: memory has come back.
+    pub fn memory_came_back(&mut self, now: Instant) {
+        self.grant(now);
+    }
+}
