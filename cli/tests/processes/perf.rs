@@ -75,7 +75,10 @@ fn fetches_are_whole_operations() {
         let lines = folder.lines(&options);
         assert_eq!(lines.len(), 3);
         for line in &lines {
-            assert_eq!((&line["test"], &line["count"], &line["copies"]), (&"fetch".into(), &40.into(), &copies.into()));
+            assert_eq!((&line["test"], &line["count"]), (&"fetch".into(), &40.into()));
+            // What its reader comes for late is set aside: a copy more.
+            let late = memory == "private" && line["copies"] == copies + 1;
+            assert!(late || line["copies"] == copies, "{memory}: {line}");
             assert!(number(line, "p50_ns") > 0.0);
         }
     }
