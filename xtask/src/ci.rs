@@ -1,8 +1,10 @@
-//! Every check, in the order of how soon it tells something.
+//! Every check, in the order of how soon it tells something. While the tests run, which wait more than they compute,
+//! what only computes goes on beside them.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -25,34 +27,82 @@ struct Step {
     variables: &'static [(&'static str, &'static str)],
 }
 
+/// Where a step says what it says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Says {
+    /// To who looks on.
+    AtOnce,
+    /// All of it when it is over: something else goes on beside it.
+    Later,
+}
+
+/// What has become of steps that go one after the other.
+#[derive(Default)]
+struct Ran {
+    passed: usize,
+    failed: usize,
+    skipped: Vec<String>,
+}
+
 /// Runs every check: whether all passed. Stops at the first that did not.
 pub(crate) fn run(root: &Path) -> bool {
-    let steps = steps(root);
-    let begun = Instant::now();
-    let mut skipped = Vec::new();
-    for (done, step) in steps.iter().enumerate() {
-        println!("\n=== {}: {}", step.name, step.words.join(" "));
-        let started = Instant::now();
-        let passed = step.run(root, &mut skipped);
-        let verdict = if passed { "ok" } else { "FAILED" };
-        println!("=== {} ... {verdict} ({:.1} s)", step.name, started.elapsed().as_secs_f64());
-        if !passed {
-            let left = steps.len() - done - 1;
-            println!("\ntest result: FAILED. {done} passed; 1 failed; {left} ignored; finished in {}", seconds(begun));
-            return false;
-        }
-    }
+    let Plan { first, then, beside } = plan(root);
+    let (begun, stop) = (Instant::now(), AtomicBool::new(false));
+    let all = first.len() + then.len() + beside.len();
+    let mut ran = one_by_one(&first, root, Says::AtOnce, &stop);
+    thread::scope(|scope| {
+        let side = scope.spawn(|| one_by_one(&beside, root, Says::Later, &stop));
+        ran.add(one_by_one(&then, root, Says::AtOnce, &stop));
+        ran.add(side.join().unwrap_or_default());
+    });
+    let Ran { passed, mut failed, skipped } = ran;
     if !skipped.is_empty() {
         println!("\nskipped, in whole or in part:\n{}", skipped.join("\n"));
     }
-    let passed = steps.len();
-    if skipped.iter().any(|line| is_wireless(line)) && can_make_wires() {
+    if failed == 0 && skipped.iter().any(|line| is_wireless(line)) && can_make_wires() {
         println!("\nno test may be skipped for want of a wire where one can be made");
-        println!("\ntest result: FAILED. {passed} passed; 1 failed; 0 ignored; finished in {}", seconds(begun));
-        return false;
+        failed = 1;
     }
-    println!("\ntest result: ok. {passed} passed; 0 failed; 0 ignored; finished in {}", seconds(begun));
-    true
+    let (verdict, left) = (if failed == 0 { "ok" } else { "FAILED" }, all.saturating_sub(passed + failed));
+    let time = seconds(begun);
+    println!("\ntest result: {verdict}. {passed} passed; {failed} failed; {left} ignored; finished in {time}");
+    failed == 0 && left == 0
+}
+
+/// Runs steps until one fails, here or beside them.
+fn one_by_one(steps: &[Step], root: &Path, says: Says, stop: &AtomicBool) -> Ran {
+    let mut ran = Ran::default();
+    for step in steps {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let title = format!("\n=== {}: {}", step.name, step.words.join(" "));
+        if says == Says::AtOnce {
+            println!("{title}");
+        }
+        let started = Instant::now();
+        let (passed, said) = step.run(root, says, &mut ran.skipped);
+        if says == Says::Later {
+            println!("{title}\n{said}");
+        }
+        let verdict = if passed { "ok" } else { "FAILED" };
+        println!("=== {} ... {verdict} ({:.1} s)", step.name, started.elapsed().as_secs_f64());
+        if passed {
+            ran.passed += 1;
+        } else {
+            ran.failed += 1;
+            stop.store(true, Ordering::Relaxed);
+        }
+    }
+    ran
+}
+
+impl Ran {
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped.extend(other.skipped);
+    }
 }
 
 fn seconds(begun: Instant) -> String {
@@ -81,25 +131,37 @@ impl Step {
         Self { variables, ..self }
     }
 
-    /// Whether it passed, and if it is one of tests, whether there were any. Tests that were skipped say so on standard
-    /// error, line by line.
-    fn run(&self, root: &Path, skipped: &mut Vec<String>) -> bool {
-        let mut command = Command::new(&self.words[0]);
-        command.args(&self.words[1..]).current_dir(root).stdin(Stdio::null());
+    /// Whether it passed, and if it is one of tests, whether there were any; and what it has said, if that is kept.
+    /// Tests that were skipped say so on standard error, line by line.
+    fn run(&self, root: &Path, says: Says, skipped: &mut Vec<String>) -> (bool, String) {
+        let mut words = self.words.iter();
+        let mut command = match says {
+            Says::AtOnce => Command::new(words.next().map_or("", String::as_str)),
+            Says::Later => Command::new("nice"),
+        };
+        if says == Says::Later {
+            command.args(["-n", "19"]);
+        }
+        command.args(words).current_dir(root).stdin(Stdio::null());
         // Nothing is built a second time here.
         command.env("CARGO_INCREMENTAL", "0");
         command.envs(self.variables.iter().copied());
-        let tests = self.words.get(1).is_some_and(|word| word == "test");
-        if tests {
+        // Tests that are only built are none that run.
+        let tests =
+            self.words.get(1).is_some_and(|word| word == "test") && !self.words.iter().any(|word| word == "--no-run");
+        if tests || says == Says::Later {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
+        let mut kept = String::new();
         let ended = command.spawn().and_then(|mut child| {
-            let results = child.stdout.take().map(|said| thread::spawn(move || count(BufReader::new(said))));
-            child.stderr.take().map_or(Ok(()), |said| hear(BufReader::new(said), skipped))?;
-            let passed = results.map_or(Ok(0), |results| results.join().unwrap_or(Ok(0)))?;
+            let results = child.stdout.take().map(|said| thread::spawn(move || count(BufReader::new(said), says)));
+            let errors = child.stderr.take().map(|said| hear(BufReader::new(said), says, skipped)).transpose()?;
+            let (passed, said) = results
+                .map_or(Ok((0, String::new())), |results| results.join().unwrap_or_else(|_| Ok((0, String::new()))))?;
+            kept = said + &errors.unwrap_or_default();
             Ok((child.wait()?, passed))
         });
-        match ended {
+        let passed = match ended {
             Ok((status, 0)) if tests && status.success() => {
                 eprintln!("no test has run");
                 false
@@ -109,29 +171,37 @@ impl Step {
                 eprintln!("{}: {error}", self.words[0]);
                 false
             }
-        }
+        };
+        (passed, kept)
     }
 }
 
-/// Passes on what a step says on standard error, and keeps the lines of tests that were skipped.
-fn hear(said: impl BufRead, skipped: &mut Vec<String>) -> io::Result<()> {
+/// Passes on what a step says on standard error, or keeps it; and keeps the lines of tests that were skipped.
+fn hear(said: impl BufRead, says: Says, skipped: &mut Vec<String>) -> io::Result<String> {
+    let mut kept = String::new();
     for line in said.split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
-        eprintln!("{line}");
+        match says {
+            Says::AtOnce => eprintln!("{line}"),
+            Says::Later => kept.extend([&line, "\n"]),
+        }
         skipped.extend(line.starts_with(SKIPPED).then_some(line));
     }
-    Ok(())
+    Ok(kept)
 }
 
-/// Passes on what a step says on standard output: how many tests have passed.
-fn count(said: impl BufRead) -> io::Result<u64> {
-    let mut passed = 0;
+/// Passes on what a step says on standard output, or keeps it: how many tests have passed, and what was kept.
+fn count(said: impl BufRead, says: Says) -> io::Result<(u64, String)> {
+    let (mut passed, mut kept) = (0, String::new());
     for line in said.split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
-        println!("{line}");
+        match says {
+            Says::AtOnce => println!("{line}"),
+            Says::Later => kept.extend([&line, "\n"]),
+        }
         passed += passed_by(&line);
     }
-    Ok(passed)
+    Ok((passed, kept))
 }
 
 /// How many tests have passed by the last line of a program of tests; none by any other line.
@@ -140,13 +210,24 @@ fn passed_by(line: &str) -> u64 {
     counts.and_then(|(passed, _)| passed.parse().ok()).unwrap_or(0)
 }
 
-fn steps(root: &Path) -> Vec<Step> {
-    let mut steps = vec![
+/// The steps: those that come first, those behind them, and those that go on beside these.
+struct Plan {
+    first: Vec<Step>,
+    then: Vec<Step>,
+    beside: Vec<Step>,
+}
+
+fn plan(root: &Path) -> Plan {
+    let first = vec![
         Step::new("format", "cargo fmt --all --check"),
         Step::new("format of the fuzz targets", "cargo fmt --manifest-path fuzz/Cargo.toml --check"),
         Step::new("house rules", "cargo xtask tidy"),
         Step::new("clippy", "cargo clippy --locked --workspace --all-targets --all-features -- -D warnings"),
-        Step::new("tests", "cargo test --locked --workspace"),
+        Step::new("tests are built", "cargo test --locked --workspace --no-run"),
+    ];
+    let mut then = vec![
+        // Many of them wait for the kernel to make or to end something.
+        Step::new("tests", "cargo test --locked --workspace").with(&[("RUST_TEST_THREADS", "4")]),
         // Who builds the whole workspace builds the library with what its other crates ask it for.
         Step::new("the library alone", "cargo check --locked --package cutthrough --all-targets"),
         Step::new(
@@ -155,22 +236,25 @@ fn steps(root: &Path) -> Vec<Step> {
         ),
         Step::new("documents", "cargo doc --locked --workspace --no-deps --all-features")
             .with(&[("RUSTDOCFLAGS", "-D warnings")]),
-        Step::new("loom", "cargo test --locked --package cutthrough-segment --test loom --release")
-            .with(&[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")]),
-        // What it depends on has been built for the tests.
-        Step::new("findings of the fuzzer", "cargo test --locked --manifest-path fuzz/Cargo.toml")
-            .with(&[("CARGO_TARGET_DIR", "target")]),
     ];
-    steps.extend(targets(root).iter().map(|target| fuzz(target)));
     // As the tests have built it, with the features of the whole workspace: nothing is measured here.
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     for (name, command) in
         [("demo", "demo"), ("faults", "sim fault --seeds 300"), ("the papers' results", "sim all --check")]
     {
-        steps.push(Step::new(name, &format!("{target}/debug/cutthrough {command}")));
+        then.push(Step::new(name, &format!("{target}/debug/cutthrough {command}")));
     }
-    steps.push(Step::new("a short storm", &format!("{target}/debug/examples/storm 10")));
-    steps
+    then.push(Step::new("a short storm", &format!("{target}/debug/examples/storm 10")));
+    let mut beside = vec![
+        // What it depends on has been built for the tests.
+        Step::new("findings of the fuzzer", "cargo test --locked --manifest-path fuzz/Cargo.toml")
+            .with(&[("CARGO_TARGET_DIR", "target")]),
+        Step::new("loom", "cargo test --locked --package cutthrough-segment --test loom --release")
+            .with(&[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")]),
+        Step::new("fuzz targets are built", "cargo fuzz build").with(&[("RUSTC_BOOTSTRAP", "1")]),
+    ];
+    beside.extend(targets(root).iter().map(|target| fuzz(target)));
+    Plan { first, then, beside }
 }
 
 /// A short run of a fuzz target. Inputs start short and grow with the number of runs. Where they are steps, and a run
@@ -212,8 +296,10 @@ mod tests {
     #[test]
     fn lines_of_skipped_tests_are_kept_and_no_others() {
         let mut skipped = Vec::new();
-        hear(&b"SKIPPED a: why\nnot SKIPPED b\n\xff\nSKIPPED c: it"[..], &mut skipped).unwrap();
+        let said = &b"SKIPPED a: why\nnot SKIPPED b\n\xff\nSKIPPED c: it"[..];
+        let kept = hear(said, Says::Later, &mut skipped).unwrap();
         assert_eq!(skipped, ["SKIPPED a: why", "SKIPPED c: it"]);
+        assert_eq!(kept.lines().count(), 4);
     }
 
     #[test]
@@ -230,7 +316,8 @@ mod tests {
     fn tests_that_have_passed_are_counted() {
         let said = "running 2 tests\ntest a ... ok\n\ntest result: ok. 2 passed; 1 failed\ntest result: ok. 40 passed; \
                     0 failed\ntest result: ok. 0 passed; 9 filtered out\n";
-        assert_eq!(count(said.as_bytes()).unwrap(), 42);
+        assert_eq!(count(said.as_bytes(), Says::AtOnce).unwrap(), (42, String::new()));
+        assert_eq!(count(said.as_bytes(), Says::Later).unwrap(), (42, said.to_owned()));
     }
 
     /// A filter that fits no test any more is no success.
@@ -241,16 +328,17 @@ mod tests {
         let ends = |passed: u32| {
             let script = format!("echo 'test result: ok. {passed} passed; 0 failed'");
             std::fs::write(folder.join("test"), script).unwrap();
-            Step::new("tests", "sh test").run(&folder, &mut Vec::new())
+            let step = Step::new("tests", "sh test");
+            [Says::AtOnce, Says::Later].map(|says| step.run(&folder, says, &mut Vec::new()).0)
         };
-        assert!(ends(1) && !ends(0));
+        assert_eq!((ends(1), ends(0)), ([true; 2], [false; 2]));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
     fn pairs_do_many_steps_in_a_short_run() {
-        let steps = steps(crate::root());
-        let pair = steps.iter().find(|step| step.name == "fuzz pair").unwrap();
+        let plan = plan(crate::root());
+        let pair = plan.beside.iter().find(|step| step.name == "fuzz pair").unwrap();
         assert!(pair.words.iter().any(|word| word == "-len_control=0"), "{:?}", pair.words);
     }
 }
