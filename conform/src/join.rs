@@ -158,12 +158,12 @@ pub fn connect(from: &mut Endpoint, to: &mut Endpoint, address: &str) -> (Channe
 /// # Panics
 /// If one does not, or a byte is wrong.
 pub fn circle(mut nodes: [Endpoint; 3], next: [&str; 3]) {
-    const LEN: usize = 8 << 20;
+    const LEN: usize = 20 << 20;
     let channels = [(0, 1), (1, 2), (2, 0)].map(|(from, to)| {
         let [caller, called] = nodes.get_disjoint_mut([from, to]).expect("two of three");
         connect(caller, called, next[from]).0
     });
-    for round in 0..5 {
+    for round in 0..3 {
         thread::scope(|scope| {
             for (endpoint, channel) in nodes.iter_mut().zip(channels) {
                 scope.spawn(move || {

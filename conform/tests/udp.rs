@@ -3,6 +3,7 @@
 mod loopback;
 mod shared_memory;
 
+use std::net::UdpSocket;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -308,6 +309,51 @@ fn both_sides_send_more_at_once_than_may_come_unasked() {
             b.read_checked(&mut message, 2);
         },
     );
+}
+
+/// Who waits until it is let in, perhaps in vain, lets others come meanwhile.
+#[test]
+fn who_calls_in_vain_holds_no_sender() {
+    let network = Loopback(None);
+    let config = || Config { deadline: Duration::from_secs(1), ..suite::config() };
+    let mut pair = network.pair(config(), config());
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let nobody = format!("udp:{}", silent.local_addr().expect("its address"));
+    pair.both(
+        |a| {
+            thread::sleep(Duration::from_millis(100));
+            a.send_copy(b"long", &pattern(1, 40 << 20), None);
+        },
+        |b| {
+            let answer = b.endpoint.connect(&nobody, Duration::from_secs(2));
+            assert!(answer.is_err(), "{answer:?}");
+            let mut message = b.message();
+            b.read_checked(&mut message, 1);
+        },
+    );
+}
+
+/// A payload that could lie anywhere does not wait for pages because one before it does.
+#[test]
+fn a_payload_behind_pages_that_wait_makes_way() {
+    const PAGES: usize = 8 * 4096;
+    let network = Loopback(None);
+    let config = || {
+        let (landing_bytes, pool_bytes) = (PAGES as u64, 2 * PAGES as u64);
+        Config { landing_bytes, pool_bytes, deadline: Duration::from_secs(3), ..suite::config() }
+    };
+    let mut pair = network.pair(config(), config());
+    let talk = |side: &mut Side| {
+        for seed in [1, 2] {
+            side.send_pages(b"pages", seed, &[PAGES], None);
+        }
+        side.send_copy(b"longer", &pattern(3, 40 << 20), None);
+        for seed in 1..4 {
+            let mut message = side.message();
+            side.read_checked(&mut message, seed);
+        }
+    };
+    pair.both(talk, talk);
 }
 
 /// What comes on a new channel before its opening was told does not go to the memory of who had its number before.

@@ -3,11 +3,16 @@
 
 use alloc::vec::Vec;
 
+use cutthrough_wire::slot::PAYLOAD_MAX;
+
 use super::channel::Channel;
 use super::grants::Wanting;
 use super::memory::Memory;
 use super::{Net, State};
 use crate::time::Instant;
+
+/// Bytes of payloads that may come aside to make way, at most.
+const RELIEVED_MAX: u64 = 2 * PAYLOAD_MAX;
 
 impl<M: Memory> Net<M> {
     /// Asks for payloads of which more is wanted.
@@ -59,17 +64,27 @@ impl<M: Memory> Net<M> {
     }
 
     /// This side waits until others have taken what it sends, and they may wait for it in the same way, in a circle:
-    /// who waits lets all come aside that waits here for a reader, on all channels, beside what may come unasked; but
-    /// for payloads of which something has come in the last `still_ns` nanoseconds.
+    /// who waits lets all come aside that waits here for a reader, on all channels, beside what may come unasked, as
+    /// far as it is 2 GiB together; but for payloads of which something has come in the last `still_ns` nanoseconds, or
+    /// was read in fifty times as many.
     pub fn relieve(&mut self, now: Instant, still_ns: u64) {
         self.settle(now);
         if self.unread.is_empty() {
             return;
         }
+        let relieved: u64 = self
+            .seats
+            .iter()
+            .map(|seat| match &seat.state {
+                State::Open(channel) => channel.inbox.relieved(),
+                State::Free | State::Calling(_) => 0,
+            })
+            .sum();
+        let mut room = RELIEVED_MAX.saturating_sub(relieved);
         let mut unread = core::mem::take(&mut self.unread);
         unread.retain(|&index| {
             let Some(channel) = self.channel(index) else { return false };
-            channel.inbox.relieve(now, still_ns);
+            channel.inbox.relieve(now, still_ns, &mut room);
             let (unread, wants) = (channel.inbox.has_unread(), channel.inbox.wants_more());
             if wants && !self.wants.contains(&index) {
                 self.wants.push(index);
@@ -80,14 +95,13 @@ impl<M: Memory> Net<M> {
         self.grant(now);
     }
 
-    /// When something has come of those payloads that would make way then, and did not before: the earliest time after
-    /// this one, of those that lie `still_ns` nanoseconds behind it.
+    /// When the next payload makes way by [`Net::relieve`], if nothing comes of it before; those that might make way
+    /// now do not count.
     pub fn relieves_at(&mut self, now: Instant, still_ns: u64) -> Option<Instant> {
         let unread = core::mem::take(&mut self.unread);
-        let times = unread.iter().filter_map(|&index| {
-            let since = self.channel(index)?.inbox.unread_since();
-            since.map(|since| since.after(still_ns)).filter(|due| *due > now).min()
-        });
+        let times = unread
+            .iter()
+            .filter_map(|&index| self.channel(index)?.inbox.relieves_at(still_ns).filter(|due| *due > now).min());
         let due = times.min();
         self.unread = unread;
         due

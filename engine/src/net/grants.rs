@@ -3,9 +3,9 @@
 //! A receiver that lets everybody send gets everything at once and loses what does not fit. Here it asks: SSAM lends
 //! the large window to one sender at a time (von Eicken et al., Hot Interconnects 1994), Speculative Defragmentation
 //! admits one sender so that its guesses hold (HPDC 2000), and Homa grants the message with the fewest bytes left first
-//! (SIGCOMM 2018). Two are admitted here: the one with the fewest bytes left, so that short ones are soon done, and the
-//! one that has waited longest, so that long ones are not put off for ever. One alone would leave the way idle for a
-//! round trip whenever it ends.
+//! (SIGCOMM 2018). Two are admitted here: the one with the fewest bytes left, so that short ones are soon done, or one
+//! whose reader waits, and the one that has waited longest, so that long ones are not put off for ever. One alone would
+//! leave the way idle for a round trip whenever it ends.
 //!
 //! What was asked for is counted until it is here, of all payloads, those too of which nothing more is to be asked for:
 //! together it has to fit into the memory that lies before this side. Whoever does not send what it is asked for would
@@ -49,6 +49,8 @@ pub struct Wanting {
     pub payload: u32,
     /// Whether somebody reads it from where it lies: there is no more memory before that goes on.
     pub sought: bool,
+    /// Whether its reader waits for it.
+    pub read: bool,
 }
 
 /// What is to come of a payload that was asked for.
@@ -160,9 +162,9 @@ impl<C: Copy + Ord> Default for Turns<C> {
 }
 
 /// Those of the wanting that are asked for more now, and up to where. At most `admitted` of them share the `budget`:
-/// the one that has waited longest, which comes first and has a part of it, and those with the fewest bytes left, which
-/// share the rest; one alone has all of it. Only `free` bytes of it may be granted now; what one of them does not take
-/// yet of its share is kept for it.
+/// the one that has waited longest, which comes first and has a part of it, and those whose readers wait, or with the
+/// fewest bytes left, which share the rest; one alone has all of it. Only `free` bytes of it may be granted now; what
+/// one of them does not take yet of its share is kept for it.
 fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32, mut free: u32, admitted: usize) -> Vec<(C, Wanting, u32)> {
     let left = |wanting: &Wanting| wanting.payload - wanting.have.min(wanting.payload);
     // Those for which there is hardly any memory would hold a place among the admitted without using it.
@@ -175,7 +177,10 @@ fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32, mut free: u32, admitte
     while chosen.len() < admitted {
         let others = able().filter(|other| !chosen.iter().any(|one| core::ptr::eq(*one, *other)));
         let oldest = !chosen.is_empty() && chosen.len() + 1 == admitted;
-        let rank = |(_, wanting): &&(C, Wanting)| (if oldest { 0 } else { left(wanting) }, wanting.begun);
+        let rank = |(_, wanting): &&(C, Wanting)| match oldest {
+            true => (false, 0, wanting.begun),
+            false => (!wanting.read, left(wanting), wanting.begun),
+        };
         let Some(next) = others.min_by_key(rank) else { break };
         // Short ones may come all the time: they would leave it nothing.
         chosen.insert(if oldest { 0 } else { chosen.len() }, next);
@@ -226,6 +231,7 @@ mod tests {
                 most: payload,
                 payload,
                 sought: false,
+                read: false,
             },
         )
     }
@@ -269,6 +275,14 @@ mod tests {
     }
 
     #[test]
+    fn whose_reader_waits_comes_before_shorter_ones() {
+        let mut waiting = [wanting(1, 0, 0, 900), wanting(2, 0, 0, 800), wanting(3, 0, 0, 9000)];
+        waiting[2].1.read = true;
+        assert_eq!(choose(&waiting, 2000, 2), vec![(0, 1, 500), (0, 3, 1500)]);
+        assert_eq!(choose(&waiting, 2000, 1), vec![(0, 3, 2000)]);
+    }
+
+    #[test]
     fn of_equals_the_one_that_has_waited_longer_is_asked_for() {
         let waiting = [wanting(7, 0, 0, 9000), wanting(5, 0, 0, 9000), wanting(4, 0, 0, 9000), wanting(6, 0, 0, 9000)];
         assert_eq!(choose(&waiting, 2000, 1), vec![(0, 4, 2000)]);
@@ -287,6 +301,7 @@ mod tests {
                 most: 10,
                 payload: 100,
                 sought: false,
+                read: false,
             },
         );
         assert_eq!(choose(&[none], 1000, 2), vec![]);
@@ -300,6 +315,7 @@ mod tests {
                 most: 15,
                 payload: 100,
                 sought: false,
+                read: false,
             },
         );
         assert_eq!(choose(&[none, hardly, hardly, wanting(3, 0, 0, 9000)], 1000, 2), vec![(0, 3, 1000)]);
@@ -338,7 +354,10 @@ mod tests {
             let wanting = (0..).zip(&self.payloads).filter(|(_, of)| wants(of)).map(|(message, of)| {
                 let Payload { owner, bytes, have, granted, .. } = *of;
                 let begun = Instant::from_nanos(of.begins * 1_000_000);
-                (owner, Wanting { message, begun, have, granted, most: bytes, payload: bytes, sought: false })
+                (
+                    owner,
+                    Wanting { message, begun, have, granted, most: bytes, payload: bytes, sought: false, read: false },
+                )
             });
             let wanting: Vec<(u8, Wanting)> = wanting.collect();
             let payloads = &self.payloads;
@@ -430,6 +449,7 @@ mod tests {
             most: 500,
             payload: 1000,
             sought: false,
+            read: false,
         };
         let mut look = |ms: u64, wanting: Wanting| {
             let now = Instant::from_nanos(ms * 1_000_000);

@@ -137,6 +137,8 @@ pub(super) struct Inbox<P> {
     aside: u64,
     /// Limits as they were last told in a frame that is acknowledged, or found lost.
     told: Limits,
+    /// The message for which a reader has lent its memory last.
+    lent: Option<u64>,
     pub(super) payload_bytes: u64,
     /// By which way the frame comes that is taken in.
     pub(super) by: u8,
@@ -177,6 +179,7 @@ impl<P: Place> Inbox<P> {
             used: begin,
             aside: 0,
             told: limits,
+            lent: None,
             payload_bytes: 0,
             by: 0,
             choice: Choice::default(),
@@ -264,6 +267,7 @@ impl<P: Place> Inbox<P> {
                 opening: None,
                 target: Target::Aside(Aside::default()),
                 sought: false,
+                read: now,
                 relieved: false,
                 have: Spans::default(),
                 last: 0,

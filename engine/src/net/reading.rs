@@ -18,7 +18,7 @@ impl<M: Memory> Net<M> {
         lend: bool,
     ) -> Option<(usize, bool)> {
         let channel = self.channel(index)?;
-        let read = channel.inbox.read(reading, valid, lend)?;
+        let read = channel.inbox.read(now, reading, valid, lend)?;
         if !self.wants.contains(&index) {
             self.wants.push(index);
         }

@@ -148,3 +148,32 @@ fn what_is_about_to_be_read_does_not_make_way() {
     world.read(1, b, &mut Reading { message: number, into: &mut into });
     assert!(into == pattern(1, 1_000_000));
 }
+
+/// Who reads piece by piece sets the pace, also where it looks for other things between two of them.
+#[test]
+fn what_is_read_slowly_does_not_make_way() {
+    const LEN: usize = 1_000_000;
+    const STILL_NS: u64 = 20_000_000;
+    let mut world = World::new(65, Faults::NONE);
+    let (a, b) = world.join();
+    let number = told(&mut world, (a, b), 1, LEN);
+    let (mut into, mut valid) = (vec![0; LEN], 0);
+    loop {
+        let (now, mut reading) = (world.now(), Reading { message: number, into: &mut into });
+        let (read, whole) = world.nodes[1].net.read(now, b, &mut reading, valid, false).unwrap();
+        valid = read;
+        if whole {
+            break;
+        }
+        for _ in 0..12 {
+            world.let_pass(STILL_NS / 4);
+            let now = world.now();
+            world.nodes[1].net.relieve(now, STILL_NS);
+            let (_, aside, most) = world.nodes[1].net.aside().find(|of| of.0 == b).unwrap();
+            assert!(aside <= most && most < LEN as u64, "{aside} of {most}");
+        }
+    }
+    assert!(into == pattern(1, LEN));
+    world.nodes[1].net.forget(b, number);
+    world.settle();
+}

@@ -10,7 +10,7 @@ use cutthrough_wire::frame::{HEADER_BYTES, Refusal};
 use rustix::io::Errno;
 
 use super::door::{BODY_MAX, Core, Udp};
-use super::line::{SPIN_NS, nap};
+use super::line::{SPIN_NS, UNREAD_NS, nap};
 use super::told::Happened;
 use crate::clock;
 use crate::shm::link::CloseReason;
@@ -121,7 +121,7 @@ impl Udp {
         let begun = clock::now();
         let mut core = self.shared.lock();
         let index = self.say_hello(&mut core, (address, peer), true)?;
-        let mut heard = begun;
+        let (mut heard, mut relieved) = (begun, begun);
         loop {
             let any = core.turn(None);
             if let Some(answer) = core.outcome(index) {
@@ -132,6 +132,10 @@ impl Udp {
                 return Err(self.end_call(&mut core, index, timeout).unwrap_or(UdpCallError::Silence(timeout)));
             }
             heard = if any { now } else { heard };
+            if now.saturating_since(relieved) > UNREAD_NS {
+                core.relieve(UNREAD_NS);
+                relieved = now;
+            }
             if now.saturating_since(heard) > SPIN_NS {
                 let (timer, quiet) = (core.timer(), core.doze());
                 // Others that share this endpoint's thread of life may want the lock.

@@ -210,7 +210,7 @@ impl Udp {
         let mut core = self.shared.lock();
         let mut reading = Reading { message, into };
         let mut now = clock::now();
-        let (mut before, mut looked, mut moved) = (0, now, now);
+        let (mut before, mut looked, mut moved, mut relieved) = (0, now, now, now);
         loop {
             let Some((valid, done)) = core.net.read(now, index, &mut reading, 0, true) else {
                 return Err(ReadError::Closed(Self::closed(&core, index)));
@@ -226,6 +226,11 @@ impl Udp {
             if Duration::from_nanos(now.saturating_since(moved)) > self.deadline {
                 core.net.abandon(index);
                 return Err(ReadError::Closed(CloseReason::Stalled));
+            }
+            // Others wait for this side as it waits for one of them.
+            if now.saturating_since(relieved) > UNREAD_NS {
+                core.net.relieve(now, UNREAD_NS);
+                relieved = now;
             }
             core.transmit(now, true);
             if core.turn(Some((index, &mut reading))) {

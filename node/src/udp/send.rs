@@ -39,6 +39,10 @@ const LOOK: usize = 16 << 10;
 /// Bytes that are copied in a nanosecond, about.
 const COPIED_IN_NS: u64 = 16;
 
+/// Nanoseconds between two times that a sender which waits, and is kept awake by what comes, lets others come who may
+/// wait for it.
+const RELIEF_NS: u64 = 1_000_000;
+
 /// How long a sender sleeps at a time that has other channels over shared memory, in nanoseconds.
 const SHORT_NAP_NS: u64 = NAP_MS.unsigned_abs() as u64 * 1_000_000;
 
@@ -288,7 +292,7 @@ impl Udp {
         (others, stat): (&mut impl Meanwhile, &Stat),
     ) -> Result<u8, SendError> {
         let (index, Some(message)) = (loan.index, loan.message) else { return Ok(0) };
-        let (mut before, mut looked, mut last) = (0, moved, (0, moved));
+        let (mut before, mut looked, mut relieved, mut last) = (0, moved, moved, (0, moved));
         let mut waits = self.send_off(loan.core, index, bytes.len(), moved);
         let (left, body) = loan.core.net.left(index, message);
         // What waits is copied when this call ends, and once more behind the headers of short frames.
@@ -324,11 +328,19 @@ impl Udp {
                 // The loan ends the channel when it is dropped.
                 return Err(SendError::Closed(CloseReason::Stalled));
             }
-            if loan.core.turn(None) {
-                looked = now;
-            } else if now.saturating_since(looked) > SPIN_NS {
+            let quiet = !loan.core.turn(None);
+            let naps = quiet && now.saturating_since(looked) > SPIN_NS;
+            // Whatever comes meanwhile, and however much.
+            let mut relieves = false;
+            if naps || now.saturating_since(relieved) > RELIEF_NS {
                 loan.core.relieve(0);
-                if !others.relieve(stat) && loan.core.doze() {
+                relieves = others.relieve(stat);
+                relieved = now;
+            }
+            if !quiet {
+                looked = now;
+            } else if naps {
+                if !relieves && loan.core.doze() {
                     let soon = (!others.is_nobody()).then(|| now.after(SHORT_NAP_NS));
                     nap(self, loan.core.timer().into_iter().chain(soon).min());
                 }

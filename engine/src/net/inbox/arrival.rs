@@ -90,6 +90,8 @@ pub(super) struct Arrival<P> {
     pub(super) target: Target<P>,
     /// Whether somebody has read what was there of it, and lay aside: more is asked for as that goes on.
     pub(super) sought: bool,
+    /// When that was last.
+    pub(super) read: Instant,
     /// Whether all of it comes aside, read or not, because somebody waits until it has come.
     pub(super) relieved: bool,
     pub(super) have: Spans,

@@ -3,7 +3,6 @@
 use alloc::vec::Vec;
 
 use cutthrough_wire::frame::WANTS_NO_MORE;
-use cutthrough_wire::slot::PAYLOAD_MAX;
 
 use super::super::grants::{Due, Wanting};
 use super::super::held::is_placed;
@@ -13,13 +12,19 @@ use super::books::read_upto;
 use super::{Coming, Inbox};
 use crate::time::Instant;
 
-/// Bytes of payloads of a channel that may come aside to make way, at most: as over shared memory.
-const RELIEVED_MAX: u64 = 2 * PAYLOAD_MAX;
-
 /// Payloads among which it is chosen who is asked for more, of each kind.
 const LOOKED: usize = 16;
 
+/// How many times as long a payload that is read piece by piece waits until its reader goes on.
+const READ_PATIENCE: u64 = 50;
+
 impl<P> Arrival<P> {
+    /// When it makes way, if nothing has come of it then for `still_ns` nanoseconds; nor was read, for much longer.
+    fn relieves_at(&self, still_ns: u64) -> Instant {
+        let still = self.ended.after(still_ns);
+        if self.sought { still.max(self.read.after(still_ns.saturating_mul(READ_PATIENCE))) } else { still }
+    }
+
     /// What is to come of it, if it was asked for more than its opening has said.
     fn due(&self) -> Option<Due> {
         let opening = self.opening.as_ref().filter(|_| !self.wants_no_more)?;
@@ -43,8 +48,10 @@ impl<P: Place> Inbox<P> {
             (Some(_), None) => placed.next(),
             _ => aside.next(),
         });
-        numbers.filter_map(move |number| {
-            let arrival = self.known_now(*number)?;
+        // Whose reader waits is among them, however many have memory beside it.
+        let lent = self.lent.filter(|lent| matches!(self.books.placed.binary_search(lent), Ok(LOOKED..)));
+        numbers.copied().chain(lent).filter_map(move |number| {
+            let arrival = self.known_now(number)?;
             let payload = arrival.opening.as_ref()?.payload;
             let most = match &arrival.target {
                 Target::Place(_) | Target::Reader => payload,
@@ -53,25 +60,31 @@ impl<P: Place> Inbox<P> {
                 Target::Aside(_) | Target::Away => payload.min(arrival.granted.saturating_add(room)),
             };
             let Arrival { number: message, begun, granted, sought, .. } = *arrival;
-            Some(Wanting { message, begun, have: arrival.have.front(), granted, most, payload, sought })
+            let read = matches!(arrival.target, Target::Reader);
+            Some(Wanting { message, begun, have: arrival.have.front(), granted, most, payload, sought, read })
         })
     }
 
     /// This side waits until others have taken what it sends, and they may wait for it in the same way: payloads that
-    /// nobody reads come aside, whole, as far as there may be so many bytes. Those of which something has come in the
-    /// last `still_ns` nanoseconds are left alone: their readers may be about to come.
-    pub(in crate::net) fn relieve(&mut self, now: Instant, still_ns: u64) {
-        let is_still = |arrival: &&Arrival<P>| now.saturating_since(arrival.ended) >= still_ns;
+    /// nobody reads come aside, whole, as far as there is `room` for them, which they take. Those that would make way
+    /// later only ([`Arrival::relieves_at`]) are left alone: their readers may be about to come.
+    pub(in crate::net) fn relieve(&mut self, now: Instant, still_ns: u64, room: &mut u64) {
+        let is_still = |arrival: &&Arrival<P>| arrival.relieves_at(still_ns) <= now;
         let numbers: Vec<u64> = self.unread().filter(is_still).map(|arrival| arrival.number).collect();
         for number in numbers {
-            let relieved = self.books.relieved;
             let Some(arrival) = self.known(number) else { continue };
             let bytes = arrival.opening.as_ref().map_or(0, |opening| u64::from(opening.payload));
-            if relieved + bytes <= RELIEVED_MAX {
+            if let Some(rest) = room.checked_sub(bytes) {
+                *room = rest;
                 arrival.relieved = true;
                 self.book(number);
             }
         }
+    }
+
+    /// Bytes of payloads that make way.
+    pub(in crate::net) const fn relieved(&self) -> u64 {
+        self.books.relieved
     }
 
     /// Whether payloads may wait for a reader.
@@ -85,9 +98,9 @@ impl<P: Place> Inbox<P> {
         all.filter(|arrival| arrival.entry.unread()).take(self.books.unread)
     }
 
-    /// When something has last come of each payload that may wait for a reader.
-    pub(in crate::net) fn unread_since(&self) -> impl Iterator<Item = Instant> + '_ {
-        self.unread().map(|arrival| arrival.ended)
+    /// When each payload that may wait for a reader makes way, if nothing comes of it before.
+    pub(in crate::net) fn relieves_at(&self, still_ns: u64) -> impl Iterator<Item = Instant> + '_ {
+        self.unread().map(move |arrival| arrival.relieves_at(still_ns))
     }
 
     /// Whether there are any, with or without room.

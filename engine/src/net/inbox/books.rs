@@ -137,7 +137,9 @@ impl<P> Arrival<P> {
             Target::Aside(_) | Target::Away => None,
         };
         let more = self.granted < opening.payload && !self.wants_no_more;
-        let unread = more && !self.later && !self.relieved && matches!(self.target, Target::Aside(_));
+        // What does not come from pages may be read from anywhere, whatever it waits for.
+        let no_place = matches!(self.target, Target::Aside(_)) && (!self.later || !opening.pages);
+        let unread = more && no_place && !self.relieved;
         Entry { promised, lies, relieved, wants, later: self.later.then_some(opening.token.is_some()), unread }
     }
 }

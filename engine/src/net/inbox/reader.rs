@@ -9,6 +9,7 @@ use super::super::placing::Choice;
 use super::arrival::Target;
 use super::books::Entry;
 use super::{Coming, Inbox, Reading, Story};
+use crate::time::Instant;
 
 /// A payload that was handed over, was here whole when its channel ended, and has not been read to its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +30,7 @@ impl<P: Place> Inbox<P> {
     /// now on goes there directly.
     pub(in crate::net) fn read(
         &mut self,
+        now: Instant,
         reading: &mut Reading<'_>,
         valid: usize,
         lend: bool,
@@ -48,8 +50,9 @@ impl<P: Place> Inbox<P> {
                 arrival.copied += arrival.have.bytes();
                 freed = aside.len();
                 arrival.target = Target::Reader;
+                self.lent = Some(reading.message);
             } else {
-                arrival.sought = true;
+                (arrival.sought, arrival.read) = (true, now);
                 let front = arrival.have.front() as usize;
                 let new = valid.clamp(aside.begin(), front)..front;
                 reading.into[new.clone()].copy_from_slice(aside.get(new.start, new.end));
