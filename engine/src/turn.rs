@@ -2,13 +2,18 @@
 //!
 //! The loop must look at busy channels all the time and at idle ones often enough, without paying for a thousand idle
 //! ones at each look. So channels are *hot* (they have had work lately) or *cold*. One **turn** looks at every hot
-//! channel once and at exactly one cold one; a look may find up to [`BUDGET`] units of work, then the next channel is
+//! channel once and at one cold one at most; a look may find up to [`BUDGET`] units of work, then the next channel is
 //! due. A cold channel at which work is found becomes hot at once, a hot one without work for a while becomes cold.
 //!
+//! What a look at a cold channel costs is a line that other processors have had, tens of nanoseconds, and what comes
+//! for a hot one meanwhile waits for it. So while a hot one is in conversation (it has had work in the last [`TALK`]
+//! looks) a cold one is looked at only after [`SPARED`] looks at hot ones and units of their work; else in each turn.
+//!
 //! Both kinds wait in strict rotation, so the longest wait is bounded whatever the busy ones do: a cold channel is
-//! looked at within as many turns as there are cold channels, and a turn is at most [`BUDGET`] units of work for each
-//! hot one. The rule is the resource-centred loop of Trapeze (HPDC 1997, section 3) with the bounded service per
-//! endpoint that U-Net asks of an interface which is shared by endpoints that do not trust each other.
+//! looked at within [`SPARED`] times as many looks and units of work as there are cold channels, or as many turns if
+//! these are longer, and a turn is at most [`BUDGET`] units of work for each hot one. The rule is the resource-centred
+//! loop of Trapeze (HPDC 1997, section 3) with the bounded service per endpoint that U-Net asks of an interface which
+//! is shared by endpoints that do not trust each other.
 
 mod rotation;
 
@@ -22,6 +27,13 @@ pub const BUDGET: u32 = 64;
 /// Looks (at any channel) after which a hot channel without work becomes cold. At some nanoseconds a look that is the
 /// time of several round trips, so a channel in conversation stays hot.
 pub const PATIENCE: u64 = 8192;
+
+/// Looks after work was found, at any channel, in which more of it is expected: about a microsecond.
+pub const TALK: u64 = 256;
+
+/// Looks at hot channels, and units of their work, for one look at a cold one, while more work is expected: they take
+/// about as long.
+pub const SPARED: u32 = 32;
 
 /// Which rotation a channel is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,8 +74,11 @@ pub struct Turn {
     budget: u32,
     /// Hot channels still to be looked at in this turn, the current one excluded.
     hot_left: usize,
-    /// Looks made so far.
+    /// Looks made so far, and how many they were when work was last found.
     looks: u64,
+    found_at: u64,
+    /// Looks at hot channels, and units of their work, since a cold one was looked at.
+    spared: u32,
     hot: Rotation,
     cold: Rotation,
     seats: Vec<Seat>,
@@ -85,6 +100,8 @@ impl Turn {
             budget: 0,
             hot_left: 0,
             looks: 0,
+            found_at: 0,
+            spared: 0,
             hot: Rotation::EMPTY,
             cold: Rotation::EMPTY,
             seats: Vec::new(),
@@ -138,7 +155,7 @@ impl Turn {
         seats.filter(|(_, seat)| seat.place != Place::Gone).map(|(channel, _)| channel)
     }
 
-    /// How many looks make up a turn, if no work is found: all hot channels and one cold one. A poll that has found
+    /// How many looks make up a turn, if no work is found: all hot channels, and one cold one. A poll that has found
     /// nothing in as many looks may report that there is nothing.
     #[must_use]
     pub fn looks_per_turn(&self) -> usize {
@@ -171,6 +188,7 @@ impl Turn {
         }
         if self.budget > 0 && self.budget < BUDGET {
             self.seats[self.current].worked_at = self.looks;
+            self.worked(BUDGET - self.budget);
         } else if self.budget == BUDGET && self.looks - self.seats[self.current].worked_at > PATIENCE {
             self.unseat(self.current);
             self.seat(self.current, Place::Cold);
@@ -201,22 +219,38 @@ impl Turn {
         if was_cold {
             self.budget = BUDGET - 1;
         } else {
+            self.worked(BUDGET);
             self.advance();
         }
     }
 
-    /// Passes the turn on. A turn begins with one cold channel and goes on with every hot one.
+    /// So many units of work were found at the current channel.
+    const fn worked(&mut self, units: u32) {
+        self.found_at = self.looks;
+        self.spared = self.spared.saturating_add(units);
+    }
+
+    /// Whether it is a cold one's turn, once all hot ones have had theirs.
+    const fn is_cold_due(&self) -> bool {
+        self.spared >= SPARED || self.looks - self.found_at > TALK
+    }
+
+    /// Passes the turn on. A turn begins with one cold channel, if its time has come, and goes on with every hot one.
     fn advance(&mut self) {
         self.looks += 1;
         self.hot_left = self.hot_left.min(self.hot.len());
         if self.hot_left == 0 {
             self.hot_left = self.hot.len();
-            if let Some(channel) = self.cold.rotate(&self.links) {
+            if (self.is_cold_due() || self.hot_left == 0)
+                && let Some(channel) = self.cold.rotate(&self.links)
+            {
                 self.current = channel;
                 self.budget = 0;
+                self.spared = 0;
                 return;
             }
         }
+        self.spared = self.spared.saturating_add(1);
         self.hot_left = self.hot_left.saturating_sub(1);
         self.current = self.hot.rotate(&self.links).unwrap_or(NOBODY);
         self.budget = BUDGET;

@@ -1,6 +1,6 @@
 //! Fairness among channels: what a poll costs, and that nobody starves.
 
-use cutthrough_engine::turn::{BUDGET, PATIENCE, Turn};
+use cutthrough_engine::turn::{BUDGET, PATIENCE, SPARED, TALK, Turn};
 use proptest::prelude::*;
 
 /// Channels `0..count`, of which only number 0 has had work lately.
@@ -14,6 +14,8 @@ fn one_hot(count: usize) -> Turn {
         }
         turn.empty();
     }
+    // Nobody is in conversation.
+    (0..=TALK).for_each(|_| turn.empty());
     turn
 }
 
@@ -50,13 +52,46 @@ fn a_thousand_idle_channels_cost_one_look_a_turn() {
     for _ in 0..2000 {
         let channel = turn.current().unwrap();
         looks[channel] += 1;
-        if channel == 0 {
-            turn.found();
-        }
         turn.empty();
     }
     assert_eq!(looks[0], 1000);
     assert!(looks[1..].iter().all(|&looks| looks == 1), "every idle one once in a thousand turns");
+}
+
+/// What comes next in a conversation does not wait for looks at others, and these do not wait for its end.
+#[test]
+fn a_thousand_idle_channels_cost_a_conversation_little() {
+    for (looks_for_work, most) in [(1, 2 * SPARED), (10, SPARED), (100, SPARED)] {
+        let mut turn = one_hot(1001);
+        let mut looks = vec![0; 1001];
+        let mut hot = 0;
+        while looks[1..].contains(&0) {
+            let channel = turn.current().unwrap();
+            looks[channel] += 1;
+            if channel == 0 {
+                hot += 1;
+                if hot % looks_for_work == 0 {
+                    turn.found();
+                }
+            }
+            turn.empty();
+        }
+        let cold: u32 = looks[1..].iter().sum();
+        assert!((1000..=1001).contains(&cold), "{cold} looks at a thousand");
+        let spared = u64::from(looks[0]) / u64::from(cold);
+        assert!(spared >= u64::from(SPARED / 2) - 1 && spared <= u64::from(most), "{spared}");
+    }
+    // A flood is no conversation: its budget is as long.
+    let mut turn = one_hot(1001);
+    let mut units = 0;
+    for _ in 0..1000 {
+        while turn.current() == Some(0) {
+            turn.found();
+            units += 1;
+        }
+        turn.empty();
+    }
+    assert!(units <= 1001 * BUDGET, "{units} units of work for a look at each");
 }
 
 #[test]
@@ -142,12 +177,13 @@ fn any_event() -> impl Strategy<Value = Event> {
 struct Waiting([Option<usize>; CHANNELS]);
 
 impl Waiting {
-    /// Counts a look at `channel`. Nobody can wait longer than a rotation of cold channels, each in a turn of its own.
+    /// Counts a look at `channel`. Nobody can wait longer than a rotation of cold channels, each after a turn or what
+    /// is spared.
     fn look(&mut self, channel: usize) {
         assert!(self.0[channel].is_some(), "{channel} is not in");
         for looks in self.0.iter_mut().flatten() {
             *looks += 1;
-            assert!(*looks <= CHANNELS * (CHANNELS + 1), "somebody starves");
+            assert!(*looks <= CHANNELS * (CHANNELS + SPARED as usize + 1), "somebody starves");
         }
         self.0[channel] = Some(0);
     }
