@@ -128,10 +128,11 @@ pub(crate) trait Ring: std::fmt::Debug + Send {
     /// Has the kernel take no more frames to the ring: they go to the UDP socket. What has come can still be taken in.
     fn stop(&self) {}
 
-    /// What the kernel has said of its socket since it was asked last, if anything: that its interface went down, for
-    /// example. As long as nobody asks, whoever waits on the socket is woken by it again and again.
+    /// What the kernel has said of its socket since it was asked last, or said to a call that nobody has heard of, if
+    /// anything: that its interface went down, for example. As long as nobody asks, whoever waits on the socket is
+    /// woken by it again and again.
     fn failed(&self) -> Option<Errno> {
-        socket_error(self.watched()).ok().and_then(Result::err)
+        socket_failed(self.watched())
     }
 
     /// Why it is of no use any more, if that shows without a send.
@@ -143,6 +144,11 @@ pub(crate) trait Ring: std::fmt::Debug + Send {
     fn retire(&mut self) -> bool {
         true
     }
+}
+
+/// What the kernel has said of a socket since it was asked last.
+fn socket_failed(socket: BorrowedFd<'_>) -> Option<Errno> {
+    socket_error(socket).ok().and_then(Result::err)
 }
 
 /// Where frames of this endpoint leave, and how they are addressed.

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::envelope::{ENVELOPE_BYTES, ETHERNET_BYTES, Envelope, IP_BYTES, UDP_BYTES, parse};
 use super::filter::{self, Rule};
 use super::route::Interface;
-use super::{Hop, Ring, RingCounts};
+use super::{Hop, Ring, RingCounts, socket_failed};
 use crate::sys::packet::{Packets, attach, detach};
 
 /// Bytes of memory for frames that come, and for those that go.
@@ -64,6 +64,8 @@ pub(crate) struct PacketRing {
     shown: usize,
     /// Frames in the ring that the kernel has not been told of with success.
     unkicked: usize,
+    /// Why nothing goes any more. The kernel says that once, to whoever calls it next.
+    failed: Option<Errno>,
     counts: RingCounts,
 }
 
@@ -112,6 +114,7 @@ impl PacketRing {
             body_max: usize::from(total_max).saturating_sub(IP_BYTES + UDP_BYTES),
             shown: 0,
             unkicked: 0,
+            failed: None,
             counts: RingCounts::default(),
         };
         let drops = filter::socket(&rule);
@@ -126,6 +129,7 @@ impl PacketRing {
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
             Err(error) => {
                 self.counts.refused += std::mem::take(&mut self.unkicked) as u64;
+                self.failed = Some(error);
                 return Err(error.into());
             }
         }
@@ -138,7 +142,7 @@ impl PacketRing {
         if free >= wanted || self.unkicked == 0 {
             return free;
         }
-        // Who sends sees the error.
+        // Who sends next sees the error, or who asks whether the ring has failed.
         let _ = self.kick();
         self.packets.free()
     }
@@ -195,7 +199,11 @@ impl Ring for PacketRing {
         if !fits || hop.interface() != self.interface {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        if self.free(frames) < frames {
+        let free = self.free(frames);
+        if let Some(error) = self.failed {
+            return Err(error.into());
+        }
+        if free < frames {
             return Ok(false);
         }
         let mut gather = Gather { parts, at: 0 };
@@ -226,6 +234,10 @@ impl Ring for PacketRing {
 
     fn watched(&self) -> BorrowedFd<'_> {
         self.packets.as_fd()
+    }
+
+    fn failed(&self) -> Option<Errno> {
+        self.failed.or_else(|| socket_failed(self.watched()))
     }
 
     fn counts(&mut self) -> RingCounts {

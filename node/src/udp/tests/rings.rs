@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 
+use super::super::lanes::Unsent;
 use super::*;
 use crate::raw::xdp::XdpRing;
 use crate::sys::xdp::Interface;
@@ -95,6 +96,30 @@ fn a_ring_by_which_nothing_goes_holds_nobody_else_up() {
         assert!(begun.elapsed() < Duration::from_secs(2), "it waits for the ring");
     }
     assert!(near.shared.lock().troubles.refused_calls > refused);
+}
+
+/// Whose interface has been down for a moment has no ring any more, also if that was full: it is given up, or frames go
+/// by it again. Nobody has looked meanwhile whether it has failed.
+#[test]
+fn a_full_ring_whose_interface_was_down_does_not_stay_full() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let (near, _far, channel) = by_packets(&wire);
+    let core = &mut *near.shared.lock();
+    let lanes = core.lanes.as_mut().unwrap();
+    let bytes = [0; 1000];
+    let mut send = || lanes.send(channel, 1, (&[IoSlice::new(&bytes)], bytes.len()), None);
+    wire.far(|| ip("link set far down"));
+    while send().unwrap() {}
+    wire.near(|| ["link set near down", "link set near up"].map(ip));
+    wire.far(|| ip("link set far up"));
+    let begun = Instant::now();
+    loop {
+        match send() {
+            Ok(true) | Err(Unsent::Failed(_)) => break,
+            Ok(false) | Err(Unsent::Blocked) => assert!(begun.elapsed() < Duration::from_secs(1), "it stays full"),
+            Err(why) => panic!("{why:?}"),
+        }
+    }
 }
 
 /// Nobody asks for the way to the peer of a channel that is over, though its user is not told of the end.
