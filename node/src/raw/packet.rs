@@ -62,7 +62,7 @@ pub(crate) struct PacketRing {
     body_max: usize,
     /// Datagrams of the train that came first that were shown already.
     shown: usize,
-    /// Frames in the ring that the kernel has not been told of with success.
+    /// Frames in the ring that the kernel has not been told of with success, or not all of which it has taken.
     unkicked: usize,
     /// Why nothing goes any more. The kernel says that once, to whoever calls it next.
     failed: Option<Errno>,
@@ -125,6 +125,7 @@ impl PacketRing {
     /// Tells the kernel of the frames in the ring. What it does not take now stays there.
     fn kick(&mut self) -> io::Result<()> {
         match self.packets.kick() {
+            Ok(()) if self.packets.has_unsent() => {}
             Ok(()) => self.unkicked = 0,
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
             Err(error) => {

@@ -114,8 +114,9 @@ pub(crate) struct Packets {
     leaving: Lane,
     /// The slot of the next frame that comes.
     next: Turn,
-    /// The slot of the next frame that goes out.
+    /// The slot of the next frame that goes out, and that of the last one.
     fill: Turn,
+    last: Turn,
     /// The slot of the oldest frame that may still be under way out.
     oldest: Turn,
     under_way: usize,
@@ -164,7 +165,7 @@ impl Packets {
         let base = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags, &fd, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
         let (next, fill) = (Turn::first(&arriving), Turn::first(&leaving));
-        let rings = Self { fd, base, bytes, arriving, leaving, next, fill, oldest: fill, under_way: 0 };
+        let rings = Self { fd, base, bytes, arriving, leaving, next, fill, last: fill, oldest: fill, under_way: 0 };
         bind(rings.fd.as_fd(), interface)?;
         Ok(rings)
     }
@@ -251,14 +252,22 @@ impl Packets {
         let copied = if length <= COPIED { length } else { 0 };
         head[2..4].copy_from_slice(&u16::try_from(copied).unwrap_or(0).to_ne_bytes());
         self.owner(self.fill).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
+        self.last = self.fill;
         self.fill.advance(&self.leaving);
         self.under_way += 1;
     }
 
-    /// Sends what lies in the ring: one call, which never waits.
+    /// Whether the frame that was put last has still to be sent. The kernel takes them in order.
+    #[inline]
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.under_way > 0 && self.owner(self.last).load(Ordering::Acquire) & libc::TP_STATUS_SEND_REQUEST != 0
+    }
+
+    /// Sends what lies in the ring: one call, which never waits. If the socket may not send so much at once, a part of
+    /// it ([`Packets::has_unsent`]): the rest waits for the next call.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] or [`Errno::NOBUFS`] if not all could go now: the rest waits for the next call.
+    /// [`Errno::AGAIN`] or [`Errno::NOBUFS`] if nothing could go now, or not all: the rest waits for the next call.
     /// [`Errno::NETDOWN`], [`Errno::NXIO`] or others, as the kernel says, if nothing can go.
     #[inline]
     pub(crate) fn kick(&self) -> Result<(), Errno> {
@@ -274,6 +283,14 @@ impl Packets {
         // SAFETY: the room for the value is alive during the call, and its length is right; so is that of the length.
         unsafe { libc::getsockopt(fd, libc::SOL_PACKET, libc::PACKET_STATISTICS, room, &raw mut length) };
         u64::from(statistics.tp_drops)
+    }
+}
+
+#[cfg(test)]
+impl Packets {
+    /// Has `other` called in place of the socket, which is given back.
+    pub(crate) const fn exchange(&mut self, other: OwnedFd) -> OwnedFd {
+        std::mem::replace(&mut self.fd, other)
     }
 }
 

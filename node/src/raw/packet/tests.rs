@@ -2,6 +2,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::IoSliceMut;
 use std::net::{Ipv4Addr, UdpSocket};
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 use proptest::collection::vec;
@@ -413,6 +414,21 @@ fn what_cannot_go_now_goes_later() {
     }
     assert_eq!(came, sent);
     assert_eq!(sender.ring.room(), room);
+}
+
+/// What a call has left in the ring, though it has failed in nothing, goes with the next look.
+#[test]
+fn what_a_call_has_left_goes_later() {
+    let Some(wire) = wire(1500) else { return };
+    let mut receiver = far(&wire);
+    let mut sender = near(&wire, receiver.local);
+    // It takes the call, and no frame.
+    let (nobody, _other) = UnixDatagram::pair().unwrap();
+    let kernel = sender.ring.packets.exchange(nobody.into());
+    assert!(sender.ring.send(&sender.way, &[IoSlice::new(b"left")], 1472).unwrap());
+    sender.ring.packets.exchange(kernel);
+    sender.ring.receive(1, &mut |_, _| {});
+    assert_eq!(gather(&mut receiver, 1).0, [b"left"]);
 }
 
 #[test]
