@@ -14,7 +14,7 @@ use super::memory::Load;
 use super::ways::Way;
 
 /// Frames of a batch at most: what the kernel takes in one call (64 before Linux 6.9).
-pub(super) const FRAMES: usize = 64;
+pub const FRAMES: usize = 64;
 
 /// Of how many bytes of a payload one more may be added to its end, so that others can follow in the same batch.
 pub(super) const PADDED: usize = 8;

@@ -103,10 +103,10 @@ pub(crate) trait Ring: std::fmt::Debug + Send {
         Ok(())
     }
 
-    /// Most frames of one send, if none is under way.
+    /// Most frames of one send, if all of them are as long as may be and none is under way. Shorter ones may be more.
     fn slots(&self) -> usize;
 
-    /// Most frames of one send now.
+    /// Most frames of one send now, if all of them are as long as may be.
     fn room(&mut self) -> usize;
 
     /// Readable when frames have come.

@@ -7,18 +7,20 @@ use std::io::{self, IoSlice};
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use cutthrough_engine::net::batch;
 use rustix::io::Errno;
 
 use super::envelope::{ENVELOPE_BYTES, ETHERNET_BYTES, Envelope, IP_BYTES, UDP_BYTES, parse};
 use super::filter::{self, Rule};
 use super::route::Interface;
 use super::{Hop, Ring, RingCounts, socket_failed};
-use crate::sys::packet::{Packets, attach, detach};
+use crate::sys::packet::{Packets, Size, attach, detach};
 
 /// Bytes of memory for frames that come, and for those that go.
 const MEMORY: (usize, usize) = (4 << 20, 1 << 20);
-/// Both together, in KiB.
-const KIB: usize = (MEMORY.0 + MEMORY.1) >> 10;
+/// Slots that either has at least, so that a batch of as many frames as there may be has room, and the next one beside
+/// it. Where frames may be long that takes more memory: some 9 MiB each at the longest MTU.
+const SLOTS: usize = 2 * batch::FRAMES;
 
 /// Why there is no ring.
 #[derive(Debug, thiserror::Error)]
@@ -39,8 +41,8 @@ pub(crate) enum PacketError {
     #[error("the interface {0} is down or gone; 'ip link set {0} up' switches it on")]
     Interface(String),
     /// The kernel has no memory for the rings.
-    #[error("the kernel has no memory for the rings ({} KiB); use plain UDP (adapter udp)", KIB)]
-    Memory,
+    #[error("the kernel has no memory for the rings ({} KiB); use plain UDP (adapter udp)", .0 >> 10)]
+    Memory(usize),
     /// Anything else that the kernel says.
     #[error("no raw frames on {interface}: {source}; use plain UDP (adapter udp)")]
     System {
@@ -96,16 +98,16 @@ impl PacketRing {
         }
         let total_max = u16::try_from(interface.mtu).unwrap_or(u16::MAX);
         let rule = Rule { to: local, interface: interface.index, total_max, of_rings };
-        let longest = ETHERNET_BYTES + usize::from(total_max);
+        let size = Size { longest: ETHERNET_BYTES + usize::from(total_max), bytes: MEMORY, least: SLOTS };
         let name = || interface.name.clone();
         let refused = |error| match error {
             Errno::PERM | Errno::ACCESS => PacketError::Right,
             Errno::AFNOSUPPORT | Errno::NOPROTOOPT => PacketError::Kernel(release.clone()),
             Errno::NODEV | Errno::NXIO | Errno::NETDOWN => PacketError::Interface(name()),
-            Errno::NOMEM | Errno::NOBUFS => PacketError::Memory,
+            Errno::NOMEM | Errno::NOBUFS => PacketError::Memory(size.all()),
             source => PacketError::System { interface: name(), source },
         };
-        let packets = Packets::open(interface.index, &filter::tap(&rule), longest, MEMORY).map_err(refused)?;
+        let packets = Packets::open(interface.index, &filter::tap(&rule), size).map_err(refused)?;
         let ring = Self {
             packets,
             sockets,

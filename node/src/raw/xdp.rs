@@ -496,7 +496,7 @@ impl Ring for XdpRing {
     }
 
     fn slots(&self) -> usize {
-        self.plan.send_slots as usize
+        self.plan.longest_at_once() as usize
     }
 
     fn room(&mut self) -> usize {

@@ -48,12 +48,13 @@ struct Lane {
 }
 
 impl Lane {
-    /// About `bytes` of slots of at least `slot` bytes, from `begin` on.
-    const fn new(begin: usize, slot: usize, bytes: usize, page: usize) -> Self {
+    /// About `bytes` of slots of at least `slot` bytes, from `begin` on, but never fewer than `least` slots.
+    fn new(begin: usize, slot: usize, (bytes, least): (usize, usize), page: usize) -> Self {
         let slot = slot.next_multiple_of(LINE);
-        let block = if slot > BLOCK { slot } else { BLOCK }.next_multiple_of(page);
-        let blocks = bytes.div_ceil(block);
-        Self { begin, block, blocks, slot, per_block: block / slot }
+        let block = slot.max(BLOCK).next_multiple_of(page);
+        let per_block = block / slot;
+        let blocks = bytes.div_ceil(block).max(least.div_ceil(per_block));
+        Self { begin, block, blocks, slot, per_block }
     }
 
     const fn bytes(&self) -> usize {
@@ -104,6 +105,33 @@ impl Turn {
     }
 }
 
+/// How long rings are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Size {
+    /// Bytes of the longest frame, Ethernet header included.
+    pub(crate) longest: usize,
+    /// About how many bytes of the kernel's memory they take, for frames that come and for those that go.
+    pub(crate) bytes: (usize, usize),
+    /// How many slots each of them has at least, however much memory that takes.
+    pub(crate) least: usize,
+}
+
+impl Size {
+    /// The ring of frames that come, and the one of those that go.
+    fn lanes(&self) -> (Lane, Lane) {
+        let (page, (arriving, leaving)) = (rustix::param::page_size(), self.bytes);
+        let arriving = Lane::new(0, self.longest + IN, (arriving, self.least), page);
+        let leaving = Lane::new(arriving.bytes(), self.longest + HEAD + OUT, (leaving, self.least), page);
+        (arriving, leaving)
+    }
+
+    /// Bytes of memory in all.
+    pub(crate) fn all(&self) -> usize {
+        let (arriving, leaving) = self.lanes();
+        arriving.bytes() + leaving.bytes()
+    }
+}
+
 /// The pair of rings of one interface.
 #[derive(Debug)]
 pub(crate) struct Packets {
@@ -126,19 +154,12 @@ pub(crate) struct Packets {
 unsafe impl Send for Packets {}
 
 impl Packets {
-    /// Opens rings on the interface of this index, for frames of at most `longest` bytes, Ethernet header included.
-    /// Only frames that `filter` accepts come, from the first one on. They take about `arriving` and `leaving` bytes of
-    /// the kernel's memory.
+    /// Opens rings on the interface of this index. Only frames that `filter` accepts come, from the first one on.
     ///
     /// # Errors
     /// As the kernel says: [`Errno::PERM`] without the right to it (`CAP_NET_RAW`), [`Errno::AFNOSUPPORT`] or
     /// [`Errno::NOPROTOOPT`] if it lacks them, [`Errno::NODEV`] if there is no such interface, [`Errno::NOMEM`].
-    pub(crate) fn open(
-        interface: u32,
-        filter: &[sock_filter],
-        longest: usize,
-        (arriving, leaving): (usize, usize),
-    ) -> Result<Self, Errno> {
+    pub(crate) fn open(interface: u32, filter: &[sock_filter], size: Size) -> Result<Self, Errno> {
         // Protocol 0 means that nothing comes until it is bound below.
         // SAFETY: three numbers.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
@@ -154,9 +175,7 @@ impl Packets {
         option(libc::PACKET_LOSS, 1)?;
         option(libc::PACKET_QDISC_BYPASS, 1)?;
         attach(fd.as_fd(), filter)?;
-        let page = rustix::param::page_size();
-        let arriving = Lane::new(0, longest + IN, arriving, page);
-        let leaving = Lane::new(arriving.bytes(), longest + HEAD + OUT, leaving, page);
+        let (arriving, leaving) = size.lanes();
         set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &arriving.request())?;
         set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_TX_RING, &leaving.request())?;
         let bytes = arriving.bytes() + leaving.bytes();
@@ -387,13 +406,15 @@ mod tests {
     /// A turn visits every slot once, none across the end of a block, and begins anew.
     #[test]
     fn slots_lie_in_blocks() {
-        for (slot, bytes) in [(1, 1), (200, 1 << 20), (1700, 1 << 20), (9200, 4 << 20), (65_700, 1 << 20)] {
-            let lane = Lane::new(8192, slot, bytes, 4096);
+        let cases = [(1, 1, 0), (200, 1 << 20, 5), (1700, 1 << 20, 128), (9200, 4 << 20, 128), (65_700, 1 << 20, 0)];
+        for (slot, bytes, least) in cases.into_iter().chain([(9200, 1 << 20, 128), (33_000, 1, 9), (65_700, 1, 128)]) {
+            let lane = Lane::new(8192, slot, (bytes, least), 4096);
             assert!(
                 lane.slot >= slot
                     && lane.slot.is_multiple_of(LINE)
                     && lane.block.is_multiple_of(4096)
                     && lane.bytes() >= bytes
+                    && lane.slots() >= least
             );
             let mut turn = Turn::first(&lane);
             let mut ends = 8192;

@@ -431,6 +431,22 @@ fn what_a_call_has_left_goes_later() {
     assert_eq!(gather(&mut receiver, 1).0, [b"left"]);
 }
 
+/// However long frames may be, two batches of as many short ones as a batch may have find room.
+#[test]
+fn a_batch_of_short_frames_has_room_whatever_the_mtu() {
+    for mtu in [1500, 9000, 16_329, 40_000, 65_535] {
+        let Some(wire) = wire(mtu) else { return };
+        let mut receiver = far(&wire);
+        let mut sender = near(&wire, receiver.local);
+        let frames: Vec<Vec<u8>> = (0..batch::FRAMES).map(|number| body(number, 100)).collect();
+        assert!(sender.ring.room() >= 2 * frames.len(), "MTU {mtu}: {}", sender.ring.room());
+        let parts: Vec<IoSlice<'_>> = frames.iter().map(|frame| IoSlice::new(frame)).collect();
+        assert!(sender.ring.send(&sender.way, &parts, 100).unwrap());
+        assert_eq!(counted(&gather(&mut receiver, frames.len()).0), counted(&frames));
+        assert_eq!(receiver.ring.counts(), RingCounts::default());
+    }
+}
+
 #[test]
 fn frames_for_a_full_ring_are_counted() {
     let Some(wire) = wire(1500) else { return };

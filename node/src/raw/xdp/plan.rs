@@ -1,10 +1,15 @@
 //! How the memory of a ring is divided: places that take frames in, places to send from, pages of the user.
 
+use cutthrough_engine::net::batch;
+
 use crate::sys::xdp::program::LINK_BYTES;
 use crate::sys::xdp::socket::HEADROOM;
 
 /// Entries of each ring, and buffers that wait for frames: enough for what a peer sends in a millisecond or two.
 pub(super) const ENTRIES: u32 = 1024;
+/// Places to send from at least, so that a batch of as many frames as there may be has room, and the next one beside
+/// it: frames that are short take one entry each, however long they might be.
+const SEND_SLOTS: usize = 2 * batch::FRAMES;
 /// The two sizes of buffers that every kernel takes.
 const SMALL: u32 = 2048;
 const LARGE: u32 = 4096;
@@ -49,12 +54,18 @@ impl Plan {
         let stride = u64::from(if scattered { room(buffer) } else { buffer });
         let send_base = (u64::from(ENTRIES) * stride + HEADROOM).next_multiple_of(u64::from(LARGE));
         let send_stride = u64::from(parts * buffer);
-        let send_slots = ENTRIES / parts;
+        let send_slots = (ENTRIES / parts).max(u32::try_from(SEND_SLOTS).unwrap_or(ENTRIES));
         let pages_base = (send_base + u64::from(send_slots) * send_stride).next_multiple_of(PAGES_ALIGN);
         let pages_end = pages_base + pages.next_multiple_of(u64::from(LARGE));
         // The kernel wants a whole buffer to lie inside from the beginning of the last place on.
         let end = pages_end + u64::from(LARGE);
         Self { buffer, scattered, stride, send_base, send_stride, send_slots, pages: pages_base, pages_end, end }
+    }
+
+    /// How many of the longest frames the entries of a ring are enough for, at once.
+    pub(super) fn longest_at_once(&self) -> u32 {
+        let parts = self.send_stride / u64::from(self.buffer);
+        u32::try_from(u64::from(ENTRIES) / parts).unwrap_or(ENTRIES)
     }
 
     /// Which place a part lies in.

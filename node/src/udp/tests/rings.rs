@@ -19,8 +19,13 @@ fn until_over(near: &Udp, far: &Udp, channel: usize) {
 
 /// Two endpoints of `packet:`, and the number that the first one gives to the channel between them.
 fn by_packets(wire: &Wire) -> (Udp, Udp, usize) {
-    let near = wire.near(|| by(Ways::Packet, SocketAddr::from((NEAR, 0)), Config::default()));
-    let far = wire.far(|| by(Ways::Packet, SocketAddr::from((FAR, PORT)), Config::default()));
+    by_rings(wire, Ways::Packet)
+}
+
+/// The same with these ways.
+fn by_rings(wire: &Wire, ways: Ways) -> (Udp, Udp, usize) {
+    let near = wire.near(|| by(ways, SocketAddr::from((NEAR, 0)), Config::default()));
+    let far = wire.far(|| by(ways, SocketAddr::from((FAR, PORT)), Config::default()));
     far.listen().unwrap();
     let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
     (near, far, channel)
@@ -119,6 +124,30 @@ fn a_full_ring_whose_interface_was_down_does_not_stay_full() {
             Ok(false) | Err(Unsent::Blocked) => assert!(begun.elapsed() < Duration::from_secs(1), "it stays full"),
             Err(why) => panic!("{why:?}"),
         }
+    }
+}
+
+/// Where frames may be long a ring has few places, and short messages go at once all the same.
+#[test]
+fn short_messages_go_at_once_where_frames_may_be_long() {
+    const MESSAGES: usize = 64;
+    for ways in [Ways::Packet, Ways::Xdp] {
+        let Some(wire) = Wire::make(65_535) else { return };
+        let (near, far, channel) = by_rings(&wire, ways);
+        near.shared.lock().sink.busy_until(clock::now().after(60_000_000_000));
+        for _ in 0..MESSAGES {
+            send(&near, channel, b"", Cargo { load: Load::Copy(&[7; 100]), token: None, cookie: None });
+        }
+        near.flush();
+        let (begun, mut came) = (Instant::now(), 0);
+        while came < MESSAGES {
+            near.turn(64, |_, _| ());
+            far.turn(64, |_, what| came += usize::from(matches!(what, Told::Message(..))));
+            assert!(begun.elapsed() < PATIENCE, "{came} of {MESSAGES} have come");
+        }
+        let troubles = [&near, &far].map(|end| end.tally().1);
+        let lost = troubles.map(|all| (all.refused_calls, all.rings.refused, all.rings.overflows));
+        assert_eq!(lost, [(0, 0, 0); 2], "{ways:?}");
     }
 }
 
