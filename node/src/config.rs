@@ -77,7 +77,8 @@ pub struct Config {
     pub placement: Placement,
     /// Where the program of the adapter `xdp` runs, and who moves its frames; if nothing is said, the best that the
     /// interface has: zero copy, then native, then generic. On a veth it is generic: the driver copies each frame into
-    /// a page of its own before a native program sees it.
+    /// a page of its own before a native program sees it. So it is on a bond, and on an interface of Hyper-V, where the
+    /// other modes are refused: their programs run at the adapters below.
     pub xdp_mode: Option<Mode>,
     /// Which queue of its interface a ring of the adapter `xdp` serves, counted from 0. Datagrams that come on others
     /// come by the socket, more slowly: have the network adapter send them to this queue (`ethtool -N`).

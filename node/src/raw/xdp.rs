@@ -90,8 +90,9 @@ enum Way {
 
 impl XdpRing {
     /// Takes the datagrams of other rings for `local` that come on `queue` of an interface, in this mode, or in the
-    /// best one that the interface has: zero-copy, native, generic; generic only on interfaces that are software.
-    /// `pages` bytes of its memory are for payloads that are sent in place.
+    /// best one that the interface has: zero-copy, native, generic; generic only on interfaces that are software, and
+    /// on those whose driver has programs run at others below them. `pages` bytes of its memory are for payloads that
+    /// are sent in place.
     ///
     /// # Errors
     /// [`XdpError`], of the last mode that was tried.
@@ -190,11 +191,12 @@ impl XdpRing {
         for (at, mode) in modes.iter().enumerate() {
             match Self::try_open(interface, local, (queue, *mode), (way, pages), memory, patience) {
                 Ok(ring) => return Ok(Self { declined, ..ring }),
-                Err(error @ (XdpError::Unsupported { .. } | XdpError::Mtu { .. } | XdpError::Refused { .. }))
-                    if at + 1 < modes.len() =>
-                {
-                    declined.push((*mode, error));
-                }
+                Err(
+                    error @ (XdpError::Unsupported { .. }
+                    | XdpError::Below { .. }
+                    | XdpError::Mtu { .. }
+                    | XdpError::Refused { .. }),
+                ) if at + 1 < modes.len() => declined.push((*mode, error)),
                 Err(error) => return Err(error),
             }
         }

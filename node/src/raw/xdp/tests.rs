@@ -1,6 +1,7 @@
 //! Rings across a veth pair; and what no kernel would write into them.
 
 use std::net::UdpSocket;
+use std::process::Command;
 use std::time::{Duration, Instant as Clock};
 
 use cutthrough_engine::time::Instant;
@@ -131,6 +132,62 @@ fn a_full_ring_says_so_and_loses_nothing_that_it_took() {
     assert_eq!(far.send(&other, &many[..1], 64).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     let long = vec![0; far.body_max() + 1];
     assert_eq!(far.send(&to_near, &[IoSlice::new(&long)], 9000).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+}
+
+/// Where the driver has programs run at other interfaces, the ring is in generic mode, and says why; who asks for
+/// another mode is refused.
+#[test]
+fn where_programs_run_at_other_interfaces_the_mode_is_generic() {
+    let Some(wire) = Wire::make(1500) else { return };
+    wire.near(|| {
+        let interface = Interface { is_virtual: false, passes_down: true, ..Interface::named("near").unwrap() };
+        for mode in [Mode::ZeroCopy, Mode::Native] {
+            let refused = XdpRing::open(&interface, NEAR_END, 0, Some(mode), 0).expect_err("nothing would come");
+            assert!(refused.to_string().contains("generic mode"), "{refused}");
+        }
+        for placing in [false, true] {
+            let open = if placing { XdpRing::open_placing } else { XdpRing::open };
+            let ring = open(&interface, NEAR_END, 0, None, PAGES).unwrap();
+            assert_eq!(ring.mode(), Mode::Generic);
+            let below = |(_, why): &(Mode, XdpError)| matches!(why, XdpError::Below { .. });
+            assert!(!ring.declined().is_empty() && ring.declined().iter().all(below), "{:?}", ring.declined());
+        }
+    });
+}
+
+/// What comes to the adapters that a bond is made of comes to a ring at the bond.
+#[test]
+fn a_ring_at_a_bond_gets_its_frames() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let made = wire.near(|| {
+        let address = format!("addr add {NEAR}/30 dev bond0");
+        let words = [
+            "link set near down",
+            "addr flush dev near",
+            "link add bond0 type bond mode active-backup miimon 10",
+            "link set bond0 addrgenmode none",
+            "link set near master bond0",
+            "link set bond0 up",
+            &address,
+        ];
+        let run = |words: &&str| Command::new("ip").args(words.split(' ')).status().is_ok_and(|ran| ran.success());
+        words.iter().all(run)
+    });
+    if !made {
+        return crate::skipped("no bond can be made: the kernel has none (CONFIG_BONDING)");
+    }
+    let mut near = wire.near(|| XdpRing::open(&Interface::named("bond0").unwrap(), NEAR_END, 0, None, PAGES).unwrap());
+    let far_interface = wire.far(|| Interface::named("far").unwrap());
+    let mut far = wire.far(|| XdpRing::open(&far_interface, FAR_END, 0, None, PAGES).unwrap());
+    let to_near = Hop::new((FAR_END, FAR_MAC), (NEAR_END, NEAR_MAC), far_interface.index, Instant::default());
+    let (begun, mut came) = (Clock::now(), 0);
+    // A bond has its adapters when it has seen that they are up.
+    while came == 0 {
+        assert!(far.send(&to_near, &[IoSlice::new(b"to the bond")], 64).unwrap());
+        std::thread::sleep(Duration::from_millis(10));
+        came += near.receive(1, &mut |_, body| assert_eq!(body, b"to the bond"));
+        assert!(begun.elapsed() < PATIENCE, "nothing has come, in {:?} mode", near.mode());
+    }
 }
 
 /// The kernel says late that it has taken a place: there is no room then for one that is given back, and it is offered

@@ -6,7 +6,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
 
-use super::XdpError;
+use super::{Mode, XdpError};
+
+/// Drivers that have programs run at the interfaces below theirs: those that a bond is made of, and the hardware that
+/// may come to a guest's interface of Hyper-V at any time. Others that are above some (VLANs, bridges) have no mode but
+/// the generic one.
+const PASSING_DOWN: [&[u8]; 2] = [b"bonding", b"hv_netvsc"];
 
 const GET_DRIVER: u32 = 0x03;
 const GET_CHANNELS: u32 = 0x3c;
@@ -24,6 +29,9 @@ pub struct Interface {
     pub queues: u32,
     /// Whether its driver is software: pairs, bridges and the like, to which native mode only adds a copy.
     pub is_virtual: bool,
+    /// Whether its driver has programs run at other interfaces below it, as a bond has. What comes there is of the
+    /// queues of those, and the kernel gives none of it to a ring at a queue of this one.
+    pub passes_down: bool,
 }
 
 /// What the kernel calls `struct ethtool_channels`.
@@ -81,8 +89,18 @@ impl Interface {
         let mut driver = Driver { command: GET_DRIVER, name: [0; 32], _rest: [0; 160] };
         // SAFETY: the command fills in a `struct ethtool_drvinfo`, which is all numbers.
         let known = unsafe { request.ethtool(socket, &mut driver) }.is_ok();
-        let is_virtual = !known || driver.name.starts_with(b"veth\0");
-        Ok(Self { index, name, mtu, queues, is_virtual })
+        let driver = driver.name.split(|byte| *byte == 0).next().filter(|_| known);
+        let is_virtual = driver.is_none_or(|driver| driver == b"veth");
+        let passes_down = driver.is_some_and(|driver| PASSING_DOWN.contains(&driver));
+        Ok(Self { index, name, mtu, queues, is_virtual, passes_down })
+    }
+
+    /// Whether frames reach a ring at this interface whose program runs in this mode.
+    pub(super) fn check(&self, mode: Mode) -> Result<(), XdpError> {
+        if self.passes_down && mode != Mode::Generic {
+            return Err(XdpError::Below { interface: self.name.clone(), mode });
+        }
+        Ok(())
     }
 }
 

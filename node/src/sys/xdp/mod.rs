@@ -92,6 +92,17 @@ pub enum XdpError {
         /// The interface.
         interface: String,
     },
+    /// In this mode a program runs at other interfaces than the one at which the ring is.
+    #[error(
+        "{interface} has a program in {} mode run at the adapters below it, whose frames reach no ring at {interface}; \
+         use generic mode, or the adapter 'packet' or 'udp'", .mode.name()
+    )]
+    Below {
+        /// The interface.
+        interface: String,
+        /// Which mode.
+        mode: Mode,
+    },
     /// There is no such interface in this network namespace.
     #[error("there is no interface {0}; 'ip link' lists them")]
     NoInterface(String),
@@ -192,7 +203,7 @@ impl From<XdpError> for io::Error {
     fn from(error: XdpError) -> Self {
         let kind = match &error {
             XdpError::Privilege { .. } => io::ErrorKind::PermissionDenied,
-            XdpError::Unsupported { .. } => io::ErrorKind::Unsupported,
+            XdpError::Unsupported { .. } | XdpError::Below { .. } => io::ErrorKind::Unsupported,
             XdpError::Occupied { .. } | XdpError::QueueTaken { .. } => io::ErrorKind::AddrInUse,
             XdpError::NoInterface(_) | XdpError::NoQueue { .. } => io::ErrorKind::NotFound,
             _ => io::ErrorKind::Other,

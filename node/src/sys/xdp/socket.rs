@@ -203,7 +203,8 @@ impl Xsk {
     /// Opens a socket at a queue of an interface. A queue whose last holder has just gone is waited for, up to 2 s.
     ///
     /// # Errors
-    /// [`XdpError`]: no privilege or support, no such queue, the queue is in use, memory cannot be locked.
+    /// [`XdpError`]: no privilege or support, no such queue, the queue is in use, memory cannot be locked, nothing
+    /// would come in this mode.
     pub fn open(interface: &Interface, memory: &Memory, settings: Settings) -> Result<Self, XdpError> {
         Self::open_within(interface, memory, settings, PATIENCE)
     }
@@ -218,6 +219,7 @@ impl Xsk {
         settings: Settings,
         patience: Duration,
     ) -> Result<Self, XdpError> {
+        interface.check(settings.mode)?;
         let flags = bind_flags(settings);
         let address = SocketAddrXdp::new(flags, interface.index, settings.queue);
         let fd = Self::prepare(settings)?;

@@ -165,7 +165,8 @@ mod tests {
     const PAGE: u32 = 4096;
 
     fn lots(bytes: u64) -> Lots {
-        let interface = Interface { name: "none".into(), index: 0, mtu: 1500, queues: 1, is_virtual: true };
+        let interface =
+            Interface { name: "none".into(), index: 0, mtu: 1500, queues: 1, is_virtual: true, passes_down: false };
         Lots::reserve(&interface, bytes).unwrap()
     }
 
