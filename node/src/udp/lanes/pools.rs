@@ -113,6 +113,24 @@ pub(in super::super) struct Pooled {
 #[derive(Debug, Default)]
 pub(super) struct Closed(Vec<(Instant, Arc<Flights>)>);
 
+impl Closed {
+    /// What is left of a ring that is closed now. Those before it may be over: nobody looks as long as no pages are in
+    /// use.
+    fn push(&mut self, now: Instant, flights: Arc<Flights>) {
+        self.tidy(now);
+        if flights.all() > 0 {
+            self.0.push((now.after(CLOSED_NS), flights));
+        }
+    }
+
+    /// Forgets those of which the kernel has none any more by now.
+    fn tidy(&mut self, now: Instant) {
+        for (_, flights) in self.0.extract_if(.., |(at, _)| *at <= now) {
+            flights.over();
+        }
+    }
+}
+
 impl Lanes {
     /// A ring was opened: channels that ask for pages from now on have them in its memory.
     pub(super) fn pool_in(&mut self, ring: &dyn Ring, landing: u64) {
@@ -127,7 +145,7 @@ impl Lanes {
             return;
         }
         if let Some(pools) = self.pools.take() {
-            self.closed.0.push((clock::now().after(CLOSED_NS), pools.site.flights));
+            self.closed.push(clock::now(), pools.site.flights);
         }
     }
 
@@ -140,16 +158,21 @@ impl Lanes {
     /// Takes in what the kernel says of pages that it has sent. An error names the way of a ring that is of no use any
     /// more.
     fn look_after_sent(&mut self) -> Result<(), (u8, io::Error)> {
-        let now = clock::now();
-        for (_, flights) in self.closed.0.extract_if(.., |(at, _)| *at <= now) {
-            flights.over();
-        }
+        self.closed.tidy(clock::now());
         for way in (1..).take(RINGS) {
             if let Some(ring) = &mut self.rings[usize::from(way) - 1] {
                 ring.look_after_sent().map_err(|error| (way, error))?;
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl Lanes {
+    /// How many rings have something left that were closed, or may have.
+    pub(in super::super) const fn closed(&self) -> usize {
+        self.closed.0.len()
     }
 }
 
@@ -213,6 +236,25 @@ mod tests {
         assert!(lot().is_none());
         drop(second);
         assert!(lot().is_some());
+    }
+
+    /// A ring is lost again and again, with parts of pages that the kernel has not sent, or without: what is left of it
+    /// is remembered for as long as the kernel may have it.
+    #[test]
+    fn what_lost_rings_have_left_is_forgotten() {
+        let mut closed = Closed::default();
+        let mut before: Option<Arc<Flights>> = None;
+        for turn in 1..10 {
+            let now = Instant::from_nanos(turn * CLOSED_NS);
+            let flights = Arc::new(Flights::new(0, 4096));
+            flights.begin(0);
+            closed.push(now, Arc::clone(&flights));
+            assert!(closed.0.len() == 1 && before.is_none_or(|before| before.is_idle(0, 4096)));
+            assert!(!flights.is_idle(0, 4096));
+            closed.push(now, Arc::new(Flights::new(0, 4096)));
+            assert_eq!(closed.0.len(), 1, "of this one the kernel has nothing");
+            before = Some(flights);
+        }
     }
 
     /// Several pools have room where they are short, and long ones none: nobody has asked for so much to be locked.

@@ -151,6 +151,23 @@ fn short_messages_go_at_once_where_frames_may_be_long() {
     }
 }
 
+/// A ring of AF_XDP that is lost again and again, with nobody who has pages under way, leaves nothing behind.
+#[test]
+fn rings_that_are_lost_leave_nothing_behind() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let config = Config { pool_bytes: 1 << 20, ..Config::default() };
+    let near = wire.near(|| by(Ways::Xdp, SocketAddr::from((NEAR, PORT)), config));
+    for times in 1..=4 {
+        near.shared.lock().give_up(PLACING, &std::io::Error::other("a test"));
+        let begun = Instant::now();
+        while near.shared.lock().lanes.as_ref().unwrap().turnover().1 < times {
+            assert!(begun.elapsed() < PATIENCE, "it is not opened again");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    assert_eq!(near.shared.lock().lanes.as_ref().unwrap().closed(), 0);
+}
+
 /// Nobody asks for the way to the peer of a channel that is over, though its user is not told of the end.
 #[test]
 fn who_has_closed_a_channel_asks_for_its_way_no_more() {
