@@ -95,6 +95,12 @@ pub(crate) trait Ring: std::fmt::Debug + Send {
         None
     }
 
+    /// Whether the kernel has left frames in the ring with which it goes on when it is told to
+    /// ([`Ring::look_after_sent`]), or at the next send.
+    fn leaves(&self) -> bool {
+        false
+    }
+
     /// Takes in what the kernel says of pages that it has sent, and has it go on with what it has left.
     ///
     /// # Errors

@@ -493,6 +493,10 @@ impl Ring for XdpRing {
         self.site_of_pages()
     }
 
+    fn leaves(&self) -> bool {
+        self.xsk.leaves()
+    }
+
     fn look_after_sent(&mut self) -> io::Result<()> {
         Ok(self.go_on_sending()?)
     }

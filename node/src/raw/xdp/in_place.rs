@@ -296,7 +296,7 @@ impl XdpRing {
     /// Takes back what the kernel has sent, and has it go on with what it has left in the ring.
     pub(super) fn go_on_sending(&mut self) -> Result<(), XdpError> {
         self.reclaim()?;
-        if self.xsk.unsent()? > 0 { self.xsk.kick() } else { Ok(()) }
+        if self.xsk.leaves() || self.xsk.unsent()? > 0 { self.xsk.kick() } else { Ok(()) }
     }
 
     /// Takes back what the kernel has sent.
@@ -316,6 +316,14 @@ impl XdpRing {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+impl XdpRing {
+    /// As [`Xsk::exchange`](crate::sys::xdp::Xsk).
+    pub(crate) const fn exchange(&mut self, other: std::os::fd::OwnedFd) -> std::os::fd::OwnedFd {
+        self.xsk.exchange(other)
     }
 }
 

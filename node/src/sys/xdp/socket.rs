@@ -197,6 +197,8 @@ pub struct Xsk {
     completed: Consumer<1>,
     received: Consumer<2>,
     send: Producer<2>,
+    /// Whether the kernel has left something in the send ring when it was told of it last.
+    leaves: bool,
 }
 
 impl Xsk {
@@ -272,7 +274,7 @@ impl Xsk {
         let completed = Consumer::map("completion", &fd, completed, at.cr, entries).map_err(refused)?;
         let received = Consumer::map("receive", &fd, received, at.rx, entries).map_err(refused)?;
         let send = Producer::map("send", &fd, send, at.tx, entries).map_err(refused)?;
-        Ok(Self { fd, settings, bytes: memory.bytes, fill, completed, received, send })
+        Ok(Self { fd, settings, bytes: memory.bytes, fill, completed, received, send, leaves: false })
     }
 
     /// A socket with its rings, not yet bound.
@@ -471,7 +473,15 @@ impl Xsk {
             }
             before = left;
         }
+        self.leaves = before > 0;
         Ok(())
+    }
+
+    /// Whether the last kick has left something in the ring, with which the kernel may go on at the next one only.
+    #[must_use]
+    #[inline]
+    pub const fn leaves(&self) -> bool {
+        self.leaves
     }
 
     /// Parts in the send ring that the kernel has not taken.
@@ -508,6 +518,14 @@ impl Xsk {
                 invalid: counted.rx_invalid_descs + counted.tx_invalid_descs,
             },
         )
+    }
+}
+
+#[cfg(test)]
+impl Xsk {
+    /// Has `other` called in place of the socket, which is given back.
+    pub(crate) const fn exchange(&mut self, other: OwnedFd) -> OwnedFd {
+        std::mem::replace(&mut self.fd, other)
     }
 }
 

@@ -155,8 +155,13 @@ impl Lanes {
             && self.pools.as_ref().is_some_and(|pools| Arc::ptr_eq(&pools.site.flights, flights))
     }
 
-    /// Takes in what the kernel says of pages that it has sent. An error names the way of a ring that is of no use any
-    /// more.
+    /// Whether the kernel has left frames in a ring with which it goes on only when it is told to.
+    fn have_left(&self) -> bool {
+        self.rings.iter().flatten().any(|ring| ring.leaves())
+    }
+
+    /// Takes in what the kernel says of pages that it has sent, and has it go on with what it has left. An error names
+    /// the way of a ring that is of no use any more.
     fn look_after_sent(&mut self) -> Result<(), (u8, io::Error)> {
         self.closed.tidy(clock::now());
         for way in (1..).take(RINGS) {
@@ -187,9 +192,10 @@ impl Core {
         }
     }
 
-    /// Gives pages back that have arrived, as far as no ring has a part of them any more.
+    /// Gives pages back that have arrived, as far as no ring has a part of them any more, and has rings go on with what
+    /// the kernel has left in them.
     pub(in super::super) fn release_pages(&mut self) {
-        if !self.net.has_in_use() {
+        if !self.looks_after_sent() {
             return;
         }
         if let Some(lanes) = &mut self.lanes
@@ -200,9 +206,14 @@ impl Core {
         self.net.release();
     }
 
-    /// When to look again, if there are pages that have arrived and that a ring may have parts of.
+    fn looks_after_sent(&self) -> bool {
+        self.net.has_in_use() || self.lanes.as_ref().is_some_and(|lanes| lanes.have_left())
+    }
+
+    /// When to look again, if there are pages that have arrived and that a ring may have parts of, or frames that the
+    /// kernel has left in one.
     pub(in super::super) fn releases_at(&self) -> Option<Instant> {
-        self.net.has_in_use().then(|| clock::now().after(LOOK_NS))
+        self.looks_after_sent().then(|| clock::now().after(LOOK_NS))
     }
 }
 

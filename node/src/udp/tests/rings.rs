@@ -1,7 +1,9 @@
 //! What rings do to channels, and channels to rings.
 
 use std::io::IoSlice;
+use std::os::unix::net::UnixDatagram;
 
+use super::super::door::Core;
 use super::super::lanes::Unsent;
 use super::*;
 use crate::raw::xdp::XdpRing;
@@ -149,6 +151,35 @@ fn short_messages_go_at_once_where_frames_may_be_long() {
         let lost = troubles.map(|all| (all.refused_calls, all.rings.refused, all.rings.overflows));
         assert_eq!(lost, [(0, 0, 0); 2], "{ways:?}");
     }
+}
+
+/// What the kernel leaves in a ring, because it had no room for more just then, goes when somebody looks, whether
+/// pages are under way or not.
+#[test]
+fn what_the_kernel_has_left_in_a_ring_goes_with_the_next_look() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let config = |placement| Config { placement, ..Config::default() };
+    let near = wire.near(|| by(Ways::Xdp, SocketAddr::from((NEAR, PORT)), config(Placement::HeaderCut)));
+    let far = wire.far(|| by(Ways::Xdp, SocketAddr::from((FAR, PORT)), config(Placement::Copy)));
+    far.listen().unwrap();
+    let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
+    // Held throughout, so that nobody sends it again.
+    let core = &mut *near.shared.lock();
+    let ring = |core: &mut Core, socket| core.lanes.as_mut().unwrap().placing().unwrap().exchange(socket);
+    // It takes the call, and no frame.
+    let (nobody, _other) = UnixDatagram::pair().unwrap();
+    let kernel = ring(core, nobody.into());
+    core.net.send(channel, b"a word", None).unwrap();
+    core.transmit(clock::now(), true);
+    ring(core, kernel);
+    assert!(!core.net.has_in_use());
+    core.release_pages();
+    let (begun, mut came) = (Instant::now(), false);
+    while !came {
+        far.turn(64, |_, what| came |= matches!(what, Told::Message(..)));
+        assert!(begun.elapsed() < PATIENCE, "it stays there");
+    }
+    assert!(core.releases_at().is_none(), "there is no more to look after");
 }
 
 /// A ring of AF_XDP that is lost again and again, with nobody who has pages under way, leaves nothing behind.
