@@ -66,6 +66,8 @@ pub(crate) struct PacketRing {
     shown: usize,
     /// Frames in the ring that the kernel has not been told of with success, or not all of which it has taken.
     unkicked: usize,
+    /// Whether some of them wait only for others to leave the adapter: the socket may have no more under way.
+    waits: bool,
     /// Why nothing goes any more. The kernel says that once, to whoever calls it next.
     failed: Option<Errno>,
     counts: RingCounts,
@@ -116,6 +118,7 @@ impl PacketRing {
             body_max: usize::from(total_max).saturating_sub(IP_BYTES + UDP_BYTES),
             shown: 0,
             unkicked: 0,
+            waits: false,
             failed: None,
             counts: RingCounts::default(),
         };
@@ -126,8 +129,10 @@ impl PacketRing {
 
     /// Tells the kernel of the frames in the ring. What it does not take now stays there.
     fn kick(&mut self) -> io::Result<()> {
-        match self.packets.kick() {
-            Ok(()) if self.packets.has_unsent() => {}
+        let kicked = self.packets.kick();
+        self.waits = matches!(kicked, Err(Errno::AGAIN)) || kicked.is_ok() && self.packets.has_unsent();
+        match kicked {
+            Ok(()) if self.waits => {}
             Ok(()) => self.unkicked = 0,
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
             Err(error) => {
@@ -224,6 +229,14 @@ impl Ring for PacketRing {
         self.unkicked += frames;
         self.kick()?;
         Ok(true)
+    }
+
+    fn leaves(&self) -> bool {
+        self.waits
+    }
+
+    fn look_after_sent(&mut self) -> io::Result<()> {
+        if self.waits { self.kick() } else { Ok(()) }
     }
 
     fn slots(&self) -> usize {
