@@ -220,7 +220,8 @@ impl Owner {
         }
     }
 
-    /// Takes a registration back: operations that name its key are refused from now on.
+    /// Takes a registration back: operations that name its key are refused from now on, also those that wait for the
+    /// region's bytes. One that has them already goes on: who takes [`Region::lock`] behind this has waited for it.
     pub fn unregister(&self, key: Key) {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&key.0);
     }
@@ -239,11 +240,19 @@ impl Owner {
         regions.get(&key).cloned()
     }
 
+    /// The bytes of the region that a request has found, unless its registration was taken back while they were waited
+    /// for.
+    fn enter<'r>(&self, request: &Request<'_>, region: &'r Region) -> Option<MutexGuard<'r, PrivateMemory>> {
+        let bytes = region.lock();
+        let its = self.region(request.args()).is_some_and(|its| Arc::ptr_eq(&its.inside, &region.inside));
+        its.then_some(bytes)
+    }
+
     fn put(&self, mut request: Request<'_>) {
         let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         let Ok(len) = u32::try_from(request.payload_len()) else { return request.refuse(OUTSIDE) };
         let extent = Extent { offset: offset(&request, 2), len };
-        let mut bytes = region.lock();
+        let Some(mut bytes) = self.enter(&request, &region) else { return request.refuse(NO_REGION) };
         let Some(place) = Region::run(&mut bytes, extent) else { return request.refuse(OUTSIDE) };
         if len > 0 && request.read(place).is_err() {
             request.fail(Failure::Abandoned);
@@ -253,7 +262,7 @@ impl Owner {
     fn get(&self, mut request: Request<'_>) {
         let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         let extent = Extent { offset: offset(&request, 2), len: request.word(4) };
-        let mut bytes = region.lock();
+        let Some(mut bytes) = self.enter(&request, &region) else { return request.refuse(NO_REGION) };
         let place = Region::run(&mut bytes, extent).filter(|place| place.len() <= GATHER_MAX);
         let Some(place) = place else { return request.refuse(OUTSIDE) };
         if request.place().is_none()
@@ -269,7 +278,7 @@ impl Owner {
         let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         let (at, operand, expected) = (offset(&request, 3), offset(&request, 5), offset(&request, 7));
         let operation = request.word(2);
-        let mut bytes = region.lock();
+        let Some(mut bytes) = self.enter(&request, &region) else { return request.refuse(NO_REGION) };
         let cell = Region::run(&mut bytes, Extent { offset: at, len: 8 }).filter(|_| at.is_multiple_of(8));
         let Some(cell) = cell.and_then(|cell| cell.first_chunk_mut::<8>()) else { return request.refuse(OUTSIDE) };
         let before = u64::from_le_bytes(*cell);
@@ -311,7 +320,7 @@ impl Owner {
         let Some((list, payload)) = Self::list(&mut request, count, &mut scratch) else {
             return request.fail(Failure::Arguments);
         };
-        let mut bytes = region.lock();
+        let Some(mut bytes) = self.enter(&request, &region) else { return request.refuse(NO_REGION) };
         // All is looked at before anything is written.
         let inside = list.iter().all(|extent| Region::run(&mut bytes, *extent).is_some());
         if !inside || total(&list).and_then(|bytes| bytes.checked_add(count * EXTENT_BYTES)) != Some(len) {
@@ -339,7 +348,7 @@ impl Owner {
         let Some((list, _)) = Self::list(&mut request, count, &mut scratch) else {
             return request.fail(Failure::Arguments);
         };
-        let mut bytes = region.lock();
+        let Some(mut bytes) = self.enter(&request, &region) else { return request.refuse(NO_REGION) };
         let inside = list.iter().all(|extent| Region::run(&mut bytes, *extent).is_some());
         // What is asked for may be more than was ever registered, by runs that lie on top of each other.
         let Some(len) = total(&list).filter(|len| inside && *len <= GATHER_MAX) else {

@@ -18,7 +18,7 @@ over_both! {
     nothing_outside_of_a_region_is_touched, pages_go_to_exact_slots, arriving_pages_are_seen_one_by_one,
     a_dead_owner_leaves_a_list_of_what_is_valid, a_refused_batch_moves_nothing,
     a_batch_that_is_still_arriving_is_written, what_is_long_is_got_in_pieces,
-    pages_of_other_slots_fill_those_that_they_cover,
+    pages_of_other_slots_fill_those_that_they_cover, what_is_not_registered_any_more_is_left_alone,
 }
 
 const PAGE: u32 = 16 << 10;
@@ -185,6 +185,40 @@ fn nothing_outside_of_a_region_is_touched(over: Over) {
         assert_eq!(stranger.get_list(&[Extent { offset: 0, len: 1 }], &mut [0]).err(), refused);
     }
     assert!(region.lock().iter().all(|byte| *byte == 0));
+}
+
+/// An operation that had found its region, and waited for its bytes, was done also where it was unregistered meanwhile.
+fn what_is_not_registered_any_more_is_left_alone(over: Over) {
+    type Operation = fn(&mut Remote<'_>) -> Result<(), CallError>;
+    let operations: [(&str, Operation); 5] = [
+        ("put", |remote| remote.put(0, &[1; 100])),
+        ("get", |remote| remote.get(0, &mut [0; 100])),
+        ("atomic", |remote| remote.swap(0, 1).map(drop)),
+        ("scatter", |remote| remote.put_list(&[Extent { offset: 0, len: 100 }], &[1; 100])),
+        ("gather", |remote| remote.get_list(&[Extent { offset: 0, len: 100 }], &mut [0; 100])),
+    ];
+    let region = Region::new(4096, 4096);
+    let mut owner = None;
+    let (_server, mut node, channel) = over.serve_with(Config::default(), Default::default(), |node| {
+        owner = Some(Owner::new(node));
+    });
+    let owner = owner.expect("an owner");
+    for (name, operation) in operations {
+        let key = owner.register(&region);
+        let mut bytes = region.lock();
+        bytes.fill(0);
+        let end = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| operation(&mut Remote::new(&mut node, channel, key, PATIENCE)));
+            // By then the owner's thread waits for the bytes.
+            std::thread::sleep(Duration::from_millis(100));
+            owner.unregister(key);
+            bytes.fill(7);
+            drop(bytes);
+            asking.join().expect("no panic")
+        });
+        assert_eq!(end, Err(CallError::Failed(Failure::Refused)), "{name}");
+        assert!(region.lock().iter().all(|byte| *byte == 7), "{name}");
+    }
 }
 
 /// An owner whose answer was too short left memory as it was, and nobody was told.
