@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{self, Node};
-use cutthrough::{AddressError, Config, ConnectError, Endpoint, HandshakeError, Keys, ListenError};
+use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, HandshakeError, Keys, ListenError};
 use cutthrough::{UdpAddressError, UdpCallError};
 
 use crate::Error;
@@ -291,7 +291,11 @@ impl World {
         if let Ok(event) = self.node.wait(Some(time)) {
             self.heed(event);
         }
-        let members: Vec<_> = part::part(&self.node).members().collect();
+        // Of a channel that has ended since, the event that says so may still be on its way.
+        let is_new = |&(channel, rank): &(Channel, u32)| {
+            !self.has_channel(rank) && self.node.channels().any(|open| open == channel)
+        };
+        let members: Vec<_> = part::part(&self.node).members().filter(is_new).collect();
         for (channel, rank) in members {
             self.know(channel, rank);
         }

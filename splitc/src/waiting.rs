@@ -178,16 +178,13 @@ impl World {
     }
 
     fn closed(&mut self, channel: Channel, why: &str) {
+        // Also one that has said who it is and was not met yet: it may come again.
+        part_mut(&mut self.node).dismiss(channel);
         let Some(rank) = self.rank_of(channel) else { return };
         self.channels[rank as usize] = None;
         self.all_under_way -= self.at(rank);
         self.under_way[rank as usize].clear();
-        let left = {
-            let part = part_mut(&mut self.node);
-            part.dismiss(channel);
-            part.has_left(rank)
-        };
-        if !left {
+        if !part(&self.node).has_left(rank) {
             // If it has ended because of another, it has said so before.
             let (rank, why) = self.blamed().map_or((rank, why), |blamed| (blamed, "another rank says so"));
             self.fail(Error::Lost { rank, why: why.to_owned() });
