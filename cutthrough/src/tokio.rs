@@ -10,11 +10,16 @@ use rustix::io::Errno;
 
 use crate::{Channel, ConnectError, Connecting, Endpoint, Event};
 
+/// Most events that are told before the other tasks of their thread have a turn.
+const TURN: u32 = 64;
+
 /// An [`Endpoint`] whose events can be awaited. Dereferences to the endpoint for everything else.
 #[derive(Debug)]
 pub struct AsyncEndpoint {
     endpoint: Endpoint,
     readable: Readable,
+    /// Events since others were given one.
+    told: u32,
 }
 
 impl AsyncEndpoint {
@@ -27,7 +32,7 @@ impl AsyncEndpoint {
     /// Outside a runtime with I/O enabled.
     pub fn new(endpoint: Endpoint) -> std::io::Result<Self> {
         let readable = Readable::watch(endpoint.as_fd())?;
-        Ok(Self { endpoint, readable })
+        Ok(Self { endpoint, readable, told: 0 })
     }
 
     /// Opens a channel to whoever listens at `address`, as [`Endpoint::connect`], but keeps nothing else of the runtime
@@ -40,7 +45,7 @@ impl AsyncEndpoint {
         let connecting = self.endpoint.begin_connect(address, timeout)?;
         let mut giving_up = GivingUp { endpoint: self, connecting: Some(connecting) };
         loop {
-            let AsyncEndpoint { endpoint, readable } = &mut *giving_up.endpoint;
+            let AsyncEndpoint { endpoint, readable, .. } = &mut *giving_up.endpoint;
             if let Some(outcome) = endpoint.look_for(connecting) {
                 giving_up.connecting = None;
                 return outcome;
@@ -54,17 +59,26 @@ impl AsyncEndpoint {
         }
     }
 
-    /// The next event. Dropping the future loses nothing: an event is taken only when it is returned.
+    /// The next event. Dropping the future loses nothing: an event is taken only when it is returned. However much
+    /// comes, the other tasks of the thread have a turn after every 64 events.
     ///
     /// # Errors
     /// An I/O error of the runtime.
     pub async fn next(&mut self) -> std::io::Result<Event> {
         loop {
+            if self.told == TURN {
+                // Before the turn: where this future is dropped meanwhile, the next one finds an event at once.
+                self.told = 0;
+                let_others_run().await;
+            }
             if let Some(event) = self.endpoint.poll() {
+                self.told += 1;
                 return Ok(event);
             }
             if self.endpoint.arm() {
                 self.readable.readable().await?;
+            } else {
+                let_others_run().await;
             }
         }
     }

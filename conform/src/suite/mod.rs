@@ -11,6 +11,7 @@ pub mod paths;
 pub mod tokens;
 pub mod waiting;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cutthrough::Config;
@@ -27,6 +28,15 @@ pub fn config() -> Config {
 /// Fails if that takes too long; in a runtime that has a clock.
 async fn in_time<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("in time")
+}
+
+/// Tells another thread that it is over.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Makes a `#[test]` of every behaviour, over one way of joining endpoints; or of those of some modules alone.
@@ -95,6 +105,7 @@ macro_rules! suite {
     (@waiting $join:expr) => {
         $crate::suite!(@tests $join;
             waiting { waiting_ends_in_time, no_wake_up_is_lost_in_epoll, no_wake_up_is_lost_in_tokio,
+                a_flood_keeps_no_other_task_waiting,
                 no_wake_up_is_lost_by_a_wait_in_between, returned_pages_wake_a_sleeper,
                 returned_pages_are_not_slept_over,
                 thousands_of_pages_go_back_while_both_sides_sleep, pages_held_back_are_not_slept_over,

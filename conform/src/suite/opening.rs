@@ -13,7 +13,7 @@ use cutthrough::{
     UdpCallError,
 };
 
-use super::{config, in_time};
+use super::{Ends, config, in_time};
 use crate::Join;
 use crate::bytes::pattern;
 use crate::join::{PATIENCE, Pair, Side};
@@ -357,13 +357,4 @@ pub fn a_flood_waits_while_a_channel_opens_in_tokio(join: &dyn Join) {
             }
         });
     });
-}
-
-/// Tells another thread that it is over.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }

@@ -1,13 +1,16 @@
 //! Waiting: it ends, and nothing that happens is missed.
 
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{Counter, Event, Incoming, WaitError};
+use cutthrough::{AsyncEndpoint, Config, Counter, Event, Incoming, SendError, WaitError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{config, in_time};
+use super::{Ends, config, in_time};
 use crate::bytes::pattern;
 use crate::join::PATIENCE;
 use crate::{Capability, Join, Pair, Side};
@@ -89,7 +92,7 @@ pub fn no_wake_up_is_lost_in_tokio(join: &dyn Join) {
     });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().expect("a runtime");
     runtime.block_on(async move {
-        let mut endpoint = cutthrough::AsyncEndpoint::new(b.endpoint).expect("an endpoint in a runtime");
+        let mut endpoint = AsyncEndpoint::new(b.endpoint).expect("an endpoint in a runtime");
         for expected in 0..MESSAGES {
             match in_time(endpoint.next()).await.expect("an event") {
                 Event::Message(message) => assert_eq!(message.control(), expected.to_le_bytes()),
@@ -98,6 +101,54 @@ pub fn no_wake_up_is_lost_in_tokio(join: &dyn Join) {
         }
     });
     drop(speaker.join().expect("the speaker"));
+}
+
+/// A peer that sends without end keeps no other task of its reader's thread waiting. What comes is told in order, also
+/// where waits for it are given up.
+pub fn a_flood_keeps_no_other_task_waiting(join: &dyn Join) {
+    let roomy = || Config { slots: 1024, ..config() };
+    let Pair { a, mut b, .. } = join.pair(roomy(), roomy());
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 0_u64;
+            while !over.load(Ordering::Relaxed) {
+                match b.endpoint.send(b.channel, &number.to_le_bytes()) {
+                    Ok(()) => number += 1,
+                    Err(SendError::Full) => drop(b.endpoint.wait(Some(Duration::from_millis(1)))),
+                    Err(_) => return,
+                }
+            }
+        });
+        // Also if this side fails.
+        let _ends = Ends(&over);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+        runtime.expect("a runtime").block_on(async {
+            // By then the sender has no more room.
+            thread::sleep(Duration::from_millis(20));
+            let mut a = AsyncEndpoint::new(a.endpoint).expect("an endpoint in a runtime");
+            let check = |event: std::io::Result<Event>, number: u64| match event.expect("an event") {
+                Event::Message(message) => assert_eq!(message.control(), number.to_le_bytes()),
+                other => panic!("instead of message {number}: {other:?}"),
+            };
+            let (ran, mut number) = (Arc::new(AtomicBool::new(false)), 0);
+            let its = Arc::clone(&ran);
+            tokio::spawn(async move { its.store(true, Ordering::Relaxed) });
+            while !ran.load(Ordering::Relaxed) && number < MESSAGES {
+                check(in_time(a.next()).await, number);
+                number += 1;
+            }
+            assert!(number <= 100, "{number} messages were told before another task had its turn");
+            for number in number..number + 1000 {
+                let at_once = std::pin::pin!(a.next()).poll(&mut Context::from_waker(Waker::noop()));
+                let event = match at_once {
+                    Poll::Ready(event) => event,
+                    Poll::Pending => in_time(a.next()).await,
+                };
+                check(event, number);
+            }
+        });
+    });
 }
 
 /// A wait in the middle of a payload does not use up the wake-ups of the endpoint: waiting for ever afterwards works.
