@@ -227,9 +227,9 @@ impl Endpoint {
         self.node.link(channel).map_or(true, |(link, stat)| link.has_room_for_list(pages, stat))
     }
 
-    /// Bytes of a channel's pool.
-    pub(crate) const fn pool_bytes(&self) -> u64 {
-        self.node.config().pool_bytes
+    /// Bytes of a channel's pool, which has whole pages.
+    pub(crate) fn pool_bytes(&self) -> u64 {
+        self.node.config().pool_bytes.next_multiple_of(u64::from(self.page_bytes()))
     }
 
     /// Posts up to `count` runs of landing pages, each for `bytes` bytes, into the channel's free queue, and says how

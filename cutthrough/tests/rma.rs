@@ -6,7 +6,7 @@ mod two;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Body, CallError, Failure, Node, Service};
+use cutthrough::am::{Body, CallError, Failure, Node, RequestError, Service};
 use cutthrough::rma::{Extent, Key, Owner, Region, Remote};
 use cutthrough::{Channel, Config, Endpoint, Event};
 use proptest::prelude::*;
@@ -19,6 +19,7 @@ over_both! {
     a_dead_owner_leaves_a_list_of_what_is_valid, a_refused_batch_moves_nothing,
     a_batch_that_is_still_arriving_is_written, what_is_long_is_got_in_pieces,
     pages_of_other_slots_fill_those_that_they_cover, what_is_not_registered_any_more_is_left_alone,
+    a_pool_of_no_more_than_a_batch_is_enough,
 }
 
 const PAGE: u32 = 16 << 10;
@@ -305,6 +306,41 @@ fn pages_go_to_exact_slots(over: Over) {
         let start = *to as usize * PAGE as usize;
         let expected = pattern(moves[*from as usize].0, PAGE as usize);
         assert!(into.lock()[start..start + PAGE as usize] == expected, "slot {to}");
+    }
+}
+
+/// A batch with its list was longer than the pool: it was never sent, and the owner taken for late.
+fn a_pool_of_no_more_than_a_batch_is_enough(over: Over) {
+    for (pool, page) in [(64 << 10, PAGE), (4096, 1024)] {
+        let there = Region::new(1 << 20, page);
+        let (server, _, _, key) = owning(over, &there);
+        let mut node = Over::node(Config { pool_bytes: pool, ..Config::default() }, Default::default());
+        let channel = node.connect(&server.address, PATIENCE).expect("a channel");
+        let mut remote = Remote::new(&mut node, channel, key, PATIENCE / 4);
+        let four = 4 * page as usize;
+        let here = Region::new(four, page);
+        here.lock().copy_from_slice(&pattern(page, four));
+        let moves: Vec<(u32, u32)> = (0..4).map(|slot| (slot, slot)).collect();
+        remote.store_pages(&here, &moves).expect("all pages");
+        assert_eq!(there.count_valid(), 4);
+        assert!(there.lock()[..four] == pattern(page, four));
+        let back = Region::new(four, page);
+        remote.fetch_pages(&back, &moves).expect("all pages");
+        assert!(back.lock()[..] == pattern(page, four));
+        // A run that is cut, and more runs than the pool has room to list.
+        let runs: Vec<Extent> =
+            [Extent { offset: 3, len: 200_000 }].into_iter().chain(Extent::strided(300_000, 1, 7, 1000)).collect();
+        let bytes = pattern(1, 201_000);
+        remote.put_list(&runs, &bytes).expect("in the region");
+        let mut got = vec![0; bytes.len()];
+        remote.get_list(&runs, &mut got).expect("in the region");
+        assert!(got == bytes);
+        // A page that fills the pool leaves no room to say where it belongs; for it there is room where it comes from.
+        let long = Region::new(pool as usize, pool as u32);
+        let error = remote.store_pages(&long, &[(0, 1)]).expect_err("it fits nowhere");
+        assert_eq!((error.error, error.valid), (CallError::NotSent(RequestError::Payload), vec![false]));
+        remote.fetch_pages(&long, &[(1, 0)]).expect("its slot");
+        assert!(long.lock()[..] == there.lock()[pool as usize..2 * pool as usize]);
     }
 }
 

@@ -185,7 +185,10 @@ pub enum RequestError {
     #[error("too many arguments: at most 64 bytes, or 58 to hand over a request with a deadline; use a payload")]
     TooLong,
     /// The payload cannot be sent.
-    #[error("the payload cannot be sent: at most 1 GiB, pages of this channel, all full but the last")]
+    #[error(
+        "the payload cannot be sent: at most 1 GiB, by pages no more than the pool has, and these of this channel, all \
+         full but the last"
+    )]
     Payload,
     /// There is no memory for the reply.
     #[error("no place for the reply: {0}")]

@@ -59,6 +59,11 @@ impl<'n> Remote<'n> {
         clock::now().after(u64::try_from(self.timeout.as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// Bytes of the pool: a message of a batch, with its list, can have no more.
+    fn pool(&self) -> usize {
+        usize::try_from(self.node.inside.endpoint.pool_bytes()).unwrap_or(usize::MAX)
+    }
+
     /// Arguments: the key, then words.
     fn args<const N: usize>(&self, words: [u64; N]) -> Vec<u8> {
         let key = self.key.0.to_le_bytes();
@@ -93,7 +98,7 @@ impl<'n> Remote<'n> {
     /// The same in pieces, each as soon as there is room for it. None of them waits for the owner within the endpoint,
     /// which knows of no time but its own, and ends the channel after that.
     fn put_pieces(&mut self, offset: u64, bytes: &[u8], until: Instant) -> Result<(), CallError> {
-        let most = usize::try_from(self.node.inside.endpoint.pool_bytes()).map_or(BATCH, |pool| pool.min(BATCH));
+        let most = self.pool().clamp(1, BATCH);
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
         let send = |node: &mut Node, tally: u32, piece: usize, left: Duration| {
             let start = piece * most;
@@ -199,7 +204,7 @@ impl<'n> Remote<'n> {
     /// # Panics
     /// If there are fewer bytes than the runs have.
     pub fn put_list(&mut self, runs: &[Extent], bytes: &[u8]) -> Result<(), CallError> {
-        let (runs, starts) = pieces(runs);
+        let (runs, starts) = pieces(runs, self.pool());
         let fill = |i: usize, into: &mut [u8]| into.copy_from_slice(&bytes[starts[i]..starts[i] + into.len()]);
         self.scatter(&runs, false, fill).map(drop).map_err(|error| error.error)
     }
@@ -212,7 +217,7 @@ impl<'n> Remote<'n> {
     /// # Panics
     /// If there are fewer bytes than the runs have.
     pub fn get_list(&mut self, runs: &[Extent], bytes: &mut [u8]) -> Result<(), CallError> {
-        let (runs, starts) = pieces(runs);
+        let (runs, starts) = pieces(runs, self.pool());
         let take = |i: usize, len: usize, copy: &mut dyn FnMut(&mut [u8])| copy(&mut bytes[starts[i]..starts[i] + len]);
         self.gather(&runs, take).map(drop).map_err(|error| error.error)
     }
@@ -222,7 +227,8 @@ impl<'n> Remote<'n> {
     /// owner's are shorter, a page makes all of them valid that it covers; where they are longer, none.
     ///
     /// # Errors
-    /// [`MoveError`], which says of each page whether it has arrived.
+    /// [`MoveError`], which says of each page whether it has arrived; [`RequestError::Payload`] if a page and 16 bytes
+    /// are more than the [pool](crate::Config::pool_bytes).
     ///
     /// # Panics
     /// If a slot lies outside of `from`.
@@ -268,13 +274,19 @@ impl<'n> Remote<'n> {
         mut fill: impl FnMut(usize, &mut [u8]),
     ) -> Result<(), MoveError> {
         let until = self.until();
-        let batches = batches(runs);
+        let pool = self.pool();
+        let batches = batches(runs, pool);
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
         let send = |node: &mut Node, tally: u32, batch: usize, left: Duration| {
             let (first, end) = batches[batch];
             let list = &runs[first..end];
             let bytes: usize = list.iter().map(|run| run.len as usize).sum();
-            let mut page = node.page(channel, list.len() * EXTENT_BYTES + bytes)?;
+            let len = list.len() * EXTENT_BYTES + bytes;
+            // A page that does not fit even alone: to wait for so much memory would be in vain.
+            if len > pool {
+                return Err(RequestError::Payload);
+            }
+            let mut page = node.page(channel, len)?;
             let (head, mut rest) = page.split_at_mut(list.len() * EXTENT_BYTES);
             for (i, (run, place)) in list.iter().zip(head.chunks_exact_mut(EXTENT_BYTES)).enumerate() {
                 place.copy_from_slice(&run.to_bytes());
@@ -302,7 +314,7 @@ impl<'n> Remote<'n> {
         mut take: impl FnMut(usize, usize, &mut dyn FnMut(&mut [u8])),
     ) -> Result<(), MoveError> {
         let until = self.until();
-        let batches = batches(runs);
+        let batches = batches(runs, self.pool());
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
         let send = |node: &mut Node, tally: u32, batch: usize, left: Duration| {
             let (first, end) = batches[batch];
@@ -428,9 +440,9 @@ fn to_slots(slots: impl Iterator<Item = u32>, bytes: u32) -> Vec<Extent> {
     slots.map(|slot| Extent { offset: u64::from(slot) * u64::from(bytes), len: bytes }).collect()
 }
 
-/// Runs of at most a batch each, and where each begins in the bytes of all.
-fn pieces(runs: &[Extent]) -> (Vec<Extent>, Vec<usize>) {
-    let most = u32::try_from(BATCH).unwrap_or(u32::MAX);
+/// Runs of at most a batch each, which fit into the pool, and where each begins in the bytes of all.
+fn pieces(runs: &[Extent], pool: usize) -> (Vec<Extent>, Vec<usize>) {
+    let most = u32::try_from(pool.saturating_sub(EXTENT_BYTES).clamp(1, BATCH)).unwrap_or(u32::MAX);
     let (mut cut, mut starts, mut at) = (Vec::new(), Vec::new(), 0);
     for run in runs {
         let mut done = 0;
@@ -445,13 +457,14 @@ fn pieces(runs: &[Extent]) -> (Vec<Extent>, Vec<usize>) {
     (cut, starts)
 }
 
-/// First and end of the runs of each message.
-fn batches(runs: &[Extent]) -> Vec<(usize, usize)> {
+/// First and end of the runs of each message, which fits into the pool with its list unless it is one run.
+fn batches(runs: &[Extent], pool: usize) -> Vec<(usize, usize)> {
     let mut batches = Vec::new();
     let (mut first, mut bytes) = (0, 0);
     for (i, run) in runs.iter().enumerate() {
         let len = run.len as usize;
-        if i > first && (bytes + len > BATCH || i - first == LIST) {
+        let list = (i + 1 - first) * EXTENT_BYTES;
+        if i > first && (bytes + len > BATCH.min(pool.saturating_sub(list)) || i - first == LIST) {
             batches.push((first, i));
             (first, bytes) = (i, 0);
         }
