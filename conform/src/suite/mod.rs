@@ -12,6 +12,7 @@ pub mod tokens;
 pub mod waiting;
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use cutthrough::Config;
@@ -28,6 +29,18 @@ pub fn config() -> Config {
 /// Fails if that takes too long; in a runtime that has a clock.
 async fn in_time<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("in time")
+}
+
+/// Runs `ours` in a runtime of one thread, beside `theirs` on a thread of its own, which is told when that is over.
+fn beside_tokio(theirs: impl FnOnce(&AtomicBool) + Send, ours: impl Future<Output = ()>) {
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| theirs(&over));
+        // Also if this side fails.
+        let _ends = Ends(&over);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+        runtime.expect("a runtime").block_on(ours);
+    });
 }
 
 /// Tells another thread that it is over.

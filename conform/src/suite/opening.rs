@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use cutthrough::{
     UdpCallError,
 };
 
-use super::{Ends, config, in_time};
+use super::{beside_tokio, config, in_time};
 use crate::Join;
 use crate::bytes::pattern;
 use crate::join::{PATIENCE, Pair, Side};
@@ -193,25 +193,21 @@ pub fn a_call_that_was_given_up_is_not_told(join: &dyn Join) {
 pub fn a_channel_opens_in_tokio(join: &dyn Join) {
     let address = join.address();
     let mut b = join.listening(config(), &address);
-    let (way, over) = (join.way(&address), AtomicBool::new(false));
+    let way = join.way(&address);
     let mut a = caller(join);
     // Where the network side is opened belongs to those who connect.
     let first = begin(join, &mut a, &way, PATIENCE).expect("begun");
     a.cancel_connect(first);
-    thread::scope(|scope| {
-        scope.spawn(|| {
+    beside_tokio(
+        |over| {
             while !over.load(Ordering::Relaxed) {
                 if let Ok(Event::Opened(channel)) = b.wait(Some(Duration::from_millis(5))) {
                     // Who has given up is not there.
                     let _ = b.send(channel, b"welcome");
                 }
             }
-        });
-        // Also if this side fails.
-        let _ends = Ends(&over);
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().expect("a runtime");
-        runtime.block_on(async {
+        },
+        async {
             let mut a = AsyncEndpoint::new(a).expect("an endpoint in a runtime");
             // Some open before their future can be dropped.
             let mut at_once = Vec::new();
@@ -237,8 +233,8 @@ pub fn a_channel_opens_in_tokio(join: &dyn Join) {
                 }
             }
             assert_eq!(a.channels().count(), 6 + at_once.len());
-        });
-    });
+        },
+    );
     let since = Instant::now();
     drop(b);
     assert!(since.elapsed() < config().silence, "it waits for callers that have given up");
@@ -253,9 +249,8 @@ pub fn what_was_granted_is_kept_while_a_channel_opens(join: &dyn Join) {
     let connecting = begin(join, &mut a, &way, PATIENCE).expect("begun");
     let (channel, back) = meet(&mut a, &mut b, connecting);
     let token = a.grant(channel, Landing::Buffer(vec![7; 99])).expect("a token");
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
+    beside_tokio(
+        |over| {
             b.close(back);
             let _ = b.wait(Some(Duration::from_millis(20)));
             // Where callers are let in by polling, the next one waits.
@@ -263,11 +258,8 @@ pub fn what_was_granted_is_kept_while_a_channel_opens(join: &dyn Join) {
             while !over.load(Ordering::Relaxed) {
                 let _ = b.wait(Some(Duration::from_millis(5)));
             }
-        });
-        // Also if this side fails.
-        let _ends = Ends(&over);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-        runtime.expect("a runtime").block_on(async {
+        },
+        async {
             let mut a = AsyncEndpoint::new(a).expect("an endpoint in a runtime");
             let opened = a.connect(&way, PATIENCE).await.expect("a channel");
             match in_time(a.next()).await.expect("an event") {
@@ -276,26 +268,23 @@ pub fn what_was_granted_is_kept_while_a_channel_opens(join: &dyn Join) {
             }
             assert_eq!(a.revoke(channel, token), Ok(Landing::Buffer(vec![7; 99])));
             assert!(a.channels().any(|of| of == opened));
-        });
-    });
+        },
+    );
 }
 
 /// One that is awaited in tokio has its turn behind more than are opened at a time, whose answers are told later.
 pub fn a_channel_opens_in_tokio_behind_many(join: &dyn Join) {
     let address = join.address();
     let (mut a, mut b) = (caller(join), join.listening(config(), &address));
-    let (way, over) = (join.way(&address), AtomicBool::new(false));
+    let way = join.way(&address);
     let mut begun: Vec<_> = (0..SEVERAL).map(|_| begin(join, &mut a, &way, PATIENCE).expect("begun")).collect();
-    thread::scope(|scope| {
-        scope.spawn(|| {
+    beside_tokio(
+        |over| {
             while !over.load(Ordering::Relaxed) {
                 let _ = b.wait(Some(Duration::from_millis(5)));
             }
-        });
-        // Also if this side fails.
-        let _ends = Ends(&over);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-        runtime.expect("a runtime").block_on(async {
+        },
+        async {
             let mut a = AsyncEndpoint::new(a).expect("an endpoint in a runtime");
             let mut channels = HashSet::from([a.connect(&way, PATIENCE).await.expect("a channel")]);
             while !begun.is_empty() {
@@ -308,8 +297,8 @@ pub fn a_channel_opens_in_tokio_behind_many(join: &dyn Join) {
                 }
             }
             assert_eq!((channels.len(), a.channels().count()), (SEVERAL + 1, SEVERAL + 1));
-        });
-    });
+        },
+    );
 }
 
 /// A peer that sends without end, while a channel is opened in tokio, keeps no other task waiting. What it sends waits
@@ -319,9 +308,9 @@ pub fn a_flood_waits_while_a_channel_opens_in_tokio(join: &dyn Join) {
     // Over a network nobody is there; in a process nobody looks.
     let address = join.address();
     let _deaf = (!join.crosses_wire()).then(|| join.listening(config(), &address));
-    let (way, over, sent) = (join.way(&address), AtomicBool::new(false), AtomicU64::new(0));
-    thread::scope(|scope| {
-        scope.spawn(|| {
+    let (way, sent) = (join.way(&address), AtomicU64::new(0));
+    beside_tokio(
+        |over| {
             while !over.load(Ordering::Relaxed) {
                 match b.endpoint.send(b.channel, &sent.load(Ordering::Relaxed).to_le_bytes()) {
                     Ok(()) => drop(sent.fetch_add(1, Ordering::Relaxed)),
@@ -329,11 +318,8 @@ pub fn a_flood_waits_while_a_channel_opens_in_tokio(join: &dyn Join) {
                     Err(_) => return,
                 }
             }
-        });
-        // Also if this side fails.
-        let _ends = Ends(&over);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-        runtime.expect("a runtime").block_on(async {
+        },
+        async {
             let ticks = Arc::new(AtomicU64::new(0));
             let its = Arc::clone(&ticks);
             tokio::spawn(async move {
@@ -355,6 +341,6 @@ pub fn a_flood_waits_while_a_channel_opens_in_tokio(join: &dyn Join) {
                 let Event::Message(message) = event else { panic!("instead of message {number}: {event:?}") };
                 assert_eq!(message.control(), u64::to_le_bytes(number));
             }
-        });
-    });
+        },
+    );
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cutthrough::{AsyncEndpoint, Config, Counter, Event, Incoming, SendError, WaitError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Ends, config, in_time};
+use super::{beside_tokio, config, in_time};
 use crate::bytes::pattern;
 use crate::join::PATIENCE;
 use crate::{Capability, Join, Pair, Side};
@@ -108,9 +108,8 @@ pub fn no_wake_up_is_lost_in_tokio(join: &dyn Join) {
 pub fn a_flood_keeps_no_other_task_waiting(join: &dyn Join) {
     let roomy = || Config { slots: 1024, ..config() };
     let Pair { a, mut b, .. } = join.pair(roomy(), roomy());
-    let over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
+    beside_tokio(
+        |over| {
             let mut number = 0_u64;
             while !over.load(Ordering::Relaxed) {
                 match b.endpoint.send(b.channel, &number.to_le_bytes()) {
@@ -119,11 +118,8 @@ pub fn a_flood_keeps_no_other_task_waiting(join: &dyn Join) {
                     Err(_) => return,
                 }
             }
-        });
-        // Also if this side fails.
-        let _ends = Ends(&over);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
-        runtime.expect("a runtime").block_on(async {
+        },
+        async {
             // By then the sender has no more room.
             thread::sleep(Duration::from_millis(20));
             let mut a = AsyncEndpoint::new(a.endpoint).expect("an endpoint in a runtime");
@@ -147,8 +143,8 @@ pub fn a_flood_keeps_no_other_task_waiting(join: &dyn Join) {
                 };
                 check(event, number);
             }
-        });
-    });
+        },
+    );
 }
 
 /// A wait in the middle of a payload does not use up the wake-ups of the endpoint: waiting for ever afterwards works.
