@@ -9,16 +9,16 @@ use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{CallError, Event, Failure, Node, RequestError, Service, Settings};
+use cutthrough::am::{Args, Body, CallError, Deferred, Event, Failure, Node, RequestError, Service, Settings};
 use cutthrough::rpc::{self, Answer, Client, Method, Pending, Raw, RpcError};
-use cutthrough::{Landing, Payload};
+use cutthrough::{Channel, Landing, Payload};
 use two::{Over, PATIENCE, small};
 
 over_both! {
     answers_come_from_other_threads, an_answer_wakes_a_server_that_sleeps, no_answer_of_many_threads_is_lost,
     an_answer_that_is_thrown_away_ends_the_call, an_answer_may_be_given_at_once, no_more_calls_run_than_may,
     who_gives_up_is_not_answered, who_is_gone_is_not_answered, an_answer_may_outlive_its_server,
-    a_long_answer_lands_in_the_callers_memory,
+    a_long_answer_lands_in_the_callers_memory, an_answer_given_at_another_node_goes_to_who_has_asked,
 }
 
 const TWICE: Method<Vec<u8>, Vec<u8>> = Method::new(1);
@@ -324,6 +324,83 @@ fn a_long_answer_lands_in_the_callers_memory(over: Over) {
     let raw = Raw::new(TWICE.number()).body(cutthrough::am::Body::Copy(&asked)).reply_into(place);
     let mut reply = client.call_raw(raw).expect("an answer");
     assert!(matches!(reply.take_payload(), Payload::Buffer(bytes) if bytes == [7; 6000]));
+}
+
+/// A node that puts one answer off at a time, and another with a channel to it; both are polled by this thread.
+struct Asked {
+    server: Node,
+    put_off: Arc<Mutex<Option<Deferred>>>,
+    client: Node,
+    channel: Channel,
+}
+
+impl Asked {
+    fn new(over: Over) -> Self {
+        let (mut server, address) = over.listening(small(), Settings::default());
+        let put_off: Arc<Mutex<Option<Deferred>>> = Arc::default();
+        let its = Arc::clone(&put_off);
+        server.short(1, Args::Any, move |request| *its.lock().expect("a place") = Some(request.defer()));
+        let mut client = Over::node(small(), Settings::default());
+        let channel = std::thread::scope(|scope| {
+            let connecting = scope.spawn(|| client.connect(&address, PATIENCE).expect("a channel"));
+            assert!(matches!(server.wait(Some(PATIENCE)), Ok(Event::Opened(_))));
+            connecting.join().expect("the other thread")
+        });
+        Self { server, put_off, client, channel }
+    }
+
+    fn ask(&mut self) -> Deferred {
+        self.client.request(self.channel, 1, &[]).expect("room");
+        let mut put_off = None;
+        until("the request comes", || {
+            assert!(self.server.poll().is_none() && self.client.poll().is_none());
+            put_off = self.put_off.lock().expect("a place").take();
+            put_off.is_some()
+        });
+        put_off.expect("it has come")
+    }
+
+    /// The words of the answer, or the first bytes of its payload.
+    fn answer(&mut self) -> Vec<u8> {
+        let mut told = None;
+        until("the answer comes", || {
+            assert!(self.server.poll().is_none());
+            told = self.client.poll();
+            told.is_some()
+        });
+        match told.expect("it has come") {
+            Event::Failed(failed) => failed.args,
+            Event::Replied(mut reply) if reply.payload_len() > 0 => {
+                let mut bytes = vec![0; reply.payload_len()];
+                self.client.read(&mut reply, &mut bytes).expect("the payload");
+                [reply.args(), &bytes].concat()
+            }
+            Event::Replied(reply) => reply.args().to_vec(),
+            event => panic!("{event:?}"),
+        }
+    }
+}
+
+/// The same numbers stand for the request of another there.
+fn an_answer_given_at_another_node_goes_to_who_has_asked(over: Over) {
+    let (mut one, mut two) = (Asked::new(over), Asked::new(over));
+    type Give = fn(&mut Node, Deferred, &[u8]);
+    let ways: [(&str, Give); 4] = [
+        ("words", |node, deferred, words| node.answer(deferred, words, Body::None)),
+        ("a payload", |node, deferred, words| node.answer(deferred, &[], Body::Copy(words))),
+        ("both", |node, deferred, words| node.answer(deferred, &words[..1], Body::Owned(words[1..].to_vec()))),
+        ("a refusal", |node, deferred, words| node.refuse(deferred, Failure::Refused, words)),
+    ];
+    for (name, give) in ways {
+        let (of_one, of_two) = (one.ask(), two.ask());
+        give(&mut two.server, of_one, b"one");
+        give(&mut one.server, of_two, b"two");
+        assert_eq!((one.answer(), two.answer()), (b"one".to_vec(), b"two".to_vec()), "{name}");
+        // Only one of both has asked.
+        let of_one = one.ask();
+        give(&mut two.server, of_one, b"one again");
+        assert_eq!(one.answer(), b"one again", "{name}");
+    }
 }
 
 #[test]

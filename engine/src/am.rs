@@ -388,7 +388,7 @@ impl<K, L> Core<K, L> {
         if args.len() > ARGS_MAX {
             return self.answer(transport, to, None, args, token, load);
         }
-        peer.serving -= 1;
+        peer.answers_one();
         let mut control = [0; CONTROL_MAX];
         plain(Kind::Reply, 0, args).write(to.call, args, &mut control);
         match transport.send(to.row, &control[..16 + args.len()], token, load) {
@@ -427,7 +427,7 @@ impl<K, L> Core<K, L> {
         let Some(peer) = self.peers.get_mut(to.row as usize).filter(|peer| peer.open && peer.life == to.life) else {
             return true;
         };
-        peer.serving -= 1;
+        peer.answers_one();
         let kind = if failure.is_some() { Kind::Failed } else { Kind::Reply };
         let window = core::mem::take(&mut peer.tell);
         let code = failure.map_or(0, |failure| failure as u8);

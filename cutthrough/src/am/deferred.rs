@@ -52,6 +52,11 @@ impl Deferred {
         self.deadline.map(|deadline| Duration::from_nanos(deadline.saturating_since(clock::now())))
     }
 
+    /// Whether the node that this shelf is of has put it off.
+    fn is_of(&self, shelf: &Arc<Shelf>) -> bool {
+        std::ptr::eq(self.shelf.as_ptr(), Arc::as_ptr(shelf))
+    }
+
     /// Leaves the answer to the node, which is woken, if there is one still. For any thread.
     pub(crate) fn leave(mut self, answer: Answered) {
         self.put(answer);
@@ -74,10 +79,8 @@ impl Drop for Deferred {
 /// An answer.
 #[derive(Debug)]
 pub(crate) enum Answered {
-    /// Arguments.
-    Args(Vec<u8>),
-    /// A payload.
-    Payload(Vec<u8>),
+    /// Arguments and a payload.
+    Reply(Vec<u8>, Vec<u8>),
     /// The request was not served; words.
     Failed(Failure, Vec<u8>),
 }
@@ -136,8 +139,7 @@ impl Inside {
         for Left { to, over, token, answer } in self.shelf.take() {
             self.settle(&over);
             match answer {
-                Answered::Args(args) => self.reply_with(to, &args, token, Body::None),
-                Answered::Payload(bytes) => self.reply_with(to, &[], token, Body::Owned(bytes)),
+                Answered::Reply(args, payload) => self.reply_with(to, &args, token, Body::Owned(payload)),
                 Answered::Failed(why, words) => self.fail(to, why, &words),
             }
         }
@@ -153,8 +155,13 @@ impl Inside {
 }
 
 impl Node {
-    /// Answers a request that was put off. Call it from the thread that has the node.
+    /// Answers a request that was put off. Call it from the thread that has the node. If another node of this process
+    /// has put it off, that one sends the answer, with a copy of its payload, as soon as it is polled.
     pub fn answer(&mut self, mut deferred: Deferred, args: &[u8], body: Body<'_>) {
+        // What says where the answer goes means something else here.
+        if !deferred.is_of(&self.inside.shelf) {
+            return deferred.leave(Answered::Reply(args.to_vec(), body.into_bytes()));
+        }
         if let Some(to) = deferred.to.take() {
             let token = deferred.token;
             self.inside.settle(&deferred.over);
@@ -162,8 +169,11 @@ impl Node {
         }
     }
 
-    /// Says that a request that was put off is not served.
+    /// Says that a request that was put off is not served; otherwise as [`Node::answer`].
     pub fn refuse(&mut self, mut deferred: Deferred, why: Failure, args: &[u8]) {
+        if !deferred.is_of(&self.inside.shelf) {
+            return deferred.leave(Answered::Failed(why, args.to_vec()));
+        }
         if let Some(to) = deferred.to.take() {
             self.inside.settle(&deferred.over);
             self.inside.fail(to, why, args);

@@ -48,6 +48,17 @@ impl Body<'_> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// The bytes, wherever they lie.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Self::None => Vec::new(),
+            Self::Copy(bytes) => bytes.to_vec(),
+            Self::Owned(bytes) => bytes,
+            Self::Page(page) => page.to_vec(),
+            Self::Pages(pages) => pages.iter().flat_map(|page| page.iter().copied()).collect(),
+        }
+    }
 }
 
 /// A payload that waits for room.

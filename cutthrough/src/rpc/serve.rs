@@ -171,7 +171,8 @@ impl<R: Message> Answer<R> {
             Ok(result) => {
                 let mut bytes = Vec::new();
                 result.encode(&mut bytes);
-                if bytes.len() <= INLINE { Answered::Args(bytes) } else { Answered::Payload(bytes) }
+                let short = bytes.len() <= INLINE;
+                if short { Answered::Reply(bytes, Vec::new()) } else { Answered::Reply(Vec::new(), bytes) }
             }
             Err(refusal) => Answered::Failed(Failure::Refused, refusal.bytes().to_vec()),
         });

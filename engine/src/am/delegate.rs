@@ -65,7 +65,7 @@ impl<K, L> Core<K, L> {
         let Some(peer) = self.peers.get_mut(to.row as usize).filter(|peer| peer.open && peer.life == to.life) else {
             return;
         };
-        peer.serving -= 1;
+        peer.answers_one();
         let window = core::mem::take(&mut peer.tell);
         let kind = if failure.is_some() { Kind::Failed } else { Kind::Handed };
         let code = failure.map_or(0, |failure| failure as u8);
@@ -114,7 +114,7 @@ impl<K, L> Core<K, L> {
             went = self.send_or_keep(transport, to.row, message, None, load);
         }
         if let Some(peer) = self.peers.get_mut(row as usize).filter(|peer| peer.open && peer.life == life) {
-            peer.serving -= 1;
+            peer.answers_one();
             let window = core::mem::take(&mut peer.tell);
             let (kind, code) = why.map_or((Kind::Reply, 0), |why| (Kind::Failed, why as u8));
             self.keep(row, Message { window, code, ..Message::new(kind, call) });

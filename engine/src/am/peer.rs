@@ -84,6 +84,13 @@ impl<L> Peer<L> {
         self.serving + self.answers < if self.borrower { LARGE } else { WINDOW }
     }
 
+    /// One of its requests is being answered. There is one: the right to answer is given out with each, and used up.
+    #[inline]
+    pub(super) const fn answers_one(&mut self) {
+        debug_assert!(self.serving > 0, "an answer to no request of this channel");
+        self.serving = self.serving.saturating_sub(1);
+    }
+
     /// A message waits for room, behind the others.
     pub(super) fn push(&mut self, kept: Kept<L>) {
         self.waits(kept.kind, kept.bytes);
