@@ -74,6 +74,7 @@ use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
 use cutthrough_node::incoming::{Channel, Connecting};
 use cutthrough_node::node::{ConnectError, ListenError};
+use cutthrough_node::pace::Pace;
 use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
 use cutthrough_segment::page::Page;
 
@@ -99,8 +100,10 @@ use way::{Kept, Way};
 pub const RESERVED: u16 = 0xff00;
 /// Events taken in by one poll before its caller has its turn.
 const BUDGET: u32 = 64;
-/// Polls between two looks at the clock.
+/// Polls between two looks at the clock, where each finds something.
 const POLLS_PER_LOOK: u32 = 256;
+/// The same where they find nothing, at most: so many take far longer than a look.
+const EMPTY_PER_LOOK: u32 = 32;
 /// Nanoseconds after which calls that were made without a look at the clock get their deadline.
 const DATE_NS: u64 = 50_000_000;
 /// Longest sleep while something waits for room.
@@ -238,6 +241,9 @@ pub struct Node {
     medium: Vec<u8>,
     tallies: Vec<Tally>,
     polls: u32,
+    /// Polls that have found nothing, and when one of them looks at the clock.
+    empty: u32,
+    pace: Pace,
     dated: Instant,
 }
 
@@ -267,6 +273,7 @@ impl Node {
     pub fn with_state(endpoint: Endpoint, settings: Settings, state: impl Any + Send) -> Self {
         let core = Core::new(settings.window);
         let shelf = Arc::new(Shelf::new(endpoint.waker()));
+        let now = clock::now();
         Self {
             inside: Inside { endpoint, core, doors: Vec::new(), deferred: Vec::new(), shelf },
             settings,
@@ -283,7 +290,9 @@ impl Node {
             medium: Vec::new(),
             tallies: Vec::new(),
             polls: 0,
-            dated: clock::now(),
+            empty: 0,
+            pace: Pace::with_most(now, EMPTY_PER_LOOK),
+            dated: now,
         }
     }
 
@@ -465,7 +474,9 @@ impl Node {
         self.inside.endpoint.revoke(channel, token)
     }
 
-    /// What has happened next; serves requests on the way. Never waits.
+    /// What has happened next; serves requests on the way. Never waits. Where nothing has come, it says
+    /// which calls are late: of those made [within](Asking::within) a time at the next poll after that, if polls were
+    /// slow since the request, and of others some tens of polls later at most.
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
         self.polls = self.polls.wrapping_add(1);
@@ -483,7 +494,7 @@ impl Node {
             // find its handler.
             let mut event = self.inside.endpoint.poll();
             let taken = match &mut event {
-                None => return None,
+                None => return self.nothing(),
                 Some(crate::Event::Message(incoming)) => self.take_message(incoming),
                 Some(_) => Taken::Other,
             };
@@ -512,6 +523,21 @@ impl Node {
             }
         }
         None
+    }
+
+    /// A poll has found nothing but what is late. Who polls all the time looks at the clock now and then, who does so
+    /// now and then looks each time.
+    #[inline]
+    fn nothing(&mut self) -> Option<Event> {
+        self.empty = self.empty.wrapping_add(1);
+        if self.pace.due(self.empty) { self.look_when_idle() } else { None }
+    }
+
+    #[cold]
+    fn look_when_idle(&mut self) -> Option<Event> {
+        let now = self.look(false);
+        self.pace.look(self.empty, now);
+        self.ready.pop_front()
     }
 }
 

@@ -17,6 +17,7 @@ over_both! {
     who_comes_again_has_as_many_requests_in_service_as_before,
     what_is_put_at_an_owner_that_sleeps_ends_in_time, long_puts_arrive_whatever_the_owner_does_meanwhile,
     pages_that_are_late_may_arrive_until_the_owner_answers_again,
+    who_polls_now_and_then_hears_of_what_is_late,
 }
 
 const SLOW: u16 = 1;
@@ -45,6 +46,31 @@ fn a_timeout_counts_more_than_the_deadline(over: Over) {
     node.request(channel, SLOW, &[]).expect("room");
     let Ok(Event::Failed(failed)) = node.wait(Some(PATIENCE)) else { panic!("it is late") };
     assert_eq!(failed.error, CallError::Late);
+}
+
+/// The clock was read in one poll of 256.
+fn who_polls_now_and_then_hears_of_what_is_late(over: Over) {
+    let held: Arc<Mutex<Vec<Deferred>>> = Arc::default();
+    let its = Arc::clone(&held);
+    let (_server, mut node, channel) = over.serve(|node| {
+        node.short(SLOW, Args::Any, move |request| its.lock().expect("the list").push(request.defer()));
+    });
+    // However it was polled before.
+    for polls in [0, 10_000] {
+        (0..polls).for_each(|_| assert!(node.poll().is_none()));
+        let call = node.ask(channel, SLOW).within(Duration::from_millis(20)).send().expect("room");
+        let mut polls = 0;
+        let failed = loop {
+            match node.poll() {
+                Some(Event::Failed(failed)) => break failed,
+                Some(event) => panic!("{event:?}"),
+                None => polls += 1,
+            }
+            assert!(polls < 30, "nothing is late after {polls} polls in 300 ms");
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        assert_eq!((failed.call, failed.error), (call, CallError::Late));
+    }
 }
 
 fn operations_on_memory_have_their_timeout(over: Over) {

@@ -5,7 +5,7 @@
 
 use cutthrough_engine::time::Instant;
 
-/// Most polls between two looks: few enough that an endpoint which is suddenly polled slowly notices it soon.
+/// Most polls of an endpoint between two looks: few enough that one which is suddenly polled slowly notices it soon.
 const MOST: u32 = 1 << 7;
 /// Nanoseconds that may lie between two looks.
 const APART_NS: u64 = 5_000_000;
@@ -14,6 +14,8 @@ const APART_NS: u64 = 5_000_000;
 #[derive(Debug, Clone)]
 pub struct Pace {
     polls: u32,
+    /// So many at most.
+    most: u32,
     due: u32,
     looked: Instant,
     slept: bool,
@@ -23,7 +25,20 @@ impl Pace {
     /// Looks at the first poll.
     #[must_use]
     pub const fn new(now: Instant) -> Self {
-        Self { polls: 1, due: 1, looked: now, slept: false }
+        Self::with_most(now, MOST)
+    }
+
+    /// The same, with at most so many polls between two looks.
+    #[must_use]
+    pub const fn with_most(now: Instant, most: u32) -> Self {
+        Self { polls: 1, most, due: 1, looked: now, slept: false }
+    }
+
+    /// Somebody has looked at the clock after the poll of this number, and wants to know soon how slow polls are: the
+    /// next one looks.
+    pub const fn restart(&mut self, poll: u32, now: Instant) {
+        (self.polls, self.looked) = (1, now);
+        self.due = poll.wrapping_add(1);
     }
 
     /// Whether the poll of this number has to look at the clock. One comparison.
@@ -46,7 +61,7 @@ impl Pace {
         } else if passed > APART_NS {
             // Fewer than there were, so they fit.
             self.polls = u32::try_from(u64::from(self.polls) * APART_NS / passed).map_or(1, |polls| polls.max(1));
-        } else if self.polls < MOST {
+        } else if self.polls < self.most {
             self.polls *= 2;
         }
         self.looked = now;
@@ -96,6 +111,16 @@ mod tests {
         poll(&mut pace, &mut at, MOST, 5_000_000);
         assert!(poll(&mut pace, &mut at, 10, 5_000_000) <= 2 * APART_NS);
         assert_eq!(poll(&mut pace, &mut at, 10_000, 20), u64::from(MOST) * 20);
+    }
+
+    #[test]
+    fn a_look_in_between_makes_slow_polls_known_at_once() {
+        let (mut pace, mut at) = (Pace::with_most(Instant::from_nanos(0), 32), (0, 0));
+        assert_eq!(poll(&mut pace, &mut at, 10_000, 20), 32 * 20);
+        pace.restart(at.0, Instant::from_nanos(at.1));
+        for _ in 0..10 {
+            assert_eq!(poll(&mut pace, &mut at, 1, 10_000_000), 10_000_000, "each poll looks");
+        }
     }
 
     #[test]

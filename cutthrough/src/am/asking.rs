@@ -152,7 +152,10 @@ impl<'a> Asking<'_, 'a> {
             Some(within) => {
                 let nanos = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
                 ask.budget = Some(nanos.min(BUDGET_MAX));
-                clock::now().after(nanos)
+                let now = clock::now();
+                // Whoever polls slowly from now on shall hear in time that it is late.
+                node.pace.restart(node.empty, now);
+                now.after(nanos)
             }
         };
         let mut place = None;
