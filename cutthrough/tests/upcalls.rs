@@ -2,20 +2,25 @@
 
 mod two;
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use cutthrough::am::{Args, Body, Event, Node, Service, Settings};
+use cutthrough::rpc::{self, Answer, Client, Method};
 use cutthrough::{Channel, Endpoint};
 use two::{Over, PATIENCE, Server, small};
 
 over_both! {
     a_panic_in_an_upcall_does_not_end_the_service,
     a_panic_of_who_uses_the_node_does_not_put_the_service_to_sleep,
+    a_panic_of_who_is_woken_does_not_end_the_service,
 }
 
 const ECHO: u16 = 1;
+const WAIT: Method<u32, u32> = Method::new(2);
 
 /// A server, and a service with a channel to it.
 fn serviced(over: Over, event: impl FnMut(Event) + Send + 'static) -> (Server, Service, Channel) {
@@ -77,6 +82,35 @@ fn a_panic_of_who_uses_the_node_does_not_put_the_service_to_sleep(over: Over) {
     assert!(used.is_err());
     assert_eq!(told.recv_timeout(PATIENCE / 4), Ok(()));
     assert!(is_alive(&service, channel));
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker");
+    }
+}
+
+fn a_panic_of_who_is_woken_does_not_end_the_service(over: Over) {
+    let (mut far, address) = over.listening(small(), Settings::default());
+    let held: Arc<Mutex<Vec<Answer<u32>>>> = Arc::default();
+    let its = Arc::clone(&held);
+    rpc::serve_later(&mut far, WAIT, move |_, answer| its.lock().expect("the list").push(answer));
+    let _server = Server::run(far, address.clone());
+    let (mut node, own) = over.listening(small(), Settings { window: 1, ..Settings::default() });
+    node.short(ECHO, Args::Any, |request| request.reply(&[5]));
+    let service = Arc::new(Service::spawn(node, |_| ()).expect("a thread"));
+    let client = Client::connect(service, &address, PATIENCE).expect("a channel");
+    let (mut first, mut second) = (client.start(WAIT, &1), client.start(WAIT, &2));
+    assert!(Pin::new(&mut first).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    // For this there is no room: its task is to be woken, to try again.
+    let waker = Waker::from(Arc::new(Panics));
+    assert!(Pin::new(&mut second).poll(&mut Context::from_waker(&waker)).is_pending());
+    std::thread::sleep(Duration::from_millis(20));
+    let mut peer = Over::node(small(), Settings::default());
+    let channel = peer.connect(&own, PATIENCE / 4).expect("somebody lets it in");
+    assert_eq!(peer.call(channel, ECHO, &[], PATIENCE / 4).expect("a reply").word(0), 5);
 }
 
 #[test]

@@ -58,8 +58,8 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// Starts the thread. Events that no handler takes go to `event`, on that thread. If it panics, or a reply handler
-    /// or a continuation does, the thread goes on.
+    /// Starts the thread. Events that no handler takes go to `event`, on that thread. If it panics, or a reply handler,
+    /// a continuation or a [`Waker`] does, the thread goes on.
     ///
     /// # Errors
     /// [`ServiceError`].
@@ -182,7 +182,7 @@ impl Shared {
         loop {
             let errand = self.errands.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let Some(errand) = errand else { return };
-            errand(&self.node);
+            upcall(|| errand(&self.node));
         }
     }
 
@@ -194,7 +194,7 @@ impl Shared {
         let next = sleepers.iter().map(|(due, _)| *due).min();
         // Whoever is woken may want to be woken again.
         drop(sleepers);
-        due.into_iter().for_each(Waker::wake);
+        due.into_iter().for_each(|waker| upcall(|| waker.wake()));
         next.map(|due| due.saturating_duration_since(now))
     }
 
