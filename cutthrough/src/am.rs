@@ -85,6 +85,7 @@ pub(crate) use deferred::Answered;
 pub use deferred::Deferred;
 pub use event::{Call, CallError, Ended, Event, Failed, Reply, RequestError};
 pub use request::Request;
+pub(crate) use service::Driving;
 pub use service::{Service, ServiceError};
 pub use way::Body;
 

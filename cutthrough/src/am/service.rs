@@ -4,15 +4,16 @@ use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cutthrough_engine::time::Instant as Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::serve::upcall;
+use super::serve::{nanos, upcall};
 use super::{Event, Node};
 
 /// Why a service could not be started.
@@ -23,8 +24,10 @@ pub enum ServiceError {
     System(#[from] std::io::Error),
 }
 
-/// How long the thread sleeps while others drive the node.
+/// How long the thread sleeps while others drive the node again and again.
 const PATROL: Duration = Duration::from_millis(1);
+/// The same while somebody does so for once: longer than any caller looks for its answer.
+const MOMENT: Duration = Duration::from_micros(100);
 
 /// What the thread does for somebody who cannot wait for it. It is not in the way of those who use the node but for
 /// while it uses it itself.
@@ -37,9 +40,15 @@ struct Shared {
     sleepers: Mutex<Vec<(Instant, Waker)>>,
     /// Wakes the thread.
     bell: UnixStream,
+    /// Whether it does already.
+    rung: AtomicBool,
     over: AtomicBool,
-    /// Whether somebody has used the node since the thread last looked.
-    used: AtomicBool,
+    /// How many drive the node.
+    drivers: AtomicU32,
+    /// How often somebody has used the node since the thread last looked.
+    used: AtomicU32,
+    /// Whether somebody relies on the thread from now on to notice at once what comes.
+    relied: AtomicBool,
     /// Whether the thread looks again soon, without being woken.
     patrols: AtomicBool,
 }
@@ -74,8 +83,11 @@ impl Service {
             errands: Mutex::default(),
             sleepers: Mutex::default(),
             bell,
+            rung: AtomicBool::new(false),
             over: AtomicBool::new(false),
-            used: AtomicBool::new(false),
+            drivers: AtomicU32::new(0),
+            used: AtomicU32::new(0),
+            relied: AtomicBool::new(false),
             patrols: AtomicBool::new(false),
         });
         let its = Arc::clone(&shared);
@@ -85,7 +97,8 @@ impl Service {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Uses the node, while its thread does not. Handlers may run meanwhile on this thread, if it polls or waits.
+    /// Uses the node, while its thread does not. Handlers may run meanwhile on this thread, if it polls or waits. The
+    /// thread is woken afterwards, unless calls of [`rpc`](crate::rpc) drive the node just then.
     pub fn with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> R {
         let _uses = Uses(&self.shared);
         let mut node = self.shared.lock();
@@ -94,11 +107,7 @@ impl Service {
 
     /// As [`Service::with`], unless somebody else uses the node just now: waits for nobody.
     pub(crate) fn try_with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> Option<R> {
-        let free = match self.shared.node.try_lock() {
-            Ok(node) => node,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let free = self.shared.try_lock()?;
         let _uses = Uses(&self.shared);
         let mut node = free;
         Some(work(&mut node))
@@ -116,13 +125,10 @@ impl Service {
         self.shared.ring();
     }
 
-    /// Polls on behalf of the thread; what happened is kept for it.
-    pub(crate) fn drive(&self) {
-        self.try_with(|node| {
-            for _ in 0..8 {
-                node.drive(false);
-            }
-        });
+    /// Takes the thread's place for a moment: until this is dropped, what comes is noticed by who has it.
+    pub(crate) fn driving(&self) -> Driving<'_> {
+        self.shared.drivers.fetch_add(1, Ordering::SeqCst);
+        Driving { shared: &self.shared, is_content: false }
     }
 
     /// Ends the thread and gives the node back, unless somebody else still shares it.
@@ -159,23 +165,117 @@ impl Drop for Uses<'_> {
     }
 }
 
+/// Somebody drives the node in place of the thread.
+pub(crate) struct Driving<'a> {
+    shared: &'a Shared,
+    /// Whether it waits for nothing more.
+    is_content: bool,
+}
+
+impl Driving<'_> {
+    /// Uses the node, unless somebody else does just now.
+    pub(crate) fn try_with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> Option<R> {
+        self.shared.try_lock().map(|mut node| work(&mut node))
+    }
+
+    /// Polls on behalf of the thread; what happened is kept for it.
+    pub(crate) fn drive(&self) {
+        self.try_with(|node| {
+            for _ in 0..8 {
+                node.drive(false);
+            }
+        });
+    }
+
+    /// Leaves the node. `is_content`: whether it waits for nothing more; otherwise it relies on the thread from now on.
+    pub(crate) fn leave(mut self, is_content: bool) {
+        self.is_content = is_content;
+    }
+}
+
+impl Drop for Driving<'_> {
+    fn drop(&mut self) {
+        self.shared.note_driven(self.is_content);
+    }
+}
+
+/// Whether the node was used again and again of late.
+#[derive(Default)]
+struct Lately {
+    since: Nanos,
+    uses: u32,
+}
+
+impl Lately {
+    /// It was used so many times since this was asked last.
+    fn is_often(&mut self, uses: u32, now: Nanos) -> bool {
+        if now.saturating_since(self.since) > nanos(PATROL) {
+            (self.since, self.uses) = (now, 0);
+        }
+        self.uses = self.uses.saturating_add(uses);
+        self.uses > 1
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Node> {
         self.node.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn try_lock(&self) -> Option<MutexGuard<'_, Node>> {
+        match self.node.try_lock() {
+            Ok(node) => Some(node),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
     /// Whoever has polled may have taken the bell off a door: the thread puts it back when nobody uses the node any
-    /// more. It looks again by itself while it patrols.
+    /// more. While others drive, the last of them sees to that.
     fn note_use(&self) {
-        self.used.store(true, Ordering::SeqCst);
-        if !self.patrols.load(Ordering::SeqCst) {
+        self.used.fetch_add(1, Ordering::SeqCst);
+        self.relied.store(true, Ordering::SeqCst);
+        if self.drivers.load(Ordering::SeqCst) == 0 {
             self.ring();
         }
     }
 
+    /// The same for who has driven. Where nobody relies on the thread and it looks again by itself, it is left alone:
+    /// whoever has got its answer is likely to come again.
+    fn note_driven(&self, is_content: bool) {
+        self.used.fetch_add(1, Ordering::SeqCst);
+        if !is_content {
+            self.relied.store(true, Ordering::SeqCst);
+        }
+        let last = self.drivers.fetch_sub(1, Ordering::SeqCst) == 1;
+        if last && (self.relied.load(Ordering::SeqCst) || !self.patrols.load(Ordering::SeqCst)) {
+            self.ring();
+        }
+    }
+
+    /// How long the thread leaves the node to others before it looks again; `None` if what comes has to wake it. Asked
+    /// with the node in hand, so that what was done with it before is known.
+    fn patrol(&self, lately: &mut Lately, now: Nanos) -> Option<Duration> {
+        // SYNC POINT patrol: both sides store, then load; at least one sees the other. Those who use the node note that
+        // first, then whether they rely on the thread, then that they leave; it looks for that in the same order.
+        self.patrols.store(true, Ordering::SeqCst);
+        let often = lately.is_often(self.used.swap(0, Ordering::SeqCst), now);
+        if self.drivers.load(Ordering::SeqCst) > 0 {
+            // Whoever relies on the thread does so until the last of them leaves.
+            return Some(if often { PATROL } else { MOMENT });
+        }
+        if !self.relied.swap(false, Ordering::SeqCst) && often {
+            return Some(PATROL);
+        }
+        self.patrols.store(false, Ordering::SeqCst);
+        None
+    }
+
     fn ring(&self) {
-        // A full socket has rung already.
-        let _ = (&self.bell).write(&[1]);
+        // SYNC POINT rung: both sides exchange it, so that the thread knows of all that was done before.
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            let _ = (&self.bell).write(&[1]);
+        }
     }
 
     fn run_errands(&self) {
@@ -199,6 +299,7 @@ impl Shared {
     }
 
     fn run(&self, heard: &UnixStream, sleepers: &OwnedFd, mut event: impl FnMut(Event)) {
+        let mut lately = Lately::default();
         while !self.over.load(Ordering::Acquire) {
             self.run_errands();
             let until_sleeper = self.wake_sleepers();
@@ -207,29 +308,28 @@ impl Shared {
                 upcall(|| event(happened));
             }
             let now = node.look(true);
-            // SYNC POINT patrol: both sides store, then load; at least one sees the other.
-            self.patrols.store(true, Ordering::SeqCst);
-            let used = self.used.swap(false, Ordering::SeqCst);
-            if !used {
-                self.patrols.store(false, Ordering::SeqCst);
-                if self.used.load(Ordering::SeqCst) || !node.ready.is_empty() || !node.inside.endpoint.arm() {
+            let patrol = self.patrol(&mut lately, now);
+            if patrol.is_none() {
+                let quiet = self.used.load(Ordering::SeqCst) == 0 && node.ready.is_empty();
+                if !quiet || !node.inside.endpoint.arm() {
                     continue;
                 }
             }
             let nap = node.nap(now);
             drop(node);
-            let nap = if used { Some(nap.map_or(PATROL, |nap| nap.min(PATROL))) } else { nap };
-            let nap = [nap, until_sleeper].into_iter().flatten().min();
+            let nap = [nap, patrol, until_sleeper].into_iter().flatten().min();
             let timeout = nap.map(|nap| Timespec {
                 tv_sec: i64::try_from(nap.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: i64::from(nap.subsec_nanos()),
             });
             let mut fds = [PollFd::new(heard, PollFlags::IN), PollFd::new(sleepers, PollFlags::IN)];
             // While others drive, the endpoint is not armed, and only the bell says something.
-            let fds = if used { &mut fds[..1] } else { &mut fds[..] };
+            let fds = if patrol.is_some() { &mut fds[..1] } else { &mut fds[..] };
             let _ = poll(fds, timeout.as_ref());
             let mut rings = [0; 64];
             while matches!((&*heard).read(&mut rings), Ok(64)) {}
+            // After that: whoever finds that it was rung is looked for in the next round.
+            self.rung.swap(false, Ordering::AcqRel);
         }
         // Whoever gets the node finds nothing left to be done.
         self.run_errands();

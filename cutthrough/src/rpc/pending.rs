@@ -14,7 +14,7 @@ use super::client::{Client, RECONNECT};
 use super::raw::{Raw, RawError};
 use super::{Message, RpcError, result};
 use crate::Endpoint;
-use crate::am::{Call, CallError, Failed, Failure, Reply, RequestError};
+use crate::am::{Call, CallError, Driving, Failed, Failure, Reply, RequestError};
 
 /// How long a call is looked for before its thread or task sleeps: as long as an endpoint looks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -126,8 +126,8 @@ impl<'a> RawPending<'a> {
         }
     }
 
-    /// Makes the call, if it was not made. Why not; false if it is to be tried again.
-    fn make(&mut self) -> Result<bool, RawError> {
+    /// Makes the call: how long until that is to be tried again, or why it cannot be made.
+    fn make(&mut self, driving: &Driving<'_>) -> Result<Option<Duration>, RawError> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(self.ended(self.before.unwrap_or(CallError::Late)));
@@ -136,13 +136,15 @@ impl<'a> RawPending<'a> {
         let inside = Arc::clone(&self.client.inside);
         let channel = inside.channel();
         let take = move |_: &mut Endpoint, reply| slot.leave(reply);
-        match inside.service.try_with(|node| self.raw.ask(node, channel, left, take)) {
+        match driving.try_with(|node| self.raw.ask(node, channel, left, take)) {
             Some(Ok(call)) => {
                 self.call = Some(call);
-                Ok(true)
+                Ok(None)
             }
-            // Somebody else uses the node just now, or calls under way have all that there is of something.
-            None | Some(Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoTokens))) => Ok(false),
+            // Somebody else uses the node just now, as the service's thread does for a moment where it was woken.
+            None => Ok(Some(Duration::ZERO)),
+            // Calls under way have all that there is of something.
+            Some(Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoTokens))) => Ok(Some(AGAIN)),
             // Nothing was sent, so another channel does no harm. A call that may be made twice waits for a server.
             Some(Err(RequestError::Closed)) => {
                 let failed = inside.reconnect(channel, left.min(RECONNECT));
@@ -150,10 +152,10 @@ impl<'a> RawPending<'a> {
                 if tried && !self.raw.idempotent {
                     return Err(self.ended(RequestError::Closed.into()));
                 }
-                Ok(false)
+                Ok(Some(AGAIN))
             }
             // It may have been served.
-            Some(Err(RequestError::Lost)) if self.raw.idempotent => Ok(false),
+            Some(Err(RequestError::Lost)) if self.raw.idempotent => Ok(Some(AGAIN)),
             Some(Err(error)) => Err(self.ended(error.into())),
         }
     }
@@ -212,17 +214,37 @@ impl<'a> RawPending<'a> {
     fn advance(&mut self, context: &Context<'_>) -> Poll<Result<Reply, RawError>> {
         let begun = Instant::now();
         let mut again = begun;
+        // Who was woken for its answer has no need of the node.
+        if let Some(answer) = self.slot.take(None) {
+            match self.judge(answer) {
+                Some(outcome) => return Poll::Ready(outcome),
+                None => again += AGAIN,
+            }
+        }
+        let inside = Arc::clone(&self.client.inside);
+        let driving = inside.service.driving();
+        let answer = self.drive(&driving, (begun, again), context);
+        driving.leave(answer.is_ready());
+        answer
+    }
+
+    /// Makes the call, not before `again`, and drives the node itself for a while: that is sooner than to wake the
+    /// service's thread and be woken.
+    fn drive(
+        &mut self,
+        driving: &Driving<'_>,
+        (begun, mut again): (Instant, Instant),
+        context: &Context<'_>,
+    ) -> Poll<Result<Reply, RawError>> {
         loop {
             if self.call.is_none() && again <= Instant::now() {
-                match self.make() {
-                    Ok(true) => {}
-                    Ok(false) => again = Instant::now() + AGAIN,
+                match self.make(driving) {
+                    Ok(wait) => again = Instant::now() + wait.unwrap_or_default(),
                     Err(error) => return Poll::Ready(Err(error)),
                 }
             }
-            // Drives the node itself for a while: that is sooner than to wake the service's thread and be woken.
             for _ in 0..16 {
-                self.client.inside.service.drive();
+                driving.drive();
                 if let Some(answer) = self.slot.take(None) {
                     match self.judge(answer) {
                         Some(outcome) => return Poll::Ready(outcome),

@@ -1,0 +1,111 @@
+//! How soon a service notices what comes, whatever others have done with its node just before.
+
+mod two;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use cutthrough::am::{Args, Node, Service, Settings};
+use cutthrough::rpc::{self, Client, Method};
+use two::{Over, PATIENCE, Server, small};
+
+over_both! { a_request_is_served_at_once_after_somebody_has_used_the_node }
+
+const ECHO: u16 = 1;
+const QUICK: Method<u32, u32> = Method::new(2);
+const SLOW: Method<u32, u32> = Method::new(3);
+
+/// Longer than any caller looks for its reply.
+const SERVED: Duration = Duration::from_micros(100);
+/// Less than a node was left alone for by its service's thread, and many times what anything here takes.
+const SOON: Duration = Duration::from_micros(700);
+const TIMES: u32 = 200;
+
+/// What the faster half has taken at most: others may have kept the processors busy for the rest.
+fn median(taken: impl Iterator<Item = Duration>) -> Duration {
+    let mut taken: Vec<_> = taken.collect();
+    taken.sort_unstable();
+    taken[taken.len() / 2]
+}
+
+fn timed(done: impl FnOnce()) -> Duration {
+    let since = Instant::now();
+    done();
+    since.elapsed()
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits until the task is woken, and for nothing else.
+fn block_on<T>(mut future: impl Future<Output = T> + Unpin) -> T {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        if let Poll::Ready(done) = Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        std::thread::park();
+    }
+}
+
+/// A server that serves one method at once and another for a while.
+fn serving(over: Over) -> Server {
+    let (mut node, address) = over.listening(small(), Settings::default());
+    rpc::serve(&mut node, QUICK, Ok);
+    rpc::serve(&mut node, SLOW, |number| {
+        let since = Instant::now();
+        while since.elapsed() < SERVED {
+            std::hint::spin_loop();
+        }
+        Ok(number)
+    });
+    Server::run(node, address)
+}
+
+/// It was noticed when the thread looked again, up to a millisecond later.
+#[test]
+fn a_reply_that_its_caller_has_not_looked_for_long_enough_is_noticed_at_once() {
+    let server = serving(Over::Shm);
+    let service = Service::spawn(Over::node(small(), Settings::default()), |_| ()).expect("a thread");
+    let client = Client::connect(Arc::new(service), &server.address, PATIENCE).expect("a channel");
+    let awaits = |number| timed(|| assert_eq!(block_on(client.start(SLOW, &number)), Ok(number)));
+    let calls = |number| timed(|| assert_eq!(client.call(SLOW, &number), Ok(number)));
+    let (awaited, called) = (median((0..TIMES).map(awaits)), median((0..TIMES).map(calls)));
+    assert!(awaited < SOON && called < SOON, "{awaited:?} awaited, {called:?} called");
+    eprintln!("{awaited:?} awaited, {called:?} called");
+}
+
+/// The same.
+fn a_request_is_served_at_once_after_somebody_has_used_the_node(over: Over) {
+    let server = serving(over);
+    let (mut node, address) = over.listening(small(), Settings::default());
+    node.short(ECHO, Args::Any, |request| request.reply(&[1]));
+    let service = Arc::new(Service::spawn(node, |_| ()).expect("a thread"));
+    let client = Client::connect(Arc::clone(&service), &server.address, PATIENCE).expect("a channel");
+    let mut peer = Over::node(small(), Settings::default());
+    let channel = peer.connect(&address, PATIENCE).expect("a channel");
+    let used = || drop(service.with(Node::poll));
+    // Now and then: who calls without end is not to ring without end.
+    let calls = || {
+        std::thread::sleep(Duration::from_millis(3));
+        assert_eq!(client.call(QUICK, &1), Ok(1));
+    };
+    let uses: [(&str, &dyn Fn()); 2] = [("a use", &used), ("a call", &calls)];
+    for (name, uses) in uses {
+        let taken = median((0..TIMES).map(|_| {
+            uses();
+            std::thread::sleep(Duration::from_micros(50));
+            timed(|| assert_eq!(peer.call(channel, ECHO, &[], PATIENCE).expect("a reply").word(0), 1))
+        }));
+        assert!(taken < SOON, "{taken:?} after {name}");
+        eprintln!("{taken:?} after {name}");
+    }
+}
