@@ -246,12 +246,12 @@ fn plan(root: &Path) -> Plan {
     }
     then.push(Step::new("a short storm", &format!("{target}/debug/examples/storm 10")));
     let mut beside = vec![
-        // What it depends on has been built for the tests.
-        Step::new("findings of the fuzzer", "cargo test --locked --manifest-path fuzz/Cargo.toml")
-            .with(&[("CARGO_TARGET_DIR", "target")]),
         Step::new("loom", "cargo test --locked --package cutthrough-segment --test loom --release")
             .with(&[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")]),
         Step::new("fuzz targets are built", "cargo fuzz build").with(&[("RUSTC_BOOTSTRAP", "1")]),
+        // What it depends on has been built for the tests, which have looked for that by now: one waits for the other.
+        Step::new("findings of the fuzzer", "cargo test --locked --manifest-path fuzz/Cargo.toml")
+            .with(&[("CARGO_TARGET_DIR", "target")]),
     ];
     beside.extend(targets(root).iter().map(|target| fuzz(target)));
     Plan { first, then, beside }
