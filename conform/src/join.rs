@@ -152,7 +152,7 @@ pub fn connect(from: &mut Endpoint, to: &mut Endpoint, address: &str) -> (Channe
     })
 }
 
-/// Three endpoints send 8 MiB at the same time, each to the next one in a circle by its address, and read only when
+/// Three endpoints send 20 MiB at the same time, each to the next one in a circle by its address, and read only when
 /// they are done: each is waited for by one, waits for another, and goes on.
 ///
 /// # Panics

@@ -227,7 +227,7 @@ fn plan(root: &Path) -> Plan {
     ];
     let mut then = vec![
         // Many of them wait for the kernel to make or to end something.
-        Step::new("tests", "cargo test --locked --workspace").with(&[("RUST_TEST_THREADS", "4")]),
+        Step::new("tests", "cargo test --locked --workspace --no-fail-fast").with(&[("RUST_TEST_THREADS", "4")]),
         // Who builds the whole workspace builds the library with what its other crates ask it for.
         Step::new("the library alone", "cargo check --locked --package cutthrough --all-targets"),
         Step::new(
