@@ -269,10 +269,11 @@ fn a_rank_that_writes_outside_all_the_same_is_refused() {
     let address = format!("shm:{}/splitc-{job}-0.sock", std::env::temp_dir().display());
     let addresses = vec![address.clone(), "shm:nobody".into()];
     let settings = Settings { size: 2, addresses, job, ..Settings::alone() };
-    let done = AtomicBool::new(false);
+    let (joined, done) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut world = World::join(&settings).expect("the other one");
+            joined.store(true, Ordering::Relaxed);
             while !done.load(Ordering::Relaxed) {
                 assert_eq!(world.poll(), Ok(()));
             }
@@ -297,6 +298,10 @@ fn a_rank_that_writes_outside_all_the_same_is_refused() {
         ];
         let refused = all.map(|(handler, words)| node.call(channel, handler, words, patience));
         let nothing = node.call(channel, PUT_BATCH, &[4], patience);
+        // One that went before it was met would be missing.
+        while !joined.load(Ordering::Relaxed) && begun.elapsed() < 2 * patience {
+            assert!(node.poll().is_none());
+        }
         done.store(true, Ordering::Relaxed);
         for (refused, what) in refused.into_iter().zip(all) {
             assert!(matches!(refused, Err(am::CallError::Failed(am::Failure::Refused))), "{what:?}: {refused:?}");
