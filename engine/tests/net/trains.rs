@@ -156,6 +156,13 @@ fn what_comes_twice_in_one_train_is_not_taken_for_forged() {
     assert!(landed.hits > 0 && landed.misses > 0, "{landed:?}");
 }
 
+/// A hello that was changed twice looks like one of another version: its caller is refused, and calls again.
+#[test]
+fn a_hello_that_was_changed_twice_is_made_again() {
+    let faults = Faults { loss: 13, duplicates: 0, reorder: 0, corrupt: 13 };
+    carry(&mut World::new(1_094_770_467_549_831_092, faults), &[(1, false)], &[]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
