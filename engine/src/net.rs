@@ -156,10 +156,7 @@ pub struct Net<M: Memory> {
 
 impl<M: Memory<Load: core::fmt::Debug, Place: core::fmt::Debug>> core::fmt::Debug for Net<M> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let channels = self.seats.iter().filter_map(|seat| match &seat.state {
-            State::Open(channel) => Some(&**channel),
-            State::Free | State::Calling(_) => None,
-        });
+        let channels = self.open_channels().map(|(_, channel)| channel);
         f.debug_struct("Net")
             .field("tally", &self.tally)
             .field("channels", &channels.collect::<Vec<_>>())
@@ -243,6 +240,14 @@ impl<M: Memory> Net<M> {
     #[must_use]
     pub const fn channels(&self) -> usize {
         self.open
+    }
+
+    /// The channels that are open, and their numbers.
+    fn open_channels(&self) -> impl Iterator<Item = (usize, &Channel<M>)> {
+        self.seats.iter().enumerate().filter_map(|(index, seat)| match &seat.state {
+            State::Open(channel) => Some((index, &**channel)),
+            State::Free | State::Calling(_) => None,
+        })
     }
 
     fn channel(&mut self, index: usize) -> Option<&mut Channel<M>> {

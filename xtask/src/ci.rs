@@ -134,15 +134,10 @@ impl Step {
     /// Whether it passed, and if it is one of tests, whether there were any; and what it has said, if that is kept.
     /// Tests that were skipped say so on standard error, line by line.
     fn run(&self, root: &Path, says: Says, skipped: &mut Vec<String>) -> (bool, String) {
-        let mut words = self.words.iter();
-        let mut command = match says {
-            Says::AtOnce => Command::new(words.next().map_or("", String::as_str)),
-            Says::Later => Command::new("nice"),
-        };
-        if says == Says::Later {
-            command.args(["-n", "19"]);
-        }
-        command.args(words).current_dir(root).stdin(Stdio::null());
+        let before: &[&str] = if says == Says::Later { &["nice", "-n", "19"] } else { &[] };
+        let words: Vec<&str> = before.iter().copied().chain(self.words.iter().map(String::as_str)).collect();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).current_dir(root).stdin(Stdio::null());
         // Nothing is built a second time here.
         command.env("CARGO_INCREMENTAL", "0");
         command.envs(self.variables.iter().copied());
@@ -168,7 +163,7 @@ impl Step {
             }
             Ok((status, _)) => status.success(),
             Err(error) => {
-                eprintln!("{}: {error}", self.words[0]);
+                eprintln!("{}: {error}", words[0]);
                 false
             }
         };
@@ -176,31 +171,30 @@ impl Step {
     }
 }
 
-/// Passes on what a step says on standard error, or keeps it; and keeps the lines of tests that were skipped.
-fn hear(said: impl BufRead, says: Says, skipped: &mut Vec<String>) -> io::Result<String> {
+/// Passes each line on by `show`, or keeps it; and has `each` look at it.
+fn pass_on(said: impl BufRead, says: Says, show: fn(&str), mut each: impl FnMut(&str)) -> io::Result<String> {
     let mut kept = String::new();
     for line in said.split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
         match says {
-            Says::AtOnce => eprintln!("{line}"),
+            Says::AtOnce => show(&line),
             Says::Later => kept.extend([&line, "\n"]),
         }
-        skipped.extend(line.starts_with(SKIPPED).then_some(line));
+        each(&line);
     }
     Ok(kept)
 }
 
+/// Passes on what a step says on standard error, or keeps it; and keeps the lines of tests that were skipped.
+fn hear(said: impl BufRead, says: Says, skipped: &mut Vec<String>) -> io::Result<String> {
+    let keep = |line: &str| skipped.extend(line.starts_with(SKIPPED).then(|| line.to_owned()));
+    pass_on(said, says, |line| eprintln!("{line}"), keep)
+}
+
 /// Passes on what a step says on standard output, or keeps it: how many tests have passed, and what was kept.
 fn count(said: impl BufRead, says: Says) -> io::Result<(u64, String)> {
-    let (mut passed, mut kept) = (0, String::new());
-    for line in said.split(b'\n') {
-        let line = String::from_utf8_lossy(&line?).into_owned();
-        match says {
-            Says::AtOnce => println!("{line}"),
-            Says::Later => kept.extend([&line, "\n"]),
-        }
-        passed += passed_by(&line);
-    }
+    let mut passed = 0;
+    let kept = pass_on(said, says, |line| println!("{line}"), |line| passed += passed_by(line))?;
     Ok((passed, kept))
 }
 

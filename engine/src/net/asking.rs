@@ -72,14 +72,7 @@ impl<M: Memory> Net<M> {
         if self.unread.is_empty() {
             return;
         }
-        let relieved: u64 = self
-            .seats
-            .iter()
-            .map(|seat| match &seat.state {
-                State::Open(channel) => channel.inbox.relieved(),
-                State::Free | State::Calling(_) => 0,
-            })
-            .sum();
+        let relieved: u64 = self.open_channels().map(|(_, channel)| channel.inbox.relieved()).sum();
         let mut room = RELIEVED_MAX.saturating_sub(relieved);
         let mut unread = core::mem::take(&mut self.unread);
         unread.retain(|&index| {
@@ -97,14 +90,13 @@ impl<M: Memory> Net<M> {
 
     /// When the next payload makes way by [`Net::relieve`], if nothing comes of it before; those that might make way
     /// now do not count.
-    pub fn relieves_at(&mut self, now: Instant, still_ns: u64) -> Option<Instant> {
-        let unread = core::mem::take(&mut self.unread);
-        let times = unread
-            .iter()
-            .filter_map(|&index| self.channel(index)?.inbox.relieves_at(still_ns).filter(|due| *due > now).min());
-        let due = times.min();
-        self.unread = unread;
-        due
+    #[must_use]
+    pub fn relieves_at(&self, now: Instant, still_ns: u64) -> Option<Instant> {
+        if self.unread.is_empty() {
+            return None;
+        }
+        let all = self.open_channels().flat_map(|(_, channel)| channel.inbox.relieves_at(still_ns));
+        all.filter(|due| *due > now).min()
     }
 
     /// Asks again for places that could not be given: memory has come back.

@@ -26,12 +26,9 @@ impl<M: Memory> Net<M> {
 
     /// Each channel: bytes of payloads that lie aside, and how many may at most.
     pub fn aside(&self) -> impl Iterator<Item = (usize, u64, u64)> + '_ {
-        self.seats.iter().enumerate().filter_map(|(index, seat)| match &seat.state {
-            State::Open(channel) => {
-                let (aside, most) = channel.inbox.aside();
-                Some((index, aside, most))
-            }
-            State::Free | State::Calling(_) => None,
+        self.open_channels().map(|(index, channel)| {
+            let (aside, most) = channel.inbox.aside();
+            (index, aside, most)
         })
     }
 
@@ -50,11 +47,7 @@ impl<M: Memory> Net<M> {
     /// message that was not taken.
     #[must_use]
     pub fn thrown_away(&self) -> u64 {
-        let of = |seat: &Seat<M>| match &seat.state {
-            State::Open(channel) => channel.inbox.thrown_away(),
-            State::Free | State::Calling(_) => 0,
-        };
-        self.seats.iter().map(of).sum()
+        self.open_channels().map(|(_, channel)| channel.inbox.thrown_away()).sum()
     }
 
     /// Process, user and life of a channel's peer, as it says; and its address.
@@ -71,11 +64,7 @@ impl<M: Memory> Net<M> {
     /// Payload bytes that peers were asked for, on all channels, and that have not come.
     #[must_use]
     pub fn asked(&self) -> u64 {
-        let of = |seat: &super::Seat<M>| match &seat.state {
-            State::Open(channel) => channel.inbox.asked(),
-            State::Free | State::Calling(_) => 0,
-        };
-        self.seats.iter().map(of).sum()
+        self.open_channels().map(|(_, channel)| channel.inbox.asked()).sum()
     }
 
     /// Messages of a channel that have not been sent even once.

@@ -331,16 +331,16 @@ impl Udp {
             let quiet = !loan.core.turn(None);
             let naps = quiet && now.saturating_since(looked) > SPIN_NS;
             // Whatever comes meanwhile, and however much.
-            let mut relieves = false;
+            let mut others_came = false;
             if naps || now.saturating_since(relieved) > RELIEF_NS {
                 loan.core.relieve(0);
-                relieves = others.relieve(stat);
+                others_came = others.relieve(stat);
                 relieved = now;
             }
             if !quiet {
                 looked = now;
             } else if naps {
-                if !relieves && loan.core.doze() {
+                if !others_came && loan.core.doze() {
                     let soon = (!others.is_nobody()).then(|| now.after(SHORT_NAP_NS));
                     nap(self, loan.core.timer().into_iter().chain(soon).min());
                 }
