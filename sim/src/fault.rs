@@ -84,6 +84,8 @@ pub struct Injected {
     pub slow: u64,
     /// Channels that were closed in good order.
     pub closed: u64,
+    /// Looks at which payloads that nobody had read made way.
+    pub relieved: u64,
     /// Frames for which a ring had no room, or no place.
     pub ring_overflows: u64,
     /// Foreign frames that came where there are rings.
@@ -183,6 +185,7 @@ impl Summary {
             cuts,
             slow,
             closed,
+            relieved,
             ring_overflows,
             strays,
             swallowed,
@@ -219,6 +222,7 @@ impl Summary {
             (cuts, theirs.cuts),
             (slow, theirs.slow),
             (closed, theirs.closed),
+            (relieved, theirs.relieved),
             (ring_overflows, theirs.ring_overflows),
             (strays, theirs.strays),
             (swallowed, theirs.swallowed),

@@ -142,6 +142,7 @@ fn text(summary: &Summary, failed: u64) -> String {
         ("cuts", injected.cuts),
         ("slow users", injected.slow),
         ("channels closed", injected.closed),
+        ("payloads out of the way", injected.relieved),
         ("frames without room in a ring", injected.ring_overflows),
         ("foreign frames", injected.strays),
         ("swallowed by a way", injected.swallowed),

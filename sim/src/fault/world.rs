@@ -389,8 +389,10 @@ impl World {
         net.tick(now);
         if self.options.relief > 0 && self.random.chance(self.options.relief) {
             let still_ns = self.random.pick(&[0, 0, 20_000_000]);
+            let waits = |net: &Net<_>| net.relieves_at(Instant::default(), 1).is_some();
+            self.summary.injected.relieved += u64::from(still_ns == 0 && waits(net));
             net.relieve(now, still_ns);
-            if still_ns == 0 && net.relieves_at(Instant::default(), 1).is_some() {
+            if still_ns == 0 && waits(net) {
                 return Err("a payload that nobody reads has not made way".into());
             }
         }
