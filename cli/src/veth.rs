@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
@@ -22,6 +23,9 @@ pub const MTUS: std::ops::RangeInclusive<u32> = 1280..=65_535;
 
 /// Where `ip` is where the search path does not lead to it, as for users that are not root.
 const FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/bin"];
+
+/// How long a device may take to notice that its peer is up.
+const UP_WITHIN: Duration = Duration::from_secs(10);
 
 /// What this machine, or this user, lacks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -155,6 +159,8 @@ impl Pair {
             ])?;
             far.enter().map_err(|error| Missing::Other(error.to_string()))?;
             ip.run(&[format!("addr add {}/30 dev far", Self::FAR), "link set lo up".into(), "link set far up".into()])?;
+            near.enter().map_err(|error| Missing::Other(error.to_string()))?;
+            ip.until_up("near")?;
             Ok(Self { near, far, mtu })
         })
     }
@@ -182,13 +188,26 @@ impl Ip {
             .ok_or(Missing::Program)
     }
 
-    /// Runs these commands in the namespace of the calling thread, until one fails.
-    fn run(&self, commands: &[String]) -> Result<(), Missing> {
+    /// Waits until this device sends what it is given. One that was switched on before its peer drops all, and says
+    /// nothing, until the kernel's link watch has noticed the peer: later on a busy machine.
+    fn until_up(&self, device: &str) -> Result<(), Missing> {
+        let begun = Instant::now();
+        while !self.run(&[format!("link show {device}")])?.contains("state UP") {
+            if begun.elapsed() > UP_WITHIN {
+                return Err(Missing::Other(format!("{device} is not up after {} s", UP_WITHIN.as_secs())));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Runs these commands in the namespace of the calling thread, until one fails, and returns what they say.
+    fn run(&self, commands: &[String]) -> Result<String, Missing> {
         let refuse = |error: io::Error| Missing::Other(format!("{}: {error}", self.0.display()));
         let mut child = Command::new(&self.0)
             .args(["-batch", "-"])
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .map_err(refuse)?;
@@ -197,7 +216,8 @@ impl Ip {
             let _ = stdin.write_all((commands.join("\n") + "\n").as_bytes());
         }
         let output = child.wait_with_output().map_err(refuse)?;
-        if output.status.success() { Ok(()) } else { Err(understood(&String::from_utf8_lossy(&output.stderr))) }
+        let said = |by: &[u8]| String::from_utf8_lossy(by).into_owned();
+        if output.status.success() { Ok(said(&output.stdout)) } else { Err(understood(&said(&output.stderr))) }
     }
 }
 

@@ -13,6 +13,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 use super::Hop;
 use super::route::{Interface, RouteError, Routes};
 use crate::sys::datagram::Datagrams;
+use crate::sys::xdp::wire::until_up;
 
 /// The address of the near end, whose interface has the same name, and that of the far end.
 pub(super) const NEAR: Ipv4Addr = Ipv4Addr::new(10, 74, 0, 1);
@@ -70,6 +71,7 @@ fn make(mtu: u32) -> Result<Wire, String> {
     ip(&format!("link add near mtu {mtu} type veth peer far mtu {mtu} netns {there}"))?;
     ip(&format!("addr add {NEAR}/30 dev near\nlink set lo up\nlink set near up"))?;
     far.within(|| ip(&format!("addr add {FAR}/30 dev far\nlink set lo up\nlink set far up")))?;
+    near.within(|| until_up("near"));
     Ok(Wire { near, far })
 }
 

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
@@ -38,6 +39,17 @@ fn ip(commands: &[String]) -> Option<()> {
     let mut child = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().ok()?;
     child.stdin.take()?.write_all((commands.join("\n") + "\n").as_bytes()).ok()?;
     child.wait().ok()?.success().then_some(())
+}
+
+/// Waits until a device of the calling thread's namespace sends what it is given. One that was switched on before its
+/// peer drops all, and says nothing, until the kernel's link watch has noticed the peer: later on a busy machine.
+pub(crate) fn until_up(device: &str) {
+    let begun = Instant::now();
+    let says = || Command::new("ip").args(["link", "show", device]).output().expect("ip").stdout;
+    while !String::from_utf8_lossy(&says()).contains("state UP") {
+        assert!(begun.elapsed() < Duration::from_secs(10), "{device} is not up after {:?}", begun.elapsed());
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 impl Wire {
@@ -74,6 +86,8 @@ impl Wire {
                 "link set far up".into(),
                 format!("neigh add {NEAR} lladdr 02:00:00:00:00:01 dev far"),
             ])?;
+            enter(&near);
+            until_up("near");
             Some(Self { near, far, mtu })
         });
         if wire.is_none() {
