@@ -76,6 +76,7 @@ use cutthrough_node::incoming::{Channel, Connecting};
 use cutthrough_node::node::{ConnectError, ListenError};
 use cutthrough_node::pace::Pace;
 use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
+use cutthrough_node::shm::link::Identity;
 use cutthrough_segment::page::Page;
 
 pub use asking::Asking;
@@ -372,6 +373,12 @@ impl Node {
             self.end(channel, cutthrough_node::shm::link::CloseReason::Here.into());
             self.inside.endpoint.close(channel);
         }
+    }
+
+    /// Who is on the other side of a channel: [`Endpoint::peer`].
+    #[must_use]
+    pub fn peer(&self, channel: Channel) -> Option<Identity> {
+        self.inside.endpoint.peer(channel)
     }
 
     /// Open channels.

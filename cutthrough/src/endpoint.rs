@@ -343,11 +343,9 @@ impl Endpoint {
 
     /// Who is on the other side of a channel, as it says, and the public key that it has proved to hold, if it has one;
     /// `None` if the channel has ended.
-    pub fn peer(&mut self, channel: Channel) -> Option<Identity> {
-        if let Some((net, index)) = self.node.wire(channel) {
-            return net.identity(index);
-        }
-        self.node.link(channel).ok().map(|(link, _)| link.identity())
+    #[must_use]
+    pub fn peer(&self, channel: Channel) -> Option<Identity> {
+        self.node.identity(channel)
     }
 
     /// Where peers on other machines reach this endpoint, once it listens at `udp:HOST:PORT` or has connected to such

@@ -36,7 +36,7 @@ use crate::config::Config;
 use crate::idle::Idle;
 use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
 use crate::pace::Pace;
-use crate::shm::link::{CloseReason, Link, SendError};
+use crate::shm::link::{CloseReason, Identity, Link, SendError};
 use crate::shm::rendezvous::Listener;
 use crate::stat::{Cell, Stat};
 use crate::sys::made_way::made_way;
@@ -229,6 +229,16 @@ impl Node {
     #[inline]
     pub fn is_wire(&self, channel: Channel) -> bool {
         self.seats.get(channel.index as usize).is_some_and(|seat| seat.net.is_some())
+    }
+
+    /// Who is on the other side of a channel; `None` if it has ended.
+    #[must_use]
+    pub fn identity(&self, channel: Channel) -> Option<Identity> {
+        if let Some((net, index)) = self.wire(channel) {
+            return net.identity(index);
+        }
+        let seat = self.seats.get(channel.index as usize).filter(|seat| seat.life == channel.life)?;
+        seat.link.as_ref().map(|link| link.identity())
     }
 
     /// The channel's link and the counters.

@@ -9,8 +9,10 @@ use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
 use cutthrough_node::node::WaitError;
+use cutthrough_node::shm::link::Identity;
 use cutthrough_segment::page::Waker;
 
+use super::request::More;
 use super::way::Body;
 use super::{Inside, Node};
 
@@ -23,6 +25,7 @@ pub struct Deferred {
     over: Arc<AtomicBool>,
     token: Option<Token>,
     deadline: Option<Instant>,
+    peer: Option<Identity>,
     to: Option<ReplyTo>,
 }
 
@@ -30,11 +33,18 @@ impl Deferred {
     pub(super) const fn new(
         shelf: Weak<Shelf>,
         over: Arc<AtomicBool>,
-        token: Option<Token>,
-        deadline: Option<Instant>,
+        More { token, deadline }: More,
+        peer: Option<Identity>,
         to: Option<ReplyTo>,
     ) -> Self {
-        Self { shelf, over, token, deadline, to }
+        Self { shelf, over, token, deadline, peer, to }
+    }
+
+    /// Who was on the other side of the request's channel when its answer was put off:
+    /// [`Request::peer`](super::Request::peer).
+    #[must_use]
+    pub const fn peer(&self) -> Option<Identity> {
+        self.peer
     }
 
     /// Whether nobody waits for the answer any more: the requester has cancelled, its deadline has passed, or one of

@@ -13,6 +13,7 @@ use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
 use cutthrough_node::incoming::{Channel, Incoming, Payload};
 use cutthrough_node::shm::grant::NoMemory;
+use cutthrough_node::shm::link::Identity;
 use cutthrough_node::shm::receive::ReadError;
 use cutthrough_segment::page::Page;
 
@@ -61,6 +62,14 @@ impl Request<'_> {
     #[must_use]
     pub const fn channel(&self) -> Channel {
         self.incoming.channel()
+    }
+
+    /// Who is on the other side of that channel ([`Endpoint::peer`](crate::Endpoint::peer)): of a request that was
+    /// [handed over](Request::is_handed_over) that is who has handed it over, not who has asked first. `None` if the
+    /// channel has ended meanwhile.
+    #[must_use]
+    pub fn peer(&self) -> Option<Identity> {
+        self.inside.endpoint.peer(self.channel())
     }
 
     /// The number by which the handler was called.
@@ -191,7 +200,8 @@ impl Request<'_> {
         }
         let shelf = Arc::downgrade(&self.inside.shelf);
         let More { token, deadline } = self.more.copied().unwrap_or_default();
-        Deferred::new(shelf, over, token, deadline, self.to.take())
+        let peer = self.peer();
+        Deferred::new(shelf, over, More { token, deadline }, peer, self.to.take())
     }
 
     /// Hands the request over to the endpoint on another channel, with other arguments: up to 64 bytes, or 58 if the

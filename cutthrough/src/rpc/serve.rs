@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
+use cutthrough_node::shm::link::Identity;
+
 use super::{INLINE, LONGEST, Message, Method, bytes};
 use crate::am::{Answered, Args, Body, Deferred, Failure, Node, Request};
 
@@ -24,7 +26,8 @@ impl Refusal {
 }
 
 /// Registers what serves a method. It runs on the thread that polls the node, so it should not wait for anything: one
-/// that has to answers later ([`serve_later`]).
+/// that has to answers later ([`serve_later`]). It gets what was asked and nothing else: one that has to know who calls
+/// is served by [`serve_later`], too, whose [`Answer::peer`] says so.
 ///
 /// # Panics
 /// If the method's number is [`RESERVED`](crate::am::RESERVED) or above.
@@ -180,6 +183,13 @@ impl<R: Message> Answer<R> {
 }
 
 impl<R> Answer<R> {
+    /// Who has called: whoever was on the other side of the channel when the call came
+    /// ([`Request::peer`]).
+    #[must_use]
+    pub const fn peer(&self) -> Option<Identity> {
+        self.deferred.peer()
+    }
+
     /// Whether nobody waits for the answer any more: the caller has cancelled, its deadline has passed, or one of both
     /// endpoints has gone.
     #[must_use]
