@@ -69,6 +69,7 @@ use std::time::Duration;
 use cutthrough_engine::am::calls::UNDATED;
 use cutthrough_engine::am::message::{Arguments, CallId};
 use cutthrough_engine::am::{Ask, Core, ReplyTo};
+use cutthrough_engine::count::Counter;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
@@ -448,10 +449,15 @@ impl Node {
     /// returns, and what it named is given back, unless its payload has come or is on its way; then it is dropped. The
     /// peer is told, if it has not answered. The call's unit of the window is free again when it has.
     pub fn cancel(&mut self, call: Call) -> Option<Landing> {
-        let context = match self.inside.core.cancel(call.0).or_else(|| self.gathering.take_reply(call.0)) {
-            Some(context) => context?,
-            None => return self.untell(call),
-        };
+        self.give_up(call, false)
+    }
+
+    /// The same; `late` if that is for its deadline's sake.
+    pub(crate) fn give_up(&mut self, call: Call, late: bool) -> Option<Landing> {
+        let taken = self.inside.core.cancel(call.0).or_else(|| self.gathering.take_reply(call.0));
+        let Some(context) = taken else { return self.untell(call) };
+        self.inside.endpoint.count(Counter::CallsLate, u64::from(late));
+        let context = context?;
         if let Then::Continue(slot) = context.then {
             self.take_continuation(slot);
         }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use cutthrough_engine::count::Counter;
+use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
@@ -384,6 +384,11 @@ impl Endpoint {
     #[must_use]
     pub fn counter(&self, counter: Counter) -> u64 {
         self.node.stat().value(counter)
+    }
+
+    /// Counts what was decided above the endpoint.
+    pub(crate) fn count(&self, counter: Counter, amount: u64) {
+        self.node.stat().add(counter, amount);
     }
 
     /// How this kernel lets a sleeper be woken; anything but [`Fence::Expedited`] makes sleeping slower.

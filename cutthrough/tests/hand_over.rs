@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, Body, Call, CallError, Deferred, Failure, Node, RequestError, Settings, WINDOW};
-use cutthrough::{Channel, Config, Endpoint, Event, Landing, Policy, Stage, Trace};
+use cutthrough::{Channel, Config, Counter, Endpoint, Event, Landing, Policy, Stage, Trace};
 use two::{Over, PATIENCE, Server, small};
 
 over_both! {
@@ -339,6 +339,7 @@ fn payloads_that_come_before_they_are_announced_are_bounded_in_bytes() {
         }
     }
     assert_eq!(whole, 32, "payloads of 1 MiB");
+    assert_eq!(a.endpoint().counter(Counter::RepliesAbandoned), asked.len() as u64 - 32);
 }
 
 #[test]

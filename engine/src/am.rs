@@ -75,6 +75,8 @@ pub struct Core<K, L> {
     borrower: Option<u32>,
     /// Requests that this side may have under way on a channel; at most [`WINDOW`].
     window: u32,
+    /// Replies that were thrown away.
+    thrown: u64,
 }
 
 impl<K, L> Core<K, L> {
@@ -82,7 +84,7 @@ impl<K, L> Core<K, L> {
     #[must_use]
     pub fn new(window: u32) -> Self {
         let window = window.clamp(1, WINDOW);
-        Self { peers: Vec::new(), calls: Calls::default(), backlog: Vec::new(), borrower: None, window }
+        Self { peers: Vec::new(), calls: Calls::default(), backlog: Vec::new(), borrower: None, window, thrown: 0 }
     }
 
     /// The calls of this side.
@@ -112,6 +114,13 @@ impl<K, L> Core<K, L> {
     #[must_use]
     pub fn waiting_to_go(&self) -> usize {
         self.backlog.iter().map(|row| self.peers[*row as usize].kept.len()).sum()
+    }
+
+    /// How many replies were thrown away since this was asked last: too much waited for their requesters, or they could
+    /// not be sent at all. To be asked after a reply that did not go at once, and after [`Core::flush`].
+    #[must_use]
+    pub const fn take_thrown(&mut self) -> u64 {
+        core::mem::replace(&mut self.thrown, 0)
     }
 
     /// Requests under way on a row, and how many may be.
@@ -452,6 +461,7 @@ impl<K, L> Core<K, L> {
             let args = args.as_bytes(&mut packed).unwrap_or(&[]);
             self.keep_with(to.row, Message { args, ..Message::new(Kind::Reply, to.call) }, token, load);
         } else {
+            self.thrown += 1;
             let code = Failure::TooLong as u8;
             self.keep(to.row, Message { code, ..Message::new(Kind::Failed, to.call) });
         }
@@ -481,9 +491,8 @@ impl<K, L> Core<K, L> {
             }
             // A payload that cannot be sent: the answer says so without it.
             Err((Unsent::Refused, _)) => {
-                let message =
-                    Message { kind: failed(message.kind), code: Failure::TooLong as u8, args: &[], ..message };
-                self.keep(row, message);
+                self.thrown += 1;
+                self.keep(row, message.instead(Failure::TooLong));
                 false
             }
             Ok(()) | Err((Unsent::Closed | Unsent::Lost, _)) => true,
@@ -495,8 +504,8 @@ impl<K, L> Core<K, L> {
     fn keep_with<B: Keep<L>>(&mut self, row: u32, message: Message<'_>, token: Option<Token>, load: B) {
         let (before, bytes) = (self.peers[row as usize].bytes, load.bytes());
         if bytes > 0 && before > 0 && before + bytes > KEPT_BYTES {
-            let code = Failure::Abandoned as u8;
-            return self.keep(row, Message { kind: failed(message.kind), code, args: &[], ..message });
+            self.thrown += 1;
+            return self.keep(row, message.instead(Failure::Abandoned));
         }
         self.put(row, message, token, load.keep(), bytes);
     }
@@ -526,7 +535,7 @@ impl<K, L> Core<K, L> {
 
     /// Sends what waits, as far as there is room. True if nothing waits any more.
     pub fn flush(&mut self, transport: &mut impl Transport<Option<L>>) -> bool {
-        let Self { backlog, peers, .. } = self;
+        let Self { backlog, peers, thrown, .. } = self;
         backlog.retain(|row| {
             let peer = &mut peers[*row as usize];
             while let Some(kept) = peer.kept.pop_front() {
@@ -537,14 +546,10 @@ impl<K, L> Core<K, L> {
                         return true;
                     }
                     Err((Unsent::Refused, _)) => {
+                        *thrown += 1;
                         peer.gone(kept.kind, kept.bytes);
                         if let Ok(message) = Message::decode(&kept.control[..kept.len]) {
-                            let failed = Message {
-                                kind: failed(message.kind),
-                                code: Failure::TooLong as u8,
-                                args: &[],
-                                ..message
-                            };
+                            let failed = message.instead(Failure::TooLong);
                             let mut control = [0; CONTROL_MAX];
                             let len = failed.encode(&mut control).unwrap_or(0);
                             let kind = failed.kind;
@@ -584,11 +589,6 @@ impl<K, L> Core<K, L> {
 #[allow(clippy::cast_possible_truncation, reason = "at most 64 bytes of arguments")]
 const fn plain(kind: Kind, handler: u16, args: Arguments<'_>) -> Head {
     Head { kind: kind as u8, flags: 0, len: args.len() as u8, code: 0, handler }
-}
-
-/// The kind of an answer that says that something went wrong.
-const fn failed(kind: Kind) -> Kind {
-    if matches!(kind, Kind::Direct) { Kind::Direct } else { Kind::Failed }
 }
 
 #[cfg(test)]

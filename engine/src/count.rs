@@ -95,6 +95,14 @@ counters! {
     TokenReused = "token_reused",
     /// Payloads dropped, whose control message was delivered.
     PayloadDropped = "payload_dropped",
+    /// Requests answered with a failure: no such handler, other arguments, too late, refused or panicked.
+    RequestsRefused = "requests_refused",
+    /// Requests refused because as many as may be at a time were being served.
+    RequestsBusy = "requests_busy",
+    /// Calls that had no reply by their deadline.
+    CallsLate = "calls_late",
+    /// Requests whose reply was thrown away, or never given.
+    RepliesAbandoned = "replies_abandoned",
     /// Channels closed because the peer wrote an impossible ring index.
     BreachIndex = "breach_index",
     /// Channels closed because the peer wrote a descriptor that makes no sense.
@@ -109,6 +117,8 @@ counters! {
     BreachProgress = "breach_progress",
     /// Channels closed because the peer broke the handshake.
     BreachHello = "breach_hello",
+    /// Channels closed because the peer sent what is no active message, or none that it may send.
+    BreachMessage = "breach_message",
     /// Payloads that crossed a network.
     Wire = "wire",
     /// Frames sent over a network, without those that only acknowledge or grant.

@@ -9,7 +9,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::pwrite;
 
 /// The first word of a true file of counters.
-const MAGIC: u64 = 0x5441_5453_5455_4301;
+const MAGIC: u64 = 0x5441_5453_5455_4302;
 
 /// A file of counters.
 #[derive(Debug, Arbitrary)]

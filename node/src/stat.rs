@@ -19,7 +19,7 @@ use rustix::fs::OFlags;
 /// Name of the memory file, as `/proc/PID/fd` shows it.
 pub const NAME: &str = "cutthrough.stat";
 /// First word of the file: tells the layout apart from any other.
-const MAGIC: u64 = 0x5441_5453_5455_4301;
+const MAGIC: u64 = 0x5441_5453_5455_4302;
 /// Words before the counters: magic, process, generation, number of rows, length of the name, then 16 words of name.
 const HEAD: usize = 32;
 /// First word of the name.
@@ -27,7 +27,7 @@ const NAME_WORD: usize = 8;
 /// Bytes of a name that are shown.
 const NAME_BYTES: usize = 128;
 /// Words for counters.
-const COUNTERS: usize = 64;
+const COUNTERS: usize = 96;
 /// Words of a row.
 const ROW: usize = 16;
 /// Rows that are looked at from outside. Whoever owns the file chooses its length, and each look at a word that was

@@ -49,11 +49,12 @@ impl Heap {
 pub(super) struct Early(HashMap<Channel, Heap>);
 
 impl Early {
-    /// Sets a reply aside to a call that may be announced; only the first one of its channel.
-    pub(super) fn put<K>(&mut self, call: CallId, mut incoming: Incoming, calls: &Calls<K>) {
+    /// Sets a reply aside to a call that may be announced; only the first one of its channel. Whether its payload was
+    /// thrown away.
+    pub(super) fn put<K>(&mut self, call: CallId, mut incoming: Incoming, calls: &Calls<K>) -> bool {
         let heap = self.0.entry(incoming.channel()).or_default();
         if heap.replies.contains_key(&call) {
-            return;
+            return false;
         }
         // Then some of them are of calls that have ended.
         if heap.replies.len() >= calls.waiting() {
@@ -75,6 +76,7 @@ impl Early {
         let bytes = if lost { 0 } else { bytes };
         heap.bytes += bytes;
         heap.replies.insert(call, Aside { incoming, bytes, lost });
+        lost
     }
 
     /// What was set aside of a call, by whoever: it is announced.

@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use cutthrough_engine::am::calls::NEVER;
 use cutthrough_engine::am::message::CallId;
 use cutthrough_engine::am::{Failure, ReplyTo};
+use cutthrough_engine::count::Counter;
 use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
 use cutthrough_node::incoming::{Channel, Incoming, Payload};
@@ -311,6 +312,7 @@ impl Node {
             }
             if clock::now() >= until {
                 drop(reply.take_payload());
+                self.inside.endpoint.count(Counter::CallsLate, 1);
                 return Err(CallError::Late);
             }
             if in_vain >= LOOKS {

@@ -160,8 +160,7 @@ impl Request<'_> {
             self.inside.fail(to, Failure::TooLong, &[]);
             return;
         }
-        let (mut way, core) = self.inside.split();
-        core.reply(&mut way, to, args, None, ());
+        self.inside.reply_plain(to, args);
     }
 
     /// Replies with arguments and a payload, which goes straight to where the requester has said. Returns when the
@@ -247,8 +246,7 @@ impl Drop for Request<'_> {
             if std::thread::panicking() {
                 self.inside.fail(to, Failure::Panicked, &[]);
             } else {
-                let (mut way, core) = self.inside.split();
-                core.reply(&mut way, to, Arguments::default(), None, ());
+                self.inside.reply_plain(to, Arguments::default());
             }
         }
     }

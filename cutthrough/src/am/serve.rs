@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cutthrough_engine::am::message::{ARGS_MAX, Arguments, CallId};
 use cutthrough_engine::am::{Failure, Got, Plain, ReplyTo};
+use cutthrough_engine::count::Counter;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
@@ -46,13 +47,39 @@ impl Inside {
         let body = if body.is_empty() { Body::None } else { body };
         let args = Arguments::Bytes(args);
         let (mut way, core) = self.split();
-        match body {
+        let went = match body {
             Body::None => core.reply(&mut way, to, args, token, ()),
             body => core.reply(&mut way, to, args, token, body),
         };
+        if !went {
+            self.count_thrown();
+        }
+    }
+
+    /// A reply with nothing but arguments, few enough.
+    #[inline]
+    pub(super) fn reply_plain(&mut self, to: ReplyTo, args: Arguments<'_>) {
+        let (mut way, core) = self.split();
+        if !core.reply(&mut way, to, args, None, ()) {
+            self.count_thrown();
+        }
+    }
+
+    /// Counts the replies that were thrown away.
+    #[cold]
+    fn count_thrown(&mut self) {
+        let thrown = self.core.take_thrown();
+        self.endpoint.count(Counter::RepliesAbandoned, thrown);
     }
 
     pub(super) fn fail(&mut self, to: ReplyTo, why: Failure, args: &[u8]) {
+        match why {
+            // Whoever has asked knows.
+            Failure::Cancelled => {}
+            Failure::Busy => self.endpoint.count(Counter::RequestsBusy, 1),
+            Failure::Abandoned => self.endpoint.count(Counter::RepliesAbandoned, 1),
+            _ => self.endpoint.count(Counter::RequestsRefused, 1),
+        }
         let args = &args[..args.len().min(ARGS_MAX)];
         let (mut way, core) = self.split();
         core.fail(&mut way, to, why, args, ());
@@ -124,7 +151,8 @@ impl Node {
                 return self.replied(incoming, call, context);
             }
             (Taken::Early(call), crate::Event::Message(incoming)) => {
-                self.early.put(call, incoming, self.inside.core.calls());
+                let lost = self.early.put(call, incoming, self.inside.core.calls());
+                self.inside.endpoint.count(Counter::RepliesAbandoned, u64::from(lost));
             }
             (Taken::Aside(coming, part), crate::Event::Message(incoming)) => {
                 self.put_aside(incoming, part, Of::Request(coming));
@@ -229,6 +257,7 @@ impl Node {
             }
             Ok(Got::Nothing) => Taken::Done,
             Err(malformed) => {
+                self.inside.endpoint.count(Counter::BreachMessage, 1);
                 self.end(channel, malformed.into());
                 self.inside.endpoint.close(channel);
                 Taken::Ready
@@ -296,6 +325,9 @@ impl Node {
 
     /// A call has ended without a reply: whoever waits for it is told, now or by an event.
     pub(super) fn failed(&mut self, call: CallId, context: Context, error: CallError, args: &[u8]) {
+        if error == CallError::Late {
+            self.inside.endpoint.count(Counter::CallsLate, 1);
+        }
         let Wanted { then, token } = context.map_or(Wanted { then: Then::Tell, token: None }, |wanted| *wanted);
         let landing = self.inside.kill(token);
         let call = Call(call);
@@ -392,6 +424,7 @@ impl Node {
         if self.inside.core.has_backlog() {
             let (mut way, core) = self.inside.split();
             cutthrough_engine::am::Core::<Context, Kept>::flush(core, &mut way);
+            self.inside.count_thrown();
         }
         !self.gathering.is_empty() && self.gather()
     }

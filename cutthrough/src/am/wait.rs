@@ -95,7 +95,7 @@ impl Node {
                 None => {
                     let now = clock::now();
                     if now >= until {
-                        self.cancel(call);
+                        self.give_up(call, true);
                         break Err(CallError::Late);
                     }
                     match self.wait(Some(Duration::from_nanos(until.saturating_since(now)))) {

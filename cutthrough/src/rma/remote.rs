@@ -401,7 +401,7 @@ impl<'n> Remote<'n> {
             }
             if (looks.is_multiple_of(256) || looks > LOOKS) && clock::now() >= until {
                 for (call, batch) in under_way.drain(..) {
-                    node.cancel(call);
+                    node.give_up(call, true);
                     end(batch, Err(CallError::Late));
                 }
                 if next < count {

@@ -109,7 +109,7 @@ impl<'a> RawPending<'a> {
     /// `None`, too, if the reply's payload has come there.
     #[must_use = "to give nothing back, drop the call"]
     pub fn cancel(mut self) -> Option<Landing> {
-        self.stop()
+        self.stop(false)
     }
 
     /// Waits for the call on this thread.
@@ -191,17 +191,17 @@ impl<'a> RawPending<'a> {
         Some(Err(failed))
     }
 
-    /// Stops waiting for the call, if it was made: the place that it has granted, or would have. Where somebody uses
-    /// the node just now, the service's thread does the rest: this may run on a thread that has the node, and wakes a
-    /// task.
-    fn stop(&mut self) -> Option<Landing> {
+    /// Stops waiting for the call, if it was made, because it is `late` or for whatever reason: the place that it has
+    /// granted, or would have. Where somebody uses the node just now, the service's thread does the rest: this may run
+    /// on a thread that has the node, and wakes a task.
+    fn stop(&mut self, late: bool) -> Option<Landing> {
         let Some(call) = self.call.take() else { return self.raw.take_landing() };
         let service = &self.client.inside.service;
-        match service.try_with(|node| node.cancel(call)) {
+        match service.try_with(|node| node.give_up(call, late)) {
             Some(None) => {}
             Some(landing) => return landing,
             None => service.leave_to_thread(move |node| {
-                node.lock().unwrap_or_else(PoisonError::into_inner).cancel(call);
+                node.lock().unwrap_or_else(PoisonError::into_inner).give_up(call, late);
             }),
         }
         // Its answer may have come before.
@@ -255,7 +255,7 @@ impl<'a> RawPending<'a> {
             let now = Instant::now();
             // The node says so, too, but only to who can use it.
             if self.call.is_some() && now >= self.until {
-                let landing = self.stop();
+                let landing = self.stop(true);
                 return Poll::Ready(Err(RawError::new(CallError::Late, landing)));
             }
             if now - begun < self.spin {
@@ -291,7 +291,7 @@ impl Future for RawPending<'_> {
 
 impl Drop for RawPending<'_> {
     fn drop(&mut self) {
-        drop(self.stop());
+        drop(self.stop(false));
     }
 }
 

@@ -107,12 +107,14 @@ impl<K, L> Core<K, L> {
             Some(first) if first.direct >= LARGE => Some(Failure::Abandoned),
             Some(_) => None,
         };
-        let mut went = true;
-        if why.is_none() {
+        let went = if why.is_none() {
             let code = failure.map_or(0, |failure| failure as u8);
             let message = Message { code, args, ..Message::new(Kind::Direct, to.call) };
-            went = self.send_or_keep(transport, to.row, message, None, load);
-        }
+            self.send_or_keep(transport, to.row, message, None, load)
+        } else {
+            self.thrown += u64::from(failure.is_none());
+            false
+        };
         if let Some(peer) = self.peers.get_mut(row as usize).filter(|peer| peer.open && peer.life == life) {
             peer.answers_one();
             let window = core::mem::take(&mut peer.tell);

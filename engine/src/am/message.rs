@@ -11,6 +11,8 @@
 use cutthrough_wire::slot::{CONTROL_MAX, short_word};
 use cutthrough_wire::token::Token;
 
+use super::terms::Failure;
+
 /// Most bytes of arguments in a control message: 16 words of 32 bits.
 pub const ARGS_MAX: usize = 64;
 /// Bytes before the arguments.
@@ -257,6 +259,12 @@ impl<'a> Message<'a> {
     #[must_use]
     pub const fn new(kind: Kind, call: CallId) -> Self {
         Self { kind, window: false, code: 0, handler: 0, call, args: &[], token: None, budget: None, origin: None }
+    }
+
+    /// What is said instead of this answer, which cannot be given.
+    pub(super) const fn instead(self, why: Failure) -> Self {
+        let kind = if matches!(self.kind, Kind::Direct) { Kind::Direct } else { Kind::Failed };
+        Self { kind, code: why as u8, args: &[], ..self }
     }
 
     /// Writes the message into `into`: how many bytes, or `None` if its parts are too long together.

@@ -62,6 +62,7 @@ fn direct_replies_that_nobody_takes_in_are_thrown_away_in_the_end() {
     assert_eq!(node.waiting_to_go(), LARGE as usize);
     let last = Message::decode(way.0.last().expect("answers")).expect("an answer");
     assert_eq!((last.kind, Failure::of(last.code)), (Kind::Failed, Failure::Abandoned));
+    assert_eq!(node.take_thrown(), u64::from(LARGE));
 }
 
 /// The way to row 0 is shut, the other is not.
@@ -114,4 +115,5 @@ fn long_answers_to_who_takes_nothing_in_are_bounded_in_bytes() {
     // Nobody may ask again for what was served.
     let (whole, gone) = ((Kind::Reply, 0), (Kind::Failed, Failure::Abandoned as u8));
     assert_eq!(kinds, [whole, gone, gone, gone, gone, whole, whole, whole, whole, gone]);
+    assert_eq!((node.take_thrown(), node.take_thrown()), (5, 0));
 }
