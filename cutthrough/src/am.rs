@@ -80,7 +80,7 @@ use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
 use cutthrough_node::shm::link::Identity;
 use cutthrough_segment::page::Page;
 
-pub use asking::Asking;
+pub use asking::{Asking, Unsent};
 pub use cutthrough_engine::am::message::Malformed;
 pub use cutthrough_engine::am::{Failure, LARGE, WINDOW};
 pub(crate) use deferred::Answered;

@@ -85,8 +85,12 @@ impl<'a> Asking<'_, 'a> {
         self.try_send_then(continuation).map_err(|unsent| unsent.error)
     }
 
-    /// The same; what was not sent comes back.
-    pub(crate) fn try_send_then(
+    /// [`Asking::send_then`]; of what was not sent comes back what can be used again, but for the continuation.
+    ///
+    /// # Errors
+    /// As [`Asking::try_send`].
+    #[allow(clippy::result_large_err, reason = "the error gives back what was handed over")]
+    pub fn try_send_then(
         mut self,
         continuation: impl FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send + 'static,
     ) -> Result<Call, Unsent<'a>> {
@@ -126,14 +130,20 @@ impl<'a> Asking<'_, 'a> {
     /// Makes the request.
     ///
     /// # Errors
-    /// [`RequestError`]; then nothing has happened, but perhaps with [`RequestError::Lost`], and pages of the payload
-    /// are back in their pool. To find out before whether there is room, ask [`Node::room`].
+    /// [`RequestError`]; then nothing has happened, but perhaps with [`RequestError::Lost`]. What was handed over is
+    /// dropped: pages of the payload are back in their pool, and a buffer for the reply's payload goes back to the
+    /// system. Where it shall be used again, make the request by [`Asking::try_send`]. To find out before whether there
+    /// is room, ask [`Node::room`].
     pub fn send(self) -> Result<Call, RequestError> {
         self.try_send().map_err(|unsent| unsent.error)
     }
 
-    /// The same; what was not sent comes back.
-    fn try_send(self) -> Result<Call, Unsent<'a>> {
+    /// [`Asking::send`]; of what was not sent comes back what can be used again.
+    ///
+    /// # Errors
+    /// [`Unsent`]: why, and what was handed over.
+    #[allow(clippy::result_large_err, reason = "the error gives back what was handed over")]
+    pub fn try_send(self) -> Result<Call, Unsent<'a>> {
         let Self { node, channel, mut ask, body, landing, within, then, patient } = self;
         let body = if body.is_empty() { Body::None } else { body };
         if let Then::Handler(handler) = then
@@ -184,10 +194,11 @@ impl<'a> Asking<'_, 'a> {
 
 /// A request that was not sent, and what of it can be used again.
 #[derive(Debug)]
-pub(crate) struct Unsent<'a> {
-    pub(crate) error: RequestError,
+pub struct Unsent<'a> {
+    /// Why.
+    pub error: RequestError,
     /// Its payload, unless that was why it was refused.
-    pub(crate) body: Body<'a>,
-    /// The place for the reply's payload.
-    pub(crate) landing: Option<Landing>,
+    pub body: Body<'a>,
+    /// The place for the reply's payload, for which no token is good any more.
+    pub landing: Option<Landing>,
 }
