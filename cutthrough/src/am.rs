@@ -43,11 +43,12 @@
 //! A handler runs at most once for each request. Requests of a channel are served in the order in which they were made.
 //! However full the queues are, requests and replies do not deadlock; the reasons are those of
 //! [`cutthrough_engine::am`]: each request reserves room for its reply on both sides, and taking a reply in sends
-//! nothing. A handler cannot poll, so it is never entered twice. A call ends by its deadline, with the payload of its
-//! reply; what its token named can be written by nobody from then on. What a peer sends that is no active message
-//! closes that channel alone.
+//! nothing. A handler cannot poll, nor can what takes a reply, so neither is entered twice. A call ends by its
+//! deadline, with the payload of its reply; what its token named can be written by nobody from then on. What a peer
+//! sends that is no active message closes that channel alone.
 
 mod asking;
+mod continuing;
 mod deferred;
 mod early;
 mod event;
@@ -81,6 +82,7 @@ use cutthrough_node::shm::link::Identity;
 use cutthrough_segment::page::Page;
 
 pub use asking::{Asking, Unsent};
+pub use continuing::Continuing;
 pub use cutthrough_engine::am::message::Malformed;
 pub use cutthrough_engine::am::{Failure, LARGE, WINDOW};
 pub(crate) use deferred::Answered;
@@ -170,7 +172,7 @@ pub(crate) struct Wanted {
 }
 
 /// What takes the answer to one call.
-pub(crate) type Continuation = Box<dyn FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send>;
+pub(crate) type Continuation = Box<dyn FnOnce(&mut Continuing<'_>, Result<Reply, Failed>) + Send>;
 
 type ReplyHandler = Box<dyn FnMut(Result<Reply, Failed>) + Send>;
 

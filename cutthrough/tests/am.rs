@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Args, Body, CallError, Deferred, Ended, Event, Failed, Failure, Node, Reply};
+use cutthrough::am::{Args, Body, CallError, Continuing, Deferred, Ended, Event, Failed, Failure, Node, Reply};
 use cutthrough::am::{RequestError, Service, Settings, WINDOW};
 use cutthrough::{Channel, CloseReason, Config, Endpoint, Landing, Payload};
 use two::{Over, PATIENCE, Server, small};
@@ -336,7 +336,7 @@ fn a_channel_that_is_closed_gives_the_memory_of_its_calls_back(over: Over) {
     let place = Landing::Buffer(vec![0xee; 5000]);
     let call = node.ask(channel, 2).reply_into(place.clone()).send().expect("room");
     let (sender, given_back) = std::sync::mpsc::channel();
-    let take = move |_: &mut Endpoint, reply: Result<Reply, Failed>| {
+    let take = move |_: &mut Continuing<'_>, reply: Result<Reply, Failed>| {
         sender.send(reply.map_or_else(|failed| failed.landing, |_| None)).expect("somebody waits");
     };
     node.ask(channel, 2).reply_into(place.clone()).send_then(take).expect("room");

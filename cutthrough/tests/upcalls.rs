@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use cutthrough::am::{Args, Body, Event, Node, Service, Settings};
+use cutthrough::am::{Args, Body, Continuing, Event, Failed, Node, Reply, Service, Settings};
 use cutthrough::rpc::{self, Answer, Client, Method};
 use cutthrough::{Channel, Endpoint};
 use two::{Over, PATIENCE, Server, small};
@@ -16,7 +16,7 @@ use two::{Over, PATIENCE, Server, small};
 over_both! {
     a_panic_in_an_upcall_does_not_end_the_service,
     a_panic_of_who_uses_the_node_does_not_put_the_service_to_sleep,
-    a_panic_of_who_is_woken_does_not_end_the_service,
+    a_panic_of_who_is_woken_does_not_end_the_service, a_continuation_reads_its_reply,
 }
 
 const ECHO: u16 = 1;
@@ -82,6 +82,31 @@ fn a_panic_of_who_uses_the_node_does_not_put_the_service_to_sleep(over: Over) {
     assert!(used.is_err());
     assert_eq!(told.recv_timeout(PATIENCE / 4), Ok(()));
     assert!(is_alive(&service, channel));
+}
+
+fn a_continuation_reads_its_reply(over: Over) {
+    let payload: Vec<u8> = (0..10_000_u32).map(|i| i.to_le_bytes()[0]).collect();
+    let its = payload.clone();
+    let (_server, mut node, channel) = over.serve(|node| {
+        node.short(ECHO, Args::Any, move |request| request.reply_with(&[], Body::Copy(&its)));
+    });
+    let (tell, told) = mpsc::channel();
+    let take = move |inside: &mut Continuing<'_>, reply: Result<Reply, Failed>| {
+        let mut reply = reply.expect("a reply");
+        let mut bytes = vec![0; reply.payload_len()];
+        let read = reply.read(inside, &mut bytes);
+        let page = inside.page(reply.channel(), 100).map(|page| page.len());
+        inside.release(reply);
+        tell.send((read, bytes, page)).expect("somebody listens");
+    };
+    node.ask(channel, ECHO).send_then(take).expect("room");
+    let told = loop {
+        assert!(node.wait(Some(Duration::from_millis(1))).is_err(), "the reply is the continuation's");
+        if let Ok(told) = told.try_recv() {
+            break told;
+        }
+    };
+    assert_eq!(told, (Ok(()), payload, Ok(100)));
 }
 
 struct Panics;

@@ -10,10 +10,10 @@ use cutthrough_node::clock;
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::shm::grant::Landing;
 
+use super::continuing::Continuing;
 use super::event::{Call, Failed, Reply, RequestError};
 use super::way::Body;
 use super::{Continuation, Node, Then, Wanted};
-use crate::Endpoint;
 
 /// A request to be made: what it carries, where its reply goes, and how long it may take.
 #[derive(Debug)]
@@ -73,14 +73,14 @@ impl<'a> Asking<'_, 'a> {
         self
     }
 
-    /// Makes the request, and gives its answer to `continuation`, which runs when the node is polled. If the request is
-    /// not made, it is dropped.
+    /// Makes the request, and gives its answer to `continuation`, which runs when the node is polled, and has no more of
+    /// the node than [`Continuing`]. If the request is not made, it is dropped.
     ///
     /// # Errors
     /// As [`Asking::send`].
     pub fn send_then(
         self,
-        continuation: impl FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send + 'static,
+        continuation: impl FnOnce(&mut Continuing<'_>, Result<Reply, Failed>) + Send + 'static,
     ) -> Result<Call, RequestError> {
         self.try_send_then(continuation).map_err(|unsent| unsent.error)
     }
@@ -92,7 +92,7 @@ impl<'a> Asking<'_, 'a> {
     #[allow(clippy::result_large_err, reason = "the error gives back what was handed over")]
     pub fn try_send_then(
         mut self,
-        continuation: impl FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send + 'static,
+        continuation: impl FnOnce(&mut Continuing<'_>, Result<Reply, Failed>) + Send + 'static,
     ) -> Result<Call, Unsent<'a>> {
         let continuation: Continuation = Box::new(continuation);
         let slot = match self.node.free_continuations.pop() {

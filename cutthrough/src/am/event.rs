@@ -12,8 +12,8 @@ use cutthrough_node::shm::grant::{Landing, NoMemory};
 use cutthrough_node::shm::link::CloseReason;
 use cutthrough_node::shm::receive::ReadError;
 
+use super::continuing::Continuing;
 use super::words;
-use crate::Endpoint;
 
 /// Bytes of a control message before the arguments.
 pub(super) const HEAD: usize = 16;
@@ -107,13 +107,13 @@ impl Reply {
         self.beside.as_ref().and_then(|beside| beside.until)
     }
 
-    /// Copies the payload into memory. For continuations, which have the endpoint at hand, and whose payload has come;
-    /// others call [`Node::read`](super::Node::read).
+    /// Copies the payload into memory. For continuations, whose payload has come; others call
+    /// [`Node::read`](super::Node::read).
     ///
     /// # Errors
     /// [`ReadError`].
-    pub fn read(&mut self, endpoint: &mut Endpoint, into: &mut [u8]) -> Result<(), ReadError> {
-        endpoint.read(&mut self.incoming, into).map(drop)
+    pub fn read(&mut self, inside: &mut Continuing<'_>, into: &mut [u8]) -> Result<(), ReadError> {
+        inside.read(self, into)
     }
 
     /// How the payload came: path and copies.

@@ -25,6 +25,36 @@ use super::{Inside, PutOff, RequestError, Then, Wanted};
 
 /// A request, in the hands of its handler. It can be answered once; dropped unanswered, an empty reply goes back, or,
 /// if the handler panics, [`Failure::Panicked`]. Nothing here polls, so a handler is never entered twice.
+///
+/// ```
+/// use cutthrough::am::Request;
+///
+/// fn serve(request: Request<'_>) {
+///     request.reply(&[1]);
+/// }
+/// ```
+///
+/// The answer uses the right to answer up:
+///
+/// ```compile_fail,E0382
+/// use cutthrough::am::Request;
+///
+/// fn serve(request: Request<'_>) {
+///     request.reply(&[1]);
+///     request.reply(&[1]);
+/// }
+/// ```
+///
+/// And there is nothing to poll by:
+///
+/// ```compile_fail,E0599
+/// use cutthrough::am::Request;
+///
+/// fn serve(request: Request<'_>) {
+///     request.poll();
+///     request.reply(&[1]);
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Request<'a> {
     pub(super) inside: &'a mut Inside,

@@ -13,6 +13,7 @@ use cutthrough_node::clock;
 use cutthrough_node::incoming::{Channel, Connecting, Incoming, Payload};
 use cutthrough_node::node::ConnectError;
 
+use super::continuing::Continuing;
 use super::event::{Beside, Call, CallError, Ended, Event, Failed, Reply};
 use super::gather::{Of, Part, is_arriving};
 use super::handlers::Coming;
@@ -297,7 +298,8 @@ impl Node {
             }
             Then::Continue(slot) => {
                 if let Some(run) = self.take_continuation(slot) {
-                    upcall(|| run(&mut self.inside.endpoint, Ok(reply)));
+                    let mut inside = Continuing { endpoint: &mut self.inside.endpoint };
+                    upcall(|| run(&mut inside, Ok(reply)));
                 }
             }
             Then::Passed(to) => self.inside.core.handed(&to, None),
@@ -341,7 +343,8 @@ impl Node {
             Then::Continue(slot) => {
                 if let Some(run) = self.take_continuation(slot) {
                     let failed = Failed { call, error, args: args.to_vec(), landing };
-                    upcall(|| run(&mut self.inside.endpoint, Err(failed)));
+                    let mut inside = Continuing { endpoint: &mut self.inside.endpoint };
+                    upcall(|| run(&mut inside, Err(failed)));
                 }
             }
             Then::Passed(to) => {

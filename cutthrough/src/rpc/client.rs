@@ -13,8 +13,7 @@ use super::opening::{close, open};
 use super::pending::{Pending, RawPending};
 use super::raw::{Raw, RawError};
 use super::{Message, Method, RpcError, result};
-use crate::Endpoint;
-use crate::am::{Failed, Reply, RequestError, Service};
+use crate::am::{Continuing, Failed, Reply, RequestError, Service};
 
 /// How long one try to open another channel may take.
 pub(super) const RECONNECT: Duration = Duration::from_millis(500);
@@ -134,7 +133,7 @@ impl Client {
         then: impl FnOnce(Result<Reply, RawError>) + Send + 'static,
     ) -> Result<(), (RequestError, Raw<'a>)> {
         let keeps = Arc::clone(&self.inside);
-        let take = move |_: &mut Endpoint, reply: Result<Reply, Failed>| {
+        let take = move |_: &mut Continuing<'_>, reply: Result<Reply, Failed>| {
             then(reply.map_err(RawError::from));
             drop(keeps);
         };

@@ -13,8 +13,7 @@ use cutthrough_node::shm::grant::{Landing, NoMemory};
 use super::client::{Client, RECONNECT};
 use super::raw::{Raw, RawError};
 use super::{Message, RpcError, result};
-use crate::Endpoint;
-use crate::am::{Call, CallError, Driving, Failed, Failure, Reply, RequestError};
+use crate::am::{Call, CallError, Continuing, Driving, Failed, Failure, Reply, RequestError};
 
 /// How long a call is looked for before its thread or task sleeps: as long as an endpoint looks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -135,7 +134,7 @@ impl<'a> RawPending<'a> {
         let slot = Arc::clone(&self.slot);
         let inside = Arc::clone(&self.client.inside);
         let channel = inside.channel();
-        let take = move |_: &mut Endpoint, reply| slot.leave(reply);
+        let take = move |_: &mut Continuing<'_>, reply| slot.leave(reply);
         match driving.try_with(|node| self.raw.ask(node, channel, left, take)) {
             Some(Ok(call)) => {
                 self.call = Some(call);

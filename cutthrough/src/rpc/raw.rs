@@ -6,8 +6,7 @@ use cutthrough_node::incoming::Channel;
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 
 use super::{INLINE, Message, Method, RpcError};
-use crate::Endpoint;
-use crate::am::{Body, Call, CallError, Failed, Failure, Node, Reply, RequestError};
+use crate::am::{Body, Call, CallError, Continuing, Failed, Failure, Node, Reply, RequestError};
 
 /// A call without types, to be made by a [`Client`](super::Client): arguments, and if you like a payload, and a place
 /// where the reply's payload shall land.
@@ -116,7 +115,7 @@ impl<'a> Raw<'a> {
         node: &mut Node,
         channel: Channel,
         within: Duration,
-        take: impl FnOnce(&mut Endpoint, Result<Reply, Failed>) + Send + 'static,
+        take: impl FnOnce(&mut Continuing<'_>, Result<Reply, Failed>) + Send + 'static,
     ) -> Result<Call, RequestError> {
         let (body, in_pages) = match &mut self.body {
             Body::None => (Body::None, false),
