@@ -94,6 +94,7 @@ pub use service::{Service, ServiceError};
 pub use way::Body;
 
 use crate::Endpoint;
+use crate::rma::Owner;
 use deferred::Shelf;
 use early::Early;
 use gather::Gathering;
@@ -245,6 +246,8 @@ pub struct Node {
     gathering: Gathering,
     medium: Vec<u8>,
     tallies: Vec<Tally>,
+    /// The regions that peers may use.
+    pub(crate) owner: Option<Owner>,
     polls: u32,
     /// Polls that have found nothing, and when one of them looks at the clock.
     empty: u32,
@@ -294,6 +297,7 @@ impl Node {
             gathering: Gathering::default(),
             medium: Vec::new(),
             tallies: Vec::new(),
+            owner: None,
             polls: 0,
             empty: 0,
             pace: Pace::with_most(now, EMPTY_PER_LOOK),
@@ -396,8 +400,8 @@ impl Node {
         if self.inside.door(channel.index()) == Some(channel) { window.saturating_sub(under_way) } else { 0 }
     }
 
-    /// Registers what takes the replies of requests that name it ([`Asking::then`]), and their failures. If it panics,
-    /// that ends there.
+    /// Registers what takes the replies of requests that name it ([`Asking::then`]), and their failures, in place of
+    /// what had this number before. If it panics, that ends there.
     pub fn on_reply(&mut self, handler: u16, take: impl FnMut(Result<Reply, Failed>) + Send + 'static) {
         let index = usize::from(handler);
         if self.replies.len() <= index {

@@ -186,9 +186,13 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Lets peers of this node read and write what is registered from now on.
+    /// Lets peers of this node read and write what is registered from now on. A node has one owner: whoever asks for it
+    /// again gets the same.
     #[must_use]
     pub fn new(node: &mut Node) -> Self {
+        if let Some(owner) = &node.owner {
+            return owner.clone();
+        }
         let owner = Self { regions: Arc::default() };
         let mut on = |handler, words, most: fn(usize) -> usize, run: fn(&Self, Request<'_>)| {
             let (asked, its) = (owner.clone(), owner.clone());
@@ -201,6 +205,7 @@ impl Owner {
         // A list of runs comes before their bytes.
         on(SCATTER, 4, |region| region.saturating_add(GATHER_MAX), Self::scatter);
         on(GATHER, 3, |_| GATHER_MAX, Self::gather);
+        node.owner = Some(owner.clone());
         owner
     }
 

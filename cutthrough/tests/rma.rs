@@ -266,9 +266,28 @@ fn nobody_guesses_a_key() {
     // Each bit is 1 in some and 0 in others.
     assert_eq!(keys.iter().fold(0, |all, key| all | key), u64::MAX);
     assert_eq!(keys.iter().fold(u64::MAX, |all, key| all & key), 0);
-    // An owner that comes later gives others.
+    // An owner of another node gives others.
     let mut node = Over::node(Config::default(), Default::default());
     assert!(!keys.contains(&Owner::new(&mut node).register(&region).0));
+}
+
+/// The second owner of a node had all that was registered with the first one refused.
+#[test]
+fn a_node_has_one_owner() {
+    let regions = [1, 2].map(|byte| {
+        let region = Region::new(8, 8);
+        region.lock().fill(byte);
+        region
+    });
+    let mut keys = Vec::new();
+    let (_server, mut node, channel) = Over::Shm.serve(|node| {
+        keys.extend(regions.iter().map(|region| Owner::new(node).register(region)));
+    });
+    for (key, byte) in keys.into_iter().zip([1, 2]) {
+        let mut got = [0; 8];
+        Remote::new(&mut node, channel, key, PATIENCE).get(0, &mut got).expect("it is registered");
+        assert_eq!(got, [byte; 8]);
+    }
 }
 
 /// Slots in an order without rhyme.

@@ -76,10 +76,11 @@ impl Coming {
 }
 
 impl Node {
-    /// Registers a handler of short requests.
+    /// Registers a handler of short requests. Its number is taken from then on: handlers of all kinds share one table,
+    /// the methods of [`rpc`](crate::rpc) among them.
     ///
     /// # Panics
-    /// If the number is [`RESERVED`] or above.
+    /// If the number is [`RESERVED`] or above, or has a handler already.
     pub fn short(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
         let (takes, run) = (Takes::AsItIs, stateless(run));
         self.register(handler, Registered { args, payload: 0, takes, admits: None, run });
@@ -88,7 +89,7 @@ impl Node {
     /// As [`Node::short`], with the node's state ([`Node::with_state`]).
     ///
     /// # Panics
-    /// If the number is [`RESERVED`] or above, or the state is no `T`.
+    /// If the number is [`RESERVED`] or above, or has a handler already, or the state is no `T`.
     pub fn short_with<T: Any>(
         &mut self,
         handler: u16,
@@ -101,7 +102,7 @@ impl Node {
     /// Registers a handler of medium requests: payloads of up to a page, copied ([`Request::medium`]).
     ///
     /// # Panics
-    /// If the number is [`RESERVED`] or above.
+    /// If the number is [`RESERVED`] or above, or has a handler already.
     pub fn medium(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
         let payload = self.inside.endpoint.page_bytes() as usize;
         let takes = Takes::Copied;
@@ -114,7 +115,7 @@ impl Node {
     /// [`Config::deadline`](crate::Config::deadline) without progress. [`Node::whole`] waits for nobody.
     ///
     /// # Panics
-    /// If the number is [`RESERVED`] or above.
+    /// If the number is [`RESERVED`] or above, or has a handler already.
     pub fn long(&mut self, handler: u16, args: Args, most: usize, run: impl FnMut(Request<'_>) + Send + 'static) {
         let takes = Takes::AsItIs;
         self.register(handler, Registered { args, payload: most, takes, admits: None, run: stateless(run) });
@@ -123,7 +124,7 @@ impl Node {
     /// As [`Node::long`], with the node's state ([`Node::with_state`]).
     ///
     /// # Panics
-    /// If the number is [`RESERVED`] or above, or the state is no `T`.
+    /// If the number is [`RESERVED`] or above, or has a handler already, or the state is no `T`.
     pub fn long_with<T: Any>(
         &mut self,
         handler: u16,
@@ -144,7 +145,7 @@ impl Node {
     /// meanwhile. A payload that had no place when its request came lies in a buffer then ([`Payload::Buffer`]).
     ///
     /// # Panics
-    /// If the number is [`RESERVED`] or above.
+    /// If the number is [`RESERVED`] or above, or has a handler already.
     pub fn whole(&mut self, handler: u16, args: Args, most: usize, run: impl FnMut(Request<'_>) + Send + 'static) {
         let takes = Takes::Whole;
         self.register(handler, Registered { args, payload: most, takes, admits: None, run: stateless(run) });
@@ -156,7 +157,8 @@ impl Node {
         if self.handlers.len() <= index {
             self.handlers.resize_with(index + 1, || None);
         }
-        self.handlers[index] = Some(registered);
+        let before = self.handlers[index].replace(registered);
+        assert!(before.is_none(), "handler {handler} is there already; methods of rpc have numbers among them, too");
     }
 
     /// Registers a handler of the library's own, as [`Node::whole`]. `admits` is asked before a payload has come.

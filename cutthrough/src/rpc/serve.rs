@@ -30,7 +30,7 @@ impl Refusal {
 /// is served by [`serve_later`], too, whose [`Answer::peer`] says so.
 ///
 /// # Panics
-/// If the method's number is [`RESERVED`](crate::am::RESERVED) or above.
+/// If the method's number is [`RESERVED`](crate::am::RESERVED) or above, or has a handler already.
 pub fn serve<Q: Message, R: Message>(
     node: &mut Node,
     method: Method<Q, R>,
@@ -86,7 +86,7 @@ pub fn serve<Q: Message, R: Message>(
 /// ```
 ///
 /// # Panics
-/// If the method's number is [`RESERVED`](crate::am::RESERVED) or above.
+/// If the method's number is [`RESERVED`](crate::am::RESERVED) or above, or has a handler already.
 pub fn serve_later<Q: Message, R: Message>(
     node: &mut Node,
     method: Method<Q, R>,
@@ -137,7 +137,7 @@ pub fn serve_later<Q: Message, R: Message>(
 /// ```
 ///
 /// # Panics
-/// If the number is [`RESERVED`](crate::am::RESERVED) or above.
+/// If the number is [`RESERVED`](crate::am::RESERVED) or above, or has a handler already.
 pub fn serve_raw(node: &mut Node, number: u16, run: impl FnMut(Request<'_>) + Send + 'static) {
     node.whole(number, Args::Any, LONGEST, run);
 }
