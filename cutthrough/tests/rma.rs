@@ -11,7 +11,7 @@ use cutthrough::rma::{Extent, Key, Owner, Region, Remote};
 use cutthrough::{Channel, Config, Endpoint, Event};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use two::{Over, PATIENCE, Server};
+use two::{Over, PATIENCE, Server, small};
 
 over_both! {
     what_is_put_is_got, lists_and_strides_are_as_a_model_says, atomics_are_atomic,
@@ -287,6 +287,25 @@ fn a_node_has_one_owner() {
         let mut got = [0; 8];
         Remote::new(&mut node, channel, key, PATIENCE).get(0, &mut got).expect("it is registered");
         assert_eq!(got, [byte; 8]);
+    }
+}
+
+/// A reply that was kept for want of pages waited for those that the next ones lay in, which waited behind it.
+#[test]
+fn an_owner_with_one_page_answers_whoever_reads_lists() {
+    let config = || Config { pool_bytes: 4096, ..small() };
+    let region = Region::new(16 * 40_000, PAGE);
+    region.lock().copy_from_slice(&pattern(3, 16 * 40_000));
+    let runs: Vec<_> = Extent::strided(0, 8, 16, 40_000).collect();
+    let expected: Vec<u8> = region.lock().chunks_exact(16).flat_map(|both| both[..8].to_vec()).collect();
+    for _ in 0..3 {
+        let mut key = None;
+        let (_server, mut node, channel) =
+            Over::Shm.serve_with(config(), Default::default(), |node| key = Some(Owner::new(node).register(&region)));
+        let mut got = vec![0; expected.len()];
+        let mut remote = Remote::new(&mut node, channel, key.expect("it was registered"), PATIENCE);
+        remote.get_list(&runs, &mut got).expect("all of it");
+        assert!(got == expected);
     }
 }
 

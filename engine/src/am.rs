@@ -502,7 +502,10 @@ impl<K, L> Core<K, L> {
     /// Keeps an answer and its load, unless too much is kept for this peer: then it says that the answer was thrown
     /// away, and not that this side is busy, for the request was served.
     fn keep_with<B: Keep<L>>(&mut self, row: u32, message: Message<'_>, token: Option<Token>, load: B) {
-        let (before, bytes) = (self.peers[row as usize].bytes, load.bytes());
+        let before = self.peers[row as usize].bytes;
+        // Those in front may wait for the very pages that this one lies in, and so for ever.
+        let load = if before > 0 { load.in_own_memory(KEPT_BYTES.saturating_sub(before)) } else { load };
+        let bytes = load.bytes();
         if bytes > 0 && before > 0 && before + bytes > KEPT_BYTES {
             self.thrown += 1;
             return self.keep(row, message.instead(Failure::Abandoned));

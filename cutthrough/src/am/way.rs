@@ -24,7 +24,8 @@ pub enum Body<'a> {
     /// Memory that is given away, which goes as borrowed memory does: for what is sent later than it is at hand.
     Owned(Vec<u8>),
     /// A page of the channel ([`Node::page`](super::Node::page), [`Request::page`](super::Request::page)): it goes by
-    /// reference, or is put straight to where a token says.
+    /// reference, or is put straight to where a token says. As a reply that has to wait behind copies it becomes one
+    /// itself, as long as there is room for copies: they may want its page.
     Page(Page),
     /// Pages of the channel, one behind the other; all but the last are full.
     Pages(Vec<Page>),
@@ -85,6 +86,11 @@ impl Keep<Kept> for Body<'_> {
             Self::Owned(bytes) => bytes.len(),
             Self::None | Self::Page(_) | Self::Pages(_) => 0,
         }
+    }
+
+    fn in_own_memory(self, most: usize) -> Self {
+        let lies_in_pages = matches!(self, Self::Page(_) | Self::Pages(_));
+        if lies_in_pages && self.len() <= most { Self::Owned(self.into_bytes()) } else { self }
     }
 }
 

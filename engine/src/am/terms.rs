@@ -24,6 +24,17 @@ pub trait Keep<L> {
     fn bytes(&self) -> usize {
         0
     }
+
+    /// The load in memory of its own, if that takes no more than `most` bytes; as it was otherwise. What has held it
+    /// until then is free for those that wait in front of it.
+    #[must_use]
+    fn in_own_memory(self, most: usize) -> Self
+    where
+        Self: Sized,
+    {
+        let _ = most;
+        self
+    }
 }
 
 /// Why a message was not sent.

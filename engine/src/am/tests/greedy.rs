@@ -117,3 +117,78 @@ fn long_answers_to_who_takes_nothing_in_are_bounded_in_bytes() {
     assert_eq!(kinds, [whole, gone, gone, gone, gone, whole, whole, whole, whole, gone]);
     assert_eq!((node.take_thrown(), node.take_thrown()), (5, 0));
 }
+
+/// A load of so many bytes: in pages of the channel, or in memory of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lies {
+    Paged(usize),
+    Own(usize),
+}
+
+impl Keep<Self> for Lies {
+    fn keep(self) -> Option<Self> {
+        Some(self)
+    }
+
+    fn bytes(&self) -> usize {
+        if let Self::Own(bytes) = self { *bytes } else { 0 }
+    }
+
+    fn in_own_memory(self, most: usize) -> Self {
+        match self {
+            Self::Paged(bytes) if bytes <= most => Self::Own(bytes),
+            as_it_was => as_it_was,
+        }
+    }
+}
+
+/// A way with so many pages: each load that lies in none needs one until the peer gives it back.
+struct Pool {
+    pages: usize,
+    sent: Vec<Option<Lies>>,
+}
+
+impl Transport<Lies> for Pool {
+    fn send(&mut self, row: u32, control: &[u8], token: Option<Token>, load: Lies) -> Result<(), (Unsent, Lies)> {
+        self.send(row, control, token, Some(load)).map_err(|(why, load)| (why, load.unwrap_or(Lies::Own(0))))
+    }
+}
+
+impl Transport<Option<Lies>> for Pool {
+    fn send(&mut self, _: u32, _: &[u8], _: Option<Token>, load: Option<Lies>) -> Result<(), (Unsent, Option<Lies>)> {
+        if matches!(load, Some(Lies::Own(_))) {
+            if self.pages == 0 {
+                return Err((Unsent::Full, load));
+            }
+            self.pages -= 1;
+        }
+        self.sent.push(load);
+        Ok(())
+    }
+}
+
+/// The next one lay in the page that the first one waited for, and waited behind it.
+#[test]
+fn what_waits_behind_others_leaves_its_pages_to_them() {
+    let mut node: Core<(), Lies> = Core::new(WINDOW);
+    node.opened(0, 1);
+    let mut pool = Pool { pages: 0, sent: Vec::new() };
+    let mut control = [0; CONTROL_MAX];
+    let mut answer = |node: &mut Core<(), Lies>, pool: &mut Pool, index, load| {
+        let call = CallId { index, nonce: 9 };
+        let len = Message::new(Kind::Request, call).encode(&mut control).expect("short");
+        let Ok(Got::Request(_, to)) = node.accept(0, &control[..len]) else { panic!("refused") };
+        node.reply(pool, to, Arguments::default(), None, load)
+    };
+    // Nobody waits: what lies in pages goes as it is.
+    assert!(answer(&mut node, &mut pool, 0, Lies::Paged(100)));
+    assert!(!answer(&mut node, &mut pool, 1, Lies::Own(100)));
+    assert!(!answer(&mut node, &mut pool, 2, Lies::Paged(KEPT_BYTES - 100)));
+    // There is no room for more: it keeps its pages, and is not thrown away.
+    assert!(!answer(&mut node, &mut pool, 3, Lies::Paged(1)));
+    assert!(!node.flush(&mut pool) && node.take_thrown() == 0);
+    pool.pages = 2;
+    assert!(node.flush(&mut pool));
+    let sent = [Lies::Paged(100), Lies::Own(100), Lies::Own(KEPT_BYTES - 100), Lies::Paged(1)];
+    assert_eq!(pool.sent, sent.map(Some));
+}
