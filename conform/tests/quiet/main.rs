@@ -1,5 +1,5 @@
-//! What does not happen: system calls, locks and allocations on the path of a 64-byte message, work in an idle
-//! endpoint.
+//! What does not happen: system calls, locks and allocations on the path of a 64-byte message, or of a request and its
+//! reply, work in an idle endpoint.
 //!
 //! Counts, never timings. Each test looks at this whole process, so they run one at a time.
 
@@ -15,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use cutthrough::am::{self, Args, Node, Settings};
 use cutthrough::{Channel, Config, Counter, Endpoint, Event, WaitError};
 use cutthrough_conform::join::connect;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -62,10 +63,44 @@ fn pass(from: &mut (Endpoint, Channel), to: &mut (Endpoint, Channel), number: u6
     }
 }
 
+/// Two joined nodes with default settings, and the channel of the second one; the first one has a handler that answers
+/// with what it gets.
+fn nodes() -> (Node, Node, Channel) {
+    let address = format!("shm:{}/cutthrough-quiet-am-{}.sock", std::env::temp_dir().display(), std::process::id());
+    let mut far = Node::new(Endpoint::open(Config::default()).expect("an endpoint"), Settings::default());
+    far.short(1, Args::Words(4), |request| {
+        let words = [request.word(0), request.word(1), request.word(2), request.word(3)];
+        request.reply(&words);
+    });
+    far.listen(&address).expect("a free name");
+    let mut node = Node::new(Endpoint::open(Config::default()).expect("an endpoint"), Settings::default());
+    let channel = thread::scope(|scope| {
+        let connecting = scope.spawn(|| node.connect(&address, Duration::from_secs(20)).expect("a channel"));
+        assert!(matches!(far.wait(Some(Duration::from_secs(20))), Ok(am::Event::Opened(_))));
+        connecting.join().expect("the other thread")
+    });
+    (far, node, channel)
+}
+
+/// A short request and its reply, both nodes polled by this thread.
+fn ask(far: &mut Node, node: &mut Node, channel: Channel, number: u32) {
+    node.request(channel, 1, &[number, 2, 3, 4]).expect("room");
+    loop {
+        assert!(far.poll().is_none());
+        if let Some(event) = node.poll() {
+            assert!(matches!(event, am::Event::Replied(reply) if reply.word(0) == number));
+            return;
+        }
+    }
+}
+
 /// Times at which these endpoints did something beside the path: looked after peers, or let others run.
 fn asides(pair: &[(Endpoint, Channel); 2]) -> u64 {
-    let count = |endpoint: &Endpoint| endpoint.counter(Counter::Housekeeping) + endpoint.counter(Counter::Yields);
-    pair.iter().map(|side| count(&side.0)).sum()
+    pair.iter().map(|side| asides_of(&side.0)).sum()
+}
+
+fn asides_of(endpoint: &Endpoint) -> u64 {
+    endpoint.counter(Counter::Housekeeping) + endpoint.counter(Counter::Yields)
 }
 
 #[test]
@@ -124,7 +159,43 @@ fn a_control_message_takes_no_lock() {
     assert!(traced.lock.iter().all(|steps| steps.locked >= 2), "the counter counts: {:?}", traced.lock);
 }
 
-/// Has its part in the test above, in a process of its own.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_request_and_its_reply_make_no_system_call() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut far, mut node, channel) = nodes();
+    (0..100).for_each(|number| ask(&mut far, &mut node, channel, number));
+    let asides = |far: &Node, node: &Node| asides_of(far.endpoint()) + asides_of(node.endpoint());
+    let (before, mut number) = (asides(&far, &node), 0);
+    let counted = dispatch::count(ROUND_TRIPS, || {
+        ask(&mut far, &mut node, channel, number);
+        number += 1;
+    });
+    let Some(counted) = counted else {
+        return cutthrough_conform::skipped("this kernel cannot dispatch system calls to users");
+    };
+    let asides = asides(&far, &node) - before;
+    assert!(counted <= asides, "{counted} requests with system calls, and only {asides} reasons for one");
+    assert!(asides < ROUND_TRIPS / 10, "{asides} times beside the path");
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_request_and_its_reply_take_no_lock() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(traced) = steps::trace() else { return cutthrough_conform::skipped("no process can be traced here") };
+    for (name, rounds) in [("made", &traced.ask), ("served", &traced.serve), ("answered", &traced.take)] {
+        assert!(!rounds.is_empty());
+        for steps in rounds {
+            assert_eq!(steps.locked, 0, "{name} with locked instructions: {steps:?}");
+        }
+        let fewest = rounds.iter().map(|steps| steps.instructions).min().unwrap_or(0);
+        assert!(fewest > 10, "{fewest} instructions cannot be all");
+        eprintln!("a request of four words is {name} with {fewest} instructions, none of them locked");
+    }
+}
+
+/// Has its part in the tests above, in a process of its own.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn stepped() {

@@ -11,6 +11,7 @@ use std::ptr::null_mut;
 use std::sync::Mutex;
 
 use cutthrough::Event;
+use cutthrough::am::{self, Node};
 
 /// Says to the test of this name that it is the process to be traced.
 const PART: &str = "QUIET_STEPPED";
@@ -21,6 +22,9 @@ const ROUNDS: u64 = 16;
 const SEND: u64 = 1;
 const RECEIVE: u64 = 2;
 const LOCK: u64 = 3;
+const ASK: u64 = 7;
+const SERVE: u64 = 8;
+const TAKE: u64 = 9;
 /// Nothing that is looked at.
 const REST: u64 = 4;
 /// The end; or the end, and the parts are not alone what was traced.
@@ -42,6 +46,12 @@ pub(crate) struct Traced {
     pub(crate) send: Vec<Steps>,
     /// Polling for it, looking at it and dropping it.
     pub(crate) receive: Vec<Steps>,
+    /// Making a request of four words.
+    pub(crate) ask: Vec<Steps>,
+    /// Polling for it, which runs its handler and sends the reply.
+    pub(crate) serve: Vec<Steps>,
+    /// Polling for the reply, looking at it and dropping it.
+    pub(crate) take: Vec<Steps>,
     /// Taking a free lock of the standard library, and giving it back.
     pub(crate) lock: Vec<Steps>,
 }
@@ -63,7 +73,12 @@ pub(crate) fn play() {
         crate::pass(&mut b, &mut a, number);
     }
     let mut pair = [a, b];
-    let before = crate::asides(&pair);
+    let (mut far, mut node, channel) = crate::nodes();
+    (0..100).for_each(|number| crate::ask(&mut far, &mut node, channel, number));
+    let asides = |pair: &_, far: &Node, node: &Node| {
+        crate::asides(pair) + crate::asides_of(far.endpoint()) + crate::asides_of(node.endpoint())
+    };
+    let before = asides(&pair, &far, &node);
     let lock = Mutex::new(0_u64);
     // SAFETY: asks to be traced by the process that has started this one; no pointer is used.
     let traced = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, null_mut::<u8>(), null_mut::<u8>()) == 0 };
@@ -87,6 +102,18 @@ pub(crate) fn play() {
         };
         mark(REST);
         assert!(arrived, "message {number}");
+        mark(ASK);
+        let asked = node.request(channel, 1, &[7, 2, 3, 4]);
+        mark(REST);
+        assert!(asked.is_ok());
+        mark(SERVE);
+        let served = far.poll().is_none();
+        mark(REST);
+        assert!(served);
+        mark(TAKE);
+        let answered = matches!(node.poll(), Some(am::Event::Replied(reply)) if reply.word(0) == 7);
+        mark(REST);
+        assert!(answered, "request {number}");
         mark(LOCK);
         if let Ok(mut inside) = std::hint::black_box(&lock).lock() {
             *inside += 1;
@@ -94,7 +121,7 @@ pub(crate) fn play() {
         mark(REST);
         pair.reverse();
     }
-    mark(if crate::asides(&pair) == before { DONE } else { DISTURBED });
+    mark(if asides(&pair, &far, &node) == before { DONE } else { DISTURBED });
 }
 
 /// Traces a process through its work. `None` if this system lets nobody be traced.
@@ -124,9 +151,11 @@ impl Drop for Tracee {
         while self.thread != 0 && unsafe { libc::waitpid(self.thread, &raw mut status, libc::__WALL) } == self.thread {}
         let _ = self.process.wait();
         // It was killed, so it has removed nothing; nobody listens at its name again.
-        let name = format!("cutthrough-quiet-{}.sock", self.process.id());
-        for name in [format!("{name}.lock"), name] {
-            let _ = std::fs::remove_file(std::env::temp_dir().join(name));
+        for kind in ["", "am-"] {
+            let name = format!("cutthrough-quiet-{kind}{}.sock", self.process.id());
+            for name in [format!("{name}.lock"), name] {
+                let _ = std::fs::remove_file(std::env::temp_dir().join(name));
+            }
         }
     }
 }
@@ -153,6 +182,9 @@ impl Tracee {
             let part = match mark {
                 SEND => &mut traced.send,
                 RECEIVE => &mut traced.receive,
+                ASK => &mut traced.ask,
+                SERVE => &mut traced.serve,
+                TAKE => &mut traced.take,
                 LOCK => &mut traced.lock,
                 REST => {
                     self.go_on(libc::PTRACE_CONT);
