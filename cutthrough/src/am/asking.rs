@@ -73,8 +73,8 @@ impl<'a> Asking<'_, 'a> {
         self
     }
 
-    /// Makes the request, and gives its answer to `continuation`, which runs when the node is polled, and has no more of
-    /// the node than [`Continuing`]. If the request is not made, it is dropped.
+    /// Makes the request, and gives its answer to `continuation`, which runs when the node is polled, and has of it no
+    /// more than [`Continuing`]. If the request is not made, it is dropped.
     ///
     /// # Errors
     /// As [`Asking::send`].
@@ -89,7 +89,6 @@ impl<'a> Asking<'_, 'a> {
     ///
     /// # Errors
     /// As [`Asking::try_send`].
-    #[allow(clippy::result_large_err, reason = "the error gives back what was handed over")]
     pub fn try_send_then(
         mut self,
         continuation: impl FnOnce(&mut Continuing<'_>, Result<Reply, Failed>) + Send + 'static,
@@ -142,7 +141,6 @@ impl<'a> Asking<'_, 'a> {
     ///
     /// # Errors
     /// [`Unsent`]: why, and what was handed over.
-    #[allow(clippy::result_large_err, reason = "the error gives back what was handed over")]
     pub fn try_send(self) -> Result<Call, Unsent<'a>> {
         let Self { node, channel, mut ask, body, landing, within, then, patient } = self;
         let body = if body.is_empty() { Body::None } else { body };
