@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use cutthrough::Policy;
 
 use super::case::{Case, Rig, Test};
+use super::floor::{Floor, Held, Missing};
 use super::loss::{self, Lossy};
 use super::measure::other_end;
 use super::peer::{Peer, cores};
@@ -47,14 +48,17 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
     let lossy = Lossy::asked(&options, &way)?;
     let mut peer = other_end(&options, &way)?;
     let bar = progress::bar(cases.len() * ROUNDS as usize);
+    let (floor, mut missing) = (Floor::measure(&mut peer, core, &cases, &way)?, Missing::default());
     let mut regrets = Table::new(&["size", "latency", "quickest", "bandwidth", "widest"]);
     let mut figures = Table::new(&["policy", "size", "p50", "bandwidth"]);
     for case in cases {
         bar.set_message(case.size().to_string());
         let run = || sweep(&mut peer, core, &case, || bar.inc(1));
         let (swept, lost) = loss::during(lossy.as_ref(), options.loss, run)?;
+        // Of a nanosecond, so that it is measured once for all policies.
+        let limit = missing.or_why(&case, floor.hold(&case, 1.0));
         for one in &swept {
-            output.line(&loss::mark(way.mark(one.line(&machine)), lost))?;
+            output.line(&loss::mark(way.mark(one.line(&machine, limit.as_ref())), lost))?;
             figures.row(one.cells());
         }
         if let Some((line, [by_latency, by_bandwidth])) = regret(&swept) {
@@ -71,7 +75,7 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
     bar.finish_and_clear();
     let legend = "Regret of the default: its median over that of the best of the others, round by round. Latency 1.05 \
                   or less and bandwidth 0.95 or more is as good as tuned.";
-    output.say(&format!("{}\n\n{figures}\n\n{}\n\n{regrets}", wrapped(&machine.to_string()), wrapped(legend)))
+    output.say(&format!("{}\n\n{figures}\n\n{missing}{}\n\n{regrets}", wrapped(&machine.to_string()), wrapped(legend)))
 }
 
 /// The options with the sweep's own defaults.
@@ -134,13 +138,17 @@ fn sweep(peer: &mut Peer, core: usize, case: &Case, done: impl Fn()) -> Result<V
 }
 
 impl Swept {
-    fn line(&self, machine: &Machine) -> PerfLine {
-        let rate = median(&self.msgs_per_s);
+    /// Its latency is held against that limit.
+    fn line(&self, machine: &Machine, limit: Option<&Held>) -> PerfLine {
+        let (rate, latency) = (median(&self.msgs_per_s), median(&self.latency_ns));
         PerfLine {
             test: "sweep",
             policy: Some(self.policy.to_string()),
             size: Some(self.size.0),
-            times: Times { p50_ns: median(&self.latency_ns).map(tenths), ..Times::default() },
+            times: Times { p50_ns: latency.map(tenths), ..Times::default() },
+            limit: limit.map(|limit| limit.limit.clone()),
+            limit_ns: limit.map(|limit| tenths(limit.ns)),
+            ratio_to_limit: limit.zip(latency).map(|(limit, latency)| thousandths(latency / limit.ns)),
             bytes_per_s: rate.map(|rate| (rate * self.size.0 as f64).round()),
             msgs_per_s: rate.map(f64::round),
             machine: machine.clone(),
