@@ -33,7 +33,7 @@ struct Made {
     public: Option<String>,
 }
 
-/// Makes a key, writes it, and says what to do with it.
+/// Makes a key, writes it, and says what to do with it. No file is left where that cannot be said.
 ///
 /// # Errors
 /// If the file is there already, or cannot be written.
@@ -60,11 +60,16 @@ pub fn run(args: &KeyArgs, output: Output) -> Result<(), Failure> {
         file: name.to_string(),
         public: public.map(|key| key.to_hex()),
     };
-    output.line(&made)?;
-    output.say(&match public {
-        // For the key files of peers, as it is.
-        Some(public) => public.line(),
-        None => format!("{name}: give a copy to the other side, and both ends --key FILE"),
+    let said = output.line(&made).and_then(|()| {
+        output.say(&match public {
+            // For the key files of peers, as it is.
+            Some(public) => public.line(),
+            None => format!("{name}: give a copy to the other side, and both ends --key FILE"),
+        })
+    });
+    // Nothing tells a public key a second time: whoever has not heard it shall be able to try again.
+    said.inspect_err(|_| {
+        let _ = std::fs::remove_file(&args.file);
     })
 }
 
