@@ -65,7 +65,12 @@ impl Node {
         if let Some(net) = &self.net {
             net.listen().map_err(|source| UdpAddressError::Socket { address: socket, source })?;
         }
-        self.stat.set_name(address);
+        // Where the kernel has chosen the port, that one is the name by which others find it.
+        let chosen = self.net_address().filter(|_| socket.port() == 0).map(|local| local.port());
+        match (address.strip_suffix(":0"), chosen) {
+            (Some(host), Some(port)) => self.stat.set_name(&format!("{host}:{port}")),
+            _ => self.stat.set_name(address),
+        }
         Ok(())
     }
 
