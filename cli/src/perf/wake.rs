@@ -103,8 +103,9 @@ fn print(times: &Quantiles, limits: &Limits, way: &Way, output: Output) -> Resul
         })?;
         table.row(vec![limit.into(), units::time(ns), String::new(), String::new(), units::ratio(ratio)]);
     }
-    let mut legend =
-        String::from("From the sending until the receiver, asleep in wait() on another core, has the message.");
+    let cores = cores();
+    let place = if cores.first == cores.second { "the same core" } else { "another core" };
+    let mut legend = format!("From the sending until the receiver, asleep in wait() on {place}, has the message.");
     if !limits.futex_wake.is_empty() {
         legend.push_str(" Ratio: p50 over that of the limit, measured in turn with it.");
         legend.push_str("\nfutex_wake: two threads that wake each other without a rest.");

@@ -173,7 +173,7 @@ impl Secret {
             |error: io::Error| Failure::new(format!("{name}: {error}"), "give a key file that this user can read");
         let mut file = File::open(path).map_err(refuse)?;
         let about = file.metadata().map_err(refuse)?;
-        let others = if about.uid() == rustix::process::geteuid().as_raw() { 0o077 } else { 0o007 };
+        let others = if about.uid() == rustix::process::geteuid().as_raw() { 0o077 } else { 0o027 };
         if about.is_file() && about.mode() & others != 0 {
             let what = format!("others may read or change the key file {name} (mode {:o})", about.mode() & 0o777);
             return Err(Failure::new(what, format!("run 'chmod 600 {name}', or make a new key with 'cutthrough key'")));

@@ -109,7 +109,7 @@ fn calls(calls: &Calls) -> String {
         ("calls", calls.asked),
         ("served", calls.served),
         ("replied to", calls.replied),
-        ("not served", calls.failed.iter().sum()),
+        ("answered with a failure", calls.failed.iter().sum()),
         ("late", calls.late),
         ("cancelled", calls.cancelled),
         ("lost with a channel", calls.lost),

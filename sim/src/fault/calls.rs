@@ -46,11 +46,11 @@ const HUGE: u16 = 6;
 pub struct Calls {
     /// Requests that were made.
     pub asked: u64,
-    /// Requests that ran a handler.
+    /// Requests that came to who serves them; one whose handler is not known is answered with a failure.
     pub served: u64,
     /// Calls that ended with a reply.
     pub replied: u64,
-    /// Calls that were not served, by the code of the failure, which counts from 1.
+    /// Calls that were answered with a failure, by its code, which counts from 1.
     pub failed: [u64; 12],
     /// Calls whose deadline has passed.
     pub late: u64,

@@ -215,7 +215,7 @@ fn legend(rows: &[[String; 9]], explain: impl Fn(&str) -> &'static str) -> Strin
 }
 
 /// Headings of the table of rows.
-const HEADINGS: [&str; 9] = ["what", "size", "p50", "p99", "per s", "bandwidth", "copies", "ratio", "limit"];
+const HEADINGS: [&str; 9] = ["what", "size", "p50/mean", "p99", "per s", "bandwidth", "copies", "ratio", "limit"];
 
 /// The rows without the columns in which there is nothing.
 fn table(rows: Vec<[String; 9]>) -> Table {

@@ -89,6 +89,7 @@ pub struct Receiver {
     core: usize,
     /// Payload bytes that were received where they belong, and all, since a phase began.
     placed: [u64; 2],
+    port: u16,
     overruns: Option<u64>,
     limit: Option<u64>,
     watch: Watch,
@@ -111,7 +112,7 @@ impl Receiver {
         let landing_bytes = config.landing_bytes.max(u64::from(runs + 1) * size.0.next_multiple_of(4096));
         let mut endpoint = open(way.seal.apply(Config { landing_bytes, ..config })?)?;
         endpoint.listen(&address).map_err(|error| Failure::from_error(&error, "see 'cutthrough info'"))?;
-        let overruns = kernel::overruns();
+        let overruns = kernel::sockets(port).map(|sockets| sockets.drops);
         let watch = Watch::begin(port);
         let (senders, bytes) = (args.senders.to_string(), size.0.to_string());
         let words = ["perf", "incast", "--to", &address, "--senders", &senders, "--size", &bytes];
@@ -125,6 +126,7 @@ impl Receiver {
             room: vec![0; size.bytes()],
             core: cores.first,
             placed: [0; 2],
+            port,
             overruns,
             limit,
             watch,
@@ -246,7 +248,10 @@ impl Receiver {
     #[must_use]
     pub fn seen(&self) -> Seen {
         Seen {
-            overruns: kernel::overruns().zip(self.overruns).map(|(now, before)| now.saturating_sub(before)),
+            overruns: kernel::sockets(self.port)
+                .map(|sockets| sockets.drops)
+                .zip(self.overruns)
+                .map(|(now, before)| now.saturating_sub(before)),
             queue_bytes: self.watch.queue.load(Ordering::Relaxed),
             queue_limit_bytes: self.limit,
             memory_bytes: self.watch.memory.load(Ordering::Relaxed).saturating_sub(self.watch.before),
@@ -304,7 +309,7 @@ impl Watch {
             let (queue, memory, over) = (Arc::clone(&queue), Arc::clone(&memory), Arc::<AtomicBool>::clone(&over));
             move || {
                 while !over.load(Ordering::Relaxed) {
-                    queue.fetch_max(kernel::queued(port), Ordering::Relaxed);
+                    queue.fetch_max(kernel::sockets(port).map_or(0, |sockets| sockets.queued), Ordering::Relaxed);
                     memory.fetch_max(kernel::resident(), Ordering::Relaxed);
                     std::thread::sleep(LOOK);
                 }
