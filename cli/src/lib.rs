@@ -20,6 +20,7 @@ pub mod lease;
 pub mod machine;
 pub mod output;
 pub mod perf;
+pub mod printable;
 pub mod progress;
 pub mod run;
 pub mod sim;

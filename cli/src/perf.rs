@@ -26,6 +26,7 @@ pub mod limits;
 pub mod loss;
 pub mod measure;
 pub mod peer;
+pub mod room;
 pub mod rpc;
 pub mod serve;
 pub mod stream;

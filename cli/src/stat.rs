@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::args::StatArgs;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::printable::printable;
 use crate::table::{Table, hanging};
 use crate::units;
 
@@ -134,12 +135,12 @@ fn own(mut seen: Vec<(u32, Snapshot)>) -> Vec<(u32, Snapshot)> {
 }
 
 fn endpoint_line(pid: u32, snapshot: Snapshot) -> EndpointLine {
-    let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let program = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
     let counters = snapshot.counters.iter().filter(|(_, value)| *value > 0);
     EndpointLine {
         test: "stat",
         pid,
-        program: program.trim().into(),
+        program: printable(&program),
         generation: snapshot.generation,
         counters: counters.map(|(counter, value)| (counter.name().into(), (*value).into())).collect(),
         channels: snapshot.rows.iter().map(channel_line).collect(),

@@ -5,16 +5,22 @@ use cutthrough::{Incoming, Landing, Page, TOKEN_BYTES, Token};
 use super::ask::{Answer, Job, LAST, MORE, Shape};
 use super::cargo::Cargo;
 use super::lane::{Lane, LaneError};
+use super::room::filled;
 use crate::args::Memory;
 
-/// Does one job to its last message, or says why not.
+/// Does one job, which [may be begun](Job::refusal), to its last message, or says why not.
 ///
 /// # Errors
 /// [`LaneError`], if the lane ends before.
 pub fn run(lane: &mut Lane, job: Job) -> Result<(), LaneError> {
-    if let Some(why) = job.refusal() {
-        return lane.refuse(&why);
+    match begin(lane, job) {
+        // Its memory is taken before it is said to have begun.
+        Err(LaneError::Room(none)) => lane.refuse(&none.to_string()),
+        done => done,
     }
+}
+
+fn begin(lane: &mut Lane, job: Job) -> Result<(), LaneError> {
     match job {
         Job::Echo(shape) if shape.is_control() => echo_control(lane, shape),
         Job::Echo(shape) => echo(lane, shape),
@@ -36,7 +42,7 @@ fn echo_control(lane: &mut Lane, shape: Shape) -> Result<(), LaneError> {
 }
 
 fn echo(lane: &mut Lane, shape: Shape) -> Result<(), LaneError> {
-    let mut cargo = Cargo::new(shape);
+    let mut cargo = Cargo::new(shape)?;
     lane.answer(&Answer::Ready)?;
     loop {
         let message = lane.hear()?;
@@ -49,7 +55,7 @@ fn echo(lane: &mut Lane, shape: Shape) -> Result<(), LaneError> {
 }
 
 fn sink(lane: &mut Lane, shape: Shape, confirm_every: u32) -> Result<(), LaneError> {
-    let mut cargo = Cargo::new(shape);
+    let mut cargo = Cargo::new(shape)?;
     let mut taken = 0_u64;
     let mut until_confirm = confirm_every;
     lane.answer(&Answer::Ready)?;
@@ -78,7 +84,7 @@ fn sink(lane: &mut Lane, shape: Shape, confirm_every: u32) -> Result<(), LaneErr
 
 /// Reads each page into the slot that its message names, as [`Request::plain`] says it.
 fn slots(lane: &mut Lane, bytes: usize, count: usize) -> Result<(), LaneError> {
-    let mut memory = vec![0xa5; bytes * count];
+    let mut memory = filled(bytes * count, 0xa5)?;
     let mut taken = 0;
     lane.answer(&Answer::Ready)?;
     loop {
@@ -111,7 +117,7 @@ impl Library {
         let stock = (0..if by_reference { count } else { 0 })
             .map(|_| lane.endpoint.page(lane.channel, page_bytes).map(Some))
             .collect::<Result<_, _>>()?;
-        let region = vec![0x5a; if by_reference { 0 } else { page_bytes * count as usize }];
+        let region = filled(if by_reference { 0 } else { page_bytes * count as usize }, 0x5a)?;
         lane.answer(&Answer::Ready)?;
         Ok(Self { memory: shape.memory, page_bytes, region, stock })
     }

@@ -10,7 +10,7 @@ use crate::args::Memory;
 use crate::failure::Failure;
 use crate::units::Size;
 
-/// Most bytes that a client may have the other end keep for a job, or stock or register at a station.
+/// Most bytes that a client may have the other end keep, for its jobs and at its stations together.
 pub const MEMORY_MAX: u64 = 4 << 30;
 
 /// First byte of a message that another one follows.
@@ -104,20 +104,35 @@ pub enum Job {
 }
 
 impl Job {
-    /// Why no other end does this job; none if it can be begun. A client may say anything.
-    #[must_use]
-    pub fn refusal(&self) -> Option<String> {
-        let (bytes, times) = match *self {
+    /// Bytes of each payload, and how many of them it keeps at once.
+    const fn memory(&self) -> (u32, u32) {
+        match *self {
             // Memory that payloads leave from, and memory that they arrive in.
             Self::Echo(shape) | Self::Sink { shape, .. } => (shape.bytes, 2),
             Self::Pages { shape, count } => (shape.bytes, count),
             Self::Slots { bytes, count } => (bytes, count),
-            Self::Wake => return None,
-        };
+            Self::Wake => (0, 0),
+        }
+    }
+
+    /// Bytes of memory that it needs.
+    #[must_use]
+    pub fn needs(&self) -> u64 {
+        let (bytes, times) = self.memory();
+        u64::from(bytes) * u64::from(times)
+    }
+
+    /// Why no other end does this job; none if it can be begun. A client may say anything.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        let (bytes, times) = self.memory();
+        if matches!(self, Self::Wake) {
+            return None;
+        }
         if bytes == 0 || times == 0 || matches!(self, Self::Sink { confirm_every: 0, .. }) {
             return Some("a job of nothing cannot be done; use the same version at both ends".into());
         }
-        let needed = u64::from(bytes) * u64::from(times);
+        let needed = self.needs();
         let most = if u64::from(bytes) > PAYLOAD_MAX { PAYLOAD_MAX } else { MEMORY_MAX };
         (needed > most).then(|| format!("a job of {} is more than {}; use smaller sizes", Size(needed), Size(most)))
     }

@@ -4,6 +4,7 @@ use cutthrough::{Receipt, SendError};
 
 use super::ask::Shape;
 use super::lane::{Lane, LaneError};
+use super::room::{NoRoom, filled};
 use crate::args::Memory;
 use crate::output::{tenths, thousandths};
 use cutthrough::{Incoming, NoMemory};
@@ -90,17 +91,18 @@ pub struct Cargo {
 
 impl Cargo {
     /// Payloads of this shape; their memory is there from now on.
-    #[must_use]
-    pub fn new(shape: Shape) -> Self {
-        let bytes = shape.bytes as usize;
-        let memory = |fill: u8, needed: bool| if needed { vec![fill; bytes] } else { Vec::new() };
+    ///
+    /// # Errors
+    /// [`NoRoom`].
+    pub fn new(shape: Shape) -> Result<Self, NoRoom> {
+        let memory = |fill: u8, needed: bool| filled(if needed { shape.bytes as usize } else { 0 }, fill);
         let private = shape.memory == Memory::Private;
-        Self {
+        Ok(Self {
             shape,
-            from: memory(0x5a, shape.memory != Memory::Reference),
-            into: memory(0xa5, private),
+            from: memory(0x5a, shape.memory != Memory::Reference)?,
+            into: memory(0xa5, private)?,
             tally: Tally::default(),
-        }
+        })
     }
 
     /// Sends one payload with a control message that begins with `op`.

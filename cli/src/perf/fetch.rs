@@ -9,6 +9,7 @@ use super::cargo::Tally;
 use super::case::{Case, Slice};
 use super::lane::{Lane, LaneError, on_core};
 use super::peer::Peer;
+use super::room::{NoRoom, filled};
 use crate::args::Memory;
 use crate::clock::{Length, Pace, Phase};
 use crate::failure::Failure;
@@ -37,7 +38,7 @@ pub fn pages_of(bytes: u32) -> u32 {
 /// If the other end goes away.
 pub fn measure(peer: &mut Peer, lane: &mut Lane, core: usize, case: &Case, length: Length) -> Result<Slice, Failure> {
     let count = pages_of(case.shape.bytes);
-    let mut fetcher = Fetcher::new(case, count, length);
+    let mut fetcher = Fetcher::new(case, count, length)?;
     let mut random = fastrand::Rng::with_seed(case.seed);
     // By reference each page is handed over once, so the other end has to fill its stock again after each round.
     let rounds = if case.shape.memory == Memory::Reference { 1 } else { ROUNDS };
@@ -62,17 +63,17 @@ struct Fetcher {
 }
 
 impl Fetcher {
-    fn new(case: &Case, count: u32, length: Length) -> Self {
+    fn new(case: &Case, count: u32, length: Length) -> Result<Self, NoRoom> {
         let page_bytes = case.shape.bytes as usize;
         let private = case.shape.memory == Memory::Private;
-        Self {
+        Ok(Self {
             memory: case.shape.memory,
             page_bytes,
-            region: vec![0xa5; if private { page_bytes * count as usize } else { 0 }],
+            region: filled(if private { page_bytes * count as usize } else { 0 }, 0xa5)?,
             samples: Samples::new(),
             pace: Pace::new(length, Instant::now()),
             tally: Tally::default(),
-        }
+        })
     }
 
     /// Fetches these pages one after the other, and records how long each took; fewer of them if that is enough.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cutthrough::am::{CallError, RequestError};
 use cutthrough::rma::MoveError;
@@ -13,9 +13,11 @@ use cutthrough::{
 };
 
 use super::ask::{self, Answer, Setup};
+use super::room::NoRoom;
 use super::way::placement;
 use crate::cpu;
 use crate::failure::Failure;
+use crate::printable::printable;
 
 /// How long one end waits for the other where it has nothing else to do.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -23,6 +25,9 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// How long nothing may be heard of the other end: longer than by default. A machine that has other work stops one end
 /// for a while, and of a lossy network's frames those that would have said so are lost, too.
 const SILENCE: Duration = Duration::from_secs(3);
+
+/// Looks in vain between two looks at the clock.
+const LOOKS: u64 = 1 << 16;
 
 /// Most bytes of a reason why the other end cannot do something.
 const REASON_MAX: usize = 4096;
@@ -54,6 +59,9 @@ pub enum LaneError {
     /// There are no pages.
     #[error(transparent)]
     Memory(#[from] NoMemory),
+    /// There is no memory.
+    #[error(transparent)]
+    Room(#[from] NoRoom),
     /// The other end did not answer.
     #[error("the other end did not answer in {PATIENCE:?}")]
     Silent,
@@ -132,6 +140,11 @@ pub struct Lane {
     /// Its number, the same at both ends.
     pub number: u32,
     stop: Arc<AtomicBool>,
+    /// How long the other end may say nothing.
+    patience: Duration,
+    /// Looks in vain since it has said something, and when there were [`LOOKS`] of them.
+    looks: u64,
+    quiet: Instant,
 }
 
 impl Lane {
@@ -150,18 +163,27 @@ impl Lane {
         if let Some((bytes, runs)) = setup.landing {
             endpoint.post(channel, bytes as usize, runs)?;
         }
-        Ok(Self { endpoint, channel, number, stop })
+        Ok(Self { endpoint, channel, number, stop, patience: PATIENCE, looks: 0, quiet: Instant::now() })
+    }
+
+    /// This lane with another patience than [`PATIENCE`].
+    #[must_use]
+    pub fn within(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// The next message; spins for it.
     ///
     /// # Errors
-    /// [`LaneError::Closed`] or [`LaneError::Interrupted`].
+    /// [`LaneError::Closed`], [`LaneError::Silent`] or [`LaneError::Interrupted`].
     #[inline]
     pub fn hear(&mut self) -> Result<Incoming, LaneError> {
         loop {
             match self.endpoint.poll() {
-                Some(Event::Message(message)) => return Ok(message),
+                Some(Event::Message(message)) => {
+                    self.looks = 0;
+                    return Ok(message);
+                }
                 Some(event) => self.heed(&event)?,
                 None => self.go_on()?,
             }
@@ -177,6 +199,7 @@ impl Lane {
         loop {
             match self.endpoint.poll() {
                 Some(Event::Message(message)) => {
+                    self.looks = 0;
                     return message.control().first().copied().ok_or(LaneError::Unexpected);
                 }
                 Some(event) => self.heed(&event)?,
@@ -191,7 +214,7 @@ impl Lane {
     /// [`LaneError::Closed`] or [`LaneError::Silent`].
     pub fn sleep_for(&mut self) -> Result<Incoming, LaneError> {
         loop {
-            match self.endpoint.wait(Some(PATIENCE)) {
+            match self.endpoint.wait(Some(self.patience)) {
                 Ok(Event::Message(message)) => return Ok(message),
                 Ok(event) => self.heed(&event)?,
                 Err(WaitError::TimedOut | WaitError::System(_)) => return Err(LaneError::Silent),
@@ -202,13 +225,16 @@ impl Lane {
     /// Looks once: whether a confirmation has come, and what it says.
     ///
     /// # Errors
-    /// [`LaneError::Closed`], or [`LaneError::Unexpected`] if it is something else.
+    /// As [`Lane::hear`], or [`LaneError::Unexpected`] if it is something else.
     #[inline]
     pub fn look(&mut self) -> Result<Option<u64>, LaneError> {
         match self.endpoint.poll() {
-            None => Ok(None),
+            None => self.go_on().map(|()| None),
             Some(Event::Message(message)) => match ask::read(message.control()) {
-                Some(Answer::Taken(count)) => Ok(Some(count)),
+                Some(Answer::Taken(count)) => {
+                    self.looks = 0;
+                    Ok(Some(count))
+                }
                 _ => Err(LaneError::Unexpected),
             },
             Some(event) => self.heed(&event).map(|()| None),
@@ -269,7 +295,7 @@ impl Lane {
         }
         let mut why = vec![0; message.payload_len()];
         self.endpoint.read(&mut message, &mut why)?;
-        Err(LaneError::Refused(String::from_utf8_lossy(&why).into_owned()))
+        Err(LaneError::Refused(printable(&why)))
     }
 
     /// What is to be done about an event that is no message: nothing, unless it is the end.
@@ -280,8 +306,22 @@ impl Lane {
         }
     }
 
+    /// Nothing has come at this look.
     #[inline]
-    fn go_on(&self) -> Result<(), LaneError> {
+    fn go_on(&mut self) -> Result<(), LaneError> {
+        self.looks += 1;
+        if self.looks.is_multiple_of(LOOKS) {
+            self.mind_the_time()?;
+        }
         if self.stop.load(Ordering::Relaxed) { Err(LaneError::Interrupted) } else { Ok(()) }
+    }
+
+    /// An other end that lives, and says nothing, is given up.
+    #[cold]
+    fn mind_the_time(&mut self) -> Result<(), LaneError> {
+        if self.looks == LOOKS {
+            self.quiet = Instant::now();
+        }
+        if self.quiet.elapsed() < self.patience { Ok(()) } else { Err(LaneError::Silent) }
     }
 }

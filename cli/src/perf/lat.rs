@@ -37,7 +37,7 @@ fn control(lane: &mut Lane, shape: Shape, length: Length) -> Result<Samples, Lan
 }
 
 fn payload(lane: &mut Lane, shape: Shape, length: Length) -> Result<(Samples, Tally), LaneError> {
-    let mut side = (lane, Cargo::new(shape));
+    let mut side = (lane, Cargo::new(shape)?);
     let hear = |(lane, cargo): &mut (&mut Lane, Cargo)| {
         let message = lane.hear()?;
         cargo.take(lane, message)

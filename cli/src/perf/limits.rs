@@ -39,6 +39,7 @@ use crate::cpu::Pair;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output::{LimitLine, Output, Times};
+use crate::perf::room::NoRoom;
 use crate::progress;
 use crate::stats::{Quantiles, Samples, median};
 use crate::table::{Table, wrapped};
@@ -170,6 +171,12 @@ impl std::error::Error for Unavailable {}
 
 impl From<io::Error> for Unavailable {
     fn from(error: io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<NoRoom> for Unavailable {
+    fn from(error: NoRoom) -> Self {
         Self(error.to_string())
     }
 }

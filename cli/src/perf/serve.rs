@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use cutthrough::{Channel, Config, Endpoint, Event, ListenError, UdpAddressError};
+use cutthrough::{AddressError, Channel, Config, Endpoint, Event, ListenError, UdpAddressError};
+use rustix::io::Errno;
 use rustix::process::{Pid, getppid};
 use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -19,6 +20,7 @@ use super::am::station::Station;
 use super::answer;
 use super::ask::{self, Answer, Ask, Setup};
 use super::lane::{Lane, LaneError, PATIENCE, config, has_ring};
+use super::room::Budget;
 use super::way::{self, Seal};
 use crate::address::{self, Use};
 use crate::args::ServeArgs;
@@ -36,6 +38,9 @@ const COMING: Duration = Duration::from_secs(1);
 
 /// Most channels that a client may have opened on a lane.
 const CHANNELS_MAX: u32 = 4096;
+
+/// Addresses that are tried for a lane: another program may have the first ones.
+const TRIES: u32 = 64;
 
 /// Serves until it is ended by a signal, or, with `--once`, until its first client has gone.
 ///
@@ -67,7 +72,22 @@ pub fn run(args: &ServeArgs, output: Output) -> Result<(), Failure> {
         (true, None) => Time::Once,
         (true, Some(_)) => Time::OnceForStarter,
     };
-    serve(lobby, address, seal, &ending, time)
+    serve(lobby, address, seal, &ending, time, Bounds::default())
+}
+
+/// What a client can have of the other end.
+#[derive(Clone, Debug)]
+struct Bounds {
+    /// Memory.
+    budget: Budget,
+    /// Time in which it says nothing where it should.
+    patience: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { budget: Budget::default(), patience: PATIENCE }
+    }
 }
 
 /// How long it is served.
@@ -82,13 +102,20 @@ enum Time {
 }
 
 /// Serves whoever comes to this endpoint, which listens.
-fn serve(lobby: Endpoint, address: String, seal: Seal, ending: &Ending, time: Time) -> Result<(), Failure> {
+fn serve(
+    lobby: Endpoint,
+    address: String,
+    seal: Seal,
+    ending: &Ending,
+    time: Time,
+    bounds: Bounds,
+) -> Result<(), Failure> {
     let cannot = |error: io::Error| Failure::of_start("the lobby cannot be opened", &error);
     let (lobby, heard, desk) = Lobby::open(lobby).map_err(cannot)?;
     std::thread::scope(|scope| {
         let attends = std::thread::Builder::new().name("lobby".into());
         let thread = attends.spawn_scoped(scope, || lobby.attend(ending)).map_err(cannot)?;
-        Server::new(heard, desk, address, seal, Arc::clone(&ending.asked)).serve(time);
+        Server::new(heard, desk, address, seal, Arc::clone(&ending.asked), bounds).serve(time);
         // It ends when nobody stands at its desk any more.
         let _ = thread.join();
         Ok(())
@@ -115,6 +142,17 @@ fn refusal(error: impl std::error::Error + 'static) -> Failure {
         _ => "see 'cutthrough info'",
     };
     Failure::of_address(&error, remedy)
+}
+
+/// Whether somebody else listens there.
+fn is_taken(error: &ListenError) -> bool {
+    match error {
+        ListenError::Net(UdpAddressError::Socket { source, .. }) => {
+            source.raw_os_error() == Some(Errno::ADDRINUSE.raw_os_error())
+        }
+        ListenError::Address(AddressError::InUse(_)) => true,
+        _ => false,
+    }
 }
 
 /// Learns that this process shall end, also while it sleeps.
@@ -152,6 +190,7 @@ struct Server {
     /// Every station, numbered with the lanes, and the lobby channel of its client.
     stations: HashMap<u32, (Channel, Station)>,
     opened: u32,
+    bounds: Bounds,
     /// The cores that this process may use.
     cores: Vec<usize>,
     /// Whether this process shall end.
@@ -160,7 +199,14 @@ struct Server {
 }
 
 impl Server {
-    fn new(heard: Receiver<Heard>, desk: Desk, address: String, seal: Seal, ending: Arc<AtomicBool>) -> Self {
+    fn new(
+        heard: Receiver<Heard>,
+        desk: Desk,
+        address: String,
+        seal: Seal,
+        ending: Arc<AtomicBool>,
+        bounds: Bounds,
+    ) -> Self {
         Self {
             heard,
             desk,
@@ -170,6 +216,7 @@ impl Server {
             lanes: HashMap::new(),
             stations: HashMap::new(),
             opened: 0,
+            bounds,
             cores: cpu::allowed(),
             ending,
             parent: getppid(),
@@ -186,7 +233,7 @@ impl Server {
                     present += 1;
                     until = None;
                 }
-                Heard::Asked(client, ask) => {
+                Heard::Asked(client, ask, _) => {
                     served = Some(client);
                     self.heed(client, ask);
                 }
@@ -249,7 +296,14 @@ impl Server {
                 let Some((_, lane)) = self.lanes.get_mut(&lane).filter(|(owner, _)| *owner == client) else {
                     return;
                 };
-                if answer::run(lane, job).is_err() {
+                let begun = match job.refusal() {
+                    Some(why) => lane.refuse(&why),
+                    None => match self.bounds.budget.share(job.needs()) {
+                        Some(_share) => answer::run(lane, job),
+                        None => lane.refuse("all that is kept for one client is too much; use smaller sizes"),
+                    },
+                };
+                if begun.is_err() {
                     let number = lane.number;
                     self.lanes.remove(&number);
                 }
@@ -289,29 +343,38 @@ impl Server {
         if setup.channels > CHANNELS_MAX {
             return Err(Failure::new(format!("there are {CHANNELS_MAX} channels at most"), "use fewer"));
         }
-        self.opened += 1;
-        let number = self.opened;
-        let mut endpoint = Endpoint::open(self.seal.apply(config(setup)?)?).map_err(refusal)?;
-        endpoint.listen(&ask::lane_address(&self.address, number)).map_err(refusal)?;
+        let (mut endpoint, number) = self.listening(setup)?;
         has_ring(&endpoint, setup)?;
         self.say(client, Answer::Opened(number));
         let mut channel = self.let_in(client, &mut endpoint)?;
         for _ in 1..setup.channels {
             channel = self.let_in(client, &mut endpoint)?;
         }
-        let mut lane = Lane::new(endpoint, channel, number, setup, Arc::clone(&self.ending))?;
+        let lane = Lane::new(endpoint, channel, number, setup, Arc::clone(&self.ending))?;
+        let mut lane = lane.within(self.bounds.patience);
         lane.answer(&Answer::Ready)?;
         self.lanes.insert(number, (client, lane));
         Ok(())
     }
 
+    /// An endpoint that listens at the next address that nobody has, and the number that this address has.
+    fn listening(&mut self, setup: &Setup) -> Result<(Endpoint, u32), Failure> {
+        let mut endpoint = Endpoint::open(self.seal.apply(config(setup)?)?).map_err(refusal)?;
+        for tries in 1.. {
+            self.opened += 1;
+            match endpoint.listen(&ask::lane_address(&self.address, self.opened)) {
+                Ok(()) => break,
+                Err(taken) if tries < TRIES && is_taken(&taken) => {}
+                Err(error) => return Err(refusal(error)),
+            }
+        }
+        Ok((endpoint, self.opened))
+    }
+
     /// Opens a station, tells its number, lets the client in and attends.
     fn open_station(&mut self, client: Channel, setup: &Setup) -> Result<(), Failure> {
-        self.opened += 1;
-        let number = self.opened;
-        let config = self.seal.apply(config(setup)?)?;
-        let address = ask::lane_address(&self.address, number);
-        let mut station = Station::open(config, &address, Arc::clone(&self.ending))?;
+        let (endpoint, number) = self.listening(setup)?;
+        let mut station = Station::new(endpoint, &self.bounds.budget, Arc::clone(&self.ending));
         self.say(client, Answer::Opened(number));
         let until = Instant::now() + PATIENCE;
         while !station.let_in(LOOK) {

@@ -35,7 +35,7 @@ pub fn measure(lane: &mut Lane, shape: Shape, length: Length) -> Result<Slice, L
     let mut sender = Sender {
         shape,
         control: vec![MORE; if shape.is_control() { shape.bytes as usize } else { 0 }],
-        cargo: Cargo::new(shape),
+        cargo: Cargo::new(shape)?,
         sent: 0,
         taken: 0,
         window: if shape.memory == Memory::Pool { u64::from(window(shape)) } else { u64::MAX },

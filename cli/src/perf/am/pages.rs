@@ -14,6 +14,7 @@ use crate::perf::ask;
 use crate::perf::ask::{Answer, Job, LAST, MORE};
 use crate::perf::case::Test;
 use crate::perf::lane::{Lane, LaneError, PATIENCE, on_core};
+use crate::perf::room::filled;
 use crate::stats::median;
 
 /// Pages of a batch, unless `--count` says fewer, and bytes of each.
@@ -34,7 +35,10 @@ pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
     random.shuffle(&mut from);
     random.shuffle(&mut to);
     let moves: Vec<(u32, u32)> = from.into_iter().zip(to).collect();
-    let here = Region::new(count as usize * BYTES as usize, BYTES);
+    let bytes = count as usize * BYTES as usize;
+    // A region that has no memory ends the process: whether there is any is asked in front.
+    drop(filled(bytes, 0xa5)?);
+    let here = Region::new(bytes, BYTES);
     here.lock().fill(0xa5);
     let mut lane = turns.peer.lane(&case.setup())?;
     let mut side = turns.station(u64::from(BYTES))?;
@@ -42,7 +46,7 @@ pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
         let reply = side.call(REGION, &[count, BYTES])?;
         Ok(Key(u64::from(reply.word(0)) | u64::from(reply.word(1)) << 32))
     })?;
-    let mut aside = vec![0xa5; here.lock().len()];
+    let mut aside = filled(bytes, 0xa5)?;
     let [mut raw, mut copy, mut store, mut fetch] = [const { Vec::new() }; 4];
     for _ in 0..ROUNDS {
         turns.peer.begin(&mut lane, Job::Slots { bytes: BYTES, count })?;
@@ -69,7 +73,7 @@ pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
         turns.print(&Figure {
             what,
             size: u64::from(BYTES),
-            count: u64::from(count),
+            count: u64::from(count) * u64::from(ROUNDS),
             quantiles: None,
             per_s: None,
             copies: None,

@@ -7,11 +7,11 @@ use std::time::Duration;
 use cutthrough::am::{Args, Body, CallError, Event, Failure as Refusal, Node, Request, Settings};
 use cutthrough::rma::{Owner, Region};
 use cutthrough::rpc::{self, Method};
-use cutthrough::{Config, Endpoint, PAYLOAD_MAX};
+use cutthrough::{Endpoint, PAYLOAD_MAX};
 
-use crate::failure::Failure;
 use crate::perf::ask::MEMORY_MAX;
 use crate::perf::lane::LaneError;
+use crate::perf::room::{Budget, filled, refill};
 
 /// Replies with the same bytes.
 pub const ECHO: u16 = 0;
@@ -41,31 +41,26 @@ pub struct Station {
 }
 
 impl Station {
-    /// A station at an address. It ends when `stop` is set.
-    ///
-    /// # Errors
-    /// If there is no memory for it, or the address cannot be used.
-    pub fn open(config: Config, address: &str, stop: Arc<AtomicBool>) -> Result<Self, Failure> {
-        let refuse = |error: &(dyn std::error::Error + 'static)| Failure::of_address(error, "see 'cutthrough info'");
-        let endpoint = Endpoint::open(config).map_err(|error| refuse(&error))?;
+    /// A station of an endpoint, which listens. What it keeps is a part of the budget. It ends when `stop` is set.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, budget: &Budget, stop: Arc<AtomicBool>) -> Self {
         let mut node = Node::new(endpoint, Settings::default());
         let leave = Arc::new(AtomicBool::new(false));
         short(&mut node, &leave);
-        pages(&mut node);
-        let mut place = Vec::new();
+        pages(&mut node, budget);
+        let (mut place, mut placed) = (Vec::new(), budget.nothing());
         let longest = usize::try_from(PAYLOAD_MAX).unwrap_or(usize::MAX);
         node.long(STORE, Args::Any, longest, move |mut request| {
             let bytes = request.payload_len();
-            if place.len() < bytes {
-                place.resize(bytes, 0xa5);
+            if !placed.grow(bytes as u64) || refill(&mut place, bytes, 0xa5).is_err() {
+                return request.fail(Refusal::TooLong);
             }
             if request.read(&mut place[..bytes]).is_err() {
                 request.fail(Refusal::Abandoned);
             }
         });
         rpc::serve(&mut node, TYPED, |(number, bytes)| Ok(number + bytes.len() as u64));
-        node.listen(address).map_err(|error| refuse(&error))?;
-        Ok(Self { node, leave, stop })
+        Self { node, leave, stop }
     }
 
     /// Waits so long for somebody. Whether there is somebody.
@@ -113,7 +108,7 @@ fn short(node: &mut Node, leave: &Arc<AtomicBool>) {
 }
 
 /// Handlers of pages.
-fn pages(node: &mut Node) {
+fn pages(node: &mut Node, budget: &Budget) {
     let page_bytes = Arc::new(AtomicUsize::new(0));
     let bytes = Arc::clone(&page_bytes);
     node.short(STOCK, Args::Words(2), move |request| match sizes(&request) {
@@ -121,16 +116,13 @@ fn pages(node: &mut Node) {
         None => request.fail(Refusal::TooLong),
     });
     let bytes = Arc::clone(&page_bytes);
-    let mut stock = Vec::new();
+    let (mut stock, mut stocked) = (Vec::new(), budget.nothing());
     node.short(FETCH, Args::Words(1), move |request| {
         let bytes = bytes.load(Ordering::Relaxed);
         let begin = (request.word(0) as usize).saturating_mul(bytes);
         let end = begin.saturating_add(bytes);
-        if end as u64 > MEMORY_MAX {
-            return request.fail(Refusal::Arguments);
-        }
-        if stock.len() < end {
-            stock.resize(end, 0x5a);
+        if !stocked.grow(end as u64) || refill(&mut stock, end, 0x5a).is_err() {
+            return request.fail(Refusal::TooLong);
         }
         request.reply_with(&[], Body::Copy(&stock[begin..end]));
     });
@@ -139,10 +131,18 @@ fn pages(node: &mut Node) {
         Err(_) => request.fail(Refusal::Busy),
     });
     let owner = Owner::new(node);
+    let (budget, mut registered) = (budget.clone(), Vec::new());
     node.short(REGION, Args::Words(2), move |request| {
-        let Some((count, bytes)) = sizes(&request) else { return request.fail(Refusal::TooLong) };
-        let region = Region::new(count * bytes, request.word(1));
+        let room = || {
+            let (count, bytes) = sizes(&request)?;
+            let share = budget.share((count * bytes) as u64)?;
+            // A region that has no memory ends the process: whether there is any is asked in front.
+            drop(filled(count * bytes, 0x5a).ok()?);
+            Some((share, Region::new(count * bytes, request.word(1))))
+        };
+        let Some((share, region)) = room() else { return request.fail(Refusal::TooLong) };
         region.lock().fill(0x5a);
+        registered.push(share);
         request.reply_bytes(&owner.register(&region).0.to_le_bytes());
     });
 }

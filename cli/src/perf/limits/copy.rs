@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::{Measured, Unavailable, percentiles, rate, two_cores};
 use crate::clock::{batches, reading_cost};
 use crate::cpu::{self, Pair};
+use crate::perf::room::{NoRoom, filled};
 use crate::stats::{Samples, nanoseconds};
 use crate::units::Size;
 
@@ -27,10 +28,10 @@ struct Buffer {
 
 impl Buffer {
     /// A buffer of `size` bytes, each of them `fill`; all of its pages are there.
-    fn new(size: Size, fill: u8) -> Self {
-        let memory = vec![fill; size.bytes() + PAGE];
+    fn new(size: Size, fill: u8) -> Result<Self, NoRoom> {
+        let memory = filled(size.bytes() + PAGE, fill)?;
         let start = memory.as_ptr().align_offset(PAGE);
-        Self { memory, start, length: size.bytes() }
+        Ok(Self { memory, start, length: size.bytes() })
     }
 
     fn bytes(&self) -> &[u8] {
@@ -49,8 +50,8 @@ struct Copy {
 }
 
 impl Copy {
-    fn new(size: Size) -> Self {
-        Self { from: Buffer::new(size, 1), to: Buffer::new(size, 2) }
+    fn new(size: Size) -> Result<Self, NoRoom> {
+        Ok(Self { from: Buffer::new(size, 1)?, to: Buffer::new(size, 2)? })
     }
 
     fn once(&mut self) {
@@ -78,7 +79,7 @@ fn copies_per_sample(length: usize) -> u32 {
 pub fn memcpy_1core(size: Size, duration: Duration) -> Measured {
     let copy = || {
         cpu::pin(Pair::together().first)?;
-        Copy::new(size).measure(duration)
+        Copy::new(size)?.measure(duration)
     };
     std::thread::scope(|scope| {
         let copying = scope.spawn(copy);
@@ -91,7 +92,7 @@ pub fn memcpy_1core(size: Size, duration: Duration) -> Measured {
 /// # Errors
 /// If this process may use only one core.
 pub fn memcpy_2core(size: Size, duration: Duration) -> Result<f64, Unavailable> {
-    let copy = || Copy::new(size).measure(duration);
+    let copy = || Copy::new(size)?.measure(duration);
     let (first, second) = two_cores()?.run(copy, copy)?;
     Ok(rate(size, first?.p50_ns) + rate(size, second?.p50_ns))
 }
@@ -106,12 +107,11 @@ pub fn memcpy_cross(size: Size, duration: Duration) -> Measured {
     const COPIED: u64 = 0;
     const STOP: u64 = 2;
     let pair = two_cores()?;
-    let shared = Mutex::new(Buffer::new(size, 1));
+    let (shared, mut to) = (Mutex::new(Buffer::new(size, 1)?), Buffer::new(size, 2)?);
     let turn = AtomicU64::new(COPIED);
     // The turn alone decides who uses the buffer, so the lock is never waited for, and it is not timed.
     let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
     let copy = || {
-        let mut to = Buffer::new(size, 2);
         let mut samples = Samples::new();
         let cost = reading_cost();
         let end = Instant::now() + duration;
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn buffers_begin_on_a_page_and_have_their_size() {
         for size in [1, 64, 4096, 5000] {
-            let mut buffer = Buffer::new(Size(size), 7);
+            let mut buffer = Buffer::new(Size(size), 7).unwrap();
             assert_eq!(buffer.bytes().as_ptr().align_offset(PAGE), 0);
             assert_eq!(buffer.bytes_mut().len(), Size(size).bytes());
         }
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_copy_copies() {
-        let mut copy = Copy::new(Size(5000));
+        let mut copy = Copy::new(Size(5000)).unwrap();
         copy.once();
         assert_eq!(copy.from.bytes(), copy.to.bytes());
     }

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -20,7 +21,8 @@ use crate::perf::ask::{self, Answer, Ask};
 /// How long a client waits for the one before it: longer than a network takes to find that one dead.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Most questions that wait.
+/// Most questions that wait: of others than the client that is served, and of that one. Nobody who measures has more
+/// than a few.
 const WAITING: usize = 256;
 
 /// Why a client is refused that comes while another one is served.
@@ -31,8 +33,8 @@ const BUSY: &str = "it is busy with another measurement; wait until that has end
 pub(super) enum Heard {
     /// Somebody has come, who may be a client.
     Came,
-    /// The client that is served has asked this.
-    Asked(Channel, Ask),
+    /// The client that is served has asked this. Who has heeded it lets go of the token.
+    Asked(Channel, Ask, #[expect(dead_code, reason = "what counts is that it is there")] Arc<()>),
     /// Somebody has gone.
     Gone(Channel),
 }
@@ -73,6 +75,8 @@ pub(super) struct Lobby {
     client: Option<Channel>,
     /// What others have asked since, in order.
     waiting: VecDeque<(Channel, Ask, Instant)>,
+    /// One more than the questions that have been passed on, and not been heeded yet.
+    unheeded: Arc<()>,
 }
 
 impl Lobby {
@@ -82,7 +86,8 @@ impl Lobby {
         let (bell, rope) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         rope.set_nonblocking(true)?;
-        let lobby = Self { endpoint, heard, said, bell, client: None, waiting: VecDeque::new() };
+        let lobby =
+            Self { endpoint, heard, said, bell, client: None, waiting: VecDeque::new(), unheeded: Arc::default() };
         Ok((lobby, hearing, Desk { said: saying, rope }))
     }
 
@@ -134,7 +139,11 @@ impl Lobby {
                     return self.forget(client);
                 };
                 if *self.client.get_or_insert(client) == client {
-                    return self.hear(Heard::Asked(client, ask));
+                    if Arc::strong_count(&self.unheeded) <= WAITING {
+                        return self.ask(client, ask);
+                    }
+                    self.endpoint.close(client);
+                    return self.forget(client);
                 }
                 if self.waiting.len() < WAITING {
                     self.waiting.push_back((client, ask, Instant::now()));
@@ -164,7 +173,7 @@ impl Lobby {
         self.client = Some(next);
         let (admitted, waiting): (VecDeque<_>, _) = self.waiting.drain(..).partition(|(client, ..)| *client == next);
         self.waiting = waiting;
-        admitted.into_iter().try_for_each(|(client, ask, _)| self.hear(Heard::Asked(client, ask)))
+        admitted.into_iter().try_for_each(|(client, ask, _)| self.ask(client, ask))
     }
 
     fn refuse_who_has_waited(&mut self) {
@@ -173,6 +182,10 @@ impl Lobby {
             self.waiting.retain(|(other, ..)| *other != client);
             self.tell(client, Said::Refusal(BUSY.into()));
         }
+    }
+
+    fn ask(&self, client: Channel, ask: Ask) -> Option<()> {
+        self.hear(Heard::Asked(client, ask, Arc::clone(&self.unheeded)))
     }
 
     fn hear(&self, heard: Heard) -> Option<()> {

@@ -2,6 +2,10 @@
 
 use std::io::Write;
 
+use cutthrough::am::{CallError, Failure as Refusal};
+use cutthrough::{CloseReason, SendError};
+
+use super::super::am::station::REGION;
 use super::super::ask::{Job, Shape};
 use super::super::peer::Peer;
 use super::super::way::Way;
@@ -35,6 +39,10 @@ fn an_address_that_is_told_can_be_called() {
 
 /// Serves for as long as this runs, which is told the address.
 fn served(test: &str, run: impl FnOnce(&str)) {
+    served_within(test, Bounds::default(), run);
+}
+
+fn served_within(test: &str, bounds: Bounds, run: impl FnOnce(&str)) {
     let folder = std::env::temp_dir().join(format!("cutthrough-serve-{test}-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let address = format!("shm:{}", folder.join("lobby.sock").display());
@@ -45,7 +53,7 @@ fn served(test: &str, run: impl FnOnce(&str)) {
     lobby.listen(&address).unwrap();
     std::thread::scope(|scope| {
         let at = address.clone();
-        scope.spawn(move || serve(lobby, at, Seal::None, &ending, Time::Always));
+        scope.spawn(move || serve(lobby, at, Seal::None, &ending, Time::Always, bounds));
         let _end = End { asked, rope };
         run(&address);
     });
@@ -158,4 +166,87 @@ fn what_would_take_too_much_is_refused() {
         assert_eq!(refusal, "the other end refuses: there are 4096 channels at most; use fewer");
         peer.begin(&mut lane, Job::Wake).unwrap();
     });
+}
+
+/// What is asked for piece by piece counts as a whole.
+#[test]
+fn all_regions_of_a_client_are_no_more_than_its_budget() {
+    let budget = 1 << 20;
+    served_within("budget", Bounds { budget: Budget::of(budget), ..Bounds::default() }, |address| {
+        let way = Way::make(&Across::default(), Some(address)).unwrap();
+        let mut peer = Peer::reach(address, &way).unwrap();
+        let (mut node, channel, _) = peer.station(&setup()).unwrap();
+        let mut registers = |bytes: u32| node.call(channel, REGION, &[1, bytes], PATIENCE);
+        let more_than_half = u32::try_from(budget / 2 + 1).unwrap();
+        registers(more_than_half).unwrap();
+        let refusal = registers(more_than_half).unwrap_err();
+        assert_eq!(refusal, CallError::Failed(Refusal::TooLong));
+        registers(more_than_half - 2).unwrap();
+    });
+}
+
+/// Questions that come while a job runs are kept, and there is a bound.
+#[test]
+fn who_asks_without_end_is_served_no_more() {
+    served("asks", |address| {
+        let way = Way::make(&Across::default(), Some(address)).unwrap();
+        let mut client = Client::come(address);
+        client.ask(&Ask::Open(setup()));
+        let Some(Answer::Opened(number)) = client.hear() else { panic!("no lane") };
+        let mut lane = Endpoint::open(Config::default()).unwrap();
+        lane.connect(&ask::lane_address(address, number), PATIENCE / 2).unwrap();
+        let shape = Shape { memory: Memory::Private, bytes: 64 };
+        client.ask(&Ask::Run { lane: number, job: Job::Echo(shape) });
+        let mut asked = 0;
+        let ended = loop {
+            match client.0.send(client.1, &ask::write(&Ask::CpuTime).unwrap()) {
+                Ok(()) => asked += 1,
+                Err(SendError::Full) => std::thread::yield_now(),
+                Err(SendError::Closed(why)) => break why,
+                Err(error) => panic!("{error}"),
+            }
+            while let Some(event) = client.0.poll() {
+                assert!(!matches!(event, Event::Message(_)), "it does not hear what comes while it does a job");
+            }
+            assert!(asked < 10_000, "it keeps all that it is asked");
+        };
+        assert_eq!(ended, CloseReason::Peer);
+        drop(lane);
+        drop(way);
+    });
+}
+
+/// It begins a job, and lives, and says nothing: the next one is served when its time is over.
+#[test]
+fn a_client_that_falls_silent_in_a_job_is_given_up() {
+    let patience = Duration::from_millis(300);
+    served_within("silent", Bounds { patience, ..Bounds::default() }, |address| {
+        let way = Way::make(&Across::default(), Some(address)).unwrap();
+        let mut peer = Peer::reach(address, &way).unwrap();
+        let mut lane = peer.lane(&setup()).unwrap();
+        peer.begin(&mut lane, Job::Echo(Shape { memory: Memory::Private, bytes: 64 })).unwrap();
+        // It hears this when it has given up the job.
+        peer.cpu_time().unwrap();
+        assert!(matches!(lane.hear(), Err(LaneError::Closed(CloseReason::Peer))));
+        drop(peer);
+        assert!(Client::come(address).is_served());
+    });
+}
+
+/// Where the next address is taken, a lane has the one after that.
+#[test]
+fn a_lane_goes_where_there_is_room() {
+    served("taken", |address| {
+        let mut other = Endpoint::open(Config::default()).unwrap();
+        other.listen(&ask::lane_address(address, 1)).unwrap();
+        let way = Way::make(&Across::default(), Some(address)).unwrap();
+        let mut peer = Peer::reach(address, &way).unwrap();
+        assert_eq!(peer.lane(&setup()).unwrap().number, 2);
+    });
+    let taken = |source: io::Error| {
+        is_taken(&ListenError::Net(UdpAddressError::Socket { address: "127.0.0.1:1".parse().unwrap(), source }))
+    };
+    assert!(taken(Errno::ADDRINUSE.into()));
+    // A whole interface is taken: no other port of it is better.
+    assert!(!taken(io::ErrorKind::AddrInUse.into()) && !taken(Errno::ACCESS.into()));
 }
