@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, Body, CallError, Continuing, Deferred, Ended, Event, Failed, Failure, Node, Reply};
 use cutthrough::am::{RequestError, Service, Settings, WINDOW};
-use cutthrough::{Channel, CloseReason, Config, Endpoint, Landing, Payload};
+use cutthrough::{Channel, CloseReason, Config, Landing, Payload};
 use two::{Over, PATIENCE, Server, small};
 
 over_both! {
