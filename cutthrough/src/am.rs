@@ -161,7 +161,7 @@ pub(crate) enum Then {
 }
 
 /// What a pending call stands for; `None` for a call of which an event shall tell, and for whose reply nothing was
-/// granted. Only the others cost an allocation.
+/// granted. The others need one of [`Node::spare`].
 pub(crate) type Context = Option<Box<Wanted>>;
 
 /// What shall happen with the answer to a call.
@@ -172,8 +172,31 @@ pub(crate) struct Wanted {
     token: Option<(u32, Token)>,
 }
 
+/// What runs once with the answer to a call.
+type Once = Box<dyn FnOnce(&mut Continuing<'_>, Result<Reply, Failed>) + Send>;
+
 /// What takes the answer to one call.
-pub(crate) type Continuation = Box<dyn FnOnce(&mut Continuing<'_>, Result<Reply, Failed>) + Send>;
+pub(crate) enum Continuation {
+    /// It runs.
+    Run(Once),
+    /// It is there before and after the call, which allocates nothing for it.
+    Leave(Arc<dyn Taker>),
+}
+
+/// Where answers to calls are left.
+pub(crate) trait Taker: Send + Sync {
+    /// Takes the answer, on the thread that has the node.
+    fn leave(&self, answer: Result<Reply, Failed>);
+}
+
+impl Continuation {
+    fn run(self, inside: &mut Continuing<'_>, answer: Result<Reply, Failed>) {
+        match self {
+            Self::Run(run) => run(inside, answer),
+            Self::Leave(taker) => taker.leave(answer),
+        }
+    }
+}
 
 type ReplyHandler = Box<dyn FnMut(Result<Reply, Failed>) + Send>;
 
@@ -236,6 +259,9 @@ pub struct Node {
     replies: Vec<Option<ReplyHandler>>,
     continuations: Vec<Option<Continuation>>,
     free_continuations: Vec<u32>,
+    /// For calls to come: a box in use costs no allocation.
+    #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
+    spare: Vec<Box<Wanted>>,
     /// Who waits for channels that are being opened.
     callers: Vec<(Connecting, Caller)>,
     /// What happened and was not told yet.
@@ -291,6 +317,7 @@ impl Node {
             replies: Vec::new(),
             continuations: Vec::new(),
             free_continuations: Vec::new(),
+            spare: Vec::new(),
             callers: Vec::new(),
             ready: VecDeque::new(),
             early: Early::default(),
@@ -463,11 +490,11 @@ impl Node {
         let taken = self.inside.core.cancel(call.0).or_else(|| self.gathering.take_reply(call.0));
         let Some(context) = taken else { return self.untell(call) };
         self.inside.endpoint.count(Counter::CallsLate, u64::from(late));
-        let context = context?;
-        if let Then::Continue(slot) = context.then {
+        let Wanted { then, token } = self.unbox(context?);
+        if let Then::Continue(slot) = then {
             self.take_continuation(slot);
         }
-        self.inside.kill(context.token)
+        self.inside.kill(token)
     }
 
     /// Pages of a channel's pool for a payload, to be filled in place: [`Endpoint::page`].

@@ -61,6 +61,7 @@ mod opening;
 mod pending;
 mod raw;
 mod serve;
+mod slot;
 #[cfg(feature = "tower")]
 mod tower;
 

@@ -90,10 +90,14 @@ impl<'a> Asking<'_, 'a> {
     /// # Errors
     /// As [`Asking::try_send`].
     pub fn try_send_then(
-        mut self,
+        self,
         continuation: impl FnOnce(&mut Continuing<'_>, Result<Reply, Failed>) + Send + 'static,
     ) -> Result<Call, Unsent<'a>> {
-        let continuation: Continuation = Box::new(continuation);
+        self.try_send_to(Continuation::Run(Box::new(continuation)))
+    }
+
+    /// The same for whatever takes the answer.
+    pub(crate) fn try_send_to(mut self, continuation: Continuation) -> Result<Call, Unsent<'a>> {
         let slot = match self.node.free_continuations.pop() {
             Some(slot) => {
                 self.node.continuations[slot as usize] = Some(continuation);
@@ -179,7 +183,7 @@ impl<'a> Asking<'_, 'a> {
         let (mut way, core) = inside.split();
         way.patient = patient;
         let plain = matches!(then, Then::Tell) && place.is_none();
-        let context = if plain { None } else { Some(Box::new(Wanted { then, token: place })) };
+        let context = if plain { None } else { Some(boxed(&mut node.spare, Wanted { then, token: place })) };
         let made = match body {
             Body::None => {
                 core.request(&mut way, row, &ask, (), deadline, context).map_err(|(why, ())| (why, Body::None))
@@ -187,6 +191,18 @@ impl<'a> Asking<'_, 'a> {
             body => core.request(&mut way, row, &ask, body, deadline, context),
         };
         made.map(Call).map_err(|(why, body)| Unsent { error: why.into(), body, landing: inside.kill(place) })
+    }
+}
+
+/// What shall happen with an answer, in a box that was in use before, if there is one.
+#[allow(clippy::vec_box, reason = "the boxes are what is kept")]
+fn boxed(spare: &mut Vec<Box<Wanted>>, wanted: Wanted) -> Box<Wanted> {
+    match spare.pop() {
+        Some(mut place) => {
+            *place = wanted;
+            place
+        }
+        None => Box::new(wanted),
     }
 }
 

@@ -19,10 +19,13 @@ use super::gather::{Of, Part, is_arriving};
 use super::handlers::Coming;
 use super::request::More;
 use super::way::{Body, Kept};
-use super::{Context, Continuation, DATE_NS, Inside, NAP, Node, POLLS_PER_LOOK, Tally, Then, Wanted};
+use super::{Context, Continuation, DATE_NS, Inside, NAP, Node, POLLS_PER_LOOK, Tally, Then, WINDOW, Wanted};
 
 /// The row of a channel that has ended.
 const NOBODY: u32 = u32::MAX;
+
+/// Most boxes that are kept for calls to come: as many as may be under way on a channel before its window grows.
+const SPARE: usize = WINDOW as usize;
 
 /// What a message was.
 pub(super) enum Taken {
@@ -285,11 +288,12 @@ impl Node {
             return Some(Event::Replied(Reply { incoming, beside }));
         };
         // Whatever came, the token is dead from now on; where it was not used, its place is free again.
-        let landing = self.inside.kill(wanted.token);
+        let Wanted { then, token } = self.unbox(wanted);
+        let landing = self.inside.kill(token);
         let is_plain = landing.is_none() && until.is_none();
         let beside = if is_plain { None } else { Some(Box::new(Beside { landing, until })) };
         let reply = Reply { incoming, beside };
-        match wanted.then {
+        match then {
             Then::Tell => return Some(Event::Replied(reply)),
             Then::Handler(handler) => {
                 if let Some(take) = self.replies.get_mut(usize::from(handler)).and_then(Option::as_mut) {
@@ -299,7 +303,7 @@ impl Node {
             Then::Continue(slot) => {
                 if let Some(run) = self.take_continuation(slot) {
                     let mut inside = Continuing { endpoint: &mut self.inside.endpoint };
-                    upcall(|| run(&mut inside, Ok(reply)));
+                    upcall(|| run.run(&mut inside, Ok(reply)));
                 }
             }
             Then::Passed(to) => self.inside.core.handed(&to, None),
@@ -330,7 +334,8 @@ impl Node {
         if error == CallError::Late {
             self.inside.endpoint.count(Counter::CallsLate, 1);
         }
-        let Wanted { then, token } = context.map_or(Wanted { then: Then::Tell, token: None }, |wanted| *wanted);
+        let nothing = Wanted { then: Then::Tell, token: None };
+        let Wanted { then, token } = context.map_or(nothing, |wanted| self.unbox(wanted));
         let landing = self.inside.kill(token);
         let call = Call(call);
         match then {
@@ -344,7 +349,7 @@ impl Node {
                 if let Some(run) = self.take_continuation(slot) {
                     let failed = Failed { call, error, args: args.to_vec(), landing };
                     let mut inside = Continuing { endpoint: &mut self.inside.endpoint };
-                    upcall(|| run(&mut inside, Err(failed)));
+                    upcall(|| run.run(&mut inside, Err(failed)));
                 }
             }
             Then::Passed(to) => {
@@ -357,6 +362,16 @@ impl Node {
             }
             Then::Tally(tally) => self.count(tally, call, Err(error)),
         }
+    }
+
+    /// What shall happen with an answer. Its box is kept for another call.
+    pub(super) fn unbox(&mut self, mut wanted: Box<Wanted>) -> Wanted {
+        let its = std::mem::replace(&mut *wanted, Wanted { then: Then::Tell, token: None });
+        // Calls that hand a request over bring boxes of their own.
+        if self.spare.len() < SPARE {
+            self.spare.push(wanted);
+        }
+        its
     }
 
     pub(super) fn take_continuation(&mut self, slot: u32) -> Option<Continuation> {

@@ -178,11 +178,13 @@ impl Driving<'_> {
         self.shared.try_lock().map(|mut node| work(&mut node))
     }
 
-    /// Polls on behalf of the thread; what happened is kept for it.
-    pub(crate) fn drive(&self) {
+    /// Polls on behalf of the thread, until it is `done`, but not long; what happened is kept for it.
+    pub(crate) fn drive(&self, done: impl Fn() -> bool) {
         self.try_with(|node| {
             for _ in 0..8 {
-                node.drive(false);
+                if node.drive(false) && done() {
+                    break;
+                }
             }
         });
     }

@@ -13,7 +13,7 @@ use super::opening::{close, open};
 use super::pending::{Pending, RawPending};
 use super::raw::{Raw, RawError};
 use super::{Message, Method, RpcError, result};
-use crate::am::{Continuing, Failed, Reply, RequestError, Service};
+use crate::am::{Continuation, Continuing, Failed, Reply, RequestError, Service};
 
 /// How long one try to open another channel may take.
 pub(super) const RECONNECT: Duration = Duration::from_millis(500);
@@ -85,7 +85,8 @@ impl Client {
     /// # Errors
     /// [`RawError`], and the place that was granted, if it can be given back.
     pub fn call_raw(&self, raw: Raw<'_>) -> Result<Reply, RawError> {
-        self.start_raw(raw).wait()
+        let now = Instant::now();
+        RawPending::new(self.clone(), raw, self.within, now).wait(now)
     }
 
     /// Calls a method: a future that needs no particular executor. The call is made when it is polled: by the first
@@ -99,7 +100,7 @@ impl Client {
     /// Where all tokens of the channel are granted, it waits for one, as for room in the window. But where there are no
     /// pages for the place, it ends ([`NoMemory::NoPages`]): replies that the program holds may have them.
     pub fn start_raw<'a>(&self, raw: Raw<'a>) -> RawPending<'a> {
-        RawPending::new(self.clone(), raw, self.within)
+        RawPending::new(self.clone(), raw, self.within, Instant::now())
     }
 
     /// Calls a method and goes on: `then` gets the result, on the thread that polls the node when it comes. It must not
@@ -138,6 +139,7 @@ impl Client {
             drop(keeps);
         };
         let channel = self.inside.channel();
+        let take = Continuation::Run(Box::new(take));
         let asked = self.inside.service.with(|node| raw.ask(node, channel, self.within, take));
         asked.map(drop).map_err(|why| {
             if matches!(why, RequestError::Closed | RequestError::Lost) {

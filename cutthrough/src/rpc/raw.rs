@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use cutthrough_engine::am::message::ARGS_MAX;
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 
 use super::{INLINE, Message, Method, RpcError};
-use crate::am::{Body, Call, CallError, Continuing, Failed, Failure, Node, Reply, RequestError};
+use crate::am::{Body, Call, CallError, Continuation, Failed, Failure, Node, RequestError};
 
 /// A call without types, to be made by a [`Client`](super::Client): arguments, and if you like a payload, and a place
 /// where the reply's payload shall land.
@@ -48,12 +49,36 @@ use crate::am::{Body, Call, CallError, Continuing, Failed, Failure, Node, Reply,
 pub struct Raw<'a> {
     number: u16,
     pub(super) idempotent: bool,
-    args: Vec<u8>,
+    args: Inline,
     body: Body<'a>,
     landing: Option<Landing>,
     /// Whether its payload was sent in pages, or its place was granted in memory that has not come back: then it cannot
     /// be made again.
     spent: Spent,
+}
+
+/// The arguments, in the call itself: it allocates nothing for them.
+#[derive(Debug, Clone, Copy)]
+struct Inline {
+    bytes: [u8; ARGS_MAX],
+    /// How many there are; more than fit, if they cannot be sent.
+    len: usize,
+}
+
+impl Inline {
+    const NONE: Self = Self { bytes: [0; ARGS_MAX], len: 0 };
+
+    fn of(args: &[u8]) -> Self {
+        let mut its = Self { len: args.len(), ..Self::NONE };
+        if let Some(place) = its.bytes.get_mut(..args.len()) {
+            place.copy_from_slice(args);
+        }
+        its
+    }
+
+    fn get(&self) -> Option<&[u8]> {
+        self.bytes.get(..self.len)
+    }
 }
 
 /// What of a call that was made there is no more.
@@ -67,7 +92,7 @@ impl<'a> Raw<'a> {
     /// A call of the method with this number, without arguments.
     pub const fn new(number: u16) -> Self {
         let spent = Spent { body: false, buffer: false };
-        Self { number, idempotent: false, args: Vec::new(), body: Body::None, landing: None, spent }
+        Self { number, idempotent: false, args: Inline::NONE, body: Body::None, landing: None, spent }
     }
 
     /// The call may be run twice: it is made again if its channel ends before the reply.
@@ -78,7 +103,7 @@ impl<'a> Raw<'a> {
 
     /// The arguments: up to 64 bytes, or 58 if the call may be handed over.
     pub fn args(mut self, args: &[u8]) -> Self {
-        self.args = args.to_vec();
+        self.args = Inline::of(args);
         self
     }
 
@@ -102,7 +127,7 @@ impl<'a> Raw<'a> {
         let mut raw = Self::new(method.number);
         raw.idempotent = method.idempotent;
         if bytes.len() <= INLINE {
-            raw.args = bytes;
+            raw.args = Inline::of(&bytes);
         } else {
             raw.body = Body::Owned(bytes);
         }
@@ -115,15 +140,16 @@ impl<'a> Raw<'a> {
         node: &mut Node,
         channel: Channel,
         within: Duration,
-        take: impl FnOnce(&mut Continuing<'_>, Result<Reply, Failed>) + Send + 'static,
+        take: Continuation,
     ) -> Result<Call, RequestError> {
+        let args = self.args.get().ok_or(RequestError::TooLong)?;
         let (body, in_pages) = match &mut self.body {
             Body::None => (Body::None, false),
             Body::Copy(bytes) => (Body::Copy(bytes), false),
             Body::Owned(bytes) => (Body::Copy(bytes), false),
             pages => (std::mem::take(pages), true),
         };
-        let asking = node.ask(channel, self.number).args(&self.args).body(body).within(within).impatient();
+        let asking = node.ask(channel, self.number).args(args).body(body).within(within).impatient();
         // Of pages only the number of bytes is said.
         let (asking, buffer) = match self.landing.take() {
             None => (asking, false),
@@ -133,7 +159,7 @@ impl<'a> Raw<'a> {
             }
             Some(buffer) => (asking.reply_into(buffer), true),
         };
-        let unsent = match asking.try_send_then(take) {
+        let unsent = match asking.try_send_to(take) {
             Ok(call) => {
                 self.spent = Spent { body: in_pages, buffer };
                 return Ok(call);

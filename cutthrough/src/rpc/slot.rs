@@ -1,0 +1,148 @@
+//! Where the answer to a call is left for whoever waits: kept for the next call, which allocates nothing then.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+use std::thread::Thread;
+
+use crate::am::{Failed, Reply, Taker};
+
+/// Most places that a thread keeps for its calls to come.
+const MOST: usize = 64;
+
+thread_local! {
+    static KEPT: RefCell<Vec<Arc<Slot>>> = const { RefCell::new(Vec::new()) };
+    static WAKER: Waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+}
+
+/// Wakes a thread that waits for a call.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// What wakes this thread: one for all its calls.
+pub(super) fn waker() -> Waker {
+    let waker = WAKER.try_with(Waker::clone);
+    // A thread that ends has none any more.
+    waker.unwrap_or_else(|_| Waker::from(Arc::new(Unpark(std::thread::current()))))
+}
+
+/// Where the answer to a call is left.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    done: AtomicBool,
+    inside: Mutex<Left>,
+}
+
+#[derive(Debug, Default)]
+struct Left {
+    answer: Option<Result<Reply, Failed>>,
+    waker: Option<Waker>,
+    /// Nobody waits any more: what is left here is thrown away.
+    over: bool,
+}
+
+impl Slot {
+    fn lock(&self) -> MutexGuard<'_, Left> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody waits here again. True: for whom a slot is looked for.
+    fn renew(&mut self) -> bool {
+        *self.done.get_mut() = false;
+        self.inside.get_mut().unwrap_or_else(PoisonError::into_inner).over = false;
+        true
+    }
+
+    /// Whether an answer has come.
+    pub(super) fn is_done(&self) -> bool {
+        self.done.load(Ordering::Acquire)
+    }
+
+    /// The answer, if it has come; else `waker` is woken when it does.
+    pub(super) fn take(&self, waker: Option<&Waker>) -> Option<Result<Reply, Failed>> {
+        if waker.is_none() && !self.is_done() {
+            return None;
+        }
+        let mut left = self.lock();
+        self.done.store(false, Ordering::Relaxed);
+        let answer = left.answer.take();
+        if answer.is_none() {
+            left.waker = waker.cloned();
+        }
+        answer
+    }
+}
+
+impl Taker for Slot {
+    fn leave(&self, answer: Result<Reply, Failed>) {
+        let mut left = self.lock();
+        if left.over {
+            // To drop an answer may take a while.
+            drop(left);
+            return drop(answer);
+        }
+        left.answer = Some(answer);
+        self.done.store(true, Ordering::Release);
+        let waker = left.waker.take();
+        // Whoever is woken may look here at once.
+        drop(left);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A place for the answer to one call.
+#[derive(Debug)]
+pub(super) struct Lent(Arc<Slot>);
+
+impl Lent {
+    /// A place that was in use before, if this thread has one that nobody else has hold of: whoever has left an answer
+    /// there may have for a moment.
+    pub(super) fn new() -> Self {
+        let free = KEPT.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            let at = kept.iter_mut().rposition(|slot| Arc::get_mut(slot).is_some_and(Slot::renew))?;
+            Some(kept.swap_remove(at))
+        });
+        Self(free.ok().flatten().unwrap_or_default())
+    }
+
+    /// What the answer is given to.
+    pub(super) fn taker(&self) -> Arc<dyn Taker> {
+        Arc::<Slot>::clone(&self.0)
+    }
+}
+
+impl Deref for Lent {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        &self.0
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let mut left = self.0.lock();
+        left.over = true;
+        let (answer, waker) = (left.answer.take(), left.waker.take());
+        drop(left);
+        // To drop these may run anything, which may make calls and drop them.
+        drop((answer, waker));
+        let slot = Arc::clone(&self.0);
+        let _ = KEPT.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            if kept.len() < MOST {
+                kept.push(slot);
+            }
+        });
+    }
+}
