@@ -129,7 +129,11 @@ pub enum RpcError {
     /// The reply is not of the method's type.
     #[error("the reply is not of the method's type: do both sides have the same definition of it?")]
     Type,
-    /// The call was not answered.
+    /// The call was not sent: its channel has ended, and there is no other one to the server yet. Why not, in words;
+    /// [`Client::last_error`] has the error itself.
+    #[error("the call was not sent: its channel has ended, and {0}")]
+    NoChannel(String),
+    /// The call was not answered, or not sent for another reason.
     #[error(transparent)]
     Call(#[from] CallError),
 }

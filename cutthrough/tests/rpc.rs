@@ -278,7 +278,7 @@ fn a_call_to_a_server_that_stays_away_ends(over: Over) {
     for method in [DOUBLE, DOUBLE.idempotent()] {
         let since = Instant::now();
         let result = client.call(method, &1);
-        assert!(matches!(result, Err(RpcError::Call(_))), "{result:?}");
+        assert!(matches!(result, Err(RpcError::NoChannel(_) | RpcError::Call(_))), "{result:?}");
         assert!(since.elapsed() < PATIENCE);
     }
 }
@@ -425,7 +425,7 @@ fn a_server_that_does_not_answer_takes_no_time_from_others() {
         hellos += std::iter::from_fn(|| socket.recv(&mut [0; 16]).ok()).count();
     }
     let result = calling.join().expect("the caller");
-    assert!(matches!(result, Err(RpcError::Call(_))), "{result:?}");
+    assert!(matches!(result, Err(RpcError::NoChannel(_) | RpcError::Call(_))), "{result:?}");
     // A try has a few of them, and holds the node for 50 ms. A machine that is slow has time for less of them.
     assert!((1..60).contains(&hellos), "{hellos} hellos in three seconds");
 }

@@ -176,7 +176,7 @@ pub enum RequestError {
     #[error("the window is full: poll, so that replies come in, then try again")]
     Full,
     /// The channel has ended.
-    #[error("the channel has ended: connect again")]
+    #[error("the channel has ended: connect again, or, with a client of rpc, which does that itself, call again")]
     Closed,
     /// The channel has ended while the payload was on its way. Whether the request was served is not known.
     #[error("the channel has ended while the request was sent, which may have been served: connect again")]
@@ -193,8 +193,8 @@ pub enum RequestError {
     /// There is no memory for the reply.
     #[error("no place for the reply: {0}")]
     NoMemory(#[from] NoMemory),
-    /// There was no room in time.
-    #[error("no room within {0:?}: the peer does not answer")]
+    /// There was no room in time, or, for a call of a client of `rpc`, no moment at which nobody else used the node.
+    #[error("not sent within {0:?}: the peer makes no room, or others keep the node in use")]
     TimedOut(Duration),
     /// The system refused to wait.
     #[error("waiting for room failed")]

@@ -8,6 +8,7 @@ use cutthrough_node::node::ConnectError;
 use cutthrough_node::shm::grant::NoMemory;
 use cutthrough_node::udp::address::{is_number, numbers};
 use cutthrough_segment::page::Page;
+use rustix::io::Errno;
 
 use super::opening::{close, open};
 use super::pending::{Pending, RawPending};
@@ -43,8 +44,9 @@ struct Line {
     channel: Channel,
     /// Whether another channel is being opened.
     opening: bool,
-    /// How often that has failed, and when it is tried again.
+    /// How often that has failed, why it has the last time, and when it is tried again.
     failed: u64,
+    error: Option<Arc<ConnectError>>,
     again: Instant,
     /// How long there is no try once the server's name was not found.
     rest: Duration,
@@ -60,9 +62,16 @@ impl Client {
     pub fn connect(service: Arc<Service>, address: &str, timeout: Duration) -> Result<Self, ConnectError> {
         let channel = open(&service, address, timeout)?;
         let (address, again) = (address.to_owned(), Instant::now());
-        let line = Line { address, channel, opening: false, failed: 0, again, rest: REST };
+        let line = Line { address, channel, opening: false, failed: 0, error: None, again, rest: REST };
         let inside = Inside { service, line: Mutex::new(line) };
         Ok(Self { inside: Arc::new(inside), within: Duration::from_secs(10) })
+    }
+
+    /// Why another channel could not be opened, the last time that this was tried; `None` once there is one. A client
+    /// whose channel has ended tries it whenever it has a call to make.
+    #[must_use]
+    pub fn last_error(&self) -> Option<Arc<ConnectError>> {
+        self.inside.last_error()
     }
 
     /// The same client, whose calls have to be answered within this time. The server is told how much of it is left, so
@@ -112,7 +121,7 @@ impl Client {
     /// # Errors
     /// [`RequestError`]: `then` is dropped, and the call was not made, but perhaps with [`RequestError::Lost`]. With
     /// that and with [`RequestError::Closed`] another channel is being opened: a later call finds it, once there is a
-    /// server.
+    /// server ([`Client::last_error`] says why not).
     pub fn call_then<Q: Message, R: Message>(
         &self,
         method: Method<Q, R>,
@@ -171,6 +180,11 @@ impl Inside {
         self.line().channel
     }
 
+    /// Why another channel could not be opened.
+    pub(super) fn last_error(&self) -> Option<Arc<ConnectError>> {
+        self.line().error.clone()
+    }
+
     fn line(&self) -> MutexGuard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -185,19 +199,18 @@ impl Inside {
             let (its, name) = (Arc::downgrade(self), line.address.clone());
             if is_number(&name) {
                 self.open(name, timeout);
-            } else if std::thread::Builder::new()
-                .name("cutthrough-name".into())
-                .spawn(move || {
+            } else {
+                let looking = std::thread::Builder::new().name("cutthrough-name".into()).spawn(move || {
                     let found = numbers(&name);
                     let Some(inside) = its.upgrade() else { return };
                     match found {
                         Ok(address) => inside.open(address, timeout),
-                        Err(_) => inside.line().unknown(),
+                        Err(error) => inside.line().unknown(error.into()),
                     }
-                })
-                .is_err()
-            {
-                line.unknown();
+                });
+                if let Err(error) = looking {
+                    line.unknown(ConnectError::System(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)));
+                }
             }
         }
         line.failed
@@ -211,23 +224,21 @@ impl Inside {
                 return;
             }
             let opens = Weak::clone(&its);
-            let opened = move |outcome: Result<Channel, ConnectError>| match (opens.upgrade(), outcome.ok()) {
-                (Some(inside), channel) => inside.line().opened(channel),
+            let opened = move |outcome: Result<Channel, ConnectError>| match (opens.upgrade(), outcome) {
+                (Some(inside), outcome) => inside.line().opened(outcome),
                 // The last client has gone meanwhile.
-                (None, Some(channel)) => {
+                (None, Ok(channel)) => {
                     if let Some(service) = service.upgrade() {
                         close(&service, channel);
                     }
                 }
-                (None, None) => {}
+                (None, Err(_)) => {}
             };
             let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
             let begun = node.connect_then(&address, timeout, opened);
             drop(node);
-            if begun.is_err()
-                && let Some(inside) = its.upgrade()
-            {
-                inside.line().opened(None);
+            if let (Err(error), Some(inside)) = (begun, its.upgrade()) {
+                inside.line().opened(Err(error));
             }
         });
     }
@@ -242,24 +253,25 @@ impl Drop for Inside {
 
 impl Line {
     /// There is another channel, or there was none to be had.
-    fn opened(&mut self, channel: Option<Channel>) {
+    fn opened(&mut self, outcome: Result<Channel, ConnectError>) {
         self.rest = REST;
-        match channel {
-            Some(channel) => (self.opening, self.channel) = (false, channel),
-            None => self.failed(REST),
+        match outcome {
+            Ok(channel) => (self.opening, self.channel, self.error) = (false, channel, None),
+            Err(error) => self.failed(error, REST),
         }
     }
 
     /// Nobody knows the server's name, or what it stands for now.
-    fn unknown(&mut self) {
+    fn unknown(&mut self, error: ConnectError) {
         self.rest = (self.rest * 2).min(REST_UNKNOWN);
-        self.failed(self.rest);
+        self.failed(error, self.rest);
     }
 
     /// There is no channel, and none is tried for so long.
-    fn failed(&mut self, rest: Duration) {
+    fn failed(&mut self, error: ConnectError, rest: Duration) {
         self.opening = false;
         self.failed += 1;
+        self.error = Some(Arc::new(error));
         self.again = Instant::now() + rest;
     }
 }

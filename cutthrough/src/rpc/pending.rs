@@ -40,10 +40,11 @@ pub struct RawPending<'a> {
 #[derive(Debug)]
 struct Calling<'a> {
     raw: Raw<'a>,
+    within: Duration,
     until: Instant,
     slot: Lent,
     call: Option<Call>,
-    /// Why it was not answered when it was made before.
+    /// Why it was not answered, or not sent, when that was tried before.
     before: Option<CallError>,
     /// How often another channel could not be opened, when this call first found that its channel had ended.
     failed: Option<u64>,
@@ -56,7 +57,7 @@ impl<'a> RawPending<'a> {
         // What nobody lives to see is no time of the clock's.
         let until = now.checked_add(within).unwrap_or_else(|| now + FOR_EVER);
         let (slot, call, before, failed) = (Lent::new(), None, None, None);
-        let calling = Calling { raw, until, slot, call, before, failed, spin: SPIN_ASYNC };
+        let calling = Calling { raw, within, until, slot, call, before, failed, spin: SPIN_ASYNC };
         Self { client, calling, over: false }
     }
 
@@ -91,8 +92,9 @@ impl Calling<'_> {
         now: Instant,
     ) -> Result<Option<Duration>, RawError> {
         let left = self.until.saturating_duration_since(now);
+        let no_room = CallError::NotSent(RequestError::TimedOut(self.within));
         if left.is_zero() {
-            return Err(self.ended(self.before.unwrap_or(CallError::Late)));
+            return Err(self.ended(inside, self.before.unwrap_or(no_room)));
         }
         let channel = inside.channel();
         let take = Continuation::Leave(self.slot.taker());
@@ -104,25 +106,41 @@ impl Calling<'_> {
             // Somebody else uses the node just now, as the service's thread does for a moment where it was woken.
             None => Ok(Some(Duration::ZERO)),
             // Calls under way have all that there is of something.
-            Some(Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoTokens))) => Ok(Some(AGAIN)),
+            Some(Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoTokens))) => {
+                self.note(no_room);
+                Ok(Some(AGAIN))
+            }
             // Nothing was sent, so another channel does no harm. A call that may be made twice waits for a server.
             Some(Err(RequestError::Closed)) => {
                 let failed = inside.reconnect(channel, left.min(RECONNECT));
                 let tried = failed > *self.failed.get_or_insert(failed);
+                self.note(RequestError::Closed.into());
                 if tried && !self.raw.idempotent {
-                    return Err(self.ended(RequestError::Closed.into()));
+                    return Err(self.ended(inside, RequestError::Closed.into()));
                 }
                 Ok(Some(AGAIN))
             }
             // It may have been served.
-            Some(Err(RequestError::Lost)) if self.raw.idempotent => Ok(Some(AGAIN)),
-            Some(Err(error)) => Err(self.ended(error.into())),
+            Some(Err(RequestError::Lost)) if self.raw.idempotent => {
+                self.note(RequestError::Lost.into());
+                Ok(Some(AGAIN))
+            }
+            Some(Err(error)) => Err(self.ended(inside, error.into())),
+        }
+    }
+
+    /// Why the call has not come further. Once it may have been served, that is what counts.
+    fn note(&mut self, why: CallError) {
+        if !matches!(self.before, Some(CallError::Closed(_) | CallError::NotSent(RequestError::Lost))) {
+            self.before = Some(why);
         }
     }
 
     /// The end of a call that is not under way.
-    fn ended(&mut self, error: CallError) -> RawError {
-        RawError::new(error, self.raw.take_landing())
+    fn ended(&mut self, inside: &Inside, error: CallError) -> RawError {
+        let no_channel = error == CallError::NotSent(RequestError::Closed);
+        let unopened = if no_channel { inside.last_error() } else { None };
+        RawError { unopened, ..RawError::new(error, self.raw.take_landing()) }
     }
 
     /// What the answer means: `None` if the call is to be made again.
@@ -141,8 +159,7 @@ impl Calling<'_> {
         if again {
             match self.raw.renew(failed.landing.take()) {
                 Ok(()) => {
-                    let closed = matches!(failed.error, CallError::Closed(_));
-                    self.before = if closed { Some(failed.error) } else { self.before };
+                    self.note(failed.error);
                     return None;
                 }
                 Err(landing) => failed.landing = landing,

@@ -1,9 +1,12 @@
 //! Calls as bytes: what they carry, and what becomes of it when they fail.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cutthrough_engine::am::message::ARGS_MAX;
 use cutthrough_node::incoming::Channel;
+use cutthrough_node::node::ConnectError;
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 
 use super::{INLINE, Message, Method, RpcError};
@@ -204,10 +207,12 @@ fn pages_of<'a>(body: Body<'_>) -> Option<Body<'a>> {
 
 /// Why a raw call has no reply, and the place that it has granted.
 #[derive(Debug, thiserror::Error)]
-#[error("{error}")]
 pub struct RawError {
     /// Why.
     pub error: CallError,
+    /// Why there is no channel to the server, where the call was not sent for want of one
+    /// ([`RequestError::Closed`]); `None` if another one is just being opened.
+    pub unopened: Option<Arc<ConnectError>>,
     /// The server's own words, if it has refused.
     pub args: Vec<u8>,
     /// The place for the reply's payload. Its token is dead, so nothing can be written there any more.
@@ -219,17 +224,35 @@ pub struct RawError {
     pub landing: Option<Landing>,
 }
 
+impl fmt::Display for RawError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.no_channel() {
+            Some(why) => RpcError::NoChannel(why).fmt(f),
+            None => self.error.fmt(f),
+        }
+    }
+}
+
 impl RawError {
+    /// What keeps the call from being sent, in words, if that is the want of a channel.
+    fn no_channel(&self) -> Option<String> {
+        let unsent = self.error == CallError::NotSent(RequestError::Closed);
+        unsent.then(|| match &self.unopened {
+            Some(error) => format!("no other one could be opened: {error}"),
+            None => "another one is being opened: call again".into(),
+        })
+    }
+
     /// A call that has ended for a reason of this side's.
     pub(super) const fn new(error: CallError, landing: Option<Landing>) -> Self {
-        Self { error, args: Vec::new(), landing }
+        Self { error, unopened: None, args: Vec::new(), landing }
     }
 }
 
 impl From<Failed> for RawError {
     fn from(failed: Failed) -> Self {
         let Failed { error, args, landing, .. } = failed;
-        Self { error, args, landing }
+        Self { error, unopened: None, args, landing }
     }
 }
 
@@ -238,6 +261,6 @@ impl From<RawError> for RpcError {
         if failed.error == CallError::Failed(Failure::Refused) {
             return Self::Refused(String::from_utf8_lossy(&failed.args).into_owned());
         }
-        Self::Call(failed.error)
+        failed.no_channel().map_or(Self::Call(failed.error), Self::NoChannel)
     }
 }
