@@ -121,7 +121,7 @@ pub struct Settings {
     /// Requests that this node may have under way on a channel: 1 to [`WINDOW`], which is the default. Only with the
     /// default does it ask for the larger window of [`LARGE`] when it needs one.
     pub window: u32,
-    /// How long a reply may take where the call says nothing else.
+    /// How long a reply may take where the call says nothing else: of a client of [`rpc`](crate::rpc), too.
     pub deadline: Duration,
     /// Requests whose answer was put off ([`Request::defer`]) at a time; while there are so many, others get
     /// [`Failure::Busy`] before their handler runs.

@@ -1,8 +1,8 @@
-//! Calls that were not sent: their errors say so, and why.
+//! Calls that were not sent: their errors say so, and why. And how long a call may take that says nothing of that.
 
 mod two;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{CallError, Node, RequestError, Service, Settings};
@@ -11,6 +11,7 @@ use cutthrough::{AddressError, Config, ConnectError, Endpoint, Keys, SharedKey, 
 use two::{Over, PATIENCE, Server, small};
 
 const DOUBLE: Method<u64, u64> = Method::new(1);
+const LATER: Method<u64, u64> = Method::new(2);
 
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let since = Instant::now();
@@ -101,4 +102,27 @@ fn a_call_that_never_had_the_node_was_not_sent() {
     let calling = || client.within(time).call(DOUBLE, &1);
     let result = service.with(|_| std::thread::scope(|scope| scope.spawn(calling).join().expect("the caller")));
     assert_eq!(result, Err(CallError::NotSent(RequestError::TimedOut(time)).into()));
+}
+
+/// A client's calls had ten seconds, whatever the settings of its node said.
+#[test]
+fn the_settings_say_how_long_a_call_may_take() {
+    let (mut node, address) = Over::Shm.listening(small(), Settings::default());
+    let list = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&list);
+    rpc::serve_later(&mut node, LATER, move |_, answer| its.lock().expect("the list").push(answer));
+    let _server = Server::run(node, address.clone());
+    // So long that the call is made on a busy machine, too.
+    let settings = Settings { deadline: Duration::from_secs(1), ..Settings::default() };
+    let client = Client::connect(service(Over::node(small(), settings)), &address, PATIENCE).expect("a channel");
+    let since = Instant::now();
+    assert_eq!(client.call(LATER, &1), Err(CallError::Late.into()));
+    assert!(since.elapsed() >= Duration::from_secs(1) && since.elapsed() < Duration::from_secs(8));
+    // The server was told so, too.
+    let left = list.lock().expect("the list")[0].remaining();
+    assert!(left.is_some_and(|left| left <= Duration::from_secs(1)), "{left:?}");
+    let longer = client.within(Duration::from_secs(3));
+    let since = Instant::now();
+    assert_eq!(longer.call(LATER, &1), Err(CallError::Late.into()));
+    assert!(since.elapsed() >= Duration::from_secs(3));
 }

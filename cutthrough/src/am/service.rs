@@ -35,6 +35,8 @@ type Errand = Box<dyn FnOnce(&Mutex<Node>) + Send>;
 
 struct Shared {
     node: Mutex<Node>,
+    /// [`Settings::deadline`](super::Settings::deadline) of the node.
+    deadline: Duration,
     errands: Mutex<VecDeque<Errand>>,
     /// Whom the thread wakes, and when.
     sleepers: Mutex<Vec<(Instant, Waker)>>,
@@ -78,8 +80,10 @@ impl Service {
         let (bell, heard) = UnixStream::pair()?;
         bell.set_nonblocking(true)?;
         heard.set_nonblocking(true)?;
+        let deadline = node.settings.deadline;
         let shared = Arc::new(Shared {
             node: Mutex::new(node),
+            deadline,
             errands: Mutex::default(),
             sleepers: Mutex::default(),
             bell,
@@ -111,6 +115,11 @@ impl Service {
         let _uses = Uses(&self.shared);
         let mut node = free;
         Some(work(&mut node))
+    }
+
+    /// How long a reply may take where the call says nothing else.
+    pub(crate) fn deadline(&self) -> Duration {
+        self.shared.deadline
     }
 
     /// Has the thread do something that may take a while.

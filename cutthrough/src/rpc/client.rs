@@ -63,8 +63,9 @@ impl Client {
         let channel = open(&service, address, timeout)?;
         let (address, again) = (address.to_owned(), Instant::now());
         let line = Line { address, channel, opening: false, failed: 0, error: None, again, rest: REST };
+        let within = service.deadline();
         let inside = Inside { service, line: Mutex::new(line) };
-        Ok(Self { inside: Arc::new(inside), within: Duration::from_secs(10) })
+        Ok(Self { inside: Arc::new(inside), within })
     }
 
     /// Why another channel could not be opened, the last time that this was tried; `None` once there is one. A client
@@ -74,7 +75,8 @@ impl Client {
         self.inside.last_error()
     }
 
-    /// The same client, whose calls have to be answered within this time. The server is told how much of it is left, so
+    /// The same client, whose calls have to be answered within this time, and not within
+    /// [`Settings::deadline`](crate::am::Settings::deadline). The server is told how much of it is left, so
     /// that it need not serve a call that nobody waits for.
     #[must_use]
     pub fn within(&self, timeout: Duration) -> Self {
