@@ -1,18 +1,25 @@
-//! Active messages in their shortest form: `echo serve [ADDRESS]` sends words back, `echo [ADDRESS]` asks for them.
+//! Active messages in their shortest form: `echo serve [ADDRESS [KEYS]]` sends words back, `echo [ADDRESS [KEYS]]` asks
+//! for them, for example at `udp:127.0.0.1:7000`.
 
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, Node, Settings};
-use cutthrough::{Config, Endpoint};
+use cutthrough::{Config, Endpoint, Keys};
 
 const ECHO: u16 = 1;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn run() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1).peekable();
     let serve = args.next_if(|arg| arg == "serve").is_some();
     let address = args.next().unwrap_or_else(|| "shm:echo".into());
-    let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+    // The file of a key, for an address of another machine.
+    let keys = args.next().map(std::fs::read_to_string).transpose()?;
+    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
+    let mut node = Node::new(Endpoint::open(Config { keys, ..Config::default() })?, Settings::default());
     if serve {
         node.short(ECHO, Args::Words(2), |request| {
             let words = [request.word(0), request.word(1)];
@@ -32,4 +39,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("1000 round trips, {:?} each", begun.elapsed() / 1000);
     Ok(())
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("echo: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -1,19 +1,31 @@
-//! Sends every message back, in a tokio runtime: `echo_tokio [ADDRESS]`.
+//! Sends what the control message of every message says back, without its payload, in a tokio runtime:
+//! `echo_tokio [ADDRESS [KEYS]]`. Whoever takes so few of them in that there is no room for more is left.
 
-use cutthrough::{AsyncEndpoint, Config, Endpoint, Event};
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let address = std::env::args().nth(1).unwrap_or_else(|| "shm:echo-tokio".to_owned());
+use cutthrough::{AsyncEndpoint, Config, Endpoint, Event, Keys};
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let address = args.next().unwrap_or_else(|| "shm:echo-tokio".to_owned());
+    // The file of a key, for an address of another machine.
+    let keys = args.next().map(std::fs::read_to_string).transpose()?;
+    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
-        let mut endpoint = AsyncEndpoint::new(Endpoint::open(Config::default())?)?;
+        let mut endpoint = AsyncEndpoint::new(Endpoint::open(Config { keys, ..Config::default() })?)?;
         endpoint.listen(&address)?;
         println!("echoing at {address}");
         loop {
             match endpoint.next().await? {
                 Event::Message(message) => {
-                    if let Err(error) = endpoint.send(message.channel(), message.control()) {
-                        eprintln!("not sent back: {error}");
+                    let channel = message.channel();
+                    if let Err(error) = endpoint.send(channel, message.control()) {
+                        // To wait for room would hold up all others, and to go on would leave an echo out.
+                        eprintln!("channel {} is left, not sent back: {error}", channel.index());
+                        endpoint.close(channel);
                     }
                 }
                 Event::Opened(channel) => println!("channel {} opened", channel.index()),
@@ -22,4 +34,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     })
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("echo_tokio: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

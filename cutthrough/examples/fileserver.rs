@@ -1,11 +1,14 @@
-//! Serves the blocks of a file, and fetches all of them: `fileserver serve FILE [ADDRESS]`,
-//! `fileserver [ADDRESS] >COPY`. Many requests are under way; each block lands straight in pages of the client.
+//! Serves the blocks of a file, and fetches all of them: `fileserver serve FILE [ADDRESS [KEYS]]`,
+//! `fileserver [ADDRESS [KEYS]] >COPY`. Many requests are under way; each block lands straight in pages of the client.
 
+use std::error::Error;
 use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cutthrough::am::{Args, Body, Event, Node, RequestError, Settings};
-use cutthrough::{Config, Endpoint, Landing, Payload};
+use cutthrough::{Config, Endpoint, Keys, Landing, Payload};
 
 /// Says how many bytes the file has.
 const LENGTH: u16 = 1;
@@ -14,11 +17,18 @@ const BLOCK: u16 = 2;
 const BLOCK_BYTES: usize = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());
-    if args.first().is_some_and(|arg| arg == "serve") {
-        let file = std::fs::read(args.get(1).ok_or("usage: fileserver serve FILE [ADDRESS]")?)?;
+fn run() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1).peekable();
+    let file = match args.next_if(|arg| arg == "serve") {
+        Some(_) => Some(std::fs::read(args.next().ok_or("usage: fileserver serve FILE [ADDRESS [KEYS]]")?)?),
+        None => None,
+    };
+    let address = args.next().unwrap_or_else(|| "shm:files".into());
+    // The file of a key, for an address of another machine.
+    let keys = args.next().map(std::fs::read_to_string).transpose()?;
+    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
+    let mut node = Node::new(Endpoint::open(Config { keys, ..Config::default() })?, Settings::default());
+    if let Some(file) = file {
         let length = file.len() as u64;
         node.short(LENGTH, Args::Words(0), move |request| request.reply_bytes(&length.to_le_bytes()));
         node.short(BLOCK, Args::Words(1), move |request| {
@@ -28,14 +38,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 None => request.refuse(b"the file has no such block"),
             }
         });
-        let address = args.get(2).map_or("shm:files", String::as_str);
-        node.listen(address)?;
+        node.listen(&address)?;
         println!("serving {length} bytes at {address}");
         loop {
             node.wait(None)?;
         }
     }
-    let server = node.connect(args.first().map_or("shm:files", String::as_str), TIMEOUT)?;
+    let server = node.connect(&address, TIMEOUT)?;
     let length = node.call(server, LENGTH, &[], TIMEOUT)?;
     let length = u64::from(length.word(0)) | u64::from(length.word(1)) << 32;
     let blocks = u32::try_from(length.div_ceil(BLOCK_BYTES as u64))?;
@@ -65,4 +74,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     Ok(())
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("fileserver: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

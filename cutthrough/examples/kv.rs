@@ -1,5 +1,5 @@
-//! A key-value store: `kv serve [ADDRESS]`, `kv set KEY VALUE [ADDRESS]`, `kv get KEY [ADDRESS]`. The value `-` is read
-//! from standard input.
+//! A key-value store: `kv serve [ADDRESS [KEYS]]`, `kv set KEY VALUE [ADDRESS [KEYS]]`, `kv get KEY [ADDRESS [KEYS]]`.
+//! The value `-` is read from standard input. KEYS is the file of a key, for an address of another machine.
 //!
 //! Keys travel in the control message. A value goes in pages that the client fills, from which the server copies it. It
 //! comes straight from where the server has it into pages of the client.
@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use cutthrough::am::{Args, Body, Failure, Node, Service, Settings};
 use cutthrough::rpc::{self, Client, Raw, RpcError};
-use cutthrough::{Config, Endpoint, Landing, Payload};
+use cutthrough::{Config, Endpoint, Keys, Landing, Payload};
 
 /// Sets the value of a key: whether there was one before.
 const SET: u16 = 1;
@@ -24,10 +24,18 @@ const KEY_MOST: usize = 64;
 /// Most bytes of a value.
 const VALUE_MOST: usize = 1 << 20;
 
-const USAGE: &str = "usage: kv serve [ADDRESS] | kv set KEY VALUE|- [ADDRESS] | kv get KEY [ADDRESS]";
+const USAGE: &str =
+    "usage: kv serve [ADDRESS [KEYS]] | kv set KEY VALUE|- [ADDRESS [KEYS]] | kv get KEY [ADDRESS [KEYS]]";
 
-fn serve(address: &str) -> Result<(), Box<dyn Error>> {
-    let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+/// A node that has the keys of this file, if one is given.
+fn open(keys: Option<&str>) -> Result<Node, Box<dyn Error>> {
+    let keys = keys.map(std::fs::read_to_string).transpose()?;
+    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
+    Ok(Node::new(Endpoint::open(Config { keys, ..Config::default() })?, Settings::default()))
+}
+
+fn serve(address: &str, keys: Option<&str>) -> Result<(), Box<dyn Error>> {
+    let mut node = open(keys)?;
     // Both methods run on the one thread that polls, so the lock is never waited for.
     let store = Arc::new(Mutex::new(HashMap::<Vec<u8>, Vec<u8>>::new()));
     let its = Arc::clone(&store);
@@ -56,10 +64,9 @@ fn serve(address: &str) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn connect(address: &str) -> Result<Client, Box<dyn Error>> {
-    let node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+fn connect(address: &str, keys: Option<&str>) -> Result<Client, Box<dyn Error>> {
     // A thread of its own takes in what comes while nobody calls.
-    let service = Service::spawn(node, |_| ())?;
+    let service = Service::spawn(open(keys)?, |_| ())?;
     Ok(Client::connect(Arc::new(service), address, Duration::from_secs(1))?)
 }
 
@@ -94,9 +101,12 @@ fn run(words: &[&str]) -> Result<(), Box<dyn Error>> {
         Some(&"set") => 3,
         _ => 2,
     };
-    let (words, address) = match words {
-        [words @ .., address] if words.len() == count => (words, *address),
-        words => (words, "shm:kv"),
+    let (words, rest) = words.split_at(count.min(words.len()));
+    let (address, keys) = match rest {
+        [] => ("shm:kv", None),
+        [address] => (*address, None),
+        [address, keys] => (*address, Some(*keys)),
+        _ => return Err(USAGE.into()),
     };
     if let ["set" | "get", key, ..] = words
         && key.len() > KEY_MOST
@@ -104,18 +114,18 @@ fn run(words: &[&str]) -> Result<(), Box<dyn Error>> {
         return Err(format!("the key is too long: it may have {KEY_MOST} bytes").into());
     }
     match words {
-        ["serve"] => serve(address)?,
+        ["serve"] => serve(address, keys)?,
         ["set", key, value] => {
             let mut bytes = value.as_bytes().to_vec();
             if *value == "-" {
                 bytes.clear();
                 std::io::stdin().read_to_end(&mut bytes)?;
             }
-            let replaced = set(&connect(address)?, key, &bytes)?;
+            let replaced = set(&connect(address, keys)?, key, &bytes)?;
             println!("{}", if replaced { "replaced" } else { "stored" });
         }
         ["get", key] => {
-            let value = get(&connect(address)?, key)?;
+            let value = get(&connect(address, keys)?, key)?;
             let mut out = std::io::stdout().lock();
             out.write_all(&value)?;
             if out.is_terminal() {

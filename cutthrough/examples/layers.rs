@@ -1,6 +1,7 @@
 //! A request, a call, and memory of another: one server, and a client that uses it in all three ways.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ fn serve(address: &str) -> Result<(Service, Key), Box<dyn Error>> {
     Ok((Service::spawn(node, |_| ())?, key))
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn run() -> Result<(), Box<dyn Error>> {
     let address = format!("shm:layers-{}", std::process::id());
     let (_server, key) = serve(&address)?;
 
@@ -47,4 +48,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let client = Client::connect(service, &address, TIMEOUT)?;
     println!("length: {}", client.call(LENGTH, &"hello".to_owned())?);
     Ok(())
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("layers: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }

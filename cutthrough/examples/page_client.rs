@@ -1,6 +1,8 @@
 //! Fetches one page from the server, and writes it to standard output: `page_client NUMBER [ADDRESS [KEYS]]`.
 
+use std::error::Error;
 use std::io::Write;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +11,7 @@ use cutthrough::{Config, Endpoint, Event, Keys, Landing, Payload};
 const PAGE: usize = 4096;
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn run() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let number: u32 = args.next().ok_or("usage: page_client NUMBER [ADDRESS [KEYS]]")?.parse()?;
     let address = args.next().unwrap_or_else(|| "shm:pages".into());
@@ -28,6 +30,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             },
             Event::Closed(_, reason) => return Err(reason.into()),
             Event::Opened(_) | Event::Connected(..) | Event::Completed(_) => {}
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("page_client: {error}");
+            ExitCode::FAILURE
         }
     }
 }

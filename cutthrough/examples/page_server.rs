@@ -1,12 +1,14 @@
 //! Serves the pages of a file: `page_server FILE [ADDRESS [KEYS]]`, for example at `udp:127.0.0.1:7000`.
 
+use std::error::Error;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use cutthrough::{Config, Endpoint, Event, Keys, Token};
 
 const PAGE: usize = 4096;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn run() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let file = std::fs::read(args.next().ok_or("usage: page_server FILE [ADDRESS [KEYS]]")?)?;
     let address = args.next().unwrap_or_else(|| "shm:pages".into());
@@ -26,6 +28,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         match reply.and_then(|reply| reply.attach_copy(page).to(token).send()) {
             Ok(receipt) => println!("{} bytes, path {}, copies {}", receipt.bytes, receipt.path, receipt.copies),
             Err(error) => eprintln!("not sent: {error}"),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("page_server: {error}");
+            ExitCode::FAILURE
         }
     }
 }

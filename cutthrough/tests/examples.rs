@@ -107,6 +107,37 @@ fn values_are_stored_by_their_keys() {
     assert!(complains("kv", &[]).starts_with("kv: usage: kv serve"));
 }
 
+/// At an address of another machine, for which both sides need a key.
+#[test]
+fn values_are_stored_over_a_network() {
+    let keys = std::env::temp_dir().join(format!("example-{}-kv.key", std::process::id()));
+    std::fs::write(&keys, format!("psk: {}\n", "5a".repeat(32))).expect("the key file");
+    let keys = keys.to_str().expect("text");
+    // A host of this process alone, and a port that the system gives nobody by itself.
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let address = format!("udp:127.{}.{middle}.{low}:7001", high + 1);
+    let mut command = example("kv");
+    command.args(["serve", &address, keys]);
+    let _server = Server::start(command, "storing", &address);
+    assert_eq!(says("kv", &["set", "colour", "green", &address, keys]), b"stored\n");
+    assert_eq!(says("kv", &["get", "colour", &address, keys]), b"green");
+    let without = complains("kv", &["get", "colour", &address]);
+    assert!(without.starts_with("kv: ") && without.lines().count() == 1, "{without}");
+    assert!(complains("kv", &["get", "colour", &address, keys, "more"]).starts_with("kv: usage: kv serve"));
+    std::fs::remove_file(keys).expect("it was made");
+}
+
+/// One line of text, as for whoever reads it, and not what a debugger shows.
+#[test]
+fn whoever_finds_nobody_is_told_what_to_do() {
+    for (name, words) in [("echo", &[][..]), ("fileserver", &[]), ("page_client", &["0"])] {
+        let address = address(&format!("nobody-{name}"));
+        let why = complains(name, &[words, &[&address[..]]].concat());
+        let told = format!("{name}: nobody listens at ");
+        assert!(why.starts_with(&told) && why.ends_with("start the listening side first\n"), "{why}");
+    }
+}
+
 /// By standard input, as no argument can have so many bytes.
 #[test]
 fn values_may_have_up_to_a_mebibyte() {
@@ -165,4 +196,35 @@ fn messages_are_echoed_in_a_runtime() {
     drop(endpoint);
     let left = server.line();
     assert!(left.starts_with("channel 0: "), "{left}");
+}
+
+/// Whoever takes nothing in hears that, instead of missing some echoes without a word.
+#[cfg(feature = "tokio")]
+#[test]
+fn who_takes_no_echoes_in_is_left() {
+    use cutthrough::{Config, Endpoint, Event, SendError};
+    let patience = std::time::Duration::from_secs(20);
+    let address = address("tokio-full");
+    let mut command = example("echo_tokio");
+    command.arg(&address).stderr(Stdio::piped());
+    let mut server = Server::start(command, "echoing", &address);
+    let mut endpoint = Endpoint::open(Config { slots: 16, ..Config::default() }).expect("an endpoint");
+    let channel = endpoint.connect(&address, patience).expect("the server");
+    // Until it is left: nothing is taken in here.
+    let mut said = BufReader::new(server.child.stderr.take().expect("its errors"));
+    let telling = std::thread::spawn(move || {
+        let mut line = String::new();
+        said.read_line(&mut line).expect("text");
+        line
+    });
+    while !telling.is_finished() {
+        match endpoint.send(channel, b"hello") {
+            Ok(_) => {}
+            Err(SendError::Full | SendError::Closed(_)) => std::thread::sleep(std::time::Duration::from_millis(1)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let told = telling.join().expect("the other thread");
+    assert!(told.starts_with("channel 0 is left, not sent back: "), "{told}");
+    while !matches!(endpoint.wait(Some(patience)).expect("its end"), Event::Closed(..)) {}
 }
