@@ -386,6 +386,7 @@ fn a_continuation_gets_the_reply(over: Over) {
 /// Where there is no room, and where there is no server any more.
 fn what_cannot_be_called_comes_back(over: Over) {
     let (server, list, client, service) = serve(over);
+    #[allow(clippy::result_large_err, reason = "the error gives the call back")]
     let fill = || client.call_raw_then(Raw::new(LATER).reply_into(poisoned(9)), |_| ());
     let (why, raw) = (0..).find_map(|_| fill().err()).expect("no room at last");
     assert!(matches!(why, RequestError::Full | RequestError::NoMemory(NoMemory::NoTokens)), "{why:?}");
