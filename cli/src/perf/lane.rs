@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cutthrough::am::{CallError, RequestError};
 use cutthrough::rma::MoveError;
-use cutthrough::rpc::RpcError;
+use cutthrough::rpc::{RawError, RpcError};
 use cutthrough::{
     Adapter, Channel, CloseReason, Config, Endpoint, Event, Incoming, NoMemory, Offer, Policy, ReadError, SendError,
     WaitError,
@@ -74,6 +74,12 @@ pub enum LaneError {
     /// This process was asked to end.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl From<RawError> for LaneError {
+    fn from(error: RawError) -> Self {
+        RpcError::from(error).into()
+    }
 }
 
 impl From<LaneError> for Failure {

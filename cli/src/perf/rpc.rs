@@ -1,11 +1,12 @@
-//! `perf rpc`: calls, and pages fetched by them, each row in turn with the raw messages that it is held against.
+//! `perf rpc`: calls, and pages fetched by them, each row in turn with the raw messages that it is held against; and
+//! beside them what the same costs as active messages, without a client that threads share.
 
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use cutthrough::Landing;
-use cutthrough::am::{CallError, Failure as Refusal, Service};
-use cutthrough::rpc::{Client, RpcError};
+use cutthrough::am::{CallError, Failure as Refusal, Reply, Service};
+use cutthrough::rpc::{Client, Raw};
 
 use crate::args::Memory;
 use crate::clock::{Length, operations};
@@ -39,26 +40,34 @@ pub struct RpcArgs {
 /// A row of `perf rpc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RpcRow {
-    /// A blocking call of 64 bytes and as many back
+    /// A blocking raw call of 64 bytes, and as many back, by a client that threads share
     Raw,
-    /// A typed call of 64 bytes by a client that threads share, and a number back
-    Typed,
-    /// A typed call as a future in a runtime of tokio with one thread
+    /// The same as a future in a runtime of tokio with one thread
     Tokio,
-    /// A page into the caller's page, by put and by reference
+    /// A typed call of 64 bytes by such a client, and a number back
+    Typed,
+    /// A page by a raw call into the caller's page, by put, and by reference
     Fetch,
+    /// Active messages: a request of 64 bytes, and the wait for as many back, by who has the node
+    AmCall,
+    /// Active messages: a page by put and by reference, to who has the node
+    AmFetch,
 }
 
 /// What a row is, and what it is held against.
 fn explain(what: &str) -> &'static str {
     match what {
-        "raw" | "typed" | "tokio" => {
-            "whole calls, from the request until the reply is there, over 2*message_64, two raw \
+        "raw" | "tokio" | "typed" => {
+            "calls by rpc::Client, from the call until the reply is there, over 2*message_64, two raw \
              messages of 64 B; without the cost of reading the clock, for which a blocking call leaves no time."
         }
+        "am_call" => "the same for a request and its reply by the one thread that has the node (am::Node::call).",
         "fetch_put" | "fetch_reference" => {
-            "over raw_fetch, the fetch of a page of this size by a raw message and its \
-             answer, the same way (perf fetch)."
+            "raw calls by rpc::Client whose reply has a page, over raw_fetch, the fetch of a page of this \
+             size by a raw message and its answer, the same way (perf fetch); without the cost of reading the clock."
+        }
+        "am_fetch_put" | "am_fetch_reference" => {
+            "requests by the one thread that has the node, over raw_fetch, too; the clock is read while they travel."
         }
         _ => "",
     }
@@ -77,32 +86,44 @@ pub fn run(args: &RpcArgs, output: Output) -> Result<(), Failure> {
     turns::run("rpc", &args.common, output, explain, |turns| {
         for row in rows {
             match row {
-                RpcRow::Raw => raw(turns)?,
-                RpcRow::Typed => typed(turns, "typed", |client, asked| client.call(TYPED, asked))?,
+                RpcRow::Raw => client(turns, "raw", |client| echoed(&client.call_raw(words())?))?,
                 RpcRow::Tokio => {
                     let runtime =
                         tokio::runtime::Builder::new_current_thread().build().map_err(|error| again(&error))?;
-                    typed(turns, "tokio", |client, asked| runtime.block_on(client.start(TYPED, asked)))?;
+                    client(turns, "tokio", |client| echoed(&runtime.block_on(client.start_raw(words()))?))?;
                 }
-                RpcRow::Fetch => {
-                    put.iter().try_for_each(|case| fetch(turns, case))?;
-                    reference.iter().try_for_each(|case| fetch(turns, case))?;
+                RpcRow::Typed => {
+                    // 64 bytes with the lengths of both parts.
+                    let asked = (7, vec![7; 48]);
+                    client(turns, "typed", |client| match client.call(TYPED, &asked)? {
+                        55 => Ok(()),
+                        _ => Err(LaneError::Unexpected),
+                    })?;
                 }
+                RpcRow::Fetch => put.iter().chain(&reference).try_for_each(|case| fetch(turns, case))?,
+                RpcRow::AmCall => am_call(turns)?,
+                RpcRow::AmFetch => put.iter().chain(&reference).try_for_each(|case| am_fetch(turns, case))?,
             }
         }
         Ok(())
     })
 }
 
-fn raw(turns: &mut Turns<'_>) -> Result<(), Failure> {
+/// The raw call of 64 bytes.
+fn words() -> Raw<'static> {
+    Raw::new(ECHO).args(&[7; 64])
+}
+
+fn echoed(reply: &Reply) -> Result<(), LaneError> {
+    if reply.args().len() == 64 { Ok(()) } else { Err(LaneError::Unexpected) }
+}
+
+fn am_call(turns: &mut Turns<'_>) -> Result<(), Failure> {
     let case = turns.options.case(Test::Lat, 64, Memory::Private)?;
-    let row = Row { what: "raw", test: Test::Fetch, limit: "2*message_64", times: 2.0 };
+    let row = Row { what: "am_call", test: Test::Fetch, limit: "2*message_64", times: 2.0 };
     let mut side = turns.station(64)?;
     turns.row(&row, &case, &mut side, |side, length| {
-        calls(side, length, |side| {
-            let reply = side.node.call(side.channel, ECHO, &[7; 16], PATIENCE)?;
-            if reply.args().len() == 64 { Ok(()) } else { Err(LaneError::Unexpected) }
-        })
+        calls(side, length, |side| echoed(&side.node.call(side.channel, ECHO, &[7; 16], PATIENCE)?))
     })?;
     turns.close(side)
 }
@@ -122,36 +143,64 @@ fn again(error: &dyn std::fmt::Display) -> Failure {
     Failure::from_error(&error, "try again")
 }
 
-/// Typed calls one after the other, each made by `call`.
-fn typed(
+/// A client of a station, which has a service of its own.
+fn client_of(turns: &mut Turns<'_>, side: &mut Side, bytes: u64) -> Result<Client, Failure> {
+    let node = turns.peer.node(&turns.setup(bytes)?)?;
+    let service = Arc::new(Service::spawn(node, |_| ()).map_err(|error| again(&error))?);
+    // The other end lets somebody in only while it attends.
+    let address = turns.peer.address_of(side.number);
+    let client = turns.attended(side, |_| Ok(Client::connect(service, &address, PATIENCE)))?;
+    client.map_err(|error| again(&error))
+}
+
+/// Calls of 64 bytes one after the other, each made by `call`.
+fn client(
     turns: &mut Turns<'_>,
     what: &'static str,
-    call: impl Fn(&Client, &(u64, Vec<u8>)) -> Result<u64, RpcError> + Send + Sync,
+    call: impl Fn(&Client) -> Result<(), LaneError> + Send + Sync,
 ) -> Result<(), Failure> {
     let case = turns.options.case(Test::Lat, 64, Memory::Private)?;
     let row = Row { what, test: Test::Fetch, limit: "2*message_64", times: 2.0 };
     let mut side = turns.station(64)?;
-    let node = turns.peer.node(&turns.setup(64)?)?;
-    let service = Arc::new(Service::spawn(node, |_| ()).map_err(|error| again(&error))?);
-    // The other end lets somebody in only while it attends.
-    let address = turns.peer.address_of(side.number);
-    let client = turns.attended(&mut side, |_| Ok(Client::connect(service, &address, PATIENCE)))?;
-    let client = client.map_err(|error| again(&error))?;
-    // 64 bytes with the lengths of both parts.
-    let asked = (7, vec![7; 48]);
-    turns.row(&row, &case, &mut side, |side, length| {
-        calls(side, length, |_| if call(&client, &asked)? == 7 + 48 { Ok(()) } else { Err(LaneError::Unexpected) })
-    })?;
+    let client = client_of(turns, &mut side, 64)?;
+    turns.row(&row, &case, &mut side, |side, length| calls(side, length, |_| call(&client)))?;
     drop(client);
     turns.close(side)
 }
 
-/// Fetches of random pages of a region as large as that of `perf fetch`.
+/// Random pages of a region as large as that of `perf fetch`, each by a raw call.
 fn fetch(turns: &mut Turns<'_>, case: &Case) -> Result<(), Failure> {
     let bytes = case.shape.bytes;
     let pages = pages_of(bytes);
     let by_put = case.shape.memory == Memory::Pool;
     let what = if by_put { "fetch_put" } else { "fetch_reference" };
+    let row = Row { what, test: Test::Fetch, limit: "raw_fetch", times: 1.0 };
+    let mut side = turns.station(u64::from(bytes))?;
+    turns.attended(&mut side, |side| side.call(STOCK, &[pages, bytes]).map(drop))?;
+    let client = client_of(turns, &mut side, u64::from(bytes))?;
+    let mut random = fastrand::Rng::with_seed(case.seed);
+    turns.row(&row, case, &mut side, |side, length| {
+        calls(side, length, |side| {
+            let raw = Raw::new(if by_put { FETCH } else { LEND }).args(&random.u32(..pages).to_le_bytes());
+            let raw = if by_put { raw.reply_into(Landing::Pages(bytes as usize)) } else { raw };
+            let reply = client.call_raw(raw)?;
+            if reply.payload_len() != bytes as usize {
+                return Err(LaneError::Unexpected);
+            }
+            side.tally.read(&reply.receipt());
+            Ok(())
+        })
+    })?;
+    drop(client);
+    turns.close(side)
+}
+
+/// The same by requests of who has the node.
+fn am_fetch(turns: &mut Turns<'_>, case: &Case) -> Result<(), Failure> {
+    let bytes = case.shape.bytes;
+    let pages = pages_of(bytes);
+    let by_put = case.shape.memory == Memory::Pool;
+    let what = if by_put { "am_fetch_put" } else { "am_fetch_reference" };
     let row = Row { what, test: Test::Fetch, limit: "raw_fetch", times: 1.0 };
     let mut side = turns.station(u64::from(bytes))?;
     turns.attended(&mut side, |side| side.call(STOCK, &[pages, bytes]).map(drop))?;
