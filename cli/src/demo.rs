@@ -11,7 +11,6 @@ pub mod session;
 pub mod source;
 pub mod traced;
 
-use std::fs;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -290,7 +289,7 @@ fn conclusion(rows: &[Fetched]) -> String {
 }
 
 fn draw(timeline: &Timeline, svg: &Path) -> Result<(), Failure> {
-    fs::write(svg, timeline::svg::draw(timeline)).map_err(|error| cannot_draw(svg, &error))
+    file::write(svg, timeline::svg::draw(timeline)).map_err(|error| cannot_draw(svg, &error))
 }
 
 fn cannot_draw(svg: &Path, error: &std::io::Error) -> Failure {

@@ -13,6 +13,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use rustix::process::{Resource, getrlimit};
 
 use crate::copy::{Copying, copy_here, copy_there};
 use crate::private::aligned;
@@ -26,6 +27,14 @@ pub enum MapError {
     /// The kernel gave no memory file.
     #[error("no shared memory: {0}{cure}", cure = cure(*.0))]
     Create(Errno),
+    /// The file would be longer than this process may make one.
+    #[error("no shared memory: {bytes} bytes are more than files may have here ({most}); raise `ulimit -f`")]
+    TooLong {
+        /// How much was asked for.
+        bytes: u64,
+        /// The limit.
+        most: u64,
+    },
     /// The kernel did not map it.
     #[error("shared memory of {bytes} bytes cannot be mapped: {source}; raise `ulimit -v`, or choose smaller pools")]
     Map {
@@ -99,9 +108,13 @@ impl Mapping {
     /// only once they are touched. `name` shows in `/proc/PID/maps`.
     ///
     /// # Errors
-    /// [`MapError::Create`] or [`MapError::Map`].
+    /// [`MapError::Create`], [`MapError::TooLong`] or [`MapError::Map`].
     pub fn create(name: &str, bytes: u64, align: u64, writers: Writers) -> Result<(Arc<Self>, OwnedFd), MapError> {
         let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(MapError::Create)?;
+        // Beyond the limit the kernel does not only say no: it sends a signal, which ends the process.
+        if let Some(most) = getrlimit(Resource::Fsize).current.filter(|most| bytes > *most) {
+            return Err(MapError::TooLong { bytes, most });
+        }
         ftruncate(&file, bytes).map_err(MapError::Create)?;
         let mapping = Self::map(file.as_fd(), bytes, align, true)?;
         let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;

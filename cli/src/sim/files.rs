@@ -34,7 +34,7 @@ pub fn writable(path: &Path) -> Result<(), Failure> {
 pub fn write_report(folder: &Path, report: &Report<'_>, output: Output) -> Result<(), Failure> {
     for file in report.files() {
         let path = folder.join(&file.name);
-        fs::write(&path, file.text).map_err(|error| cannot_write(&path, &error, "name another folder with --out"))?;
+        file::write(&path, file.text).map_err(|error| cannot_write(&path, &error, "name another folder with --out"))?;
     }
     output.say(&format!("The report is {}.", folder.join("index.html").display()))
 }
@@ -44,7 +44,7 @@ pub fn write_report(folder: &Path, report: &Report<'_>, output: Output) -> Resul
 /// # Errors
 /// If it cannot be written.
 pub fn write_trace(file: &Path, timelines: &[Timeline], output: Output) -> Result<(), Failure> {
-    let written = fs::write(file, trace::file(timelines));
+    let written = file::write(file, trace::file(timelines));
     written.map_err(|error| cannot_write(file, &error, "name another file with --trace"))?;
     output.say(&format!("The timeline is {}; open it in ui.perfetto.dev.", file.display()))
 }

@@ -160,6 +160,21 @@ fn too_few_open_files_are_said_to_be_the_cause() {
     folder.wait_until_empty();
 }
 
+/// Shared memory is files: where they may not be long enough the kernel would end the program by a signal.
+#[test]
+fn too_small_files_are_said_to_be_the_cause() {
+    let folder = Folder::new("small-files");
+    for words in ["perf lat --size 64 --count 100", "demo"] {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &format!("ulimit -f 100; exec \"$0\" {words}"), env!("CARGO_BIN_EXE_cutthrough")]);
+        let output = folder.told(&mut shell).output().expect("a shell can be started");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(2), 1), "{words}: {said}");
+        assert!(said.contains("; raise `ulimit -f`"), "{words}: {said}");
+    }
+    folder.wait_until_empty();
+}
+
 /// The other end is on this machine, and was started by hand: it has to leave the core alone that is measured on.
 #[test]
 fn an_other_end_that_is_measured_goes_to_another_core() {

@@ -1,4 +1,4 @@
-//! Too few files, too little memory: a clear error at every step, never a panic.
+//! Too few files, too small ones, too little memory: a clear error at every step, never a panic nor a signal.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -53,6 +53,11 @@ pub(crate) fn little_memory(address: &str, say: impl Fn(&str)) {
         .expect("our address space");
     let steps = (0..60).map(|step| pages * 4096 + (step << 24));
     try_limits(address, Resource::As, steps, say);
+}
+
+/// The part whose files may be ever longer, and shared memory is files.
+pub(crate) fn small_files(address: &str, say: impl Fn(&str)) {
+    try_limits(address, Resource::Fsize, (0..40).map(|step| 1 << step), say);
 }
 
 /// Processor time of this process so far.
@@ -119,4 +124,10 @@ fn too_few_files_are_an_error() {
 #[test]
 fn too_little_address_space_is_an_error() {
     check("little-memory", "ulimit");
+}
+
+/// Beyond this limit the kernel does not say no: it sends a signal that ends the process.
+#[test]
+fn too_small_files_are_an_error() {
+    check("small-files", "ulimit -f");
 }
