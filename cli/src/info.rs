@@ -22,6 +22,10 @@ use system::System;
 pub struct Info {
     /// The version of this program.
     pub version: &'static str,
+    /// The version of the wire, hello and memory between two processes of a machine: the same on both sides.
+    pub wire_version: u16,
+    /// The version of the frames between machines: the same on both sides.
+    pub frame_version: u8,
     /// The machine.
     pub machine: Machine,
     /// Every adapter, usable or not, best first.
@@ -69,6 +73,8 @@ impl Info {
     pub fn gather() -> Self {
         Self {
             version: env!("CARGO_PKG_VERSION"),
+            wire_version: cutthrough::WIRE_VERSION,
+            frame_version: cutthrough::FRAME_VERSION,
             machine: Machine::here(),
             adapters: Adapter::value_variants().iter().map(|&adapter| adapter_info(adapter)).collect(),
             system: System::here(),
@@ -143,6 +149,8 @@ fn text(info: &Info) -> String {
     lines.extend([String::new(), "Pages and limits".into()]);
     lines.extend(info.system.lines().iter().map(|(what, value)| hanging(&format!("  {what:<20} {value}"), 23)));
     lines.push(format!("  {:<20} {} B, at most one payload of {}", "control message", info.control_max, Size::MAX));
+    let versions = format!("wire {}, frames {}; both sides need the same", info.wire_version, info.frame_version);
+    lines.push(format!("  {:<20} {versions}", "versions"));
     lines.push(String::new());
     lines.push("Next: cutthrough demo".into());
     lines.join("\n")

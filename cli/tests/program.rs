@@ -51,6 +51,9 @@ fn info_is_one_object() {
     assert_eq!(lines.len(), 1);
     let info: serde_json::Value = serde_json::from_str(lines[0]).expect("JSON");
     assert_eq!(info["adapters"][0]["name"], "shm");
+    // What two programs have to have in common.
+    assert_eq!(info["wire_version"], u64::from(cutthrough::WIRE_VERSION));
+    assert_eq!(info["frame_version"], u64::from(cutthrough::FRAME_VERSION));
 }
 
 #[test]

@@ -63,6 +63,8 @@ pub use cutthrough_segment::bell::Fence;
 pub use cutthrough_segment::map::MapError;
 pub use cutthrough_segment::page::{Landed, Page};
 pub use cutthrough_segment::private::PrivateMemory;
+pub use cutthrough_wire::VERSION as WIRE_VERSION;
+pub use cutthrough_wire::frame::FRAME_VERSION;
 pub use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 pub use cutthrough_wire::token::TOKEN_BYTES;
 

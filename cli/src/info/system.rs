@@ -27,6 +27,9 @@ pub struct System {
     /// Files this process may have open; absent if there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_files: Option<u64>,
+    /// Bytes that a file of this process may have, and so each piece of shared memory; absent if there is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file_size: Option<u64>,
     /// Memory this process may lock, in bytes; absent if there is no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub locked_memory: Option<u64>,
@@ -52,6 +55,7 @@ impl System {
                 .and_then(|text| text.parse().ok()),
             memory_available: kibibytes(&meminfo, "MemAvailable:"),
             open_files: getrlimit(Resource::Nofile).current,
+            file_size: getrlimit(Resource::Fsize).current,
             locked_memory: getrlimit(Resource::Memlock).current,
             cores_allowed: cpu::allowed(),
             clock_source: read("/sys/devices/system/clocksource/clocksource0/current_clocksource"),
@@ -72,6 +76,7 @@ impl System {
             ("huge pages", format!("shared memory: {}", known(&self.huge_pages_in_shared_memory))),
             ("memory available", memory(self.memory_available, "unknown")),
             ("open files", limit(self.open_files)),
+            ("longest file", self.file_size.map_or_else(|| "no limit".into(), |bytes| Size(bytes).to_string())),
             ("locked memory", memory(self.locked_memory, "no limit")),
             ("clock source", known(&self.clock_source)),
         ]
