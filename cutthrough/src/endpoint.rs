@@ -222,9 +222,23 @@ impl Endpoint {
         }
     }
 
-    /// Whether a list of so many pages can be sent now, which needs room of its own over shared memory. One that is too
-    /// long for any room can: it is refused then.
-    pub(crate) fn has_room_for_list(&mut self, channel: Channel, pages: usize) -> bool {
+    /// Whether a list of so many runs of pages ([`Outgoing::attach_list`]), or one run for a token, can be sent now, which
+    /// needs room of its own over shared memory. Sent without it is refused as [`SendError::TooManyRuns`], and what was
+    /// written to the pages is lost. A list that is too long for any room can be sent: it is refused for that.
+    ///
+    /// ```
+    /// # fn send(endpoint: &mut cutthrough::Endpoint, channel: cutthrough::Channel, pages: Vec<cutthrough::Page>)
+    /// # -> Result<(), Box<dyn std::error::Error>> {
+    /// while !endpoint.has_room_for_list(channel, pages.len()) {
+    ///     if let Some(event) = endpoint.poll() {
+    ///         println!("meanwhile: {event:?}");
+    ///     }
+    /// }
+    /// endpoint.outgoing(channel)?.attach_list(pages).send()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn has_room_for_list(&mut self, channel: Channel, pages: usize) -> bool {
         self.node.link(channel).map_or(true, |(link, stat)| link.has_room_for_list(pages, stat))
     }
 

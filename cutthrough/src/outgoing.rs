@@ -46,7 +46,7 @@ impl<'a> Outgoing<'a> {
         Self { node, channel, way, control: Control::InPlace(0), cargo }
     }
 
-    /// Sets the control message: up to 96 bytes, longer ones are cut to that. It is copied when the message is sent.
+    /// Sets the control message: up to 96 bytes; a longer one is not sent. It is copied when the message is sent.
     #[inline(always)]
     #[must_use]
     pub const fn write(mut self, control: &'a [u8]) -> Self {
@@ -139,7 +139,9 @@ impl<'a> Outgoing<'a> {
     /// [`Endpoint::flush`](crate::Endpoint::flush); if it does nothing, after 5 to 10 ms.
     ///
     /// # Errors
-    /// [`SendError`]. Attached pages have gone back to their pool.
+    /// [`SendError`]: the message does not arrive, and attached pages have gone back to their pool, with what was written
+    /// there. Whoever has borrowed a slot has room for a page; before a list of pages, or pages for a token, ask
+    /// [`Endpoint::has_room_for_list`](crate::Endpoint::has_room_for_list).
     #[inline(always)]
     pub fn send(self) -> Result<Receipt, SendError> {
         self.send_traced(&mut ())
@@ -151,6 +153,9 @@ impl<'a> Outgoing<'a> {
     /// As [`Self::send`].
     #[inline(always)]
     pub fn send_traced(self, trace: &mut impl Trace) -> Result<Receipt, SendError> {
+        if matches!(self.control, Control::Borrowed(control) if control.len() > CONTROL_MAX) {
+            return Err(SendError::TooLong);
+        }
         match self.way {
             Way::Shared => {
                 let (link, mut others, stat) = self.node.link_to_wait(self.channel)?;
@@ -159,7 +164,7 @@ impl<'a> Outgoing<'a> {
             Way::Net(slot) => {
                 let control = match self.control {
                     Control::InPlace(len) => &slot[..usize::from(len).min(CONTROL_MAX)],
-                    Control::Borrowed(control) => &control[..control.len().min(CONTROL_MAX)],
+                    Control::Borrowed(control) => control,
                 };
                 let Some((net, index, mut others, stat)) = self.node.wire_to_wait(self.channel) else {
                     return Err(SendError::Closed(CloseReason::Here));

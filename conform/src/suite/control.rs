@@ -36,12 +36,18 @@ fn numbered(number: u64) -> Vec<u8> {
     pattern(number, usize::try_from(number).unwrap_or(0) % (CONTROL_MAX + 1))
 }
 
-/// A control message of 97 bytes is refused, and one written into a slot is cut to 96.
+/// A control message of 97 bytes is refused, however it is sent, and leaves no trace.
 pub fn too_long_is_refused(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     let long = pattern(1, CONTROL_MAX + 1);
     assert_eq!(pair.a.endpoint.send(pair.a.channel, &long), Err(SendError::TooLong));
-    pair.a.endpoint.outgoing(pair.a.channel).expect("a slot").write(&long).send().expect("sent");
+    for payload in [&[][..], &[1; 100]] {
+        let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot").write(&long);
+        assert_eq!(outgoing.attach_copy(payload).send().map(|_| ()), Err(SendError::TooLong));
+        let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot").write(&long);
+        assert_eq!(outgoing.send().map(|_| ()), Err(SendError::TooLong));
+    }
+    pair.a.endpoint.outgoing(pair.a.channel).expect("a slot").write(&long[..CONTROL_MAX]).send().expect("sent");
     assert_eq!(pair.b.message().control(), &long[..CONTROL_MAX]);
     assert!(pair.b.endpoint.poll().is_none());
 }

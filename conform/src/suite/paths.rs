@@ -86,6 +86,33 @@ pub fn a_list_longer_than_its_ring_is_refused(join: &dyn Join) {
     check(1, &landed(&pair.b.message()).to_vec());
 }
 
+/// Whoever asks for room before a list of pages is sent loses no list: it is sent once there is room.
+pub fn a_list_waits_for_room(join: &dyn Join) {
+    const LENS: [usize; 300] = [4096; 300];
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    let mut sent = 0;
+    while pair.a.endpoint.has_room_for_list(pair.a.channel, LENS.len()) {
+        pair.a.send_pages(b"", sent, &LENS, None);
+        sent += 1;
+    }
+    let page = |_| pair.a.endpoint.page(pair.a.channel, 4096).expect("a page");
+    let pages = LENS.into_iter().map(page).collect();
+    let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
+    assert_eq!(outgoing.attach_list(pages).send().map(|_| ()), Err(SendError::TooManyRuns), "after {sent} lists");
+    pair.both(
+        |a| {
+            while !a.endpoint.has_room_for_list(a.channel, LENS.len()) {
+                assert!(a.endpoint.poll().is_none());
+            }
+            a.send_pages(b"", sent, &LENS, None);
+        },
+        |b| (0..=sent).for_each(|number| check(number, &landed(&b.message()).to_vec())),
+    );
+}
+
 /// A payload that posted pages would hold only in more runs than a list may have comes another way.
 pub fn too_many_small_pages_are_passed_over(join: &dyn Join) {
     let mut pair = join.pair(config(), config());

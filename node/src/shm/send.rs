@@ -73,7 +73,7 @@ impl Sheaf {
 pub enum Control<'a> {
     /// So many bytes of it are in the next slot already ([`Link::control_mut`]).
     InPlace(u8),
-    /// These bytes, at most 96; longer ones are cut to that.
+    /// These bytes, at most 96.
     Borrowed(&'a [u8]),
 }
 
