@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU64;
 
-use cutthrough::{Config, Counter, Landing, PageSize, Path, Payload, Policy, Receipt, SendError, Token};
+use cutthrough::{Config, Counter, Landing, PAYLOAD_MAX, PageSize, Path, Payload, Policy, Receipt, SendError, Token};
 
 use super::config;
 use crate::bytes::{SIZES, check, pattern};
@@ -111,6 +111,31 @@ pub fn a_list_waits_for_room(join: &dyn Join) {
         },
         |b| (0..=sent).for_each(|number| check(number, &landed(&b.message()).to_vec())),
     );
+}
+
+/// The longest payload there may be goes by reference: nothing of it is touched but what is used. One byte more does
+/// not go.
+pub fn the_longest_payload(join: &dyn Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let longest = usize::try_from(PAYLOAD_MAX).expect("it can be mapped");
+    let mut pair = join.pair(Config { pool_bytes: PAYLOAD_MAX + 4096, ..config() }, config());
+    let pages = [longest, 1].map(|len| pair.a.endpoint.page(pair.a.channel, len).expect("pages"));
+    let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
+    assert_eq!(outgoing.attach_list(pages.into()).send().map(|_| ()), Err(SendError::TooLong));
+    let mut pages = pair.a.endpoint.page(pair.a.channel, longest).expect("they have gone back");
+    let ends = pattern(1, 200);
+    pages[..100].copy_from_slice(&ends[..100]);
+    pages[longest - 100..].copy_from_slice(&ends[100..]);
+    let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
+    expect(&outgoing.attach(pages).send().expect("sent"), Path::Reference, 0, longest);
+    let message = pair.b.message();
+    expect(&message.receipt(), Path::Reference, 0, longest);
+    let (mut first, mut last) = ([0; 100], [0; 100]);
+    landed(&message).read_at(0, &mut first);
+    landed(&message).read_at(longest - 100, &mut last);
+    check(1, &[first, last].concat());
 }
 
 /// A payload that posted pages would hold only in more runs than a list may have comes another way.
