@@ -222,9 +222,9 @@ impl Endpoint {
         }
     }
 
-    /// Whether a list of so many runs of pages ([`Outgoing::attach_list`]), or one run for a token, can be sent now, which
-    /// needs room of its own over shared memory. Sent without it is refused as [`SendError::TooManyRuns`], and what was
-    /// written to the pages is lost. A list that is too long for any room can be sent: it is refused for that.
+    /// Whether a list of so many runs of pages ([`Outgoing::attach_list`]), or one run for a token, can be sent now,
+    /// which needs room of its own over shared memory. Sent without it is refused as [`SendError::TooManyRuns`], and
+    /// what was written to the pages is lost. A list that is too long for any room can be sent: it is refused for that.
     ///
     /// ```
     /// # fn send(endpoint: &mut cutthrough::Endpoint, channel: cutthrough::Channel, pages: Vec<cutthrough::Page>)

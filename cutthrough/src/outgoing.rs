@@ -139,9 +139,9 @@ impl<'a> Outgoing<'a> {
     /// [`Endpoint::flush`](crate::Endpoint::flush); if it does nothing, after 5 to 10 ms.
     ///
     /// # Errors
-    /// [`SendError`]: the message does not arrive, and attached pages have gone back to their pool, with what was written
-    /// there. Whoever has borrowed a slot has room for a page; before a list of pages, or pages for a token, ask
-    /// [`Endpoint::has_room_for_list`](crate::Endpoint::has_room_for_list).
+    /// [`SendError`]: the message does not arrive, and attached pages have gone back to their pool, with what was
+    /// written there. Whoever has borrowed a slot has room for a page; before a list of pages, or pages for a token,
+    /// ask [`Endpoint::has_room_for_list`](crate::Endpoint::has_room_for_list).
     #[inline(always)]
     pub fn send(self) -> Result<Receipt, SendError> {
         self.send_traced(&mut ())

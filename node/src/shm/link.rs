@@ -59,8 +59,8 @@ pub enum CloseReason {
     Stalled,
 }
 
-/// Why a message was not sent. It does not arrive; pages that were attached to it have gone back to their pool, with what
-/// was written there.
+/// Why a message was not sent. It does not arrive; pages that were attached to it have gone back to their pool, with
+/// what was written there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The ring is full: the peer has not taken enough messages, or, over a network, the word that it has is still on
@@ -73,8 +73,8 @@ pub enum SendError {
     /// The control message is longer than 96 bytes, or the payload longer than 1 GiB.
     #[error("too long: a control message has at most 96 bytes, a payload at most 1 GiB")]
     TooLong,
-    /// The lists of pages that are on their way leave no room for this one. Poll, then try again; `has_room_for_list` of
-    /// the endpoint says so before the pages are attached.
+    /// The lists of pages that are on their way leave no room for this one. Poll, then try again; `has_room_for_list`
+    /// of the endpoint says so before the pages are attached.
     #[error("too many runs of pages: the receiver has not taken the last lists yet")]
     TooManyRuns,
     /// The list of pages has more than [`LIST_MAX`] runs, and can never be sent.
