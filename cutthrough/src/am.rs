@@ -306,7 +306,7 @@ impl Node {
     #[must_use]
     pub fn with_state(endpoint: Endpoint, settings: Settings, state: impl Any + Send) -> Self {
         let core = Core::new(settings.window);
-        let shelf = Arc::new(Shelf::new(endpoint.waker()));
+        let shelf = Arc::new(Shelf::new(endpoint.bell()));
         let now = clock::now();
         Self {
             inside: Inside { endpoint, core, doors: Vec::new(), deferred: Vec::new(), shelf },
@@ -346,10 +346,16 @@ impl Node {
         self.state.downcast_mut()
     }
 
-    /// The endpoint, for its counters, its address, and its file descriptor, which is slept on after [`Node::arm`].
+    /// The endpoint, for its counters, its address, its [`Waker`](crate::Waker), and its file descriptor, which is
+    /// slept on after [`Node::arm`].
     #[must_use]
     pub const fn endpoint(&self) -> &Endpoint {
         &self.inside.endpoint
+    }
+
+    /// Lets no more peers in: [`Endpoint::stop_listening`].
+    pub fn stop_listening(&mut self) {
+        self.inside.endpoint.stop_listening();
     }
 
     /// Takes an address and lets peers in: [`Endpoint::listen`].

@@ -11,7 +11,7 @@ use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_node::config::Config;
 use cutthrough_node::incoming::{Channel, Connecting, Event, Incoming};
-use cutthrough_node::node::{ConnectError, ListenError, Node, OpenError, WaitError};
+use cutthrough_node::node::{ConnectError, ListenError, Node, OpenError, WaitError, Waker};
 use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
 use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
 use cutthrough_node::shm::meanwhile::Alone;
@@ -19,7 +19,7 @@ use cutthrough_node::shm::receive::ReadError;
 use cutthrough_node::shm::send::{Cargo, Load};
 use cutthrough_node::udp::Offer;
 use cutthrough_segment::bell::Fence;
-use cutthrough_segment::page::{Page, Waker};
+use cutthrough_segment::page::{Page, Waker as Bell};
 use cutthrough_wire::slot::CONTROL_MAX;
 
 use crate::outgoing::Outgoing;
@@ -54,6 +54,13 @@ impl Endpoint {
     /// [`ListenError`], whose text says what to do.
     pub fn listen(&mut self, address: &str) -> Result<(), ListenError> {
         self.node.listen(address)
+    }
+
+    /// Gives up the addresses at which it listens, and lets no more peers in: who calls is told that nobody listens,
+    /// and who has called and was not let in yet, that this side went away. Open channels stay, and so does the
+    /// endpoint's address on the network. A peer that was let in before may still appear as [`Event::Opened`].
+    pub fn stop_listening(&mut self) {
+        self.node.stop_listening();
     }
 
     /// Opens a channel to whoever listens at `address`, and waits up to `timeout` for the answer. Who has the public
@@ -113,23 +120,44 @@ impl Endpoint {
     /// The next event: spins briefly, then sleeps until there is one. `None` waits for ever.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] when the time is over.
+    /// [`WaitError::TimedOut`] when the time is over, [`WaitError::Woken`] when a [`Waker`] has ended it.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
         self.node.wait(timeout)
     }
 
-    /// The same, but the time is over, too, once `over` says so: whoever has it say so wakes this endpoint then.
+    /// The same, but the time is over, too, once `over` says so: whoever has it say so rings this endpoint then. Only
+    /// with `heeds` does a [`Waker`] end it.
     pub(crate) fn wait_unless(
         &mut self,
         timeout: Option<Duration>,
+        heeds: bool,
         over: impl Fn() -> bool,
     ) -> Result<Event, WaitError> {
-        self.node.wait_unless(timeout, over)
+        self.node.wait_unless(timeout, heeds, over)
     }
 
-    /// What wakes this endpoint while it sleeps, from any thread.
-    pub(crate) fn waker(&self) -> Arc<Waker> {
-        Arc::clone(self.node.waker())
+    /// What ends this endpoint's waits, from any thread: to have it stop, or look at what others have left for it. A
+    /// wait that it ends says [`WaitError::Woken`].
+    ///
+    /// ```
+    /// use cutthrough::{Config, Endpoint, WaitError};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut endpoint = Endpoint::open(Config::default())?;
+    /// let waker = endpoint.waker();
+    /// std::thread::spawn(move || waker.wake());
+    /// assert!(matches!(endpoint.wait(None), Err(WaitError::Woken)));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.node.waker().clone()
+    }
+
+    /// What has this endpoint look while it sleeps, from any thread.
+    pub(crate) fn bell(&self) -> Arc<Bell> {
+        Arc::clone(self.node.bell())
     }
 
     /// What has become of a channel that is being opened, if that is known by now. Messages wait to be polled for.

@@ -4,8 +4,13 @@ mod example;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::Duration;
 
+use cutthrough::{AddressError, CloseReason, Config, ConnectError, Endpoint, Event};
 use example::example;
+
+/// Nothing takes longer.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An address that no other process uses.
 fn address(name: &str) -> String {
@@ -22,7 +27,12 @@ struct Server {
 impl Server {
     /// Starts one, which has to begin by saying what it does there.
     fn start(mut command: Command, doing: &str, address: &str) -> Self {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the server");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the server");
+        Self::started(child, doing, address)
+    }
+
+    /// The same of one that was started, with its output piped.
+    fn started(mut child: Child, doing: &str, address: &str) -> Self {
         let said = BufReader::new(child.stdout.take().expect("its output"));
         let mut server = Self { child, said, address: address.to_owned() };
         assert_eq!(server.line(), format!("{doing} at {address}"));
@@ -71,6 +81,32 @@ fn words_are_echoed() {
         let (came, went) = (server.line(), server.line());
         assert!(came.starts_with("Opened(") && went.starts_with("Closed("), "{came}, {went}");
     }
+}
+
+#[test]
+fn a_server_stops_in_good_order() {
+    let address = address("stop");
+    let mut command = example("stop");
+    command.arg(&address).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut server = Server::started(command.spawn().expect("the server"), "serving", &address);
+    let mut endpoint = Endpoint::open(Config::default()).expect("an endpoint");
+    let channel = endpoint.connect(&address, PATIENCE).expect("a channel");
+    endpoint.send(channel, b"hello").expect("room");
+    match endpoint.wait(Some(PATIENCE)) {
+        Ok(Event::Message(message)) => assert_eq!(message.control(), b"hello"),
+        other => panic!("instead of an echo: {other:?}"),
+    }
+    drop(server.child.stdin.take());
+    assert_eq!(server.line(), "nobody else comes in");
+    let refused = Endpoint::open(Config::default()).expect("an endpoint").connect(&address, PATIENCE);
+    assert!(matches!(refused, Err(ConnectError::Address(AddressError::Nobody(_)))), "{refused:?}");
+    // Who is there is told of the end, whether it has ended itself or not.
+    match endpoint.wait(Some(PATIENCE)) {
+        Ok(Event::Closed(of, CloseReason::Peer)) => assert_eq!(of, channel),
+        other => panic!("instead of the end: {other:?}"),
+    }
+    assert_eq!(server.line(), "over");
+    assert!(server.child.wait().expect("its end").success());
 }
 
 /// What an example says why it does not do what it was told.

@@ -24,7 +24,7 @@ use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_engine::turn::Turn;
 use cutthrough_segment::bell::{self, Fence};
-use cutthrough_segment::page::Waker;
+use cutthrough_segment::page::Waker as Bell;
 use cutthrough_segment::ring::Peek;
 use cutthrough_wire::layout::Sizes;
 use cutthrough_wire::slot::CONTROL_MAX;
@@ -48,7 +48,7 @@ use self::calls::Call;
 pub use self::errors::{ConnectError, ListenError, OpenError};
 use self::left::{Kept, Left};
 use self::others::Others;
-pub use self::sleep::WaitError;
+pub use self::sleep::{WaitError, Waker};
 use self::wires::SHOWN;
 
 /// Nanoseconds for which the name of a peer that has ended is looked after.
@@ -117,7 +117,9 @@ pub struct Node {
     /// Ends naps, where no fence lets this node sleep longer.
     napper: Option<OwnedFd>,
     alarm: Alarm,
-    waker: Arc<Waker>,
+    waker: Arc<Bell>,
+    /// Ends waits, from outside.
+    woken: Waker,
     sleepers: OwnedFd,
     listener: Option<Listener>,
     /// Whether more callers wait than were looked at.
@@ -148,7 +150,7 @@ impl Node {
         let sizes = config.sizes().map_err(OpenError::Sizes)?;
         let system = |what| move |source| OpenError::System { what, source };
         let sleepers = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll"))?;
-        let waker = Arc::new(Waker::new().map_err(system("eventfd"))?);
+        let waker = Arc::new(Bell::new().map_err(system("eventfd"))?);
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&sleepers, waker.event(), epoll::EventData::new_u64(WAKER), flags).map_err(system("epoll"))?;
         let fence = bell::register();
@@ -174,6 +176,7 @@ impl Node {
             fence,
             napper,
             alarm,
+            woken: Waker::new(Arc::clone(&waker)),
             waker,
             sleepers,
             listener: None,
@@ -197,10 +200,16 @@ impl Node {
         &self.config
     }
 
-    /// What wakes this node while it sleeps, from any thread.
+    /// What wakes this node while it sleeps, from any thread: it looks, and sleeps on.
     #[must_use]
-    pub const fn waker(&self) -> &Arc<Waker> {
+    pub const fn bell(&self) -> &Arc<Bell> {
         &self.waker
+    }
+
+    /// What ends this node's waits, from any thread.
+    #[must_use]
+    pub const fn waker(&self) -> &Waker {
+        &self.woken
     }
 
     /// The counters.

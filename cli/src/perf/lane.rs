@@ -223,7 +223,7 @@ impl Lane {
             match self.endpoint.wait(Some(self.patience)) {
                 Ok(Event::Message(message)) => return Ok(message),
                 Ok(event) => self.heed(&event)?,
-                Err(WaitError::TimedOut | WaitError::System(_)) => return Err(LaneError::Silent),
+                Err(WaitError::TimedOut | WaitError::Woken | WaitError::System(_)) => return Err(LaneError::Silent),
             }
         }
     }

@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{Channel, CloseReason, Config, Counter, Endpoint, Event, Path, SendError};
+use cutthrough::{
+    AddressError, Channel, CloseReason, Config, ConnectError, Counter, Endpoint, Event, Path, SendError, UdpCallError,
+};
 
 use super::config;
 use crate::bytes::{check, pattern};
@@ -31,6 +33,35 @@ pub fn closing_delivers_everything_first(join: &dyn Join) {
         pair.b.read_checked(&mut message, round);
         assert_eq!(pair.b.closed(), CloseReason::Peer);
         assert!(pair.b.endpoint.poll().is_none());
+    }
+}
+
+/// Who stops listening lets nobody in any more, keeps the channels that there are, and may listen again.
+pub fn who_stops_listening_keeps_its_channels(join: &dyn Join) {
+    if join.skips(Capability::ManyEndpoints) {
+        return;
+    }
+    let mut pair = join.pair(config(), config());
+    let mut other = Endpoint::open(join.config(config())).expect("an endpoint");
+    for round in 0..2 {
+        pair.b.endpoint.stop_listening();
+        let mut refused = None;
+        join.near(&mut || refused = Some(other.connect(&pair.way, PATIENCE)));
+        match refused.expect("it was run") {
+            Err(ConnectError::Address(AddressError::Nobody(_)) | ConnectError::Net(UdpCallError::Nobody)) => {}
+            other => panic!("instead of a refusal: {other:?}"),
+        }
+        pair.a.say(b"still");
+        assert_eq!(pair.b.message().control(), b"still");
+        pair.b.send_copy(b"here", &pattern(round, 5000), None);
+        let mut message = pair.a.message();
+        pair.a.read_checked(&mut message, round);
+        join.far(&mut || pair.b.endpoint.listen(&pair.address).expect("its own name"));
+        let mut opened = None;
+        join.near(&mut || opened = Some(connect(&mut other, &mut pair.b.endpoint, &pair.way)));
+        let (near, _) = opened.expect("it was run");
+        other.close(near);
+        pair.b.closed();
     }
 }
 

@@ -110,7 +110,7 @@ macro_rules! suite {
     (@channels $join:expr) => {
         $crate::suite!(@tests $join;
             channels { closing_delivers_everything_first, closing_delivers_what_waited_behind_a_payload,
-                who_closes_hears_nothing_more,
+                who_closes_hears_nothing_more, who_stops_listening_keeps_its_channels,
                 what_had_arrived_can_be_read_after_the_end,
                 two_channels_between_the_same_endpoints, who_has_most_to_do_with_one_hears_the_others,
                 a_thousand_channels, counters_agree, a_closed_channel_says_so,
@@ -118,8 +118,8 @@ macro_rules! suite {
     };
     (@waiting $join:expr) => {
         $crate::suite!(@tests $join;
-            waiting { waiting_ends_in_time, no_wake_up_is_lost_in_epoll, no_wake_up_is_lost_in_tokio,
-                a_flood_keeps_no_other_task_waiting,
+            waiting { waiting_ends_in_time, a_waker_ends_a_wait,
+                no_wake_up_is_lost_in_epoll, no_wake_up_is_lost_in_tokio, a_flood_keeps_no_other_task_waiting,
                 no_wake_up_is_lost_by_a_wait_in_between, returned_pages_wake_a_sleeper,
                 returned_pages_are_not_slept_over,
                 thousands_of_pages_go_back_while_both_sides_sleep, pages_held_back_are_not_slept_over,

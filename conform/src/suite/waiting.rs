@@ -31,6 +31,41 @@ pub fn waiting_ends_in_time(join: &dyn Join) {
     assert!(matches!(pair.a.endpoint.wait(Some(PATIENCE)), Ok(Event::Message(_))));
 }
 
+/// A wait that has no end ends when another thread says so: the one that is under way, or else the next one.
+pub fn a_waker_ends_a_wait(join: &dyn Join) {
+    let mut pair = join.pair(config(), config());
+    let waker = pair.b.endpoint.waker();
+    for round in 0..20 {
+        thread::scope(|scope| {
+            let waker = waker.clone();
+            scope.spawn(move || {
+                // In every other round until the other side sleeps.
+                thread::sleep(Duration::from_millis(round % 2 * 3));
+                waker.wake();
+            });
+            let woken = pair.b.endpoint.wait(None);
+            assert!(matches!(woken, Err(WaitError::Woken)), "{woken:?}");
+        });
+    }
+    waker.wake();
+    waker.wake();
+    assert!(matches!(pair.b.endpoint.wait(Some(PATIENCE)), Err(WaitError::Woken)));
+    assert!(matches!(pair.b.endpoint.wait(Some(Duration::from_millis(1))), Err(WaitError::TimedOut)));
+    // What comes is not lost, nor does it keep a wait from ending.
+    pair.a.say(b"there");
+    waker.wake();
+    assert!(matches!(pair.b.endpoint.wait(Some(PATIENCE)), Err(WaitError::Woken)));
+    assert_eq!(pair.b.message().control(), b"there");
+    // Who sleeps elsewhere is woken, too.
+    while !pair.b.endpoint.arm() {
+        assert!(pair.b.endpoint.poll().is_none());
+    }
+    waker.wake();
+    sleep_on(&pair.b, 1);
+    drop(pair.b);
+    waker.wake();
+}
+
 /// Pauses of every length from none to longer than anybody spins, in no order.
 fn pause(number: u64) {
     match pattern(number, 1)[0] {

@@ -141,7 +141,13 @@ impl Inside {
     /// What has happened next, unless an answer was left by another thread, or the time is over.
     pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<crate::Event, WaitError> {
         let shelf = &self.shelf;
-        self.endpoint.wait_unless(timeout, || shelf.any())
+        self.endpoint.wait_unless(timeout, false, || shelf.any())
+    }
+
+    /// The same, unless the endpoint's waker ends it.
+    pub(super) fn wait_or_wake(&mut self, timeout: Option<Duration>) -> Result<crate::Event, WaitError> {
+        let shelf = &self.shelf;
+        self.endpoint.wait_unless(timeout, true, || shelf.any())
     }
 
     /// Sends the answers that were left by other threads.

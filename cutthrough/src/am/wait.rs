@@ -54,6 +54,7 @@ impl Node {
         }
         let until = clock::now().after(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         let mut aside = VecDeque::new();
+        let mut woken = false;
         let done = loop {
             if self.inside.door(channel.index()) != Some(channel) {
                 break Err(RequestError::Closed);
@@ -69,10 +70,12 @@ impl Node {
             match self.wait(Some(nap)) {
                 Ok(event) => aside.push_back(event),
                 Err(WaitError::TimedOut) => {}
+                Err(WaitError::Woken) => woken = true,
                 Err(WaitError::System(_)) => break Err(RequestError::Wait),
             }
         };
         self.put_back(aside);
+        self.wake_again(woken);
         done
     }
 
@@ -85,6 +88,7 @@ impl Node {
         self.date_one(call, until);
         let mut aside = VecDeque::new();
         let mut looks = 0_u32;
+        let mut woken = false;
         let done = loop {
             let event = match self.poll() {
                 Some(event) => event,
@@ -101,6 +105,10 @@ impl Node {
                     match self.wait(Some(Duration::from_nanos(until.saturating_since(now)))) {
                         Ok(event) => event,
                         Err(WaitError::TimedOut) => continue,
+                        Err(WaitError::Woken) => {
+                            woken = true;
+                            continue;
+                        }
                         Err(WaitError::System(_)) => break Err(RequestError::Wait.into()),
                     }
                 }
@@ -112,7 +120,15 @@ impl Node {
             }
         };
         self.put_back(aside);
+        self.wake_again(woken);
         done
+    }
+
+    /// A wait was ended that its caller does not know of: the next one that it does know of is.
+    fn wake_again(&self, woken: bool) {
+        if woken {
+            self.inside.endpoint.waker().wake();
+        }
     }
 
     pub(super) fn put_back(&mut self, mut aside: VecDeque<Event>) {
@@ -153,7 +169,7 @@ impl Node {
     /// What has happened next: spins briefly, then sleeps until there is something. `None` waits for ever.
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`] when the time is over.
+    /// [`WaitError::TimedOut`] when the time is over, [`WaitError::Woken`] when a [`Waker`](crate::Waker) has ended it.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
         let begun = clock::now();
         loop {
@@ -175,7 +191,7 @@ impl Node {
                 (Some(left), Some(nap)) => Some(left.min(nap)),
                 (left, nap) => left.or(nap),
             };
-            match self.inside.wait(limit) {
+            match self.inside.wait_or_wake(limit) {
                 Ok(event) => {
                     if let Some(event) = self.take(event) {
                         return Ok(event);

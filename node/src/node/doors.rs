@@ -41,6 +41,19 @@ impl Node {
         Ok(())
     }
 
+    /// Gives up the names under which this node listens, and lets nobody in any more. Channels stay.
+    pub fn stop_listening(&mut self) {
+        // Its socket is watched no more once it is closed.
+        self.listener = None;
+        self.crowded = false;
+        // Who has called and not said hello is hung up on.
+        self.callers.clear();
+        if let Some(net) = &self.net {
+            net.stop_listening();
+        }
+        self.stat.set_name("");
+    }
+
     /// Makes a channel of a finished handshake.
     pub(super) fn join(&mut self, socket: OwnedFd, offer: Offer, heard: Heard, seat: u32) -> Result<Channel, Errno> {
         let (identity, seed) = self.meet(&socket, &heard, seat).inspect_err(|_| offer.withdraw())?;

@@ -2,10 +2,13 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_segment::bell::{self, Fence, NAP_MS};
+use cutthrough_segment::page::Waker as Bell;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
@@ -26,9 +29,40 @@ pub enum WaitError {
     /// The time is over.
     #[error("nothing happened in time")]
     TimedOut,
+    /// A [`Waker`] has ended it.
+    #[error("woken before anything happened")]
+    Woken,
     /// The system refused to wait.
     #[error("waiting failed: {0}")]
     System(Errno),
+}
+
+/// Ends an endpoint's wait, from any thread: to have it stop, or look at what other threads have left for it. May
+/// outlive the endpoint, and does nothing then.
+#[derive(Debug, Clone)]
+pub struct Waker {
+    woken: Arc<AtomicBool>,
+    bell: Arc<Bell>,
+}
+
+impl Waker {
+    pub(super) fn new(bell: Arc<Bell>) -> Self {
+        Self { woken: Arc::default(), bell }
+    }
+
+    /// Ends the wait that is under way, or else the next one, with [`WaitError::Woken`]; what has happened stays to be
+    /// waited or polled for. Several of these before that end one wait. Whoever is woken sees what this thread did
+    /// before. Who sleeps on the endpoint's file descriptor is woken, too.
+    pub fn wake(&self) {
+        // SYNC POINT shelf: see the segment's `Waker::sleep`. Whoever is woken, or stays awake, sees this.
+        self.woken.store(true, Ordering::Release);
+        self.bell.wake();
+    }
+
+    /// Whether it was used since this was last asked.
+    fn take(&self) -> bool {
+        self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
+    }
 }
 
 /// What has ended a sleep: of several, the one that comes last here.
@@ -150,28 +184,42 @@ impl Node {
     /// # Errors
     /// [`WaitError`].
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
-        self.wait_unless(timeout, || false)
+        self.wait_unless(timeout, true, || false)
     }
 
-    /// The same, but the time is over, too, once `over` says so: whoever has it say so wakes this node then
-    /// ([`Node::waker`]).
+    /// The same, but the time is over, too, once `over` says so: whoever has it say so rings this node then
+    /// ([`Node::bell`]). With `heeds`, its [`Waker`] ends it; else that ends a later wait.
     ///
     /// # Errors
     /// [`WaitError`].
-    pub fn wait_unless(&mut self, timeout: Option<Duration>, over: impl Fn() -> bool) -> Result<Event, WaitError> {
-        let event = self.look_and_sleep(timeout, over);
+    pub fn wait_unless(
+        &mut self,
+        timeout: Option<Duration>,
+        heeds: bool,
+        over: impl Fn() -> bool,
+    ) -> Result<Event, WaitError> {
+        let event = self.look_and_sleep(timeout, heeds, over);
         if let Some(net) = &self.net {
             net.has_waited();
         }
         event
     }
 
-    fn look_and_sleep(&mut self, timeout: Option<Duration>, over: impl Fn() -> bool) -> Result<Event, WaitError> {
+    fn look_and_sleep(
+        &mut self,
+        timeout: Option<Duration>,
+        heeds: bool,
+        over: impl Fn() -> bool,
+    ) -> Result<Event, WaitError> {
         let begun = clock::now();
         let mut looking_since = begun;
         // After it was woken: what the network side had seen before.
         let mut woken = None;
         loop {
+            // Before the events: they may have no end.
+            if heeds && self.woken.take() {
+                return Err(WaitError::Woken);
+            }
             for _ in 0..if woken.is_some() { LOOKS_WOKEN } else { LOOKS } {
                 if let Some(event) = self.poll() {
                     return Ok(event);

@@ -293,6 +293,11 @@ impl Udp {
         core.net.channels() == 0 && core.calls.is_empty() && core.events.is_empty() && !core.net.has_event()
     }
 
+    /// Lets nobody in from now on: who calls is told so.
+    pub(crate) fn stop_listening(&self) {
+        self.shared.lock().net.listen(false);
+    }
+
     /// Lets peers in from now on.
     ///
     /// # Errors
