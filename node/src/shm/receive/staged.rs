@@ -396,13 +396,8 @@ impl Link {
     ) -> Result<Read, ReadError> {
         let len = arriving.bytes as usize;
         let into = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
-        if let Some(place) = self.inbox.aside.iter().position(|aside| aside.0 == arriving.ticket) {
-            let (_, from, bytes) = self.inbox.aside.swap_remove(place);
-            into[from..].copy_from_slice(&bytes);
-            stat.add(Counter::Copies, 1);
-            stat.add(Counter::CopiedBytes, bytes.len() as u64);
-            arriving.shelf = None;
-            return Ok(Read { valid: len, done: true, pulses: 0, extra_copies: 1 });
+        if let Some(read) = self.take_set_aside(arriving, into, stat) {
+            return Ok(read);
         }
         let Some(mut front) = self.inbox.front.take_if(|front| front.ticket == arriving.ticket) else {
             return Err(self.ending.map_or(ReadError::Nothing, ReadError::Closed));
@@ -411,7 +406,9 @@ impl Link {
             self.inbox.front = Some(front);
             self.pump(stat).map_err(|breach| self.unreadable(breach))?;
             self.inbox.mark();
-            return Ok(Read { valid, done: false, pulses: 0, extra_copies: 0 });
+            // If that was the rest of it, nobody rings for it again.
+            let whole = self.take_set_aside(arriving, into, stat);
+            return Ok(whole.unwrap_or(Read { valid, done: false, pulses: 0, extra_copies: 0 }));
         }
         let step = self.advance(front.len, &mut front.moved, front.base, (0, into), trace);
         let done = step.map_err(|breach| self.unreadable(breach))? == Step::Done;
@@ -426,6 +423,17 @@ impl Link {
             self.inbox.front = Some(front);
         }
         Ok(Read { valid, done, pulses, extra_copies: 0 })
+    }
+
+    /// The rest of a payload, if all of that lies aside.
+    fn take_set_aside(&mut self, arriving: &mut Arriving, into: &mut [u8], stat: &Stat) -> Option<Read> {
+        let place = self.inbox.aside.iter().position(|aside| aside.0 == arriving.ticket)?;
+        let (_, from, bytes) = self.inbox.aside.swap_remove(place);
+        into[from..].copy_from_slice(&bytes);
+        stat.add(Counter::Copies, 1);
+        stat.add(Counter::CopiedBytes, bytes.len() as u64);
+        arriving.shelf = None;
+        Some(Read { valid: into.len(), done: true, pulses: 0, extra_copies: 1 })
     }
 
     pub(super) fn unreadable(&mut self, breach: Breach) -> ReadError {
