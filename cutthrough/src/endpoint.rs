@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::receipt::Receipt;
+#[cfg(feature = "tokio")]
+use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_node::config::Config;
@@ -170,6 +172,13 @@ impl Endpoint {
     #[cfg(feature = "tokio")]
     pub(crate) fn arm_to_look_for(&mut self) -> bool {
         self.node.arm_to_look_for()
+    }
+
+    /// As [`Endpoint::arm`], for who waits for more of a payload than [`Endpoint::read_some`] has found, of which
+    /// nothing has come since `since`.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn arm_to_read(&mut self, message: &Incoming, since: Instant) -> Result<bool, ReadError> {
+        self.node.arm_to_read(message, since)
     }
 
     /// Prepares to sleep on the endpoint's file descriptor ([`AsFd`]; readable means: poll). False if there is

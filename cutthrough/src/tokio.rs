@@ -5,15 +5,33 @@ use std::os::fd::AsFd;
 use std::task::Poll;
 use std::time::Duration;
 
+use cutthrough_node::clock;
 use cutthrough_node::sys::readable::Readable;
 use rustix::io::Errno;
 
-use crate::{Channel, ConnectError, Connecting, Endpoint, Event};
+use crate::{Channel, ConnectError, Connecting, Endpoint, Event, Incoming, Payload, ReadError, Receipt};
 
 /// Most events that are told before the other tasks of their thread have a turn.
 const TURN: u32 = 64;
 
-/// An [`Endpoint`] whose events can be awaited. Dereferences to the endpoint for everything else.
+/// An [`Endpoint`] whose events, channels and payloads can be awaited. Dereferences to the endpoint for everything
+/// else.
+///
+/// While a call waits that is not awaited, no other task of its thread runs. These of the endpoint may wait for the
+/// peer, or for a name server:
+///
+/// - [`Endpoint::wait`], for whatever happens next. Instead: [`AsyncEndpoint::next`].
+/// - [`Endpoint::connect`], for the answer. Instead: [`AsyncEndpoint::connect`].
+/// - [`Endpoint::read`] and [`Endpoint::read_traced`], for the rest of a payload that is still arriving. Instead:
+///   [`AsyncEndpoint::read`].
+/// - [`Outgoing::send`](crate::Outgoing::send), for room, with private memory that is longer than what is used of the
+///   staging ring (256 KiB at least); over a network a little while, with some 256 KiB under way. Instead: pages of the
+///   channel ([`Endpoint::page`]), which never wait, or shorter payloads.
+/// - [`Endpoint::listen`] and [`Endpoint::begin_connect`], for a name server, if a host is not named by its number.
+/// - Dropping an endpoint, until what it has sent over a network has arrived: up to five seconds.
+///
+/// Nothing tells when there is room for a message that was refused as [`SendError::Full`](crate::SendError::Full): put
+/// `tokio::time::timeout` of a millisecond around [`AsyncEndpoint::next`], heed what that brings, and try again.
 #[derive(Debug)]
 pub struct AsyncEndpoint {
     endpoint: Endpoint,
@@ -56,6 +74,32 @@ impl AsyncEndpoint {
             } else {
                 let_others_run().await;
             }
+        }
+    }
+
+    /// Copies a message's payload into private memory, as [`Endpoint::read`], but keeps nothing else of the runtime
+    /// waiting for what has not arrived yet. Nothing else is taken in meanwhile: messages wait, and their senders,
+    /// where there is no more room. Dropping the future leaves the payload as [`Endpoint::read_some`] does: it can be
+    /// read on, into the same memory.
+    ///
+    /// # Errors
+    /// [`ReadError`]; then what `into` holds is of no use.
+    pub async fn read(&mut self, message: &mut Incoming, into: &mut [u8]) -> Result<Receipt, ReadError> {
+        let (mut valid, mut since) = (0, clock::now());
+        loop {
+            let before = std::mem::replace(&mut valid, self.endpoint.read_some(message, into)?);
+            if !matches!(message.payload(), Payload::Arriving(_)) {
+                return Ok(message.receipt());
+            }
+            if valid > before {
+                since = clock::now();
+            } else if self.endpoint.arm_to_read(message, since)? {
+                // Where the runtime cannot tell, it is looked for again and again.
+                if self.readable.readable().await.is_ok() {
+                    continue;
+                }
+            }
+            let_others_run().await;
         }
     }
 

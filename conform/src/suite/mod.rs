@@ -4,6 +4,7 @@
 pub mod arriving;
 pub mod channels;
 pub mod control;
+pub mod midway;
 pub mod model;
 pub mod opening;
 pub mod pages;
@@ -56,7 +57,8 @@ impl Drop for Ends<'_> {
 #[macro_export]
 macro_rules! suite {
     ($join:expr) => {
-        $crate::suite!($join; opening, control, paths, pages, tokens, arriving, channels, waiting, model);
+        $crate::suite!($join; opening, control, paths, pages, tokens, arriving, channels, waiting, midway,
+            model);
     };
     ($join:expr; $($module:ident),+) => {
         $( $crate::suite!(@$module $join); )+
@@ -124,6 +126,11 @@ macro_rules! suite {
                 returned_pages_are_not_slept_over,
                 thousands_of_pages_go_back_while_both_sides_sleep, pages_held_back_are_not_slept_over,
                 what_is_released_is_not_slept_over, a_payload_dropped_elsewhere_goes_back });
+    };
+    (@midway $join:expr) => {
+        $crate::suite!(@tests $join;
+            midway { a_read_in_tokio_keeps_no_other_task_waiting, a_read_in_tokio_of_what_was_set_aside,
+                a_read_in_tokio_ends_with_its_sender });
     };
     (@model $join:expr) => {
         $crate::suite!(@tests $join; model { any_sequence_of_operations });

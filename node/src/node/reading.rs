@@ -3,10 +3,11 @@
 use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::transfer::Trace;
+use cutthrough_segment::bell;
 
 use super::Node;
 use crate::clock;
-use crate::incoming::{Incoming, Payload};
+use crate::incoming::{Channel, Incoming, Payload};
 use crate::shm::link::{CloseReason, SendError};
 use crate::shm::receive::ReadError;
 
@@ -89,6 +90,64 @@ impl Node {
             arrived.payload = Payload::None;
         }
         Ok(valid)
+    }
+
+    /// Prepares to sleep on the node's file descriptor until more has come of a payload than [`Node::read_some`] has
+    /// found, of which nothing has come since `since`: what waits to be polled for keeps nobody awake. False if it is
+    /// to be asked again at once.
+    ///
+    /// # Errors
+    /// [`ReadError`], if no more will come: the channel has ended, or ends now because its sender has stood still for
+    /// the deadline.
+    pub fn arm_to_read(&mut self, message: &Incoming, since: Instant) -> Result<bool, ReadError> {
+        let channel = message.channel();
+        // Rings and deaths. What wakes a sleeper is an edge: all that there is has to be taken in first.
+        let _ = self.hear(0);
+        self.armed = true;
+        self.pace.sleeps();
+        let now = clock::now();
+        let due = since.after(u64::try_from(self.config.deadline.as_nanos()).unwrap_or(u64::MAX));
+        let due = match self.wire(channel) {
+            Some((net, index)) if now >= due => {
+                net.abandon(index);
+                return Err(ReadError::Closed(CloseReason::Stalled));
+            }
+            Some((net, _)) => net.before_reading().then_some(due),
+            None => self.arm_link_to_read(channel, due, now)?,
+        };
+        let Some(due) = due else { return Ok(false) };
+        self.alarm.set(due, now);
+        if self.waker.sleep() {
+            return Ok(self.nap());
+        }
+        self.look_at_shelves();
+        Ok(false)
+    }
+
+    /// Has the sender ring for more of a payload, unless it has stood still for too long: when that will be. `None` if
+    /// more has come meanwhile.
+    fn arm_link_to_read(&mut self, channel: Channel, due: Instant, now: Instant) -> Result<Option<Instant>, ReadError> {
+        let (fence, index) = (self.fence, channel.index as usize);
+        let (link, _) = self.link(channel).map_err(unreadable)?;
+        if link.has_more() {
+            return Ok(None);
+        }
+        // One that was set aside meanwhile has a clock of its own: what comes of it does not come to its reader.
+        let due = if link.is_midway() { link.look_after_payload(now) } else { Some(due).filter(|due| now < *due) };
+        if due.is_none() {
+            link.end(CloseReason::Stalled);
+        }
+        if let Some(reason) = link.ending() {
+            self.warm(channel);
+            return Err(ReadError::Closed(reason));
+        }
+        link.arm();
+        bell::heavy_fence(fence);
+        let more = link.has_more();
+        // Nobody has looked for messages since it is armed: that is done before the next sleep of another kind.
+        self.awake.retain(|awake| *awake != index);
+        self.awake.push(index);
+        Ok(due.filter(|_| !more))
     }
 }
 

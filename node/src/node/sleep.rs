@@ -282,7 +282,7 @@ impl Node {
     }
 
     /// Sets the timer that ends a nap, where a peer may overlook that this side is armed. False if it cannot be set.
-    fn nap(&self) -> bool {
+    pub(super) fn nap(&self) -> bool {
         let Some(timer) = self.napper.as_ref().filter(|_| self.seats.iter().any(|seat| seat.link.is_some())) else {
             return true;
         };

@@ -9,7 +9,7 @@ use cutthrough_seal::{PublicKey, SealError};
 use cutthrough_wire::frame::{HEADER_BYTES, Refusal};
 use rustix::io::Errno;
 
-use super::door::{BODY_MAX, Core, Udp};
+use super::door::{Awaits, BODY_MAX, Core, Udp};
 use super::line::{SPIN_NS, UNREAD_NS, nap};
 use super::told::Happened;
 use crate::clock;
@@ -261,8 +261,15 @@ impl Core {
     }
 
     /// Whether there is what the application sleeps for.
-    pub(super) fn has_awaited(&self) -> bool {
-        if self.awaits_answers { self.has_answers() } else { self.has_news() }
+    pub(super) fn has_awaited(&mut self) -> bool {
+        match self.awaits {
+            Awaits::News => self.has_news(),
+            Awaits::Answers => self.has_answers(),
+            Awaits::Payload => {
+                let (index, strides) = self.looked_at;
+                self.net.strides_of(index) != strides || self.net.peer(index).is_none()
+            }
+        }
     }
 
     /// Looks after the calls for which nobody waits. One that has failed keeps its number until that is told: whoever

@@ -43,6 +43,17 @@ use crate::sys::datagram::{Datagrams, TRAIN_BYTES};
 pub(super) const BODY_MAX: usize = TRAIN_BYTES - HEADER_BYTES;
 /// Nanoseconds after which a batch is sent again that the socket has not taken.
 pub(super) const STUCK_NS: u64 = 100_000;
+/// What an application that sleeps is woken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaits {
+    /// Whatever happens.
+    News,
+    /// The answers to its calls, and nothing else.
+    Answers,
+    /// More of the payload that it has looked at last, and nothing else.
+    Payload,
+}
+
 /// Everything behind the lock.
 #[derive(Debug)]
 pub(super) struct Core {
@@ -76,8 +87,10 @@ pub(super) struct Core {
     /// Channels of which something was dropped; and memory for their numbers.
     pub(super) filled: Arc<Filled>,
     pub(super) tidied: Vec<usize>,
-    /// Whether the application sleeps for the answers to its calls, and for nothing else.
-    pub(super) awaits_answers: bool,
+    /// What the application sleeps for.
+    pub(super) awaits: Awaits,
+    /// The channel of which a payload was looked at last, and how often anything had come there by then.
+    pub(super) looked_at: (usize, u64),
     /// Whether something has come of which only the application has been told so far.
     pub(super) owed: bool,
     /// When the application was last told of several things at once.
@@ -226,7 +239,8 @@ impl Udp {
             looks: 0,
             filled: Arc::default(),
             tidied: Vec::new(),
-            awaits_answers: false,
+            awaits: Awaits::News,
+            looked_at: (0, 0),
             owed: false,
             told_at: Instant::default(),
             troubles: Troubles::default(),
@@ -398,18 +412,23 @@ impl Udp {
     /// Sends what waits for company and says when to look again, because the application goes to sleep. `None` if there
     /// is something to look at now.
     pub(crate) fn before_sleep(&self, outside: bool) -> Option<Instant> {
-        self.go_to_sleep(outside, false)
+        self.go_to_sleep(outside, Awaits::News)
     }
 
     /// The same for who sleeps outside of our calls until there is something in [`Udp::answers`]: messages that wait
     /// are slept over. False if there is something to look at now.
     pub(crate) fn before_answers(&self) -> bool {
-        self.go_to_sleep(true, true).is_some()
+        self.go_to_sleep(true, Awaits::Answers).is_some()
     }
 
-    fn go_to_sleep(&self, outside: bool, awaits_answers: bool) -> Option<Instant> {
+    /// The same for who waits for more than the last [`Udp::read_some`] has found.
+    pub(crate) fn before_reading(&self) -> bool {
+        self.go_to_sleep(true, Awaits::Payload).is_some()
+    }
+
+    fn go_to_sleep(&self, outside: bool, awaits: Awaits) -> Option<Instant> {
         let mut core = self.shared.lock();
-        core.awaits_answers = awaits_answers;
+        core.awaits = awaits;
         let frames = core.lanes.as_ref().is_some_and(|lanes| lanes.has_frames());
         if frames || core.is_unlooked() || core.has_awaited() {
             return None;

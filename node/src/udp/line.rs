@@ -262,7 +262,13 @@ impl Udp {
         };
         let story = if done { core.net.forget(index, message) } else { None };
         core.transmit(now, true);
+        core.looked_at = (index, core.net.strides_of(index));
         Ok((valid, story))
+    }
+
+    /// Ends a channel whose sender has stood still for too long in the middle of a payload.
+    pub(crate) fn abandon(&self, index: usize) {
+        self.enter().net.abandon(index);
     }
 
     /// While this side waits for what it has sent over shared memory to be taken: has all come aside that waits here

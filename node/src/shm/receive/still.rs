@@ -16,6 +16,11 @@ pub(super) struct Still {
 }
 
 impl Link {
+    /// Whether more has come of the payload that is being read than its reader has seen.
+    pub(crate) fn has_more(&self) -> bool {
+        self.peer.get(Line::Staged) != self.inbox.staged
+    }
+
     /// Whether a payload that goes to its place by itself has not come to its end.
     pub(crate) fn is_midway(&self) -> bool {
         self.inbox.goes_by_itself()
