@@ -69,6 +69,28 @@ impl Endpoint {
     /// keys of several peers says which one is called, by its 64 digits behind the address: `udp:HOST:PORT#HEX`.
     /// Over a network an endpoint cannot call itself.
     ///
+    /// On this machine it is known at once that nobody listens: it fails with
+    /// [`AddressError::Nobody`](crate::AddressError::Nobody), whatever time is left. Whoever starts both sides together
+    /// calls again:
+    ///
+    /// ```
+    /// # use std::time::{Duration, Instant};
+    /// # use cutthrough::{AddressError, Channel, ConnectError, Endpoint};
+    /// fn connect(endpoint: &mut Endpoint, address: &str, until: Instant) -> Result<Channel, ConnectError> {
+    ///     loop {
+    ///         match endpoint.connect(address, until.saturating_duration_since(Instant::now())) {
+    ///             Err(ConnectError::Address(AddressError::Nobody(_))) if Instant::now() < until => {
+    ///                 std::thread::sleep(Duration::from_millis(5));
+    ///             }
+    ///             outcome => return outcome,
+    ///         }
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// Over a network nothing tells that from a lost frame, unless another endpoint is there: it calls again and again,
+    /// and may be there before the listening side.
+    ///
     /// # Errors
     /// [`ConnectError`], whose text says what to do.
     pub fn connect(&mut self, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
@@ -76,8 +98,9 @@ impl Endpoint {
     }
 
     /// Begins to open a channel to whoever listens at `address`, and goes on: [`Event::Connected`] says what has become
-    /// of it, after `timeout` at the latest. It never waits, but for the name of a host to be looked up: give its
-    /// number where that matters.
+    /// of it, after `timeout` at the latest; on this machine that nobody listens is told at once, as with
+    /// [`Endpoint::connect`]. It never waits, but for the name of a host to be looked up: give its number where that
+    /// matters.
     ///
     /// ```
     /// use std::time::Duration;
