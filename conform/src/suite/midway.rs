@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use cutthrough::{
-    AsyncEndpoint, CloseReason, Config, Event, Incoming, Instant, ReadError, Receipt, SendError, Stage, Trace,
+    AsyncEndpoint, CloseReason, Config, Event, Incoming, Instant, Policy, ReadError, Receipt, SendError, Stage, Trace,
 };
 
 use super::{beside_tokio, config, in_time};
@@ -52,7 +52,12 @@ async fn message(a: &mut AsyncEndpoint) -> Incoming {
 /// While a payload is read whose sender stands still, other tasks of the thread run: the sender goes on because one of
 /// them says so.
 pub fn a_read_in_tokio_keeps_no_other_task_waiting(join: &dyn Join) {
-    read_beside_a_task(join, false);
+    read_beside_a_task(join, Policy::default(), false);
+}
+
+/// The same where the reader takes nothing before the ring between the two is full: then nobody rings for it again.
+pub fn a_read_in_tokio_empties_a_full_ring(join: &dyn Join) {
+    read_beside_a_task(join, Policy::StoreAndForward, false);
 }
 
 /// The same where the payload was set aside before it is read, because its sender had no more room.
@@ -61,13 +66,13 @@ pub fn a_read_in_tokio_of_what_was_set_aside(join: &dyn Join) {
         // Messages that follow the payload do not wait for it to be sent, and come while house is kept.
         return;
     }
-    read_beside_a_task(join, true);
+    read_beside_a_task(join, Policy::default(), true);
 }
 
-fn read_beside_a_task(join: &dyn Join, aside: bool) {
+fn read_beside_a_task(join: &dyn Join, policy: Policy, aside: bool) {
     // So late that it is no way out for who misses a wake-up.
     let deadline = PATIENCE * 3;
-    let Pair { a, mut b, .. } = join.pair(Config { deadline, ..config() }, Config { deadline, ..config() });
+    let Pair { a, mut b, .. } = join.pair(Config { deadline, policy, ..config() }, Config { deadline, ..config() });
     let (go_on, told) = channel();
     beside_tokio(
         |_| {

@@ -130,6 +130,7 @@ macro_rules! suite {
     (@midway $join:expr) => {
         $crate::suite!(@tests $join;
             midway { a_read_in_tokio_keeps_no_other_task_waiting, a_read_in_tokio_of_what_was_set_aside,
+                a_read_in_tokio_empties_a_full_ring,
                 a_read_in_tokio_ends_with_its_sender });
     };
     (@model $join:expr) => {

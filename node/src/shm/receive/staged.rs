@@ -236,7 +236,7 @@ impl Link {
         });
         transfer.set_timed(transfer.is_timed() || listens(trace));
         loop {
-            let before = *moved;
+            let (before, seen) = (*moved, self.inbox.staged);
             let mut mover = Inbound {
                 to: (first, &mut *to),
                 base,
@@ -269,7 +269,9 @@ impl Link {
                     }
                     return Ok(Step::Done);
                 }
-                Step::Waiting if *moved == before => {
+                // What has come during the look may fill the ring, of which the engine asked for the room before: then
+                // nothing more comes, and nobody rings, until some of it is taken.
+                Step::Waiting if *moved == before && self.inbox.staged == seen => {
                     // The sender may be waiting for the room of the payload before this one.
                     self.tell_drained();
                     return Ok(Step::Waiting);
