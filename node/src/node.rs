@@ -139,6 +139,8 @@ pub struct Node {
     net_shown: [u64; SHOWN],
     names: Names,
     left: Left,
+    /// The process that has opened it: a child which that forks has nothing to say to the peers.
+    process: u32,
 }
 
 impl Node {
@@ -191,6 +193,7 @@ impl Node {
             net_shown: [0; SHOWN],
             names: Names::default(),
             left: Left::default(),
+            process: std::process::id(),
         })
     }
 
@@ -563,6 +566,9 @@ impl AsFd for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         for seat in &self.seats {
             if let Some(link) = &seat.link {
                 link.leave();

@@ -4,6 +4,7 @@
 
 #[path = "../child/mod.rs"]
 mod child;
+mod forks;
 mod limits;
 mod names;
 mod network;
@@ -15,6 +16,7 @@ fn other_side() {
     child::run(|part, address, say| match part {
         "few-files" => limits::few_files(address, say),
         "no-file-for-a-caller" => limits::no_file_for_a_caller(address, say),
+        "fork" => forks::fork(address, say),
         "little-memory" => limits::little_memory(address, say),
         "small-files" => limits::small_files(address, say),
         other => panic!("no such part: {other}"),

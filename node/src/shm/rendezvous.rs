@@ -242,6 +242,8 @@ const LOCK_NAP: Duration = Duration::from_millis(2);
 struct Lock {
     file: File,
     path: PathBuf,
+    /// Who has it: a child which that forks has the same file, and the name is not the child's.
+    process: u32,
 }
 
 impl Lock {
@@ -262,7 +264,9 @@ impl Lock {
                 return Err(AddressError::Foreign(lock_path));
             }
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) if still_named(&file, &lock_path) => return Ok(Self { file, path: lock_path }),
+                Ok(()) if still_named(&file, &lock_path) => {
+                    return Ok(Self { file, path: lock_path, process: std::process::id() });
+                }
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) if tries < LOCK_TRIES => {
                     tries += 1;
@@ -273,9 +277,14 @@ impl Lock {
         }
     }
 
-    /// Whether the file is still under its name.
+    /// Whether the name is this process's.
+    fn is_ours(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Whether it is, and the file is still under its name.
     fn holds(&self) -> bool {
-        still_named(&self.file, &self.path)
+        self.is_ours() && still_named(&self.file, &self.path)
     }
 }
 
