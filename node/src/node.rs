@@ -38,6 +38,7 @@ use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
 use crate::pace::Pace;
 use crate::shm::link::{CloseReason, Identity, Link, SendError};
 use crate::shm::rendezvous::Listener;
+use crate::shm::strangers::Stranger;
 use crate::stat::{Cell, Stat};
 use crate::sys::made_way::made_way;
 use crate::udp::{Names, Udp};
@@ -77,7 +78,7 @@ const HELLO: u64 = LISTENER + 5;
 /// A peer that has connected and not yet said hello.
 #[derive(Debug)]
 struct Caller {
-    socket: OwnedFd,
+    socket: Stranger,
     number: u64,
     since: Instant,
 }

@@ -20,13 +20,13 @@ use rustix::net::{
 use crate::liar::{Liar, Victim, config, sizes};
 
 /// A connection to the victim.
-fn reach(victim: &Victim) -> OwnedFd {
+pub(crate) fn reach(victim: &Victim) -> OwnedFd {
     let path = rendezvous::socket_path(&victim.address).expect("a path");
     rendezvous::reach(&path).expect("the victim listens")
 }
 
 /// Sends bytes with files beside them.
-fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) {
+pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], files: &[BorrowedFd<'_>]) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() {
@@ -51,7 +51,7 @@ fn receive(socket: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
 }
 
 /// Polls until the victim has refused one more hello.
-fn refused(victim: &mut Victim, before: u64) {
+pub(crate) fn refused(victim: &mut Victim, before: u64) {
     let begun = Instant::now();
     while victim.endpoint.counter(Counter::HellosRefused) == before {
         if let Some(Event::Opened(channel)) = victim.endpoint.poll() {
@@ -74,15 +74,15 @@ fn answer(victim: &mut Victim, bytes: &[u8], files: &[BorrowedFd<'_>]) -> Option
 }
 
 /// A hello with these sizes.
-fn hello(sizes: Sizes) -> [u8; HELLO_BYTES] {
+pub(crate) fn hello(sizes: Sizes) -> [u8; HELLO_BYTES] {
     Word::Hello { generation: 1, sizes }.to_bytes()
 }
 
 /// The seals that memory needs.
-const SEALED: SealFlags = SealFlags::SHRINK.union(SealFlags::SEAL);
+pub(crate) const SEALED: SealFlags = SealFlags::SHRINK.union(SealFlags::SEAL);
 
 /// A memory file.
-fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
+pub(crate) fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
     let file = memfd_create("liar", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file");
     ftruncate(&file, bytes).expect("its size");
     fcntl_add_seals(&file, seals).expect("its seals");

@@ -2,6 +2,7 @@
 //!
 //! Each lie ends in the end of that one channel, with the right reason, counted; the honest channel goes on.
 
+mod files;
 mod hello;
 mod liar;
 mod lies;

@@ -13,6 +13,7 @@ use crate::clock;
 use crate::incoming::{Channel, Connecting, Event};
 use crate::shm::handshake::{self, Offer};
 use crate::shm::rendezvous::{self, AddressError};
+use crate::shm::strangers::{self, Stranger};
 use crate::udp::address;
 use crate::udp::calls::UdpCallError;
 
@@ -42,7 +43,7 @@ enum Stage {
     /// Too many others wait where this one wants to.
     Outside(PathBuf),
     /// The hello was said.
-    Said { path: PathBuf, socket: OwnedFd, offer: Box<Offer>, seat: u32 },
+    Said { path: PathBuf, socket: Stranger, offer: Box<Offer>, seat: u32 },
     /// Too many others are being opened.
     Queued(String),
     /// It is the network side's, under this number.
@@ -218,9 +219,12 @@ impl Node {
     /// Brings a call forward as far as it goes by now: to a channel at best.
     fn advance(&mut self, call: &mut Call) -> Result<Option<Channel>, ConnectError> {
         if let Stage::Outside(path) = &call.stage {
-            let socket = match rendezvous::reach(path) {
+            // Whoever answers may bring files, too.
+            let reached =
+                if strangers::has_room() { rendezvous::reach(path) } else { Err(AddressError::Busy(path.clone())) };
+            let socket = match reached {
                 Err(AddressError::Busy(_)) if !call.left().is_zero() => return Ok(None),
-                reached => reached?,
+                reached => Stranger::new(reached?),
             };
             let offer = Box::new(Offer::make(self.generation, &self.sizes)?);
             let seat = self.take_seat().ok_or(ConnectError::Channels(self.config.channels))?;

@@ -1,6 +1,5 @@
 //! Who comes and who goes: names, callers, handshakes, what the dead have left.
 
-use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use cutthrough_engine::count::{Count as _, Counter};
@@ -15,7 +14,7 @@ use crate::incoming::{Channel, Event};
 use crate::shm::handshake::{self, HandshakeError, Heard, Offer};
 use crate::shm::link::{Identity, Link, Terms};
 use crate::shm::rendezvous::{self, AddressError, Listener};
-use crate::sys::files;
+use crate::shm::strangers::{self, Stranger};
 use crate::udp::address;
 
 /// Callers that are looked at one behind the other.
@@ -55,7 +54,7 @@ impl Node {
     }
 
     /// Makes a channel of a finished handshake.
-    pub(super) fn join(&mut self, socket: OwnedFd, offer: Offer, heard: Heard, seat: u32) -> Result<Channel, Errno> {
+    pub(super) fn join(&mut self, socket: Stranger, offer: Offer, heard: Heard, seat: u32) -> Result<Channel, Errno> {
         let (identity, seed) = self.meet(&socket, &heard, seat).inspect_err(|_| offer.withdraw())?;
         let place = &mut self.seats[seat as usize];
         place.life = place.life.wrapping_add(1);
@@ -69,7 +68,7 @@ impl Node {
             seed,
             channel,
         };
-        let link = Link::new(socket, offer, heard, identity, &terms);
+        let link = Link::new(socket.met(), offer, heard, identity, &terms);
         link.show_open(&self.stat);
         self.seats[seat as usize].link = Some(Box::new(link));
         self.turn.add(seat as usize);
@@ -80,7 +79,7 @@ impl Node {
 
     /// What may still fail when a channel is made: who the peer is, and a random number for its tokens. From now on its
     /// socket wakes a sleeper.
-    fn meet(&self, socket: &OwnedFd, heard: &Heard, seat: u32) -> Result<(Identity, u64), Errno> {
+    fn meet(&self, socket: &Stranger, heard: &Heard, seat: u32) -> Result<(Identity, u64), Errno> {
         let credentials = rustix::net::sockopt::socket_peercred(socket)?;
         let identity = Identity {
             process: u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0),
@@ -89,8 +88,6 @@ impl Node {
             key: None,
         };
         let seed = random()?;
-        // All that there are have come with the hello.
-        files::take_none(socket.as_fd());
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(&self.sleepers, socket, epoll::EventData::new_u64(u64::from(seat)), flags)?;
         Ok((identity, seed))
@@ -116,8 +113,12 @@ impl Node {
     pub(super) fn let_in(&mut self) {
         for _ in 0..LET_IN {
             let Some(listener) = &self.listener else { return };
+            // Files of others wait to be closed for as long as their senders like: nobody may bring more without end.
+            if !strangers::has_room() {
+                return self.shut_door();
+            }
             let socket = match accept_with(listener.socket(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => socket,
+                Ok(socket) => Stranger::new(socket),
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(_) => return self.shut_door(),
@@ -134,7 +135,8 @@ impl Node {
         (self.armed, self.crowded) = (true, true);
     }
 
-    /// There is no file for a caller. Whoever calls waits, and nobody is woken for it before the alarm goes off.
+    /// There is no file for a caller, or too many of others wait to be closed. Whoever calls waits, and nobody is woken
+    /// for it before the alarm goes off.
     fn shut_door(&mut self) {
         self.watch_door(epoll::EventFlags::empty());
         let now = clock::now();
@@ -153,7 +155,7 @@ impl Node {
     }
 
     /// A caller has not said hello yet.
-    fn wait_for(&mut self, socket: OwnedFd) {
+    fn wait_for(&mut self, socket: Stranger) {
         let number = HELLO + self.callers_seen;
         self.callers_seen += 1;
         let data = epoll::EventData::new_u64(number);
@@ -172,7 +174,7 @@ impl Node {
     }
 
     /// What comes of what a caller has said: a channel, or a refusal.
-    fn reply(&mut self, socket: OwnedFd, heard: Result<Heard, HandshakeError>) {
+    fn reply(&mut self, socket: Stranger, heard: Result<Heard, HandshakeError>) {
         let refusal = match heard {
             Ok(heard) => match self.welcome(socket, heard) {
                 Ok(channel) => return self.events.push_back(Event::Opened(channel)),
@@ -189,7 +191,7 @@ impl Node {
     }
 
     /// Makes our side of a channel, answers, and joins; else what to refuse with, if anybody is left to hear it.
-    pub(super) fn welcome(&mut self, socket: OwnedFd, heard: Heard) -> Result<Channel, Option<(OwnedFd, Refusal)>> {
+    pub(super) fn welcome(&mut self, socket: Stranger, heard: Heard) -> Result<Channel, Option<(Stranger, Refusal)>> {
         let Some(seat) = self.take_seat() else { return Err(Some((socket, Refusal::Channels))) };
         let Ok(offer) = Offer::make(self.generation, &self.sizes) else {
             self.free_seats.push(seat);

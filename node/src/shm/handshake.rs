@@ -15,6 +15,9 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
+use super::strangers::{self, Files};
+use crate::sys::files;
+
 /// Files beside a hello: out memory, landing memory.
 const FILES: usize = 2;
 
@@ -69,7 +72,7 @@ impl Offer {
     ///
     /// # Errors
     /// [`HandshakeError::Socket`].
-    pub fn say(&self, socket: &OwnedFd) -> Result<(), HandshakeError> {
+    pub fn say(&self, socket: &impl AsFd) -> Result<(), HandshakeError> {
         let files = [self.files[0].as_fd(), self.files[1].as_fd()];
         send_record(socket, &self.record, &files).map_err(HandshakeError::Socket)
     }
@@ -81,45 +84,61 @@ impl Offer {
 }
 
 /// Says no. Whether the other side still hears it does not matter.
-pub fn refuse(socket: &OwnedFd, refusal: Refusal) {
+pub fn refuse(socket: &impl AsFd, refusal: Refusal) {
     let _ = send_record(socket, &Word::Refuse(refusal).to_bytes(), &[]);
 }
 
-/// Listens for the other side's record: `None` if it has not come yet.
+/// Listens for the other side's record: `None` if it has not come yet. A record with files that may not be closed here
+/// stays in the socket: it goes with that.
 ///
 /// # Errors
 /// [`HandshakeError`]: whatever the other side sends, the worst is that no channel comes of it.
-pub fn listen(socket: &OwnedFd) -> Result<Option<Heard>, HandshakeError> {
+pub fn listen(socket: &impl AsFd) -> Result<Option<Heard>, HandshakeError> {
     let mut record = [0; HELLO_BYTES + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = match recvmsg(socket, &mut [IoSliceMut::new(&mut record)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+    // Only looked at: of what is taken out, the kernel closes those files for which there is no room here.
+    let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC;
+    let received = match recvmsg(socket, &mut [IoSliceMut::new(&mut record)], &mut ancillary, flags) {
         Ok(received) => received,
         Err(Errno::AGAIN) => return Ok(None),
         Err(errno) => return Err(HandshakeError::Socket(errno)),
     };
-    let files: Vec<OwnedFd> = ancillary
+    let came = ancillary
         .drain()
         .filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(files) => Some(files),
             _ => None,
         })
-        .flatten()
-        .collect();
+        .flatten();
+    let came = Files(came.collect());
+    let cut = received.flags.contains(ReturnFlags::CTRUNC);
+    if !cut && came.are_memory() {
+        strangers::skip(socket);
+    }
     if received.bytes == 0 {
         return Err(HandshakeError::Socket(Errno::CONNRESET));
     }
     let greeting = hear(&record[..received.bytes.min(record.len())])?;
     // What this process has no room for among its open files, the kernel leaves out, and says so.
-    if files.len() < FILES && received.flags.contains(ReturnFlags::CTRUNC) {
+    if came.0.len() < FILES && cut {
         return Err(MapError::Create(Errno::MFILE).into());
     }
-    let [out, landing]: [OwnedFd; FILES] = files.try_into().map_err(|_| NoChannel::Malformed)?;
+    let [out, landing] = came.0.as_slice() else { return Err(NoChannel::Malformed.into()) };
+    // More than there may be.
+    if cut {
+        return Err(NoChannel::Malformed.into());
+    }
     let peer = Peer::open(out.as_fd(), landing.as_fd(), &greeting.sizes, greeting.layout)?;
+    // All that there are have come with the hello.
+    files::take_none(socket.as_fd());
+    if strangers::has_files(socket) {
+        return Err(NoChannel::Malformed.into());
+    }
     Ok(Some(Heard { greeting, peer }))
 }
 
-fn send_record(socket: &OwnedFd, record: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+fn send_record(socket: &impl AsFd, record: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() {

@@ -13,3 +13,4 @@ pub mod receive;
 pub mod rendezvous;
 pub mod send;
 mod share;
+pub mod strangers;

@@ -15,8 +15,13 @@ use std::time::Duration;
 use cutthrough_segment::map::cure;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, shutdown,
+    socket_with,
+};
 use rustix::process::geteuid;
+
+use super::strangers::Stranger;
 
 /// Why an address cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -177,6 +182,14 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        if !self.lock.is_ours() {
+            return;
+        }
+        // Who stands outside goes one by one: with the socket all of them would be closed, and what they have sent.
+        let _ = shutdown(&self.socket, Shutdown::Both);
+        while let Ok(socket) = accept_with(&self.socket, FLAGS) {
+            drop(Stranger::new(socket));
+        }
         if self.lock.holds() && is_socket(&self.path) {
             let _ = std::fs::remove_file(&self.path);
         }
