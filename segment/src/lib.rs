@@ -27,6 +27,8 @@ pub mod pool;
 pub mod private;
 pub mod record;
 pub mod ring;
+#[cfg(not(loom))]
+mod room;
 pub mod share;
 pub mod shelf;
 #[cfg(not(loom))]

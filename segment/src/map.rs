@@ -19,6 +19,7 @@ use crate::copy::{Copying, copy_here, copy_there};
 use crate::private::aligned;
 use crate::record::Words;
 use crate::ring::{PeerSlot, Slots, Sole};
+use crate::room::Room;
 use crate::sync::{AtomicU64, Eviction, Ordering, Slot, for_lines, prefetch_read, prefetch_write};
 
 /// Why memory could not be made or mapped.
@@ -42,6 +43,12 @@ pub enum MapError {
         bytes: u64,
         /// What the kernel said.
         source: Errno,
+    },
+    /// It would take too many of this process's addresses, beside what its peers' memory takes already.
+    #[error("no addresses for {bytes} bytes of a peer's memory; close channels, or have peers choose smaller pools")]
+    Room {
+        /// Bytes of the peer's memory.
+        bytes: u64,
     },
     /// The peer's file is smaller than its hello says.
     #[error("the peer's memory has {have} bytes and needs {need}")]
@@ -93,6 +100,8 @@ pub struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
     writable: bool,
+    /// What memory that a peer has made takes of this process's addresses.
+    _room: Option<Room>,
 }
 
 // SAFETY: the mapping is plain memory that belongs to no thread.
@@ -116,7 +125,7 @@ impl Mapping {
             return Err(MapError::TooLong { bytes, most });
         }
         ftruncate(&file, bytes).map_err(MapError::Create)?;
-        let mapping = Self::map(file.as_fd(), bytes, align, true)?;
+        let mapping = Self::map(file.as_fd(), bytes, align, true, None)?;
         let mut seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         if writers == Writers::Maker {
             seals |= SealFlags::FUTURE_WRITE;
@@ -146,10 +155,17 @@ impl Mapping {
         if have < bytes {
             return Err(MapError::TooSmall { have, need: bytes });
         }
-        Self::map(file, bytes, align, writable)
+        let room = Room::take(bytes).ok_or(MapError::Room { bytes })?;
+        Self::map(file, bytes, align, writable, Some(room))
     }
 
-    fn map(file: BorrowedFd<'_>, bytes: u64, align: u64, writable: bool) -> Result<Arc<Self>, MapError> {
+    fn map(
+        file: BorrowedFd<'_>,
+        bytes: u64,
+        align: u64,
+        writable: bool,
+        room: Option<Room>,
+    ) -> Result<Arc<Self>, MapError> {
         let failed = move |source| MapError::Map { bytes, source };
         let bytes = usize::try_from(bytes).map_err(|_| failed(Errno::NOMEM))?;
         let length = mapped_length(bytes);
@@ -171,7 +187,7 @@ impl Mapping {
             // SAFETY: advice about our own mapping; whether huge pages come is up to the kernel.
             let _ = unsafe { madvise(base.as_ptr().cast(), length, Advice::LinuxHugepage) };
         }
-        Ok(Arc::new(Self { base, bytes, writable }))
+        Ok(Arc::new(Self { base, bytes, writable, _room: room }))
     }
 
     /// Address of `bytes` bytes at `offset`.

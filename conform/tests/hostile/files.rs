@@ -1,4 +1,5 @@
-//! Files that come where none belong: whoever is the last to close one may wait for as long as its sender likes.
+//! Files that come where none belong: whoever is the last to close one may wait for as long as its sender likes. And
+//! memory that costs its sender nothing, and its receiver addresses.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -6,8 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{Counter, Endpoint};
+use cutthrough::{Counter, Endpoint, Event};
 use cutthrough_node::shm::rendezvous;
+use cutthrough_wire::layout::Sizes;
 use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size};
 
 use crate::hello::{SEALED, hello, memory, reach, refused, send};
@@ -153,4 +155,35 @@ fn a_file_beside_an_answer_keeps_nobody() {
     assert!(begun.elapsed() < AT_ONCE, "kept for {:?}", begun.elapsed());
     drop(liar.join().expect("the liar"));
     let _ = std::fs::remove_dir_all(folder);
+}
+
+/// Memory that nobody has touched costs its maker nothing: one pair of files, of the largest sizes, said to be that of
+/// every caller. They get some of the victim's addresses, and leave enough for others.
+#[test]
+fn memory_for_nothing_leaves_addresses_to_others() {
+    let largest =
+        Sizes { staging_bytes: 1 << 30, pool_pages: 1 << 15, landing_pages: 1 << 15, page_bytes: 2 << 20, ..sizes() };
+    let layout = largest.layout().expect("good sizes");
+    let (out, landing) = (memory(layout.out_bytes, SEALED), memory(layout.landing_bytes, SEALED));
+    let mut victim = Victim::open();
+    let (mut liars, mut let_in) = (Vec::new(), 0);
+    for _ in 0..200 {
+        let before = victim.endpoint.counter(Counter::HellosRefused);
+        let socket = reach(&victim);
+        send(&socket, &hello(largest), &[out.as_fd(), landing.as_fd()]);
+        liars.push(socket);
+        let begun = Instant::now();
+        while victim.endpoint.counter(Counter::HellosRefused) == before {
+            if let Some(Event::Opened(_)) = victim.endpoint.poll() {
+                let_in += 1;
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(10), "neither let in nor refused");
+        }
+    }
+    assert!((1..150).contains(&let_in), "{let_in} let in, of 129 GiB each");
+    let address = victim.address.clone();
+    let mut late = Endpoint::open(config()).expect("an endpoint");
+    cutthrough_conform::join::connect(&mut late, &mut victim.endpoint, &address);
+    victim.honest_channel_works(1);
 }
