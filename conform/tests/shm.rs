@@ -5,7 +5,7 @@ mod shared_memory;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{CloseReason, Config, Counter, Endpoint, Event};
+use cutthrough::{CloseReason, Config, Counter, Endpoint, Event, Landing, NoMemory, Policy, SendError};
 use cutthrough_conform::bytes::pattern;
 use cutthrough_conform::join::{PATIENCE, circle, connect};
 use cutthrough_conform::{Capability, Join as _, suite};
@@ -172,4 +172,68 @@ fn three_send_in_a_circle_at_once() {
     let addresses = [(); 3].map(|()| join.address());
     let nodes = [0, 1, 2].map(|k| join.listening(suite::config(), &addresses[k]));
     circle(nodes, [&addresses[1], &addresses[2], &addresses[0]]);
+}
+
+/// A payload that goes another way for want of posted pages was not refused; what finds no page of its own was.
+#[test]
+fn only_what_was_refused_a_page_is_counted_as_that() {
+    let config = || Config { pool_bytes: 16 << 10, landing_bytes: 16 << 10, ..suite::config() };
+    let mut pair = SharedMemory::new().pair(config(), config());
+    let no_page = |endpoint: &Endpoint| endpoint.counter(Counter::NoPage);
+    pair.a.send_copy(b"private", &pattern(1, 1000), None);
+    assert_eq!(no_page(&pair.a.endpoint), 0);
+    let channel = pair.a.channel;
+    let _all = pair.a.endpoint.page(channel, 16 << 10).expect("all pages");
+    assert_eq!(pair.a.endpoint.page(channel, 1).map(drop), Err(NoMemory::NoPages));
+    assert_eq!(no_page(&pair.a.endpoint), 1);
+    let granted = pair.a.endpoint.grant(channel, Landing::Pages(16 << 10)).expect("all landing pages");
+    assert_eq!(pair.a.endpoint.grant(channel, Landing::Pages(1)), Err(NoMemory::NoPages));
+    assert_eq!(pair.a.endpoint.post(channel, 1, 1), Err(NoMemory::NoPages));
+    assert_eq!(no_page(&pair.a.endpoint), 3);
+    pair.a.endpoint.revoke(channel, granted).expect("it was not used");
+}
+
+/// Every page of a message comes back, and is counted.
+#[test]
+fn pages_that_come_back_are_counted_one_by_one() {
+    let mut pair = SharedMemory::new().pair(suite::config(), suite::config());
+    let channel = pair.a.channel;
+    for cookie in 0..2 {
+        let page = pair.a.endpoint.page(channel, 3 * 4096).expect("pages");
+        pair.a.endpoint.outgoing(channel).expect("a slot").attach(page).track(cookie).send().expect("sent");
+    }
+    for _ in 0..2 {
+        drop(pair.b.message());
+    }
+    assert!(pair.b.endpoint.poll().is_none());
+    assert_eq!([pair.a.completed(), pair.a.completed()], [0, 1]);
+    assert_eq!(pair.a.endpoint.counter(Counter::PagesReturned), 6);
+}
+
+/// Who has messages to receive before it may wait looks for room first, and a payload that has none is counted.
+#[test]
+fn a_payload_is_refused_only_where_there_is_no_room() {
+    const SAID: u64 = 1100;
+    let config = || Config { slots: 4096, policy: Policy::StoreAndForward, ..suite::config() };
+    let mut pair = SharedMemory::new().pair(config(), config());
+    let (at_a, at_b) = (pair.a.channel, pair.b.channel);
+    let (a, b) = (&mut pair.a.endpoint, &mut pair.b.endpoint);
+    // While the one sends what its ring cannot hold, the other sends much, which is taken out of its way.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let Ok(Event::Message(mut message)) = b.wait(Some(PATIENCE)) else { panic!("no message") };
+            for number in 0..SAID {
+                b.send(at_b, &number.to_le_bytes()).expect("room");
+            }
+            // Until then there is no room, and whoever waits for it looks what else there is.
+            thread::sleep(Duration::from_millis(200));
+            b.read(&mut message, &mut vec![0; 1 << 20]).expect("a payload");
+        });
+        a.outgoing(at_a).expect("a slot").attach_copy(&vec![1; 1 << 20]).send().expect("sent");
+    });
+    let payload = vec![2; 60_000];
+    let mut send = || a.outgoing(at_a).expect("a slot").attach_copy(&payload).send().map(|_| ());
+    assert_eq!(send(), Ok(()), "all of the ring is free");
+    assert_eq!(send(), Err(SendError::Full), "it would have to wait, and has not received what came");
+    assert_eq!(a.counter(Counter::Full), 1);
 }

@@ -299,7 +299,7 @@ impl Endpoint {
     /// # }
     /// ```
     pub fn has_room_for_list(&mut self, channel: Channel, pages: usize) -> bool {
-        self.node.link(channel).map_or(true, |(link, stat)| link.has_room_for_list(pages, stat))
+        self.node.link(channel).map_or(true, |(link, _)| link.has_room_for_list(pages))
     }
 
     /// Bytes of a channel's pool, which has whole pages.

@@ -67,9 +67,9 @@ counters! {
     Pulses = "pulses",
     /// Pages that came back from the peer for re-use.
     PagesReturned = "pages_returned",
-    /// Sends refused because the peer's receive queue was full.
+    /// Sends refused for want of room: in the peer's receive queue, in the ring of lists, or in the staging ring.
     Full = "full",
-    /// Sends or posts refused because no free page was left.
+    /// Requests refused because no free page was left to send from, to post or to grant.
     NoPage = "no_page",
     /// Times a sleeping peer was woken.
     WakesSent = "wakes_sent",
@@ -111,12 +111,8 @@ counters! {
     BreachLength = "breach_length",
     /// Channels closed because the peer named a page that it may not name.
     BreachPage = "breach_page",
-    /// Channels closed because the peer named a token slot that does not exist.
-    BreachToken = "breach_token",
     /// Channels closed because the peer reported impossible progress of a payload.
     BreachProgress = "breach_progress",
-    /// Channels closed because the peer broke the handshake.
-    BreachHello = "breach_hello",
     /// Channels closed because the peer sent what is no active message, or none that it may send.
     BreachMessage = "breach_message",
     /// Payloads that crossed a network.

@@ -1,6 +1,7 @@
 //! Memory for payloads: pages to send from, pages posted for the peer, places granted by token.
 
 use cutthrough_engine::check::Breach;
+use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::token::{Refused, Token};
 use cutthrough_segment::page::Page;
 use cutthrough_wire::slot::PAYLOAD_MAX;
@@ -84,7 +85,7 @@ impl Link {
             return Ok(page);
         }
         self.look_for_pages(stat)?;
-        self.traffic.pages.take(bytes).ok_or(NoMemory::NoPages)
+        self.traffic.pages.take(bytes).ok_or_else(|| no_pages(stat))
     }
 
     #[cold]
@@ -102,7 +103,7 @@ impl Link {
         let pages = self.pages_for(bytes)?;
         let posted = self.traffic.post(&self.own, &self.peer, pages, count);
         match posted.map_err(|breach| self.out_of_order(breach))? {
-            0 if count > 0 => Err(NoMemory::NoPages),
+            0 if count > 0 => Err(no_pages(stat)),
             posted => Ok(posted),
         }
     }
@@ -120,7 +121,7 @@ impl Link {
                 return Err((NoMemory::TooLong, Landing::Buffer(buffer)));
             }
             Landing::Buffer(buffer) => Place::Buffer(buffer),
-            Landing::Pages(bytes) => self.place_in_pages(bytes).map_err(|why| (why, landing))?,
+            Landing::Pages(bytes) => self.place_in_pages(bytes, stat).map_err(|why| (why, landing))?,
         };
         let seen = match &place {
             Place::Buffer(buffer) => token::Place::Private { bytes: u32::try_from(buffer.len()).unwrap_or(0) },
@@ -138,9 +139,9 @@ impl Link {
         }
     }
 
-    fn place_in_pages(&mut self, bytes: usize) -> Result<Place, NoMemory> {
+    fn place_in_pages(&mut self, bytes: usize, stat: &Stat) -> Result<Place, NoMemory> {
         let count = self.pages_for(bytes)?;
-        let first = self.traffic.landing.take(count).ok_or(NoMemory::NoPages)?;
+        let first = self.traffic.landing.take(count).ok_or_else(|| no_pages(stat))?;
         Ok(Place::Pages { first, count, bytes: u32::try_from(bytes).map_err(|_| NoMemory::TooLong)? })
     }
 
@@ -192,4 +193,11 @@ impl Link {
         self.end(CloseReason::Breach(breach));
         NoMemory::Closed(CloseReason::Breach(breach))
     }
+}
+
+/// There are no pages: counted.
+#[cold]
+fn no_pages(stat: &Stat) -> NoMemory {
+    stat.add(Counter::NoPage, 1);
+    NoMemory::NoPages
 }

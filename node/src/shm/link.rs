@@ -388,8 +388,8 @@ impl Link {
     pub fn tidy(&mut self, stat: &Stat) -> Result<(), Breach> {
         self.tell_drained();
         let reclaimed = self.traffic.reclaim(&self.own, &self.peer)?;
-        if reclaimed.messages > 0 {
-            stat.add(Counter::PagesReturned, reclaimed.messages);
+        if reclaimed.pages > 0 {
+            stat.add(Counter::PagesReturned, reclaimed.pages);
         }
         if self.traffic.tidy(&self.own, &self.peer, &mut self.inbox.unread)? || reclaimed.was_full {
             self.wake_peer(stat);

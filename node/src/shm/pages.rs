@@ -39,8 +39,8 @@ struct Posted {
 /// What has come back.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Reclaimed {
-    /// Messages whose pages may be used again.
-    pub(crate) messages: u64,
+    /// Pages that may be used again.
+    pub(crate) pages: u64,
     /// Whether the peer may have more to give back, and have gone to sleep because its return ring was full.
     pub(crate) was_full: bool,
 }
@@ -129,14 +129,16 @@ impl Traffic {
         let before = self.reclaims.taken();
         let many = self.lends.messages() > RECORDS;
         self.reclaims.refresh(peer.get(Line::Returned)).map_err(|Impossible| Breach::Index)?;
-        let mut messages = 0;
+        let mut returned = 0;
         while let Some(number) = self.reclaims.pop() {
             let pages = &mut self.pages;
-            let cookie = self.lends.take_back(number, |first, count| pages.give(first, count))?;
+            let cookie = self.lends.take_back(number, |first, count| {
+                pages.give(first, count);
+                returned += u64::from(count);
+            })?;
             self.completed.extend(cookie);
-            messages += 1;
         }
-        if messages == 0 {
+        if self.reclaims.taken() == before {
             return Ok(Reclaimed::default());
         }
         own.set(Line::Reclaimed, self.reclaims.taken());
@@ -144,7 +146,7 @@ impl Traffic {
         // whoever armed later has seen the room.
         bell::light_fence();
         let was_full = many && peer.get(Line::Returned).wrapping_sub(before) >= u64::from(RECORDS);
-        Ok(Reclaimed { messages, was_full })
+        Ok(Reclaimed { pages: returned, was_full })
     }
 
     /// Counts a message that the peer has lent: each has a page at least, and the peer takes none back before it was

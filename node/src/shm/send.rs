@@ -371,12 +371,17 @@ impl Link {
     }
 
     /// Whether there is room for a list of so many runs. One that no room suffices for has it: it is refused.
-    pub fn has_room_for_list(&mut self, runs: usize, stat: &Stat) -> bool {
-        list_len(runs).is_none_or(|runs| self.room_for_list(runs, stat) != Err(SendError::TooManyRuns))
+    pub fn has_room_for_list(&mut self, runs: usize) -> bool {
+        list_len(runs).is_none_or(|runs| self.find_room_for_list(runs) != Err(SendError::TooManyRuns))
     }
 
     /// Makes sure that a list of `runs` runs (plus a token's words) fits into the run ring.
     fn room_for_list(&mut self, runs: u16, stat: &Stat) -> Result<(), SendError> {
+        self.find_room_for_list(runs)
+            .inspect_err(|error| stat.add(Counter::Full, u64::from(*error == SendError::TooManyRuns)))
+    }
+
+    fn find_room_for_list(&mut self, runs: u16) -> Result<(), SendError> {
         let need = u64::from(runs) + 2;
         if self.outbox.runs.room() >= need {
             return Ok(());
@@ -392,11 +397,7 @@ impl Link {
             self.outbox.lists.pop_front();
             let _ = self.outbox.runs.refresh(written);
         }
-        if self.outbox.runs.room() >= need {
-            return Ok(());
-        }
-        stat.add(Counter::Full, 1);
-        Err(SendError::TooManyRuns)
+        if self.outbox.runs.room() >= need { Ok(()) } else { Err(SendError::TooManyRuns) }
     }
 
     /// Writes a list of runs: one goes into the slot, several go into the run ring, a token before them.
@@ -475,14 +476,10 @@ impl Link {
             return Ok(Some(Path::Put));
         }
         let claimed = self.traffic.claim(&self.peer, &self.peer_sizes, wanted);
-        let Some(list) = claimed.map_err(|breach| self.broken(breach))? else {
-            stat.add(Counter::NoPage, 1);
-            return Ok(None);
-        };
+        let Some(list) = claimed.map_err(|breach| self.broken(breach))? else { return Ok(None) };
         let runs = list.as_slice();
         let Some(count) = list_len(runs.len()) else {
             self.traffic.unclaim(list);
-            stat.add(Counter::NoPage, 1);
             return Ok(None);
         };
         if count > 1

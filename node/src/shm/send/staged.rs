@@ -48,7 +48,8 @@ impl Link {
         let base = before.next_multiple_of(STAGE_ALIGN);
         header.detail = u64::from(token.map_or(0, |token| token.index)) << 32;
         let len = payload.len() as u64;
-        if self.inbox.is_behind() && base + len > self.outbox.drained + self.outbox.staging.lap() {
+        if self.inbox.is_behind() && self.lacks_room(base + len) {
+            stat.add(Counter::Full, 1);
             return Err(SendError::Full);
         }
         // Only where the receiver's line is looked at anyway, or nothing is known to lie in the ring: a change that has
@@ -261,11 +262,16 @@ impl Link {
             Some(Some(Place::Private { .. })) | None => {}
         }
         let end = self.outbox.staged.next_multiple_of(STAGE_ALIGN) + bytes as u64;
-        let ring = self.outbox.staging.lap();
-        if end > self.outbox.drained + ring {
+        self.lacks_room(end)
+    }
+
+    /// Whether the staging ring has no room up to `end`; looks at the peer's counter if it seems so.
+    fn lacks_room(&mut self, end: u64) -> bool {
+        let lap = self.outbox.staging.lap();
+        if end > self.outbox.drained + lap {
             self.outbox.learn_drained(&self.peer, self.outbox.staged);
         }
-        end > self.outbox.drained + ring
+        end > self.outbox.drained + lap
     }
 
     fn wait_for_room(
