@@ -237,3 +237,30 @@ fn a_payload_is_refused_only_where_there_is_no_room() {
     assert_eq!(send(), Err(SendError::Full), "it would have to wait, and has not received what came");
     assert_eq!(a.counter(Counter::Full), 1);
 }
+
+/// A sleeper that was rung for and has not run yet is not rung for again.
+#[test]
+fn one_ring_wakes_a_sleeper() {
+    let mut pair = SharedMemory::new().pair(Config::default(), Config::default());
+    let channel = pair.a.channel;
+    let rest = |endpoint: &mut Endpoint| {
+        let (begun, mut came) = (Instant::now(), 0);
+        loop {
+            while let Some(event) = endpoint.poll() {
+                came += u64::from(matches!(event, Event::Message(_)));
+            }
+            if endpoint.arm() {
+                return came;
+            }
+            assert!(begun.elapsed() < PATIENCE);
+        }
+    };
+    assert_eq!(rest(&mut pair.b.endpoint), 0);
+    for sleep in 1..4 {
+        for number in 0..100_u64 {
+            pair.a.endpoint.send(channel, &number.to_le_bytes()).expect("room");
+        }
+        assert_eq!(pair.a.endpoint.counter(Counter::WakesSent), sleep);
+        assert_eq!(rest(&mut pair.b.endpoint), 100);
+    }
+}

@@ -12,10 +12,9 @@
 //! share could be reset by any of them; an event of one peer could be made to block whoever rings it.)
 
 #[cfg(not(loom))]
-use core::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+use core::sync::atomic::{AtomicBool, compiler_fence};
 
-#[cfg(loom)]
-use crate::sync::{Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// Whether the fences of others pass this process by, because the kernel has refused to register it.
 #[cfg(not(loom))]
@@ -35,6 +34,27 @@ pub fn light_fence() {
     }
     #[cfg(loom)]
     fence(Ordering::SeqCst);
+}
+
+/// What an armed word says that tells one time from another by nothing: it is rung for whenever it is seen.
+pub const ARMED: u64 = 1;
+
+/// For which time that the peer armed it was rung last: one ring wakes it, however much is published before it runs.
+#[derive(Debug, Default)]
+pub struct Rung(AtomicU64);
+
+impl Rung {
+    /// Whether a peer whose armed word says this has to be rung for.
+    #[inline]
+    #[must_use]
+    pub fn is_due(&self, armed: u64) -> bool {
+        armed != 0 && (armed == ARMED || self.0.load(Ordering::Relaxed) != armed)
+    }
+
+    /// It was, and the ring has gone out.
+    pub fn done(&self, armed: u64) {
+        self.0.store(armed, Ordering::Relaxed);
+    }
 }
 
 /// How the receiver makes its armed word seen before it looks at its rings for the last time.

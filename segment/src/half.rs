@@ -6,6 +6,7 @@ use std::sync::Arc;
 use cutthrough_wire::layout::{Layout, Line, RECORDS, RUNS, Sizes};
 use cutthrough_wire::token::{Place, TOKENS};
 
+use crate::bell::{self, Rung};
 use crate::landing::LandingMemory;
 use crate::map::{Array, MapError, Mapping, OwnArray, Writers};
 use crate::page::{Ground, Pages, Shelf};
@@ -32,6 +33,8 @@ pub struct Own {
     layout: Layout,
     /// Which parts of the out memory were given away ([`Own::part`]).
     given: AtomicU8,
+    /// What the armed word said last.
+    armed: AtomicU64,
 }
 
 /// Parts of the out memory that are had as plain bytes, so that nothing else may reach them; and all of it.
@@ -63,7 +66,15 @@ impl Own {
         let (landing, landing_file) = LandingMemory::create("cutthrough.landing", layout.landing_bytes, align)?;
         // SAFETY: words that only this process can write.
         let lines = unsafe { OwnArray::new(&out, 0, LINE_WORDS) };
-        let own = Self { lines, out, landing, sizes: *sizes, layout, given: AtomicU8::new(0) };
+        let own = Self {
+            lines,
+            out,
+            landing,
+            sizes: *sizes,
+            layout,
+            given: AtomicU8::new(0),
+            armed: AtomicU64::new(bell::ARMED),
+        };
         Ok((own, Files { out: out_file, landing: landing_file }))
     }
 
@@ -97,6 +108,18 @@ impl Own {
     #[must_use]
     pub fn get(&self, line: Line) -> u64 {
         self.lines[word(line)].load(Ordering::Relaxed)
+    }
+
+    /// Asks to be rung for, by another number than each time before.
+    pub fn arm(&self) {
+        let armed = self.armed.load(Ordering::Relaxed) + 1;
+        self.armed.store(armed, Ordering::Relaxed);
+        self.set(Line::Armed, armed);
+    }
+
+    /// Does not need to be rung for any more.
+    pub fn disarm(&self) {
+        self.set(Line::Armed, 0);
     }
 
     /// Begins to copy a payload together with the peer: `line` is [`Line::ShareSent`] or [`Line::ShareTaken`], `number`
@@ -210,6 +233,7 @@ impl Own {
 #[derive(Debug)]
 pub struct Peer {
     lines: Array<AtomicU64>,
+    rung: Rung,
     out: Arc<Mapping>,
     landing: LandingMemory,
     layout: Layout,
@@ -225,7 +249,7 @@ impl Peer {
         let out = Mapping::open(out.as_fd(), layout.out_bytes, align, false)?;
         let landing = LandingMemory::open(landing.as_fd(), layout.landing_bytes, align)?;
         let lines = Array::new(&out, 0, LINE_WORDS);
-        Ok(Self { lines, out, landing, layout })
+        Ok(Self { lines, rung: Rung::default(), out, landing, layout })
     }
 
     /// One of the peer's counters.
@@ -248,6 +272,18 @@ impl Peer {
     #[inline]
     pub fn armed(&self) -> bool {
         self.lines.load(word(Line::Armed)) != 0
+    }
+
+    /// Rings by `ring`, which says whether it has, if the peer sleeps and was not rung for since it armed. True if it
+    /// rang.
+    #[inline]
+    pub fn wake(&self, ring: impl FnOnce() -> bool) -> bool {
+        let armed = self.lines.load(word(Line::Armed));
+        let rang = self.rung.is_due(armed) && ring();
+        if rang {
+            self.rung.done(armed);
+        }
+        rang
     }
 
     /// What the peer says of a payload that both sides copy, in such a line.

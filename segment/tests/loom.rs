@@ -5,6 +5,9 @@
 //! without its fence is shown to fail, so that a model which sees nothing does not pass for a proof.
 #![cfg(loom)]
 
+#[path = "loom/bell.rs"]
+mod bell;
+
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -169,75 +172,6 @@ fn words_come_out_in_order_and_whole() {
             taken.store(reader.taken(), Ordering::Release);
         }
         side.join().unwrap();
-    });
-}
-
-/// One message against one sleeper: it was found by the last look, or the sleeper was rung for.
-fn publish_against_sleep(light: impl Fn() + Send + 'static, heavy: impl Fn()) {
-    let (mut producer, consumer) = ring(2);
-    let armed = counter();
-    let seen = Arc::clone(&armed);
-    let publisher = thread::spawn(move || {
-        producer.publish_control(0);
-        light();
-        seen.load(Ordering::Relaxed) != 0
-    });
-    armed.store(1, Ordering::Release);
-    heavy();
-    let found = consumer.ready();
-    let rang = publisher.join().unwrap();
-    assert!(found || rang, "the sleeper sleeps, and nobody will wake it");
-}
-
-#[test]
-fn no_wakeup_is_lost() {
-    loom::model(|| publish_against_sleep(light_fence, || heavy_fence(Fence::Expedited)));
-}
-
-#[test]
-#[should_panic = "nobody will wake it"]
-fn without_the_publishers_fence_a_wakeup_is_lost() {
-    loom::model(|| publish_against_sleep(|| (), || heavy_fence(Fence::Expedited)));
-}
-
-#[test]
-#[should_panic = "nobody will wake it"]
-fn without_the_sleepers_fence_a_wakeup_is_lost() {
-    loom::model(|| publish_against_sleep(light_fence, || ()));
-}
-
-/// The same with a sleeper that sleeps and wakes again and again, as it does in the middle of a payload.
-#[test]
-fn a_sleeper_that_is_rung_for_finds_everything_in_the_end() {
-    explore(3, || {
-        let (mut producer, mut consumer) = ring(2);
-        let (armed, rings) = (counter(), counter());
-        let (seen, bell) = (Arc::clone(&armed), Arc::clone(&rings));
-        let publisher = thread::spawn(move || {
-            for _ in 0..2 {
-                producer.publish_control(0);
-                light_fence();
-                if seen.load(Ordering::Relaxed) != 0 {
-                    bell.fetch_add(1, Ordering::Release);
-                }
-            }
-        });
-        let (mut taken, mut heard) = (0, 0);
-        while taken < 2 {
-            if !matches!(consumer.peek(), Peek::Nothing(_)) {
-                consumer.take_control();
-                taken += 1;
-                continue;
-            }
-            armed.store(1, Ordering::Release);
-            heavy_fence(Fence::Expedited);
-            while !consumer.ready() && rings.load(Ordering::Acquire) == heard {
-                thread::yield_now();
-            }
-            heard = rings.load(Ordering::Acquire);
-            armed.store(0, Ordering::Release);
-        }
-        publisher.join().unwrap();
     });
 }
 

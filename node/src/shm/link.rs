@@ -331,7 +331,7 @@ impl Link {
         // Sockets are watched for edges: rings left over from waits in the middle of a message would fill the socket up
         // in the end, and then no ring makes an edge any more.
         patience::drain(&self.socket);
-        self.own.set(Line::Armed, 1);
+        self.own.arm();
         self.armed = true;
         true
     }
@@ -344,7 +344,7 @@ impl Link {
 
     #[cold]
     fn disarm_now(&mut self) -> bool {
-        self.own.set(Line::Armed, 0);
+        self.own.disarm();
         self.armed = false;
         patience::drain(&self.socket);
         true

@@ -7,7 +7,6 @@ use std::time::Duration;
 use cutthrough_engine::time::Instant;
 use cutthrough_segment::bell::{self, Fence, NAP_MS};
 use cutthrough_segment::half::{Own, Peer};
-use cutthrough_wire::layout::Line;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -91,11 +90,11 @@ impl Patience {
             return Waited::Deadline;
         };
         drain(socket);
-        own.set(Line::Armed, 1);
+        own.arm();
         bell::heavy_fence(fence);
         let nap = if fence == Fence::None { Nap::Short } else { nap };
         let waited = if ready() { Waited::Again } else { sleep(socket, left, nap) };
-        own.set(Line::Armed, 0);
+        own.disarm();
         waited
     }
 }
@@ -127,19 +126,16 @@ pub(crate) fn drain(socket: &OwnedFd) {
     }
 }
 
-/// Rings for a peer that is armed. Never blocks; a full socket means that rings enough are waiting.
+/// Rings for a peer that is armed: whether it has. Never blocks; a full socket means that rings enough are waiting.
 #[cold]
-pub(crate) fn ring(socket: &OwnedFd) {
-    let _ = send(socket, b"!", SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+fn ring(socket: &OwnedFd) -> bool {
+    send(socket, b"!", SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok()
 }
 
-/// Rings if the peer sleeps: to be called after publishing anything that it may wait for. True if it rang.
+/// Rings if the peer sleeps and was not rung for yet: to be called after publishing anything that it may wait for. True
+/// if it rang.
 #[inline]
 pub(crate) fn wake(peer: &Peer, socket: &OwnedFd) -> bool {
     bell::light_fence();
-    let armed = peer.armed();
-    if armed {
-        ring(socket);
-    }
-    armed
+    peer.wake(|| ring(socket))
 }

@@ -241,9 +241,19 @@ fn the_halves_of_a_channel_see_each_other() {
 
     own.set(Line::Staged, 77);
     assert_eq!((peer.get(Line::Staged), peer.armed()), (77, false));
-    own.set(Line::Armed, 1);
     own.set_minpulse(4321);
-    assert_eq!((peer.armed(), peer.minpulse()), (true, 4321));
+    assert_eq!(peer.minpulse(), 4321);
+    // It is rung once for each time that it arms, and without a number each time; what has not gone out is repeated.
+    assert!(!peer.wake(|| true));
+    for _ in 0..2 {
+        own.arm();
+        assert!(peer.armed() && !peer.wake(|| false));
+        assert!(peer.wake(|| true) && !peer.wake(|| true));
+    }
+    own.disarm();
+    assert!(!peer.armed() && !peer.wake(|| true));
+    own.set(Line::Armed, 1);
+    assert!(peer.wake(|| true) && peer.wake(|| true));
 
     let place = Place::Pages { first: 1, count: 1 };
     own.set_token(9, 55, place);
