@@ -17,9 +17,26 @@ use child::{Folder, Other, PATIENCE, config};
 /// Only one test at a time has endpoints: each of them looks at last at what this process has mapped.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// Messages that one sends before it stands still.
+const SAID: u64 = 500;
+
 #[test]
 fn other_side() {
-    child::run(|part, _, _| panic!("no such part: {part}"));
+    child::run(|part, address, say| match part {
+        "say-much" => {
+            let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+            let channel = endpoint.connect(address, PATIENCE).expect("a channel");
+            for number in 0..SAID {
+                endpoint.send(channel, &number.to_le_bytes()).expect("room");
+            }
+            say("said");
+            // It stands still.
+            loop {
+                thread::sleep(PATIENCE);
+            }
+        }
+        other => panic!("no such part: {other}"),
+    });
 }
 
 /// Kills the other side at some instant while the survivor does something: it hears of it within a second.
@@ -144,4 +161,29 @@ fn a_stopped_peer_ends_operations_by_the_deadline() {
         drop((endpoint, other));
         nothing_is_left(&folder);
     }
+}
+
+/// What had come before a peer stood still is delivered, whatever this side had to wait for in between.
+#[test]
+fn what_came_before_a_peer_stood_still_is_delivered() {
+    let _alone = ALONE.lock();
+    let folder = Folder::new();
+    let mut endpoint =
+        Endpoint::open(Config { deadline: Duration::from_millis(300), ..config() }).expect("an endpoint");
+    endpoint.listen(&folder.address()).expect("a free name");
+    let mut other = Other::start(Other::command("say-much", &folder.address()));
+    let Ok(Event::Opened(channel)) = endpoint.wait(Some(PATIENCE)) else { panic!("nobody comes") };
+    assert_eq!(other.says(), "said");
+    let sent = endpoint.outgoing(channel).expect("a slot").attach_copy(&vec![1; 8 << 20]).send();
+    assert_eq!(sent.map(|_| ()), Err(SendError::Closed(CloseReason::Stalled)));
+    for number in 0..SAID {
+        match endpoint.wait(Some(PATIENCE)) {
+            Ok(Event::Message(message)) => assert_eq!(message.control(), number.to_le_bytes()),
+            other => panic!("instead of message {number}: {other:?}"),
+        }
+    }
+    let end = endpoint.wait(Some(PATIENCE));
+    assert!(matches!(end, Ok(Event::Closed(of, CloseReason::Stalled)) if of == channel), "{end:?}");
+    drop((endpoint, other));
+    nothing_is_left(&folder);
 }

@@ -40,7 +40,7 @@ pub enum Event {
     /// What has become of a channel that we began to open.
     Connected(Connecting, Result<Channel, ConnectError>),
     /// A channel has ended. Everything that had arrived whole on it was delivered before; what of it still waits for
-    /// its reader may be read after, if the peer was the one to end.
+    /// its reader may be read after, if the peer was the one to end, or stood still.
     Closed(Channel, CloseReason),
     /// The pages (or the private memory) of a message that was sent with a cookie may be used again.
     Completed(Completion),

@@ -54,7 +54,7 @@ pub enum CloseReason {
     /// The peer broke a rule; nothing that it says is believed any more.
     #[error("the peer broke a rule: {0}")]
     Breach(#[from] Breach),
-    /// The peer made no progress within the deadline, in the middle of a payload.
+    /// The peer made no progress within the deadline, in the middle of a payload. What it had sent before is delivered.
     #[error("the peer made no progress within the deadline")]
     Stalled,
 }
@@ -294,14 +294,16 @@ impl Link {
     /// Ends the channel; the first reason stays.
     pub fn end(&mut self, reason: CloseReason) {
         self.ending.get_or_insert(reason);
-        if self.disbelieved() {
-            self.inbox.stop();
+        match reason {
+            CloseReason::Breach(_) => self.inbox.stop(),
+            CloseReason::Stalled => self.inbox.finish(self.peer_sizes.slots),
+            CloseReason::Here | CloseReason::Peer | CloseReason::Died => {}
         }
     }
 
     /// Whether the peer may still be there but nothing that it says counts any more.
     pub(super) const fn disbelieved(&self) -> bool {
-        matches!(self.ending, Some(CloseReason::Breach(_) | CloseReason::Stalled))
+        matches!(self.ending, Some(CloseReason::Breach(_)))
     }
 
     /// Looks whether the peer's socket is still there. One system call.

@@ -158,6 +158,8 @@ pub(super) struct Inbox {
     stuck: bool,
     /// Whether nothing is taken out of the ring any more.
     stopped: bool,
+    /// How many messages may still be taken out of the ring of a peer that has stood still.
+    rest: Option<u32>,
 }
 
 impl Inbox {
@@ -194,6 +196,7 @@ impl Inbox {
             untidied: 0,
             stuck: false,
             stopped: false,
+            rest: None,
         }
     }
 
@@ -271,6 +274,13 @@ impl Inbox {
         (self.stuck, self.stopped) = (true, true);
     }
 
+    /// The peer has stood still, and the channel ends once all is taken that may lie in its ring of so many slots by
+    /// now. It may go on at any time: what it sends then is not waited for.
+    pub(super) fn finish(&mut self, slots: u32) {
+        self.stuck = true;
+        self.rest.get_or_insert(slots);
+    }
+
     /// Pulses made for a payload of which `moved` bytes have been moved: one if it was taken at once, and two if its
     /// second half came later than the first.
     fn pulses(&self, moved: u64) -> u32 {
@@ -283,7 +293,7 @@ impl Inbox {
     }
 
     fn mark(&mut self) {
-        self.stuck = self.stopped || self.waits_for_payload() || !self.queue.is_empty();
+        self.stuck = self.stopped || self.rest.is_some() || self.waits_for_payload() || !self.queue.is_empty();
     }
 }
 
@@ -406,7 +416,23 @@ impl Link {
         };
         self.inbox.mark();
         // What was in the way is gone: the ring is next, or the end of the channel would overtake what lies in it.
-        if arrival.is_none() && !self.inbox.stuck { self.receive(stat) } else { Ok(arrival) }
+        match arrival {
+            None if !self.inbox.stuck => self.receive(stat),
+            None => self.take_rest(stat),
+            Some(_) => Ok(arrival),
+        }
+    }
+
+    /// The next message of a peer that has stood still, if it may have been in its ring then.
+    fn take_rest(&mut self, stat: &Stat) -> Result<Option<Incoming>, Breach> {
+        let inbox = &self.inbox;
+        let Some(rest) = inbox.rest.filter(|rest| *rest > 0 && !inbox.stopped && !inbox.waits_for_payload()) else {
+            return Ok(None);
+        };
+        let before = self.consumer.taken();
+        let arrival = self.take(stat)?;
+        self.inbox.rest = Some(if self.consumer.taken() == before { 0 } else { rest - 1 });
+        Ok(arrival)
     }
 
     fn unstick(&mut self, stat: &Stat) -> Result<Option<Incoming>, Breach> {

@@ -469,6 +469,9 @@ impl Link {
                 patience.progress();
                 continue;
             }
+            if let Some(reason @ CloseReason::Stalled) = self.ending {
+                return Err(ReadError::Closed(reason));
+            }
             let (peer, staged) = (&self.peer, self.inbox.staged);
             let waited =
                 patience.pass(&self.socket, (&self.own, self.fence), Nap::Long, || peer.get(Line::Staged) != staged);
