@@ -4,6 +4,7 @@
 //! reader to say where it shall go ([`Link::read`]), or goes where its token says. Only the payload at the front of the
 //! ring can be taken out; if the next one has to come past it, the front is set aside in memory of its own.
 
+mod asides;
 mod last;
 mod others;
 mod staged;
@@ -32,6 +33,8 @@ use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
 use cutthrough_wire::slot::{Header, Kind};
 
+pub use self::asides::Aside;
+use self::asides::Asides;
 use self::still::Still;
 use super::copier::Copier;
 use super::link::{CloseReason, Link};
@@ -115,9 +118,6 @@ struct Front {
     goes: Goes,
 }
 
-/// A payload that was set aside: its ticket, the first byte that its reader has not got yet, the bytes from there.
-pub type Aside = (u64, usize, Vec<u8>);
-
 /// The receiving side of a channel's payloads.
 #[derive(Debug)]
 pub(super) struct Inbox {
@@ -146,7 +146,7 @@ pub(super) struct Inbox {
     /// A message with a staged payload that waits until the front is out of its way.
     held: Option<(Control, Header)>,
     queue: VecDeque<Incoming>,
-    aside: Vec<Aside>,
+    aside: Asides,
     pub(super) unread: Vec<u64>,
     tickets: u64,
     /// The way back to the shelf, out of the last payload that was read: to make another takes a locked instruction.
@@ -188,7 +188,7 @@ impl Inbox {
             halved: false,
             held: None,
             queue: VecDeque::new(),
-            aside: Vec::new(),
+            aside: Asides::default(),
             unread: Vec::new(),
             tickets: 0,
             spare: None,
@@ -234,12 +234,7 @@ impl Inbox {
 
     /// Whether a payload lies in the ring that waits for its reader.
     pub(super) fn is_filled(&self) -> bool {
-        self.waits_for_reader() && self.aside_bytes() < ASIDE_MAX
-    }
-
-    /// Bytes that lie aside.
-    fn aside_bytes(&self) -> u64 {
-        self.aside.iter().map(|aside| aside.2.len() as u64).sum()
+        self.waits_for_reader() && self.aside.bytes() < ASIDE_MAX
     }
 
     /// Whether bytes have come of a payload that goes to its place by itself, since it was last moved on. Fewer than

@@ -51,6 +51,6 @@ impl Link {
     /// Payloads that have arrived whole, and whose readers have not come for them yet: none of a peer that is not
     /// believed any more.
     pub fn take_aside(&mut self) -> Vec<Aside> {
-        if self.disbelieved() { Vec::new() } else { std::mem::take(&mut self.inbox.aside) }
+        if self.disbelieved() { Vec::new() } else { self.inbox.aside.take_all() }
     }
 }

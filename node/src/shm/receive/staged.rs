@@ -124,7 +124,7 @@ impl Link {
 
     /// From now on the front goes aside, if it was waiting for its reader and not too much lies aside already.
     pub(super) fn set_aside(&mut self) {
-        if self.inbox.aside_bytes() >= ASIDE_MAX {
+        if self.inbox.aside.bytes() >= ASIDE_MAX {
             return;
         }
         if let Some(front) = self.inbox.front.as_mut()
@@ -151,7 +151,7 @@ impl Link {
     /// Throws payloads away whose right was dropped.
     pub(in crate::shm) fn discard_unread(&mut self, stat: &Stat) -> Result<(), Breach> {
         while let Some(ticket) = self.inbox.unread.pop() {
-            self.inbox.aside.retain(|aside| aside.0 != ticket);
+            drop(self.inbox.aside.take(ticket));
             match self.inbox.front.as_mut() {
                 Some(front) if front.ticket == ticket => {
                     front.goes = Goes::Away;
@@ -193,7 +193,7 @@ impl Link {
                 Ok(Some(arrival))
             }
             Goes::Aside(from, bytes) => {
-                self.inbox.aside.push((front.ticket, from, bytes));
+                self.inbox.aside.put(front.ticket, from, bytes);
                 Ok(None)
             }
             Goes::Away | Goes::Reader => Ok(None),
@@ -429,8 +429,7 @@ impl Link {
 
     /// The rest of a payload, if all of that lies aside.
     fn take_set_aside(&mut self, arriving: &mut Arriving, into: &mut [u8], stat: &Stat) -> Option<Read> {
-        let place = self.inbox.aside.iter().position(|aside| aside.0 == arriving.ticket)?;
-        let (_, from, bytes) = self.inbox.aside.swap_remove(place);
+        let (from, bytes) = self.inbox.aside.take(arriving.ticket)?;
         into[from..].copy_from_slice(&bytes);
         stat.add(Counter::Copies, 1);
         stat.add(Counter::CopiedBytes, bytes.len() as u64);
