@@ -9,6 +9,8 @@ mod last;
 mod others;
 mod staged;
 mod still;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::hint::spin_loop;
@@ -454,7 +456,8 @@ impl Link {
     #[inline(always)]
     pub(crate) fn unload(&mut self, words: [u64; 3], stat: &Stat) -> Result<Option<Box<Arrived>>, Breach> {
         let header = check::header(words)?;
-        self.inbox.untidied += 1;
+        // Where nothing is ever untidy it is not reset.
+        self.inbox.untidied = self.inbox.untidied.saturating_add(1);
         if self.inbox.untidied >= TIDY_EVERY && self.traffic.untidy() {
             // Not only when nothing waits: a receiver that is never idle has to give pages back, too.
             self.inbox.untidied = 0;
