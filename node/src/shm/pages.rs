@@ -298,7 +298,14 @@ impl Traffic {
         if let Some(run) = self.places.pop_front_if(|run| room(run) >= bytes) {
             return Ok(Some(List::One(run)));
         }
-        let mut have: u64 = self.places.iter().map(room).sum();
+        let mut have = 0;
+        // No more of them than are needed: there may be thousands.
+        for run in &self.places {
+            if have >= bytes {
+                break;
+            }
+            have += room(run);
+        }
         if have < bytes {
             // One look at the counter for all that is there by now: looking costs a transfer of a cache line.
             self.offers.refresh(peer.get(Line::Posted)).map_err(|Impossible| Breach::Index)?;
