@@ -17,6 +17,7 @@ use cutthrough_wire::frame::{
 
 use super::channel::{Agreed, Body, Channel};
 use super::memory::Memory;
+use super::porter::host;
 use super::{CallError, Net, NetEvent, Seat, State};
 use crate::seal::{Handshake, Seal};
 use crate::time::Instant;
@@ -442,15 +443,16 @@ impl<M: Memory> Net<M> {
     /// its host out. If the caller's own port would have as many then, only one that has waited for a while: what a
     /// flood of such callers costs stays bounded.
     fn who_yields(&self, now: Instant, from: SocketAddr) -> Option<usize> {
-        let of_host = |host| self.welcomed.iter().filter(|known| known.address.ip() == host).count();
+        let of_host = |of| self.welcomed.iter().filter(|known| host(known.address.ip()) == of).count();
         let of_port = |port| self.welcomed.iter().filter(|known| known.address == port).count();
         // The first of those that have as many is the one that waits longest.
-        let hosts = self.welcomed.iter().rev().map(|known| (of_host(known.address.ip()), known));
+        let hosts = self.welcomed.iter().rev().map(|known| (of_host(host(known.address.ip())), known));
         let (many, of_fullest) = hosts.max_by_key(|(many, _)| *many)?;
-        if many > of_host(from.ip()) + 1 {
+        let own = host(from.ip());
+        if many > of_host(own) + 1 {
             return Some(of_fullest.index);
         }
-        let neighbours = self.welcomed.iter().rev().filter(|known| known.address.ip() == from.ip());
+        let neighbours = self.welcomed.iter().rev().filter(|known| host(known.address.ip()) == own);
         let ports = neighbours.map(|known| (of_port(known.address), known)).max_by_key(|(many, _)| *many);
         if let Some((many, known)) = ports
             && many > of_port(from) + 1
