@@ -28,7 +28,7 @@ const AGAIN_NS: u64 = 10_000_000;
 const WELCOMED: usize = 64;
 /// Nanoseconds for which such a caller is waited for at least: on its side the channel is open, and stays so for as
 /// long as a silent peer counts as alive.
-const CONFIRM_NS: u64 = 1_000_000_000;
+pub(super) const CONFIRM_NS: u64 = 1_000_000_000;
 /// Nanoseconds after which such a caller gives way to any other, if there is no room.
 const GRACE_NS: u64 = 20_000_000;
 /// How many times what one channel may send unasked all may together, but for a short frame of each: the first ones

@@ -318,9 +318,17 @@ fn callers_that_are_not_heard_of_again_have_their_bound_and_their_time() {
         assert_eq!(let_in(&mut world, 36), Some(Kind::Refuse as u8));
         assert_eq!(world.nodes[VICTIM].net.channels(), 16);
         assert!(Forger::stranger(0).events(&mut world).is_empty());
-        world.pass(time / 2);
+        let pass = |world: &mut World, nanos: u64| {
+            for _ in 0..10 {
+                world.pass(nanos / 10);
+                let now = world.now();
+                world.nodes[VICTIM].net.looked(now);
+                world.nodes[VICTIM].net.tick(now);
+            }
+        };
+        pass(&mut world, time - 1_000_000);
         assert_eq!(world.nodes[VICTIM].net.channels(), 16);
-        world.pass(time / 2);
+        pass(&mut world, 2_000_000);
         assert_eq!(let_in(&mut world, 36), Some(Kind::Welcome as u8));
         assert_eq!(world.nodes[VICTIM].net.channels(), 1);
     }

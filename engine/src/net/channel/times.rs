@@ -1,5 +1,6 @@
 //! A channel's times: what is repeated, asked for, and given up when nothing comes; and its end.
 
+use super::super::greet::CONFIRM_NS;
 use super::super::memory::Memory;
 use super::super::{Settings, Tally};
 use super::{Channel, DOUBTS, End, Ending, LONG_SILENCE_NS, QUESTIONS, SILENT, WAY_FAILS};
@@ -12,8 +13,9 @@ impl<M: Memory> Channel<M> {
         if self.peer_is_through() {
             return self.ack_at().unwrap_or(Instant::from_nanos(u64::MAX));
         }
-        let ask = self.heard.max(self.asked).after(settings.silence_ns / 4);
-        let mut next = if self.questions < QUESTIONS { ask } else { ask.min(self.heard.after(settings.silence_ns)) };
+        let silence_ns = self.silence_ns(settings);
+        let ask = self.heard.max(self.asked).after(silence_ns / 4);
+        let mut next = if self.questions < QUESTIONS { ask } else { ask.min(self.heard.after(silence_ns)) };
         if let Some(timer) = self.sent.timer(&self.rtt, self.backoff) {
             next = next.min(timer);
         }
@@ -32,6 +34,11 @@ impl<M: Memory> Channel<M> {
         next
     }
 
+    /// For how long nothing may be heard. Who was let in is waited for a while, however short that is.
+    fn silence_ns(&self, settings: &Settings) -> u64 {
+        if self.confirmed { settings.silence_ns } else { settings.silence_ns.max(CONFIRM_NS) }
+    }
+
     /// Looks at the times, when all that came until `looked` has been taken in. Says why the channel has ended, if it
     /// has.
     pub(in crate::net) fn tick(
@@ -44,7 +51,8 @@ impl<M: Memory> Channel<M> {
             // It is kept for what is still being read.
             return None;
         }
-        if self.questions >= QUESTIONS && now.saturating_since(self.heard) >= settings.silence_ns {
+        let silence_ns = self.silence_ns(settings);
+        if self.questions >= QUESTIONS && now.saturating_since(self.heard) >= silence_ns {
             return Some(if matches!(self.end, End::Here { .. }) { Ending::Here } else { Ending::Silent });
         }
         if self.ends_since.is_some_and(|since| now.saturating_since(since) >= settings.deadline_ns) {
@@ -77,7 +85,7 @@ impl<M: Memory> Channel<M> {
         if self.probe.is_none() && self.confirmed {
             self.probe = self.reach.tries(now);
         }
-        if now.saturating_since(self.heard.max(self.asked)) >= settings.silence_ns / 4 {
+        if now.saturating_since(self.heard.max(self.asked)) >= silence_ns / 4 {
             (self.asked, self.questions) = (now, self.questions + 1);
             // Who was let in and has said nothing yet may let go of this channel and get another one for the same call:
             // then frames of this one would be taken for frames of that, where no key tells them apart.
