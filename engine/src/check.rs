@@ -37,6 +37,9 @@ pub enum Breach {
 }
 
 impl Breach {
+    /// All of them, each at its own number.
+    pub const ALL: [Self; 6] = [Self::Index, Self::Descriptor, Self::Length, Self::Page, Self::Lend, Self::Progress];
+
     /// The counter of this reason.
     #[must_use]
     pub const fn counter(self) -> Counter {

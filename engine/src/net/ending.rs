@@ -92,8 +92,10 @@ impl<M: Memory> Net<M> {
         self.seats[index].begun = begun.unwrap_or_default();
         self.seats[index].ended = Some(ending);
         self.seats[index].left = left.unwrap_or_default();
-        if told {
-            self.happened.push_back(NetEvent::Closed(index, ending));
+        match ending {
+            _ if told => self.happened.push_back(NetEvent::Closed(index, ending)),
+            Ending::Breach(breach) => self.tally.untold[breach as usize] += 1,
+            _ => {}
         }
     }
 

@@ -6,6 +6,7 @@ use super::channel::Ending;
 use super::inbox::Ready;
 use super::memory::Memory;
 use super::outbox::Cargo;
+use crate::check::Breach;
 
 /// Settings of the network side of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,9 @@ pub struct Tally {
     pub unplaced: u64,
     /// Callers refused.
     pub refused: u64,
+    /// Channels whose peers have broken a rule without an event that says so: by the first frame, when the user knew
+    /// nothing of the channel yet, or after the user had closed it. By [`Breach`], in its order.
+    pub untold: [u64; Breach::ALL.len()],
     /// Payload bytes that were received where they belong.
     pub placed_bytes: u64,
     /// Payload bytes that had to be copied to the place that they have.

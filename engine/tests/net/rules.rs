@@ -385,6 +385,33 @@ fn bodies_that_make_no_sense_are_breaches() {
     }
 }
 
+/// Whoever has proved its key, and breaks a rule by its first frame, has no channel, and is told of to nobody; nor is
+/// one whose channel was closed before. Both are counted.
+#[test]
+fn a_breach_of_which_nobody_is_told_is_counted() {
+    let untold = |world: &World| world.nodes[VICTIM].net.tally().untold;
+    let mut world = World::new(37, Faults::NONE);
+    let mut forger = Forger::stranger(9);
+    let retry = forger.hello(&mut world, 0, FIRST, BODY_MIN).expect("a cookie");
+    let cookie = u64::from_le_bytes(*retry[HEADER_BYTES..].first_chunk().unwrap());
+    let welcome = forger.hello(&mut world, cookie, FIRST, BODY_MIN).expect("let in");
+    let (greeting, _) = Greeting::from_bytes(&welcome[HEADER_BYTES..]).unwrap();
+    (forger.tag, forger.generation) = (greeting.tag, greeting.generation);
+    forger.send(&mut world, Kind::Records, [0, 1], &[]);
+    assert!(forger.events(&mut world).is_empty());
+    assert_eq!((world.nodes[VICTIM].net.channels(), untold(&world)), (0, [0, 1, 0, 0, 0, 0]));
+    let mut forger = Forger::joined(&mut world);
+    world.nodes[VICTIM].net.close(forger.tag as usize);
+    forger.send(&mut world, Kind::Records, [64, 1], &records(1));
+    assert!(forger.events(&mut world).is_empty());
+    assert_eq!((world.nodes[VICTIM].net.channels(), untold(&world)), (0, [1, 1, 0, 0, 0, 0]));
+    // Whoever is told counts by itself.
+    let mut forger = Forger::joined(&mut world);
+    forger.send(&mut world, Kind::Records, [64, 1], &records(1));
+    assert_eq!((forger.breach(&mut world), untold(&world)), (Some(Breach::Index), [1, 1, 0, 0, 0, 0]));
+    assert!((0..).zip(Breach::ALL).all(|(at, breach)| breach as usize == at));
+}
+
 #[test]
 fn more_than_the_limits_allow_is_a_breach() {
     let (mut world, a, mut forger) = world();

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use cutthrough_engine::check::Breach;
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::net::Tally;
 use cutthrough_engine::net::inbox::ReadyPayload;
@@ -348,7 +349,7 @@ fn told_of(told: Told<'_>, stores: &mut Stores, names: &Names, stat: &Stat, seal
 }
 
 /// How many counters of the network side are shown.
-pub(super) const SHOWN: usize = 26;
+pub(super) const SHOWN: usize = 29;
 
 const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
     [
@@ -378,5 +379,9 @@ const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
         (Counter::MessagesSent, tally.messages_sent),
         (Counter::MessagesReceived, tally.messages_received),
         (Counter::PayloadBytesSent, tally.payload_sent),
+        // Of the others the application is told. No rule about pages or progress is one of the network's.
+        (Counter::BreachIndex, tally.untold[Breach::Index as usize]),
+        (Counter::BreachDescriptor, tally.untold[Breach::Descriptor as usize]),
+        (Counter::BreachLength, tally.untold[Breach::Length as usize]),
     ]
 }
