@@ -397,9 +397,6 @@ impl<M: Memory> Net<M> {
     ) -> Option<T> {
         let looked = self.looked;
         self.heed(index);
-        if kind == Kind::Open {
-            self.deal(index);
-        }
         let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { return None };
         let (was_confirmed, strides, opened) = (channel.confirmed, channel.strides, self.tally.opened());
         (channel.inbox.by, channel.inbox.choice) = (self.by, self.placing.now());
@@ -420,6 +417,9 @@ impl<M: Memory> Net<M> {
             Ok(taken) => {
                 // What nobody has proved steers nothing.
                 if self.tally.opened() > opened {
+                    if kind == Kind::Open {
+                        self.deal(index);
+                    }
                     self.received(index, kind);
                 }
                 self.touch(index);

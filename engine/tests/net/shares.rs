@@ -1,9 +1,11 @@
 //! What all channels together may send has to fit into one buffer: unasked, and of what they are asked for.
 
+use cutthrough_engine::net::channel::Body;
 use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
 use cutthrough_engine::net::{Cargo, NetEvent};
-use cutthrough_wire::frame::BODY_MIN;
+use cutthrough_wire::frame::{BODY_MIN, Kind};
 
+use super::rules::{VICTIM, opening, sealed, world};
 use super::wire::{Faults, GRANTED, UNASKED, World, pattern};
 
 /// Sends a payload, longer than what a channel may send unasked, and reads it.
@@ -55,6 +57,26 @@ fn shares_are_dealt_anew_as_they_are_used() {
     (0..3).for_each(|seed| carry(&mut world, channels[0], seed));
     world.settle();
     assert_eq!(world.nodes[1].net.unasked(), UNASKED);
+}
+
+/// Shares are dealt when an opening has come, and what nobody has proved deals none.
+#[test]
+fn a_forged_opening_deals_nothing() {
+    let (mut world, a, mut forger) = world();
+    world.nodes[0].net.close(a);
+    world.settle();
+    let before = world.nodes[VICTIM].net.unasked();
+    assert!(before < UNASKED, "a share of two: {before}");
+    let body = opening(1000, 1000);
+    let header = forger.header(Kind::Open, [0, 0], &body);
+    let (mut head, mut forged) = sealed(&header, &body);
+    head[63] ^= 1;
+    let now = world.now();
+    let head = head.first_chunk().unwrap();
+    world.nodes[VICTIM].net.frame(now, forger.address(), head, Body::Aside(&mut forged), None);
+    assert_eq!((world.nodes[VICTIM].net.tally().forged, world.nodes[VICTIM].net.unasked()), (1, before));
+    forger.send(&mut world, Kind::Open, [0, 0], &body);
+    assert_eq!(world.nodes[VICTIM].net.unasked(), UNASKED);
 }
 
 /// However many payloads wait, no more is asked for than what has room: a payload that was asked for whole counts until

@@ -40,7 +40,12 @@ impl<P: Place> Inbox<P> {
     /// Lets so many bytes be on their way unasked, or lie here, from now on; once what was allowed before is used up,
     /// if that was more.
     pub(in crate::net) fn allow(&mut self, allowance: u64) {
+        let window = self.window();
         (self.allowance, self.widest) = (allowance, self.widest.max(allowance));
+        // What one payload adds to the books depends on nothing else here.
+        if self.window() == window {
+            return;
+        }
         for at in 0..self.arriving.len() {
             if self.arriving[at].sought {
                 self.book(self.arriving[at].number);
