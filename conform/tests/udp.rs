@@ -3,6 +3,7 @@
 mod loopback;
 mod shared_memory;
 
+use std::collections::HashSet;
 use std::net::UdpSocket;
 use std::sync::Barrier;
 use std::thread;
@@ -13,6 +14,7 @@ use cutthrough_conform::bytes::pattern;
 use cutthrough_conform::join::{PATIENCE, circle, connect, keep_house};
 use cutthrough_conform::suite::paths::a_stream_is_placed;
 use cutthrough_conform::{Join, Pair, Side, suite};
+use cutthrough_wire::frame::HEADER_BYTES;
 use loopback::Loopback;
 use shared_memory::SharedMemory;
 
@@ -225,6 +227,57 @@ fn a_failed_call_is_taken_for_no_other() {
             assert!(opened.contains(&other) && failed.contains(&failing) != cancels, "{opened:?} {failed:?}");
         }
     }
+}
+
+/// A call of somebody who answers does not wait for those of others who do not.
+#[test]
+fn a_call_waits_for_no_silent_peers() {
+    let loopback = Loopback(None);
+    let address = loopback.address();
+    let mut b = loopback.listening(Config::default(), &address);
+    let mut a = Endpoint::open(loopback.config(Config::default())).expect("an endpoint");
+    let silent = [(); 40].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
+    for socket in &silent {
+        let way = format!("udp:{}", socket.local_addr().expect("its address"));
+        a.begin_connect(&way, 2 * PATIENCE).expect("a call");
+    }
+    let call = a.begin_connect(&address, 2 * PATIENCE).expect("a call");
+    let begun = Instant::now();
+    let answered = loop {
+        let _ = b.poll();
+        if let Some(event) = a.poll() {
+            break event;
+        }
+        assert!(begun.elapsed() < PATIENCE, "the others are waited for");
+    };
+    assert!(matches!(answered, Event::Connected(of, Ok(_)) if of == call), "{answered:?}");
+}
+
+/// Too many calls of one address wait for one another, and the next one is made when one ends.
+#[test]
+fn a_call_that_ends_makes_way_for_the_next_of_its_address() {
+    let loopback = Loopback(None);
+    let mut a = Endpoint::open(loopback.config(Config::default())).expect("an endpoint");
+    let silent = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    silent.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let way = format!("udp:{}", silent.local_addr().expect("its address"));
+    let calls: Vec<_> = (0..40).map(|_| a.begin_connect(&way, 2 * PATIENCE).expect("a call")).collect();
+    // Tag and generation of each call that is heard of.
+    let mut heard = HashSet::new();
+    let mut hear = |calls| {
+        while heard.len() < calls {
+            let mut hello = [0; 2048];
+            let len = silent.recv(&mut hello).expect("a hello");
+            heard.insert(<[u8; 8]>::try_from(&hello[HEADER_BYTES..len][..8]).expect("a greeting"));
+        }
+        heard.len()
+    };
+    assert_eq!(hear(16), 16);
+    for (cancelled, call) in (1..).zip(&calls[..24]) {
+        assert!(a.cancel_connect(*call));
+        assert_eq!(hear(16 + cancelled), 16 + cancelled);
+    }
+    assert!(calls[24..].iter().all(|call| a.cancel_connect(*call)) && a.poll().is_none());
 }
 
 /// Who is woken by a peer in memory and computes from then on has an attendant that looks after its network.

@@ -1,5 +1,6 @@
 //! Calls: channels that are being opened, while the application waits or does something else.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,8 +20,8 @@ use crate::udp::calls::UdpCallError;
 
 /// How long a caller waits before it tries again, where too many others wait.
 const AGAIN: Duration = Duration::from_millis(1);
-/// Calls over a network at a time; others wait for them. A listener remembers some 64 callers of whom it has not heard
-/// since it let them in, and lets go of the first for others.
+/// Calls of one address over a network at a time; others of it wait for them. A listener remembers some 64 callers of
+/// whom it has not heard since it let them in, and lets go of the first for others.
 const NET_CALLS: usize = 16;
 /// Longest time that is told to a timer: a hundred years.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -44,10 +45,10 @@ enum Stage {
     Outside(PathBuf),
     /// The hello was said.
     Said { path: PathBuf, socket: Stranger, offer: Box<Offer>, seat: u32 },
-    /// Too many others are being opened.
-    Queued(String),
+    /// Too many others to the same address are being opened: it, and as it was named.
+    Queued(SocketAddr, String),
     /// It is the network side's, under this number.
-    Net(usize),
+    Net(SocketAddr, usize),
     /// There is a channel, or will be none.
     Over,
 }
@@ -55,6 +56,14 @@ enum Stage {
 impl Call {
     fn left(&self) -> Duration {
         self.timeout.saturating_sub(Duration::from_nanos(clock::now().saturating_since(self.begun)))
+    }
+
+    /// The address that is called over a network.
+    const fn calls_at(&self) -> Option<SocketAddr> {
+        match self.stage {
+            Stage::Net(to, _) => Some(to),
+            _ => None,
+        }
     }
 
     /// The endpoint goes before the call is answered.
@@ -66,7 +75,7 @@ impl Call {
 
     /// Has the timer wake when the call is to be looked at again.
     fn wait(&self) -> Result<(), ConnectError> {
-        let time = if matches!(self.stage, Stage::Outside(_) | Stage::Queued(_)) { AGAIN } else { self.timeout };
+        let time = if matches!(self.stage, Stage::Outside(_)) { AGAIN } else { self.timeout };
         // No time at all would stop it.
         let time = time.min(self.left()).clamp(Duration::from_nanos(1), FOR_EVER);
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -109,7 +118,10 @@ impl Node {
         epoll::add(&self.sleepers, &timer, epoll::EventData::new_u64(number), epoll::EventFlags::IN)
             .map_err(ConnectError::System)?;
         let stage = if address::Ways::of(address).is_some() {
-            if self.calls_enough() { Stage::Queued(address::numbers(address)?) } else { self.call_net(address)? }
+            // Looked up once, and not again when it is its turn.
+            let address = address::numbers(address)?;
+            let (_, to) = address::parse(address::named(&address)?.0)?;
+            if self.calls_enough(to) { Stage::Queued(to, address) } else { self.call_net(to, &address)? }
         } else {
             Stage::Outside(rendezvous::socket_path(address)?)
         };
@@ -129,7 +141,9 @@ impl Node {
     pub fn cancel_connect(&mut self, connecting: Connecting) -> bool {
         if let Some(place) = self.calls.iter().position(|call| call.number == connecting.0) {
             let call = self.calls.swap_remove(place);
+            let to = call.calls_at();
             self.forget(call);
+            self.call_queued(to);
             return true;
         }
         let outcome = self.outcome(connecting);
@@ -194,13 +208,15 @@ impl Node {
             },
             Err(error) => Err(error),
         };
+        let to = call.calls_at();
         self.forget(call);
         self.events.push_back(Event::Connected(Connecting(number), outcome));
+        self.call_queued(to);
     }
 
     /// The network side has the answer to a call of its own: what is told of that.
     pub(super) fn net_answered(&mut self, index: usize, answer: Result<(), UdpCallError>) -> Option<Event> {
-        let is_its = |call: &Call| matches!(call.stage, Stage::Net(of) if of == index);
+        let is_its = |call: &Call| matches!(call.stage, Stage::Net(_, of) if of == index);
         let Some(place) = self.calls.iter().position(is_its) else {
             // It was given up meanwhile.
             if let (Ok(()), Some(net)) = (answer, &self.net) {
@@ -213,6 +229,7 @@ impl Node {
             Ok(()) => self.seat_net(index).ok_or(ConnectError::Channels(self.config.channels)),
             Err(error) => Err(error.into()),
         };
+        self.call_queued(call.calls_at());
         Some(Event::Connected(Connecting(call.number), outcome))
     }
 
@@ -231,10 +248,11 @@ impl Node {
             call.stage = Stage::Said { path: path.clone(), socket, offer, seat };
             self.say(call)?;
         }
-        if let Stage::Queued(address) = &call.stage
-            && !self.calls_enough()
+        if let Stage::Queued(to, address) = &call.stage
+            && !self.calls_enough(*to)
+            && !call.left().is_zero()
         {
-            call.stage = self.call_net(address)?;
+            call.stage = self.call_net(*to, address)?;
         }
         let Stage::Said { socket, .. } = &call.stage else { return Ok(None) };
         let Some(heard) = handshake::listen(socket)? else { return Ok(None) };
@@ -253,13 +271,25 @@ impl Node {
         }
     }
 
-    /// Whether as many calls are the network side's as may be at a time.
-    fn calls_enough(&self) -> bool {
-        self.calls.iter().filter(|call| matches!(call.stage, Stage::Net(_))).count() >= NET_CALLS
+    /// Whether as many calls of this address are the network side's as may be at a time.
+    fn calls_enough(&self, to: SocketAddr) -> bool {
+        self.calls.iter().filter(|call| matches!(call.stage, Stage::Net(of, _) if of == to)).count() >= NET_CALLS
     }
 
-    fn call_net(&mut self, address: &str) -> Result<Stage, ConnectError> {
-        Ok(Stage::Net(self.begin_connect_net(address)?))
+    fn call_net(&mut self, to: SocketAddr, address: &str) -> Result<Stage, ConnectError> {
+        Ok(Stage::Net(to, self.begin_connect_net(address)?))
+    }
+
+    /// A call of this address is over, if it is named: makes those that have waited for that, the first one first.
+    fn call_queued(&mut self, to: Option<SocketAddr>) {
+        let Some(to) = to else { return };
+        let queued = |call: &&Call| matches!(call.stage, Stage::Queued(of, _) if of == to);
+        while !self.calls_enough(to)
+            && let Some(number) = self.calls.iter().filter(queued).map(|call| call.number).min()
+        {
+            // It is the network side's from now on, or has failed.
+            self.look_at_call(number);
+        }
     }
 
     /// Says hello.
@@ -274,13 +304,13 @@ impl Node {
     fn forget(&mut self, call: Call) {
         let Call { stage, timeout, .. } = call;
         match stage {
-            Stage::Outside(_) | Stage::Queued(_) | Stage::Over => {}
+            Stage::Outside(_) | Stage::Queued(..) | Stage::Over => {}
             Stage::Said { offer, seat, .. } => {
                 offer.withdraw();
                 self.free_seats.push(seat);
             }
             // One that has been answered is closed when that is told.
-            Stage::Net(index) => drop(self.net.as_ref().and_then(|net| net.give_up(index, timeout))),
+            Stage::Net(_, index) => drop(self.net.as_ref().and_then(|net| net.give_up(index, timeout))),
         }
     }
 
@@ -289,8 +319,8 @@ impl Node {
         match &call.stage {
             Stage::Outside(path) => Some(AddressError::Busy(path.clone()).into()),
             Stage::Said { .. } => Some(ConnectError::Timeout(call.timeout)),
-            Stage::Queued(_) => Some(UdpCallError::Silence(call.timeout).into()),
-            Stage::Net(index) => Some(self.net.as_ref()?.give_up(*index, call.timeout)?.into()),
+            Stage::Queued(..) => Some(UdpCallError::Silence(call.timeout).into()),
+            Stage::Net(_, index) => Some(self.net.as_ref()?.give_up(*index, call.timeout)?.into()),
             Stage::Over => None,
         }
     }
