@@ -229,6 +229,51 @@ fn a_failed_call_is_taken_for_no_other() {
     }
 }
 
+/// Channels of all kinds count together: a caller over a network hears that there is no room, and so does one of this
+/// machine.
+#[test]
+fn channels_of_both_kinds_share_what_the_settings_allow() {
+    let (memory, network) = (SharedMemory::new(), Loopback(None));
+    let ways = [memory.address(), network.address()];
+    for first in [0, 1] {
+        let mut listener = Endpoint::open(network.config(Config { channels: 1, ..Config::default() })).expect("one");
+        ways.iter().for_each(|way| listener.listen(way).expect("a free address"));
+        let mut callers = [(); 2].map(|()| Endpoint::open(network.config(Config::default())).expect("an endpoint"));
+        let (_, at_listener) = connect(&mut callers[first], &mut listener, &ways[first]);
+        let second = &mut callers[1 - first];
+        let error = thread::scope(|scope| {
+            let calls = scope.spawn(|| second.connect(&ways[1 - first], PATIENCE).expect_err("there is no room"));
+            while !calls.is_finished() {
+                assert!(listener.poll().is_none(), "nobody is let in");
+            }
+            calls.join().expect("an error")
+        });
+        match error {
+            ConnectError::Net(UdpCallError::Channels) if first == 0 => {}
+            ConnectError::Handshake(_) if first == 1 => {}
+            other => panic!("{other}"),
+        }
+        // As soon as that has gone there is room.
+        listener.close(at_listener);
+        connect(second, &mut listener, &ways[1 - first]);
+    }
+}
+
+/// A channel that was closed, of which the other side has not heard yet, takes nobody's place.
+#[test]
+fn a_channel_that_closes_leaves_its_place() {
+    let loopback = Loopback(None);
+    let address = loopback.address();
+    let _listener = loopback.listening(Config::default(), &address);
+    let mut caller = Endpoint::open(loopback.config(Config { channels: 1, ..Config::default() })).expect("one");
+    for _ in 0..2 {
+        let channel = caller.connect(&address, PATIENCE).expect("a channel");
+        assert!(matches!(caller.connect(&address, PATIENCE), Err(ConnectError::Net(UdpCallError::Full))));
+        caller.send(channel, b"the last").expect("room");
+        caller.close(channel);
+    }
+}
+
 /// A call of somebody who answers does not wait for those of others who do not.
 #[test]
 fn a_call_waits_for_no_silent_peers() {

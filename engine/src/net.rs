@@ -6,7 +6,7 @@
 //!
 //! | step | file |
 //! |---|---|
-//! | who is there, with which key? | `greet`, `porter` |
+//! | who is there, with which key, and is there room? | `greet`, `porter`, `seats` |
 //! | a message, until the other side has it | `outbox` |
 //! | frames that go in one call | [`batch`], `leaving` |
 //! | one channel: numbers, acknowledgements, times | [`channel`] |
@@ -40,6 +40,7 @@ mod porter;
 mod pulses;
 mod reading;
 mod release;
+mod seats;
 mod spans;
 mod timers;
 mod told;
@@ -105,6 +106,9 @@ pub struct Net<M: Memory> {
     seats: Vec<Seat<M>>,
     free: Vec<usize>,
     open: usize,
+    /// How many of those their users have closed; and how many there are of another kind, which count as well.
+    closing: usize,
+    others: usize,
     /// Bytes that may be on their way unasked, as they were dealt to channels, and to calls that have told of them.
     dealt: u64,
     /// Channels that were let in and have not been heard of since.
@@ -176,6 +180,8 @@ impl<M: Memory> Net<M> {
             seats: Vec::new(),
             free: Vec::new(),
             open: 0,
+            closing: 0,
+            others: 0,
             dealt: 0,
             welcomed: Vec::new(),
             porter: Porter::default(),

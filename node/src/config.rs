@@ -94,7 +94,8 @@ pub struct Config {
     /// for; who only connects, has the ring's port. If nothing is said, what the variable `CUTTHROUGH_LEASE` of the
     /// environment says. A leased ring places payloads by copy. Other adapters do not look at it.
     pub lease: Option<PathBuf>,
-    /// Most channels of the endpoint; further peers are refused by name.
+    /// Most channels of the endpoint, on this machine and to others together; further peers are refused by name. One
+    /// that was closed here is none of them any more.
     pub channels: u32,
 }
 

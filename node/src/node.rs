@@ -346,7 +346,7 @@ impl Node {
         self.stat.add(Counter::ChannelsClosed, 1);
         self.turn.remove(index as usize);
         self.awake.retain(|awake| *awake != index as usize);
-        self.free_seats.push(index);
+        self.free_seat_here(index);
         let channel = link.channel();
         if let Some(place) = self.reached.iter().position(|(reached, _)| *reached == channel) {
             let (_, path) = self.reached.swap_remove(place);

@@ -15,7 +15,7 @@ impl<M: Memory> Net<M> {
     pub fn close(&mut self, index: usize) {
         match self.seats.get_mut(index).map(|seat| &mut seat.state) {
             Some(State::Open(channel)) => {
-                channel.close();
+                self.closing += usize::from(channel.close());
                 channel.inbox.throw_away();
                 // Whoever gets the number next must not be taken for this one.
                 self.happened.retain(|event| match event {
@@ -107,6 +107,7 @@ impl<M: Memory> Net<M> {
         match core::mem::replace(&mut seat.state, State::Free) {
             State::Open(channel) => {
                 self.open -= 1;
+                self.closing -= usize::from(matches!(channel.end, channel::End::Here { .. }));
                 self.dealt -= channel.dealt;
                 self.porter.leaves(channel.peer.caller(), index);
                 if channel.is_closed_there && channel.is_over().is_some() {

@@ -90,30 +90,8 @@ impl Welcomed {
 }
 
 impl<M: Memory> Net<M> {
-    /// Takes a free seat: its number and generation.
-    fn seat(&mut self) -> Option<(usize, u32)> {
-        let index = match self.free.pop() {
-            Some(index) => index,
-            None if self.seats.len() < self.settings.channels => {
-                self.seats.push(Seat {
-                    generation: 0,
-                    ended: None,
-                    left: Vec::new(),
-                    begun: Vec::new(),
-                    state: State::Free,
-                });
-                self.seats.len() - 1
-            }
-            None => return None,
-        };
-        let generation = self.draw();
-        let seat = &mut self.seats[index];
-        (seat.generation, seat.left, seat.begun) = (generation, Vec::new(), Vec::new());
-        Some((index, generation))
-    }
-
     /// A generation.
-    fn draw(&mut self) -> u32 {
+    pub(super) fn draw(&mut self) -> u32 {
         let bytes = self.guard.random().to_le_bytes();
         u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).max(1)
     }
@@ -140,6 +118,10 @@ impl<M: Memory> Net<M> {
     /// Calls whoever listens at `address`, over a path that is believed to carry bodies of `body` bytes: the channel,
     /// which is open when the event says so. `None` if there are as many as the settings allow.
     pub fn call(&mut self, now: Instant, address: SocketAddr, body: u16) -> Option<usize> {
+        if !self.has_seat() {
+            // One may have ended that its user has closed.
+            self.settle(now);
+        }
         let (index, _) = self.seat()?;
         let most = body.clamp(BODY_MIN, self.settings.body.max(BODY_MIN));
         let (said, again) = (now, now);
@@ -385,7 +367,7 @@ impl<M: Memory> Net<M> {
             return;
         }
         let all_wait = self.welcomed.len() >= WELCOMED;
-        let all_taken = self.free.is_empty() && self.seats.len() >= self.settings.channels;
+        let all_taken = !self.has_seat();
         let yields = if all_wait || all_taken { self.who_yields(now, from) } else { None };
         if all_wait && yields.is_none() {
             self.tally.refused += 1;
@@ -459,8 +441,17 @@ impl<M: Memory> Net<M> {
         {
             return Some(known.index);
         }
-        let waits_long = now.after(self.confirm_ns() - GRACE_NS) >= of_fullest.until;
-        waits_long.then_some(of_fullest.index)
+        self.has_waited(now, of_fullest).then_some(of_fullest.index)
+    }
+
+    /// Whether a caller that was let in has been silent for a while.
+    fn has_waited(&self, now: Instant, known: &Welcomed) -> bool {
+        now.after(self.confirm_ns() - GRACE_NS) >= known.until
+    }
+
+    /// The one that has been silent for longest, and for a while.
+    pub(super) fn late_caller(&self, now: Instant) -> Option<usize> {
+        self.welcomed.first().filter(|known| self.has_waited(now, known)).map(|known| known.index)
     }
 
     /// How long a caller that was let in may be silent from its first frame on, in ns.

@@ -1,5 +1,6 @@
 //! What is held for channels, and whether anything is held for one that has ended.
 
+use super::channel::End;
 use super::memory::Memory;
 use super::{Net, NetEvent, Seat, State};
 use crate::net::inbox::{Ready, ReadyPayload};
@@ -24,10 +25,13 @@ impl<M: Memory> Net<M> {
     pub fn leak(&self) -> Option<&'static str> {
         let free = |index: &usize| self.seats.get(*index).is_none_or(|seat| matches!(seat.state, State::Free));
         let all_free = || (0..self.seats.len()).filter(free);
-        let (mut open, mut dealt) = (0, 0);
+        let (mut open, mut dealt, mut closing) = (0, 0, 0);
         for seat in &self.seats {
             match &seat.state {
-                State::Open(channel) => (open, dealt) = (open + 1, dealt + channel.dealt),
+                State::Open(channel) => {
+                    (open, dealt) = (open + 1, dealt + channel.dealt);
+                    closing += usize::from(matches!(channel.end, End::Here { .. }));
+                }
                 State::Calling(call) => dealt += call.unasked(self.begin),
                 State::Free => {}
             }
@@ -52,6 +56,7 @@ impl<M: Memory> Net<M> {
             ("a caller that was let in", all_free().any(|index| self.welcomed.iter().any(|of| of.is_for(index)))),
             ("bytes that may come unasked", dealt != self.dealt),
             ("a place among the open", open != self.open),
+            ("a place among those that close", closing != self.closing),
             ("its number", all_free().any(|index| ends_of(index) != 1) || !self.free.iter().all(free)),
         ];
         held.into_iter().find(|(_, is_held)| *is_held).map(|(what, _)| what)

@@ -22,7 +22,8 @@ pub struct Settings {
     pub silence_ns: u64,
     /// Nanoseconds without any progress after which a channel that its user has closed is given up.
     pub deadline_ns: u64,
-    /// Most channels.
+    /// Most channels, those of other kinds counted in ([`Net::has_others`](super::Net::has_others)); but not those that
+    /// are closed and wait for the other side to hear of it, of which there may be as many at most.
     pub channels: usize,
     /// Longest body that this side can receive.
     pub body: u16,

@@ -13,6 +13,7 @@ mod mended;
 mod narrow;
 mod reads;
 mod rules;
+mod seats;
 mod shares;
 mod silence;
 mod together;

@@ -244,7 +244,7 @@ impl Node {
                 reached => Stranger::new(reached?),
             };
             let offer = Box::new(Offer::make(self.generation, &self.sizes)?);
-            let seat = self.take_seat().ok_or(ConnectError::Channels(self.config.channels))?;
+            let seat = self.take_seat_here().ok_or(ConnectError::Channels(self.config.channels))?;
             call.stage = Stage::Said { path: path.clone(), socket, offer, seat };
             self.say(call)?;
         }
@@ -265,7 +265,7 @@ impl Node {
                 Ok(Some(channel))
             }
             Err(errno) => {
-                self.free_seats.push(seat);
+                self.free_seat_here(seat);
                 Err(ConnectError::System(errno))
             }
         }
@@ -307,7 +307,7 @@ impl Node {
             Stage::Outside(_) | Stage::Queued(..) | Stage::Over => {}
             Stage::Said { offer, seat, .. } => {
                 offer.withdraw();
-                self.free_seats.push(seat);
+                self.free_seat_here(seat);
             }
             // One that has been answered is closed when that is told.
             Stage::Net(_, index) => drop(self.net.as_ref().and_then(|net| net.give_up(index, timeout))),

@@ -192,9 +192,9 @@ impl Node {
 
     /// Makes our side of a channel, answers, and joins; else what to refuse with, if anybody is left to hear it.
     pub(super) fn welcome(&mut self, socket: Stranger, heard: Heard) -> Result<Channel, Option<(Stranger, Refusal)>> {
-        let Some(seat) = self.take_seat() else { return Err(Some((socket, Refusal::Channels))) };
+        let Some(seat) = self.take_seat_here() else { return Err(Some((socket, Refusal::Channels))) };
         let Ok(offer) = Offer::make(self.generation, &self.sizes) else {
-            self.free_seats.push(seat);
+            self.free_seat_here(seat);
             return Err(Some((socket, Refusal::Memory)));
         };
         let joined = match offer.say(&socket) {
@@ -202,7 +202,7 @@ impl Node {
             Err(_) => None,
         };
         joined.ok_or_else(|| {
-            self.free_seats.push(seat);
+            self.free_seat_here(seat);
             None
         })
     }

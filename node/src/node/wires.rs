@@ -41,8 +41,30 @@ impl Node {
             epoll::add(&self.sleepers, fd, epoll::EventData::new_u64(NET), flags)
                 .map_err(|errno| refused(errno.into()))?;
         }
+        udp.has_others(self.seats.len() - self.free_seats.len());
         self.net = Some(Box::new(udp));
         Ok(())
+    }
+
+    /// A seat for a channel of this machine. The network side has one less to give away, and knows how many it has
+    /// given to callers of whom nobody here knows yet.
+    pub(super) fn take_seat_here(&mut self) -> Option<u32> {
+        if self.net.as_ref().is_some_and(|net| !net.take_other()) {
+            return None;
+        }
+        let seat = self.take_seat();
+        if let (None, Some(net)) = (seat, &self.net) {
+            net.free_other();
+        }
+        seat
+    }
+
+    /// The seat of a channel of this machine is free again.
+    pub(super) fn free_seat_here(&mut self, seat: u32) {
+        self.free_seats.push(seat);
+        if let Some(net) = &self.net {
+            net.free_other();
+        }
     }
 
     /// Lets peers in at `udp:HOST:PORT`, or at an address of other adapters.

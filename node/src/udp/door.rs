@@ -312,6 +312,21 @@ impl Udp {
         self.shared.lock().net.listen(false);
     }
 
+    /// So many of the channels that the settings allow are of this machine.
+    pub(crate) fn has_others(&self, channels: usize) {
+        self.shared.lock().net.has_others(channels);
+    }
+
+    /// Leaves one of the channels that the settings allow to this machine; false if there is none left.
+    pub(crate) fn take_other(&self) -> bool {
+        self.shared.lock().net.take_other(clock::now())
+    }
+
+    /// Takes that back.
+    pub(crate) fn free_other(&self) {
+        self.shared.lock().net.free_other();
+    }
+
     /// Lets peers in from now on.
     ///
     /// # Errors

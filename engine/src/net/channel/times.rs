@@ -109,11 +109,13 @@ impl<M: Memory> Channel<M> {
         self.reach.hope(now, most);
     }
 
-    /// Closes the channel, once everything has arrived that was sent.
-    pub(in crate::net) fn close(&mut self) {
-        if self.end == End::None {
+    /// Closes the channel, once everything has arrived that was sent. False if it ends already.
+    pub(in crate::net) fn close(&mut self) -> bool {
+        let closes = self.end == End::None;
+        if closes {
             self.end = End::Here { told: false, acked: false };
         }
+        closes
     }
 
     /// From now on it is counted for how long it makes no progress, if it is to end.
