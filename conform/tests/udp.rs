@@ -4,8 +4,9 @@ mod loopback;
 mod shared_memory;
 
 use std::collections::HashSet;
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -272,6 +273,45 @@ fn a_channel_that_closes_leaves_its_place() {
         caller.send(channel, b"the last").expect("room");
         caller.close(channel);
     }
+}
+
+/// What is said of channels that have ended comes from the address that was called, as all else does.
+#[test]
+fn a_listener_at_all_addresses_goes_by_the_one_that_was_called() {
+    let loopback = Loopback(None);
+    let open = || Endpoint::open(loopback.config(Config::default())).expect("an endpoint");
+    let (mut caller, mut listener) = (open(), open());
+    listener.listen("udp:0.0.0.0:0").expect("a port");
+    let called = SocketAddr::from(([127, 0, 0, 2], listener.net_address().expect("an address").port()));
+    // Somebody between the two, who sees from where things come.
+    let between = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    between.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
+    let way = format!("udp:{}", between.local_addr().expect("its address"));
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let carrier = scope.spawn(|| {
+            let (mut back, mut frame) = (None, vec![0; 1 << 16]);
+            while !over.load(Ordering::Relaxed) {
+                let Ok((len, from)) = between.recv_from(&mut frame) else { continue };
+                let to = if from.port() == called.port() {
+                    assert_eq!(from, called);
+                    back.expect("who has called")
+                } else {
+                    back = Some(from);
+                    called
+                };
+                between.send_to(&frame[..len], to).expect("sent");
+            }
+        });
+        let (channel, _) = connect(&mut caller, &mut listener, &way);
+        caller.close(channel);
+        assert!(matches!(listener.wait(Some(PATIENCE)), Ok(Event::Closed(..))));
+        // It says twice more that it has heard the end.
+        drop(listener);
+        thread::sleep(Duration::from_millis(100));
+        over.store(true, Ordering::Relaxed);
+        carrier.join().expect("all comes from where it went");
+    });
 }
 
 /// A call of somebody who answers does not wait for those of others who do not.

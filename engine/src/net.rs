@@ -116,8 +116,8 @@ pub struct Net<M: Memory> {
     porter: Porter,
     /// Channels that their peers have closed.
     partings: Partings,
-    /// Frames of handshakes, and of channels that have ended, ready to be sent.
-    greetings: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// Frames of handshakes, and of channels that have ended, ready to be sent; and the numbers of those channels.
+    greetings: VecDeque<(SocketAddr, Vec<u8>, Option<usize>)>,
     work: VecDeque<usize>,
     ready: VecDeque<usize>,
     wants: Vec<usize>,
@@ -536,6 +536,11 @@ impl<M: Memory> Net<M> {
 
     /// A frame of a handshake to be sent, or of a channel that has ended.
     pub fn greeting(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
+        self.greeting_of().map(|(to, frame, _)| (to, frame))
+    }
+
+    /// As [`Net::greeting`]; with the number that the channel had, if it is of one that has ended.
+    pub fn greeting_of(&mut self) -> Option<(SocketAddr, Vec<u8>, Option<usize>)> {
         self.greetings.pop_front()
     }
 

@@ -230,7 +230,7 @@ impl<M: Memory> Net<M> {
         let (head, body) = frame.split_at_mut(HEADER_BYTES);
         let (protected, place) = head.split_at_mut(SEALED_BYTES);
         place.copy_from_slice(&self.guard.plain().seal(0, protected, body));
-        self.greetings.push_back((to, frame));
+        self.greetings.push_back((to, frame, None));
     }
 
     fn refuse(&mut self, to: SocketAddr, caller: [u32; 2], why: Refusal) {

@@ -87,7 +87,7 @@ impl<M: Memory> Net<M> {
             && let Some(parted) = self.partings.0.iter_mut().rev().find(named)
             && parted.hears(header, head, body)
         {
-            self.greetings.push_back((from, parted.note()));
+            self.greetings.push_back((from, parted.note(), Some(parted.tag as usize)));
         }
     }
 
@@ -95,8 +95,8 @@ impl<M: Memory> Net<M> {
     /// wait until it took this side for dead if all it is told were lost.
     pub fn part(&mut self, now: Instant) {
         for parted in self.partings.0.iter_mut().filter(|parted| parted.waits_until > now) {
-            let to = parted.from;
-            self.greetings.extend([(to, parted.note()), (to, parted.note())]);
+            let (to, index) = (parted.from, Some(parted.tag as usize));
+            self.greetings.extend([(to, parted.note(), index), (to, parted.note(), index)]);
         }
     }
 }

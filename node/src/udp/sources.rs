@@ -41,10 +41,12 @@ impl Sources {
 }
 
 impl Core {
-    /// Sends the frames of handshakes that wait, from whatever address the kernel chooses.
+    /// Sends the frames of handshakes that wait, from whatever address the kernel chooses; and what is said of channels
+    /// that have ended, from where those were opened.
     pub(super) fn greet(&mut self) {
-        while let Some((to, frame)) = self.net.greeting() {
-            let sent = self.socket.send(Some(to), &[IoSlice::new(&frame)], None);
+        while let Some((to, frame, ended)) = self.net.greeting_of() {
+            let from = self.sources.as_ref().zip(ended).and_then(|(sources, channel)| sources.get(channel));
+            let sent = self.socket.send_from(from, Some(to), &[IoSlice::new(&frame)], None);
             // Others may pass: there is no room now, or the next one is shorter.
             if let Err(
                 why @ (Errno::NETUNREACH
