@@ -416,13 +416,15 @@ fn a_caller_of_another_version_hears_so() {
         let mut answer = [0; 128];
         (answer[0], answer[1], answer[2]) = (FRAME_VERSION + 1, Kind::Refuse as u8, 2);
         answer[4..12].copy_from_slice(&asked[HEADER_BYTES..HEADER_BYTES + 8]);
-        answer[HEADER_BYTES] = Refusal::Version as u8;
+        answer[HEADER_BYTES..HEADER_BYTES + 2].copy_from_slice(&[Refusal::Version as u8, FRAME_VERSION + 1]);
         socket.send_to(&answer, from).expect("sent");
         socket
     });
     let error = Endpoint::open(config()).expect("an endpoint").connect(&address, Duration::from_secs(1));
     let error = error.expect_err("it is of another version");
-    assert!(matches!(error, ConnectError::Net(UdpCallError::Version)), "{error}");
+    let next = FRAME_VERSION + 1;
+    assert!(matches!(error, ConnectError::Net(UdpCallError::Version(of)) if of == next), "{error}");
+    assert!(error.to_string().contains(&format!("version {next} of the wire, and not {FRAME_VERSION}")), "{error}");
     drop(other.join().expect("the other release"));
 }
 

@@ -261,7 +261,7 @@ impl<M: Memory> Net<M> {
             && body.first() == Some(&(Refusal::Version as u8))
             && self.is_called(tag as usize, generation, from)
         {
-            self.call_failed(tag as usize, CallError::Refused(Refusal::Version));
+            self.call_failed(tag as usize, refusal(body));
         }
     }
 
@@ -292,10 +292,7 @@ impl<M: Memory> Net<M> {
         match header.kind {
             Kind::Retry => self.told_cookie(index, body, now),
             Kind::Welcome => self.welcome(index, from, head, body, now),
-            Kind::Refuse => {
-                let why = body.first().and_then(|raw| Refusal::from_raw(*raw)).unwrap_or(Refusal::Version);
-                self.call_failed(index, CallError::Refused(why));
-            }
+            Kind::Refuse => self.call_failed(index, refusal(body)),
             _ => self.tally.stale += 1,
         }
     }
@@ -541,6 +538,16 @@ impl<M: Memory> Channel<M> {
     fn vouch(&mut self, said: &[u8]) -> [u8; SEAL_BYTES] {
         self.number = self.number.max(1);
         Seal::seal(&mut *self.seal, 0, said, &mut [])
+    }
+}
+
+/// What a call is told by the body of a refusal.
+fn refusal(body: &[u8]) -> CallError {
+    let [why, version] = [0, 1].map(|at| body.get(at).copied().unwrap_or(0));
+    match Refusal::from_raw(why) {
+        Some(Refusal::Version) => CallError::Version(version),
+        Some(known) => CallError::Refused(known),
+        None => CallError::Unknown(why),
     }
 }
 

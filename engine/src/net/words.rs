@@ -110,8 +110,12 @@ pub enum Planted {
 /// Why a call did not come to a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallError {
-    /// The other side has refused.
+    /// The other side has refused, and not because of the version.
     Refused(Refusal),
+    /// It speaks another version of the wire: this one.
+    Version(u8),
+    /// It has refused for a reason that this version has no word for.
+    Unknown(u8),
     /// Its answer proves another key than ours.
     Key,
 }

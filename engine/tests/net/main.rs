@@ -17,6 +17,7 @@ mod seats;
 mod shares;
 mod silence;
 mod together;
+mod told;
 mod trains;
 mod unwanted;
 mod wire;

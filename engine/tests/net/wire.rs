@@ -13,7 +13,7 @@ use cutthrough_engine::net::trains::{Came, Trains};
 use cutthrough_engine::net::{CallError, Guess, Net, NetEvent, Settings};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Refused;
-use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, Refusal, low};
+use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, low};
 
 pub(crate) use super::doorman::{Doorman, sum};
 use super::trains::Socket;
@@ -229,7 +229,7 @@ impl World {
             match self.event(0) {
                 NetEvent::Connected(index) if index == a => break a,
                 // A hello that was changed twice, on the way and where it came, looks like one of another version.
-                NetEvent::Failed(index, CallError::Refused(Refusal::Version)) if index == a => {
+                NetEvent::Failed(index, CallError::Version(_)) if index == a => {
                     assert!(self.faults.corrupt > 0, "both are of one version");
                 }
                 other => panic!("not connected: {other:?}"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use cutthrough_engine::net::CallError;
 use cutthrough_engine::time::Instant;
 use cutthrough_seal::{PublicKey, SealError};
-use cutthrough_wire::frame::{HEADER_BYTES, Refusal};
+use cutthrough_wire::frame::{FRAME_VERSION, HEADER_BYTES, Refusal};
 use rustix::io::Errno;
 
 use super::door::{Awaits, BODY_MAX, Core, Udp};
@@ -23,9 +23,15 @@ const WAY_NS: u64 = 500_000_000;
 /// Why a call over UDP has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UdpCallError {
-    /// Other versions of the frames.
-    #[error("the listening side speaks another version of the wire; use the same release on both")]
-    Version,
+    /// Other versions of the frames: this is the other side's.
+    #[error(
+        "the listening side speaks version {0} of the wire, and not {ours}; use the same release on both",
+        ours = FRAME_VERSION
+    )]
+    Version(u8),
+    /// It refuses for a reason that this release has no word for.
+    #[error("the listening side refuses, for reason {0}, which this release does not know; use the same on both")]
+    Unknown(u8),
     /// It has as many channels as it may have.
     #[error("the listening side has all channels that its settings allow")]
     Channels,
@@ -78,7 +84,10 @@ impl From<CallError> for UdpCallError {
     fn from(error: CallError) -> Self {
         match error {
             CallError::Key | CallError::Refused(Refusal::Key) => Self::Key,
-            CallError::Refused(Refusal::Version) => Self::Version,
+            CallError::Version(version) => Self::Version(version),
+            // It comes with the version, as above.
+            CallError::Refused(why @ Refusal::Version) => Self::Unknown(why as u8),
+            CallError::Unknown(why) => Self::Unknown(why),
             CallError::Refused(Refusal::Channels) => Self::Channels,
             CallError::Refused(Refusal::Nobody) => Self::Nobody,
             CallError::Refused(Refusal::Itself) => Self::Itself,
