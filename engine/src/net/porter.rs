@@ -175,8 +175,8 @@ mod tests {
         assert!(ration.given.len() as u64 <= MOST);
     }
 
-    /// What one host has had is forgotten no faster because it is spread over ports: at one caller in each 50 us, ten times
-    /// the rate, another host gets in by its first hello.
+    /// What one host has had is forgotten no faster because it is spread over ports: at one caller in each 50 us, ten
+    /// times the rate, another host gets in by its first hello.
     #[test]
     fn a_host_keeps_nobody_out_however_many_ports_it_has() {
         for ports in [1, 2, 40, 60_000] {
