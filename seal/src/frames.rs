@@ -6,6 +6,10 @@
 //! epoch before (as in TLS 1.3, RFC 8446 section 7.2), so nothing is said on the wire. With two texts a frame, an epoch
 //! is what RFC 9001 section 6.6 lets a key of AES-GCM seal (2²³ texts).
 //!
+//! Epochs end by their number of frames, and by nothing else. So whoever takes a channel's keys while it is open can
+//! read what it was sent in this epoch and the one before, however long ago that was, and what it sends or is sent from
+//! then on; and nothing that is older, nor anything of a channel whose session is gone.
+//!
 //! ```text
 //! secret of epoch 0               = Expand(Extract(handshake hash, Noise's key of the direction),
 //!                                          "cutthrough frames" cipher, 32)
@@ -56,8 +60,9 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(cipher: Cipher, ours: &Secret, theirs: &Secret, peer: Option<PublicKey>) -> Self {
-        let sealer = Sealer { now: Keyed::first(cipher, ours), least: [0; 2] };
-        let opener = Opener { now: Keyed::first(cipher, theirs), before: None };
+        let sealer = Sealer { now: Keyed::first(cipher, ours).0, least: [0; 2] };
+        let (now, raw) = Keyed::first(cipher, theirs);
+        let opener = Opener { now, raw, before: None };
         Self { sealer, opener, peer }
     }
 
@@ -73,28 +78,30 @@ struct Keyed {
     cipher: Cipher,
     epoch: u64,
     key: LessSafeKey,
-    raw: Secret,
     next: Secret,
 }
 
+/// That, and the key as bytes, which nobody keeps who only seals.
+type WithRaw = (Keyed, Secret);
+
 impl Keyed {
-    fn first(cipher: Cipher, secret: &Secret) -> Self {
+    fn first(cipher: Cipher, secret: &Secret) -> WithRaw {
         Self::of(cipher, 0, secret)
     }
 
     /// Costs one HKDF-Expand and one key.
-    fn after(&self) -> Self {
+    fn after(&self) -> WithRaw {
         Self::of(self.cipher, self.epoch + 1, &self.next)
     }
 
-    fn of(cipher: Cipher, epoch: u64, secret: &Secret) -> Self {
+    fn of(cipher: Cipher, epoch: u64, secret: &Secret) -> WithRaw {
         let mut both = Zeroizing::new([0; 2 * KEY]);
         let secret = Prk::new_less_safe(HKDF_SHA256, &**secret);
         primitives::expand(&secret, &[b"cutthrough epoch"], &mut *both);
         let (mut raw, mut next) = (Secret::default(), Secret::default());
         raw.copy_from_slice(&both[..KEY]);
         next.copy_from_slice(&both[KEY..]);
-        Self { cipher, epoch, key: cipher.key(&raw), raw, next }
+        (Self { cipher, epoch, key: cipher.key(&raw), next }, raw)
     }
 }
 
@@ -143,7 +150,7 @@ impl Sealer {
         let ahead = epoch(number).checked_sub(self.now.epoch).expect("no frame is of an epoch that has ended");
         assert!(ahead <= 1, "frame {frame} skips an epoch");
         if ahead == 1 {
-            self.now = self.now.after();
+            self.now = self.now.after().0;
         }
         *least = frame + 1;
         &self.now.key
@@ -153,7 +160,8 @@ impl Sealer {
 /// Opens the frames of one direction, in any order within two epochs. It does not know which frames it has opened.
 pub struct Opener {
     now: Keyed,
-    /// The key of the epoch before.
+    /// Its key as bytes, for when it is the epoch before; and the key of that.
+    raw: Secret,
     before: Option<Secret>,
 }
 
@@ -194,9 +202,10 @@ impl Opener {
             return open(&self.now.key).map_err(|Unspecified| Forged);
         }
         if epoch == self.now.epoch + 1 {
-            let next = self.now.after();
+            let (next, raw) = self.now.after();
             open(&next.key).map_err(|Unspecified| Forged)?;
-            self.before = Some(std::mem::replace(&mut self.now, next).raw);
+            self.now = next;
+            self.before = Some(std::mem::replace(&mut self.raw, raw));
             return Ok(());
         }
         // Late frames are few, so their key is made for each anew: that is cheaper than 600 bytes for every channel.

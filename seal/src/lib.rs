@@ -19,8 +19,13 @@
 //! # What an attacker can do
 //!
 //! Who can read, change, drop, repeat and invent datagrams can stop a channel, and learns lengths and times. What such
-//! an attacker cannot do: read a body, have a changed frame or header accepted, or pass for a peer. Keys taken from a
-//! machine later do not open frames of the past: the handshake is ephemeral, and the keys of frames move on.
+//! an attacker cannot do: read a body, have a changed frame or header accepted, or pass for a peer.
+//!
+//! Keys taken from a machine later do not open frames of channels that have ended, whatever a key file says: the
+//! handshake is ephemeral, and the keys of a channel go with its [`Session`]. Of a channel that is open they open the
+//! frames of this epoch and of the one before in the direction that is received, and of this epoch in the other one:
+//! the keys of frames move on after 2²² frames of a direction ([`EPOCH`]), and not with the time. Who has little to say
+//! and wants more than that opens its channel anew.
 //!
 //! Two things are left to the caller. A frame that is repeated opens again, so the caller keeps a **replay window**. A
 //! first handshake message that is repeated makes [`respond`] answer again, so a caller gives a new session no more
