@@ -96,14 +96,22 @@ fn keys(own: bool) -> (Keys, Keys) {
     (Keys::Static { own: one, peers: vec![others] }, Keys::Static { own: other, peers: vec![public] })
 }
 
-/// A forged frame does not open, whatever its number, and the next true one does.
+/// A forged frame does not open, whatever its number, and the true one that it was made of does.
 fn frame(ours: &mut Session, theirs: &mut Session, next: u64, (number, forgery): (u64, &Forgery)) {
-    let header = [5; 48];
-    let mut body = [0; 40];
-    if let Some((tag, forged)) = forgery.of(&body).split_first_chunk::<TAG>() {
-        assert!(theirs.opener.open(number, &header, tag, &mut forged.to_vec()).is_err());
-    }
+    const HEADER: usize = 48;
+    let (header, plain) = ([5; HEADER], [6; 40]);
+    let mut body = plain;
     let tag = ours.sealer.seal_in_place(next, &header, &mut body);
+    let truth = [&header[..], &tag, &body].concat();
+    let forged = forgery.of(&truth);
+    if let Some((head, rest)) = forged.split_first_chunk::<HEADER>()
+        && let Some((tag, body)) = rest.split_first_chunk::<TAG>()
+    {
+        for number in [number, next] {
+            let opens = theirs.opener.open(number, head, tag, &mut body.to_vec()).is_ok();
+            assert!(!opens || forged == truth && number == next, "taken under {number}: {forged:?}");
+        }
+    }
     assert!(theirs.opener.open(next, &header, &tag, &mut body).is_ok());
-    assert_eq!(body, [0; 40]);
+    assert_eq!(body, plain);
 }

@@ -1,8 +1,9 @@
 //! Anybody throws frames at an endpoint that has channels over a network, and makes the check sums right.
 //!
 //! The victim has a channel with a friend that keeps the rules, listens, lets the hostile side in, and calls an address
-//! that the hostile side answers from. Whatever comes: nothing panics, what lies aside stays within its bound, nobody
-//! is answered with more than he has sent, and every message of the friend arrives once, in order, whole.
+//! that the hostile side answers from. Whatever comes: nothing panics, what lies aside stays within its bound, nothing
+//! is held for who has gone, nobody is answered with more than he has sent, but for a note to who closes once more, and
+//! every message of the friend arrives once, in order, whole.
 
 mod arena;
 
@@ -16,6 +17,7 @@ use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 use cutthrough_wire::token::Token;
 
 use self::arena::Arena;
+use crate::ground::Sum;
 
 /// What happens next.
 #[derive(Debug, Arbitrary)]
@@ -131,7 +133,8 @@ pub enum Shape {
     Data(u32, u16),
     /// Ranges and grants.
     Note(Allows, Vec<(i8, u8)>, Vec<(i8, u32)>, bool),
-    /// A greeting: with the cookie that was told, or another, of a body so long, with a handshake behind it.
+    /// A greeting: with the cookie that was told, or another, of a body so long, with a handshake behind it. Some of
+    /// them name the victim's own life.
     Greeting(Option<u64>, u16, Vec<u8>, u16),
     /// A cookie.
     Cookie(u64),
@@ -179,6 +182,10 @@ pub struct Walked {
     pub endings: Vec<Ending>,
     /// The cookies that it has called with.
     pub cookies: Vec<u64>,
+    /// How often its calls have come to a channel.
+    pub connected: u32,
+    /// How often a close was acknowledged whose channel had ended.
+    pub again: u32,
 }
 
 /// Takes all steps, and looks whether the friend's channel is as it was: what has come of them.
@@ -194,6 +201,9 @@ pub fn run(steps: &[Step]) -> Walked {
     arena.finish();
     arena.walked()
 }
+
+/// The number of the victim's life.
+const VICTIMS_LIFE: u64 = 1;
 
 const fn limits(allows: Allows, message: u32) -> Limits {
     match allows {
@@ -248,7 +258,7 @@ fn body(shape: &Shape, (message, sent, cookie): (u32, u32, u64)) -> (Kind, [u32;
             let greeting = Greeting {
                 tag: 9,
                 generation: message,
-                life: 1,
+                life: if len & 15 == 15 { VICTIMS_LIFE } else { 4 },
                 cookie: other.unwrap_or(cookie),
                 body: (*body).max(BODY_MIN - 1),
                 limits: limits(Allows::Enough, sent),
@@ -262,4 +272,16 @@ fn body(shape: &Shape, (message, sent, cookie): (u32, u32, u64)) -> (Kind, [u32;
         }
         Shape::Cookie(cookie) => (Kind::Retry, [0, 0], cookie.to_le_bytes().to_vec()),
     }
+}
+
+/// The body of a welcome, with the proof that only the one who was called can make.
+fn vouched(body: &[u8]) -> Option<Vec<u8>> {
+    let (greeting, handshake) = Greeting::from_bytes(body).ok()?;
+    let proof = Sum::of(0, &Greeting { body: BODY_MIN, ..greeting }.to_bytes(0), &[]);
+    let long = u16::try_from(handshake.len() + proof.len()).ok()?;
+    let mut bytes = greeting.to_bytes(long).to_vec();
+    bytes.extend_from_slice(handshake);
+    bytes.extend_from_slice(&proof);
+    bytes.resize(bytes.len().max(body.len()), 0);
+    Some(bytes)
 }

@@ -11,6 +11,7 @@ use cutthrough_fuzz::pair;
 use cutthrough_fuzz::trains;
 use cutthrough_fuzz::watch::{self, Counters};
 use cutthrough_node::shm::link::CloseReason;
+use cutthrough_wire::frame::Kind;
 use cutthrough_wire::layout::Line;
 
 /// The first payload lay in the pages when the second with the same token was put over it, before the receiver looked.
@@ -173,6 +174,10 @@ fn a_short_hello_is_not_answered() {
     }
 }
 
+fn hello() -> Shape {
+    Shape::Greeting(None, 1136, Vec::new(), 0)
+}
+
 /// Each kind of frame, in and out of order, before and behind the seal, landed and aside: what is made of it.
 #[test]
 fn every_frame_is_walked() {
@@ -217,6 +222,20 @@ fn every_frame_is_walked() {
     let (walked, _) = walk(&[Step::Close, Step::Join, Step::Frame(close), Step::Hurry]);
     assert_eq!(walked.endings, [Ending::Peer]);
 
+    // Whoever was called answers as it should, with a proof of what it says or with a wrong one, and then does not.
+    let welcome = |broken| Frame { from: From::Called, kind: Some(Kind::Welcome as u8), broken, ..frame(hello()) };
+    let called = |shape| Step::Frame(Frame { from: From::Called, ..frame(shape) });
+    let way = [Step::Call, called(Shape::Cookie(8)), Step::Frame(welcome(false)), called(records(Some(9)))];
+    let (walked, _) = walk(&way);
+    assert_eq!((walked.connected, walked.endings), (1, vec![Ending::Breach(Breach::Descriptor)]));
+    let (walked, _) = walk(&[Step::Call, called(Shape::Cookie(8)), Step::Frame(welcome(true))]);
+    assert_eq!((walked.connected, walked.endings), (0, vec![]));
+    let close = || Step::Frame(Frame { kind: Some(Kind::Close as u8), ..frame(Shape::Zeroes(0)) });
+    let (walked, _) = walk(&[close(), close(), close()]);
+    assert_eq!((walked.again, walked.endings), (2, vec![Ending::Peer]));
+    let (walked, counts) = walk(&[Step::Send(None, false), Step::Close, sent(records(None))]);
+    assert_eq!((counts, walked.endings), ([1, 0, 0, 0], vec![]), "a channel that closes is heard");
+
     // And what breaks a rule.
     for (shape, breach) in [
         (records(Some(9)), Breach::Descriptor),
@@ -240,8 +259,11 @@ fn forged_handshakes_change_nothing() {
     };
     for own in [false, true] {
         let frames = [0, 1, 1 << 22, 1 << 23, 1 << 63, u64::MAX].map(|number| (number, Forgery::Bits(2, 1)));
+        // Each byte of a frame: of its header, its seal and its body.
+        let bytes = (0..48 + 16 + 40).map(|at| (u64::from(at), Forgery::Bits(at, 1)));
+        let frames = frames.into_iter().chain(bytes).collect();
         let (first, second) = (forgeries(), forgeries());
-        handshake::run(&Attack { own, aes: [true, own], prologue: vec![1], first, second, frames: frames.into() });
+        handshake::run(&Attack { own, aes: [true, own], prologue: vec![1], first, second, frames });
     }
 }
 

@@ -9,9 +9,9 @@ use cutthrough_engine::net::channel::{Body, Ending};
 use cutthrough_engine::net::inbox::{Reading, Ready, ReadyPayload};
 use cutthrough_engine::net::{Cargo, Net, NetEvent, Settings};
 use cutthrough_engine::time::Instant;
-use cutthrough_wire::frame::{BODY_MIN, FRAME_VERSION, Greeting, HEADER_BYTES, Header, Kind, Limits};
+use cutthrough_wire::frame::{BODY_MIN, FRAME_VERSION, Greeting, HEADER_BYTES, Header, Kind, Limits, NOTE_BYTES};
 
-use super::{Frame, From, Heard, Message, Number, Step, Walked, body};
+use super::{Frame, From, Heard, Message, Number, Step, VICTIMS_LIFE, Walked, body, vouched};
 use crate::ground::{Doorman, Ground, PLACE_MAX, Plot, Sum, bytes, seal};
 
 const VICTIM: u8 = 1;
@@ -24,10 +24,17 @@ const STRANGER: u8 = 5;
 const WAY_NS: u64 = 5_000;
 /// Bytes that all channels together may send unasked.
 const UNASKED: u64 = 64 << 10;
+/// Bytes of a payload that is read from aside which may lie there beyond what was read, once and as much again.
+const READ: u64 = 64 << 10;
 /// Batches that an endpoint sends at one moment, at most.
 const BATCHES: usize = 1000;
 /// Messages of a channel that may be on their way.
 const SLOTS: u64 = 16;
+/// Channels of an endpoint, and as many that close.
+const CHANNELS: usize = 8;
+/// Bytes of a note that acknowledges, and grants nothing. A close of a channel that has ended is shorter, and answered
+/// by that: only its peer can make one, and each under a new number.
+const NOTE: usize = HEADER_BYTES + NOTE_BYTES;
 
 fn address(host: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, host], 7))
@@ -55,7 +62,7 @@ pub(super) struct Arena {
     at_friend: usize,
     /// The friend's channel, as a listener on the way would know it.
     of_friend: Known,
-    /// The hostile side's channel.
+    /// The hostile side's channel: the one that it had last, which may have ended.
     own: Option<Known>,
     /// The channel that the victim calls from.
     called: Known,
@@ -63,11 +70,15 @@ pub(super) struct Arena {
     joins: u32,
     /// Payloads of the hostile side: channel, message, bytes.
     unread: Vec<(usize, u64, u32)>,
+    /// How often one was read: it has room of its own, until its sender has heard that no more of it is wanted.
+    reads: u64,
     /// The friend's messages: how many were sent, and those not yet received.
     sent: u32,
     due: std::collections::VecDeque<(u32, Option<usize>)>,
     endings: Vec<Ending>,
     cookies: Vec<u64>,
+    connected: u32,
+    again: u32,
 }
 
 fn node(life: u64) -> Net<Ground> {
@@ -77,7 +88,7 @@ fn node(life: u64) -> Net<Ground> {
         granted: 32 << 10,
         silence_ns: 20_000_000_000,
         deadline_ns: 20_000_000_000,
-        channels: 8,
+        channels: CHANNELS,
         body: 1408,
         life,
         process: 0,
@@ -96,7 +107,7 @@ impl Arena {
     pub(super) fn new() -> Self {
         let mut arena = Self {
             now: 1_000_000,
-            victim: node(1),
+            victim: node(VICTIMS_LIFE),
             friend: node(2),
             at_victim: 0,
             at_friend: 0,
@@ -106,10 +117,13 @@ impl Arena {
             cookie: 1,
             joins: 0,
             unread: Vec::new(),
+            reads: 0,
             sent: 0,
             due: std::collections::VecDeque::new(),
             endings: Vec::new(),
             cookies: Vec::new(),
+            connected: 0,
+            again: 0,
         };
         arena.victim.listen(true);
         arena.at_friend = arena.friend.call(arena.time(), address(VICTIM), 1408).expect("a seat");
@@ -129,9 +143,11 @@ impl Arena {
     /// What has to hold at any time.
     pub(super) fn check(&mut self) {
         for (index, aside, most) in self.victim.aside() {
-            assert!(aside <= most && most <= 3 * UNASKED, "channel {index}: {aside} bytes aside");
+            let bound = 3 * UNASKED + 2 * READ * self.reads;
+            assert!(aside <= most && most <= bound, "channel {index}: {aside} bytes aside, and {most} may be");
         }
-        assert!(self.victim.channels() <= 8);
+        assert!(self.victim.channels() <= 2 * CHANNELS);
+        assert_eq!(self.victim.leak(), None);
     }
 
     pub(super) fn step(&mut self, step: &Step) {
@@ -162,7 +178,7 @@ impl Arena {
                 }
             }
             Step::Close => {
-                if let Some(own) = self.own.take() {
+                if let Some(own) = self.own {
                     self.victim.close(own.index as usize);
                 }
             }
@@ -269,6 +285,8 @@ impl Arena {
             let (greeting, _) = Greeting::from_bytes(body).expect("a greeting");
             self.cookies.push(greeting.cookie);
             self.called = Known { index: greeting.tag, generation: greeting.generation, ..Known::default() };
+        } else if to == address(CALLED) && !header.kind.greets() {
+            self.called.heard = self.called.heard.max(header.number + 1);
         }
     }
 
@@ -314,6 +332,14 @@ impl Arena {
         let heard = known.heard as u32;
         let (kind, words, mut body) = body(&frame.body, (message, heard, self.cookie));
         body.truncate(4096);
+        let kind = frame.kind.and_then(Kind::from_raw).unwrap_or(kind);
+        if kind == Kind::Welcome
+            && frame.from == From::Called
+            && !frame.broken
+            && let Some(proved) = vouched(&body)
+        {
+            body = proved;
+        }
         let number = match frame.number {
             Number::Next => known.number,
             Number::Near(near) => known.number.saturating_add_signed(i64::from(near)),
@@ -334,21 +360,20 @@ impl Arena {
         header = Header { number, below, bits, awaited, held: frame.held, waits: frame.waits, ..header };
         let fits = matches!(frame.message, Message::Near(_)) && frame.kind.is_none();
         header.words = [if fits { words[0] } else { message }, frame.second.unwrap_or(words[1])];
-        if let Some(kind) = frame.kind.and_then(Kind::from_raw) {
-            header.kind = kind;
-        }
         let padding = usize::try_from(frame.padding).unwrap_or(0);
         let missing = usize::from(frame.padding.unsigned_abs()) - padding;
         let true_len = body.len();
         body.resize(true_len.saturating_sub(missing) + padding, 0);
-        if frame.from == From::Hostile
-            && !frame.broken
-            && let Some(own) = &mut self.own
-        {
-            own.number = own.number.max(number.min(1 << 40).saturating_add(1));
+        let sender = match frame.from {
+            From::Hostile => self.own.as_mut(),
+            From::Called => Some(&mut self.called),
+            From::Friend | From::Stranger => None,
+        };
+        if let Some(known) = sender.filter(|_| !frame.broken) {
+            known.number = known.number.max(number.min(1 << 40).saturating_add(1));
             let last = if header.kind == Kind::Records { header.words[1] } else { 1 };
-            if matches!(header.kind, Kind::Records | Kind::Open) && message.wrapping_sub(own.message) < 64 {
-                own.message = message.wrapping_add(last.min(64));
+            if matches!(header.kind, Kind::Records | Kind::Open) && message.wrapping_sub(known.message) < 64 {
+                known.message = message.wrapping_add(last.min(64));
             }
         }
         self.bring(host, &header, body, frame.broken || frame.from == From::Friend, frame.landed);
@@ -383,7 +408,10 @@ impl Arena {
             said += 1;
             assert!(said == 1, "one frame is answered more than once");
             assert!(to == address(host), "somebody else is answered");
-            assert!(host == CALLED || frame.len() <= sent, "{} bytes are answered with {}", sent, frame.len());
+            let again = header.kind == Kind::Close && frame[1] == Kind::Note as u8;
+            self.again += u32::from(again);
+            let most = if again { NOTE } else { sent };
+            assert!(host == CALLED || frame.len() <= most, "{} bytes are answered with {}", sent, frame.len());
             self.victim_says(to, frame);
         }
     }
@@ -398,6 +426,7 @@ impl Arena {
         if bytes as usize > PLACE_MAX {
             return;
         }
+        self.reads += 1;
         let mut into = vec![0; bytes as usize];
         let mut reading = Reading { message, into: &mut into };
         let read = self.victim.read(self.time(), index, &mut reading, 0, lend);
@@ -421,11 +450,9 @@ impl Arena {
                     assert!(index != self.at_victim, "the friend's channel has ended: {ending:?}");
                     self.endings.push(ending);
                     self.unread.retain(|unread| unread.0 != index);
-                    if self.own.is_some_and(|own| own.index as usize == index) {
-                        self.own = None;
-                    }
                 }
-                NetEvent::Opened(_) | NetEvent::Connected(_) | NetEvent::Failed(..) | NetEvent::Completed(..) => {}
+                NetEvent::Connected(_) => self.connected += 1,
+                NetEvent::Opened(_) | NetEvent::Failed(..) | NetEvent::Completed(..) => {}
             }
         }
         let unread = &self.unread;
@@ -468,7 +495,8 @@ impl Arena {
 
     /// What has come of the steps.
     pub(super) fn walked(self) -> Walked {
-        Walked { tally: *self.victim.tally(), endings: self.endings, cookies: self.cookies }
+        let Self { victim, endings, cookies, connected, again, .. } = self;
+        Walked { tally: *victim.tally(), endings, cookies, connected, again }
     }
 
     /// The friend's messages arrive, also those that are sent now.
