@@ -17,6 +17,9 @@ const PROBE_MAX: u64 = 200_000_000;
 /// Longest time, in ns, that is believed to be a round trip.
 const ROUND_MAX: u64 = 60_000_000_000;
 
+/// Longest time, in ns, for which a header can say that an acknowledgement was held.
+const HELD_MAX: u64 = 0xff_ff00;
+
 /// Half of the time, in ns, over which the least round trip is kept: a route may get longer.
 const LEAST_HALF: u64 = 5_000_000_000;
 
@@ -82,20 +85,28 @@ impl Rtt {
     /// acknowledged. That is believed only as far as the rest is no less than the least round trip: so no claim makes
     /// the round trip shorter than it was ever seen to be. For the last `lag_ns` of it the acknowledgement may have
     /// lain here: so long has nobody looked.
+    ///
+    /// `held_ns` is `u64::MAX` if it was longer than the other side can say. How much of it was the way is not known
+    /// then: perhaps that machine stood still, perhaps nothing was sent to it for a while. So the round trip stays what
+    /// it was; but a probe waits as long as such an answer has taken.
     pub fn sample(&mut self, now: Instant, round_ns: u64, held_ns: u64, lag_ns: u64) {
         let round = round_ns.clamp(1, ROUND_MAX);
         self.keep_least(now, round);
         let least = self.least().min(round);
-        let held = held_ns.min(round - least);
+        let unsaid = held_ns == u64::MAX && self.sampled;
+        let held = if unsaid { HELD_MAX } else { held_ns }.min(round - least);
         let round = round - held;
         let prompt = round.saturating_sub(lag_ns).max(least);
-        self.latest = round;
+        if !unsaid {
+            self.latest = round;
+        }
         if !self.sampled {
             self.sampled = true;
             (self.round, self.prompt, self.held) = (Estimate::first(round), Estimate::first(prompt), held);
             return;
         }
-        (self.round, self.prompt) = (self.round.then(round), self.prompt.then(prompt));
+        self.round = if unsaid { self.round } else { self.round.then(round) };
+        self.prompt = self.prompt.then(prompt);
         self.held = if held > self.held { u64::midpoint(held, self.held) } else { (7 * self.held + held) / 8 };
     }
 
@@ -113,6 +124,13 @@ impl Rtt {
     #[must_use]
     pub const fn smoothed(&self) -> u64 {
         self.round.smoothed
+    }
+
+    /// The round trip over which frames are spread: the smoothed one, or the last one, if that was shorter. What was
+    /// expected before anything was measured, or a time for which the way was blocked, must hold back nothing any more.
+    #[must_use]
+    pub fn spread(&self) -> u64 {
+        self.round.smoothed.min(self.latest)
     }
 
     /// The smoothed distance of samples from [`Rtt::smoothed`].
@@ -224,6 +242,28 @@ mod tests {
         rtt.sample(at(5_000_000), 40_000, u64::MAX, 0);
         assert_eq!(rtt.smoothed(), 30_000);
         assert_eq!(rtt.least(), 30_000);
+    }
+
+    #[test]
+    fn a_stop_of_the_other_side_is_no_longer_way() {
+        let mut rtt = steady(30_000, 50);
+        let wait = rtt.probe_timeout(0, 0);
+        rtt.sample(at(700_000_000), 700_000_000, u64::MAX, 0);
+        assert_eq!((rtt.smoothed(), rtt.spread(), rtt.loss_delay()), (30_000, 30_000, 33_750));
+        // Where each answer is like that, the way may have become so long.
+        assert!(rtt.probe_timeout(0, 0) > wait);
+        (0..50).for_each(|turn| rtt.sample(at(800_000_000 + turn), 700_000_000, u64::MAX, 0));
+        assert!(rtt.probe_timeout(0, 0) > 700_000_000, "{} ns", rtt.probe_timeout(0, 0));
+    }
+
+    #[test]
+    fn frames_are_spread_over_the_last_round_trip_if_that_was_shorter() {
+        assert_eq!(Rtt::expecting(300_000_000).spread(), 300_000_000);
+        let mut rtt = steady(300_000_000, 50);
+        rtt.sample(at(1), 20_000, 0, 0);
+        assert_eq!(rtt.spread(), 20_000);
+        rtt.sample(at(2), 400_000_000, 0, 0);
+        assert_eq!(rtt.spread(), rtt.smoothed());
     }
 
     #[test]

@@ -175,15 +175,15 @@ impl Window {
         self.round = Round::default();
     }
 
-    /// Ns for each KiB that is sent, so that a window is spread over four fifths of a round trip of `smoothed_ns` (half
+    /// Ns for each KiB that is sent, so that a window is spread over four fifths of a round trip of `round_ns` (half
     /// of it while the window doubles). 0 if that is not worth it: for a round trip of less than 64 us, and for a
     /// window no larger than the one of the beginning, which goes out at once then too.
     #[must_use]
-    pub fn pace(&self, smoothed_ns: u64) -> u64 {
-        if smoothed_ns < PACED || smoothed_ns <= LONG && self.bytes <= Self::begin(self.frame) {
+    pub fn pace(&self, round_ns: u64) -> u64 {
+        if round_ns < PACED || round_ns <= LONG && self.bytes <= Self::begin(self.frame) {
             return 0;
         }
-        let spread = smoothed_ns.min(ROUND_MAX);
+        let spread = round_ns.min(ROUND_MAX);
         let spread = if self.doubles { spread / 2 } else { spread / 5 * 4 };
         (spread << 10) / self.bytes().max(1)
     }

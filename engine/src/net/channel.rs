@@ -153,6 +153,8 @@ pub(super) struct Channel<M: Memory> {
     waits: bool,
     /// Before this time nothing new is sent, so that a window does not go out all at once.
     paced: Instant,
+    /// When the last bytes went that are spread, and how many.
+    spreads: (Instant, u64),
     /// How long its batches are.
     pulses: Pulses,
     /// The ways that its frames may go, if there are several.
@@ -242,6 +244,7 @@ impl<M: Memory> Channel<M> {
             arrived: Vec::new(),
             waits: false,
             paced: now,
+            spreads: (now, 0),
             ways: None,
             resting: false,
             pulses: Pulses::default(),

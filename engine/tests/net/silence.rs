@@ -1,11 +1,13 @@
-//! How long nothing is heard of a peer before it is dead: time in which this side was stopped does not count.
+//! How long nothing is heard of a peer before it is dead: time in which this side was stopped does not count. And what
+//! a shorter stop costs: its own time, and no more.
 
-use cutthrough_engine::net::NetEvent;
 use cutthrough_engine::net::channel::Ending;
+use cutthrough_engine::net::{Cargo, NetEvent};
 
-use super::wire::World;
+use super::wire::{World, pattern};
 
 const SILENCE_NS: u64 = 900_000_000;
+const MILLISECOND: u64 = 1_000_000;
 
 #[test]
 fn a_machine_that_stops_takes_nobody_for_dead() {
@@ -38,5 +40,47 @@ fn a_peer_that_says_nothing_is_dead_after_the_silence_or_soon_after_a_stop() {
         // The world has gone on to what node 0 does next.
         assert!(after <= most + SILENCE_NS / 4, "{after} ns after a stop of {stop}");
         assert!(after >= stop + SILENCE_NS / 2, "{after} ns after a stop of {stop}");
+    }
+}
+
+/// Sends so many payloads of 1 MiB.
+fn send(world: &mut World, (node, channel): (usize, usize), payloads: usize) {
+    let load = pattern(5, 1 << 20);
+    for _ in 0..payloads {
+        let cargo = Cargo { load: load.clone(), token: None, pages: true, cookie: None };
+        world.nodes[node].net.send(channel, b"much", Some(cargo)).unwrap();
+    }
+}
+
+/// What is acknowledged after it was held for so long says nothing of the way.
+#[test]
+fn who_stood_still_is_sent_to_as_quickly_as_before() {
+    for stop in [20, 300, 600].map(|ms| ms * MILLISECOND) {
+        let mut world = World::with_silence(63, SILENCE_NS);
+        world.deaf = true;
+        let (a, _) = world.join();
+        send(&mut world, (0, a), 8);
+        (0..3).for_each(|_| drop(world.message(1)));
+        let again = world.now().after(stop);
+        world.hold(stop);
+        (0..4).for_each(|_| drop(world.message(1)));
+        let took = world.now().saturating_since(again);
+        assert!(took < 50 * MILLISECOND, "{took} ns after a stop of {stop}");
+    }
+}
+
+/// A handshake during which somebody stood still says little of how long frames take.
+#[test]
+fn a_slow_handshake_makes_no_stream_slow() {
+    for from in 0..2 {
+        let mut world = World::with_silence(64, SILENCE_NS);
+        let short = std::mem::replace(&mut world.delay, 150 * MILLISECOND);
+        let channels = world.join();
+        world.delay = short;
+        let begun = world.now();
+        send(&mut world, (from, [channels.0, channels.1][from]), 1);
+        world.message(1 - from);
+        let took = world.now().saturating_since(begun);
+        assert!(took < 20 * MILLISECOND, "{took} ns from node {from}");
     }
 }

@@ -13,7 +13,7 @@ use cutthrough_engine::net::trains::{Came, Trains};
 use cutthrough_engine::net::{CallError, Guess, Net, NetEvent, Settings};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Refused;
-use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, low};
+use cutthrough_wire::frame::{Greeting, HEADER_BYTES, Header, Kind, low};
 
 pub(crate) use super::doorman::{Doorman, sum};
 use super::trains::Socket;
@@ -140,10 +140,16 @@ pub(crate) struct World {
     pub(crate) kept_back: Vec<usize>,
     /// After how many nanoseconds one frame of those comes all the same, and when the next one does.
     pub(crate) trickle: Option<(u64, u64)>,
-    /// When node 1 looks again.
+    /// A channel of node 1 whose frames take so many nanoseconds more to get there.
+    pub(crate) far: Option<(usize, u64)>,
+    /// How many hellos with a cookie are lost next.
+    pub(crate) lost_hellos: u32,
+    /// Whether there is no memory for what is sent to node 1 while it does not look; and when it looks again.
+    pub(crate) deaf: bool,
     held: u64,
-    /// Bytes of the longest frame that has come out of that path.
+    /// Bytes of the longest frame that has come out of that path, and of the longest one for node 0.
     pub(crate) longest: usize,
+    pub(crate) longest_back: usize,
     /// Generation that the last frame for node 1 names.
     pub(crate) generation: u32,
     /// Whether frames that come together land where the guess says, and are brought in together.
@@ -206,8 +212,12 @@ impl World {
             too_long: 0,
             kept_back: Vec::new(),
             trickle: None,
+            far: None,
+            lost_hellos: 0,
+            deaf: false,
             held: 0,
             longest: 0,
+            longest_back: 0,
             generation: 0,
             together: false,
             scattered: false,
@@ -242,6 +252,10 @@ impl World {
     fn put(&mut self, from: usize, to: SocketAddr, frame: &[u8]) {
         let Some(target) = self.nodes.iter().position(|node| node.address == to) else { return };
         let (target, back) = if self.mirror { (from, to) } else { (target, self.nodes[from].address) };
+        let mut more = 0;
+        if target == 0 {
+            self.longest_back = self.longest_back.max(frame.len());
+        }
         if target == 1 {
             self.generation = u32::from_le_bytes(*frame[8..].first_chunk().unwrap());
             if frame.len() > self.carries {
@@ -249,7 +263,19 @@ impl World {
                 return;
             }
             self.longest = self.longest.max(frame.len());
+            if self.deaf && self.now < self.held {
+                return;
+            }
             let channel = u32::from_le_bytes(*frame[4..].first_chunk().unwrap()) as usize;
+            if frame[1] == Kind::Hello as u8 {
+                let has_cookie = Greeting::from_bytes(&frame[HEADER_BYTES..]).is_ok_and(|hello| hello.0.cookie != 0);
+                if has_cookie && self.lost_hellos > 0 {
+                    self.lost_hellos -= 1;
+                    return;
+                }
+            } else if let Some((_, nanos)) = self.far.filter(|far| far.0 == channel) {
+                more = nanos;
+            }
             if frame[1] == Kind::Data as u8 && self.kept_back.contains(&channel) {
                 match &mut self.trickle {
                     Some((every, next)) if self.now >= *next => *next = self.now + *every,
@@ -264,7 +290,7 @@ impl World {
                 let at = usize::try_from(mix(self.random) % frame.len() as u64).unwrap();
                 frame[at] ^= 1 << (self.random % 8);
             }
-            let mut arrives = self.now + self.delay;
+            let mut arrives = self.now + self.delay + more;
             if self.chance(self.faults.reorder) {
                 arrives += mix(self.random) % 50_000;
             }
@@ -279,14 +305,17 @@ impl World {
     /// When the next frame arrives, or the next timer ends; never, if nobody has a channel.
     fn next(&self) -> u64 {
         let frame = self.wire.first_key_value().map(|(key, _)| key.0);
-        let timer = self.nodes.iter().filter_map(|node| node.net.timer()).map(Instant::as_nanos).min();
-        [frame, timer].into_iter().flatten().min().unwrap_or(u64::MAX)
+        let timer = |node: usize| self.nodes[node].net.timer().map(Instant::as_nanos);
+        [frame, timer(0), timer(1).map(|at| at.max(self.held))].into_iter().flatten().min().unwrap_or(u64::MAX)
     }
 
     /// Lets everybody do what there is to do, and the next frame arrive or the next timer end.
     fn step(&mut self, mut reading: Option<(usize, usize, &mut Reading<'_>)>) {
         let mut batch = Batch::default();
         for index in 0..self.nodes.len() {
+            if index == 1 && self.now < self.held {
+                continue;
+            }
             let now = Instant::from_nanos(self.now);
             self.nodes[index].net.tick(now);
             self.nodes[index].net.looked(now);
@@ -490,8 +519,11 @@ impl World {
     }
 
     /// Node 1 does not look for so long.
-    pub(crate) const fn hold(&mut self, nanos: u64) {
+    pub(crate) fn hold(&mut self, nanos: u64) {
         self.held = self.now + nanos;
+        let wire = std::mem::take(&mut self.wire).into_iter();
+        let held = |target: usize| if target == 1 { self.held } else { 0 };
+        self.wire = wire.map(|((at, number), frame)| ((at.max(held(frame.0)), number), frame)).collect();
     }
 
     /// Lets so much time pass, and happen what happens in it.

@@ -91,7 +91,9 @@ impl<M: Memory> Channel<M> {
 
     fn progress(&mut self, acked: Acked, held: u16, now: Instant) {
         self.reach.acked(now, &acked);
-        let held = u64::from(held) << 8;
+        let said = u64::from(held) << 8;
+        // What does not fit into the field was perhaps far longer.
+        let held = if held == u16::MAX { u64::MAX } else { said };
         let Acked { frames, bytes, newest: Some((_, sent_at)), .. } = acked else {
             if let Some(sent_at) = acked.late {
                 // It was not lost, but given up too early.
@@ -101,7 +103,7 @@ impl<M: Memory> Channel<M> {
             return;
         };
         if let Some(ways) = &mut self.ways {
-            ways.acked(now, (frames, bytes), held + self.lag);
+            ways.acked(now, (frames, bytes), said.saturating_add(self.lag));
         }
         let round = now.saturating_since(sent_at);
         self.rtt.sample(now, round, held, self.lag);
@@ -109,6 +111,10 @@ impl<M: Memory> Channel<M> {
         // Nor is it the way's fault how long the acknowledgement has lain here before it was looked at.
         let delay = round.saturating_sub(held).saturating_sub(self.lag).max(self.rtt.least());
         self.window.acked(now, bytes, delay, self.rtt.least(), self.sent.in_flight() + bytes);
+        if self.paced > now {
+            // What was believed of the way when the last batch went may have been far too much.
+            self.paced = self.paced.min(self.pace_after(self.spreads));
+        }
     }
 
     pub(super) fn find_lost(&mut self, now: Instant, tally: &mut Tally) {

@@ -23,7 +23,7 @@ impl<M: Memory> Channel<M> {
         let Some(way) = self.ways.as_ref().map_or(Some(Way::default()), |ways| ways.only()) else { return false };
         let plain = self.probe.is_none() && self.end == End::None && !self.tells();
         let room = self.window.room(self.sent.in_flight()) >= self.full() as u64;
-        if !plain || !room || now < self.paced || self.window.pace(self.rtt.smoothed()) > 0 {
+        if !plain || !room || now < self.paced || self.pace() > 0 {
             return false;
         }
         let Some(next) = self.outbox.lone_record() else { return false };
@@ -157,11 +157,21 @@ impl<M: Memory> Channel<M> {
             let Some(next) = self.outbox.next_frames(usize::from(self.reach.body()), frames) else { break true };
             tally.frames_sent += self.push(batch, next, now);
         };
-        let pace = self.window.pace(self.rtt.smoothed());
-        if pace > 0 {
-            self.paced = self.paced.max(now).after((batch.bytes() as u64).saturating_mul(pace) >> 10);
+        if self.pace() > 0 {
+            self.spreads = (self.paced.max(now), batch.bytes() as u64);
+            self.paced = self.pace_after(self.spreads);
         }
         fits
+    }
+
+    /// Nanoseconds for each KiB that is sent.
+    fn pace(&self) -> u64 {
+        self.window.pace(self.rtt.spread())
+    }
+
+    /// When the next frames may follow so many bytes that went at this time.
+    pub(super) fn pace_after(&self, (sent, bytes): (Instant, u64)) -> Instant {
+        sent.after(bytes.saturating_mul(self.pace()) >> 10)
     }
 
     /// Adds what is to be sent to a batch: in how many frames.
