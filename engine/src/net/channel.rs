@@ -461,7 +461,7 @@ impl<M: Memory> Channel<M> {
                 self.outbox.allow(note.limits);
                 self.noted(&note, header.held, now)?;
             }
-            (Kind::Probe, Body::Aside(_)) => self.is_asked = true,
+            (Kind::Probe, Body::Aside(body)) => self.asks(now, low16(body.len())),
             (Kind::Close, Body::Aside(_)) => {
                 if self.end == End::None {
                     self.end = End::Peer { messages: message };

@@ -138,3 +138,18 @@ fn what_the_system_refuses_is_not_sent_again() {
     assert_eq!((world.too_long, world.longest), (dropped, LEAST));
     assert!(took < MILLISECOND, "{took} ns");
 }
+
+/// Hellos that were lost say little of how long frames may be: both sides find that out.
+#[test]
+fn lost_hellos_keep_frames_short_for_a_while_only() {
+    let mut world = World::new(47, Faults::NONE);
+    world.lost_hellos = 2;
+    let (a, b) = world.join();
+    world.go_on(10 * SECOND);
+    (world.longest, world.longest_back) = (0, 0);
+    deliver(&mut world, a);
+    let cargo = Cargo { load: pattern(3, 40_000), token: None, pages: true, cookie: None };
+    world.nodes[1].net.send(b, b"back", Some(cargo)).unwrap();
+    world.message(0);
+    assert_eq!([world.longest, world.longest_back], [HEADER_BYTES + 1408; 2]);
+}

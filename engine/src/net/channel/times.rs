@@ -109,6 +109,12 @@ impl<M: Memory> Channel<M> {
         self.reach.hope(now, most);
     }
 
+    /// The other side asks for a sign of life, with a body so long: what comes one way may go the other.
+    pub(super) fn asks(&mut self, now: Instant, body: u16) {
+        self.is_asked = true;
+        self.reach.hope(now, body);
+    }
+
     /// Closes the channel, once everything has arrived that was sent. False if it ends already.
     pub(in crate::net) fn close(&mut self) -> bool {
         let closes = self.end == End::None;
