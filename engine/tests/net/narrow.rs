@@ -153,3 +153,22 @@ fn lost_hellos_keep_frames_short_for_a_while_only() {
     world.message(0);
     assert_eq!([world.longest, world.longest_back], [HEADER_BYTES + 1408; 2]);
 }
+
+/// Whatever a path carries, what is sent is hardly shorter.
+#[test]
+fn frames_become_about_as_long_as_the_path_carries() {
+    for (seed, body) in (48..).zip([1200, 1260, 1300, 1387, 1400]) {
+        let (mut world, a) = world(seed);
+        world.carries = HEADER_BYTES + body;
+        let begin = world.now();
+        while world.now().saturating_since(begin) < 60 * SECOND {
+            deliver(&mut world, a);
+            world.go_on(50 * MILLISECOND);
+        }
+        (world.longest, world.too_long) = (0, 0);
+        deliver(&mut world, a);
+        assert_eq!(world.too_long, 0);
+        let less = world.carries - world.longest;
+        assert!(less <= 64, "{less} bytes less than {body}");
+    }
+}

@@ -167,7 +167,8 @@ pub(super) struct Losses<'a, L> {
 
 impl<L: Load> Losses<'_, L> {
     pub(super) fn take(&mut self, content: Content, lost: Lost) {
-        if matches!(content, Content::Probe { body } if body > 0) {
+        if let Content::Probe { body: body @ 1.. } = content {
+            self.reach.tried_in_vain(self.now, body);
             self.tries += u64::from(lost.bytes);
             return;
         }

@@ -4,7 +4,8 @@
 //! bodies get shorter when long frames were lost again and again, none of them came through meanwhile, and then a
 //! shorter one did that was sent later. They get longer when a probe of the longer length was acknowledged (compare RFC
 //! 8899), never by trying with what somebody waits for. So it is found, too, if the handshake has shown less than the
-//! path carries, because it was repeated on a long way before it could be answered.
+//! path carries, because it was repeated on a long way before it could be answered. Common lengths are tried first, and
+//! when one was too long, half way down to what comes through, again and again, until that is nearly as long.
 
 use cutthrough_wire::frame::BODY_MIN;
 
@@ -23,6 +24,9 @@ const KNOWN_NS: u64 = 1_000_000_000;
 /// Nanoseconds before a longer frame is tried: at first, twice as long each time, and at most.
 const TRY_NS: (u64, u64) = (1_000_000_000, 30_000_000_000);
 
+/// Bytes by which bodies may be shorter than one that was too long: no closer is tried.
+const CLOSE: u16 = 64;
+
 #[derive(Debug)]
 pub(super) struct Reach {
     /// Bytes of the longest body from now on, and of the longest that may be tried.
@@ -40,6 +44,8 @@ pub(super) struct Reach {
     /// When a longer frame is tried, and how long after that again.
     try_at: Option<Instant>,
     wait: u64,
+    /// The shortest body that was tried in vain since all were last tried.
+    in_vain: u16,
     /// When bodies last got longer.
     longer_since: Option<Instant>,
 }
@@ -57,6 +63,7 @@ impl Reach {
             known: (0, Instant::default()),
             try_at: None,
             wait: TRY_NS.0,
+            in_vain: u16::MAX,
             longer_since: None,
         }
     }
@@ -123,6 +130,7 @@ impl Reach {
         let shorter = SHORTER.into_iter().find(|body| bytes(*body) < too_long).unwrap_or(BODY_MIN);
         self.body = self.body.min(shorter);
         (self.losses, self.shortest, self.known.0) = (0, u32::MAX, 0);
+        self.in_vain = u16::MAX;
         // One that gets shorter as soon as it is longer is trusted less and less.
         let soon = self.longer_since.is_some_and(|since| now.saturating_since(since) < TRY_NS.1);
         if self.try_at.is_none() {
@@ -144,9 +152,22 @@ impl Reach {
     /// The longer body that is to be tried now. If nothing is heard of that, it is tried again later.
     pub(super) fn tries(&mut self, now: Instant) -> Option<u16> {
         self.try_at.filter(|at| now >= *at)?;
+        if self.is_close() {
+            // That is long ago: the path may have become another.
+            self.in_vain = u16::MAX;
+        }
         self.put_off(now);
         let longer = SHORTER.into_iter().rev().find(|body| *body > self.body);
-        Some(longer.unwrap_or(self.most).min(self.most))
+        let longer = longer.unwrap_or(self.most).min(self.most);
+        Some(if longer < self.in_vain { longer } else { u16::midpoint(self.body, self.in_vain) })
+    }
+
+    /// A body so long was tried, and is lost.
+    pub(super) fn tried_in_vain(&mut self, now: Instant, body: u16) {
+        if body > self.body {
+            self.in_vain = self.in_vain.min(body);
+            self.goes_on(now);
+        }
     }
 
     /// A body so long has come through.
@@ -154,8 +175,20 @@ impl Reach {
         if body > self.body {
             self.body = body.min(self.most);
             self.longer_since = Some(now);
-            self.try_at = (self.body < self.most).then(|| now.after(TRY_NS.0));
+            self.in_vain = if self.in_vain > self.body { self.in_vain } else { u16::MAX };
+            self.goes_on(now);
         }
+    }
+
+    /// The next length is tried soon, or all of them after a long time, if there is hardly anything left to win.
+    fn goes_on(&mut self, now: Instant) {
+        let wait = if self.is_close() { TRY_NS.1 } else { TRY_NS.0 };
+        self.try_at = (self.body < self.most).then(|| now.after(wait));
+    }
+
+    /// Whether what comes through is nearly as long as what does not.
+    const fn is_close(&self) -> bool {
+        self.in_vain.saturating_sub(self.body) <= CLOSE
     }
 }
 
@@ -189,6 +222,46 @@ mod tests {
         let mut reach = Reach::new(1408);
         reach.narrow(at(0), 1408);
         reach.hope(at(0), 1400);
+        assert_eq!((reach.body(), reach.try_at()), (1408, None));
+    }
+
+    /// Lets probes of every length tell within this time, in ms from `from` on, whether the path carries them: how many
+    /// there were.
+    fn probes(reach: &mut Reach, carries: u16, from: u64, until: u64) -> u64 {
+        (from..until).fold(0, |probes, ms| {
+            let Some(body) = reach.tries(at(ms)) else { return probes };
+            if body <= carries {
+                reach.carries(at(ms), body);
+            } else {
+                reach.tried_in_vain(at(ms), body);
+            }
+            probes + 1
+        })
+    }
+
+    #[test]
+    fn the_longest_body_is_found_whatever_the_path_carries() {
+        for most in [1408, 8909, 65_443] {
+            for carries in [1136, 1137, 1200, 1328, 1388, 1407, 1500, 4000, 8850, 8909, 30_000, 65_000, 65_443] {
+                let mut reach = Reach::new(BODY_MIN);
+                reach.hope(at(0), most);
+                let probes = probes(&mut reach, carries, 0, 60_000);
+                let found = carries.min(most) - reach.body();
+                assert!(found <= CLOSE, "{found} bytes less than {carries} of {most}");
+                assert!(probes <= 24, "{probes} probes");
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_too_long_is_tried_again_later() {
+        let mut reach = Reach::new(1408);
+        reach.shorten(at(0), bytes(1408));
+        reach.shorten(at(0), bytes(1388));
+        probes(&mut reach, 1300, 0, 20_000);
+        assert!((1237..=1300).contains(&reach.body()), "{} bytes", reach.body());
+        assert_eq!(probes(&mut reach, 1408, 20_000, 30_000), 0, "all is known");
+        probes(&mut reach, 1408, 30_000, 40_000);
         assert_eq!((reach.body(), reach.try_at()), (1408, None));
     }
 }
