@@ -11,6 +11,10 @@ use super::memory::Memory;
 use super::{Net, State};
 use crate::time::Instant;
 
+/// One part in so many of the deadline is the longest round trip for which an owner is waited for: four of them, and
+/// more than once, pass before others are given up.
+const WAITS: u64 = 12;
+
 /// Bytes of payloads that may come aside to make way, at most.
 const RELIEVED_MAX: u64 = 2 * PAYLOAD_MAX;
 
@@ -42,7 +46,10 @@ impl<M: Memory> Net<M> {
             _ => None,
         };
         let due = |index, message| channel(index)?.inbox.due(message);
-        let round = |index| channel(index).map_or(0, Channel::round_ns);
+        // A peer that acknowledges late makes the way as long as it likes; others must not wait for it until they are
+        // given up.
+        let longest = (self.settings.silence_ns / 3).min(self.settings.deadline_ns / WAITS);
+        let round = |index| channel(index).map_or(0, Channel::round_ns).min(longest);
         for (index, message, upto) in self.turns.choose(now, &wanting, self.settings.granted, due, round) {
             #[cfg(feature = "planted")]
             if self.planted == Some(super::Planted::Ungranted) && message % 4 == 3 {

@@ -12,6 +12,9 @@
 //! hold its place, and what is counted for it, for as long as it lives. So a payload of which too little comes loses
 //! its turn after a while, and its whole channel if too little comes of any other too: what they still owe does not
 //! count. They have their turn again as soon as enough has come.
+//!
+//! How long that while is depends on the round trip, which the other side can make as long as it likes. So it has a
+//! bound; and all that are far away, or seem to be, are never asked for the last part of what may be asked for.
 
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
@@ -25,6 +28,10 @@ pub const ADMITTED: usize = 2;
 /// Round trips, and nanoseconds beside them, in which something has to come of what was asked for. A busy machine stops
 /// its programs for some milliseconds, and one that computes has an attendant send for it after 10.
 const PATIENCE: (u64, u64) = (4, 20_000_000);
+
+/// Nanoseconds of a round trip above which an owner is far away, and one part in so many of all that may be asked for
+/// that is for others alone.
+const FAR: (u64, u32) = (50_000_000, 4);
 
 /// One part in so many of what was asked for has to come in that time.
 const LEAST: u32 = 2;
@@ -101,7 +108,8 @@ impl<C: Copy + Ord> Turns<C> {
         let until = |owner| now.after(round_ns(owner).saturating_mul(PATIENCE.0).saturating_add(PATIENCE.1));
         let ends = &mut self.ends;
         ends.retain(|_, end| *end > now);
-        let (mut missing, mut all_in_time) = (0_u32, true);
+        let is_far = |owner| round_ns(owner) > FAR.0;
+        let (mut missing, mut far, mut all_in_time) = (0_u32, 0_u32, true);
         self.asked.retain(|&(owner, message), asked| {
             let Some(due) = due(owner, message) else {
                 // All of it has come, or is not wanted any more.
@@ -113,6 +121,7 @@ impl<C: Copy + Ord> Turns<C> {
             }
             if asked.until > now {
                 missing = missing.saturating_add(due.missing);
+                far = far.saturating_add(if is_far(owner) { due.missing } else { 0 });
                 let end = ends.entry(owner).or_insert(asked.until);
                 *end = asked.until.max(*end);
             } else {
@@ -129,7 +138,15 @@ impl<C: Copy + Ord> Turns<C> {
                 !is_late && (self.ends.contains_key(&owner) || !of_owner())
             });
         }
-        let chosen = choose(&able, budget, budget.saturating_sub(missing), self.admitted);
+        let (mut shared, of_far) = (budget, budget - budget / FAR.1);
+        if far > of_far / 2 {
+            // As long as those that are far away may be asked for no worthwhile step more, the others share the rest.
+            able.to_mut().retain(|(owner, _)| !is_far(*owner));
+            shared -= far.min(budget);
+        }
+        let free = (budget.saturating_sub(missing), of_far.saturating_sub(far));
+        let far = |owner| is_far(owner).then_some(of_far);
+        let chosen = choose(&able, shared, free, far, self.admitted);
         for &(owner, Wanting { message, have, .. }, upto) in &chosen {
             let asked = || Asked { goal: have + upto.saturating_sub(have).div_ceil(LEAST), until: until(owner) };
             self.asked.entry((owner, message)).or_insert_with(asked);
@@ -164,8 +181,15 @@ impl<C: Copy + Ord> Default for Turns<C> {
 /// Those of the wanting that are asked for more now, and up to where. At most `admitted` of them share the `budget`:
 /// the one that has waited longest, which comes first and has a part of it, and those whose readers wait, or with the
 /// fewest bytes left, which share the rest; one alone has all of it. Only `free` bytes of it may be granted now; what
-/// one of them does not take yet of its share is kept for it.
-fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32, mut free: u32, admitted: usize) -> Vec<(C, Wanting, u32)> {
+/// one of them does not take yet of its share is kept for it. An owner that is far away has no more than `far` says,
+/// and all of those together get no more than `free_far` now.
+fn choose<C: Copy>(
+    wanting: &[(C, Wanting)],
+    budget: u32,
+    (mut free, mut free_far): (u32, u32),
+    far: impl Fn(C) -> Option<u32>,
+    admitted: usize,
+) -> Vec<(C, Wanting, u32)> {
     let left = |wanting: &Wanting| wanting.payload - wanting.have.min(wanting.payload);
     // Those for which there is hardly any memory would hold a place among the admitted without using it.
     let worth = |wanting: &Wanting| {
@@ -189,9 +213,12 @@ fn choose<C: Copy>(wanting: &[(C, Wanting)], budget: u32, mut free: u32, admitte
     let rest = (budget - first) / u32::try_from(chosen.len()).map_or(1, |count| count.saturating_sub(1).max(1));
     let shares = core::iter::once(first).chain(core::iter::repeat(rest));
     let grant = |((owner, wanting), share): (&(C, Wanting), u32)| {
+        let far = far(*owner);
+        let share = share.min(far.unwrap_or(share));
         let most = wanting.most.min(wanting.have.saturating_add(share)).saturating_sub(wanting.granted);
-        let more = most.min(free);
+        let more = most.min(free).min(far.map_or(most, |_| free_far));
         free -= more;
+        free_far -= far.map_or(0, |_| more);
         let upto = wanting.granted + more;
         // As far as there is memory, or by a worthwhile step.
         let worth = more > 0 && (upto == wanting.most || more >= share / 2);
@@ -216,7 +243,7 @@ mod tests {
 
     /// The same, when only so much of the budget is free.
     fn of_free(wanting: &[(u8, Wanting)], budget: u32, free: u32, admitted: usize) -> Vec<(u8, u64, u32)> {
-        let chosen = super::choose(wanting, budget, free, admitted).into_iter();
+        let chosen = super::choose(wanting, budget, (free, 0), |_| None, admitted).into_iter();
         chosen.map(|(owner, wanting, upto)| (owner, wanting.message, upto)).collect()
     }
 
@@ -460,6 +487,26 @@ mod tests {
             assert_eq!(look(ms, full), (0, None));
         }
         assert_eq!(look(100, Wanting { most: 1000, ..full }).0, 1);
+    }
+
+    /// The round trip is what the other side makes it.
+    #[test]
+    fn who_is_far_away_leaves_something_for_others() {
+        let far = |owner: u8| if owner == 0 { 10 * FAR.0 } else { ROUND_NS };
+        let mut turns = Turns::new();
+        let mut look = |wanting: &[(u8, Wanting)], missing: u32| {
+            let due = |owner, message| (owner == 0 && message == 1).then_some(Due { came: 0, missing });
+            turns.choose(Instant::from_nanos(1), wanting, BUDGET, due, far)
+        };
+        let alone = wanting(1, 0, 0, 9000);
+        assert_eq!(look(&[alone], 0), vec![(0, 1, 1500)]);
+        let asked = wanting(1, 0, 1500, 9000);
+        let (_, other) = wanting(2, 0, 0, 9000);
+        assert_eq!(look(&[asked], 1500), vec![]);
+        assert_eq!(look(&[asked, wanting(3, 0, 0, 100)], 1500), vec![], "nor another one of that owner");
+        assert_eq!(look(&[asked, (1, other)], 1500), vec![(1, 2, 500)]);
+        // It has its part again when what it was asked for comes.
+        assert_eq!(look(&[wanting(1, 900, 1500, 9000)], 600), vec![(0, 1, 2400)]);
     }
 
     proptest! {

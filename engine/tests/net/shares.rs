@@ -138,3 +138,31 @@ fn who_holds_back_what_it_is_asked_for_keeps_nobody_waiting() {
         world.settle();
     }
 }
+
+/// Whose way seems to be long has time for what it is asked for: others do not wait for it, even if it was asked while
+/// they wanted nothing.
+#[test]
+fn who_seems_far_away_and_holds_back_what_it_is_asked_for_keeps_nobody_waiting() {
+    let mut world = World::new(21, Faults::NONE);
+    world.far = Some((0, 5_000_000_000));
+    let channels: Vec<_> = (0..4).map(|_| world.join()).collect();
+    world.settle();
+    assert_eq!(channels[0].1, 0);
+    world.kept_back = vec![0];
+    let send = |world: &mut World, seed: usize| {
+        let cargo = Cargo { load: pattern(seed as u64, 400_000), token: None, pages: true, cookie: None };
+        world.nodes[0].net.send(channels[seed].0, b"in a place", Some(cargo)).unwrap();
+    };
+    send(&mut world, 0);
+    world.go_on(6_000_000_000);
+    let begun = world.now();
+    (1..4).for_each(|seed| send(&mut world, seed));
+    let mut came: Vec<_> = (1..4).map(|_| world.message(1).0).collect();
+    came.sort_unstable();
+    assert_eq!(came, channels[1..].iter().map(|(_, b)| *b).collect::<Vec<_>>());
+    let took = world.now().saturating_since(begun);
+    assert!(took < 200_000_000, "{took} ns");
+    // Nor is it left out.
+    world.kept_back.clear();
+    assert_eq!(world.message(1).0, 0);
+}
