@@ -20,7 +20,8 @@
 //! 64 numbers after that; a longer list of ranges, where that is not enough.
 //!
 //! With an acknowledgement in hand a sender does, in this order: [`acked`](sent::Sent::acked) (and
-//! [`acked_range`](sent::Sent::acked_range)), [`sample`](rtt::Rtt::sample) and
+//! [`acked_range`](sent::Sent::acked_range)); where some were overtaken ([`Acked::overtaken`](sent::Acked::overtaken)),
+//! [`found`](window::Window::found) and [`bear`](sent::Sent::bear); [`sample`](rtt::Rtt::sample) and
 //! [`Window::acked`](window::Window::acked) with what that says, then [`lost`](sent::Sent::lost). When
 //! [`timer`](sent::Sent::timer) has run out: `lost`, then [`probe`](sent::Sent::probe).
 //!

@@ -26,13 +26,15 @@ struct Link {
     queue: u64,
     /// Frames in 10,000 that are lost at random.
     loss: u64,
+    /// Frames in 10,000 that take longer than others, by how many ns.
+    late: (u64, u64),
     /// Every so often a sender stops for up to so many ns. While it does it neither sends nor reads.
     stop: u64,
 }
 
 /// A link of `rate` bits a second and `base` ns there and back, that loses nothing and never stops.
 fn link(rate: u64, base: u64) -> Link {
-    Link { rate, base, queue: 20 * MILLISECOND, loss: 0, stop: 0 }
+    Link { rate, base, queue: 20 * MILLISECOND, loss: 0, late: (0, 0), stop: 0 }
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -222,7 +224,9 @@ impl Model {
             }
             self.free = self.free.max(now) + u64::from(FRAME) * 8_000_000_000 / self.link.rate;
             if self.draw(10_000) >= self.link.loss {
-                self.at(self.free + self.link.base / 2, who, Event::Arrive(number, oldest));
+                let (often, late) = self.link.late;
+                let late = if often > 0 && self.draw(10_000) < often { late } else { 0 };
+                self.at(self.free + self.link.base / 2 + late, who, Event::Arrive(number, oldest));
             }
         }
     }
@@ -240,6 +244,8 @@ impl Sender {
 
     fn took(&mut self, now: Instant, take: impl FnOnce(&mut Sent<()>) -> Acked) {
         let acked = take(&mut self.sent);
+        self.window.found(acked.late_bytes);
+        self.sent.bear(now, &acked, &self.rtt);
         let Some((_, sent)) = acked.newest else { return };
         let round = now.saturating_since(sent);
         self.backoff = 0;
@@ -313,6 +319,16 @@ fn one_frame_in_a_hundred_lost_costs_little() {
         let outcome = run(Link { loss: 100, ..link }, &[0], end / 4, end);
         assert!(outcome.total() >= 0.85, "{name}: {:.3} of the link", outcome.total());
         assert!(outcome.spurious <= 4, "{name}: {} frames given up for nothing", outcome.spurious);
+    });
+}
+
+#[test]
+fn frames_that_are_overtaken_cost_little() {
+    each_link(|link, end, name| {
+        for late in [link.base / 2, link.base] {
+            let outcome = run(Link { late: (500, late), ..link }, &[0], end / 4, end);
+            assert!(outcome.total() >= 0.85, "{name}, {late} ns late: {:.3} of the link", outcome.total());
+        }
     });
 }
 
@@ -447,6 +463,36 @@ fn silence_takes_the_window_back_to_the_beginning_and_on() {
     let least = window.bytes();
     round(&mut window, now, 50_000, 50_000);
     assert!(window.bytes() >= 2 * least, "it doubles again");
+}
+
+/// Frames that are overtaken seem to be lost for a while.
+#[test]
+fn losses_that_were_none_do_not_shrink_the_window() {
+    for frames in [50, 700] {
+        let mut window = Window::new(FRAME);
+        let full = frames * u64::from(FRAME);
+        let mut now = 0;
+        while window.bytes() < full {
+            now = round(&mut window, now, 50_000, 50_000);
+        }
+        let (before, mut late) = (window.bytes(), 0);
+        for _ in 0..50 {
+            window.found(late);
+            late = window.bytes() / 20;
+            window.lost(Instant::from_nanos(now), late);
+            now = round(&mut window, now, 50_000, 50_000);
+            assert!(window.bytes() >= before / 2, "{} of {before} bytes", window.bytes());
+        }
+        window.found(late);
+        assert!(window.bytes() >= before, "{} of {before} bytes", window.bytes());
+        // What does not come is lost.
+        let before = window.bytes();
+        for _ in 0..20 {
+            window.lost(Instant::from_nanos(now), window.bytes() / 20);
+            now = round(&mut window, now, 50_000, 50_000);
+        }
+        assert!(window.bytes() < before / 2, "{} of {before} bytes", window.bytes());
+    }
 }
 
 #[test]

@@ -5,6 +5,10 @@
 //! [`Rtt::probe_timeout`] after the last frame left, the oldest are sent again to make the other side speak; unlike the
 //! RFC's probes these are taken as lost, because at the end of a transfer they nearly always are, and because a caller
 //! then has one way only to send something again.
+//!
+//! On some ways frames overtake each other. Where one that was given up, because others had overtaken it, proves to
+//! have arrived, only time counts, and as much more of it as that would have needed, up to a round trip; until no frame
+//! has been overtaken for a second (compare RFC 8985, section 6.2).
 
 use alloc::collections::VecDeque;
 
@@ -15,6 +19,9 @@ use crate::time::Instant;
 /// A frame is lost if one with a number greater by this is acknowledged (RFC 9002, section 6.1.1).
 const LATER: u64 = 3;
 
+/// Nanoseconds after which it is forgotten that frames have overtaken each other.
+const DISORDER_NS: u64 = 1_000_000_000;
+
 /// Frames that a probe sends again (RFC 9002, section 6.2.4).
 const PROBES: usize = 2;
 
@@ -22,7 +29,7 @@ const PROBES: usize = 2;
 const KEPT: usize = 32;
 
 /// Lost numbers that are remembered, to know when giving them up was wrong.
-const GIVEN_UP_MAX: usize = 32;
+const GIVEN_UP_MAX: usize = 64;
 
 /// What an acknowledgement has settled.
 #[derive(Default, Clone, Copy, Debug)]
@@ -38,10 +45,16 @@ pub struct Acked {
     /// When the largest was sent of those that prove to have arrived after they were given up. Where nothing else is
     /// acknowledged this is what there is to learn from: that the way is longer than was believed.
     pub late: Option<Instant>,
+    /// Bytes of those, as far as [`Sent::lost`] has told of them.
+    pub late_bytes: u64,
+    /// By how many numbers any of these, or of those, were overtaken at most; 0 if by none.
+    pub overtaken: u64,
 }
 
 impl Acked {
-    fn add(&mut self, number: u64, sent: Instant, bytes: u32) {
+    /// A frame is acknowledged; until now one less than `reached` was the largest number that was.
+    fn add(&mut self, number: u64, sent: Instant, bytes: u32, reached: u64) {
+        self.overtaken = self.overtaken.max(reached.saturating_sub(number + 1));
         self.frames += 1;
         self.bytes += u64::from(bytes);
         self.longest = self.longest.max(bytes);
@@ -72,6 +85,8 @@ struct Entry<T> {
 struct GivenUp {
     number: u64,
     sent: Instant,
+    /// Its bytes, if they were told as lost.
+    bytes: u32,
     /// The next number at that time: only frames from here on tell the receiver to forget `number`.
     next: u64,
 }
@@ -98,6 +113,8 @@ pub struct Sent<T> {
     last_sent: Instant,
     given_up: VecDeque<GivenUp>,
     spurious: u64,
+    /// Where frames that are not lost were overtaken: for how many ns longer than usual, and when that was last seen.
+    disorder: Option<(u64, Instant)>,
 }
 
 impl<T> Default for Sent<T> {
@@ -111,6 +128,7 @@ impl<T> Default for Sent<T> {
             last_sent: Instant::default(),
             given_up: VecDeque::new(),
             spurious: 0,
+            disorder: None,
         }
     }
 }
@@ -134,10 +152,11 @@ impl<T> Sent<T> {
     /// Takes out what `ack` covers, and hands each content to `each`, by rising number.
     pub fn acked(&mut self, ack: Ack, mut each: impl FnMut(T)) -> Acked {
         let mut acked = Acked::default();
-        self.reached = self.reached.max(ack.end());
+        let reached = self.reached;
+        self.reached = reached.max(ack.end());
         while self.entries.front().is_some_and(|entry| entry.number < ack.below) {
             if let Some(Entry { number, sent, bytes, content: Some(content) }) = self.entries.pop_front() {
-                acked.add(number, sent, bytes);
+                acked.add(number, sent, bytes, reached);
                 each(content);
             }
         }
@@ -146,14 +165,14 @@ impl<T> Sent<T> {
                 if ack.has_bit(entry.number)
                     && let Some(content) = entry.content.take()
                 {
-                    acked.add(entry.number, entry.sent, entry.bytes);
+                    acked.add(entry.number, entry.sent, entry.bytes, reached);
                     each(content);
                 }
             }
         }
         // The bits reach as far as anything was sent, so they show the largest number that arrived.
         let shows_all = self.next <= ack.below.saturating_add(65);
-        acked.late = self.look_back(|lost| {
+        self.look_back(&mut acked, reached, |lost| {
             if lost.number >= ack.below {
                 Fate::arrived_if(ack.has_bit(lost.number))
             } else if shows_all && (ack.end() <= lost.next || lost.number + 1 == ack.end()) {
@@ -172,32 +191,51 @@ impl<T> Sent<T> {
         if first >= end {
             return acked;
         }
-        self.reached = self.reached.max(end);
+        let reached = self.reached;
+        self.reached = reached.max(end);
         let place = self.entries.partition_point(|entry| entry.number < first);
         for entry in self.entries.range_mut(place..).take_while(|entry| entry.number < end) {
             if let Some(content) = entry.content.take() {
-                acked.add(entry.number, entry.sent, entry.bytes);
+                acked.add(entry.number, entry.sent, entry.bytes, reached);
                 each(content);
             }
         }
-        acked.late = self.look_back(|lost| Fate::arrived_if((first..end).contains(&lost.number)));
+        self.look_back(&mut acked, reached, |lost| Fate::arrived_if((first..end).contains(&lost.number)));
         self.settle(acked.frames, acked.bytes);
         acked
+    }
+
+    /// Where frames were given up that have arrived, as an acknowledgement has said at this time, because others had
+    /// overtaken them, so much is borne from now on.
+    pub fn bear(&mut self, now: Instant, acked: &Acked, rtt: &Rtt) {
+        let before = self.disorder.map(|(longer, _)| longer);
+        let longer = match acked.late {
+            Some(sent) if acked.overtaken > 0 => {
+                let longer = now.saturating_since(sent).saturating_sub(rtt.loss_delay()).min(rtt.smoothed());
+                Some(longer.max(before.unwrap_or(0)))
+            }
+            // As far as that it is borne, and still needed.
+            _ => before.filter(|_| acked.overtaken >= LATER),
+        };
+        self.disorder = longer.map_or(self.disorder, |longer| Some((longer, now)));
     }
 
     /// Takes out what is to be taken as lost, and hands each content to `each`, by rising number. Returns the bytes of
     /// the lost frames.
     pub fn lost(&mut self, now: Instant, rtt: &Rtt, mut each: impl FnMut(T, Lost)) -> u64 {
+        self.disorder = self.disorder.filter(|(_, seen)| now.saturating_since(*seen) < DISORDER_NS);
         let (mut frames, mut bytes) = (0, 0);
-        let (reached, next, delay) = (self.reached, self.next, rtt.loss_delay());
+        let (reached, next, delay) = (self.reached, self.next, self.loss_delay(rtt));
+        let in_order = self.disorder.is_none();
         for entry in self.entries.iter_mut().take_while(|entry| overtaken(entry.number, reached)) {
-            let far = reached - entry.number > LATER;
+            let far = in_order && reached - entry.number > LATER;
             if (far || entry.sent.after(delay) <= now)
                 && let Some(content) = entry.content.take()
             {
-                remember(&mut self.given_up, GivenUp { number: entry.number, sent: entry.sent, next });
+                let Entry { number, sent, bytes: lost, .. } = *entry;
+                remember(&mut self.given_up, GivenUp { number, sent, bytes: lost, next });
                 frames += 1;
-                bytes += u64::from(entry.bytes);
+                bytes += u64::from(lost);
                 each(content, Lost { number: entry.number, bytes: entry.bytes });
             }
         }
@@ -225,7 +263,7 @@ impl<T> Sent<T> {
         let (mut frames, mut bytes) = (0, 0);
         for entry in self.entries.iter_mut().filter(|entry| entry.content.is_some()).take(PROBES) {
             let next = self.next;
-            remember(&mut self.given_up, GivenUp { number: entry.number, sent: entry.sent, next });
+            remember(&mut self.given_up, GivenUp { number: entry.number, sent: entry.sent, bytes: 0, next });
             frames += 1;
             bytes += u64::from(entry.bytes);
             let lost = Lost { number: entry.number, bytes: entry.bytes };
@@ -241,10 +279,15 @@ impl<T> Sent<T> {
     pub fn timer(&self, rtt: &Rtt, backoff: u32) -> Option<Instant> {
         let first = self.entries.front()?;
         Some(if overtaken(first.number, self.reached) {
-            first.sent.after(rtt.loss_delay())
+            first.sent.after(self.loss_delay(rtt))
         } else {
             self.last_sent.after(rtt.probe_timeout(backoff, 0))
         })
+    }
+
+    /// How old a frame must be to be lost when a later one is acknowledged.
+    fn loss_delay(&self, rtt: &Rtt) -> u64 {
+        rtt.loss_delay() + self.disorder.map_or(0, |(longer, _)| longer)
     }
 
     /// Bytes in flight.
@@ -294,10 +337,11 @@ impl<T> Sent<T> {
         }
     }
 
-    /// Counts and removes those given up of which `fate` knows more now. When the largest was sent that has arrived.
-    fn look_back(&mut self, fate: impl Fn(GivenUp) -> Fate) -> Option<Instant> {
+    /// Counts and removes those given up of which `fate` knows more now, and says of those that have arrived. Until now
+    /// one less than `reached` was the largest number acknowledged.
+    fn look_back(&mut self, acked: &mut Acked, reached: u64, fate: impl Fn(GivenUp) -> Fate) {
         if self.given_up.is_empty() {
-            return None;
+            return;
         }
         let (spurious, mut late) = (&mut self.spurious, None);
         self.given_up.retain(|lost| {
@@ -305,10 +349,12 @@ impl<T> Sent<T> {
             if fate == Fate::Arrived {
                 *spurious += 1;
                 late = late.max(Some((lost.number, lost.sent)));
+                acked.late_bytes += u64::from(lost.bytes);
+                acked.overtaken = acked.overtaken.max(reached.saturating_sub(lost.number + 1));
             }
             fate == Fate::Open
         });
-        late.map(|(_, sent)| sent)
+        acked.late = late.map(|(_, sent)| sent);
     }
 
     /// Frames were taken out: counts that, lets a frame in flight be the first, and lets go of memory.

@@ -29,6 +29,9 @@
 //! *A frame that is lost now and then.* Losses are compared with 2 % of the frames plus four, over the last few hundred
 //! frames: one frame in a hundred that is lost at random is never above that, a queue that overflows soon is.
 //!
+//! *A frame that others have overtaken.* It may be taken for lost until it proves to have arrived. Then it does not
+//! count, and if it was for such frames that the window was halved, it is as before (Eifel; Ludwig and Katz, 2000).
+//!
 //! # What it does not do
 //!
 //! It gives way to senders that fill every queue until it overflows, as TCP does. And it shrinks to four frames, never
@@ -86,6 +89,9 @@ pub struct Window {
     /// Bytes settled and lost of late.
     settled: u64,
     lost: u64,
+    /// The window before it was halved and whether it doubled, until the next round is over; and how many bytes fewer
+    /// of those lost had left it as it was.
+    halved: Option<(u64, bool, u64)>,
     /// What was said last.
     in_flight: u64,
     least: u64,
@@ -118,6 +124,7 @@ impl Window {
             hold: 0,
             settled: 0,
             lost: 0,
+            halved: None,
             in_flight: 0,
             least: 1,
         }
@@ -163,6 +170,18 @@ impl Window {
         self.advance(now, bytes);
     }
 
+    /// Frames of `bytes` that were taken for lost have arrived.
+    pub fn found(&mut self, bytes: u64) {
+        self.lost = self.lost.saturating_sub(bytes);
+        let Some((before, doubled, too_much)) = self.halved else { return };
+        self.halved = Some((before, doubled, too_much.saturating_sub(bytes)));
+        if bytes >= too_much {
+            self.halved = None;
+            (self.doubles, self.settling) = (doubled, 0);
+            self.set(before.max(self.bytes));
+        }
+    }
+
     /// Several probe time-outs have passed, and nothing came back. The window is that of a new channel again, and with
     /// every further silence half of it: nothing is known of the way any more, and probes alone go out until it speaks.
     /// Then it takes a few rounds to double to where it was.
@@ -172,6 +191,7 @@ impl Window {
         self.doubles = true;
         self.calm = 0;
         self.settling = 0;
+        self.halved = None;
         self.round = Round::default();
     }
 
@@ -216,7 +236,9 @@ impl Window {
 
     /// A round has ended.
     fn judge(&mut self, round: &Round) {
-        let heavy = self.lost > self.settled / 50 + 4 * self.frame;
+        let bearable = self.settled / 50 + 4 * self.frame;
+        let (heavy, too_much) = (self.lost > bearable, self.lost.saturating_sub(bearable));
+        self.halved = None;
         if heavy || self.settled > LOSS_FRAMES * self.frame {
             self.settled /= 2;
             self.lost /= 2;
@@ -225,6 +247,7 @@ impl Window {
         let queued = self.bytes - self.without_queue(delay);
         if heavy {
             (self.settled, self.lost) = (0, 0);
+            self.halved = Some((self.bytes, self.doubles, too_much));
             self.shrink(self.bytes / 2, self.bytes / 2);
         } else if delay > self.target() && queued > LEAST_FRAMES * self.frame {
             let fits = self.without_queue(delay);

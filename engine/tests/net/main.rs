@@ -8,6 +8,7 @@ mod doorman;
 mod far;
 mod flood;
 mod in_use;
+mod late;
 mod lossy;
 mod mended;
 mod narrow;

@@ -91,6 +91,11 @@ impl<M: Memory> Channel<M> {
 
     fn progress(&mut self, acked: Acked, held: u16, now: Instant) {
         self.reach.acked(now, &acked);
+        if acked.overtaken > 0 {
+            // What was given up of those was not lost.
+            self.window.found(acked.late_bytes);
+            self.sent.bear(now, &acked, &self.rtt);
+        }
         let said = u64::from(held) << 8;
         // What does not fit into the field was perhaps far longer.
         let held = if held == u16::MAX { u64::MAX } else { said };
