@@ -40,7 +40,7 @@ pub struct Settings {
 pub struct Tally {
     /// Frames taken in.
     pub frames_received: u64,
-    /// Frames sent, without notes and probes.
+    /// Frames sent, without notes.
     pub frames_sent: u64,
     /// Frames sent that only acknowledge or grant.
     pub notes_sent: u64,

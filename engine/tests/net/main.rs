@@ -71,6 +71,27 @@ fn a_payload_without_a_place_waits_for_its_reader() {
     world.settle();
 }
 
+/// Signs of life and ends, too.
+#[test]
+fn every_frame_that_is_sent_is_counted() {
+    let mut world = World::new(4, Faults::NONE);
+    let (a, _) = world.join();
+    world.nodes[0].net.send(a, b"hello", None).unwrap();
+    world.message(1);
+    world.go_on(10_000_000_000);
+    world.settle();
+    let tally = |world: &World, node: usize| *world.nodes[node].net.tally();
+    for (from, to) in [(0, 1), (1, 0)] {
+        let (sent, received) = (tally(&world, from), tally(&world, to).frames_received);
+        assert!(received > 1, "{received} from {from}");
+        assert_eq!(sent.frames_sent + sent.notes_sent, received, "from {from}");
+    }
+    let before = tally(&world, 0).frames_sent;
+    world.nodes[0].net.close(a);
+    assert!(matches!(world.event(1), NetEvent::Closed(..)));
+    assert!(tally(&world, 0).frames_sent > before, "the end is one, too");
+}
+
 /// What a world does that carries some payloads, and how often frames were brought in together.
 fn carried(seed: u64, faults: Faults, together: bool) -> (Vec<Tally>, u64) {
     let mut world = World::new(seed, faults);

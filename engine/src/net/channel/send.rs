@@ -51,6 +51,7 @@ impl<M: Memory> Channel<M> {
         if let Some(body) = self.probe.take() {
             batch.go(first);
             self.ask(batch, body, now);
+            tally.frames_sent += 1;
             return;
         }
         if self.is_asked && way.number != first.number {
@@ -84,6 +85,7 @@ impl<M: Memory> Channel<M> {
             *told = true;
             let words = [low(self.outbox.next()), 0];
             self.frame(batch, Kind::Close, words, &[], Some(Content::Close), now);
+            tally.frames_sent += 1;
         }
         if self.note_is_due(now) && batch.room(full, most) > 0 {
             self.write_note(batch, now, tally);
