@@ -9,15 +9,17 @@ use cutthrough_node::sys::xdp::fragments::{self, Fragmented};
 use cutthrough_node::sys::xdp::program::{ANNOUNCED, LOGGED, Matching, Ours, matching, redirect, shared};
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind};
 
+use crate::placing::{self, Arrivals};
+
 /// Bytes before our header, and those before a fragment.
-const ENVELOPE: usize = 42;
-const HEADERS: usize = ENVELOPE + HEADER_BYTES;
+pub(crate) const ENVELOPE: usize = 42;
+pub(crate) const HEADERS: usize = ENVELOPE + HEADER_BYTES;
 /// Bytes that the kernel leaves of a frame at least.
-const ETHERNET: usize = 14;
+pub(crate) const ETHERNET: usize = 14;
 const LOCAL: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 1, 200, 255), 40_007);
-const FRAME_MAX: usize = 1514;
-const PASS: u64 = 2;
-const QUEUE: u32 = 1;
+pub(crate) const FRAME_MAX: usize = 1514;
+pub(crate) const PASS: u64 = 2;
+pub(crate) const QUEUE: u32 = 1;
 
 /// A page that is announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Arbitrary)]
@@ -45,6 +47,28 @@ pub enum Frame {
     Noise(Vec<u8>),
 }
 
+/// One of the programs, and what it is shown.
+#[derive(Debug, Clone, Arbitrary)]
+pub enum Play {
+    /// The program of a ring, and the registers that are measured.
+    Rings(Traffic),
+    /// That of an endpoint whose payloads land where they belong.
+    Placing(Arrivals),
+}
+
+impl Play {
+    /// Runs it.
+    ///
+    /// # Panics
+    /// As [`run`], and [`placing::run`].
+    pub fn run(&self) {
+        match self {
+            Self::Rings(traffic) => run(traffic),
+            Self::Placing(arrivals) => placing::run(arrivals),
+        }
+    }
+}
+
 /// What comes, and on which conditions.
 #[derive(Debug, Clone, Arbitrary)]
 pub struct Traffic {
@@ -62,6 +86,11 @@ pub struct Traffic {
     pub frames: Vec<(Frame, bool, u16)>,
     /// What stands in the shared memory instead of the announcements.
     pub noise: Option<Vec<u32>>,
+}
+
+/// Datagrams for our address, up to the longest frame.
+pub(crate) fn ours() -> Ours {
+    Ours { local: LOCAL, frame_max: u32::try_from(FRAME_MAX).expect("1514"), of_rings: true }
 }
 
 /// A fragment that is due.
@@ -87,8 +116,7 @@ pub fn run(traffic: &Traffic) {
         backwards: traffic.backwards,
         strict: traffic.strict,
     };
-    let ours = Ours { local: LOCAL, frame_max: u32::try_from(FRAME_MAX).expect("1514"), of_rings: true };
-    let programs = (redirect(&ours, Ran::RINGS), matching(&ours, &settings, Ran::RINGS, Ran::MEMORY));
+    let programs = (redirect(&ours(), Ran::RINGS), matching(&ours(), &settings, Ran::RINGS, Ran::MEMORY));
     let mut memory = vec![0; usize::try_from(shared::BYTES).expect("some thousand bytes")];
     let mut due = announce(traffic, &settings, &mut memory);
     let all = due.clone();
@@ -102,10 +130,10 @@ pub fn run(traffic: &Traffic) {
         let for_us = is_ours(linear);
         let fits = whole.len() <= FRAME_MAX;
 
-        let ran = run_program(&programs.0, linear, beyond, queue, &[0, QUEUE], &mut memory);
+        let ran = run_program(&programs.0, linear, beyond, (queue, 0), &[0, QUEUE], &mut memory);
         assert_eq!(ran, Ran { verdict: if for_us && fits { Ran::REDIRECT } else { PASS }, cut: 0 });
 
-        let ran = run_program(&programs.1, linear, beyond, queue, &[0, QUEUE], &mut memory);
+        let ran = run_program(&programs.1, linear, beyond, (queue, 0), &[0, QUEUE], &mut memory);
         if !known && settings.strict && *here {
             // Any announcements: it stays inside of the memory, and takes nobody else's frames.
             assert!(for_us || ran == Ran { verdict: PASS, cut: 0 });
@@ -175,7 +203,7 @@ fn fragments_stay_inside(traffic: &Traffic) {
         }
         let linear = &whole[..whole.len().min(usize::from(*split))];
         let queue = if *here { QUEUE } else { 0 };
-        let ran = run_program(&program, linear, whole.len() - linear.len(), queue, &[0, QUEUE], &mut memory);
+        let ran = run_program(&program, linear, whole.len() - linear.len(), (queue, 0), &[0, QUEUE], &mut memory);
         let fragment = linear.len() >= 48
             && linear[12..15] == [8, 0, 0x45]
             && linear[23] == 17
@@ -238,7 +266,7 @@ fn bytes(frame: &Frame, due: &[Due], all: &[Due]) -> Vec<u8> {
     }
 }
 
-fn datagram(body: &[u8]) -> Vec<u8> {
+pub(crate) fn datagram(body: &[u8]) -> Vec<u8> {
     let mut frame = vec![0; ENVELOPE];
     frame[12..14].copy_from_slice(&[8, 0]);
     (frame[14], frame[20], frame[23]) = (0x45, 0x40, 17);
@@ -268,7 +296,7 @@ fn fragment(due: &Due, longer: i8) -> Vec<u8> {
 }
 
 /// IPv4 without options, neither fragment nor to be fragmented, UDP, for our address and port.
-fn is_ours(linear: &[u8]) -> bool {
+pub(crate) fn is_ours(linear: &[u8]) -> bool {
     linear.len() >= ENVELOPE
         && linear[12..15] == [8, 0, 0x45]
         && linear[18..22] == [b'c', b't', 0x40, 0]

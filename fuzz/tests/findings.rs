@@ -304,6 +304,26 @@ fn every_verdict_of_the_programs_is_reached() {
     }
 }
 
+/// The register of an endpoint: frames that it awaits, short ones, ones of another processor, every byte of a header
+/// changed, more than there are slots for, and any words in its memory.
+#[test]
+fn every_verdict_of_the_placing_program_is_reached() {
+    use cutthrough_fuzz::placing::{self, Arrivals, Step};
+    for noise in [false, true] {
+        let mut steps = vec![Step::Next(255, 0); 3];
+        steps.extend([Step::On(true), Step::Next(255, 0), Step::On(false), Step::Next(99, 0), Step::Next(255, 0)]);
+        for fresh in [true, false] {
+            steps.extend((0..180).flat_map(|at| [Step::Aim(fresh), Step::Changed(vec![(at, 1)]), Step::Read(9)]));
+        }
+        steps.extend([Step::Next(255, 255), Step::Elsewhere, Step::Ours(vec![7; 99]), Step::Noise(vec![0; 50])]);
+        steps.extend([Step::Sleep(true), Step::Other(true, 2, 0, 99), Step::Sleep(false), Step::Close]);
+        steps.extend(vec![Step::Other(false, 3, 9, 99); 70]);
+        let steps = steps.into_iter().flat_map(|step| [(step.clone(), 2000), (step, 150)]).collect();
+        let noise = noise.then(|| (0..64_u32).map(|word| word.wrapping_mul(0x9e37_79b9)).collect());
+        placing::run(&Arrivals { slice: 99, begin: 7000, reach: 9999, steps, noise });
+    }
+}
+
 /// Indexes that cannot be, entries outside of the memory, and true ones.
 #[test]
 fn every_lie_in_a_ring_is_found() {

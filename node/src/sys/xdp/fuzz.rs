@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::net::xdp::{XdpMmapOffsets, XdpRingOffset};
 
-use super::machine::{MEMORY, Machine, REDIRECT, RINGS};
+use super::machine::{BEYOND, MEMORY, Machine, REDIRECT, RINGS};
 use super::{Memory, Settings, XdpError, Xsk};
 
 /// What a program has done with a frame.
@@ -19,6 +19,8 @@ pub struct Ran {
 impl Ran {
     /// The verdict of a frame that goes to a ring.
     pub const REDIRECT: u64 = REDIRECT;
+    /// What bytes are in a copy that cannot be read.
+    pub const BEYOND: u8 = BEYOND;
     /// What a program has to name the map of rings.
     pub const RINGS: i32 = RINGS;
     /// What it has to name the memory.
@@ -26,12 +28,13 @@ impl Ran {
 }
 
 /// Runs a program on a frame of which it can read the first part, and `beyond` bytes more cannot be read. It has come
-/// on `queue`; these `rings` are there.
+/// on a queue, and to a processor; these `rings` are there.
 ///
 /// # Panics
 /// If the program reaches out of bounds, uses what a call has destroyed, or does not end.
-pub fn run(program: &[u8], linear: &[u8], beyond: usize, queue: u32, rings: &[u32], memory: &mut [u8]) -> Ran {
-    let mut machine = Machine { linear, beyond, queue, processor: 0, rings, memory, cut: 0 };
+pub fn run(program: &[u8], linear: &[u8], beyond: usize, place: (u32, u32), rings: &[u32], memory: &mut [u8]) -> Ran {
+    let (queue, processor) = place;
+    let mut machine = Machine { linear, beyond, queue, processor, rings, memory, cut: 0 };
     let verdict = machine.run(program);
     Ran { verdict, cut: machine.cut }
 }

@@ -1,0 +1,336 @@
+//! The program of an endpoint whose payloads land where they belong, against the same decisions in plain words.
+
+use arbitrary::Arbitrary;
+use cutthrough_node::fuzz::{Ran, run as run_program};
+use cutthrough_node::sys::xdp::placing::{ANY, BUSY, CLOSED, FRESH, LEAST, LOGGED, Slots, placing, shared};
+use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES};
+
+use super::program::{ENVELOPE, ETHERNET, FRAME_MAX, HEADERS, PASS, QUEUE, datagram, is_ours, ours};
+
+const DROP: u64 = 1;
+const SLOTS: Slots = Slots { count_log: 7, bytes_log: 11 };
+/// Slots that stay free.
+const MARGIN: usize = 64;
+/// The least number of a message that may begin; the one before it is sent again.
+const AWAITED: u32 = u32::MAX;
+const OPENING: u32 = 144;
+
+/// What happens at the interface, or in user space.
+#[derive(Debug, Clone, Arbitrary)]
+pub enum Step {
+    /// The frame that is awaited comes, as long as this part of a full one in 255, and this much longer than it says.
+    Next(u8, u8),
+    /// It, full, and some bytes of it changed by this much.
+    Changed(Vec<(u8, u8)>),
+    /// Some frame of the channel: whether it opens, which message, where, and how long.
+    Other(bool, u8, u32, u16),
+    /// A datagram for us with this body.
+    Ours(Vec<u8>),
+    /// Anything.
+    Noise(Vec<u8>),
+    /// The frame that is awaited, on another queue.
+    Elsewhere,
+    /// What comes from now on comes on this processor.
+    On(bool),
+    /// User space has read so many slots.
+    Read(u8),
+    /// It falls asleep, or wakes up.
+    Sleep(bool),
+    /// It closes the register.
+    Close,
+    /// It aims anew: at any message, or one that has begun.
+    Aim(bool),
+}
+
+/// What comes, and on which conditions.
+#[derive(Debug, Clone, Arbitrary)]
+pub struct Arrivals {
+    /// Bytes of a full frame, beside the least.
+    pub slice: u16,
+    /// Where a message that has begun goes on.
+    pub begin: u32,
+    /// How far there are places from there.
+    pub reach: u16,
+    /// What happens, and how many bytes of the frame can be read.
+    pub steps: Vec<(Step, u16)>,
+    /// What stands in the shared memory instead of an aim.
+    pub noise: Option<Vec<u32>>,
+}
+
+/// What the register is aimed at.
+#[derive(Debug, Clone, Copy)]
+struct Aim {
+    message: Option<u32>,
+    next: u32,
+    limit: u32,
+    over: bool,
+    closed: bool,
+    processor: Option<u32>,
+}
+
+pub(crate) const TAG: u32 = 3;
+pub(crate) const GENERATION: u32 = 4;
+
+struct World {
+    slice: u32,
+    aim: Aim,
+    epoch: u32,
+    memory: Vec<u8>,
+    logged: Vec<Vec<u8>>,
+    /// What lies in each slot; nothing if the endpoint slept.
+    given: Vec<Option<Vec<u8>>>,
+    seen: usize,
+    asleep: bool,
+    processor: u32,
+}
+
+fn at(place: u64) -> usize {
+    usize::try_from(place).expect("a place")
+}
+
+fn put(memory: &mut [u8], place: u64, word: u32) {
+    memory[at(place)..at(place) + 4].copy_from_slice(&word.to_le_bytes());
+}
+
+fn get(memory: &[u8], place: u64) -> u32 {
+    u32::from_le_bytes(*memory[at(place)..].first_chunk().expect("four bytes"))
+}
+
+/// Lets it happen.
+///
+/// # Panics
+/// If the program reaches out of bounds, or does other than the plain words.
+pub fn run(arrivals: &Arrivals) {
+    let program = placing(&ours(), QUEUE, SLOTS, Ran::RINGS, Ran::MEMORY);
+    let mut world = World {
+        slice: OPENING + LEAST + u32::from(arrivals.slice) % 1250,
+        aim: Aim { message: None, next: 0, limit: 0, over: false, closed: false, processor: None },
+        epoch: 0,
+        memory: vec![0; at(SLOTS.shared_bytes())],
+        logged: Vec::new(),
+        given: Vec::new(),
+        seen: 0,
+        asleep: false,
+        processor: 0,
+    };
+    world.aim(arrivals, true);
+    if let Some(noise) = &arrivals.noise {
+        (0..shared::LOG / 4).zip(noise).for_each(|(word, noise)| put(&mut world.memory, word * 4, *noise));
+    }
+    for (number, (step, split)) in (0..).zip(&arrivals.steps) {
+        let Some((whole, queue)) = world.step(arrivals, step, number) else { continue };
+        let linear = &whole[..whole.len().min(usize::from(*split))];
+        let beyond = whole.len() - linear.len();
+        if arrivals.noise.is_some() {
+            world.stays_inside(&program, linear, beyond, queue);
+        } else {
+            world.comes(&program, linear, beyond, queue);
+            world.check();
+        }
+    }
+    if arrivals.noise.is_none() {
+        world.end();
+    }
+}
+
+impl World {
+    fn aim(&mut self, arrivals: &Arrivals, fresh: bool) {
+        let (message, next) = if fresh { (None, 0) } else { (Some(1), arrivals.begin & 0x3fff_ffff) };
+        let limit = next + u32::from(arrivals.reach);
+        self.aim = Aim { message, next, limit, over: false, closed: false, processor: None };
+        self.epoch += 1;
+        for (place, word) in [
+            (shared::NEXT, if fresh { FRESH } else { next }),
+            (shared::NEXT + 4, self.epoch),
+            (shared::TAG, TAG),
+            (shared::GENERATION, GENERATION),
+            (shared::MESSAGE, message.unwrap_or(AWAITED)),
+            (shared::SLICE, self.slice),
+            (shared::LIMIT, limit),
+            (shared::PROCESSOR, ANY),
+        ] {
+            put(&mut self.memory, place, word);
+        }
+    }
+
+    /// The frame that comes, and its queue; nothing if it is user space that does something.
+    fn step(&mut self, arrivals: &Arrivals, step: &Step, number: u64) -> Option<(Vec<u8>, u32)> {
+        let whole = match step {
+            Step::Next(part, longer) => {
+                let mut frame = self.next(*part, number);
+                frame.resize(frame.len() + usize::from(longer >> 6), 9);
+                frame
+            }
+            Step::Changed(changes) => {
+                let mut frame = self.next(255, number);
+                for (at, by) in changes {
+                    if let Some(byte) = frame.get_mut(usize::from(*at)) {
+                        *byte = byte.wrapping_add(*by);
+                    }
+                }
+                frame
+            }
+            Step::Other(open, message, offset, bytes) => {
+                let kind = if *open { Kind::Open } else { Kind::Data };
+                made(kind, u32::from(*message % 4).wrapping_sub(2), *offset, u32::from(*bytes % 1600), number)
+            }
+            Step::Ours(body) => datagram(body),
+            Step::Noise(frame) => frame.clone(),
+            Step::Elsewhere => return Some((self.next(255, number), QUEUE - 1)),
+            Step::On(other) => {
+                self.processor = u32::from(*other);
+                return None;
+            }
+            Step::Read(count) => {
+                self.seen = (self.seen + usize::from(*count)).min(self.given.len());
+                put(&mut self.memory, shared::SEEN, u32::try_from(self.seen).expect("a few"));
+                return None;
+            }
+            Step::Sleep(sleeps) => {
+                self.asleep = *sleeps;
+                put(&mut self.memory, shared::ASLEEP, u32::from(*sleeps));
+                return None;
+            }
+            Step::Close => {
+                self.aim.closed = true;
+                put(&mut self.memory, shared::NEXT, CLOSED);
+                put(&mut self.memory, shared::NEXT + 4, 0);
+                return None;
+            }
+            Step::Aim(fresh) => {
+                self.aim(arrivals, *fresh);
+                return None;
+            }
+        };
+        Some((whole, QUEUE))
+    }
+
+    /// The frame that is awaited, as long as this part of a full one in 255.
+    fn next(&self, part: u8, number: u64) -> Vec<u8> {
+        let Aim { message, next, .. } = self.aim;
+        let (kind, full) =
+            if message.is_none() { (Kind::Open, self.slice - OPENING) } else { (Kind::Data, self.slice) };
+        made(kind, message.unwrap_or(1), next, full * u32::from(part) / 255, number)
+    }
+
+    /// With any words in the shared memory. What was aimed at is not known; what is closed lets nothing through, unless
+    /// the memory has been told to reach further than user space ever says.
+    fn stays_inside(&mut self, program: &[u8], linear: &[u8], beyond: usize, queue: u32) {
+        let next = get(&self.memory, shared::NEXT);
+        let closed = (next & CLOSED != 0 || next == BUSY) && get(&self.memory, shared::LIMIT) <= 1 << 30;
+        let ran = run_program(program, linear, beyond, (queue, self.processor), &[0, QUEUE], &mut self.memory);
+        assert!(is_ours(linear) && queue == QUEUE || ran == Ran { verdict: PASS, cut: 0 });
+        assert!(!closed || ran.verdict != Ran::REDIRECT);
+    }
+
+    /// Whatever comes, the register lets through exactly what it awaits, cut to its payload and logged; the rest of
+    /// what is ours lies in the slots, or goes to the kernel while there is none, or user space sleeps.
+    fn comes(&mut self, program: &[u8], linear: &[u8], beyond: usize, queue: u32) {
+        let ran = run_program(program, linear, beyond, (queue, self.processor), &[0, QUEUE], &mut self.memory);
+        let length = linear.len() + beyond;
+        let mut whole = linear.to_vec();
+        whole.resize(length, Ran::BEYOND);
+        if !is_ours(linear) || queue != QUEUE || length > FRAME_MAX {
+            assert_eq!(ran, Ran { verdict: PASS, cut: 0 });
+        } else if let Some(cut) = self.takes(linear, beyond) {
+            assert_eq!(ran, Ran { verdict: Ran::REDIRECT, cut });
+            self.logged.push(whole[..cut].to_vec());
+        } else if self.given.len() - self.seen > MARGIN {
+            assert_eq!(ran, Ran { verdict: PASS, cut: 0 });
+        } else {
+            assert_eq!(ran, Ran { verdict: if self.asleep { PASS } else { DROP }, cut: 0 });
+            let index = u32::try_from(self.given.len()).expect("a few");
+            let stamp = (get(&self.memory, SLOTS.at(index)), get(&self.memory, SLOTS.at(index) + 4));
+            let bytes = if self.asleep { 0 } else { u32::try_from(length).expect("1514 at most") };
+            assert_eq!(stamp, (index + 1, bytes));
+            self.given.push((!self.asleep).then_some(whole));
+        }
+    }
+
+    /// The register in plain words: how many bytes are cut off, if it lets this frame through.
+    fn takes(&mut self, linear: &[u8], beyond: usize) -> Option<usize> {
+        let head = linear.get(ENVELOPE..HEADERS)?;
+        let word = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("all of the header"));
+        let body = usize::from(u16::from_le_bytes([head[2], head[3]]));
+        let length = linear.len() + beyond;
+        let (full_open, slice, aim) = (self.slice - OPENING, self.slice, &mut self.aim);
+        let same = head[0] == 1 && (word(4), word(8)) == (TAG, GENERATION) && length == HEADERS + body;
+        if !same || aim.over || aim.closed {
+            return None;
+        }
+        let (opening, full) = match (head[1], aim.message) {
+            (9, None) if word(44) == 0 && word(40).wrapping_sub(AWAITED) < 1 << 31 => (OPENING_BYTES, full_open),
+            (10, Some(message)) if word(40) == message && word(44) == aim.next => (0, slice),
+            _ => return None,
+        };
+        let payload = u32::try_from(body.checked_sub(opening)?).expect("1514 at most");
+        let headers = HEADERS + opening;
+        // What lies beyond the first part cannot be cut off.
+        if payload < LEAST || headers + ETHERNET > linear.len() {
+            return None;
+        }
+        if *aim.processor.get_or_insert(self.processor) != self.processor {
+            return None;
+        }
+        if payload > full || aim.next + payload > aim.limit {
+            return None;
+        }
+        aim.message = Some(word(40));
+        aim.next += payload;
+        aim.over = payload < full;
+        Some(headers)
+    }
+
+    /// What user space reads of the program is what has happened.
+    fn check(&self) {
+        let get = |place| get(&self.memory, place);
+        assert_eq!(get(shared::TAKEN) as usize, self.logged.len());
+        assert_eq!(get(shared::GIVEN) as usize, self.given.len());
+        assert_eq!(get(shared::FAILED), 0);
+        assert_eq!(get(shared::PROCESSOR), self.aim.processor.unwrap_or(ANY));
+        let says = match self.aim {
+            Aim { closed: true, .. } => (CLOSED, 0),
+            Aim { message: None, .. } => (FRESH, self.epoch),
+            Aim { next, over: true, .. } => (next | CLOSED, self.epoch),
+            Aim { next, .. } => (next, self.epoch),
+        };
+        assert_eq!((get(shared::NEXT), get(shared::NEXT + 4)), says);
+    }
+
+    /// What has not been read lies whole in the slots, in order; and what was cut off, in the log.
+    fn end(&self) {
+        for (index, frame) in (0..).zip(&self.given).skip(self.seen) {
+            let place = at(SLOTS.at(index) + shared::IN_SLOT);
+            if let Some(frame) = frame {
+                assert_eq!(self.memory[place..place + frame.len()], frame[..], "slot {index}");
+            }
+        }
+        for (index, head) in self.logged.iter().enumerate().rev().take(LOGGED as usize) {
+            let place = at(shared::LOG + (index as u64 % u64::from(LOGGED)) * shared::LOG_BYTES);
+            assert_eq!(self.memory[place..place + head.len()], head[..], "header {index}");
+        }
+    }
+}
+
+/// A frame of the channel.
+pub(crate) fn made(kind: Kind, message: u32, offset: u32, payload: u32, number: u64) -> Vec<u8> {
+    let opening = if kind == Kind::Open { OPENING_BYTES } else { 0 };
+    let bytes = opening + payload as usize;
+    let header = Header {
+        kind,
+        body: u16::try_from(bytes).expect("some thousand bytes"),
+        tag: TAG,
+        generation: GENERATION,
+        awaited: 1,
+        number,
+        below: 2,
+        held: 3,
+        waits: false,
+        bits: 4,
+        words: [message, offset],
+    };
+    let body = (0..bytes).map(|at| (at as u64 + number).to_le_bytes()[0]);
+    datagram(&header.to_bytes().into_iter().chain(body).collect::<Vec<u8>>())
+}
+
+const _: () = assert!(OPENING as usize == OPENING_BYTES && HEADERS == ENVELOPE + HEADER_BYTES);
