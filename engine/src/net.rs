@@ -215,7 +215,7 @@ impl<M: Memory> Net<M> {
 
     /// Lets every channel number its frames and messages from `begin` on, and count unasked bytes from there. All
     /// endpoints have to agree on it. It is there to see what happens when low halves of numbers wrap, long before a
-    /// channel could have sent so much; the keys of the crate `seal` go with 0 only.
+    /// channel could have sent so much; the keys of the crate `seal` go with numbers of their first epoch only.
     pub const fn begin_at(&mut self, begin: u64) {
         self.begin = begin;
     }

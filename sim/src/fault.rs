@@ -102,6 +102,8 @@ pub struct Injected {
     pub too_long: u64,
     /// Times that something went wrong while something was under way.
     pub amid: u64,
+    /// Times that one side of a channel went on to the keys of the next epoch of the other one.
+    pub moved_keys: u64,
 }
 
 /// Frames that came by rings whose buffers are parts of pages.
@@ -194,6 +196,7 @@ impl Summary {
             narrowed,
             too_long,
             amid,
+            moved_keys,
         } = &mut self.injected;
         let theirs = &other.injected;
         let pairs = [
@@ -231,6 +234,7 @@ impl Summary {
             (narrowed, theirs.narrowed),
             (too_long, theirs.too_long),
             (amid, theirs.amid),
+            (moved_keys, theirs.moved_keys),
             (&mut self.landed.trains, other.landed.trains),
             (&mut self.landed.hits, other.landed.hits),
             (&mut self.landed.misses, other.landed.misses),
@@ -300,14 +304,17 @@ pub struct With {
     pub narrow: bool,
     /// Endpoints that let payloads come aside which nobody reads: they wait themselves, or look for other things.
     pub relief: bool,
+    /// Keys of each endpoint's own, another cipher, and numbers at the end of an epoch, where frames are sealed.
+    pub locks: bool,
 }
 
 impl With {
     /// All that there is.
-    pub const ALL: Self = Self { rings: true, calls: true, busy: true, policy: true, narrow: true, relief: true };
+    pub const ALL: Self =
+        Self { rings: true, calls: true, busy: true, policy: true, narrow: true, relief: true, locks: true };
     /// Sockets and messages.
     pub const NOTHING: Self =
-        Self { rings: false, calls: false, busy: false, policy: false, narrow: false, relief: false };
+        Self { rings: false, calls: false, busy: false, policy: false, narrow: false, relief: false, locks: false };
 }
 
 /// As [`run`], but nobody has what is not in `with`; all else is as the seed says.

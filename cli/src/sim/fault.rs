@@ -151,6 +151,7 @@ fn text(summary: &Summary, failed: u64) -> String {
         ("paths that carry less", injected.narrowed),
         ("too long for their path", injected.too_long),
         ("troubles while users talk", injected.amid),
+        ("moves to the keys of the next epoch", injected.moved_keys),
     ];
     let kinds: Vec<String> = kinds.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
     #[allow(clippy::cast_precision_loss, reason = "for people")]

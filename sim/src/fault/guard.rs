@@ -1,7 +1,12 @@
 //! Keys, check sums and randomness of a simulated endpoint: all from a seed.
 
-use cutthrough_engine::seal::{BoxedSeal, Guard, Handshake, Seal, WrongKey};
-use cutthrough_seal::{Cipher, Initiator, Keys, SharedKey, Terms, respond_on};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cutthrough_engine::seal::{BoxedSeal, Guard, Handshake, OPENING_NUMBER, Seal, WrongKey};
+use cutthrough_seal::{Cipher, EPOCH, Initiator, Keys, PrivateKey, Session, SharedKey, Terms, respond_on};
+
+use super::options::Locks;
 
 use super::random::{Random, hash, mix};
 
@@ -46,48 +51,105 @@ impl Handshake for Sum {
     }
 }
 
-struct Begun(Initiator);
+/// The seal of a channel with keys. It counts how often the other side's keys have moved on.
+struct Moving {
+    session: Session,
+    /// The last epoch of which a frame has opened.
+    epoch: u64,
+    moved: Arc<AtomicU64>,
+}
+
+impl Moving {
+    fn boxed(session: Session, moved: &Arc<AtomicU64>) -> BoxedSeal {
+        Box::new(Self { session, epoch: 0, moved: Arc::clone(moved) })
+    }
+}
+
+impl Seal for Moving {
+    fn is_bare(&self) -> bool {
+        self.session.is_bare()
+    }
+    fn sum(&mut self, number: u64, header: &[u8], body: &[u8]) -> [u8; SEAL] {
+        self.session.sum(number, header, body)
+    }
+    fn seal(&mut self, number: u64, header: &[u8], body: &mut [u8]) -> [u8; SEAL] {
+        Seal::seal(&mut self.session, number, header, body)
+    }
+    fn seal_into(&mut self, number: u64, header: &[u8], plain: &[u8], out: &mut [u8]) -> [u8; SEAL] {
+        self.session.seal_into(number, header, plain, out)
+    }
+    fn open(&mut self, number: u64, header: &[u8], seal: &[u8; SEAL], body: &mut [u8]) -> bool {
+        let opens = Seal::open(&mut self.session, number, header, seal, body);
+        let epoch = (number & !OPENING_NUMBER) / EPOCH;
+        if opens && epoch > self.epoch {
+            self.epoch = epoch;
+            self.moved.fetch_add(1, Ordering::Relaxed);
+        }
+        opens
+    }
+    fn peer(&self) -> Option<[u8; 32]> {
+        Seal::peer(&self.session)
+    }
+}
+
+struct Begun(Initiator, Arc<AtomicU64>);
 
 impl Handshake for Begun {
     fn finish(&mut self, answer: &[u8]) -> Result<BoxedSeal, WrongKey> {
         let session = self.0.hear(answer).map_err(|_| WrongKey)?;
-        Ok(Box::new(session))
+        Ok(Moving::boxed(session, &self.1))
     }
 }
 
 /// The guard of one life of an endpoint.
 #[derive(Debug)]
 pub(super) struct Doorkeeper {
-    keys: Option<Keys>,
+    keys: Option<(Keys, Cipher)>,
+    moved: Arc<AtomicU64>,
     secret: u64,
     random: Random,
     plain: Sum,
 }
 
 impl Doorkeeper {
-    /// With `sealed`, frames are sealed with a key that all endpoints share.
-    pub(super) fn new(sealed: bool, mut random: Random) -> Self {
-        let keys = sealed.then(|| Keys::Shared(SharedKey::from_bytes([7; 32])));
-        Self { keys, secret: random.next(), random, plain: Sum }
+    /// Without keys: frames have a check sum.
+    pub(super) fn new(mut random: Random) -> Self {
+        Self { keys: None, moved: Arc::default(), secret: random.next(), random, plain: Sum }
+    }
+
+    /// The keys of one endpoint: one that all share, or a pair of its own. `moved` counts how often the keys of frames
+    /// have moved on.
+    pub(super) fn with_keys(mut self, index: usize, locks: Locks, moved: &Arc<AtomicU64>) -> Self {
+        let of = |index: usize| PrivateKey::generate([u8::try_from(index).unwrap_or(0) + 1; 32]);
+        let keys = if locks.pairs {
+            Keys::Static { own: of(index), peers: vec![of(1 - index).public()] }
+        } else {
+            Keys::Shared(SharedKey::from_bytes([7; 32]))
+        };
+        let chacha = locks.chacha >> index & 1 == 1;
+        self.keys = Some((keys, if chacha { Cipher::ChaCha20Poly1305 } else { Cipher::Aes256Gcm }));
+        self.moved = Arc::clone(moved);
+        self
     }
 }
 
 impl Guard for Doorkeeper {
     fn call(&mut self, prologue: &[u8]) -> Result<(Box<dyn Handshake + Send>, Vec<u8>), WrongKey> {
-        let Some(keys) = &self.keys else { return Ok((Box::new(Sum), Vec::new())) };
-        let terms = Terms { peer: None, cipher: Cipher::Aes256Gcm };
+        let Some((keys, cipher)) = &self.keys else { return Ok((Box::new(Sum), Vec::new())) };
+        let terms = Terms { peer: None, cipher: *cipher };
         let begun = Initiator::begin_on(keys, terms, prologue, self.random.bytes());
-        begun.map(|(initiator, first)| (Box::new(Begun(initiator)) as _, first)).map_err(|_| WrongKey)
+        let (initiator, first) = begun.map_err(|_| WrongKey)?;
+        Ok((Box::new(Begun(initiator, Arc::clone(&self.moved))), first))
     }
 
     fn answer(&mut self, prologue: &[u8], first: &[u8]) -> Result<(BoxedSeal, Vec<u8>), WrongKey> {
         match &self.keys {
             None if first.is_empty() => Ok((Box::new(Sum), Vec::new())),
             None => Err(WrongKey),
-            Some(keys) => {
-                let answer = respond_on(keys, Cipher::Aes256Gcm, prologue, self.random.bytes(), first);
+            Some((keys, cipher)) => {
+                let answer = respond_on(keys, *cipher, prologue, self.random.bytes(), first);
                 let (session, second) = answer.map_err(|_| WrongKey)?;
-                Ok((Box::new(session), second))
+                Ok((Moving::boxed(session, &self.moved), second))
             }
         }
     }

@@ -159,7 +159,7 @@ impl World {
                 process: 0,
                 user: 0,
             };
-            let guard = Doorkeeper::new(false, Random::new(random.next()));
+            let guard = Doorkeeper::new(Random::new(random.next()));
             let mut net = Net::new(settings, Host::new(1 << 20, false, usize::MAX), Box::new(guard));
             net.admit(case.admitted);
             net.listen(number == 0);

@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroU64;
 
 use cutthrough_engine::pulse::Policy;
+use cutthrough_seal::EPOCH;
 use cutthrough_wire::frame::HEADER_BYTES;
 
 use super::With;
@@ -22,6 +23,8 @@ const WIDTHS: u64 = 0x7769_6474_6873;
 const RELIEF: u64 = 0x7265_6c69_6566;
 /// The same for what divides batches.
 const PULSES: u64 = 0x7075_6c73_6500;
+/// The same for keys.
+const LOCKS: u64 = 0x6c_6f63_6b73_00;
 /// Nanoseconds for which a channel that is closed may make no progress, beside twice the silence.
 const DEADLINE_NS: u64 = 10_000_000_000;
 
@@ -36,11 +39,21 @@ pub(super) enum Delay {
     Rare(u64),
 }
 
+/// What frames are sealed with, where they are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Locks {
+    /// Each of two endpoints has a key pair of its own; else all share one key.
+    pub(super) pairs: bool,
+    /// Which endpoints would rather not have AES-GCM, a bit for each.
+    pub(super) chacha: u64,
+}
+
 /// The options of one seed. Chances are in per mille: of frames, or of the faults that happen at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) nodes: usize,
     pub(super) sealed: bool,
+    pub(super) locks: Locks,
     /// First numbers of frames, messages and unasked bytes.
     pub(super) begin: u64,
     pub(super) loss: u64,
@@ -94,6 +107,11 @@ impl Options {
         };
         let sealed = random.chance(333);
         let begin = if !sealed && random.chance(250) { (1 << 32) - random.below(200) } else { 0 };
+        let mut keys = Random::new(mix(seed ^ LOCKS));
+        let locks = if sealed && with.locks { locks(nodes, &mut keys) } else { Locks::default() };
+        // The next epoch begins soon after.
+        let at_border = sealed && with.locks && keys.chance(250);
+        let begin = if at_border { EPOCH - keys.below(200) } else { begin };
         let rate = |random: &mut Random, most: u64| if random.chance(400) { 0 } else { random.below(most + 1) };
         let way_ns = random.pick(&[2_000, 10_000, 30_000, 200_000, 2_000_000]);
         let far = way_ns * random.between(1, 8);
@@ -115,6 +133,7 @@ impl Options {
         Self {
             nodes: usize::try_from(nodes).unwrap_or(2),
             sealed,
+            locks,
             begin,
             loss: rate(random, 300),
             duplicates: rate(random, 200),
@@ -154,6 +173,12 @@ impl Options {
     }
 }
 
+/// Half of the worlds have AES-GCM alone, and most one key.
+fn locks(nodes: u64, random: &mut Random) -> Locks {
+    let pairs = random.chance(333) && nodes == 2;
+    Locks { pairs, chacha: if random.chance(500) { random.next() } else { 0 } }
+}
+
 /// Half of the worlds divide: by what batches cost, or by a size.
 fn policy(random: &mut Random) -> Policy {
     match random.below(4) {
@@ -180,15 +205,23 @@ impl Options {
     }
 }
 
+impl fmt::Display for Locks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { pairs, chacha } = self;
+        if *self == Self::default() { Ok(()) } else { write!(f, " pairs {pairs} chacha {chacha:x}") }
+    }
+}
+
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "nodes {} sealed {} begin {} loss {} duplicates {} reorder {} corrupt {} truncate {} way_ns {} delay {:?} \
+            "nodes {} sealed {}{} begin {} loss {} duplicates {} reorder {} corrupt {} truncate {} way_ns {} delay {:?} \
              faults {} weights {:?} calm_ns {} queue {} body {} slots {} unasked {} granted {} silence_ns {} page {} \
              messages {} longest {} kept {} guesses {} policy {} narrow {} {} relief {} {}{}",
             self.nodes,
             self.sealed,
+            self.locks,
             self.begin,
             self.loss,
             self.duplicates,

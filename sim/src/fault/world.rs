@@ -3,6 +3,8 @@
 mod trouble;
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::trains::Trains;
@@ -89,6 +91,8 @@ pub(super) struct World {
     closing: bool,
     /// What was found wrong while something went wrong.
     broken: Option<String>,
+    /// How often the keys of frames have moved on.
+    moved: Arc<AtomicU64>,
 }
 
 impl World {
@@ -122,6 +126,7 @@ impl World {
             calm: None,
             closing: false,
             broken: None,
+            moved: Arc::default(),
         };
         for index in 0..nodes {
             world.nodes[index].ahead = world.random.below(1 << 40);
@@ -227,6 +232,7 @@ impl World {
 
     pub(super) fn into_summary(mut self) -> Summary {
         self.summary.virtual_ns = self.now;
+        self.summary.injected.moved_keys = self.moved.load(Ordering::Relaxed);
         self.summary.messages = self.watch.messages;
         self.summary.payload_bytes = self.watch.payload_bytes;
         self.summary
@@ -267,7 +273,10 @@ impl World {
             process: u32::try_from(index).unwrap_or(0),
             user: 0,
         };
-        let guard = Doorkeeper::new(options.sealed, Random::new(self.random.next()));
+        let mut guard = Doorkeeper::new(Random::new(self.random.next()));
+        if options.sealed {
+            guard = guard.with_keys(index, options.locks, &self.moved);
+        }
         let host = Host::new(options.page, options.guesses, options.kept);
         let mut net = Net::new(settings, host, Box::new(guard));
         net.begin_at(options.begin);
