@@ -325,15 +325,17 @@ pub fn run_with(seed: u64, with: With, bug: Option<Bug>) -> Result<Summary, Fail
     let mut random = Random::new(seed);
     let options = Options::draw(seed, with, &mut random);
     let text = options.to_string();
-    let mut world = World::new(options, bug, random);
+    let failure = |(at_ns, story), what| Failure { seed, options: text.clone(), at_ns, what, story };
+    let mut world =
+        caught(|| Ok(World::new(options, bug, random))).map_err(|what| failure((0, String::new()), what))?;
     match caught(|| world.run()) {
         Ok(()) => Ok(world.into_summary()),
-        Err(what) => Err(Failure { seed, options: text, at_ns: world.now(), what, story: world.story() }),
+        Err(what) => Err(failure((world.now(), world.story()), what)),
     }
 }
 
 /// What `run` comes to. A panic is what went wrong, as anything else is: else nobody would learn of its seed.
-fn caught(run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let ran = panic::catch_unwind(AssertUnwindSafe(run));
     ran.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
@@ -364,8 +366,8 @@ mod tests {
     fn a_panic_is_a_failure_like_others() {
         assert_eq!(caught(|| Ok(())), Ok(()));
         assert_eq!(caught(|| Err("wrong".into())), Err("wrong".into()));
-        assert_eq!(caught(|| panic!("as it stands")), Err("a panic: as it stands".into()));
+        assert_eq!(caught::<()>(|| panic!("as it stands")), Err("a panic: as it stands".into()));
         let why = "late".to_owned();
-        assert_eq!(caught(|| panic!("too {why}")), Err("a panic: too late".into()));
+        assert_eq!(caught::<()>(|| panic!("too {why}")), Err("a panic: too late".into()));
     }
 }

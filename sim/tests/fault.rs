@@ -4,6 +4,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use cutthrough_sim::fault::{self, Summary, With};
 
+/// Hash of seeds 0 to 999. Whatever makes other worlds of them changes it: the engine, or what may go wrong. Then the
+/// hashes in `docs/performance.md` are of the worlds of before.
+const HASH: u64 = 0x0676_32e7_606b_8dd8;
+
 /// Runs seeds, and shows every failure.
 fn all(seeds: impl Iterator<Item = u64>) -> Summary {
     let mut all = Summary::default();
@@ -49,6 +53,7 @@ fn fixed_seeds_keep_every_rule() {
     // Unknown, too long, busy, abandoned, no route, a bad token, refused: nothing else is answered to who still waits.
     let codes = [1, 3, 5, 8, 9, 11, 12];
     assert!(codes.iter().all(|code| calls.failed[code - 1] > 100), "{all:?}");
+    assert!(all.hash == HASH, "other worlds than those whose hash is published: {:016x}", all.hash);
 }
 
 #[test]

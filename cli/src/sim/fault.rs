@@ -1,8 +1,10 @@
 //! `sim fault`: the engine's network side and active messages under faults, from seeds.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use cutthrough_sim::fault::{self, Bug, Calls, Summary};
 use cutthrough_sim::report::number::count;
@@ -15,6 +17,50 @@ use crate::table::wrapped;
 
 /// Threads that run seeds.
 const THREADS: usize = 2;
+/// A seed that takes longer than this is named while it runs: one that never ends would say nothing of itself. Most
+/// take some milliseconds.
+const LONG: Duration = Duration::from_secs(10);
+
+/// A seed that runs.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    seed: u64,
+    since: Instant,
+    named: bool,
+}
+
+/// What each thread is at.
+#[derive(Debug, Default)]
+struct AtWork(Mutex<[Option<Running>; THREADS]>);
+
+impl AtWork {
+    fn is_at(&self, thread: usize, seed: Option<u64>) {
+        let running = seed.map(|seed| Running { seed, since: Instant::now(), named: false });
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)[thread] = running;
+    }
+
+    /// Seeds that take long, each once.
+    fn long(&self, now: Instant) -> Vec<u64> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let long = all.iter_mut().flatten().filter(|run| !run.named && now.saturating_duration_since(run.since) > LONG);
+        long.map(|run| {
+            run.named = true;
+            run.seed
+        })
+        .collect()
+    }
+
+    /// Names seeds that take long, until all threads have ended.
+    fn watch(&self, ends: &Receiver<()>, output: Output) {
+        while ends.recv_timeout(LONG / 10) == Err(RecvTimeoutError::Timeout) {
+            for seed in self.long(Instant::now()) {
+                let text = format!("seed {seed} takes more than {LONG:?}: {}", fault::options(seed));
+                // Nobody may be there to read it.
+                let _ = output.say(&wrapped(&text));
+            }
+        }
+    }
+}
 
 /// A seed in whose world a rule was broken.
 #[derive(Debug, Serialize)]
@@ -59,15 +105,24 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
         if seeds == 1 { output.say(&wrapped(&format!("seed {first}: {}", fault::options(first)))) } else { Ok(()) };
     let next = AtomicU64::new(0);
     let results = Mutex::new((Summary::default(), 0_u64, told));
+    let at_work = AtWork::default();
     thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
+        let (runs, ends) = mpsc::channel();
+        let (at_work, next, results) = (&at_work, &next, &results);
+        scope.spawn(move || at_work.watch(&ends, output));
+        for thread in 0..THREADS {
+            let runs = runs.clone();
+            scope.spawn(move || {
+                let _runs = runs;
                 loop {
                     let done = next.fetch_add(1, Ordering::Relaxed);
                     if done >= seeds {
                         return;
                     }
-                    let ran = fault::run(first.wrapping_add(done), bug);
+                    let seed = first.wrapping_add(done);
+                    at_work.is_at(thread, Some(seed));
+                    let ran = fault::run(seed, bug);
+                    at_work.is_at(thread, None);
                     let Ok(mut results) = results.lock() else { return };
                     match ran {
                         Ok(summary) => results.0.add(&summary),
@@ -186,6 +241,22 @@ fn text(summary: &Summary, failed: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_seed_that_takes_long_is_named_once() {
+        let at_work = AtWork::default();
+        at_work.is_at(1, Some(7));
+        let now = Instant::now();
+        assert_eq!(at_work.long(now), []);
+        assert_eq!(at_work.long(now + LONG * 2), [7]);
+        assert_eq!(at_work.long(now + LONG * 3), []);
+        at_work.is_at(1, Some(8));
+        at_work.is_at(0, Some(9));
+        assert_eq!(at_work.long(now + LONG * 4), [9, 8]);
+        at_work.is_at(0, None);
+        at_work.is_at(1, None);
+        assert_eq!(at_work.long(now + LONG * 9), []);
+    }
 
     #[test]
     fn seeds_that_failed_are_a_failed_check_though_nobody_reads_of_them() {
