@@ -23,6 +23,7 @@
 //! | move it | [`transfer`] | one payload's way through the stages of an adapter |
 //! | does it lie where it belongs? | [`place`] | where the next frame lands, and how a wrong guess is mended |
 //! | the same on a ring shared with a kernel | [`place_ring`] | which places the kernel is offered, in which order |
+//! | the same behind a program that cuts headers off | [`register`] | which frames land next, and when none does |
 //! | did it get there? | [`flow`] | which frames have arrived, which go again, and how much may be under way |
 //! | what became of it? | [`receipt`] | path, copies, pulses, times of one message |
 //! | how often? | [`count`] | every event, drop and refusal has a counter |
@@ -57,6 +58,7 @@ pub mod place;
 pub mod place_ring;
 pub mod pulse;
 pub mod receipt;
+pub mod register;
 pub mod rivals;
 pub mod seal;
 pub mod survey;

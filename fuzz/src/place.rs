@@ -5,12 +5,36 @@ use std::collections::VecDeque;
 use arbitrary::Arbitrary;
 use cutthrough_engine::place_ring::{Complete, Key, Landing, Move, Placer, Shape, Told};
 
+use crate::register;
+
 /// Pages and loose buffers.
 const PAGES: u64 = 6;
 const LOOSE: u64 = 5;
 /// Bytes at both ends of the memory that nobody may write, but for headers before the first page.
 const EDGE: u64 = 512;
 const UNTOUCHED: u8 = 0xee;
+
+/// One of the two ways in which a ring places payloads.
+#[derive(Debug, Arbitrary)]
+pub enum Any {
+    /// With headers, or behind a register that is measured.
+    Ring(Play),
+    /// Behind the register of an endpoint.
+    Register(register::Play),
+}
+
+impl Any {
+    /// Plays it.
+    ///
+    /// # Panics
+    /// As [`run`], and [`register::run`].
+    pub fn run(&self) {
+        match self {
+            Self::Ring(play) => run(play),
+            Self::Register(play) => register::run(play),
+        }
+    }
+}
 
 /// A play: a shape of pages, and what happens.
 #[derive(Debug, Arbitrary)]

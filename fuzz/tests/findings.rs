@@ -344,6 +344,31 @@ fn every_lie_in_a_ring_is_found() {
     }
 }
 
+/// Long runs, short frames, frames of others, registers that are closed in the middle, and places that are left over.
+#[test]
+fn every_payload_that_is_let_through_lands_where_it_belongs() {
+    use cutthrough_fuzz::register::{self, Play, Step};
+    for (slice, piece) in [(0, 0), (1249, 0), (1249, 1400), (3, 1400)] {
+        let mut steps = Vec::new();
+        for round in 0..12_u16 {
+            let fresh = round % 2 == 0;
+            steps.push(Step::Aim(fresh, round * 77, if round == 5 { 9 } else { 60_000 }, round * 999));
+            if round % 4 == 2 {
+                steps.push(Step::CloseBusy);
+            }
+            for frame in 0..round * 9 {
+                steps.extend([Step::Next(255, false), Step::Next(255, true), Step::Other(fresh, 1, 0, 99)]);
+                let rest = [Step::GoOn, Step::Land, Step::Look];
+                steps.extend(&rest[..if frame % 5 == 4 { 0 } else { 3 }]);
+            }
+            steps.push(if round % 3 == 0 { Step::Close } else { Step::Next(round.to_le_bytes()[0] * 9, false) });
+        }
+        for lie in [None, Some(Step::Lie(1, 2))] {
+            register::run(&Play { slice, piece, steps: steps.iter().copied().chain(lie).collect() });
+        }
+    }
+}
+
 /// Pages in order and out of it, strangers between, places that are left over, and pages that nobody wants any more.
 #[test]
 fn every_landing_is_mended() {

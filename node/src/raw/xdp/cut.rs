@@ -1,8 +1,8 @@
 //! Payloads of an endpoint, placed where they belong by the register at the interface.
 //!
 //! The register is aimed at one run of memory at a time: the [`Target`]. For each frame that it will let through there
-//! is a place in the fill ring, where the payload belongs; the kernel uses places in their order, and nothing else
-//! comes to this socket. So a place never goes to the wrong frame, and there is nothing to mend: a frame that is not
+//! is a place in the fill ring, where the payload belongs ([`Register`] decides which); the kernel uses places in their
+//! order, and nothing else comes to this socket. So a place never goes to the wrong frame, and there is nothing to mend: a frame that is not
 //! the next one of the target comes by the slots, and is copied.
 //!
 //! What can go wrong is that places are left over, because the next frame did not come. They cannot be taken back, but
@@ -24,10 +24,11 @@
 //! More comes than is taken in: beyond the places that are offered ahead the register lets nothing through, and a
 //! thousand slots later all goes to the UDP socket, which counts what it loses.
 
-use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
+pub(crate) use cutthrough_engine::register::Target;
+use cutthrough_engine::register::{CLOSED, Place, Register, Says};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES};
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
@@ -36,13 +37,9 @@ use super::super::Ring as _;
 use super::super::envelope::{ENVELOPE_BYTES, parse};
 use super::XdpRing;
 use crate::sys::xdp::bpf::SharedMemory;
-use crate::sys::xdp::placing::{ANY, BUSY, CLOSED, FRESH, LEAST, LOGGED, Slots, shared};
+use crate::sys::xdp::placing::{ANY, LOGGED, Slots, shared};
 use crate::sys::xdp::socket::HEADROOM;
 use crate::sys::xdp::{XdpError, Xsk};
-
-/// Places that are offered ahead of the frames: as many as one turn of a fast sender fills, and when there are more.
-const AHEAD: usize = 256;
-const AGAIN: usize = 128;
 
 /// How long a frame may be on its way from the register to its place before the ring is given up, in nanoseconds.
 const STUCK_NS: u64 = 1_000_000_000;
@@ -55,49 +52,6 @@ pub(crate) fn can_wait() -> bool {
 
 fn wait_for_readers() -> bool {
     membarrier(MembarrierCommand::Global).is_ok()
-}
-
-/// What the next frames are expected to be, and where their payloads belong.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Target {
-    /// Channel of the receiver, and which life of it.
-    pub(crate) tag: u32,
-    /// See `tag`.
-    pub(crate) generation: u32,
-    /// Low half of the message's number; nothing if it is whichever comes next.
-    pub(crate) message: Option<u32>,
-    /// Low half of the number of the first message that has not been handed over: those before it are sent again.
-    pub(crate) awaited: u32,
-    /// Offset in the payload from which on bytes are missing, and up to which there is memory.
-    pub(crate) begin: u32,
-    /// See `begin`.
-    pub(crate) end: u32,
-    /// Where the byte at offset `begin` belongs, in the memory of the ring.
-    pub(crate) at: u64,
-    /// Bytes of payload of a full frame.
-    pub(crate) slice: u32,
-}
-
-impl Target {
-    /// Payloads of full frames from `from` on: where each begins, and its bytes, the last one shorter. The first frame
-    /// of a message has an opening too. Too little to be cut free is none.
-    fn frames(&self, from: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
-        let Self { message, begin, end, slice, .. } = *self;
-        let opening = u32::try_from(OPENING_BYTES).unwrap_or(u32::MAX);
-        let mut offset = from;
-        std::iter::from_fn(move || {
-            let full = if message.is_none() && offset == begin { slice.saturating_sub(opening) } else { slice };
-            let bytes = full.min(end.saturating_sub(offset));
-            let frame = (bytes >= LEAST).then_some((offset, bytes))?;
-            offset += bytes;
-            Some(frame)
-        })
-    }
-
-    /// Where the byte at `offset` belongs.
-    fn place(&self, offset: u32) -> u64 {
-        self.at + u64::from(offset - self.begin)
-    }
 }
 
 /// A frame that has landed. Nothing of it has been checked.
@@ -115,39 +69,15 @@ pub(crate) struct Landed {
     pub(crate) bytes: usize,
 }
 
-/// What the register is aimed at, and what has come of it.
-#[derive(Debug)]
-struct Aim {
-    target: Target,
-    /// How far places have been offered.
-    limit: u32,
-    /// The message that it has turned out to be.
-    message: Option<u32>,
-    /// How far what has landed reaches.
-    landed: u32,
-    /// Whether a frame has come that was shorter than a full one: then the program has closed the register.
-    over: bool,
-    /// Once user space has closed the register, how far what was let through reaches; one byte if that is not known
-    /// yet.
-    closed: Option<u32>,
-}
-
 /// The register, its log and the slots, and the places that the kernel has.
 #[derive(Debug)]
 pub(crate) struct Cut {
     shared: SharedMemory,
     slots: Slots,
-    /// Most bytes of a frame that the kernel writes to one place.
-    piece: u32,
     /// How many slots have been read.
     seen: u32,
-    /// How many frames have been taken in that were let through.
-    taken: u32,
     epoch: u32,
-    /// What the kernel has, in the order in which it will use it; and how many of the first ones are for the aim.
-    places: VecDeque<u64>,
-    meant: usize,
-    aim: Option<Aim>,
+    register: Register,
     /// Waits until the kernel has done with what it had begun. Whether it could.
     waits: fn() -> bool,
 }
@@ -156,18 +86,7 @@ impl Cut {
     /// Over memory that is shared with a program for these slots; the kernel's buffers have `buffer` bytes.
     pub(super) fn new(shared: SharedMemory, slots: Slots, buffer: u32) -> Self {
         let piece = buffer - u32::try_from(HEADROOM).unwrap_or(0);
-        let cut = Self {
-            shared,
-            slots,
-            piece,
-            seen: 0,
-            taken: 0,
-            epoch: 0,
-            places: VecDeque::new(),
-            meant: 0,
-            aim: None,
-            waits: wait_for_readers,
-        };
+        let cut = Self { shared, slots, seen: 0, epoch: 0, register: Register::new(piece), waits: wait_for_readers };
         cut.shared.double(shared::NEXT).store(CLOSED.into(), Ordering::Release);
         cut
     }
@@ -178,120 +97,64 @@ impl Cut {
 
     /// Whether the next frame at the register would be let through, or something that was has not been taken in.
     pub(crate) const fn is_aimed(&self) -> bool {
-        self.aim.is_some()
+        self.register.is_aimed()
     }
 
     /// Whether the register is aimed at memory of this channel.
     pub(crate) fn watches(&self, tag: u32) -> bool {
-        self.aim.as_ref().is_some_and(|aim| aim.target.tag == tag)
+        self.register.watches(tag)
     }
 
     /// Whether what is expected now is what the register awaits.
     pub(crate) fn is_at(&self, wanted: &Target) -> bool {
-        let Some(Aim { target, message, landed, over: false, closed: None, .. }) = &self.aim else { return false };
-        let same = (target.tag, target.generation, target.slice) == (wanted.tag, wanted.generation, wanted.slice);
-        // A message that has begun goes on where it began.
-        let goes_on = match wanted.message {
-            None => message.is_none() && wanted.begin == target.begin,
-            Some(_) => *message == wanted.message && wanted.begin == *landed,
-        };
-        // That it may end sooner has turned out since; what has come elsewhere would have closed the register.
-        let there = wanted.begin >= target.begin && target.place(wanted.begin) == wanted.at;
-        same && goes_on && there && wanted.end <= target.end
+        self.register.is_at(wanted)
     }
 
     /// Aims at a target. The register is closed, and quiet.
     pub(super) fn aim(&mut self, xsk: &mut Xsk, target: Target) -> Result<(), XdpError> {
-        debug_assert!(self.aim.is_none(), "an aim before it");
-        self.meant = 0;
-        let limit = self.offer(xsk, &target, target.begin)?;
-        if limit == target.begin {
-            return Ok(());
-        }
+        let aimed = self.register.aim(target, |place| offer(xsk, place))?;
+        xsk.post();
+        let Some(aimed) = aimed else { return Ok(()) };
         self.epoch = self.epoch.wrapping_add(1);
         let words = [
             (shared::TAG, target.tag),
             (shared::GENERATION, target.generation),
-            (shared::MESSAGE, target.message.unwrap_or(target.awaited)),
+            (shared::MESSAGE, aimed.message),
             (shared::SLICE, target.slice),
-            (shared::LIMIT, limit),
+            (shared::LIMIT, aimed.limit),
             (shared::PROCESSOR, ANY),
         ];
         for (place, word) in words {
             self.word(place).store(word, Ordering::Relaxed);
         }
-        let next = if target.message.is_none() { FRESH } else { target.begin };
-        let next = u64::from(self.epoch) << 32 | u64::from(next);
+        let next = u64::from(self.epoch) << 32 | u64::from(aimed.next);
         self.shared.double(shared::NEXT).store(next, Ordering::Release);
-        let (message, landed) = (target.message, target.begin);
-        self.aim = Some(Aim { target, limit, message, landed, over: false, closed: None });
         Ok(())
     }
 
     /// Offers more places for the same target, if few are left.
     pub(super) fn extend(&mut self, xsk: &mut Xsk) -> Result<(), XdpError> {
-        if self.meant > AGAIN {
-            return Ok(());
-        }
-        let Some(Aim { target, limit, closed: None, .. }) = &self.aim else { return Ok(()) };
-        let (target, before) = (*target, *limit);
-        let limit = self.offer(xsk, &target, before)?;
-        if limit > before {
+        let limit = self.register.extend(|place| offer(xsk, place))?;
+        if let Some(limit) = limit {
+            xsk.post();
             self.word(shared::LIMIT).store(limit, Ordering::Release);
-            self.aim.iter_mut().for_each(|aim| aim.limit = limit);
         }
         Ok(())
     }
 
-    /// Offers places for the frames from `from` on. How far they reach.
-    fn offer(&mut self, xsk: &mut Xsk, target: &Target, from: u32) -> Result<u32, XdpError> {
-        let mut limit = from;
-        for (offset, bytes) in target.frames(from) {
-            if self.meant >= AHEAD {
-                break;
-            }
-            for piece in (0..bytes).step_by(self.piece as usize) {
-                let at = target.place(offset + piece);
-                // Places that are left over from another aim are written over: the register lets nothing through that
-                // would use them.
-                if let Some(left) = self.places.get_mut(self.meant) {
-                    *left = at;
-                    let back = self.places.len() - self.meant;
-                    xsk.offer_instead(u32::try_from(back).unwrap_or(u32::MAX), at - HEADROOM);
-                } else {
-                    // The ring has more room than are ever offered ahead.
-                    xsk.offer(at - HEADROOM)?;
-                    self.places.push_back(at);
-                }
-                self.meant += 1;
-            }
-            limit = offset + bytes;
-        }
-        xsk.post();
-        Ok(limit)
-    }
-
     /// Closes the register: no frame that has not been let through lands any more.
     pub(super) fn close(&mut self) {
-        let Some(aim) = self.aim.as_mut().filter(|aim| aim.closed.is_none()) else { return };
+        if !self.register.is_open() {
+            return;
+        }
         let was = self.shared.double(shared::NEXT).swap(CLOSED.into(), Ordering::AcqRel);
-        let low = u32::try_from(was & u64::from(u32::MAX)).unwrap_or(0);
-        aim.closed = Some(match low & !CLOSED {
-            FRESH => aim.target.begin,
-            BUSY => aim.target.begin + 1,
-            reached => reached,
-        });
+        self.register.closed(u32::try_from(was & u64::from(u32::MAX)).unwrap_or(0));
     }
 
     /// Whether the register is closed, and all that it has let through has been taken in.
     pub(super) fn is_quiet(&mut self) -> bool {
-        let Some(aim) = &self.aim else { return true };
-        let Some(reached) = aim.closed else { return false };
-        if aim.landed < reached || self.word(shared::TAKEN).load(Ordering::Acquire) != self.taken {
-            return false;
-        }
-        self.aim = None;
-        true
+        let through = self.word(shared::TAKEN).load(Ordering::Acquire);
+        self.register.is_quiet(through)
     }
 
     /// Whether a frame that was let through could not be cut, and never lands.
@@ -305,36 +168,18 @@ impl Cut {
         let Some(last) = (0..arrived).find(|ahead| xsk.peek(*ahead).is_none_or(|part| !part.more)) else {
             return Ok(None);
         };
-        let (mut at, mut bytes) = (0, 0);
-        for number in 0..=last {
-            let (Some(part), Some(place)) = (xsk.take(), self.places.pop_front()) else { return Err(astray()) };
-            self.meant = self.meant.saturating_sub(1);
-            // The parts lie one behind the other, each where the next place was.
-            if part.at != place || number > 0 && at + bytes != place {
-                return Err(astray());
-            }
-            if number == 0 {
-                at = place;
-            }
-            bytes += u64::from(part.bytes);
-        }
+        let parts = (0..=last).map(|_| xsk.take().map(|part| (part.at, part.bytes)));
+        let (at, bytes) = self.register.lands(parts).ok_or_else(astray)?;
         xsk.release();
-        let (head, from, opening, offset, message) = self.headers();
-        self.taken = self.taken.wrapping_add(1);
-        if let Some(aim) = &mut self.aim {
-            let end = offset.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
-            aim.landed = aim.landed.max(end);
-            aim.message = Some(message);
-            let full = aim.target.slice as usize - opening.map_or(0, |opening| opening.len());
-            aim.over |= bytes < full as u64;
-        }
+        let (head, from, opening, says) = self.headers();
+        self.register.tells(says, bytes);
         Ok(Some(Landed { from, head, opening, at, bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }))
     }
 
-    /// What the log says of the next frame: header, sender, opening, offset and message.
-    fn headers(&mut self) -> ([u8; HEADER_BYTES], SocketAddrV4, Option<[u8; OPENING_BYTES]>, u32, u32) {
+    /// What the log says of the next frame: header, sender, opening, and what that comes to.
+    fn headers(&mut self) -> ([u8; HEADER_BYTES], SocketAddrV4, Option<[u8; OPENING_BYTES]>, Says) {
         const OPENING: usize = ENVELOPE_BYTES + HEADER_BYTES;
-        let at = shared::LOG + u64::from(self.taken % LOGGED) * shared::LOG_BYTES;
+        let at = shared::LOG + u64::from(self.register.taken() % LOGGED) * shared::LOG_BYTES;
         let log = self.shared.bytes(at, OPENING + OPENING_BYTES);
         let mut head = [0; HEADER_BYTES];
         head.copy_from_slice(&log[ENVELOPE_BYTES..OPENING]);
@@ -343,7 +188,7 @@ impl Cut {
         let opening = if opens { log[OPENING..].first_chunk().copied() } else { None };
         let from = Ipv4Addr::new(log[26], log[27], log[28], log[29]);
         let from = SocketAddrV4::new(from, u16::from_be_bytes([log[34], log[35]]));
-        (head, from, opening, word(44), word(40))
+        (head, from, opening, Says { message: word(40), offset: word(44), opens: opening.is_some() })
     }
 
     /// Whether a frame lies in a slot: a look at shared memory.
@@ -394,6 +239,18 @@ impl Cut {
     pub(super) fn wake(&self) {
         if self.word(shared::ASLEEP).load(Ordering::Relaxed) != 0 {
             self.word(shared::ASLEEP).store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Gives the kernel a place.
+fn offer(xsk: &mut Xsk, place: Place) -> Result<(), XdpError> {
+    match place {
+        // The ring has more room than are ever offered ahead.
+        Place::Behind(at) => xsk.offer(at - HEADROOM).map(|_| ()),
+        Place::Instead(back, at) => {
+            xsk.offer_instead(back, at - HEADROOM);
+            Ok(())
         }
     }
 }

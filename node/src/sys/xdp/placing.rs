@@ -18,6 +18,7 @@
 //! place of a short one would reach beyond it. So all frames of one aim are of one processor: the first one claims it,
 //! and those of others go to the slots.
 
+pub use cutthrough_engine::register::{BUSY, CLOSED, FRESH, LEAST};
 use cutthrough_wire::frame::{FRAME_VERSION, Kind, OPENING_BYTES};
 
 use super::code::{Code, Do, Label, Register, When, Width};
@@ -26,6 +27,8 @@ use super::program::{
     R8, R9, ends, in_frame, is_ours, length_fits, number, short, to_ring,
 };
 
+// The kernel leaves no frame shorter than that.
+const _: () = assert!(LEAST as u64 == LINK_BYTES as u64);
 const LOAD_BYTES: i32 = 189;
 pub(super) const PROCESSOR: i32 = 8;
 const DROP: i32 = 1;
@@ -33,27 +36,20 @@ pub(super) const STACK: Register = Register(10);
 /// Where on the stack the number of a slot is kept, and that of the processor.
 pub(super) const SLOT: i16 = -8;
 pub(super) const MINE: i16 = -16;
-/// Least bytes of payload that land: the kernel leaves no frame shorter than an Ethernet header.
-pub const LEAST: u32 = LINK_BYTES;
 /// Frames that the log holds; a power of two.
 pub const LOGGED: u32 = 1024;
 /// Slots that stay free for processors that have looked before another one took a slot.
 const MARGIN: u32 = 64;
 
-/// Low half of [`shared::NEXT`] while the first frame of any message is awaited.
-pub const FRESH: u32 = i32::MAX as u32;
-/// While one has come and its message is being written down.
-pub const BUSY: u32 = FRESH - 1;
 /// [`shared::PROCESSOR`] while no frame of the aim has come.
 pub const ANY: u32 = i32::MAX as u32;
-/// Bit of it that says that nothing is let through any more. The other bits say how far what was let through reaches.
-pub const CLOSED: u32 = 1 << 31;
-
 /// The memory that the program shares with user space, in bytes from its beginning.
 pub mod shared {
     use super::LOGGED;
 
-    /// 64 bits: number of the aim in the upper half; in the lower half the offset that is awaited, or a mark.
+    /// 64 bits: number of the aim in the upper half; in the lower half the offset that is awaited, or
+    /// [`FRESH`](super::FRESH) or [`BUSY`](super::BUSY). With [`CLOSED`](super::CLOSED) nothing is let through any
+    /// more; the other bits say how far what was let through reaches.
     pub const NEXT: u64 = 0;
     /// Words of the aim: channel of the receiver, and which life of it.
     pub const TAG: u64 = 8;

@@ -4,6 +4,7 @@ use std::io::IoSlice;
 use std::net::UdpSocket;
 use std::time::Duration;
 
+use cutthrough_engine::register::{AHEAD, LEAST};
 use cutthrough_wire::frame::{Header, Kind};
 
 use super::super::tests::{FAR_END, NEAR_END};
@@ -135,7 +136,7 @@ fn nothing_is_written_but_what_is_expected_where_it_belongs() {
             };
             near.aim(target);
             let aimed = near.cut().unwrap().is_aimed();
-            let reach = near.cut().unwrap().aim.as_ref().map_or(0, |aim| aim.limit);
+            let reach = near.cut().unwrap().register.reach().unwrap_or(0);
             let mut model =
                 Model { target: Target { end: reach, ..target }, message: target.message, next: begin, over: !aimed };
             let (mut expected, mut aside) = (Vec::new(), Vec::new());
