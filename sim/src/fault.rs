@@ -16,6 +16,7 @@
 //! | `memory`, `guard` | pages, tokens, readers; keys and check sums |
 //! | `network` | the wire |
 //! | [`incast`] | no faults: many who send to one, and which payloads that one asks for |
+//! | [`script`] | no faults: what is delivered of given messages |
 //! | `watch` | what has to be true |
 
 mod calls;
@@ -27,6 +28,7 @@ mod options;
 mod random;
 mod receive;
 mod ring;
+pub mod script;
 mod stream;
 mod user;
 mod watch;
