@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cutthrough::{ConnectError, Endpoint, Keys, PrivateKey, SealError, SharedKey, UdpCallError};
 use cutthrough_conform::bytes::pattern;
 use cutthrough_conform::join::PATIENCE;
+use cutthrough_conform::suite::paths::a_stream_is_placed;
 use cutthrough_conform::{Join, Pair, Side, join, suite};
 
 use loopback::Loopback;
@@ -17,6 +18,12 @@ fn shared() -> Loopback {
 }
 
 suite!(shared());
+
+/// What is sealed is opened where it lies: a seal costs no copy.
+#[test]
+fn messages_that_share_trains_land_where_they_belong() {
+    assert!(a_stream_is_placed(&shared(), 8192));
+}
 
 /// Messages and payloads in both directions, whose receipts say that they were sealed.
 fn talk(pair: &mut Pair) {
