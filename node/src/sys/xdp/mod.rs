@@ -69,8 +69,9 @@ impl Mode {
 pub enum XdpError {
     /// This process lacks a privilege.
     #[error(
-        "{what} needs {}; use packet: or udp: instead, run as root, or have root run 'cutthrough lease' for you",
-        lacking(right)
+        "{what} needs {}; use {} instead, run as root, or have root run 'cutthrough lease' for you",
+        lacking(right),
+        others(has_packets())
     )]
     Privilege {
         /// What was refused.
@@ -164,6 +165,17 @@ fn lacking(right: &str) -> String {
     named(have).unwrap_or_else(|| format!("{right} outside of all user namespaces"))
 }
 
+/// Whether this process may open a socket of AF_PACKET in its network namespace.
+fn has_packets() -> bool {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+    socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None).is_ok()
+}
+
+/// The adapters that ask for less, and would be refused nothing.
+const fn others(packets: bool) -> &'static str {
+    if packets { "packet: or udp:" } else { "udp:" }
+}
+
 /// The names of all rights that a ring needs beside these; none if it needs no others.
 fn named(have: rustix::thread::CapabilitySet) -> Option<String> {
     use rustix::thread::CapabilitySet as Set;
@@ -226,6 +238,19 @@ mod texts {
         assert_eq!(said(Set::NET_RAW | Set::NET_ADMIN), "CAP_BPF");
         assert_eq!(named(Set::NET_RAW | Set::NET_ADMIN | Set::BPF), None);
         let error = XdpError::Privilege { what: "a map", right: "CAP_BPF and CAP_NET_ADMIN" }.to_string();
-        assert!(error.lines().count() == 1 && error.contains("; use packet: or udp: instead"), "{error}");
+        assert!(error.lines().count() == 1 && error.contains("udp: instead"), "{error}");
+        assert_eq!(error.contains("packet:"), has_packets(), "{error}");
+        assert_eq!([false, true].map(others), ["udp:", "packet: or udp:"]);
+    }
+
+    /// What a driver says whose buffers are shorter than the frames of its interface.
+    #[test]
+    fn frames_that_are_too_long_for_the_mode_are_said() {
+        for errno in [Errno::RANGE, Errno::MSGSIZE] {
+            let loopback = Interface::named("lo").expect("every namespace has one");
+            let error = XdpError::of_attach(loopback.index, Mode::Native, errno).to_string();
+            let says = format!("MTU {} of lo is too long for native mode; lower it, or use generic mode", loopback.mtu);
+            assert_eq!(error, says);
+        }
     }
 }
