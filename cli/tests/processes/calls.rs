@@ -114,7 +114,6 @@ fn what_cannot_be_measured_of_calls_is_exit_code_2_and_one_line() {
         &["perf", "rpc", "--adapter", "xdp"],
         &["perf", "rpc", "--seal"],
         &["perf", "am", "--peer", "shm:nobody"],
-        &["perf", "rpc", "--adapter", "udp", "--peer", "udp:127.0.0.1:9"],
         &["perf", "am", "--count", "1", "--seconds", "1"],
     ] {
         folder.refuses(words);

@@ -1,5 +1,8 @@
 //! Every test of `perf`, briefly: lines as the contract says. No figure is judged here.
 
+use std::net::UdpSocket;
+use std::thread;
+
 use serde_json::Value;
 
 use crate::folder::Folder;
@@ -128,7 +131,6 @@ fn what_cannot_be_measured_is_exit_code_2_and_one_line() {
     for words in [
         &["perf", "lat", "--size", "0"][..],
         &["perf", "lat", "--adapter", "xdp"],
-        &["perf", "lat", "--adapter", "udp", "--peer", "udp:127.0.0.1:9"],
         &["perf", "lat", "--peer", "shm:nobody"],
         &["perf", "lat", "--peer", "tcp:host"],
         &["perf", "serve", "--listen", "shm:bad/name"],
@@ -141,6 +143,44 @@ fn what_cannot_be_measured_is_exit_code_2_and_one_line() {
         folder.refuses(words);
     }
     folder.wait_until_empty();
+}
+
+/// Nobody is there; somebody without a key is called; and another release answers.
+#[test]
+fn a_peer_that_does_not_do_is_said_in_one_line() {
+    let folder = Folder::new("peers");
+    for test in [&["perf", "lat"][..], &["perf", "rpc"]] {
+        let refused = |address: &str, more: &[&str]| {
+            folder.refuses(&[test, &["--adapter", "udp", "--peer", address], more].concat())
+        };
+        let said = refused("udp:127.0.0.1:9", &["--insecure"]);
+        assert!(said.contains("nobody answers at udp:127.0.0.1:9"), "{said}");
+        let said = refused("udp:127.0.0.1:9", &[]);
+        assert!(said.contains("--key"), "{said}");
+
+        let other = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let address = format!("udp:{}", other.local_addr().expect("its address"));
+        thread::scope(|scope| {
+            scope.spawn(|| refuse_for_its_version(&other));
+            let said = refused(&address, &["--insecure"]);
+            assert!(said.contains("speaks another version of the wire; use the same release on both"), "{said}");
+        });
+    }
+    folder.wait_until_empty();
+}
+
+/// What another release says to a hello: a refusal lies at the same place in every version, and names the call, as the
+/// hello's body does.
+fn refuse_for_its_version(socket: &UdpSocket) {
+    const HEADER: usize = 64;
+    let mut asked = [0; 2048];
+    let (_, from) = socket.recv_from(&mut asked).expect("a hello");
+    let (version, refuses, for_its_version) = (asked[0] + 1, 4, 1);
+    let mut answer = [0; 2 * HEADER];
+    (answer[0], answer[1], answer[2]) = (version, refuses, 2);
+    answer[4..12].copy_from_slice(&asked[HEADER..HEADER + 8]);
+    answer[HEADER] = for_its_version;
+    socket.send_to(&answer, from).expect("sent");
 }
 
 /// What there is to do is said once, and can be done: a test without --peer does not tell of it.
