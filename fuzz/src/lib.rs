@@ -9,9 +9,9 @@
 //! endpoint with channels over a [`ground`] of memory, at which anybody throws frames with a right check sum. In
 //! [`trains`] its frames come in trains, scattered over that memory before anybody has looked at them.
 //!
-//! [`envelope`] is for frames of Ethernet, [`program`] and [`placing`] for the programs that look at them at an interface,
-//! [`ring`] for rings whose other side writes anything, and [`place`] and [`register`] for payloads that land in
-//! parts of pages.
+//! [`envelope`] is for frames of Ethernet, [`program`] and [`placing`] for the programs that look at them at an
+//! interface, [`ring`] for rings whose other side writes anything, and [`place`] and [`register`] for payloads that
+//! land in parts of pages.
 //!
 //! [`am`] is for active messages, of peers that know the rules and break them, and [`memory`] for what they ask of an
 //! owner of memory and of a server of calls.

@@ -217,8 +217,8 @@ impl World {
         }
     }
 
-    /// A register that was closed is not quiet while something is on its way, whether or not the program is seen to have
-    /// counted that.
+    /// A register that was closed is not quiet while something is on its way, whether or not the program is seen to
+    /// have counted that.
     fn waits(&mut self) {
         let (through, taken) = (self.get(shared::TAKEN), self.register.taken());
         let all = self.under_way.is_empty() && self.landed.is_empty();

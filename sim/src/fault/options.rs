@@ -24,7 +24,7 @@ const RELIEF: u64 = 0x7265_6c69_6566;
 /// The same for what divides batches.
 const PULSES: u64 = 0x7075_6c73_6500;
 /// The same for keys.
-const LOCKS: u64 = 0x6c_6f63_6b73_00;
+const LOCKS: u64 = 0x6c6f_636b_7300;
 /// Nanoseconds for which a channel that is closed may make no progress, beside twice the silence.
 const DEADLINE_NS: u64 = 10_000_000_000;
 
@@ -216,9 +216,9 @@ impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "nodes {} sealed {}{} begin {} loss {} duplicates {} reorder {} corrupt {} truncate {} way_ns {} delay {:?} \
-             faults {} weights {:?} calm_ns {} queue {} body {} slots {} unasked {} granted {} silence_ns {} page {} \
-             messages {} longest {} kept {} guesses {} policy {} narrow {} {} relief {} {}{}",
+            "nodes {} sealed {}{} begin {} loss {} duplicates {} reorder {} corrupt {} truncate {} way_ns {} \
+             delay {:?} faults {} weights {:?} calm_ns {} queue {} body {} slots {} unasked {} granted {} \
+             silence_ns {} page {} messages {} longest {} kept {} guesses {} policy {} narrow {} {} relief {} {}{}",
             self.nodes,
             self.sealed,
             self.locks,

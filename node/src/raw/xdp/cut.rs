@@ -2,8 +2,8 @@
 //!
 //! The register is aimed at one run of memory at a time: the [`Target`]. For each frame that it will let through there
 //! is a place in the fill ring, where the payload belongs ([`Register`] decides which); the kernel uses places in their
-//! order, and nothing else comes to this socket. So a place never goes to the wrong frame, and there is nothing to mend: a frame that is not
-//! the next one of the target comes by the slots, and is copied.
+//! order, and nothing else comes to this socket. So a place never goes to the wrong frame, and there is nothing to
+//! mend: a frame that is not the next one of the target comes by the slots, and is copied.
 //!
 //! What can go wrong is that places are left over, because the next frame did not come. They cannot be taken back, but
 //! as long as the register is closed no frame uses them, and the next aim writes its own places over them. So:
