@@ -165,7 +165,7 @@ fn long_puts_arrive_whatever_the_owner_does_meanwhile(over: Over) {
     serving.join().expect("the owner");
 }
 
-/// What a failure does not list as valid was said to be written by nobody any more, unless the channel had ended.
+/// What is not known of pages at an owner that does not answer is known as soon as it has answered anything else.
 fn pages_that_are_late_may_arrive_until_the_owner_answers_again(over: Over) {
     let region = Region::new(64 << 12, 4096);
     let (mut owner, _, mut node, channel, key) = sleeping(over, &region);
@@ -174,7 +174,7 @@ fn pages_that_are_late_may_arrive_until_the_owner_answers_again(over: Over) {
     let moves: Vec<(u32, u32)> = (0..64).map(|slot| (slot, slot)).collect();
     let since = Instant::now();
     let error = Remote::new(&mut node, channel, key, NAP / 4).store_pages(&here, &moves).expect_err("nobody serves");
-    assert_eq!((error.error, error.valid), (CallError::Late, vec![false; 64]));
+    assert_eq!((error.error, error.valid), (CallError::Late, vec![None; 64]));
     assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
     assert_eq!(region.count_valid(), 0);
     // The owner wakes, and finds the requests before the notice that nobody waits for them. It cannot know how long
@@ -237,7 +237,9 @@ fn a_budget_goes_with_each_operation_on_memory() {
                 let mut budget = [0; 8];
                 budget[..6].copy_from_slice(&control[at..at + 6]);
                 let budget = Duration::from_nanos(u64::from_le_bytes(budget));
-                assert!(budget > Duration::ZERO && budget <= NAP / 10, "operation {number}: {budget:?}");
+                // Those that say which pages have come wait for the answer as long again.
+                let most = if number == 4 { NAP / 5 } else { NAP / 10 };
+                assert!(budget > Duration::ZERO && budget <= most, "operation {number}: {budget:?}");
                 requests += 1;
             }
         }

@@ -21,6 +21,9 @@ const LIST: usize = 512;
 const DEPTH: usize = 8;
 /// Looks in vain before a batch sleeps.
 const LOOKS: u32 = 1 << 14;
+/// How long pages that are under way when their time is over are waited for at most, so that what has become of them is
+/// known. Not longer than they had before.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// A peer's region, as this node uses it. Each operation returns when the owner has done it, or when its time is over.
 ///
@@ -38,18 +41,33 @@ pub struct Remote<'n> {
 
 /// Pages that did not all arrive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{} of {} pages have arrived: {error}", .valid.iter().filter(|valid| **valid).count(), .valid.len())]
+#[error("{} of {} pages have arrived{}: {error}", count(.valid, Some(true)), .valid.len(), more(.valid))]
 pub struct MoveError {
     /// What went wrong first.
     pub error: CallError,
-    /// For each move, in the order of the call: whether its page lies in its slot. After a [`Remote::store_pages`] that
-    /// was late, or whose channel has ended, others may lie there too, or may still come there: see [`Remote`]. The
-    /// owner's [`Region::is_valid`] knows.
-    pub valid: Vec<bool>,
+    /// For each move, in the order of the call: whether its page lies in its slot. `None`, which only
+    /// [`Remote::store_pages`] says: it is not known. The page was under way when the channel ended, or when the owner
+    /// had not answered even after the time was over; it may lie there, or, while the channel lives, still come there:
+    /// see [`Remote`]. The owner's [`Region::is_valid`] knows.
+    pub valid: Vec<Option<bool>>,
+}
+
+fn count(valid: &[Option<bool>], what: Option<bool>) -> usize {
+    valid.iter().filter(|its| **its == what).count()
+}
+
+/// How many pages may have arrived, if there are such.
+fn more(valid: &[Option<bool>]) -> String {
+    match count(valid, None) {
+        0 => String::new(),
+        many => format!(", and {many} others may have"),
+    }
 }
 
 impl<'n> Remote<'n> {
-    /// The region that the peer of `channel` has registered as `key`. Every operation ends within `timeout`.
+    /// The region that the peer of `channel` has registered as `key`. Every operation ends within `timeout`;
+    /// [`Remote::store_pages`] takes as long again, but at most a second, to learn what has become of pages that were
+    /// under way by then.
     #[must_use]
     pub const fn new(node: &'n mut Node, channel: Channel, key: Key, timeout: Duration) -> Self {
         Self { node, channel, key, timeout }
@@ -117,8 +135,9 @@ impl<'n> Remote<'n> {
             node.ask(channel, PUT).args(&args).body(body).impatient().within(left).tally(tally).send()
         };
         let mut wrong = None;
-        self.run(bytes.len().div_ceil(most).max(1), until, send, |_, result| wrong = wrong.or(result.err()));
-        wrong.map_or(Ok(()), Err)
+        let many = bytes.len().div_ceil(most).max(1);
+        let all = self.run(many, (until, Duration::ZERO), send, |_, result| wrong = wrong.or(result.err()));
+        wrong.map_or(all, Err)
     }
 
     /// Reads bytes of the region, from `offset` on; more than 16 MiB in several pieces.
@@ -227,8 +246,8 @@ impl<'n> Remote<'n> {
     /// owner's are shorter, a page makes all of them valid that it covers; where they are longer, none.
     ///
     /// # Errors
-    /// [`MoveError`], which says of each page whether it has arrived; [`RequestError::Payload`] if a page and 16 bytes
-    /// are more than the [pool](crate::Config::pool_bytes).
+    /// [`MoveError`], which says of each page whether it has arrived, as far as that can be known;
+    /// [`RequestError::Payload`] if a page and 16 bytes are more than the [pool](crate::Config::pool_bytes).
     ///
     /// # Panics
     /// If a slot lies outside of `from`.
@@ -274,6 +293,8 @@ impl<'n> Remote<'n> {
         mut fill: impl FnMut(usize, &mut [u8]),
     ) -> Result<(), MoveError> {
         let until = self.until();
+        // Only of pages it is said which have arrived.
+        let grace = if pages { self.timeout.min(GRACE) } else { Duration::ZERO };
         let pool = self.pool();
         let batches = batches(runs, pool);
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
@@ -296,15 +317,20 @@ impl<'n> Remote<'n> {
             }
             let words = [u32::try_from(list.len()).unwrap_or(u32::MAX), u32::from(pages)];
             let args: Vec<u8> = key.into_iter().chain(words.into_iter().flat_map(u32::to_le_bytes)).collect();
-            node.ask(channel, SCATTER).args(&args).body(Body::Page(page)).within(left).tally(tally).send()
+            node.ask(channel, SCATTER).args(&args).body(Body::Page(page)).within(left + grace).tally(tally).send()
         };
-        let mut valid = vec![false; runs.len()];
+        let mut valid = vec![Some(false); runs.len()];
         let mut wrong = None;
-        self.run(batches.len(), until, send, |batch, result| match result {
-            Ok(_) => valid[batches[batch].0..batches[batch].1].fill(true),
-            Err(error) => wrong = wrong.or(Some(error)),
+        let all = self.run(batches.len(), (until, grace), send, |batch, result| {
+            let (first, end) = batches[batch];
+            valid[first..end].fill(match result {
+                Ok(_) => Some(true),
+                Err(error) if may_be_done(error) => None,
+                Err(_) => Some(false),
+            });
+            wrong = wrong.or(result.err());
         });
-        wrong.map_or(Ok(()), |error| Err(MoveError { error, valid }))
+        wrong.map_or(all, Err).map_err(|error| MoveError { error, valid })
     }
 
     /// Reads runs by the batch. `take` says where the bytes of a run go.
@@ -327,9 +353,9 @@ impl<'n> Remote<'n> {
             let args: Vec<u8> = key.into_iter().chain(count.to_le_bytes()).collect();
             node.ask(channel, GATHER).args(&args).body(Body::Page(page)).within(left).tally(tally).send()
         };
-        let mut valid = vec![false; runs.len()];
+        let mut valid = vec![Some(false); runs.len()];
         let mut wrong = None;
-        self.run(batches.len(), until, send, |batch, result| {
+        let all = self.run(batches.len(), (until, Duration::ZERO), send, |batch, result| {
             let (first, end) = batches[batch];
             let bytes: usize = runs[first..end].iter().map(|run| run.len as usize).sum();
             let taken = result.and_then(|mut reply| {
@@ -350,26 +376,28 @@ impl<'n> Remote<'n> {
                 Ok(())
             });
             match taken {
-                Ok(()) => valid[first..end].fill(true),
+                Ok(()) => valid[first..end].fill(Some(true)),
                 Err(error) => wrong = wrong.or(Some(error)),
             }
         });
-        wrong.map_or(Ok(()), |error| Err(MoveError { error, valid }))
+        wrong.map_or(all, Err).map_err(|error| MoveError { error, valid })
     }
 
     /// Makes so many calls, a few at a time, and waits for all of them until `until`; after the first error no more are
-    /// made.
+    /// made. Those that are under way at that time are waited for by so much longer, and then given up. Late, if that
+    /// time came before the end, whether calls are told of as late or not.
     fn run(
         &mut self,
         count: usize,
-        until: Instant,
+        (until, longer): (Instant, Duration),
         mut send: impl FnMut(&mut Node, u32, usize, Duration) -> Result<Call, RequestError>,
         mut end: impl FnMut(usize, Result<Reply, CallError>),
-    ) {
+    ) -> Result<(), CallError> {
         let tally = self.node.begin_tally();
         let Counted { node, under_way, .. } =
             &mut Counted { node: &mut *self.node, tally, under_way: Vec::with_capacity(DEPTH) };
-        let (mut next, mut looks) = (0, 0_u32);
+        let (mut next, mut looks, mut all) = (0, 0_u32, Ok(()));
+        let at_last = until.after(u64::try_from(longer.as_nanos()).unwrap_or(u64::MAX));
         while next < count || !under_way.is_empty() {
             while next < count && under_way.len() < DEPTH {
                 let left = left(until);
@@ -400,16 +428,16 @@ impl<'n> Remote<'n> {
                 end(batch, result);
             }
             if (looks.is_multiple_of(256) || looks > LOOKS) && clock::now() >= until {
-                for (call, batch) in under_way.drain(..) {
-                    node.give_up(call, true);
-                    end(batch, Err(CallError::Late));
+                (next, all) = (count, Err(CallError::Late));
+                if clock::now() >= at_last {
+                    for (call, batch) in under_way.drain(..) {
+                        node.give_up(call, true);
+                        end(batch, Err(CallError::Late));
+                    }
                 }
-                if next < count {
-                    end(next, Err(CallError::Late));
-                }
-                next = count;
             }
         }
+        all
     }
 }
 
@@ -428,6 +456,13 @@ impl Drop for Counted<'_> {
         }
         self.node.end_tally(self.tally);
     }
+}
+
+/// Whether a request that has ended so may have been done all the same, or may still be.
+const fn may_be_done(error: CallError) -> bool {
+    use CallError::{Closed, Failed, Late, NotSent};
+    // The owner looks at a whole batch before it writes any of it: what it says no to is not done.
+    matches!(error, Closed(_) | Late | NotSent(RequestError::Lost) | Failed(Failure::Panicked | Failure::Abandoned))
 }
 
 /// How much time is left.
