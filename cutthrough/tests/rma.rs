@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cutthrough::am::{Body, CallError, Failure, Node, RequestError, Service};
 use cutthrough::rma::{Extent, Key, Owner, Region, Remote};
-use cutthrough::{Channel, Config, Endpoint, Event};
+use cutthrough::{Channel, Config, Counter, Endpoint, Event};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use two::{Over, PATIENCE, Server, small};
@@ -536,6 +536,38 @@ fn a_late_owner_leaves_a_list_of_what_was_stored(over: Over) {
         }
         // Either side was kept from running for so long that it was in time after all, or far too late.
         assert!(since.elapsed() < PATIENCE, "{stored:?}");
+    }
+}
+
+/// Each message of a batch rang for an owner that slept, until that had woken.
+#[test]
+fn an_owner_that_sleeps_is_woken_once_for_a_batch() {
+    // Eight messages: as many as are under way at a time.
+    let slots = 8 * 4;
+    let there = Region::new(slots as usize * PAGE as usize, PAGE);
+    let here = Region::new(slots as usize * PAGE as usize, PAGE);
+    let moves: Vec<(u32, u32)> = (0..slots).zip(shuffled(slots)).collect();
+    for fetches in [false, true] {
+        let armed = Barrier::new(2);
+        let batch = |node: &mut Node, channel, key| {
+            armed.wait();
+            let before = node.endpoint().counter(Counter::WakesSent);
+            let mut remote = Remote::new(node, channel, key, PATIENCE);
+            let moved = if fetches { remote.fetch_pages(&here, &moves) } else { remote.store_pages(&here, &moves) };
+            (moved, node.endpoint().counter(Counter::WakesSent) - before)
+        };
+        let (moved, wakes) = polled(Over::Shm, &there, batch, |mut owner, is_over| {
+            while owner.channels().next().is_none() || owner.arm() == Some(Duration::ZERO) {
+                let _ = owner.poll();
+            }
+            armed.wait();
+            // The window fills while it sleeps.
+            std::thread::sleep(Duration::from_millis(200));
+            while !is_over() {
+                let _ = owner.poll();
+            }
+        });
+        assert_eq!((moved, wakes), (Ok(()), 1));
     }
 }
 
