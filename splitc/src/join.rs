@@ -262,7 +262,10 @@ impl World {
                         let why = format!("rank {lower} at {address}: {error}");
                         return Err(Error::Endpoint { rank, why });
                     }
-                    Err(_) if begun.elapsed() >= start => return Err(absent(vec![lower])),
+                    Err(_) if begun.elapsed() >= start => {
+                        world.blame(lower);
+                        return Err(absent(vec![lower]));
+                    }
                     Err(_) => world.greet(NAP),
                 }
             };
@@ -280,6 +283,7 @@ impl World {
                 return Ok(world);
             }
             if begun.elapsed() >= start {
+                world.blame(missing[0]);
                 return Err(absent(missing));
             }
             world.greet(NAP);

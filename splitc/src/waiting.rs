@@ -198,12 +198,17 @@ impl World {
             return first.clone();
         }
         if let Error::Lost { rank, .. } = error {
-            for channel in self.channels.iter().flatten() {
-                // Whoever has no room for this has not polled for long, and learns it otherwise.
-                let _ = self.node.request_bytes(*channel, BLAME, &rank.to_le_bytes());
-            }
+            self.blame(rank);
         }
         self.broken.insert(error).clone()
+    }
+
+    /// Tells all others of the rank for whose sake this one ends.
+    pub(crate) fn blame(&mut self, rank: u32) {
+        for channel in self.channels.iter().flatten() {
+            // Whoever has no room for this has not polled for long, and learns it otherwise.
+            let _ = self.node.request_bytes(*channel, BLAME, &rank.to_le_bytes());
+        }
     }
 }
 
