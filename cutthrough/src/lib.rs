@@ -11,17 +11,32 @@
 //! | a [`Page`] of the channel | where a token says | get | 1 |
 //! | private memory | private memory | cut-through: both sides copy at the same time | 2 |
 //!
-//! ```no_run
+//! ```
 //! use std::time::Duration;
 //! use cutthrough::{Config, Endpoint, Event};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let address = format!("shm:echo-{}", std::process::id());
+//! let mut server = Endpoint::open(Config::default())?;
+//! server.listen(&address)?;
+//! // In another process, or on another thread: says what it hears, until its peer is gone.
+//! let echo = std::thread::spawn(move || {
+//!     while let Ok(event) = server.wait(None) {
+//!         match event {
+//!             Event::Message(message) => drop(server.send(message.channel(), message.control())),
+//!             Event::Closed(..) => return,
+//!             _ => {}
+//!         }
+//!     }
+//! });
+//!
 //! let mut endpoint = Endpoint::open(Config::default())?;
-//! let channel = endpoint.connect("shm:echo", Duration::from_secs(1))?;
+//! let channel = endpoint.connect(&address, Duration::from_secs(10))?;
 //! endpoint.send(channel, b"hello")?;
-//! if let Event::Message(message) = endpoint.wait(None)? {
-//!     println!("{:?}", message.control());
-//! }
+//! let Event::Message(message) = endpoint.wait(None)? else { return Err("it is gone".into()) };
+//! assert_eq!(message.control(), b"hello");
+//! # drop((message, endpoint));
+//! # echo.join().expect("no panic");
 //! # Ok(())
 //! # }
 //! ```
@@ -73,7 +88,7 @@ pub use outgoing::Outgoing;
 #[cfg(feature = "tokio")]
 pub use tokio::AsyncEndpoint;
 
-/// The code of the guide compiles.
+/// The code of the guide compiles, and runs.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/am.md")]
 struct Guide;

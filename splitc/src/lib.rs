@@ -68,7 +68,7 @@ pub use join::Settings;
 pub use place::{Global, Spread};
 pub use world::{Coming, World};
 
-/// The code of the guide compiles.
+/// The code of the guide compiles, and runs: as the only rank, where the environment names no job.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/splitc.md")]
 struct Guide;

@@ -208,17 +208,39 @@ impl Node {
     /// something to poll for already. The order that loses no wake-up: poll until there is nothing, arm, sleep; also
     /// where the time was over.
     ///
-    /// ```no_run
+    /// ```
     /// # use std::os::fd::AsFd as _;
-    /// # fn sleep(on: std::os::fd::BorrowedFd<'_>, limit: Option<std::time::Duration>) {}
-    /// # fn heed(event: cutthrough::am::Event) {}
-    /// # fn turn(node: &mut cutthrough::am::Node) {
+    /// # use std::time::Duration;
+    /// # use cutthrough::am::{Event, Node, Settings};
+    /// # use cutthrough::{Config, Endpoint};
+    /// # fn sleep(on: std::os::fd::BorrowedFd<'_>, limit: Option<Duration>) {
+    /// #     use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    /// #     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+    /// #     poll(&mut [PollFd::new(&on, PollFlags::IN)], limit.as_ref()).expect("it can be waited for");
+    /// # }
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let address = format!("shm:arm-{}", std::process::id());
+    /// # let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+    /// # node.listen(&address)?;
+    /// # let caller = std::thread::spawn(move || {
+    /// #     let mut endpoint = Endpoint::open(Config::default()).expect("an endpoint");
+    /// #     endpoint.connect(&address, Duration::from_secs(10)).expect("a channel");
+    /// # });
+    /// # let heard = std::cell::Cell::new(false);
+    /// # let heed = |event| heard.set(heard.get() || matches!(event, Event::Opened(_)));
+    /// # while !heard.get() {
     /// while let Some(event) = node.poll() {
     ///     heed(event);
     /// }
+    /// # if heard.get() {
+    /// #     break;
+    /// # }
     /// let limit = node.arm();
     /// // By `epoll`, or whatever there is beside.
     /// sleep(node.endpoint().as_fd(), limit);
+    /// # }
+    /// # caller.join().expect("it has been let in");
+    /// # Ok(())
     /// # }
     /// ```
     pub fn arm(&mut self) -> Option<Duration> {
