@@ -32,7 +32,7 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    const fn is_empty(&self) -> bool {
+    pub(crate) const fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 

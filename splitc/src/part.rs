@@ -46,6 +46,10 @@ pub(crate) const GET_INLINE: usize = 60;
 /// Bytes that fit beside a letter's head.
 pub(crate) const LETTER_INLINE: usize = 48;
 
+/// After so many operations that are made of letters all ranks meet, so that nobody's letters pile up at a rank that is
+/// behind: none is further ahead of it.
+pub(crate) const LETTERS_PER_BARRIER: u64 = 16;
+
 /// Bytes at which arrays begin: those of a cache line.
 const ALIGN: usize = 64;
 
@@ -69,6 +73,8 @@ pub(crate) struct Part {
     /// How often somebody has come to each round of a barrier.
     arrivals: [u64; 32],
     letters: HashMap<(u64, u32), Letter>,
+    /// The last operation that this rank has begun which is made of letters.
+    operation: u64,
     stored: u64,
     /// Memory for the payload of several reads or writes; and for what several reads bring.
     batch: Vec<u8>,
@@ -171,6 +177,12 @@ impl Part {
     /// How many ranks have said that they have finished.
     pub(crate) fn finished(&self) -> u32 {
         self.left.iter().map(|left| u32::from(*left)).sum()
+    }
+
+    /// This rank begins an operation that is made of letters: nobody sends any for those before it.
+    pub(crate) fn begin(&mut self, number: u64) {
+        self.operation = number;
+        self.letters.retain(|(its, _), _| *its >= number);
     }
 
     /// The letter of a rank, or how much of it has come if that is not all.
@@ -374,12 +386,14 @@ impl Part {
         let number_of = number(request.args(), 0);
         let whole = usize::try_from(number(request.args(), 8)).unwrap_or(usize::MAX);
         let bulk = request.payload_len();
-        let letter = self.letters.entry((number_of, rank)).or_insert_with(|| Letter { whole, bytes: Vec::new() });
-        let had = letter.bytes.len();
         let more = if bulk > 0 { bulk } else { request.args().len() - 16 };
-        if letter.whole != whole || had + more > whole {
+        let begun = self.letters.get(&(number_of, rank));
+        let (its, had) = begun.map_or((whole, 0), |letter| (letter.whole, letter.bytes.len()));
+        let is_near = number_of.checked_sub(self.operation).is_some_and(|ahead| ahead < LETTERS_PER_BARRIER);
+        if !is_near || its != whole || had + more > whole {
             return self.refuse(request, OUTSIDE, had as u64, more);
         }
+        let letter = self.letters.entry((number_of, rank)).or_insert_with(|| Letter { whole, bytes: Vec::new() });
         if bulk == 0 {
             letter.bytes.extend_from_slice(&request.args()[16..]);
         } else {

@@ -7,13 +7,11 @@
 //! | reduce | a binomial tree to rank 0; the result goes back by broadcast, the same bits to all | 2 log n |
 //! | scan | each rank takes in what the one 1, 2, 4, ... before it has by then (Hillis, Steele 1986) | log n |
 
-use crate::part::{ARRIVE, BYE, LETTER, LETTER_INLINE, PIECE, part, part_mut};
+use crate::part::{ARRIVE, BYE, LETTER, LETTER_INLINE, LETTERS_PER_BARRIER, PIECE, part, part_mut};
 use crate::waiting::Patience;
 use crate::world::World;
 use crate::{Element, Error, Global, Op, Spread};
 
-/// After so many letters all ranks meet, so that nobody's letters pile up at a rank that is behind.
-const LETTERS_PER_BARRIER: u64 = 16;
 /// How long a rank that has finished waits for those that have finished, too, to hear of it.
 const PARTING: std::time::Duration = std::time::Duration::from_millis(500);
 
@@ -206,6 +204,7 @@ impl World {
     /// The number of the next operation that is made of letters.
     fn next_number(&mut self) -> Result<u64, Error> {
         self.number += 1;
+        part_mut(&mut self.node).begin(self.number);
         if self.number.is_multiple_of(LETTERS_PER_BARRIER) {
             self.barrier()?;
         }

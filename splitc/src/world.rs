@@ -265,6 +265,10 @@ impl World {
                 return Ok(());
             }
             self.rest(&mut patience, coming.from, u64::from(missing))?;
+            if self.has_answered(coming.from) && self.gets.missing(coming.slot) > 0 {
+                let why = "it answered without the bytes that were asked for".into();
+                return Err(self.fail(Error::Broken { rank: coming.from, why }));
+            }
         }
     }
 
@@ -417,6 +421,13 @@ impl World {
     /// Requests under way at a rank.
     pub(crate) fn at(&self, rank: u32) -> u64 {
         self.under_way[rank as usize].len() as u64
+    }
+
+    /// Whether a rank, whose channel has not ended, has answered everything that was asked of it.
+    fn has_answered(&self, rank: u32) -> bool {
+        let waits = self.at(rank) > 0 || !self.batches[rank as usize].is_empty();
+        // Of a channel that has ended, the event that says so may still be on its way, and says more.
+        !waits && self.node.channels().any(|open| self.channels[rank as usize] == Some(open))
     }
 
     pub(crate) fn has_channel(&self, rank: u32) -> bool {

@@ -1,9 +1,10 @@
-//! How a rank ends its part, where others do not come, or do not listen any more.
+//! How a rank ends its part, where others do not come, do not listen any more, or send what makes no sense.
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use cutthrough::am::{CallError, Failure};
 use cutthrough::{Channel, Config, Endpoint, am};
 use cutthrough_splitc::{Error, Settings, World};
 
@@ -105,5 +106,60 @@ fn a_rank_that_is_gone_at_once_is_not_waited_for() {
                 assert!(matches!(end, Err(Error::Absent { .. } | Error::Lost { rank: 1, .. })), "{end:?}");
             });
         }
+    });
+}
+
+/// Every letter was kept for ever that a rank sent for operations of its own making.
+#[test]
+fn letters_for_operations_that_are_far_off_are_refused() {
+    const LETTER: u16 = 6;
+    let settings = at_files("letters", 2);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let mut world = World::join(&settings).expect("the other one");
+            while !done.load(Ordering::SeqCst) {
+                assert_eq!(world.poll(), Ok(()));
+            }
+        });
+        let (mut node, channel) = caller(&settings);
+        node.call(channel, HELLO, &hello(&settings), PATIENCE).expect("it is let in");
+        let refused = Err(CallError::Failed(Failure::Refused));
+        let mut letter = |number, high| node.call(channel, LETTER, &[number, high, 8, 0, 7], PATIENCE).map(drop);
+        // As many as there are operations until all ranks meet; the whole of each has come with two.
+        for _ in 0..2 {
+            assert!((0..16).all(|number| letter(number, 0) == Ok(())));
+        }
+        assert!((0..300).all(|number| letter(number, 0) == refused && letter(number, 1) == refused));
+        done.store(true, Ordering::SeqCst);
+        first.join().expect("no panic");
+    });
+}
+
+/// A rank that had asked for bytes waited until its deadline, though it was answered.
+#[test]
+fn an_answer_without_the_bytes_is_no_answer() {
+    const LETTER: u16 = 6;
+    const READS: [u16; 2] = [2, 11];
+    let settings = Settings { deadline: PATIENCE, ..at_files("empty", 2) };
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let mut world = World::join(&settings)?;
+            let here = world.alloc::<u64>(1)?;
+            world.read(here.on(1))
+        });
+        let (mut node, channel) = caller(&settings);
+        for handler in [LETTER].into_iter().chain(READS) {
+            node.short(handler, am::Args::Any, |request| request.reply(&[]));
+        }
+        node.call(channel, HELLO, &hello(&settings), PATIENCE).expect("it is let in");
+        // Its part in making the array: where that ends, as the greatest and as the least.
+        let ends = [8, 0, !8, u32::MAX];
+        node.call(channel, LETTER, &[&[1, 0, 16, 0], &ends[..]].concat(), PATIENCE).expect("it is heard");
+        while !first.is_finished() {
+            let _ = node.wait(Some(Duration::from_millis(1)));
+        }
+        let end = first.join().expect("no panic");
+        assert!(matches!(end, Err(Error::Broken { rank: 1, .. })), "{end:?}");
     });
 }
