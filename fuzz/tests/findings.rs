@@ -8,6 +8,7 @@ use cutthrough_fuzz::hostile::{self, Length, Message, Name, Place, Ring, Value};
 use cutthrough_fuzz::memory;
 use cutthrough_fuzz::net::{self, Allows, Frame, From, Heard, Message as Of, Number, Shape};
 use cutthrough_fuzz::pair;
+use cutthrough_fuzz::part;
 use cutthrough_fuzz::trains;
 use cutthrough_fuzz::watch::{self, Counters};
 use cutthrough_node::shm::link::CloseReason;
@@ -470,6 +471,80 @@ fn operations_on_memory_of_any_kind_are_answered() {
         .collect();
         let steps = Vec::<memory::Step>::arbitrary(&mut Unstructured::new(&bytes)).expect("steps");
         memory::run(&steps);
+    }
+}
+
+/// Every letter was kept for ever that another rank sent for an operation of its own making.
+#[test]
+fn letters_for_operations_that_are_far_off_are_refused() {
+    use part::Step::{Letter, Operation};
+    // In quarters of an operation.
+    let letters: Vec<part::Step> = (-128..=127).map(|number| Letter(false, number, 8, vec![1; 3], false)).collect();
+    for letters in letters.chunks(60) {
+        part::run(&[letters, &[Operation, Operation]].concat());
+    }
+}
+
+/// A rank that had asked for bytes waited until its deadline for an answer that had none.
+#[test]
+fn an_answer_without_the_bytes_is_no_answer() {
+    for len in [8, 1000] {
+        part::run(&[part::Step::Read(0, len, part::Answer::Nothing)]);
+    }
+}
+
+/// Of each step one that is done, and some that are not.
+#[test]
+fn a_rank_of_split_c_is_reached() {
+    use part::Answer::{Fails, Long, Other, Right, Ticket};
+    use part::Offset::{Any, End, Inside};
+    use part::Step::{Get, Gets, Letter, Operation, Put, Puts, Read};
+    for page in [false, true] {
+        let steps = [
+            Put(false, Inside(5), vec![3; 40], true, page),
+            Put(false, Inside(5), vec![4; 2900], false, page),
+            Put(true, Inside(5), vec![5; 40], true, page),
+            Put(false, End(-39), vec![6; 40], true, page),
+            Get(false, Inside(0), 60, 1),
+            Get(false, Inside(0), 2000, 2),
+            Get(false, End(-1), 2, 3),
+            Get(true, Inside(0), 2, 4),
+            Puts(false, 4, vec![(Inside(0), 1), (Inside(100), 2), (Inside(2), 3)], 0, true, page),
+            Puts(false, 8, vec![(Inside(0), 9), (Any(u64::MAX - 3), 2)], 0, true, page),
+            Puts(false, 8, vec![(Inside(0), 9), (Inside(8), 2)], 1, true, page),
+            Gets(false, 4, vec![Inside(0), Inside(100)], 1, 0, page),
+            Gets(false, 300, [Inside(0), Inside(1)].repeat(8), 63, 0, page),
+            Gets(false, 4, vec![Inside(0), End(-3)], 9, 0, page),
+            Letter(false, 4, 100, vec![7; 60], page),
+            Letter(false, 4, 100, vec![7; 41], page),
+            Letter(false, 4, 100, vec![7; 40], page),
+            Letter(true, 0, 100, vec![7; 40], page),
+            Operation,
+            Read(0, 50, Right),
+            Read(9, 2000, Right),
+        ];
+        part::run(&steps);
+        for answer in [Long(1), Long(-1), Ticket(77), Other, Fails(12, [1; 21], 21)] {
+            part::run(&[Read(0, 50, answer)]);
+            part::run(&[Read(0, 500, answer), Put(false, Inside(0), vec![1; 4], false, page)]);
+        }
+    }
+}
+
+/// Steps out of bytes as the fuzzer would make them.
+#[test]
+fn requests_to_a_rank_of_any_kind_are_answered() {
+    use arbitrary::{Arbitrary, Unstructured};
+    let mut state = 7_u64;
+    for _ in 0..100 {
+        let bytes: Vec<u8> = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state.to_le_bytes()[7]
+        })
+        .take(2048)
+        .collect();
+        let steps = Vec::<part::Step>::arbitrary(&mut Unstructured::new(&bytes)).expect("steps");
+        part::run(&steps);
     }
 }
 

@@ -196,6 +196,12 @@ impl Part {
         }
     }
 
+    /// How many letters there are, and how many bytes of them.
+    #[cfg(feature = "fuzz")]
+    pub(crate) fn letters(&self) -> (usize, usize) {
+        (self.letters.len(), self.letters.values().map(|letter| letter.bytes.len()).sum())
+    }
+
     /// The other ranks' channels that are known.
     pub(crate) fn members(&self) -> impl Iterator<Item = (Channel, u32)> + '_ {
         self.members.iter().flatten().copied()

@@ -413,6 +413,15 @@ impl World {
         self.hand_over_all()
     }
 
+    /// Bytes that others have stored here; and of how many letters how many bytes are kept.
+    #[cfg(feature = "fuzz")]
+    #[must_use]
+    pub fn kept(&self) -> (u64, usize, usize) {
+        let part = part(&self.node);
+        let (letters, bytes) = part.letters();
+        (part.stored(), letters, bytes)
+    }
+
     /// A rank that has not answered everything.
     fn awaited(&self) -> u32 {
         (0..self.size).find(|rank| self.at(*rank) > 0).unwrap_or(self.rank)
