@@ -18,8 +18,8 @@ const PIECE: usize = 128 << 10;
 const INLINE: usize = 60;
 /// Numbers of letters that may come: that of the last operation, and of those until all ranks meet.
 const LETTERS: u64 = 16;
-/// Most bytes that are sent at once: one thread plays both sides, so a payload that is longer than the shortest lap of the
-/// staging ring would wait for itself.
+/// Most bytes that are sent at once: one thread plays both sides, so a payload that is longer than the shortest lap of
+/// the staging ring would wait for itself.
 const LIST: usize = 192 << 10;
 /// Looks after which an answer is missing.
 const LOOKS: u32 = 10_000_000;

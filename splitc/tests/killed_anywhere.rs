@@ -135,7 +135,7 @@ fn every_other_rank_names_it(at_a_time: u32, addresses: impl Fn(u32) -> String) 
                     continue;
                 };
                 let lost = end.starts_with("Err(Lost { rank: 1,");
-                // Who has not met it, or has only just, says that it does not come; and whoever says so first says whom.
+                // Who has not met it, or has only just, says that it does not come.
                 let absent = step < JOINED && end.starts_with("Err(Absent { ranks: [1],");
                 assert!(rank != KILLED && (lost || absent), "rank {rank} after step {step}: {end}");
             }
