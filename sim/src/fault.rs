@@ -367,7 +367,7 @@ mod tests {
     #[test]
     fn a_panic_is_a_failure_like_others() {
         assert_eq!(caught(|| Ok(())), Ok(()));
-        assert_eq!(caught(|| Err("wrong".into())), Err("wrong".into()));
+        assert_eq!(caught(|| Err::<(), _>("wrong".into())), Err("wrong".into()));
         assert_eq!(caught::<()>(|| panic!("as it stands")), Err("a panic: as it stands".into()));
         let why = "late".to_owned();
         assert_eq!(caught::<()>(|| panic!("too {why}")), Err("a panic: too late".into()));
