@@ -225,7 +225,7 @@ fn number_of(job: &str) -> u64 {
 impl Scene {
     fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let job = format!("fuzz-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let job = format!("part-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let address = format!("shm:{}/cutthrough-{job}.sock", std::env::temp_dir().display());
         let addresses = vec![address.clone(), "shm:nobody".to_owned()];
         let hello: Vec<u8> = [2_u32, 1].into_iter().flat_map(u32::to_le_bytes).collect();
