@@ -163,7 +163,8 @@ fn a_peer_that_does_not_do_is_said_in_one_line() {
         thread::scope(|scope| {
             scope.spawn(|| refuse_for_its_version(&other));
             let said = refused(&address, &["--insecure"]);
-            assert!(said.contains("speaks another version of the wire; use the same release on both"), "{said}");
+            let other = "speaks version 2 of the wire, and not 1; use the same release on both";
+            assert!(said.contains(other), "{said}");
         });
     }
     folder.wait_until_empty();
@@ -179,7 +180,7 @@ fn refuse_for_its_version(socket: &UdpSocket) {
     let mut answer = [0; 2 * HEADER];
     (answer[0], answer[1], answer[2]) = (version, refuses, 2);
     answer[4..12].copy_from_slice(&asked[HEADER..HEADER + 8]);
-    answer[HEADER] = for_its_version;
+    (answer[HEADER], answer[HEADER + 1]) = (for_its_version, version);
     socket.send_to(&answer, from).expect("sent");
 }
 
