@@ -124,7 +124,10 @@ fn a_key_file_that_cannot_be_written_is_not_left() {
     let output = shell.arg(&path).output().expect("a shell can be started");
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{message}");
-    assert!(message.lines().count() == 1 && message.contains("more than files may have here (0, see `ulimit -f`)"), "{message}");
+    assert!(
+        message.lines().count() == 1 && message.contains("more than files may have here (0, see `ulimit -f`)"),
+        "{message}"
+    );
     assert!(!path.exists());
 }
 
