@@ -14,7 +14,8 @@
 //! land in parts of pages.
 //!
 //! [`am`] is for active messages, of peers that know the rules and break them, and [`memory`] for what they ask of an
-//! owner of memory and of a server of calls. [`part`] is for what they ask of a rank of Split-C, and answer it.
+//! owner of memory and of a server of calls. [`part`] is for what they ask of a rank of Split-C, and answer it. Both
+//! name memory by an [`offset`].
 
 pub mod am;
 pub mod decode;
@@ -25,6 +26,7 @@ pub mod handshake;
 pub mod hostile;
 pub mod memory;
 pub mod net;
+pub mod offset;
 pub mod pair;
 pub mod part;
 pub mod place;

@@ -10,6 +10,8 @@ use cutthrough::rma::{Key, Owner, Region};
 use cutthrough::rpc::{self, Message, Method};
 use cutthrough::{Channel, Config, Endpoint, Event};
 
+use crate::offset::{self, Offset};
+
 /// Bytes of the region, and of its slots.
 const BYTES: usize = 3 * SLOT + 100;
 const SLOT: usize = 256;
@@ -43,17 +45,6 @@ pub enum Step {
     Again,
 }
 
-/// A place in the region, or near its end, or anywhere.
-#[derive(Debug, Clone, Copy, Arbitrary)]
-pub enum Offset {
-    /// In the region.
-    Inside(u16),
-    /// So far from its end.
-    End(i8),
-    /// Anywhere.
-    Any(u64),
-}
-
 /// A run of bytes.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub struct Run {
@@ -65,20 +56,9 @@ pub struct Run {
     pub byte: u8,
 }
 
-impl Offset {
-    fn get(self) -> u64 {
-        match self {
-            Self::Inside(at) => u64::from(at) % BYTES as u64,
-            Self::End(by) => (BYTES as u64).wrapping_add_signed(by.into()),
-            Self::Any(at) => at,
-        }
-    }
-}
-
 /// What a run is of, if it lies in the region.
 fn range(at: u64, len: usize) -> Option<std::ops::Range<usize>> {
-    let at = usize::try_from(at).ok()?;
-    Some(at..at.checked_add(len)?).filter(|range| range.end <= BYTES)
+    offset::range(at, len, BYTES)
 }
 
 /// An answer: whether it is a reply, its code, arguments, payload.
@@ -187,24 +167,24 @@ impl World {
                 }
             }
             Step::Put(at, bytes, page) => {
-                let args = self.args(&[at.get()]);
+                let args = self.args(&[at.of(BYTES)]);
                 let answer = self.ask(RESERVED, &args, bytes, *page);
-                let range = range(at.get(), bytes.len());
+                let range = range(at.of(BYTES), bytes.len());
                 assert_eq!(answer.code.is_none(), range.is_some(), "{at:?} {}", bytes.len());
                 if let Some(range) = range {
                     self.model[range].copy_from_slice(bytes);
                 }
             }
             Step::Get(at, len) => {
-                let mut args = self.args(&[at.get()]);
+                let mut args = self.args(&[at.of(BYTES)]);
                 args.extend_from_slice(&u32::from(*len).to_le_bytes());
                 let answer = self.ask(RESERVED + 1, &args, &[], false);
-                match range(at.get(), usize::from(*len)) {
+                match range(at.of(BYTES), usize::from(*len)) {
                     Some(range) => assert!(answer.code.is_none() && answer.payload == self.model[range]),
                     None => assert!(answer.code.is_some() && answer.payload.is_empty()),
                 }
             }
-            Step::Atomic(which, at, operand, expected) => self.atomic(*which, at.get(), *operand, *expected),
+            Step::Atomic(which, at, operand, expected) => self.atomic(*which, at.of(BYTES), *operand, *expected),
             Step::Scatter(runs, more, pages, page) => self.scatter(runs, *more, *pages, *page),
             Step::Gather(runs, more) => self.gather(runs, *more),
             Step::Call(value, change, page) => self.call(value, *change, *page),
@@ -248,10 +228,10 @@ impl World {
     fn list(runs: &[Run], more: i8) -> (Vec<u8>, u32, bool) {
         let mut list = Vec::new();
         for run in runs {
-            list.extend_from_slice(&run.at.get().to_le_bytes());
+            list.extend_from_slice(&run.at.of(BYTES).to_le_bytes());
             list.extend_from_slice(&u64::from(run.len).to_le_bytes());
         }
-        let inside = runs.iter().all(|run| range(run.at.get(), run.len.into()).is_some());
+        let inside = runs.iter().all(|run| range(run.at.of(BYTES), run.len.into()).is_some());
         let count = u32::try_from(runs.len()).expect("few").saturating_add_signed(more.into());
         (list, count, inside)
     }
@@ -277,7 +257,7 @@ impl World {
         assert!(answer.code.is_none() == inside || payload.is_empty(), "{:?} {runs:?}", answer.code);
         if inside {
             for run in runs {
-                let range = range(run.at.get(), run.len.into()).expect("it lies in the region");
+                let range = range(run.at.of(BYTES), run.len.into()).expect("it lies in the region");
                 self.model[range].fill(run.byte);
             }
         }
@@ -293,7 +273,7 @@ impl World {
         }
         if answer.code.is_none() {
             let named = runs.iter().take(count as usize);
-            let bytes = named.filter_map(|run| range(run.at.get(), run.len.into()));
+            let bytes = named.filter_map(|run| range(run.at.of(BYTES), run.len.into()));
             let expected: Vec<u8> = bytes.flat_map(|range| self.model[range].to_vec()).collect();
             assert!(answer.payload == expected, "{runs:?}");
         }

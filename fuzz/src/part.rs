@@ -11,6 +11,8 @@ use cutthrough::am::Failure;
 use cutthrough::{Channel, Config, Endpoint, Event, Incoming};
 use cutthrough_splitc::{Error, Global, Settings, World};
 
+use crate::offset::{self, Offset};
+
 /// Bytes of the rank's part.
 const BYTES: usize = 3000;
 /// Most bytes of a payload, and bytes that fit beside a ticket.
@@ -58,17 +60,6 @@ pub enum Step {
     Read(u16, u16, Answer),
 }
 
-/// A place in the part, or near its end, or anywhere.
-#[derive(Debug, Clone, Copy, Arbitrary)]
-pub enum Offset {
-    /// In the part.
-    Inside(u16),
-    /// So far from its end.
-    End(i8),
-    /// Anywhere.
-    Any(u64),
-}
-
 /// How a rank answers that is asked for bytes.
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub enum Answer {
@@ -86,20 +77,9 @@ pub enum Answer {
     Fails(u8, [u8; 21], u8),
 }
 
-impl Offset {
-    fn get(self) -> u64 {
-        match self {
-            Self::Inside(at) => u64::from(at) % BYTES as u64,
-            Self::End(by) => (BYTES as u64).wrapping_add_signed(by.into()),
-            Self::Any(at) => at,
-        }
-    }
-}
-
 /// Where a run of bytes lies, if it does in the part.
 fn range(at: u64, len: usize) -> Option<std::ops::Range<usize>> {
-    let at = usize::try_from(at).ok()?;
-    Some(at..at.checked_add(len)?).filter(|range| range.end <= BYTES)
+    offset::range(at, len, BYTES)
 }
 
 fn word(args: &[u8], at: usize) -> usize {
@@ -310,12 +290,12 @@ impl Scene {
             }
             Step::Get(stranger, at, len, ticket) => {
                 let len = len % (2 * PIECE as u32);
-                let args = [&at.get().to_le_bytes()[..], &len.to_le_bytes(), &ticket.to_le_bytes()].concat();
+                let args = [&at.of(BYTES).to_le_bytes()[..], &len.to_le_bytes(), &ticket.to_le_bytes()].concat();
                 self.ask(*stranger, GET, &args, &[], false);
             }
             Step::Put(stranger, at, bytes, counted, page) => {
                 let handler = if *counted { STORE } else { PUT };
-                let at = at.get().to_le_bytes();
+                let at = at.of(BYTES).to_le_bytes();
                 if bytes.len() <= 56 && !page {
                     self.ask(*stranger, handler, &[&at[..], &bytes[..]].concat(), &[], false);
                 } else {
@@ -323,7 +303,7 @@ impl Scene {
                 }
             }
             Step::Gets(stranger, len, places, times, cut, page) => {
-                let places: Vec<u8> = places.iter().flat_map(|at| at.get().to_le_bytes()).collect();
+                let places: Vec<u8> = places.iter().flat_map(|at| at.of(BYTES).to_le_bytes()).collect();
                 let mut places = places.repeat(usize::from(*times % 64));
                 places.truncate(places.len().saturating_sub(usize::from(*cut % 8)));
                 let args = [u32::from(*len), 7].map(u32::to_le_bytes).concat();
@@ -331,7 +311,7 @@ impl Scene {
             }
             Step::Puts(stranger, len, writes, cut, counted, page) => {
                 let write = |(at, byte): &(Offset, u8)| {
-                    [&at.get().to_le_bytes()[..], &vec![*byte; usize::from(*len)][..]].concat()
+                    [&at.of(BYTES).to_le_bytes()[..], &vec![*byte; usize::from(*len)][..]].concat()
                 };
                 let mut bytes: Vec<u8> = writes.iter().flat_map(write).collect();
                 bytes.truncate(bytes.len().saturating_sub(usize::from(*cut % 16)));

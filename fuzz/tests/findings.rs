@@ -59,7 +59,8 @@ fn an_empty_list_of_pages_is_no_breach() {
 /// One thread plays both sides, and sent itself more than the shortest lap of the staging ring, for which it waited.
 #[test]
 fn a_list_of_runs_leaves_room_for_itself() {
-    use memory::{Offset, Run, Step};
+    use cutthrough_fuzz::offset::Offset;
+    use memory::{Run, Step};
     let run = Run { at: Offset::Any(u64::MAX), len: u16::MAX, byte: 255 };
     memory::run(&[Step::Scatter(vec![run; 6], 0, false, false)]);
 }
@@ -431,7 +432,7 @@ fn every_active_message_is_taken_or_refused() {
 /// Every operation, within the region and at its end, from private memory and from pages.
 #[test]
 fn operations_on_memory_are_as_the_model_says() {
-    use memory::Offset::{Any, End, Inside};
+    use cutthrough_fuzz::offset::Offset::{Any, End, Inside};
     use memory::Step::{Again, Atomic, Call, Gather, Get, Put, Scatter};
     let run = |at, len, byte| memory::Run { at, len, byte };
     let long = (7, "x".repeat(3000), Some(vec![9; 4000]), (true, -1));
@@ -496,8 +497,8 @@ fn an_answer_without_the_bytes_is_no_answer() {
 /// Of each step one that is done, and some that are not.
 #[test]
 fn a_rank_of_split_c_is_reached() {
+    use cutthrough_fuzz::offset::Offset::{Any, End, Inside};
     use part::Answer::{Fails, Long, Other, Right, Ticket};
-    use part::Offset::{Any, End, Inside};
     use part::Step::{Get, Gets, Letter, Operation, Put, Puts, Read};
     for page in [false, true] {
         let steps = [
