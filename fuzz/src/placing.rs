@@ -1,19 +1,19 @@
 //! The program of an endpoint whose payloads land where they belong, against the same decisions in plain words.
 
 use arbitrary::Arbitrary;
-use cutthrough_node::fuzz::{Ran, run as run_program};
-use cutthrough_node::sys::xdp::placing::{ANY, BUSY, CLOSED, FRESH, LEAST, LOGGED, Slots, placing, shared};
-use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES};
+use cutthrough_node::fuzz::{Aim, Ran, run as run_program, set_word, word};
+use cutthrough_node::sys::xdp::placing::{ANY, BUSY, CLOSED, LEAST, LOGGED, Slots, placing, shared};
+use cutthrough_wire::frame::{Header, Kind, OPENING_BYTES};
 
-use super::program::{ENVELOPE, ETHERNET, FRAME_MAX, HEADERS, PASS, QUEUE, datagram, is_ours, ours};
+use super::program::{FRAME_MAX, PASS, QUEUE, datagram, is_ours, ours};
 
 const DROP: u64 = 1;
-const SLOTS: Slots = Slots { count_log: 7, bytes_log: 11 };
+pub(crate) const SLOTS: Slots = Slots { count_log: 7, bytes_log: 11 };
 /// Slots that stay free.
 const MARGIN: usize = 64;
 /// The least number of a message that may begin; the one before it is sent again.
 const AWAITED: u32 = u32::MAX;
-const OPENING: u32 = 144;
+pub(crate) const OPENING: u32 = 144;
 
 /// What happens at the interface, or in user space.
 #[derive(Debug, Clone, Arbitrary)]
@@ -57,22 +57,10 @@ pub struct Arrivals {
     pub noise: Option<Vec<u32>>,
 }
 
-/// What the register is aimed at.
-#[derive(Debug, Clone, Copy)]
-struct Aim {
-    message: Option<u32>,
-    next: u32,
-    limit: u32,
-    over: bool,
-    closed: bool,
-    processor: Option<u32>,
-}
-
 pub(crate) const TAG: u32 = 3;
 pub(crate) const GENERATION: u32 = 4;
 
 struct World {
-    slice: u32,
     aim: Aim,
     epoch: u32,
     memory: Vec<u8>,
@@ -84,16 +72,8 @@ struct World {
     processor: u32,
 }
 
-fn at(place: u64) -> usize {
+pub(crate) fn at(place: u64) -> usize {
     usize::try_from(place).expect("a place")
-}
-
-fn put(memory: &mut [u8], place: u64, word: u32) {
-    memory[at(place)..at(place) + 4].copy_from_slice(&word.to_le_bytes());
-}
-
-fn get(memory: &[u8], place: u64) -> u32 {
-    u32::from_le_bytes(*memory[at(place)..].first_chunk().expect("four bytes"))
 }
 
 /// Lets it happen.
@@ -103,8 +83,18 @@ fn get(memory: &[u8], place: u64) -> u32 {
 pub fn run(arrivals: &Arrivals) {
     let program = placing(&ours(), QUEUE, SLOTS, Ran::RINGS, Ran::MEMORY);
     let mut world = World {
-        slice: OPENING + LEAST + u32::from(arrivals.slice) % 1250,
-        aim: Aim { message: None, next: 0, limit: 0, over: false, closed: false, processor: None },
+        aim: Aim {
+            tag: TAG,
+            generation: GENERATION,
+            awaited: AWAITED,
+            slice: OPENING + LEAST + u32::from(arrivals.slice) % 1250,
+            message: None,
+            next: 0,
+            limit: 0,
+            over: false,
+            closed: false,
+            processor: None,
+        },
         epoch: 0,
         memory: vec![0; at(SLOTS.shared_bytes())],
         logged: Vec::new(),
@@ -115,7 +105,7 @@ pub fn run(arrivals: &Arrivals) {
     };
     world.aim(arrivals, true);
     if let Some(noise) = &arrivals.noise {
-        (0..shared::LOG / 4).zip(noise).for_each(|(word, noise)| put(&mut world.memory, word * 4, *noise));
+        (0..shared::LOG / 4).zip(noise).for_each(|(word, noise)| set_word(&mut world.memory, word * 4, *noise));
     }
     for (number, (step, split)) in (0..).zip(&arrivals.steps) {
         let Some((whole, queue)) = world.step(arrivals, step, number) else { continue };
@@ -137,20 +127,9 @@ impl World {
     fn aim(&mut self, arrivals: &Arrivals, fresh: bool) {
         let (message, next) = if fresh { (None, 0) } else { (Some(1), arrivals.begin & 0x3fff_ffff) };
         let limit = next + u32::from(arrivals.reach);
-        self.aim = Aim { message, next, limit, over: false, closed: false, processor: None };
+        self.aim = Aim { message, next, limit, over: false, closed: false, processor: None, ..self.aim };
         self.epoch += 1;
-        for (place, word) in [
-            (shared::NEXT, if fresh { FRESH } else { next }),
-            (shared::NEXT + 4, self.epoch),
-            (shared::TAG, TAG),
-            (shared::GENERATION, GENERATION),
-            (shared::MESSAGE, message.unwrap_or(AWAITED)),
-            (shared::SLICE, self.slice),
-            (shared::LIMIT, limit),
-            (shared::PROCESSOR, ANY),
-        ] {
-            put(&mut self.memory, place, word);
-        }
+        self.aim.announce(&mut self.memory, self.epoch);
     }
 
     /// The frame that comes, and its queue; nothing if it is user space that does something.
@@ -183,18 +162,18 @@ impl World {
             }
             Step::Read(count) => {
                 self.seen = (self.seen + usize::from(*count)).min(self.given.len());
-                put(&mut self.memory, shared::SEEN, u32::try_from(self.seen).expect("a few"));
+                set_word(&mut self.memory, shared::SEEN, u32::try_from(self.seen).expect("a few"));
                 return None;
             }
             Step::Sleep(sleeps) => {
                 self.asleep = *sleeps;
-                put(&mut self.memory, shared::ASLEEP, u32::from(*sleeps));
+                set_word(&mut self.memory, shared::ASLEEP, u32::from(*sleeps));
                 return None;
             }
             Step::Close => {
                 self.aim.closed = true;
-                put(&mut self.memory, shared::NEXT, CLOSED);
-                put(&mut self.memory, shared::NEXT + 4, 0);
+                set_word(&mut self.memory, shared::NEXT, CLOSED);
+                set_word(&mut self.memory, shared::NEXT + 4, 0);
                 return None;
             }
             Step::Aim(fresh) => {
@@ -207,17 +186,16 @@ impl World {
 
     /// The frame that is awaited, as long as this part of a full one in 255.
     fn next(&self, part: u8, number: u64) -> Vec<u8> {
-        let Aim { message, next, .. } = self.aim;
-        let (kind, full) =
-            if message.is_none() { (Kind::Open, self.slice - OPENING) } else { (Kind::Data, self.slice) };
+        let Aim { message, next, slice, .. } = self.aim;
+        let (kind, full) = if message.is_none() { (Kind::Open, slice - OPENING) } else { (Kind::Data, slice) };
         made(kind, message.unwrap_or(1), next, full * u32::from(part) / 255, number)
     }
 
     /// With any words in the shared memory. What was aimed at is not known; what is closed lets nothing through, unless
     /// the memory has been told to reach further than user space ever says.
     fn stays_inside(&mut self, program: &[u8], linear: &[u8], beyond: usize, queue: u32) {
-        let next = get(&self.memory, shared::NEXT);
-        let closed = (next & CLOSED != 0 || next == BUSY) && get(&self.memory, shared::LIMIT) <= 1 << 30;
+        let next = word(&self.memory, shared::NEXT);
+        let closed = (next & CLOSED != 0 || next == BUSY) && word(&self.memory, shared::LIMIT) <= 1 << 30;
         let ran = run_program(program, linear, beyond, (queue, self.processor), &[0, QUEUE], &mut self.memory);
         assert!(is_ours(linear) && queue == QUEUE || ran == Ran { verdict: PASS, cut: 0 });
         assert!(!closed || ran.verdict != Ran::REDIRECT);
@@ -232,7 +210,7 @@ impl World {
         whole.resize(length, Ran::BEYOND);
         if !is_ours(linear) || queue != QUEUE || length > FRAME_MAX {
             assert_eq!(ran, Ran { verdict: PASS, cut: 0 });
-        } else if let Some(cut) = self.takes(linear, beyond) {
+        } else if let Some(cut) = self.aim.takes(linear, beyond, self.processor) {
             assert_eq!(ran, Ran { verdict: Ran::REDIRECT, cut });
             self.logged.push(whole[..cut].to_vec());
         } else if self.given.len() - self.seen > MARGIN {
@@ -240,61 +218,21 @@ impl World {
         } else {
             assert_eq!(ran, Ran { verdict: if self.asleep { PASS } else { DROP }, cut: 0 });
             let index = u32::try_from(self.given.len()).expect("a few");
-            let stamp = (get(&self.memory, SLOTS.at(index)), get(&self.memory, SLOTS.at(index) + 4));
+            let stamp = (word(&self.memory, SLOTS.at(index)), word(&self.memory, SLOTS.at(index) + 4));
             let bytes = if self.asleep { 0 } else { u32::try_from(length).expect("1514 at most") };
             assert_eq!(stamp, (index + 1, bytes));
             self.given.push((!self.asleep).then_some(whole));
         }
     }
 
-    /// The register in plain words: how many bytes are cut off, if it lets this frame through.
-    fn takes(&mut self, linear: &[u8], beyond: usize) -> Option<usize> {
-        let head = linear.get(ENVELOPE..HEADERS)?;
-        let word = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("all of the header"));
-        let body = usize::from(u16::from_le_bytes([head[2], head[3]]));
-        let length = linear.len() + beyond;
-        let (full_open, slice, aim) = (self.slice - OPENING, self.slice, &mut self.aim);
-        let same = head[0] == 1 && (word(4), word(8)) == (TAG, GENERATION) && length == HEADERS + body;
-        if !same || aim.over || aim.closed {
-            return None;
-        }
-        let (opening, full) = match (head[1], aim.message) {
-            (9, None) if word(44) == 0 && word(40).wrapping_sub(AWAITED) < 1 << 31 => (OPENING_BYTES, full_open),
-            (10, Some(message)) if word(40) == message && word(44) == aim.next => (0, slice),
-            _ => return None,
-        };
-        let payload = u32::try_from(body.checked_sub(opening)?).expect("1514 at most");
-        let headers = HEADERS + opening;
-        // What lies beyond the first part cannot be cut off.
-        if payload < LEAST || headers + ETHERNET > linear.len() {
-            return None;
-        }
-        if *aim.processor.get_or_insert(self.processor) != self.processor {
-            return None;
-        }
-        if payload > full || aim.next + payload > aim.limit {
-            return None;
-        }
-        aim.message = Some(word(40));
-        aim.next += payload;
-        aim.over = payload < full;
-        Some(headers)
-    }
-
     /// What user space reads of the program is what has happened.
     fn check(&self) {
-        let get = |place| get(&self.memory, place);
+        let get = |place| word(&self.memory, place);
         assert_eq!(get(shared::TAKEN) as usize, self.logged.len());
         assert_eq!(get(shared::GIVEN) as usize, self.given.len());
         assert_eq!(get(shared::FAILED), 0);
         assert_eq!(get(shared::PROCESSOR), self.aim.processor.unwrap_or(ANY));
-        let says = match self.aim {
-            Aim { closed: true, .. } => (CLOSED, 0),
-            Aim { message: None, .. } => (FRESH, self.epoch),
-            Aim { next, over: true, .. } => (next | CLOSED, self.epoch),
-            Aim { next, .. } => (next, self.epoch),
-        };
-        assert_eq!((get(shared::NEXT), get(shared::NEXT + 4)), says);
+        assert_eq!((get(shared::NEXT), get(shared::NEXT + 4)), self.aim.says(self.epoch));
     }
 
     /// What has not been read lies whole in the slots, in order; and what was cut off, in the log.
@@ -333,4 +271,4 @@ pub(crate) fn made(kind: Kind, message: u32, offset: u32, payload: u32, number: 
     datagram(&header.to_bytes().into_iter().chain(body).collect::<Vec<u8>>())
 }
 
-const _: () = assert!(OPENING as usize == OPENING_BYTES && HEADERS == ENVELOPE + HEADER_BYTES);
+const _: () = assert!(OPENING as usize == OPENING_BYTES);

@@ -15,7 +15,7 @@ use crate::placing::{self, Arrivals};
 pub(crate) const ENVELOPE: usize = 42;
 pub(crate) const HEADERS: usize = ENVELOPE + HEADER_BYTES;
 /// Bytes that the kernel leaves of a frame at least.
-pub(crate) const ETHERNET: usize = 14;
+const ETHERNET: usize = 14;
 const LOCAL: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 1, 200, 255), 40_007);
 pub(crate) const FRAME_MAX: usize = 1514;
 pub(crate) const PASS: u64 = 2;

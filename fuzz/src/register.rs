@@ -5,14 +5,13 @@ use std::collections::VecDeque;
 
 use arbitrary::Arbitrary;
 use cutthrough_engine::register::{BUSY, CLOSED, FRESH, Place, Register, Says, Target};
-use cutthrough_node::fuzz::{Ran, run as run_program};
-use cutthrough_node::sys::xdp::placing::{ANY, LEAST, Slots, placing, shared};
-use cutthrough_wire::frame::{Kind, OPENING_BYTES};
+use cutthrough_node::fuzz::{Ran, announce, run as run_program, set_word, word};
+use cutthrough_node::sys::xdp::placing::{LEAST, placing, shared};
+use cutthrough_wire::frame::Kind;
 
-use super::placing::{GENERATION, TAG, made};
+use super::placing::{GENERATION, OPENING, SLOTS, TAG, at, made};
 use super::program::{ENVELOPE, FRAME_MAX, HEADERS, QUEUE, ours};
 
-const SLOTS: Slots = Slots { count_log: 7, bytes_log: 11 };
 /// Bytes of the memory that payloads land in.
 const MEMORY: usize = 1 << 17;
 /// Most places that the kernel may have: the entries of its ring.
@@ -84,10 +83,6 @@ struct World {
     frames: u64,
 }
 
-fn at(place: u64) -> usize {
-    usize::try_from(place).expect("a place")
-}
-
 /// Plays it.
 ///
 /// # Panics
@@ -96,7 +91,7 @@ fn at(place: u64) -> usize {
 pub fn run(play: &Play) {
     let piece = u32::from(play.piece) % 1500 + 100;
     let mut world = World {
-        slice: u32::from(play.slice) % 1250 + u32::try_from(OPENING_BYTES).expect("144") + LEAST,
+        slice: u32::from(play.slice) % 1250 + OPENING + LEAST,
         piece,
         register: Register::new(piece),
         program: placing(&ours(), QUEUE, SLOTS, Ran::RINGS, Ran::MEMORY),
@@ -109,7 +104,7 @@ pub fn run(play: &Play) {
         epoch: 0,
         frames: 0,
     };
-    world.put(shared::NEXT, CLOSED);
+    set_word(&mut world.shared, shared::NEXT, CLOSED);
     for step in &play.steps {
         if let Step::Lie(at, bytes) = *step {
             world.lie(u64::from(at), u32::from(bytes));
@@ -121,14 +116,6 @@ pub fn run(play: &Play) {
 }
 
 impl World {
-    fn put(&mut self, place: u64, word: u32) {
-        self.shared[at(place)..at(place) + 4].copy_from_slice(&word.to_le_bytes());
-    }
-
-    fn get(&self, place: u64) -> u32 {
-        u32::from_le_bytes(*self.shared[at(place)..].first_chunk().expect("four bytes"))
-    }
-
     fn step(&mut self, step: Step) {
         match step {
             Step::Aim(fresh, begin, bytes, at) => {
@@ -146,7 +133,7 @@ impl World {
                 let kind = if open { Kind::Open } else { Kind::Data };
                 let message = AWAITED.wrapping_add(u32::from(message % 4));
                 self.frames += 1;
-                let most = if open { self.slice - u32::try_from(OPENING_BYTES).expect("144") } else { self.slice };
+                let most = if open { self.slice - OPENING } else { self.slice };
                 let frame = made(kind, message, offset.into(), u32::from(bytes) % (most + 1), self.frames);
                 self.comes(&frame, false);
             }
@@ -166,18 +153,8 @@ impl World {
         };
         assert!(self.offered.len() <= RING && aimed.limit <= end);
         self.epoch += 1;
-        for (place, word) in [
-            (shared::TAG, TAG),
-            (shared::GENERATION, GENERATION),
-            (shared::MESSAGE, aimed.message),
-            (shared::SLICE, slice),
-            (shared::LIMIT, aimed.limit),
-            (shared::PROCESSOR, ANY),
-            (shared::NEXT, aimed.next),
-            (shared::NEXT + 4, self.epoch),
-        ] {
-            self.put(place, word);
-        }
+        let words = [aimed.next, aimed.message, slice, aimed.limit];
+        announce(&mut self.shared, (TAG, GENERATION), words, self.epoch);
         self.target = Some(target);
         assert!(self.register.is_at(&target) && self.register.watches(TAG));
     }
@@ -185,17 +162,17 @@ impl World {
     /// What has been taken in is where the endpoint expects more, if the register goes on.
     fn go_on(&mut self) {
         if let Some(limit) = self.register.extend(offered(&mut self.offered)).expect("nobody refuses") {
-            assert!(self.register.is_open() && limit > self.get(shared::LIMIT));
-            self.put(shared::LIMIT, limit);
+            assert!(self.register.is_open() && limit > word(&self.shared, shared::LIMIT));
+            set_word(&mut self.shared, shared::LIMIT, limit);
         }
         assert!(self.offered.len() <= RING);
     }
 
     fn close(&mut self) {
         if self.register.is_open() {
-            let awaited = self.get(shared::NEXT);
-            self.put(shared::NEXT, CLOSED);
-            self.put(shared::NEXT + 4, 0);
+            let awaited = word(&self.shared, shared::NEXT);
+            set_word(&mut self.shared, shared::NEXT, CLOSED);
+            set_word(&mut self.shared, shared::NEXT + 4, 0);
             self.register.closed(awaited);
             self.waits();
         }
@@ -203,15 +180,15 @@ impl World {
 
     /// A first frame is between its two exchanges when the register is closed: the second one fails, and it goes on.
     fn close_busy(&mut self) {
-        if !self.register.is_open() || self.get(shared::NEXT) != FRESH {
+        if !self.register.is_open() || word(&self.shared, shared::NEXT) != FRESH {
             return;
         }
         let before = self.under_way.len();
         let frame = self.next(255);
         self.comes(&frame, false);
         if self.under_way.len() > before {
-            self.put(shared::NEXT, CLOSED);
-            self.put(shared::NEXT + 4, 0);
+            set_word(&mut self.shared, shared::NEXT, CLOSED);
+            set_word(&mut self.shared, shared::NEXT + 4, 0);
             self.register.closed(BUSY);
             self.waits();
         }
@@ -220,7 +197,7 @@ impl World {
     /// A register that was closed is not quiet while something is on its way, whether or not the program is seen to
     /// have counted that.
     fn waits(&mut self) {
-        let (through, taken) = (self.get(shared::TAKEN), self.register.taken());
+        let (through, taken) = (word(&self.shared, shared::TAKEN), self.register.taken());
         let all = self.under_way.is_empty() && self.landed.is_empty();
         assert!(all || !self.register.is_quiet(through) && !self.register.is_quiet(taken), "quiet too soon");
     }
@@ -228,12 +205,12 @@ impl World {
     /// The frame that is awaited.
     fn next(&mut self, part: u8) -> Vec<u8> {
         self.frames += 1;
-        let (kind, message, offset) = match self.get(shared::NEXT) & !CLOSED {
+        let (kind, message, offset) = match word(&self.shared, shared::NEXT) & !CLOSED {
             FRESH => (Kind::Open, AWAITED.wrapping_add(1), 0),
-            offset => (Kind::Data, self.get(shared::MESSAGE), offset),
+            offset => (Kind::Data, word(&self.shared, shared::MESSAGE), offset),
         };
-        let opening = if kind == Kind::Open { u32::try_from(OPENING_BYTES).expect("144") } else { 0 };
-        let left = self.get(shared::LIMIT).saturating_sub(offset);
+        let opening = if kind == Kind::Open { OPENING } else { 0 };
+        let left = word(&self.shared, shared::LIMIT).saturating_sub(offset);
         let payload = (self.slice - opening).min(left) * u32::from(part) / 255;
         made(kind, message, offset, payload, self.frames)
     }
@@ -243,7 +220,8 @@ impl World {
         let place = (QUEUE, u32::from(other));
         let ran = run_program(&self.program, frame, 0, place, &[QUEUE], &mut self.shared);
         // The slots are read at once.
-        self.put(shared::SEEN, self.get(shared::GIVEN));
+        let given = word(&self.shared, shared::GIVEN);
+        set_word(&mut self.shared, shared::SEEN, given);
         if ran.verdict != Ran::REDIRECT {
             return;
         }
@@ -282,7 +260,7 @@ impl World {
         // If nothing else is on its way, and nothing has closed the register, it awaits what is expected now.
         let begin = says.offset + u32::try_from(bytes).expect("1514 at most");
         let next = Target { message: Some(says.message), begin, at: target.place(begin), ..target };
-        let awaits = self.get(shared::NEXT) == begin && self.register.is_open();
+        let awaits = word(&self.shared, shared::NEXT) == begin && self.register.is_open();
         if self.under_way.is_empty() && self.landed.is_empty() {
             assert_eq!(self.register.is_at(&next), awaits, "{next:?}");
         }
@@ -294,7 +272,7 @@ impl World {
         self.close();
         loop {
             if self.under_way.is_empty() && self.landed.is_empty() {
-                let through = self.get(shared::TAKEN);
+                let through = word(&self.shared, shared::TAKEN);
                 assert!(self.register.is_quiet(through), "not quiet with nothing under way");
                 assert!(!self.register.is_aimed());
                 return;

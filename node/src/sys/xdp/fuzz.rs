@@ -7,6 +7,9 @@ use rustix::net::xdp::{XdpMmapOffsets, XdpRingOffset};
 use super::machine::{BEYOND, MEMORY, Machine, REDIRECT, RINGS};
 use super::{Memory, Settings, XdpError, Xsk};
 
+pub use super::machine::{set_word, word};
+pub use super::plain::{Aim, announce};
+
 /// What a program has done with a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ran {

@@ -39,15 +39,20 @@ pub(super) struct Machine<'a> {
 }
 
 /// The word at a place of the shared memory, as the kernel's map has it.
-#[cfg(test)]
-pub(super) fn word(memory: &[u8], place: u64) -> u32 {
+///
+/// # Panics
+/// If it lies outside.
+#[must_use]
+pub fn word(memory: &[u8], place: u64) -> u32 {
     let at = usize::try_from(place).unwrap();
     u32::from_le_bytes(memory[at..at + 4].try_into().unwrap())
 }
 
 /// Writes such a word.
-#[cfg(test)]
-pub(super) fn set_word(memory: &mut [u8], place: u64, word: u32) {
+///
+/// # Panics
+/// If it lies outside.
+pub fn set_word(memory: &mut [u8], place: u64, word: u32) {
     let at = usize::try_from(place).unwrap();
     memory[at..at + 4].copy_from_slice(&word.to_le_bytes());
 }

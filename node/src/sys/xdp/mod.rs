@@ -24,6 +24,8 @@ mod machine;
 pub mod placing;
 #[cfg(test)]
 mod placing_tests;
+#[cfg(any(test, feature = "fuzz"))]
+mod plain;
 pub mod program;
 #[cfg(test)]
 mod program_tests;

@@ -5,8 +5,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::machine::{BEYOND, MEMORY, Machine, REDIRECT, RINGS, set_word as put, word as get};
-use super::placing::{ANY, BUSY, CLOSED, FRESH, LEAST, LOGGED, Slots, placing, shared};
-use super::program::ENVELOPE_BYTES;
+use super::placing::{ANY, BUSY, CLOSED, LOGGED, Slots, placing, shared};
+use super::plain::Aim;
 use super::program_tests::{OURS, PASS, frame, frames, is_ours};
 
 const DROP: u64 = 1;
@@ -16,18 +16,6 @@ const SLICE: u32 = 200;
 const AWAITED: u32 = u32::MAX;
 const FIRST: u32 = SLICE - 144;
 
-/// What the register is aimed at.
-#[derive(Debug, Clone, Copy)]
-struct Aim {
-    tag: u32,
-    generation: u32,
-    message: Option<u32>,
-    next: u32,
-    limit: u32,
-    over: bool,
-    processor: Option<u32>,
-}
-
 fn at(place: u64) -> usize {
     usize::try_from(place).unwrap()
 }
@@ -36,50 +24,9 @@ fn memory() -> Vec<u8> {
     vec![0; at(SLOTS.shared_bytes())]
 }
 
-fn announce(memory: &mut [u8], aim: &Aim, epoch: u32) {
-    let next = if aim.message.is_none() { FRESH } else { aim.next };
-    for (place, word) in [
-        (shared::NEXT, next),
-        (shared::NEXT + 4, epoch),
-        (shared::TAG, aim.tag),
-        (shared::GENERATION, aim.generation),
-        (shared::MESSAGE, aim.message.unwrap_or(AWAITED)),
-        (shared::SLICE, SLICE),
-        (shared::LIMIT, aim.limit),
-        (shared::PROCESSOR, ANY),
-    ] {
-        put(memory, place, word);
-    }
-}
-
-/// The register in plain words: how many bytes are cut off, if it lets this frame through.
-fn takes(aim: &mut Aim, linear: &[u8], beyond: usize, processor: u32) -> Option<usize> {
-    let length = linear.len() + beyond;
-    let head = linear.get(ENVELOPE_BYTES..ENVELOPE_BYTES + 64)?;
-    let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap());
-    let body = usize::from(u16::from_le_bytes([head[2], head[3]]));
-    let same = head[0] == 1 && (word(4), word(8)) == (aim.tag, aim.generation) && length == ENVELOPE_BYTES + 64 + body;
-    if !same || aim.over {
-        return None;
-    }
-    let (opening, full) = match (head[1], aim.message) {
-        (9, None) if word(44) == 0 && word(40).wrapping_sub(AWAITED) < 1 << 31 => (OPENING_BYTES, FIRST),
-        (10, Some(message)) if word(40) == message && word(44) == aim.next => (0, SLICE),
-        _ => return None,
-    };
-    let payload = u32::try_from(body.checked_sub(opening)?).unwrap();
-    let headers = ENVELOPE_BYTES + 64 + opening;
-    // What lies beyond the first part cannot be cut off.
-    if payload < LEAST || headers + 14 > linear.len() || *aim.processor.get_or_insert(processor) != processor {
-        return None;
-    }
-    if payload > full || aim.next + payload > aim.limit {
-        return None;
-    }
-    aim.message = Some(word(40));
-    aim.next += payload;
-    aim.over = payload < full;
-    Some(headers)
+fn aim_at((tag, generation): (u32, u32), (message, next, limit): (Option<u32>, u32, u32)) -> Aim {
+    let (awaited, slice, processor) = (AWAITED, SLICE, None);
+    Aim { tag, generation, awaited, slice, message, next, limit, over: false, closed: false, processor }
 }
 
 fn made(aim: &Aim, kind: Kind, message: u32, offset: u32, payload: u32, number: u64) -> Vec<u8> {
@@ -150,10 +97,10 @@ proptest! {
         let mut memory = memory();
         let first = |fresh: bool| {
             let (message, next) = if fresh { (None, 0) } else { (Some(1), 300) };
-            Aim { tag: 3, generation: 4, message, next, limit, over: false, processor: None }
+            aim_at((3, 4), (message, next, limit))
         };
         let (mut aim, mut epoch) = (first(fresh), 7);
-        announce(&mut memory, &aim, epoch);
+        aim.announce(&mut memory, epoch);
         let (mut logged, mut given, mut seen, mut asleep) = (Vec::new(), Vec::<Option<Vec<u8>>>::new(), 0_u32, false);
         let mut processor = 0;
         for (number, arrival) in arrivals.into_iter().enumerate() {
@@ -193,7 +140,7 @@ proptest! {
                 Arrival::Again(fresh) => {
                     epoch += 1;
                     aim = first(fresh);
-                    announce(&mut memory, &aim, epoch);
+                    aim.announce(&mut memory, epoch);
                     continue;
                 }
             };
@@ -207,7 +154,7 @@ proptest! {
             seen_whole.resize(whole.len(), BEYOND);
             if !is_ours(linear) || queue != 1 || whole.len() > 1514 {
                 prop_assert_eq!((verdict, was_cut), (PASS, 0));
-            } else if let Some(cut) = takes(&mut aim, linear, beyond, processor) {
+            } else if let Some(cut) = aim.takes(linear, beyond, processor) {
                 prop_assert_eq!((verdict, was_cut), (REDIRECT, cut));
                 logged.push(seen_whole[..cut].to_vec());
             } else {
@@ -225,12 +172,7 @@ proptest! {
             prop_assert_eq!(get(&memory, shared::GIVEN) as usize, given.len());
             prop_assert_eq!(get(&memory, shared::FAILED), 0);
             prop_assert_eq!(get(&memory, shared::PROCESSOR), aim.processor.unwrap_or(ANY));
-            let says = match aim {
-                Aim { message: None, .. } => FRESH,
-                Aim { next, over: true, .. } => next | CLOSED,
-                Aim { next, .. } => next,
-            };
-            prop_assert_eq!((get(&memory, shared::NEXT), get(&memory, shared::NEXT + 4)), (says, epoch));
+            prop_assert_eq!((get(&memory, shared::NEXT), get(&memory, shared::NEXT + 4)), aim.says(epoch));
         }
         for (index, frame) in given.iter().enumerate().skip(seen as usize) {
             let place = at(SLOTS.at(u32::try_from(index).unwrap()) + shared::IN_SLOT);
@@ -257,8 +199,7 @@ proptest! {
         if let Some(busy) = closed {
             put(&mut memory, shared::NEXT, if busy { BUSY } else { noise[0] | CLOSED });
         }
-        let aim =
-            Aim { tag: noise[2], generation: noise[3], message: None, next: 0, limit: 0, over: false, processor: None };
+        let aim = aim_at((noise[2], noise[3]), (None, 0, 0));
         let kind = if open { Kind::Open } else { Kind::Data };
         let near = near.then(|| made(&aim, kind, noise[4], get(&memory, shared::NEXT), noise[5] % 1000, 1));
         let linear = near.unwrap_or(linear);
