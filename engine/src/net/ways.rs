@@ -126,6 +126,8 @@ pub(super) struct Ways {
     losses: u32,
     /// Ways on which nothing came through, until when.
     barred: [Instant; WAYS],
+    /// When each was left for another one last.
+    left: [Instant; WAYS],
     /// The way whose round trip and window the channel has in hand, and those of the others.
     in_hand: u8,
     aside: [Option<(Rtt, Window)>; WAYS],
@@ -145,6 +147,7 @@ impl Default for Ways {
             trial: None,
             losses: 0,
             barred: [Instant::default(); WAYS],
+            left: [Instant::default(); WAYS],
             in_hand: 0,
             aside: [const { None }; WAYS],
         }
@@ -196,6 +199,7 @@ impl Ways {
         };
         let changes = in_flight == 0 && best.number != self.now.number;
         if changes {
+            self.left[usize::from(self.now.number)] = now;
             let tries = Trial { way: best.number.into(), size, left: STRETCHES };
             self.trial = (best.why == Why::Trial).then_some(tries);
         }
@@ -241,23 +245,20 @@ impl Ways {
     fn best(&self, now: Instant, size: usize) -> Way {
         let way = |number: usize, why| Way { number: u8::try_from(number).unwrap_or(0), why };
         let here = usize::from(self.now.number);
-        let usable = (0..WAYS).filter(|way| self.is_open(*way, now));
         let cost = |way: usize| &self.costs[way][size];
         // What is begun to be tried is tried to the end, so that the way is not changed each time.
         let tried = |way: usize| cost(way).trials >= TRIALS;
         if !tried(here) {
             return way(here, Why::Trial);
         }
-        let mut best = here;
-        for other in usable.filter(|other| *other != here) {
-            if !tried(other) || cost(other).is_stale(now) {
-                return way(other, Why::Trial);
-            }
-            if cost(other).ns * BETTER.1 < cost(best).ns * BETTER.0 {
-                best = other;
-            }
+        let others = (0..WAYS).filter(|other| *other != here && self.is_open(*other, now));
+        let doubted = others.clone().filter(|other| !tried(*other) || cost(*other).is_stale(now));
+        // Not by number: two whose trials take longer than they are believed would keep the third out for ever.
+        if let Some(next) = doubted.min_by_key(|other| self.left[*other]) {
+            return way(next, Why::Trial);
         }
-        way(best, Why::Cheapest)
+        let cheaper = |other: usize, best: usize| cost(other).ns * BETTER.1 < cost(best).ns * BETTER.0;
+        way(others.fold(here, |best, other| if cheaper(other, best) { other } else { best }), Why::Cheapest)
     }
 
     /// So many bytes have been sent. `in_flight` are now, and `all` says whether nothing is left to be sent.
@@ -383,6 +384,12 @@ mod tests {
             assert_eq!(world.round(64, cost(64)), Way { number: 1, why: Why::Cheapest });
             assert_eq!(world.round(65_000, cost(65_000)), Way { number: 0, why: Why::Cheapest });
         }
+    }
+
+    #[test]
+    fn every_way_is_tried_however_long_trials_take() {
+        let mut world = World::new(0b111);
+        assert!((0..60).any(|_| world.round(64, |_| 2 * STALE_NS.1).number == 2));
     }
 
     #[test]
