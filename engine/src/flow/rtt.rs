@@ -18,7 +18,7 @@ const PROBE_MAX: u64 = 200_000_000;
 const ROUND_MAX: u64 = 60_000_000_000;
 
 /// Longest time, in ns, for which a header can say that an acknowledgement was held.
-const HELD_MAX: u64 = 0xff_ff00;
+const HELD_MAX: u64 = (u16::MAX as u64) << 8;
 
 /// Half of the time, in ns, over which the least round trip is kept: a route may get longer.
 const LEAST_HALF: u64 = 5_000_000_000;
@@ -88,14 +88,17 @@ impl Rtt {
     ///
     /// `held_ns` is `u64::MAX` if it was longer than the other side can say. How much of it was the way is not known
     /// then: perhaps that machine stood still, perhaps nothing was sent to it for a while. So the round trip stays what
-    /// it was; but a probe waits as long as such an answer has taken.
+    /// it was, unless it was believed to be longer than all of that; but a probe waits as long as such an answer has
+    /// taken.
     pub fn sample(&mut self, now: Instant, round_ns: u64, held_ns: u64, lag_ns: u64) {
         let round = round_ns.clamp(1, ROUND_MAX);
         self.keep_least(now, round);
         let least = self.least().min(round);
-        let unsaid = held_ns == u64::MAX && self.sampled;
-        let held = if unsaid { HELD_MAX } else { held_ns }.min(round - least);
+        let beyond = held_ns == u64::MAX && self.sampled;
+        let held = if beyond { HELD_MAX } else { held_ns }.min(round - least);
         let round = round - held;
+        // The way is no longer than that, whatever else is in it.
+        let unsaid = beyond && round >= self.round.smoothed;
         let prompt = round.saturating_sub(lag_ns).max(least);
         if !unsaid {
             self.latest = round;
@@ -254,6 +257,20 @@ mod tests {
         assert!(rtt.probe_timeout(0, 0) > wait);
         (0..50).for_each(|turn| rtt.sample(at(800_000_000 + turn), 700_000_000, u64::MAX, 0));
         assert!(rtt.probe_timeout(0, 0) > 700_000_000, "{} ns", rtt.probe_timeout(0, 0));
+        // Which is no longer believed once such an answer comes sooner.
+        let mut rtt = steady(700_000_000, 50);
+        (0..50).for_each(|turn| rtt.sample(at(800_000_000 + turn), 50_000_000, u64::MAX, 0));
+        assert!(rtt.smoothed() < 51_000_000, "{} ns", rtt.smoothed());
+    }
+
+    /// What such an answer says of less than was believed is taken, whatever it was held for.
+    #[test]
+    fn who_is_always_busy_makes_no_way_long() {
+        let mut rtt = Rtt::default();
+        rtt.sample(at(0), 6_000_000, 0, 0);
+        rtt.sample(at(1), 20_000, 0, 0);
+        (2..52).for_each(|turn| rtt.sample(at(turn), 6_000_000, u64::MAX, 0));
+        assert!(rtt.smoothed() < 64_000, "{} ns", rtt.smoothed());
     }
 
     #[test]

@@ -7,8 +7,8 @@
 //! then has one way only to send something again.
 //!
 //! On some ways frames overtake each other. Where one that was given up, because others had overtaken it, proves to
-//! have arrived, only time counts, and as much more of it as that would have needed, up to a round trip; until no frame
-//! has been overtaken for a second (compare RFC 8985, section 6.2).
+//! have arrived, only time counts, and as much more of it as the last of those would have needed, up to a round trip;
+//! until no frame has been overtaken for a second (compare RFC 8985, section 6.2).
 
 use alloc::collections::VecDeque;
 

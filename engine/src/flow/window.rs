@@ -172,8 +172,12 @@ impl Window {
 
     /// Frames of `bytes` that were taken for lost have arrived.
     pub fn found(&mut self, bytes: u64) {
-        self.lost = self.lost.saturating_sub(bytes);
-        let Some((before, doubled, too_much)) = self.halved else { return };
+        let Some((before, doubled, too_much)) = self.halved else {
+            self.lost = self.lost.saturating_sub(bytes);
+            return;
+        };
+        // Those that the window was halved for are not among the losses since.
+        self.lost = self.lost.saturating_sub(bytes.saturating_sub(too_much));
         self.halved = Some((before, doubled, too_much.saturating_sub(bytes)));
         if bytes >= too_much {
             self.halved = None;

@@ -97,12 +97,14 @@ impl<M: Memory> Channel<M> {
             self.sent.bear(now, &acked, &self.rtt);
         }
         let said = u64::from(held) << 8;
-        // What does not fit into the field was perhaps far longer.
-        let held = if held == u16::MAX { u64::MAX } else { said };
+        // What does not fit into the field was perhaps far longer, if so was the answer. A receiver that finds
+        // something whenever it looks says as much all the time.
+        let held = |round: u64| if held == u16::MAX && round > 2 * said { u64::MAX } else { said };
         let Acked { frames, bytes, newest: Some((_, sent_at)), .. } = acked else {
             if let Some(sent_at) = acked.late {
                 // It was not lost, but given up too early.
-                self.rtt.sample(now, now.saturating_since(sent_at), held, self.lag);
+                let round = now.saturating_since(sent_at);
+                self.rtt.sample(now, round, held(round), self.lag);
                 (self.backoff, self.progressed) = (0, now);
             }
             return;
@@ -111,6 +113,7 @@ impl<M: Memory> Channel<M> {
             ways.acked(now, (frames, bytes), said.saturating_add(self.lag));
         }
         let round = now.saturating_since(sent_at);
+        let held = held(round);
         self.rtt.sample(now, round, held, self.lag);
         (self.backoff, self.progressed) = (0, now);
         // Nor is it the way's fault how long the acknowledgement has lain here before it was looked at.
