@@ -384,8 +384,8 @@ impl<'n> Remote<'n> {
     }
 
     /// Makes so many calls, a few at a time, and waits for all of them until `until`; after the first error no more are
-    /// made. Those that are under way at that time are waited for by so much longer, and then given up. Late, if that
-    /// time came before the end, whether calls are told of as late or not.
+    /// made. Those that are under way at that time are waited for by so much longer, and then given up. Late, if calls
+    /// were left to be made by then; of those that were made each says for itself.
     fn run(
         &mut self,
         count: usize,
@@ -428,7 +428,9 @@ impl<'n> Remote<'n> {
                 end(batch, result);
             }
             if (looks.is_multiple_of(256) || looks > LOOKS) && clock::now() >= until {
-                (next, all) = (count, Err(CallError::Late));
+                if next < count {
+                    (next, all) = (count, Err(CallError::Late));
+                }
                 if clock::now() >= at_last {
                     for (call, batch) in under_way.drain(..) {
                         node.give_up(call, true);

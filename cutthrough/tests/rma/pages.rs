@@ -16,7 +16,7 @@ over_both! {
     pages_go_to_exact_slots, arriving_pages_are_seen_one_by_one, a_dead_owner_leaves_a_list_of_what_is_valid,
     an_owner_that_ends_leaves_a_list_of_what_was_stored, a_late_owner_leaves_a_list_of_what_was_stored,
     a_refused_batch_moves_nothing, pages_of_other_slots_fill_those_that_they_cover,
-    a_pool_of_no_more_than_a_batch_is_enough,
+    a_pool_of_no_more_than_a_batch_is_enough, what_comes_late_has_arrived,
 }
 
 /// Slots in an order without rhyme.
@@ -243,6 +243,39 @@ fn a_late_owner_leaves_a_list_of_what_was_stored(over: Over) {
         }
         // Either side was kept from running for so long that it was in time after all, or far too late.
         assert!(since.elapsed() < PATIENCE, "{stored:?}");
+    }
+}
+
+/// All that is under way when the time is over is waited for: what comes then has arrived.
+fn what_comes_late_has_arrived(over: Over) {
+    const TIME: Duration = Duration::from_millis(300);
+    // No more than are under way at a time.
+    let many = 32;
+    let here = Region::new(many as usize * PAGE as usize, PAGE);
+    let moves: Vec<(u32, u32)> = (0..many).map(|slot| (slot, slot)).collect();
+    let since = Instant::now();
+    loop {
+        let there = Region::new(many as usize * PAGE as usize, PAGE);
+        let go = Barrier::new(2);
+        let store = |node: &mut Node, channel, key| {
+            go.wait();
+            Remote::new(node, channel, key, TIME).store_pages(&here, &moves)
+        };
+        let stored = polled(over, &there, store, |mut owner, is_over| {
+            while owner.channels().next().is_none() {
+                let _ = owner.poll();
+            }
+            go.wait();
+            std::thread::sleep(TIME + TIME / 3);
+            while !is_over() {
+                let _ = owner.poll();
+            }
+        });
+        match stored {
+            Ok(()) => return assert_eq!(there.count_valid(), many),
+            // It was kept from running for too long.
+            Err(error) => assert!(since.elapsed() < PATIENCE && error.valid.contains(&None), "{error:?}"),
+        }
     }
 }
 
