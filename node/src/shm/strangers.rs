@@ -153,18 +153,19 @@ fn close(lot: Lot) {
     start();
 }
 
-/// Starts a thread for one lot: others need not wait for it. Without one it waits for the next.
+/// Starts a thread for each lot: others need not wait for it. One for which there was no thread waits for the next.
 fn start() {
     let thread = std::thread::Builder::new().name("cutthrough-close".into()).stack_size(64 << 10);
     let _ = thread.spawn(|| {
-        let lot = waiting().pop();
-        match lot {
-            // Closed with records in it, it would have the other side hear of that instead of what was said to it.
-            Some(Lot::Socket(socket)) => (0..RECORDS).take_while(|_| skip(&socket)).for_each(drop),
-            Some(Lot::Files(files)) => drop(files),
-            None => return,
+        let next = || waiting().pop();
+        while let Some(lot) = next() {
+            match lot {
+                // Closed with records in it, it would have the other side hear of that instead of what was said to it.
+                Lot::Socket(socket) => (0..RECORDS).take_while(|_| skip(&socket)).for_each(drop),
+                Lot::Files(files) => drop(files),
+            }
+            OPEN.fetch_sub(1, Ordering::Relaxed);
         }
-        OPEN.fetch_sub(1, Ordering::Relaxed);
     });
 }
 
