@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use cutthrough::am::{Args, CallError, Deferred, Failure, Node, RequestError, Service, Settings};
 use cutthrough::rpc::{self, Client, Method, Pending, RpcError};
 use cutthrough::{Config, ConnectError, Counter, Endpoint};
-use two::{Over, PATIENCE, Server, small};
+use two::{Over, PATIENCE, Server, small, until};
 
 over_both! {
     opening_a_channel_holds_no_deadline_up, a_deadline_counts_while_another_has_the_node,
@@ -39,14 +39,6 @@ fn server(over: Over) -> (Server, List) {
     let its = Arc::clone(&list);
     node.long(LATER.number(), Args::Any, 64, move |request| its.lock().expect("the list").push(request.defer()));
     (Server::run(node, address), list)
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !done() {
-        assert!(since.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }
 
 fn has_come(list: &List) -> bool {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cutthrough::am::{Args, CallError, Deferred, Ended, Event, Failure, Node, Settings};
 use cutthrough::{Channel, CloseReason, Config, Counter, Endpoint};
-use two::{Over, PATIENCE};
+use two::{Over, PATIENCE, meet, next};
 
 over_both! { refusals_are_counted, what_is_no_active_message_is_counted }
 
@@ -27,16 +27,6 @@ fn counts(node: &Node) -> [u64; 5] {
     counters.map(|counter| node.endpoint().counter(counter))
 }
 
-/// What happens next at `node`, while `far` serves.
-fn next(far: &mut Node, node: &mut Node) -> Event {
-    loop {
-        assert!(far.poll().is_none(), "nothing that is not served");
-        if let Ok(event) = node.wait(Some(Duration::from_millis(1))) {
-            return event;
-        }
-    }
-}
-
 fn refusals_are_counted(over: Over) {
     let held: Arc<Mutex<Vec<Deferred>>> = Arc::default();
     let (mut far, address) = over.listening(Config::default(), Settings { serve: 1, ..Settings::default() });
@@ -44,11 +34,7 @@ fn refusals_are_counted(over: Over) {
     far.short(LATER, Args::Any, move |request| its.lock().expect("the list").push(request.defer()));
     far.short(NO, Args::Any, |request| request.refuse(b"no"));
     let mut node = Over::node(Config::default(), Settings::default());
-    let channel = std::thread::scope(|scope| {
-        let connecting = scope.spawn(|| node.connect(&address, PATIENCE).expect("a channel"));
-        assert!(matches!(far.wait(Some(PATIENCE)), Ok(Event::Opened(_))));
-        connecting.join().expect("the other thread")
-    });
+    let channel = meet(&mut far, &mut node, &address);
     let fails = |far: &mut Node, node: &mut Node, handler| {
         node.request(channel, handler, &[]).expect("room");
         match next(far, node) {

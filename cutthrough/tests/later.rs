@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use cutthrough::am::{Args, Body, CallError, Deferred, Event, Failure, Node, RequestError, Service, Settings};
 use cutthrough::rpc::{self, Answer, Client, Method, Pending, Raw, RpcError};
 use cutthrough::{Channel, Landing, Payload};
-use two::{Over, PATIENCE, small};
+use two::{Over, PATIENCE, small, until};
 
 over_both! {
     answers_come_from_other_threads, an_answer_wakes_a_server_that_sleeps, no_answer_of_many_threads_is_lost,
@@ -56,14 +56,6 @@ fn serve<T>(over: Over, settings: Settings, prepare: impl FnOnce(&mut Node) -> T
     let made = prepare(&mut node);
     let server = Service::spawn(node, |_| ()).expect("a thread");
     (server, made, connect(&address))
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !done() {
-        assert!(since.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }
 
 fn poll(call: &mut Pending<u32>) -> Poll<Result<u32, RpcError>> {

@@ -8,18 +8,10 @@ use std::time::{Duration, Instant};
 use cutthrough::am::{CallError, Node, RequestError, Service, Settings};
 use cutthrough::rpc::{self, Client, Method, Raw, RpcError};
 use cutthrough::{AddressError, Config, ConnectError, Endpoint, Keys, SharedKey, UdpCallError};
-use two::{Over, PATIENCE, Server, small};
+use two::{Over, PATIENCE, Server, small, until};
 
 const DOUBLE: Method<u64, u64> = Method::new(1);
 const LATER: Method<u64, u64> = Method::new(2);
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !done() {
-        assert!(since.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
 
 /// Serves at an address once whoever had it has gone.
 fn serve(mut node: Node, address: &str) -> Server {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use cutthrough::am::{Body, CallError, Deferred, Failure, Node, Request, RequestError, Service, Settings, WINDOW};
 use cutthrough::rpc::{self, Client, Method, Raw, RawPending};
 use cutthrough::{Config, Landing, NoMemory, Path, Payload};
-use two::{Over, PATIENCE, Server, small};
+use two::{Over, PATIENCE, Server, small, until};
 
 over_both! {
     a_reply_comes_from_the_servers_pages, a_reply_lands_in_the_callers_pages, a_reply_lands_in_the_callers_buffer,
@@ -110,14 +110,6 @@ fn putting_off(node: &mut Node) -> List {
 
 fn count(list: &List) -> usize {
     list.lock().expect("the list").len()
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !done() {
-        assert!(since.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }
 
 /// Polls a call until its server has put it off.

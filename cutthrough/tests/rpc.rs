@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use cutthrough::am::{Args, Body, CallError, Deferred, Failure, Node, Service, Settings};
 use cutthrough::rpc::{self, Client, Method, RpcError};
 use cutthrough::{Config, Endpoint};
-use two::{Over, PATIENCE, Server, small};
+use two::{Over, PATIENCE, Server, small, until};
 
 over_both! {
     calls_return_what_the_method_returns, long_values_travel_as_payloads, refusals_come_in_words,
@@ -57,14 +57,6 @@ fn putting_off(node: &mut Node) -> Arc<Mutex<Vec<Deferred>>> {
     let its = Arc::clone(&put_off);
     node.long(LATER.number(), Args::Any, 1 << 20, move |request| its.lock().expect("the list").push(request.defer()));
     put_off
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let since = Instant::now();
-    while !done() {
-        assert!(since.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }
 
 /// Polls calls, as an executor does, until they have come: a poll that finds the node in use makes no call.

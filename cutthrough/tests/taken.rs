@@ -8,7 +8,7 @@ use std::time::Duration;
 use cutthrough::am::{Args, Event, Node};
 use cutthrough::rpc::{self, Method};
 use cutthrough::{Config, Endpoint};
-use two::{Over, PATIENCE};
+use two::{Over, meet, next};
 
 const ONE: u16 = 1;
 
@@ -18,6 +18,10 @@ fn panics(work: impl FnOnce()) -> bool {
 
 #[test]
 fn a_number_has_one_handler() {
+    let (mut far, address) = Over::Shm.listening(Config::default(), Default::default());
+    let mut near = Over::node(Config::default(), Default::default());
+    far.short(ONE, Args::Any, |request| request.reply(&[7]));
+    let channel = meet(&mut far, &mut near, &address);
     let register: [fn(&mut Node); 5] = [
         |node| node.short(ONE, Args::Any, |request| request.reply(&[0])),
         |node| node.medium(ONE, Args::Any, |request| request.reply(&[1])),
@@ -25,6 +29,12 @@ fn a_number_has_one_handler() {
         |node| rpc::serve(node, Method::<(), ()>::new(ONE), Ok),
         |node| rpc::serve_raw(node, ONE, |request| request.reply(&[4])),
     ];
+    for second in register {
+        assert!(panics(|| second(&mut far)));
+        // The first is as it was.
+        near.request(channel, ONE, &[]).expect("room");
+        assert!(matches!(next(&mut far, &mut near), Event::Replied(reply) if reply.word(0) == 7));
+    }
     for first in register {
         for second in register {
             let mut node = Over::node(Config::default(), Default::default());
@@ -42,28 +52,15 @@ fn a_second_name_takes_the_place_of_the_first() {
     let (mut far, first) = Over::Shm.listening(Config::default(), Default::default());
     far.short(ONE, Args::Any, |request| request.reply(&[7]));
     let mut node = Over::node(Config::default(), Default::default());
-    let join = |far: &mut Node, node: &mut Node, address: &str| {
-        std::thread::scope(|scope| {
-            let connecting = scope.spawn(|| node.connect(address, PATIENCE).expect("a channel"));
-            assert!(matches!(far.wait(Some(PATIENCE)), Ok(Event::Opened(_))));
-            connecting.join().expect("the other thread")
-        })
-    };
-    let by_first = join(&mut far, &mut node, &first);
+    let by_first = meet(&mut far, &mut node, &first);
     let second = first.replace(".sock", "-second.sock");
     far.listen(&second).expect("a free name");
-    let by_second = join(&mut far, &mut node, &second);
+    let by_second = meet(&mut far, &mut node, &second);
     assert!(node.connect(&first, Duration::from_millis(100)).is_err());
     let mut other = Endpoint::open(Config::default()).expect("an endpoint");
     other.listen(&first).expect("a free name");
     for channel in [by_first, by_second] {
         let call = node.request(channel, ONE, &[]).expect("room");
-        let replied = loop {
-            assert!(far.poll().is_none());
-            if let Ok(event) = node.wait(Some(Duration::from_millis(1))) {
-                break event;
-            }
-        };
-        assert!(matches!(replied, Event::Replied(reply) if reply.call() == call));
+        assert!(matches!(next(&mut far, &mut node), Event::Replied(reply) if reply.call() == call));
     }
 }

@@ -157,8 +157,9 @@ impl Node {
         if self.handlers.len() <= index {
             self.handlers.resize_with(index + 1, || None);
         }
-        let before = self.handlers[index].replace(registered);
-        assert!(before.is_none(), "handler {handler} is there already; methods of rpc have numbers among them, too");
+        let place = &mut self.handlers[index];
+        assert!(place.is_none(), "handler {handler} is there already; methods of rpc have numbers among them, too");
+        *place = Some(registered);
     }
 
     /// Registers a handler of the library's own, as [`Node::whole`]. `admits` is asked before a payload has come.

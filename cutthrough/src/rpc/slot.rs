@@ -53,11 +53,10 @@ impl Slot {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody waits here again. True: for whom a slot is looked for.
-    fn renew(&mut self) -> bool {
+    /// Somebody waits here again.
+    fn renew(&mut self) {
         *self.done.get_mut() = false;
         self.inside.get_mut().unwrap_or_else(PoisonError::into_inner).over = false;
-        true
     }
 
     /// Whether an answer has come.
@@ -109,7 +108,7 @@ impl Lent {
     pub(super) fn new() -> Self {
         let free = KEPT.try_with(|kept| {
             let mut kept = kept.borrow_mut();
-            let at = kept.iter_mut().rposition(|slot| Arc::get_mut(slot).is_some_and(Slot::renew))?;
+            let at = kept.iter_mut().rposition(|slot| Arc::get_mut(slot).map(Slot::renew).is_some())?;
             Some(kept.swap_remove(at))
         });
         Self(free.ok().flatten().unwrap_or_default())

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use cutthrough::am::{Node, Settings};
+use cutthrough::am::{Event, Node, Settings};
 use cutthrough::{Channel, Config, Endpoint};
 
 /// Nothing takes longer, unless something was lost.
@@ -103,6 +103,36 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// Waits until it is done.
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !done() {
+        assert!(since.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Opens a channel to a node that listens, as it is told in both.
+pub(crate) fn meet(far: &mut Node, node: &mut Node, address: &str) -> Channel {
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| node.connect(address, PATIENCE).expect("a channel"));
+        assert!(matches!(far.wait(Some(PATIENCE)), Ok(Event::Opened(_))));
+        connecting.join().expect("the other thread")
+    })
+}
+
+/// What happens next at `node`, while `far` serves.
+pub(crate) fn next(far: &mut Node, node: &mut Node) -> Event {
+    let since = Instant::now();
+    loop {
+        assert!(far.poll().is_none(), "nothing that is not served");
+        if let Ok(event) = node.wait(Some(Duration::from_millis(1))) {
+            return event;
+        }
+        assert!(since.elapsed() < PATIENCE, "nothing has come");
     }
 }
 
