@@ -1,15 +1,22 @@
-//! Sends messages back until a line comes on standard input, or that ends; then stops in good order: `stop [ADDRESS]`.
+//! Sends messages back until a line comes on standard input, or that ends; then stops in good order: `stop [ADDRESS
+//! [KEYS]]`.
 
+use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cutthrough::{Config, Endpoint, Event, WaitError};
+use cutthrough::{Config, Endpoint, Event, Keys, WaitError};
 
 /// How long peers have to end what they have begun.
 const GRACE: Duration = Duration::from_secs(1);
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let address = std::env::args().nth(1).unwrap_or_else(|| "shm:stop".into());
-    let mut endpoint = Endpoint::open(Config::default())?;
+fn run() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let address = args.next().unwrap_or_else(|| "shm:stop".into());
+    // The file of a key, for an address of another machine.
+    let keys = args.next().map(std::fs::read_to_string).transpose()?;
+    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
+    let mut endpoint = Endpoint::open(Config { keys, ..Config::default() })?;
     endpoint.listen(&address)?;
     println!("serving at {address}");
     let waker = endpoint.waker();
@@ -44,6 +51,18 @@ fn heed(endpoint: &mut Endpoint, event: &Event) {
     if let Event::Message(message) = event
         && let Err(error) = endpoint.send(message.channel(), message.control())
     {
-        eprintln!("not sent back: {error}");
+        // Who takes nothing in is left: one that misses an echo would not know.
+        eprintln!("channel {} is left, not sent back: {error}", message.channel().index());
+        endpoint.close(message.channel());
+    }
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("stop: {error}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -32,6 +32,9 @@ const TURN: u32 = 64;
 ///
 /// Nothing tells when there is room for a message that was refused as [`SendError::Full`](crate::SendError::Full): put
 /// `tokio::time::timeout` of a millisecond around [`AsyncEndpoint::next`], heed what that brings, and try again.
+///
+/// A [`Waker`](crate::Waker) ends [`Endpoint::wait`] and none of these futures: let the runtime choose between them and
+/// a message of its own, as by `tokio::select!`.
 #[derive(Debug)]
 pub struct AsyncEndpoint {
     endpoint: Endpoint,

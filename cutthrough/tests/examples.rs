@@ -107,6 +107,9 @@ fn a_server_stops_in_good_order() {
     }
     assert_eq!(server.line(), "over");
     assert!(server.child.wait().expect("its end").success());
+    let refused = run("stop", &["udp:127.0.0.1:0"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.starts_with("stop: ") && said.lines().count() == 1, "{said}");
 }
 
 /// What an example says why it does not do what it was told.
@@ -238,14 +241,13 @@ fn messages_are_echoed_in_a_runtime() {
 #[cfg(feature = "tokio")]
 #[test]
 fn who_takes_no_echoes_in_is_left() {
-    use cutthrough::{Config, Endpoint, Event, SendError};
-    let patience = std::time::Duration::from_secs(20);
+    use cutthrough::SendError;
     let address = address("tokio-full");
     let mut command = example("echo_tokio");
     command.arg(&address).stderr(Stdio::piped());
     let mut server = Server::start(command, "echoing", &address);
     let mut endpoint = Endpoint::open(Config { slots: 16, ..Config::default() }).expect("an endpoint");
-    let channel = endpoint.connect(&address, patience).expect("the server");
+    let channel = endpoint.connect(&address, PATIENCE).expect("the server");
     // Until it is left: nothing is taken in here.
     let mut said = BufReader::new(server.child.stderr.take().expect("its errors"));
     let telling = std::thread::spawn(move || {
@@ -253,14 +255,16 @@ fn who_takes_no_echoes_in_is_left() {
         said.read_line(&mut line).expect("text");
         line
     });
+    let since = std::time::Instant::now();
     while !telling.is_finished() {
+        assert!(since.elapsed() < PATIENCE, "it is not left");
         match endpoint.send(channel, b"hello") {
             Ok(_) => {}
-            Err(SendError::Full | SendError::Closed(_)) => std::thread::sleep(std::time::Duration::from_millis(1)),
+            Err(SendError::Full | SendError::Closed(_)) => std::thread::sleep(Duration::from_millis(1)),
             Err(error) => panic!("{error}"),
         }
     }
     let told = telling.join().expect("the other thread");
     assert!(told.starts_with("channel 0 is left, not sent back: "), "{told}");
-    while !matches!(endpoint.wait(Some(patience)).expect("its end"), Event::Closed(..)) {}
+    while !matches!(endpoint.wait(Some(PATIENCE)).expect("its end"), Event::Closed(..)) {}
 }
