@@ -5,13 +5,12 @@ use std::fs;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use cutthrough::stat::{Cell, Row, Snapshot, Watch, find};
+use cutthrough::stat::{Cell, Row, Snapshot, Watch, find, printable};
 use serde::Serialize;
 
 use crate::args::StatArgs;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::printable::printable;
 use crate::table::{Table, hanging};
 use crate::units;
 
@@ -140,7 +139,7 @@ fn endpoint_line(pid: u32, snapshot: Snapshot) -> EndpointLine {
     EndpointLine {
         test: "stat",
         pid,
-        program: printable(&program),
+        program: printable(program.trim_ascii()),
         generation: snapshot.generation,
         counters: counters.map(|(counter, value)| (counter.name().into(), (*value).into())).collect(),
         channels: snapshot.rows.iter().map(channel_line).collect(),

@@ -200,10 +200,12 @@ impl Watch {
     }
 }
 
-/// A name as it may be printed on a terminal: another process chose its bytes.
-fn printable(name: &[u8]) -> String {
+/// A text as it may be printed on a terminal, where another process chose its bytes: what a terminal would obey, as
+/// escapes and line breaks, is a replacement character each.
+#[must_use]
+pub fn printable(text: &[u8]) -> String {
     let safe = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
-    String::from_utf8_lossy(name).chars().map(safe).collect()
+    String::from_utf8_lossy(text).chars().map(safe).collect()
 }
 
 /// The counters of every endpoint of every process that may be looked at: process number, and the path to open.
@@ -227,3 +229,15 @@ pub fn find() -> std::io::Result<Vec<(u32, PathBuf)>> {
 }
 
 const _: () = assert!(Counter::ALL.len() <= COUNTERS, "every counter has its word");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_say_stays_on_its_line_and_changes_nothing_else() {
+        assert_eq!(printable(b"\x1b[2J\nbusy; wait"), "\u{fffd}[2J\u{fffd}busy; wait");
+        assert_eq!(printable("caf\u{e9} \u{9b}31m".as_bytes()), "caf\u{e9} \u{fffd}31m");
+        assert_eq!(printable(b"\xff\xfe"), "\u{fffd}\u{fffd}");
+    }
+}

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use cutthrough::am::{CallError, RequestError};
 use cutthrough::rma::MoveError;
 use cutthrough::rpc::{RawError, RpcError};
+use cutthrough::stat::printable;
 use cutthrough::{
     Adapter, Channel, CloseReason, Config, Endpoint, Event, Incoming, NoMemory, Offer, Policy, ReadError, SendError,
     WaitError,
@@ -17,7 +18,6 @@ use super::room::NoRoom;
 use super::way::placement;
 use crate::cpu;
 use crate::failure::Failure;
-use crate::printable::printable;
 
 /// How long one end waits for the other where it has nothing else to do.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// Looks in vain between two looks at the clock.
-const LOOKS: u64 = 1 << 16;
+pub const LOOKS: u64 = 1 << 16;
 
 /// Most bytes of a reason why the other end cannot do something.
 const REASON_MAX: usize = 4096;
@@ -301,7 +301,7 @@ impl Lane {
         }
         let mut why = vec![0; message.payload_len()];
         self.endpoint.read(&mut message, &mut why)?;
-        Err(LaneError::Refused(printable(&why)))
+        Err(LaneError::Refused(printable(why.trim_ascii())))
     }
 
     /// What is to be done about an event that is no message: nothing, unless it is the end.

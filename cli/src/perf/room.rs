@@ -1,5 +1,6 @@
 //! Memory for measurements: what there is of it, and what a client may have.
 
+use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,6 +17,18 @@ impl From<NoRoom> for Failure {
     fn from(error: NoRoom) -> Self {
         Self::from_error(&error, "use smaller sizes")
     }
+}
+
+/// Whether there is room for so many bytes: asked where what takes them would panic.
+///
+/// # Errors
+/// [`NoRoom`].
+pub fn possible(bytes: usize) -> Result<(), NoRoom> {
+    let mut memory = Vec::<u8>::new();
+    memory.try_reserve_exact(bytes).map_err(|_| NoRoom(Size(bytes as u64)))?;
+    // Without this the compiler may leave out to ask.
+    black_box(memory.as_ptr());
+    Ok(())
 }
 
 /// So many bytes, each of them `fill`: all of their memory is there.
@@ -117,8 +130,9 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_is_said() {
-        let said = filled(1 << 46, 0).expect_err("64 TiB").to_string();
-        assert_eq!(said, "there is no memory for 65536 GiB; use smaller sizes, or raise 'ulimit -v'");
+        // More than addresses reach.
+        let said = filled(1 << 62, 0).expect_err("4 EiB").to_string();
+        assert_eq!(said, "there is no memory for 4294967296 GiB; use smaller sizes, or raise 'ulimit -v'");
         let mut memory = filled(3, 7).expect("3 bytes");
         refill(&mut memory, 5, 8).expect("5 bytes");
         refill(&mut memory, 1, 9).expect("no fewer");

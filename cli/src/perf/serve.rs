@@ -374,7 +374,7 @@ impl Server {
     /// Opens a station, tells its number, lets the client in and attends.
     fn open_station(&mut self, client: Channel, setup: &Setup) -> Result<(), Failure> {
         let (endpoint, number) = self.listening(setup)?;
-        let mut station = Station::new(endpoint, &self.bounds.budget, Arc::clone(&self.ending));
+        let mut station = Station::new(endpoint, &self.bounds.budget, self.bounds.patience, Arc::clone(&self.ending));
         self.say(client, Answer::Opened(number));
         let until = Instant::now() + PATIENCE;
         while !station.let_in(LOOK) {

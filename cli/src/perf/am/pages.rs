@@ -14,7 +14,7 @@ use crate::perf::ask;
 use crate::perf::ask::{Answer, Job, LAST, MORE};
 use crate::perf::case::Test;
 use crate::perf::lane::{Lane, LaneError, PATIENCE, on_core};
-use crate::perf::room::filled;
+use crate::perf::room::{filled, possible};
 use crate::stats::median;
 
 /// Pages of a batch, unless `--count` says fewer, and bytes of each.
@@ -36,8 +36,7 @@ pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
     random.shuffle(&mut to);
     let moves: Vec<(u32, u32)> = from.into_iter().zip(to).collect();
     let bytes = count as usize * BYTES as usize;
-    // A region that has no memory ends the process: whether there is any is asked in front.
-    drop(filled(bytes, 0xa5)?);
+    possible(bytes)?;
     let here = Region::new(bytes, BYTES);
     here.lock().fill(0xa5);
     let mut lane = turns.peer.lane(&case.setup())?;

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, Body, CallError, Event, Failure as Refusal, Node, Request, Settings};
 use cutthrough::rma::{Owner, Region};
 use cutthrough::rpc::{self, Method};
-use cutthrough::{Endpoint, PAYLOAD_MAX};
+use cutthrough::{Counter, Endpoint, PAYLOAD_MAX};
 
 use crate::perf::ask::MEMORY_MAX;
-use crate::perf::lane::LaneError;
-use crate::perf::room::{Budget, filled, refill};
+use crate::perf::lane::{LOOKS, LaneError};
+use crate::perf::room::{Budget, possible, refill};
 
 /// Replies with the same bytes.
 pub const ECHO: u16 = 0;
@@ -38,12 +38,14 @@ pub struct Station {
     node: Node,
     leave: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
+    /// How long its client may say nothing while it is attended.
+    patience: Duration,
 }
 
 impl Station {
     /// A station of an endpoint, which listens. What it keeps is a part of the budget. It ends when `stop` is set.
     #[must_use]
-    pub fn new(endpoint: Endpoint, budget: &Budget, stop: Arc<AtomicBool>) -> Self {
+    pub fn new(endpoint: Endpoint, budget: &Budget, patience: Duration, stop: Arc<AtomicBool>) -> Self {
         let mut node = Node::new(endpoint, Settings::default());
         let leave = Arc::new(AtomicBool::new(false));
         short(&mut node, &leave);
@@ -60,7 +62,7 @@ impl Station {
             }
         });
         rpc::serve(&mut node, TYPED, |(number, bytes)| Ok(number + bytes.len() as u64));
-        Self { node, leave, stop }
+        Self { node, leave, stop, patience }
     }
 
     /// Waits so long for somebody. Whether there is somebody.
@@ -73,10 +75,22 @@ impl Station {
     /// Serves requests until one of them says that this is enough.
     ///
     /// # Errors
-    /// [`LaneError`], if the client goes before, or this process shall end.
+    /// [`LaneError`], if the client goes before or says nothing for too long, or this process shall end.
     pub fn attend(&mut self) -> Result<(), LaneError> {
         self.leave.store(false, Ordering::Relaxed);
-        while !self.leave.load(Ordering::Relaxed) {
+        let (mut heard, mut quiet) = (self.heard(), Instant::now());
+        for looks in 1_u64.. {
+            if self.leave.load(Ordering::Relaxed) {
+                break;
+            }
+            if looks.is_multiple_of(LOOKS) {
+                let now = self.heard();
+                if now != heard {
+                    (heard, quiet) = (now, Instant::now());
+                } else if quiet.elapsed() >= self.patience {
+                    return Err(LaneError::Silent);
+                }
+            }
             match self.node.poll() {
                 Some(Event::Closed(_, why)) if self.node.channels().next().is_none() => {
                     return Err(CallError::Closed(why).into());
@@ -87,6 +101,11 @@ impl Station {
             }
         }
         Ok(())
+    }
+
+    /// How many messages have come.
+    fn heard(&self) -> u64 {
+        self.node.endpoint().counter(Counter::MessagesReceived)
     }
 }
 
@@ -136,8 +155,7 @@ fn pages(node: &mut Node, budget: &Budget) {
         let room = || {
             let (count, bytes) = sizes(&request)?;
             let share = budget.share((count * bytes) as u64)?;
-            // A region that has no memory ends the process: whether there is any is asked in front.
-            drop(filled(count * bytes, 0x5a).ok()?);
+            possible(count * bytes).ok()?;
             Some((share, Region::new(count * bytes, request.word(1))))
         };
         let Some((share, region)) = room() else { return request.fail(Refusal::TooLong) };

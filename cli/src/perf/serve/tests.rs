@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use cutthrough::am::{CallError, Failure as Refusal};
+use cutthrough::am::{self, CallError, Failure as Refusal};
 use cutthrough::{CloseReason, SendError};
 
 use super::super::am::station::REGION;
@@ -228,6 +228,10 @@ fn a_client_that_falls_silent_in_a_job_is_given_up() {
         // It hears this when it has given up the job.
         peer.cpu_time().unwrap();
         assert!(matches!(lane.hear(), Err(LaneError::Closed(CloseReason::Peer))));
+        // At a station, too.
+        let (mut node, channel, _) = peer.station(&setup()).unwrap();
+        peer.cpu_time().unwrap();
+        assert!(matches!(node.wait(Some(PATIENCE)), Ok(am::Event::Closed(closed, _)) if closed == channel));
         drop(peer);
         assert!(Client::come(address).is_served());
     });
