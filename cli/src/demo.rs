@@ -289,7 +289,7 @@ fn conclusion(rows: &[Fetched]) -> String {
 }
 
 fn draw(timeline: &Timeline, svg: &Path) -> Result<(), Failure> {
-    file::write(svg, timeline::svg::draw(timeline)).map_err(|error| cannot_draw(svg, &error))
+    std::fs::write(svg, timeline::svg::draw(timeline)).map_err(|error| cannot_draw(svg, &error))
 }
 
 fn cannot_draw(svg: &Path, error: &std::io::Error) -> Failure {

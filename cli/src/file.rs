@@ -4,8 +4,6 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use rustix::process::{Resource, getrlimit};
-
 use crate::failure::Failure;
 use crate::units::Size;
 
@@ -68,28 +66,6 @@ pub fn writable(path: &Path) -> io::Result<()> {
         // A link to nowhere, or somebody was quicker: it is written when it is time.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
-    }
-}
-
-/// Writes a file, as `std::fs::write` does.
-///
-/// # Errors
-/// If it cannot be written, or may not be so long.
-pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-    allowed(bytes.as_ref().len())?;
-    std::fs::write(path, bytes)
-}
-
-/// Whether a file may have so many bytes here. To whom writes more the kernel sends a signal, which ends the process.
-///
-/// # Errors
-/// If it may not.
-pub fn allowed(bytes: usize) -> io::Result<()> {
-    match getrlimit(Resource::Fsize).current {
-        Some(most) if most < bytes as u64 => {
-            Err(io::Error::other(format!("{bytes} bytes are more than files may have here ({most}, see `ulimit -f`)")))
-        }
-        _ => Ok(()),
     }
 }
 

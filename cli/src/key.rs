@@ -10,7 +10,6 @@ use cutthrough::{PrivateKey, SharedKey};
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::file;
 use crate::output::Output;
 
 /// Options of `key`.
@@ -76,7 +75,6 @@ pub fn run(args: &KeyArgs, output: Output) -> Result<(), Failure> {
 
 /// Makes a file of one line. Where it cannot be written, none is left.
 fn write(path: &Path, line: &str) -> io::Result<()> {
-    file::allowed(line.len() + 1)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     writeln!(file, "{line}").inspect_err(|_| {
         let _ = std::fs::remove_file(path);

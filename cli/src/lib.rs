@@ -20,7 +20,6 @@ pub mod lease;
 pub mod machine;
 pub mod output;
 pub mod perf;
-pub mod printable;
 pub mod progress;
 pub mod run;
 pub mod sim;
@@ -34,6 +33,7 @@ pub mod veth;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::Builder;
 use std::time::Duration;
@@ -54,6 +54,9 @@ const HASTE: Duration = Duration::from_secs(1);
 /// Runs the program with these words, its own name first, and returns its exit code: 0 done, 1 a check that was asked
 /// for failed, 2 could not run.
 pub fn main(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // A file that is longer than `ulimit -f` allows is an error then, and no death. Programs that this one starts do
+    // not inherit that. Where it cannot be had, all is as it would have been without.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     match run(words) {
         Ok(()) | Err(Failure::ReaderGone) => ExitCode::SUCCESS,
         Err(Failure::InHaste(failure)) => {

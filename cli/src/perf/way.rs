@@ -165,18 +165,20 @@ impl Secret {
         Ok(Self(format!("psk:{digits}\n")))
     }
 
-    /// A key file of this user's that others may read or change is refused, as ssh does; of another's file, such as one
-    /// of root's for a group, only what everybody may.
+    /// A key file of this user's that others may read or change is refused, as ssh does; another's file, such as one of
+    /// root's for a group, if its group may change it, or everybody may read it.
     fn load(path: &Path) -> Result<Self, Failure> {
         let name = path.display();
         let refuse =
             |error: io::Error| Failure::new(format!("{name}: {error}"), "give a key file that this user can read");
         let mut file = File::open(path).map_err(refuse)?;
         let about = file.metadata().map_err(refuse)?;
-        let others = if about.uid() == rustix::process::geteuid().as_raw() { 0o077 } else { 0o027 };
+        let (others, mode) =
+            if about.uid() == rustix::process::geteuid().as_raw() { (0o077, "600") } else { (0o027, "640") };
         if about.is_file() && about.mode() & others != 0 {
             let what = format!("others may read or change the key file {name} (mode {:o})", about.mode() & 0o777);
-            return Err(Failure::new(what, format!("run 'chmod 600 {name}', or make a new key with 'cutthrough key'")));
+            let remedy = format!("run 'chmod {mode} {name}', or make a new key with 'cutthrough key'");
+            return Err(Failure::new(what, remedy));
         }
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(refuse)?;

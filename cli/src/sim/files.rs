@@ -34,7 +34,8 @@ pub fn writable(path: &Path) -> Result<(), Failure> {
 pub fn write_report(folder: &Path, report: &Report<'_>, output: Output) -> Result<(), Failure> {
     for file in report.files() {
         let path = folder.join(&file.name);
-        file::write(&path, file.text).map_err(|error| cannot_write(&path, &error, "name another folder with --out"))?;
+        std::fs::write(&path, file.text)
+            .map_err(|error| cannot_write(&path, &error, "name another folder with --out"))?;
     }
     output.say(&format!("The report is {}.", folder.join("index.html").display()))
 }
@@ -44,7 +45,7 @@ pub fn write_report(folder: &Path, report: &Report<'_>, output: Output) -> Resul
 /// # Errors
 /// If it cannot be written.
 pub fn write_trace(file: &Path, timelines: &[Timeline], output: Output) -> Result<(), Failure> {
-    let written = file::write(file, trace::file(timelines));
+    let written = std::fs::write(file, trace::file(timelines));
     written.map_err(|error| cannot_write(file, &error, "name another file with --trace"))?;
     output.say(&format!("The timeline is {}; open it in ui.perfetto.dev.", file.display()))
 }

@@ -163,8 +163,9 @@ fn a_peer_that_does_not_do_is_said_in_one_line() {
         thread::scope(|scope| {
             scope.spawn(|| refuse_for_its_version(&other));
             let said = refused(&address, &["--insecure"]);
-            let other = "speaks version 2 of the wire, and not 1; use the same release on both";
-            assert!(said.contains(other), "{said}");
+            let (ours, other) = (cutthrough::FRAME_VERSION, cutthrough::FRAME_VERSION + 1);
+            let other = format!("speaks version {other} of the frames, and not {ours}; use the same release on both");
+            assert!(said.contains(&other), "{said}");
         });
     }
     folder.wait_until_empty();
@@ -175,6 +176,7 @@ fn a_peer_that_does_not_do_is_said_in_one_line() {
 fn refuse_for_its_version(socket: &UdpSocket) {
     const HEADER: usize = 64;
     let mut asked = [0; 2048];
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(20))).expect("a timeout");
     let (_, from) = socket.recv_from(&mut asked).expect("a hello");
     let (version, refuses, for_its_version) = (asked[0] + 1, 4, 1);
     let mut answer = [0; 2 * HEADER];
