@@ -443,7 +443,7 @@ fn a_caller_of_another_version_hears_so() {
     let error = error.expect_err("it is of another version");
     let next = FRAME_VERSION + 1;
     assert!(matches!(error, ConnectError::Net(UdpCallError::Version(of)) if of == next), "{error}");
-    assert!(error.to_string().contains(&format!("version {next} of the wire, and not {FRAME_VERSION}")), "{error}");
+    assert!(error.to_string().contains(&format!("version {next} of the frames, and not {FRAME_VERSION}")), "{error}");
     drop(other.join().expect("the other release"));
 }
 

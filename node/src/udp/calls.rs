@@ -25,7 +25,7 @@ const WAY_NS: u64 = 500_000_000;
 pub enum UdpCallError {
     /// Other versions of the frames: this is the other side's.
     #[error(
-        "the listening side speaks version {0} of the wire, and not {ours}; use the same release on both",
+        "the listening side speaks version {0} of the frames, and not {ours}; use the same release on both",
         ours = FRAME_VERSION
     )]
     Version(u8),
