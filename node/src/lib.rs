@@ -10,7 +10,7 @@
 
 pub mod clock;
 pub mod config;
-#[cfg(feature = "fuzz")]
+#[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
 pub mod idle;

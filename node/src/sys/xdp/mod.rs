@@ -14,7 +14,7 @@ pub mod code;
 pub mod fragments;
 #[cfg(test)]
 mod fragments_tests;
-#[cfg(feature = "fuzz")]
+#[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
 pub mod interface;
