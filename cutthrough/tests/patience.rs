@@ -17,7 +17,7 @@ over_both! {
     who_comes_again_has_as_many_requests_in_service_as_before,
     what_is_put_at_an_owner_that_sleeps_ends_in_time, long_puts_arrive_whatever_the_owner_does_meanwhile,
     pages_that_are_late_may_arrive_until_the_owner_answers_again,
-    who_polls_now_and_then_hears_of_what_is_late,
+    who_polls_now_and_then_hears_of_what_is_late, the_time_of_a_request_runs_once_it_was_asked_for,
 }
 
 const SLOW: u16 = 1;
@@ -46,6 +46,35 @@ fn a_timeout_counts_more_than_the_deadline(over: Over) {
     node.request(channel, SLOW, &[]).expect("room");
     let Ok(Event::Failed(failed)) = node.wait(Some(PATIENCE)) else { panic!("it is late") };
     assert_eq!(failed.error, CallError::Late);
+}
+
+/// It is not known when the request comes: most handlers have no use for it.
+fn the_time_of_a_request_runs_once_it_was_asked_for(over: Over) {
+    let step = Duration::from_millis(2);
+    let left = Arc::new(Mutex::new(None));
+    let its = Arc::clone(&left);
+    let (_server, mut node, channel) = over.serve_with(small(), Settings::default(), move |node| {
+        node.short(SLOW, Args::Any, move |request| {
+            let first = request.remaining();
+            std::thread::sleep(step);
+            let second = request.remaining();
+            std::thread::sleep(step);
+            let deferred = request.defer();
+            *its.lock().expect("the list") = Some([first, second, deferred.remaining()]);
+        });
+    });
+    for within in [Some(PATIENCE), None] {
+        let asking = node.ask(channel, SLOW);
+        let asking = if let Some(within) = within { asking.within(within) } else { asking };
+        asking.send().expect("room");
+        let failed = node.wait(Some(PATIENCE)).expect("the end of it");
+        assert!(matches!(failed, Event::Failed(failed) if failed.error == Failure::Abandoned.into()));
+        let left = left.lock().expect("the list").take().expect("it was asked");
+        assert_eq!(left.map(|left| left.is_some()), [within.is_some(); 3]);
+        if let [Some(first), Some(second), Some(third)] = left {
+            assert!(first <= PATIENCE && second + step <= first && third + step <= second, "{left:?}");
+        }
+    }
 }
 
 /// The clock was read in one poll of 256.

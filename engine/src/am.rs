@@ -104,6 +104,11 @@ impl<K, L> Core<K, L> {
         self.calls.date_one(call, deadline);
     }
 
+    /// What is to become of the answer to a call that somebody waits for.
+    pub fn context_mut(&mut self, call: CallId) -> Option<&mut K> {
+        self.calls.context_mut(call)
+    }
+
     /// Whether anything waits for room on a row: then no request can be made there.
     #[must_use]
     pub fn is_behind(&self, row: u32) -> bool {
@@ -216,10 +221,11 @@ impl<K, L> Core<K, L> {
         }
         let call = self.calls.begin(row, deadline, context);
         let mut control = [0; CONTROL_MAX];
-        let bare = ask.token.is_none() && ask.budget.is_none() && origin.is_none();
+        let bare = ask.token.is_none() && origin.is_none();
         if bare && !peer.wants && ask.args.len() <= ARGS_MAX {
-            plain(Kind::Request, ask.handler, ask.args).write(call, ask.args, &mut control);
-            return match transport.send(row, &control[..16 + ask.args.len()], ask.to, load) {
+            let head = plain(Kind::Request, ask.handler, ask.args);
+            let len = head.write_dated(call, ask.args, ask.budget, &mut control);
+            return match transport.send(row, &control[..len], ask.to, load) {
                 Ok(()) => {
                     peer.sent();
                     Ok(call)
@@ -266,7 +272,8 @@ impl<K, L> Core<K, L> {
         }
     }
 
-    /// What a control message of a row means, if it is a short request or a reply with nothing beside: the common case.
+    /// What a control message of a row means, if it is a request with nothing beside but perhaps its budget, or a reply
+    /// with nothing beside: the common case.
     /// Otherwise nothing has happened, and [`Core::accept`] knows.
     #[inline(always)]
     pub fn accept_plain(&mut self, row: u32, control: &[u8]) -> Plain<K> {
@@ -274,9 +281,11 @@ impl<K, L> Core<K, L> {
         let Some(peer) = self.peers.get_mut(row as usize).filter(|peer| peer.open) else { return Plain::Other };
         if head.kind == Kind::Request as u8 && peer.serving + peer.answers < WINDOW {
             peer.serving += 1;
-            return Plain::Request(head.handler, head.len, ReplyTo { row, life: peer.life, call, by: None });
+            let to = ReplyTo { row, life: peer.life, call, by: None };
+            return Plain::Request(head.handler, head.len, head.budget(control), to);
         }
         if head.kind == Kind::Reply as u8
+            && head.flags == 0
             && !peer.lent
             && let Some(context) = self.calls.answer_plain(call, row)
         {

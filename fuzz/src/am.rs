@@ -213,9 +213,10 @@ impl Side {
         let before = self.core.waiting_to_go();
         let plain = if plain_first { self.core.accept_plain(row, control) } else { Plain::Other };
         let got = match plain {
-            Plain::Request(handler, len, to) => {
+            Plain::Request(handler, len, budget, to) => {
                 let message = Message::decode(control).expect("a plain request is a request");
                 assert_eq!((message.handler, message.args.len()), (handler, usize::from(len)));
+                assert_eq!(message.budget, budget);
                 Got::Request(message, to)
             }
             Plain::Reply(call, context, len) => Got::Reply(call, context, &control[16..16 + usize::from(len)]),

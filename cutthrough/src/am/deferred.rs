@@ -12,7 +12,6 @@ use cutthrough_node::node::WaitError;
 use cutthrough_node::shm::link::Identity;
 use cutthrough_segment::page::Waker;
 
-use super::request::More;
 use super::way::Body;
 use super::{Inside, Node};
 
@@ -33,7 +32,7 @@ impl Deferred {
     pub(super) const fn new(
         shelf: Weak<Shelf>,
         over: Arc<AtomicBool>,
-        More { token, deadline }: More,
+        (token, deadline): (Option<Token>, Option<Instant>),
         peer: Option<Identity>,
         to: Option<ReplyTo>,
     ) -> Self {

@@ -71,7 +71,7 @@ pub(super) struct Coming {
 impl Coming {
     /// When nobody waits for the answer any more.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        self.more.and_then(|more| more.deadline)
+        self.more.as_ref().and_then(More::deadline)
     }
 }
 

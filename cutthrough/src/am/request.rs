@@ -1,8 +1,8 @@
 //! A request in its handler's hands.
 
 use std::panic::UnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cutthrough_engine::am::calls::UNDATED;
@@ -70,11 +70,27 @@ pub struct Request<'a> {
 }
 
 /// What only some requests say.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct More {
     /// Where the reply's payload shall land.
     pub(super) token: Option<Token>,
-    pub(super) deadline: Option<Instant>,
+    /// Nanoseconds that the answer may take.
+    budget: Option<u64>,
+    /// When its time is over: known once somebody has asked for it.
+    deadline: OnceLock<Instant>,
+}
+
+impl More {
+    pub(super) const fn new(token: Option<Token>, budget: Option<u64>) -> Self {
+        Self { token, budget, deadline: OnceLock::new() }
+    }
+
+    /// When nobody waits for the answer any more. The time runs from when this is asked first: most requests are
+    /// answered without anybody's asking, and so without a look at the clock.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let budget = self.budget?;
+        Some(*self.deadline.get_or_init(|| clock::now().after(budget)))
+    }
 }
 
 impl UnwindSafe for Request<'_> {}
@@ -142,10 +158,12 @@ impl Request<'_> {
         self.incoming.take_payload()
     }
 
-    /// Time that is left until the requester does not wait any more, as it said; `None` if it said nothing.
+    /// Time that is left until the requester does not wait any more, as it said; `None` if it said nothing. It runs from
+    /// when the handler first asks, or puts the request off, or hands it over; of a request whose payload was waited for
+    /// from when that began.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        let deadline = self.more.and_then(|more| more.deadline)?;
+        let deadline = self.more.and_then(More::deadline)?;
         Some(Duration::from_nanos(deadline.saturating_since(clock::now())))
     }
 
@@ -228,9 +246,9 @@ impl Request<'_> {
             self.inside.deferred.push(PutOff { by, to: to.row(), over: Arc::clone(&over) });
         }
         let shelf = Arc::downgrade(&self.inside.shelf);
-        let More { token, deadline } = self.more.copied().unwrap_or_default();
+        let (token, deadline) = (self.place(), self.more.and_then(More::deadline));
         let peer = self.peer();
-        Deferred::new(shelf, over, More { token, deadline }, peer, self.to.take())
+        Deferred::new(shelf, over, (token, deadline), peer, self.to.take())
     }
 
     /// Hands the request over to the endpoint on another channel, with other arguments: up to 64 bytes, or 58 if the
@@ -250,7 +268,7 @@ impl Request<'_> {
         body: Body<'_>,
     ) -> Result<(), (RequestError, Self)> {
         let Some(to) = self.to.take() else { return Ok(()) };
-        let deadline = self.more.and_then(|more| more.deadline);
+        let deadline = self.more.and_then(More::deadline);
         let budget = deadline.map(|deadline| deadline.saturating_since(clock::now()));
         let ask = Ask { handler, args: Arguments::Bytes(args), budget, ..Ask::default() };
         if self.inside.door(channel.index()) != Some(channel) {

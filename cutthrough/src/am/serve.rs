@@ -216,8 +216,9 @@ impl Node {
             return Taken::Done;
         }
         match self.inside.core.accept_plain(row, incoming.control()) {
-            Plain::Request(handler, args, to) => {
-                self.serve(incoming, Coming { handler, args, late: false, more: None, to })
+            Plain::Request(handler, args, budget, to) => {
+                let more = budget.map(|budget| More::new(None, Some(budget)));
+                self.serve(incoming, Coming { handler, args, late: budget == Some(0), more, to })
             }
             Plain::Reply(call, context, _) => Taken::Reply(call, context),
             Plain::Other => self.take_other(incoming),
@@ -232,8 +233,7 @@ impl Node {
         match self.inside.core.accept(row, incoming.control()) {
             Ok(Got::Request(message, to)) => {
                 let (handler, args, late) = (message.handler, message.args.len() as u8, message.budget == Some(0));
-                let deadline = message.budget.map(|budget| clock::now().after(budget));
-                let more = Some(More { token: message.token, deadline });
+                let more = Some(More::new(message.token, message.budget));
                 self.serve(incoming, Coming { handler, args, late, more, to })
             }
             Ok(Got::Reply(call, context, _)) => Taken::Reply(call, context),

@@ -196,6 +196,14 @@ impl<K> Calls<K> {
         self.entries.get_mut(call.index as usize).filter(|entry| entry.nonce == call.nonce && entry.row != NOBODY)
     }
 
+    /// What is to become of the answer to a call that somebody waits for.
+    pub fn context_mut(&mut self, call: CallId) -> Option<&mut K> {
+        match &mut self.entry(call)?.state {
+            State::Waiting(context) => Some(context),
+            State::Free | State::Forgotten => None,
+        }
+    }
+
     /// Whether somebody waits for this call, and it was not handed over to anybody yet.
     #[must_use]
     pub fn may_be_announced(&self, call: CallId) -> bool {

@@ -221,6 +221,27 @@ pub(super) struct Head {
 }
 
 impl Head {
+    /// Writes head, call, arguments, and a budget, if there is one: how many bytes. There are at most [`ARGS_MAX`] of
+    /// arguments.
+    #[inline(always)]
+    pub(super) fn write_dated(
+        mut self,
+        call: CallId,
+        args: Arguments<'_>,
+        budget: Option<u64>,
+        into: &mut [u8; CONTROL_MAX],
+    ) -> usize {
+        let end = HEAD + args.len();
+        let Some(budget) = budget else {
+            self.write(call, args, into);
+            return end;
+        };
+        self.flags = F_BUDGET;
+        self.write(call, args, into);
+        into[end..end + 8].copy_from_slice(&budget.min(BUDGET_MAX).to_le_bytes());
+        end + BUDGET
+    }
+
     /// Writes head, call and arguments.
     #[inline(always)]
     pub(super) fn write(self, call: CallId, args: Arguments<'_>, into: &mut [u8; CONTROL_MAX]) {
@@ -234,7 +255,8 @@ impl Head {
         args.write(&mut into[HEAD..HEAD + ARGS_MAX]);
     }
 
-    /// The head and the call of a message that has no optional parts and asks for nothing beside; `None` for others.
+    /// The head and the call of a message that asks for nothing beside and has no optional part, but perhaps a
+    /// [budget](Head::budget); `None` for others.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "each part of the word is cut out of it")]
     pub(super) fn read_plain(bytes: &[u8]) -> Option<(Self, CallId)> {
@@ -248,9 +270,20 @@ impl Head {
             code: (word >> 24) as u8,
             handler: (word >> 32) as u16,
         };
-        let plain = word >> 48 == 0 && head.flags == 0 && head.code == 0;
-        let whole = args.len() == usize::from(head.len) && args.len() <= ARGS_MAX;
+        let plain = word >> 48 == 0 && head.flags & !F_BUDGET == 0 && head.code == 0;
+        let len = usize::from(head.len);
+        let whole = args.len() == len + if head.flags == 0 { 0 } else { BUDGET } && len <= ARGS_MAX;
         (plain && whole).then(|| (head, CallId::from_word(u64::from_le_bytes(*call))))
+    }
+
+    /// The budget of a message whose head was read so.
+    #[inline(always)]
+    pub(super) fn budget(self, bytes: &[u8]) -> Option<u64> {
+        if self.flags == 0 {
+            return None;
+        }
+        // Its last bytes; there are more before them.
+        bytes.last_chunk().map(|word| u64::from_le_bytes(*word) >> 16)
     }
 }
 
@@ -406,8 +439,14 @@ mod tests {
                     prop_assert_eq!(len, parts);
                     prop_assert_eq!(Message::decode(&bytes[..len]), Ok(message));
                     let plain = Head::read_plain(&bytes[..len]);
-                    prop_assert_eq!(plain.is_some(), parts == HEAD + args.len() && !window && code == 0);
+                    let is_plain = token.is_none() && origin.is_none() && !window && code == 0;
+                    prop_assert_eq!(plain.is_some(), is_plain);
                     if let Some((head, its)) = plain {
+                        prop_assert_eq!(head.budget(&bytes[..len]), budget);
+                        let mut again = [0; CONTROL_MAX];
+                        let head = Head { flags: 0, ..head };
+                        prop_assert_eq!(head.write_dated(call, Arguments::Bytes(&args), budget, &mut again), len);
+                        prop_assert_eq!(&again[..len], &bytes[..len]);
                         prop_assert_eq!((head.kind, usize::from(head.len), its), (kind, args.len(), call));
                         prop_assert_eq!(head.handler, handler);
                     }

@@ -201,8 +201,8 @@ pub enum Got<'a, K> {
 /// What a message without anything beside its arguments means.
 #[derive(Debug)]
 pub enum Plain<K> {
-    /// A request to this handler, with so many bytes of arguments.
-    Request(u16, u8, ReplyTo),
+    /// A request to this handler, with so many bytes of arguments, whose answer may take so many nanoseconds.
+    Request(u16, u8, Option<u64>, ReplyTo),
     /// A reply with so many bytes of arguments.
     Reply(CallId, K, u8),
     /// Something else.

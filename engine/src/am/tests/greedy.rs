@@ -18,7 +18,7 @@ fn who_never_takes_an_answer_in_is_refused_after_a_window() {
         for _ in 0..2 * most {
             let plain = if plain_first { node.accept_plain(0, &control[..len]) } else { Plain::Other };
             let to = match plain {
-                Plain::Request(_, _, to) => to,
+                Plain::Request(.., to) => to,
                 _ => match node.accept(0, &control[..len]) {
                     Ok(Got::Request(_, to)) => to,
                     other => {

@@ -410,7 +410,7 @@ impl Party {
             door.asked = door.asked.checked_sub(1).ok_or("an answer to no request")?;
         }
         let got = match self.core.accept_plain(row, control) {
-            Plain::Request(_, _, to) => {
+            Plain::Request(.., to) => {
                 let decoded = cutthrough_engine::am::message::Message::decode(control);
                 Got::Request(decoded.map_err(|why| why.to_string())?, to)
             }
