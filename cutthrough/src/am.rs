@@ -150,6 +150,8 @@ pub enum Args {
 pub(crate) enum Then {
     /// It is an [`Event`].
     Tell,
+    /// The same, once all of its payload has come: see [`Node::seek`].
+    Seek,
     /// A reply handler takes it.
     Handler(u16),
     /// It is passed on to who asked first.
@@ -536,6 +538,13 @@ impl Node {
         if self.polls.is_multiple_of(POLLS_PER_LOOK) {
             self.look(false);
         }
+        let event = self.take_in();
+        if event.is_some() { event } else { self.nothing() }
+    }
+
+    /// What has happened next, without a look at the clock.
+    #[inline(always)]
+    fn take_in(&mut self) -> Option<Event> {
         if self.has_chores() || !self.ready.is_empty() {
             self.tend();
             if let Some(event) = self.ready.pop_front() {
@@ -547,7 +556,7 @@ impl Node {
             // find its handler.
             let mut event = self.inside.endpoint.poll();
             let taken = match &mut event {
-                None => return self.nothing(),
+                None => return None,
                 Some(crate::Event::Message(incoming)) => self.take_message(incoming),
                 Some(_) => Taken::Other,
             };

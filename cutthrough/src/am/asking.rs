@@ -12,6 +12,7 @@ use cutthrough_node::shm::grant::Landing;
 
 use super::continuing::Continuing;
 use super::event::{Call, Failed, Reply, RequestError};
+use super::serve::nanos;
 use super::way::Body;
 use super::{Continuation, Node, Then, Wanted};
 
@@ -98,16 +99,7 @@ impl<'a> Asking<'_, 'a> {
 
     /// The same for whatever takes the answer.
     pub(crate) fn try_send_to(mut self, continuation: Continuation) -> Result<Call, Unsent<'a>> {
-        let slot = match self.node.free_continuations.pop() {
-            Some(slot) => {
-                self.node.continuations[slot as usize] = Some(continuation);
-                slot
-            }
-            None => {
-                self.node.continuations.push(Some(continuation));
-                u32::try_from(self.node.continuations.len() - 1).unwrap_or(u32::MAX)
-            }
-        };
+        let slot = self.node.keep_continuation(continuation);
         self.then = Then::Continue(slot);
         let Self { node, channel, ask, body, landing, within, then, patient } = self;
         let again = Asking { node: &mut *node, channel, ask, body, landing, within, then, patient };
@@ -116,6 +108,14 @@ impl<'a> Asking<'_, 'a> {
             node.take_continuation(slot);
         }
         sent
+    }
+
+    /// Makes a request for whoever looks for its answer at once ([`Node::seek`]), and gives it a deadline if that does
+    /// not come ([`Node::entrust`]). The peer is told how long it may take.
+    pub(crate) fn try_send_to_seek(mut self, within: Duration) -> Result<Call, Unsent<'a>> {
+        self.ask.budget = Some(nanos(within).min(BUDGET_MAX));
+        self.then = Then::Seek;
+        self.try_send()
     }
 
     /// A long payload waits for nobody: where it would, there is no room for the request.
@@ -162,7 +162,7 @@ impl<'a> Asking<'_, 'a> {
         let deadline = match within {
             None => UNDATED,
             Some(within) => {
-                let nanos = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+                let nanos = nanos(within);
                 ask.budget = Some(nanos.min(BUDGET_MAX));
                 let now = clock::now();
                 // Whoever polls slowly from now on shall hear in time that it is late.
@@ -182,7 +182,7 @@ impl<'a> Asking<'_, 'a> {
         }
         let (mut way, core) = inside.split();
         way.patient = patient;
-        let plain = matches!(then, Then::Tell) && place.is_none();
+        let plain = matches!(then, Then::Tell | Then::Seek) && place.is_none();
         let context = if plain { None } else { Some(boxed(&mut node.spare, Wanted { then, token: place })) };
         let made = match body {
             Body::None => {
@@ -194,9 +194,21 @@ impl<'a> Asking<'_, 'a> {
     }
 }
 
+impl Node {
+    /// Keeps what takes the answer to a call: where.
+    pub(super) fn keep_continuation(&mut self, continuation: Continuation) -> u32 {
+        if let Some(slot) = self.free_continuations.pop() {
+            self.continuations[slot as usize] = Some(continuation);
+            return slot;
+        }
+        self.continuations.push(Some(continuation));
+        u32::try_from(self.continuations.len() - 1).unwrap_or(u32::MAX)
+    }
+}
+
 /// What shall happen with an answer, in a box that was in use before, if there is one.
 #[allow(clippy::vec_box, reason = "the boxes are what is kept")]
-fn boxed(spare: &mut Vec<Box<Wanted>>, wanted: Wanted) -> Box<Wanted> {
+pub(super) fn boxed(spare: &mut Vec<Box<Wanted>>, wanted: Wanted) -> Box<Wanted> {
     match spare.pop() {
         Some(mut place) => {
             *place = wanted;

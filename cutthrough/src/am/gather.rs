@@ -166,6 +166,18 @@ impl Gathering {
         })
     }
 
+    /// Gives the reply to a call, if it was put aside, a deadline: what is to become of it.
+    pub(super) fn date(&mut self, call: CallId, deadline: Instant) -> Option<&mut Context> {
+        let mut all = self.channels.iter_mut().flat_map(|(_, waiting)| waiting);
+        let its = all.find(|waiting| matches!(&waiting.of, Of::Reply(its, _) if *its == call))?;
+        self.due = self.due.min(deadline);
+        its.deadline = deadline;
+        match &mut its.of {
+            Of::Request(_) => None,
+            Of::Reply(_, context) => Some(context),
+        }
+    }
+
     /// What was to become of a reply that was put aside.
     pub(super) fn take_reply(&mut self, call: CallId) -> Option<Context> {
         let its = |waiting: &Waiting| matches!(&waiting.of, Of::Reply(its, _) if *its == call);

@@ -278,7 +278,7 @@ impl Node {
         }
         let arriving = is_arriving(&incoming);
         let then = context.as_ref().map_or(&Then::Tell, |wanted| &wanted.then);
-        if arriving && matches!(then, Then::Handler(_) | Then::Continue(_) | Then::Tally(_)) {
+        if arriving && matches!(then, Then::Seek | Then::Handler(_) | Then::Continue(_) | Then::Tally(_)) {
             return self.gather_reply(incoming, call, context);
         }
         // Who is told reads the rest of the payload, as long as the call may take.
@@ -294,7 +294,7 @@ impl Node {
         let beside = if is_plain { None } else { Some(Box::new(Beside { landing, until })) };
         let reply = Reply { incoming, beside };
         match then {
-            Then::Tell => return Some(Event::Replied(reply)),
+            Then::Tell | Then::Seek => return Some(Event::Replied(reply)),
             Then::Handler(handler) => {
                 if let Some(take) = self.replies.get_mut(usize::from(handler)).and_then(Option::as_mut) {
                     upcall(|| take(Ok(reply)));
@@ -314,7 +314,7 @@ impl Node {
 
     /// A reply that nobody shall have before all of its payload has come.
     #[cold]
-    fn gather_reply(&mut self, mut incoming: Incoming, call: CallId, context: Context) -> Option<Event> {
+    pub(super) fn gather_reply(&mut self, mut incoming: Incoming, call: CallId, context: Context) -> Option<Event> {
         let mut part = Part::default();
         match part.is_whole(&mut self.inside.endpoint, &mut incoming) {
             Ok(true) => self.replied(incoming, call, context),
@@ -339,7 +339,9 @@ impl Node {
         let landing = self.inside.kill(token);
         let call = Call(call);
         match then {
-            Then::Tell => self.ready.push_back(Event::Failed(Failed { call, error, args: args.to_vec(), landing })),
+            Then::Tell | Then::Seek => {
+                self.ready.push_back(Event::Failed(Failed { call, error, args: args.to_vec(), landing }));
+            }
             Then::Handler(handler) => {
                 if let Some(take) = self.replies.get_mut(usize::from(handler)).and_then(Option::as_mut) {
                     upcall(|| take(Err(Failed { call, error, args: args.to_vec(), landing })));

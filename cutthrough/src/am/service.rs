@@ -47,6 +47,8 @@ struct Shared {
     over: AtomicBool,
     /// How many drive the node.
     drivers: AtomicU32,
+    /// How many wait until the node is free.
+    waiting: AtomicU32,
     /// How often somebody has used the node since the thread last looked.
     used: AtomicU32,
     /// Whether somebody relies on the thread from now on to notice at once what comes.
@@ -90,6 +92,7 @@ impl Service {
             rung: AtomicBool::new(false),
             over: AtomicBool::new(false),
             drivers: AtomicU32::new(0),
+            waiting: AtomicU32::new(0),
             used: AtomicU32::new(0),
             relied: AtomicBool::new(false),
             patrols: AtomicBool::new(false),
@@ -187,6 +190,11 @@ impl Driving<'_> {
         self.shared.try_lock().map(|mut node| work(&mut node))
     }
 
+    /// Whether nobody else is in want of the node just now. Two loads.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.shared.drivers.load(Ordering::Relaxed) == 1 && self.shared.waiting.load(Ordering::Relaxed) == 0
+    }
+
     /// Polls on behalf of the thread, until it is `done`, but not long; what happened is kept for it.
     pub(crate) fn drive(&self, done: impl Fn() -> bool) {
         self.try_with(|node| {
@@ -230,7 +238,13 @@ impl Lately {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Node> {
-        self.node.lock().unwrap_or_else(PoisonError::into_inner)
+        if let Some(node) = self.try_lock() {
+            return node;
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        node
     }
 
     fn try_lock(&self) -> Option<MutexGuard<'_, Node>> {

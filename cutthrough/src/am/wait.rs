@@ -10,8 +10,13 @@ use cutthrough_node::incoming::{Channel, Connecting};
 use cutthrough_node::node::WaitError;
 use cutthrough_node::shm::grant::Landing;
 
+use super::asking::boxed;
+use super::gather::is_arriving;
 use super::serve::nanos;
-use super::{Call, CallError, Event, NAP, Node, Reply, RequestError};
+use super::{Call, CallError, Continuation, Event, Failed, NAP, Node, Reply, RequestError, Then, Wanted};
+
+/// Looks for an answer before its call is entrusted to somebody: as many as a short call takes.
+const LOOKS: u32 = 64;
 
 impl Node {
     /// Makes a request of up to 16 words as soon as there is room, and waits for its reply. Serves requests meanwhile.
@@ -122,6 +127,67 @@ impl Node {
         self.put_back(aside);
         self.wake_again(woken);
         done
+    }
+
+    /// Looks for the answer to a call that [was made for that](super::Asking::try_send_to_seek), as long as it may
+    /// `go_on`, but not long: the clock is not read. Serves requests meanwhile, and keeps other events for later polls.
+    /// Without an answer the call is to be [entrusted](Node::entrust) to somebody, or given up. To move an answer takes
+    /// as long as to look for it a few times: it is put where it is wanted.
+    #[inline]
+    pub(crate) fn seek(
+        &mut self,
+        call: Call,
+        answer: &mut Option<Result<Reply, Failed>>,
+        go_on: impl Fn() -> bool,
+    ) -> bool {
+        let mut before = VecDeque::new();
+        if !self.ready.is_empty() {
+            std::mem::swap(&mut before, &mut self.ready);
+        }
+        let mut looks = 0;
+        let found = loop {
+            match self.take_in() {
+                Some(Event::Replied(reply)) if reply.call() == call => {
+                    if !is_arriving(&reply.incoming) {
+                        *answer = Some(Ok(reply));
+                        break true;
+                    }
+                    let wanted = boxed(&mut self.spare, Wanted { then: Then::Seek, token: None });
+                    let event = self.gather_reply(reply.incoming, call.0, Some(wanted));
+                    self.ready.extend(event);
+                }
+                Some(Event::Failed(failed)) if failed.call == call => {
+                    *answer = Some(Err(failed));
+                    break true;
+                }
+                Some(event) => before.push_back(event),
+                None => {}
+            }
+            looks += 1;
+            let enough = looks >= LOOKS || (looks % 8 == 0 && !go_on());
+            if enough && self.ready.is_empty() {
+                break false;
+            }
+        };
+        self.put_back(before);
+        found
+    }
+
+    /// Gives the answer to a call, which was sought in vain, to whatever takes it. It may take so long from now on.
+    pub(crate) fn entrust(&mut self, call: Call, within: Duration, continuation: Continuation) {
+        let slot = self.keep_continuation(continuation);
+        let now = clock::now();
+        let deadline = now.after(nanos(within));
+        // Whoever polls slowly from now on shall hear in time that it is late.
+        self.pace.restart(self.empty, now);
+        self.date_one(call, deadline);
+        let context = self.inside.core.context_mut(call.0).or_else(|| self.gathering.date(call.0, deadline));
+        let then = Then::Continue(slot);
+        match context {
+            Some(Some(wanted)) => wanted.then = then,
+            Some(nothing) => *nothing = Some(boxed(&mut self.spare, Wanted { then, token: None })),
+            None => drop(self.take_continuation(slot)),
+        }
     }
 
     /// A wait was ended that its caller does not know of: the next one that it does know of is.

@@ -11,7 +11,7 @@ use cutthrough_segment::page::Page;
 use rustix::io::Errno;
 
 use super::opening::{close, open};
-use super::pending::{Pending, RawPending};
+use super::pending::{self, Pending, RawPending};
 use super::raw::{Raw, RawError};
 use super::{Message, Method, RpcError, result};
 use crate::am::{Continuation, Continuing, Failed, Reply, RequestError, Service};
@@ -96,8 +96,7 @@ impl Client {
     /// # Errors
     /// [`RawError`], and the place that was granted, if it can be given back.
     pub fn call_raw(&self, raw: Raw<'_>) -> Result<Reply, RawError> {
-        let now = Instant::now();
-        RawPending::new(self.clone(), raw, self.within, now).wait(now)
+        pending::call(&self.inside, raw, self.within)
     }
 
     /// Calls a method: a future that needs no particular executor. The call is made when it is polled: by the first
@@ -111,7 +110,7 @@ impl Client {
     /// Where all tokens of the channel are granted, it waits for one, as for room in the window. But where there are no
     /// pages for the place, it ends ([`NoMemory::NoPages`]): replies that the program holds may have them.
     pub fn start_raw<'a>(&self, raw: Raw<'a>) -> RawPending<'a> {
-        RawPending::new(self.clone(), raw, self.within, Instant::now())
+        RawPending::new(self.clone(), raw, self.within)
     }
 
     /// Calls a method and goes on: `then` gets the result, on the thread that polls the node when it comes. It must not
@@ -151,7 +150,7 @@ impl Client {
         };
         let channel = self.inside.channel();
         let take = Continuation::Run(Box::new(take));
-        let asked = self.inside.service.with(|node| raw.ask(node, channel, self.within, take));
+        let asked = self.inside.service.with(|node| raw.ask(node, channel, self.within, Some(take)));
         asked.map(drop).map_err(|why| {
             if matches!(why, RequestError::Closed | RequestError::Lost) {
                 self.inside.reconnect(channel, self.within.min(RECONNECT));

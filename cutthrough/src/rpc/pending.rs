@@ -1,11 +1,13 @@
 //! A call under way: made, waited for, made again where that may be, and cancelled.
 
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use cutthrough_node::incoming::Channel;
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 
 use super::client::{Client, Inside, RECONNECT};
@@ -41,8 +43,10 @@ pub struct RawPending<'a> {
 struct Calling<'a> {
     raw: Raw<'a>,
     within: Duration,
-    until: Instant,
-    slot: Lent,
+    /// When its time is over: not known before the clock was read, and a call that is over at once needs no clock.
+    until: Option<Instant>,
+    /// Where its answer is left, if it was not over at once.
+    slot: Option<Lent>,
     call: Option<Call>,
     /// Why it was not answered, or not sent, when that was tried before.
     before: Option<CallError>,
@@ -51,13 +55,82 @@ struct Calling<'a> {
     spin: Duration,
 }
 
+/// Makes a call, which may take so long, and looks for its answer for a moment. If that does not come, it is left in the
+/// slot later, and this is the call. `None`, if somebody else uses the node just now, as the service's thread does for a
+/// moment where it was woken.
+#[inline]
+fn make(
+    driving: &Driving<'_>,
+    raw: &mut Raw<'_>,
+    (slot, answer): (&mut Option<Lent>, &mut Option<Result<Reply, Failed>>),
+    channel: Channel,
+    within: Duration,
+) -> Option<Result<Call, RequestError>> {
+    driving.try_with(|node| {
+        let call = raw.ask(node, channel, within, None)?;
+        if !node.seek(call, answer, || driving.is_alone()) {
+            let taker = slot.get_or_insert_with(Lent::new).taker();
+            node.entrust(call, within, Continuation::Leave(taker));
+        }
+        Ok(call)
+    })
+}
+
+/// What has become of a try to make a call.
+struct Tried {
+    channel: Channel,
+    made: Option<Result<Call, RequestError>>,
+    answer: Option<Result<Reply, Failed>>,
+}
+
+/// A call that a thread waits for.
+struct Waited<'c, 'a> {
+    inside: &'c Arc<Inside>,
+    calling: Calling<'a>,
+}
+
+impl Drop for Waited<'_, '_> {
+    fn drop(&mut self) {
+        drop(self.calling.stop(self.inside, false));
+    }
+}
+
+/// Makes a call, which has to be answered within this time, and waits for it on this thread.
+pub(super) fn call(inside: &Arc<Inside>, mut raw: Raw<'_>, within: Duration) -> Result<Reply, RawError> {
+    let driving = inside.service.driving();
+    let (mut slot, mut answer, channel) = (None, None, inside.channel());
+    let places = (&mut slot, &mut answer);
+    let made = if within.is_zero() { None } else { make(&driving, &mut raw, places, channel, within) };
+    // Most calls are over by now: without a look at the clock.
+    if let Some(Ok(reply)) = answer {
+        driving.leave(true);
+        return Ok(reply);
+    }
+    let mut waited = Waited { inside, calling: Calling { slot, ..Calling::new(raw, within, SPIN) } };
+    let waker = waker();
+    let context = Context::from_waker(&waker);
+    let mut outcome = waited.calling.go_on(inside, &driving, Tried { channel, made, answer }, &context);
+    driving.leave(outcome.is_ready());
+    loop {
+        match outcome {
+            Poll::Ready(outcome) => return outcome,
+            Poll::Pending => std::thread::park_timeout(Duration::from_millis(1)),
+        }
+        outcome = waited.calling.advance(inside, &context);
+    }
+}
+
+/// When this time is over.
+fn after(now: Instant, within: Duration) -> Instant {
+    // What nobody lives to see is no time of the clock's.
+    now.checked_add(within).unwrap_or_else(|| now + FOR_EVER)
+}
+
 impl<'a> RawPending<'a> {
-    /// A call that is made now, and has to be answered within this time.
-    pub(super) fn new(client: Client, raw: Raw<'a>, within: Duration, now: Instant) -> Self {
-        // What nobody lives to see is no time of the clock's.
-        let until = now.checked_add(within).unwrap_or_else(|| now + FOR_EVER);
-        let (slot, call, before, failed) = (Lent::new(), None, None, None);
-        let calling = Calling { raw, within, until, slot, call, before, failed, spin: SPIN_ASYNC };
+    /// A call that is made when it is polled, and has to be answered within this time from now on.
+    pub(super) fn new(client: Client, raw: Raw<'a>, within: Duration) -> Self {
+        let until = Some(after(Instant::now(), within));
+        let calling = Calling { until, ..Calling::new(raw, within, SPIN_ASYNC) };
         Self { client, calling, over: false }
     }
 
@@ -67,48 +140,56 @@ impl<'a> RawPending<'a> {
     pub fn cancel(mut self) -> Option<Landing> {
         self.calling.stop(&self.client.inside, false)
     }
-
-    /// Waits for the call on this thread.
-    pub(super) fn wait(mut self, mut now: Instant) -> Result<Reply, RawError> {
-        let waker = waker();
-        let context = Context::from_waker(&waker);
-        self.calling.spin = SPIN;
-        loop {
-            match self.calling.advance(&self.client.inside, now, &context) {
-                Poll::Ready(outcome) => return outcome,
-                Poll::Pending => std::thread::park_timeout(Duration::from_millis(1)),
-            }
-            now = Instant::now();
-        }
-    }
 }
 
-impl Calling<'_> {
-    /// Makes the call: how long until that is to be tried again, or why it cannot be made.
+impl<'a> Calling<'a> {
+    const fn new(raw: Raw<'a>, within: Duration, spin: Duration) -> Self {
+        Self { raw, within, until: None, slot: None, call: None, before: None, failed: None, spin }
+    }
+
+    /// When its time is over, and how much of it is left.
+    fn until(&mut self, now: Instant) -> (Instant, Duration) {
+        let until = *self.until.get_or_insert_with(|| after(now, self.within));
+        (until, until.saturating_duration_since(now))
+    }
+
+    /// Makes the call: how long until it is to be made again, if it is not under way, or its outcome.
     fn make(
         &mut self,
         inside: &Arc<Inside>,
         driving: &Driving<'_>,
-        now: Instant,
-    ) -> Result<Option<Duration>, RawError> {
-        let left = self.until.saturating_duration_since(now);
-        let no_room = CallError::NotSent(RequestError::TimedOut(self.within));
+        left: Duration,
+    ) -> ControlFlow<Result<Reply, RawError>, Duration> {
         if left.is_zero() {
-            return Err(self.ended(inside, self.before.unwrap_or(no_room)));
+            let no_room = CallError::NotSent(RequestError::TimedOut(self.within));
+            return ControlFlow::Break(Err(self.ended(inside, self.before.unwrap_or(no_room))));
         }
         let channel = inside.channel();
-        let take = Continuation::Leave(self.slot.taker());
-        match driving.try_with(|node| self.raw.ask(node, channel, left, take)) {
+        let mut answer = None;
+        let made = make(driving, &mut self.raw, (&mut self.slot, &mut answer), channel, left);
+        self.made(inside, Tried { channel, made, answer }, left)
+    }
+
+    /// The same once that was tried.
+    fn made(
+        &mut self,
+        inside: &Arc<Inside>,
+        Tried { channel, made, answer }: Tried,
+        left: Duration,
+    ) -> ControlFlow<Result<Reply, RawError>, Duration> {
+        if let Some(answer) = answer {
+            return self.judge(answer).map_or(ControlFlow::Continue(AGAIN), ControlFlow::Break);
+        }
+        match made {
             Some(Ok(call)) => {
                 self.call = Some(call);
-                Ok(None)
+                ControlFlow::Continue(Duration::ZERO)
             }
-            // Somebody else uses the node just now, as the service's thread does for a moment where it was woken.
-            None => Ok(Some(Duration::ZERO)),
+            None => ControlFlow::Continue(Duration::ZERO),
             // Calls under way have all that there is of something.
             Some(Err(RequestError::Full | RequestError::NoMemory(NoMemory::NoTokens))) => {
-                self.note(no_room);
-                Ok(Some(AGAIN))
+                self.note(CallError::NotSent(RequestError::TimedOut(self.within)));
+                ControlFlow::Continue(AGAIN)
             }
             // Nothing was sent, so another channel does no harm. A call that may be made twice waits for a server.
             Some(Err(RequestError::Closed)) => {
@@ -116,16 +197,33 @@ impl Calling<'_> {
                 let tried = failed > *self.failed.get_or_insert(failed);
                 self.note(RequestError::Closed.into());
                 if tried && !self.raw.idempotent {
-                    return Err(self.ended(inside, RequestError::Closed.into()));
+                    return ControlFlow::Break(Err(self.ended(inside, RequestError::Closed.into())));
                 }
-                Ok(Some(AGAIN))
+                ControlFlow::Continue(AGAIN)
             }
             // It may have been served.
             Some(Err(RequestError::Lost)) if self.raw.idempotent => {
                 self.note(RequestError::Lost.into());
-                Ok(Some(AGAIN))
+                ControlFlow::Continue(AGAIN)
             }
-            Some(Err(error)) => Err(self.ended(inside, error.into())),
+            Some(Err(error)) => ControlFlow::Break(Err(self.ended(inside, error.into()))),
+        }
+    }
+
+    /// Goes on with a call that was tried to be made for the first time.
+    fn go_on(
+        &mut self,
+        inside: &Arc<Inside>,
+        driving: &Driving<'_>,
+        tried: Tried,
+        context: &Context<'_>,
+    ) -> Poll<Result<Reply, RawError>> {
+        match self.made(inside, tried, self.within) {
+            ControlFlow::Continue(again) => {
+                let begun = Instant::now();
+                self.drive(inside, driving, (begun, begun + again), context)
+            }
+            ControlFlow::Break(outcome) => Poll::Ready(outcome),
         }
     }
 
@@ -146,13 +244,20 @@ impl Calling<'_> {
     /// What the answer means: `None` if the call is to be made again.
     fn judge(&mut self, answer: Result<Reply, Failed>) -> Option<Result<Reply, RawError>> {
         self.call = None;
-        let mut failed = match answer {
-            Ok(reply) => return Some(Ok(reply)),
-            Err(failed) => RawError::from(failed),
-        };
+        match answer {
+            Ok(reply) => Some(Ok(reply)),
+            Err(failed) => self.judge_failure(failed).map(Err),
+        }
+    }
+
+    fn judge_failure(&mut self, failed: Failed) -> Option<RawError> {
+        let mut failed = RawError::from(failed);
         let again = match failed.error {
             // A busy server has not run it.
-            CallError::Failed(Failure::Busy) => Instant::now() + AGAIN < self.until,
+            CallError::Failed(Failure::Busy) => {
+                let now = Instant::now();
+                now + AGAIN < self.until(now).0
+            }
             CallError::Closed(_) => self.raw.idempotent,
             _ => false,
         };
@@ -165,7 +270,12 @@ impl Calling<'_> {
                 Err(landing) => failed.landing = landing,
             }
         }
-        Some(Err(failed))
+        Some(failed)
+    }
+
+    /// The answer, if it was left; else `waker` is woken when it is.
+    fn take(&self, waker: Option<&Waker>) -> Option<Result<Reply, Failed>> {
+        self.slot.as_ref()?.take(waker)
     }
 
     /// Stops waiting for the call, if it was made, because it is `late` or for whatever reason: the place that it has
@@ -181,21 +291,17 @@ impl Calling<'_> {
             }),
         }
         // Its answer may have come before.
-        match self.slot.take(None)? {
+        match self.take(None)? {
             Ok(mut reply) => reply.take_landing(),
             Err(failed) => failed.landing,
         }
     }
 
-    fn advance(
-        &mut self,
-        inside: &Arc<Inside>,
-        begun: Instant,
-        context: &Context<'_>,
-    ) -> Poll<Result<Reply, RawError>> {
+    fn advance(&mut self, inside: &Arc<Inside>, context: &Context<'_>) -> Poll<Result<Reply, RawError>> {
+        let begun = Instant::now();
         let mut again = begun;
         // Who was woken for its answer has no need of the node.
-        if let Some(answer) = self.slot.take(None) {
+        if let Some(answer) = self.take(None) {
             match self.judge(answer) {
                 Some(outcome) => return Poll::Ready(outcome),
                 None => again += AGAIN,
@@ -220,14 +326,15 @@ impl Calling<'_> {
         let mut now = begun;
         loop {
             if self.call.is_none() && again <= now {
-                match self.make(inside, driving, now) {
-                    Ok(wait) => again = now + wait.unwrap_or_default(),
-                    Err(error) => return Poll::Ready(Err(error)),
+                let (_, left) = self.until(now);
+                match self.make(inside, driving, left) {
+                    ControlFlow::Continue(wait) => again = now + wait,
+                    ControlFlow::Break(outcome) => return Poll::Ready(outcome),
                 }
             }
             for _ in 0..16 {
-                driving.drive(|| self.slot.is_done());
-                if let Some(answer) = self.slot.take(None) {
+                driving.drive(|| self.slot.as_ref().is_some_and(|slot| slot.is_done()));
+                if let Some(answer) = self.take(None) {
                     match self.judge(answer) {
                         Some(outcome) => return Poll::Ready(outcome),
                         None => again = Instant::now() + AGAIN,
@@ -236,7 +343,7 @@ impl Calling<'_> {
             }
             now = Instant::now();
             // The node says so, too, but only to who can use it.
-            if self.call.is_some() && now >= self.until {
+            if self.call.is_some() && now >= self.until(now).0 {
                 let landing = self.stop(inside, true);
                 return Poll::Ready(Err(RawError::new(CallError::Late, landing)));
             }
@@ -247,7 +354,7 @@ impl Calling<'_> {
                 inside.service.wake_at(again.max(begun + AGAIN), context.waker().clone());
                 return Poll::Pending;
             }
-            match self.slot.take(Some(context.waker())) {
+            match self.take(Some(context.waker())) {
                 None => return Poll::Pending,
                 Some(answer) => match self.judge(answer) {
                     Some(outcome) => return Poll::Ready(outcome),
@@ -266,7 +373,7 @@ impl Future for RawPending<'_> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         assert!(!self.over, "a call was polled after its answer was given");
         let Self { client, calling, over } = &mut *self;
-        let answer = calling.advance(&client.inside, Instant::now(), context);
+        let answer = calling.advance(&client.inside, context);
         *over = answer.is_ready();
         answer
     }

@@ -137,13 +137,14 @@ impl<'a> Raw<'a> {
         raw
     }
 
-    /// Asks for the call. What does not go at once is not asked, and as it was.
+    /// Asks for the call: its answer is taken so, or sought by who has the node. What does not go at once is not asked,
+    /// and as it was.
     pub(super) fn ask(
         &mut self,
         node: &mut Node,
         channel: Channel,
         within: Duration,
-        take: Continuation,
+        take: Option<Continuation>,
     ) -> Result<Call, RequestError> {
         let args = self.args.get().ok_or(RequestError::TooLong)?;
         let (body, in_pages) = match &mut self.body {
@@ -152,7 +153,7 @@ impl<'a> Raw<'a> {
             Body::Owned(bytes) => (Body::Copy(bytes), false),
             pages => (std::mem::take(pages), true),
         };
-        let asking = node.ask(channel, self.number).args(args).body(body).within(within).impatient();
+        let asking = node.ask(channel, self.number).args(args).body(body).impatient();
         // Of pages only the number of bytes is said.
         let (asking, buffer) = match self.landing.take() {
             None => (asking, false),
@@ -162,7 +163,11 @@ impl<'a> Raw<'a> {
             }
             Some(buffer) => (asking.reply_into(buffer), true),
         };
-        let unsent = match asking.try_send_to(take) {
+        let asked = match take {
+            Some(take) => asking.within(within).try_send_to(take),
+            None => asking.try_send_to_seek(within),
+        };
+        let unsent = match asked {
             Ok(call) => {
                 self.spent = Spent { body: in_pages, buffer };
                 return Ok(call);
