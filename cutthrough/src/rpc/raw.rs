@@ -1,5 +1,6 @@
 //! Calls as bytes: what they carry, and what becomes of it when they fail.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,11 @@ use cutthrough_node::shm::grant::{Landing, NoMemory};
 
 use super::{INLINE, Message, Method, RpcError};
 use crate::am::{Body, Call, CallError, Continuation, Failed, Failure, Node, RequestError};
+
+thread_local! {
+    /// Where values are written that are short: memory in use costs no allocation.
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
 
 /// A call without types, to be made by a [`Client`](super::Client): arguments, and if you like a payload, and a place
 /// where the reply's payload shall land.
@@ -125,12 +131,15 @@ impl<'a> Raw<'a> {
 
     /// The call of a method that takes `asked`.
     pub(super) fn of<Q: Message, R>(method: Method<Q, R>, asked: &Q) -> Self {
-        let mut bytes = Vec::new();
-        asked.encode(&mut bytes);
         let mut raw = Self::new(method.number);
         raw.idempotent = method.idempotent;
+        let mut bytes = SCRATCH.try_with(Cell::take).unwrap_or_default();
+        bytes.clear();
+        asked.encode(&mut bytes);
         if bytes.len() <= INLINE {
             raw.args = Inline::of(&bytes);
+            // A thread that ends has it no more.
+            let _ = SCRATCH.try_with(|scratch| scratch.set(bytes));
         } else {
             raw.body = Body::Owned(bytes);
         }
