@@ -1,6 +1,7 @@
 //! The program with rings of raw frames, across a veth pair: what it leases, to whom, and how it refuses. What needs
 //! the rights of root says so and does nothing without them.
 
+mod defrag;
 mod errors;
 mod lease;
 
