@@ -1,19 +1,29 @@
 //! A process that forks: what its child drops is still the parent's.
 
+use cutthrough::am::{Node, Service, Settings};
 use cutthrough::{Channel, CloseReason, Endpoint, Event};
 
 use crate::child::{Folder, Other, PATIENCE, config};
 
-/// Listens, and once somebody has come has a child that drops the endpoint.
+/// Seconds after which a child that does not end is killed.
+const CHILD_MAX: u32 = 10;
+
+/// Listens, on a network too, and once somebody has come has a child that drops the endpoint, and a service.
 pub(crate) fn fork(address: &str, say: fn(&str)) {
     let mut endpoint = Endpoint::open(config()).expect("an endpoint");
     endpoint.listen(address).expect("the name");
+    endpoint.listen("udp:127.0.0.1:0").expect("a port");
+    let node = Node::new(Endpoint::open(config()).expect("an endpoint"), Settings::default());
+    let service = Service::spawn(node, |_| ()).expect("a service");
     say("ready");
     while !matches!(endpoint.wait(Some(PATIENCE)), Ok(Event::Opened(_))) {}
     // SAFETY: the child drops what it has, and ends, without a word to the threads that it lacks.
     let child = unsafe { libc::fork() };
     if child == 0 {
+        // SAFETY: it has nobody else's timer.
+        unsafe { libc::alarm(CHILD_MAX) };
         drop(endpoint);
+        drop(service);
         // SAFETY: it ends the process.
         unsafe { libc::_exit(0) };
     }
@@ -22,6 +32,7 @@ pub(crate) fn fork(address: &str, say: fn(&str)) {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child");
     say("forked");
+    say(&format!("udp:{}", endpoint.net_address().expect("it is bound")));
     loop {
         let _ = endpoint.wait(Some(PATIENCE));
     }
@@ -46,6 +57,7 @@ fn what_a_child_drops_is_its_parents() {
     assert_eq!(folder.files().len(), 2, "the socket and its lock: {:?}", folder.files());
     let mut late = Endpoint::open(config()).expect("an endpoint");
     late.connect(&folder.address(), PATIENCE).expect("the parent still listens");
+    late.connect(&other.says(), PATIENCE).expect("on its network, too");
     drop(other);
     assert_eq!(ended(&mut endpoint), (channel, CloseReason::Died));
 }

@@ -62,6 +62,8 @@ struct Shared {
 pub struct Service {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// The process whose thread that is: a child which that forks has no such thread.
+    process: u32,
 }
 
 impl std::fmt::Debug for Service {
@@ -101,7 +103,7 @@ impl Service {
         let thread = std::thread::Builder::new()
             .name("cutthrough-am".into())
             .spawn(move || its.run(&heard, &sleepers, event))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, thread: Some(thread), process: std::process::id() })
     }
 
     /// Uses the node, while its thread does not. Handlers may run meanwhile on this thread, if it polls or waits. The
@@ -153,6 +155,9 @@ impl Service {
     }
 
     fn end(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         self.shared.over.store(true, Ordering::Release);
         self.shared.ring();
         // A continuation may be the last to hold what holds the service; its thread cannot wait for itself.

@@ -150,6 +150,8 @@ impl Shared {
 pub struct Udp {
     pub(super) shared: Arc<Shared>,
     attendant: Option<JoinHandle<()>>,
+    /// The process whose thread that is: a child which that forks has no such thread.
+    process: u32,
     pub(super) local: SocketAddr,
     ways: Ways,
     /// Why there are no rings, where they were asked for.
@@ -271,6 +273,7 @@ impl Udp {
         Ok(Self {
             shared,
             attendant: Some(attendant),
+            process: std::process::id(),
             local,
             ways,
             declined,
@@ -484,6 +487,9 @@ impl Drop for Stay<'_> {
 
 impl Drop for Udp {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         self.shared.stop.store(true, Ordering::Release);
         self.shared.kick();
         if let Some(attendant) = self.attendant.take() {
