@@ -83,6 +83,7 @@ use cutthrough_segment::page::Page;
 
 pub use asking::{Asking, Unsent};
 pub use continuing::Continuing;
+pub(crate) use continuing::{Continuation, Taker};
 pub use cutthrough_engine::am::message::Malformed;
 pub use cutthrough_engine::am::{Failure, LARGE, WINDOW};
 pub(crate) use deferred::Answered;
@@ -172,32 +173,6 @@ pub(crate) struct Wanted {
     then: Then,
     /// The place that was granted for the reply's payload, and the row of its channel.
     token: Option<(u32, Token)>,
-}
-
-/// What runs once with the answer to a call.
-type Once = Box<dyn FnOnce(&mut Continuing<'_>, Result<Reply, Failed>) + Send>;
-
-/// What takes the answer to one call.
-pub(crate) enum Continuation {
-    /// It runs.
-    Run(Once),
-    /// It is there before and after the call, which allocates nothing for it.
-    Leave(Arc<dyn Taker>),
-}
-
-/// Where answers to calls are left.
-pub(crate) trait Taker: Send + Sync {
-    /// Takes the answer, on the thread that has the node.
-    fn leave(&self, answer: Result<Reply, Failed>);
-}
-
-impl Continuation {
-    fn run(self, inside: &mut Continuing<'_>, answer: Result<Reply, Failed>) {
-        match self {
-            Self::Run(run) => run(inside, answer),
-            Self::Leave(taker) => taker.leave(answer),
-        }
-    }
 }
 
 type ReplyHandler = Box<dyn FnMut(Result<Reply, Failed>) + Send>;

@@ -1,12 +1,40 @@
-//! What a continuation may do.
+//! What takes the answer to one call, and what it may do.
+
+use std::sync::Arc;
 
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::shm::grant::NoMemory;
 use cutthrough_node::shm::receive::ReadError;
 use cutthrough_segment::page::Page;
 
-use super::Reply;
+use super::{Failed, Reply};
 use crate::Endpoint;
+
+/// What runs once with the answer to a call.
+type Once = Box<dyn FnOnce(&mut Continuing<'_>, Result<Reply, Failed>) + Send>;
+
+/// What takes the answer to one call.
+pub(crate) enum Continuation {
+    /// It runs.
+    Run(Once),
+    /// It is there before and after the call, which allocates nothing for it.
+    Leave(Arc<dyn Taker>),
+}
+
+/// Where answers to calls are left.
+pub(crate) trait Taker: Send + Sync {
+    /// Takes the answer, on the thread that has the node.
+    fn leave(&self, answer: Result<Reply, Failed>);
+}
+
+impl Continuation {
+    pub(super) fn run(self, inside: &mut Continuing<'_>, answer: Result<Reply, Failed>) {
+        match self {
+            Self::Run(run) => run(inside, answer),
+            Self::Leave(taker) => taker.leave(answer),
+        }
+    }
+}
 
 /// What a continuation ([`Asking::send_then`](super::Asking::send_then)) has of its node's endpoint: it reads the reply
 /// and gives back what that holds, and takes pages. It can neither poll nor wait, nor close a channel: requests and

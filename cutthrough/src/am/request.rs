@@ -158,9 +158,9 @@ impl Request<'_> {
         self.incoming.take_payload()
     }
 
-    /// Time that is left until the requester does not wait any more, as it said; `None` if it said nothing. It runs from
-    /// when the handler first asks, or puts the request off, or hands it over; of a request whose payload was waited for
-    /// from when that began.
+    /// Time that is left until the requester does not wait any more, as it said; `None` if it said nothing. It runs
+    /// from when the handler first asks, or puts the request off, or hands it over; of a request whose payload was
+    /// waited for from when that began.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let deadline = self.more.and_then(More::deadline)?;

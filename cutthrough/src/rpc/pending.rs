@@ -55,9 +55,9 @@ struct Calling<'a> {
     spin: Duration,
 }
 
-/// Makes a call, which may take so long, and looks for its answer for a moment. If that does not come, it is left in the
-/// slot later, and this is the call. `None`, if somebody else uses the node just now, as the service's thread does for a
-/// moment where it was woken.
+/// Makes a call, which may take so long, and looks for its answer for a moment. If that does not come, it is left in
+/// the slot later, and this is the call. `None`, if somebody else uses the node just now, as the service's thread does
+/// for a moment where it was woken.
 #[inline]
 fn make(
     driving: &Driving<'_>,
