@@ -4,7 +4,8 @@
 //! a train of frames, and while it is made nobody looks at what comes. It goes alone
 //!
 //! * after half of what its sender has in flight, 16 KiB at least and 256 KiB at most: less in flight is less memory
-//!   that leaves the caches before it is used again, and a window that is not used up;
+//!   that leaves the caches before it is used again, and a window that is not used up; less than 16 KiB, too, where
+//!   the sender says that its window holds it back, as one does that losses have made small;
 //! * after a quarter of a round trip.
 //!
 //! But an application that answers what comes acknowledges it by that, and if it waits for the answer to go out, or for
@@ -95,7 +96,9 @@ impl Owed {
         let (since, bytes) = self.frames?;
         let answered = self.company > 0 && !self.waits;
         let most = if answered { u64::MAX } else { self.in_flight / 2 };
-        if bytes >= self.enough.min(most).max(BYTES.0) {
+        // The sender waits for just this.
+        let least = if self.waits { 0 } else { BYTES.0 };
+        if bytes >= self.enough.min(most).max(least) {
             return Some(since);
         }
         if !answered {
@@ -185,6 +188,20 @@ mod tests {
         assert_eq!(owed.at(ROUND), Some(at(11_000)));
         owed.came(1 << 10, (64 << 10, true), (at(2_000), at(2_000)));
         assert_eq!(owed.at(ROUND), Some(at(1_000)));
+    }
+
+    /// Nothing else comes then, and who only receives does not know how short a round trip is: for a quarter of what is
+    /// assumed, streams stood still after each few frames.
+    #[test]
+    fn a_small_window_is_acknowledged_by_halves() {
+        let mut owed = settled();
+        owed.came(2_999, (6_000, true), (at(1_000), at(1_000)));
+        assert_eq!(owed.at(ROUND), Some(at(11_000)));
+        owed.came(1, (6_000, true), (at(2_000), at(2_000)));
+        assert_eq!(owed.at(ROUND), Some(at(1_000)), "at once");
+        // One that is not full waits for more of the same.
+        owed.came(1, (6_000, false), (at(3_000), at(3_000)));
+        assert_eq!(owed.at(ROUND), Some(at(11_000)));
     }
 
     #[test]
