@@ -29,16 +29,19 @@ class Cutthrough:
 
     def measure(self, variant: Variant, settings: Settings) -> list[dict]:
         """See Peer."""
-        first, second = settings.cores
         cells = []
         for test, wanted in TESTS.items():
-            command = ["taskset", "-c", f"{first},{second}", str(settings.cutthrough), "perf", test, "--json"]
-            command += ["--memory", variant.use, "--seconds", str(settings.cell_ms / 1000)]
-            command += ["--size", ",".join(map(str, settings.sizes)), *self.carried(settings)]
-            lines = json_lines(single(command, f"cutthrough perf {test}"))
+            words = [test, "--memory", variant.use, "--seconds", str(settings.cell_ms / 1000)]
+            lines = self.perf([*words, "--size", ",".join(map(str, settings.sizes))], settings)
             for line in (line for line in lines if line.get("test") == test):
                 cells.append({"size": line["size"], **{metric: line[metric] for metric in wanted if metric in line}})
         return cells
+
+    def perf(self, words: list[str], settings: Settings) -> list[dict]:
+        """What a test of `perf` says in JSON; raises Failed."""
+        first, second = settings.cores
+        command = ["taskset", "-c", f"{first},{second}", str(settings.cutthrough), "perf", *words, "--json"]
+        return json_lines(single([*command, *self.carried(settings)], f"cutthrough perf {words[0]}"))
 
     def carried(self, _settings: Settings) -> list[str]:
         """What `perf` is told about the way between the two ends."""

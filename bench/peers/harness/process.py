@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -128,6 +129,13 @@ def pair(server: list[str], client: list[str], settings: Settings, env: dict | N
             text = finish(client_process, client_output, PAIR_TIMEOUT_S, "the client")
         finish(server_process, server_output, SERVER_GRACE_S, "the server")
     return text
+
+
+def free_port() -> str:
+    """A TCP port of this machine that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
 
 
 def json_lines(text: str) -> list[dict]:

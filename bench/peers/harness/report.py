@@ -47,20 +47,38 @@ def markdown(results: Results, settings: Settings, rounds: int) -> str:
 
 def head(results: Results, settings: Settings, rounds: int) -> Iterator[str]:
     """Machine, date and method."""
-    machine = results.machine
-    first, second = machine["pinned_to"]
-    times = "one round" if rounds == 1 else f"the medians of {rounds} rounds"
-    wire = f" across a veth pair of MTU {machine['veth_mtu']}" if "veth_mtu" in machine else ""
-    yield f"# Cutthrough and its peers on one machine{wire}\n"
+    first, second = results.machine["pinned_to"]
+    yield f"# Cutthrough and its peers on one machine{across(results.machine)}\n"
+    yield about(results.machine)
     yield (
+        f"Two processes that poll, on cores {first} and {second}. The figures are {times(rounds)}; a round runs every "
+        f"row in turn, {settings.cell_ms} ms a figure. Latency is half a round trip. **Bold** is the best of a "
+        "column.\n"
+    )
+    yield from disturbed(results.probes)
+
+
+def about(machine: dict) -> str:
+    """The machine and the date in a line."""
+    return (
         f"{machine['date']}; {machine['cpu']}, {machine['cores']} cores, Linux {machine['kernel']}, "
         f"{machine['system']}; revision {machine['revision']}.\n"
     )
-    yield (
-        f"Two processes that poll, on cores {first} and {second}. The figures are {times}; a round runs every row in "
-        f"turn, {settings.cell_ms} ms a figure. Latency is half a round trip. **Bold** is the best of a column.\n"
-    )
-    others = max((probe["others_percent"] for probe in results.probes), default=0)
+
+
+def across(machine: dict) -> str:
+    """The end of a title: the wire, if there is one."""
+    return f" across a veth pair of MTU {machine['veth_mtu']}" if "veth_mtu" in machine else ""
+
+
+def times(rounds: int) -> str:
+    """What the figures of a table are."""
+    return "one round" if rounds == 1 else f"the medians of {rounds} rounds"
+
+
+def disturbed(probes: list[dict]) -> Iterator[str]:
+    """A warning, if other processes took too much."""
+    others = max((probe["others_percent"] for probe in probes), default=0)
     if others > QUIET_PERCENT:
         yield (
             f"**Disturbed: other processes took up to {others:.0f} % of the two cores during a round. Do not quote "

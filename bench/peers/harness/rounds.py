@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from . import machine
@@ -47,6 +47,10 @@ VETH_PACKAGES = [
 ]
 
 
+Check = Callable[[list[dict], Settings], list[dict]]
+"""Merges the cells of a variant; raises Failed if one lacks something."""
+
+
 def say(text: str) -> None:
     """Tells the person who waits."""
     print(text, file=sys.stderr, flush=True)
@@ -57,10 +61,9 @@ def install(packages: Iterable[str]) -> None:
     subprocess.run(["apt-get", "install", "--yes", "--no-install-recommends", *packages], check=True)
 
 
-def prepare(words: Iterable[str], settings: Settings, results: Results) -> None:
+def prepare(peers: Iterable[Peer], settings: Settings, results: Results) -> None:
     """Makes every wanted peer ready; one that cannot be is noted with its reason."""
-    for word in words:
-        peer = (VETH_PEERS if settings.wire is not None else PEERS)[word]()
+    for peer in peers:
         say(f"preparing {peer.name}")
         try:
             peer.prepare(settings)
@@ -71,7 +74,7 @@ def prepare(words: Iterable[str], settings: Settings, results: Results) -> None:
             results.peers.append(peer)
 
 
-def measure_round(number: int, settings: Settings, probe: str | None, results: Results) -> None:
+def measure_round(number: int, settings: Settings, probe: str | None, results: Results, check: Check) -> None:
     """Every variant of every peer once."""
     start = time.monotonic()
     look = machine.probe(probe, settings) if probe is not None else {}
@@ -81,7 +84,7 @@ def measure_round(number: int, settings: Settings, probe: str | None, results: R
             where = {"round": number, "peer": peer.name, "variant": variant.label}
             try:
                 others_here = machine.Others(settings)
-                cells = complete(peer.measure(variant, settings), settings)
+                cells = check(peer.measure(variant, settings), settings)
             except Failed as failed:
                 say(f"{peer.name}, {variant.label}: {failed}")
                 results.failures.append({**where, "reason": str(failed)})
@@ -92,13 +95,13 @@ def measure_round(number: int, settings: Settings, probe: str | None, results: R
     say(f"round {number}: {time.monotonic() - start:.0f} s")
 
 
-def complete(cells: list[dict], settings: Settings) -> list[dict]:
+def complete(cells: list[dict], settings: Settings, metrics: Mapping[str, tuple[str, bool]] = METRICS) -> list[dict]:
     """One cell for every size with every metric; raises Failed if one was not measured."""
     merged: dict[int, dict] = {size: {"size": size} for size in settings.sizes}
     for cell in cells:
         merged[cell["size"]].update(cell)
     for cell in merged.values():
-        absent = [name for metric, (name, _) in METRICS.items() if metric not in cell]
+        absent = [name for metric, (name, _) in metrics.items() if metric not in cell]
         if absent:
             raise Failed(f"no {absent[0]} at {cell['size']} B")
     return list(merged.values())
@@ -106,10 +109,16 @@ def complete(cells: list[dict], settings: Settings) -> list[dict]:
 
 def run(words: Iterable[str], rounds: int, settings: Settings) -> Results:
     """The whole comparison."""
+    known = VETH_PEERS if settings.wire is not None else PEERS
+    return run_peers([known[word]() for word in words], rounds, settings, complete)
+
+
+def run_peers(peers: Iterable[Peer], rounds: int, settings: Settings, check: Check) -> Results:
+    """A comparison of these peers."""
     settings.target.mkdir(parents=True, exist_ok=True)
     results = Results(machine.describe(settings))
-    prepare(words, settings, results)
+    prepare(peers, settings, results)
     probe = machine.build_probe(settings)
     for number in range(1, rounds + 1):
-        measure_round(number, settings, probe, results)
+        measure_round(number, settings, probe, results, check)
     return results

@@ -3,13 +3,12 @@
 import os
 import re
 import shutil
-import socket
 import sys
 import zipfile
 from pathlib import Path
 
 from .plan import COPIED, ONE_COPY, Missing, Settings, Variant
-from .process import build, need, pair, with_bandwidth
+from .process import build, free_port, need, pair, with_bandwidth
 from .wire import DEVICE
 
 WHEEL = "libucx-cu12==1.22.0"
@@ -22,7 +21,9 @@ TESTS = {
     "tag": ("tag_lat", "tag_bw"),
     "am": ("ucp_am_lat", "ucp_am_bw"),
     "put": ("ucp_put_lat", "ucp_put_bw"),
+    "call": ("ucp_am_lat", None),
 }
+"""The tests of latency and of a stream by the way of use."""
 
 
 def shared_memory() -> list[Variant]:
@@ -51,15 +52,17 @@ def iterations(size: int, cell_ms: int, streaming: bool, wire: bool) -> int:
 
 
 def batch(use: str, settings: Settings) -> str:
-    """The lines of a batch file: for every size the median, the 99th percentile and the stream."""
+    """The lines of a batch file: for every size the median, the 99th percentile and the stream, if there is one."""
     latency, bandwidth = TESTS[use]
     wire = settings.wire is not None
     lines = []
     for size in settings.sizes:
         half = iterations(size, settings.cell_ms // 2, streaming=False, wire=wire)
-        whole = iterations(size, settings.cell_ms, streaming=True, wire=wire)
         lines.append(f"p50_ns/{size} -t {latency} -s {size} -n {half} -w {half // 4 + 1} -R 50")
         lines.append(f"p99_ns/{size} -t {latency} -s {size} -n {half} -w {half // 4 + 1} -R 99")
+        if bandwidth is None:
+            continue
+        whole = iterations(size, settings.cell_ms, streaming=True, wire=wire)
         lines.append(f"msgs_per_s/{size} -t {bandwidth} -s {size} -n {whole} -w {whole // 4 + 1}")
     return "\n".join(lines) + "\n"
 
@@ -75,13 +78,6 @@ def cells(text: str) -> list[dict]:
         value = numbers[-1] if metric == "msgs_per_s" else numbers[1] * 1000
         found.append({"size": size, metric: value})
     return with_bandwidth(found)
-
-
-def free_port() -> str:
-    """A TCP port that nobody listens on now; only the hello uses it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return str(probe.getsockname()[1])
 
 
 class Ucx:
