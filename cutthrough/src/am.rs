@@ -513,13 +513,12 @@ impl Node {
         if self.polls.is_multiple_of(POLLS_PER_LOOK) {
             self.look(false);
         }
-        let event = self.take_in();
-        if event.is_some() { event } else { self.nothing() }
+        self.take_in::<true>()
     }
 
-    /// What has happened next, without a look at the clock.
+    /// What has happened next. Where nothing has, who `IDLES` may look at the clock.
     #[inline(always)]
-    fn take_in(&mut self) -> Option<Event> {
+    fn take_in<const IDLES: bool>(&mut self) -> Option<Event> {
         if self.has_chores() || !self.ready.is_empty() {
             self.tend();
             if let Some(event) = self.ready.pop_front() {
@@ -531,6 +530,7 @@ impl Node {
             // find its handler.
             let mut event = self.inside.endpoint.poll();
             let taken = match &mut event {
+                None if IDLES => return self.nothing(),
                 None => return None,
                 Some(crate::Event::Message(incoming)) => self.take_message(incoming),
                 Some(_) => Taken::Other,

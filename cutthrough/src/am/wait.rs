@@ -146,7 +146,7 @@ impl Node {
         }
         let mut looks = 0;
         let found = loop {
-            match self.take_in() {
+            match self.take_in::<false>() {
                 Some(Event::Replied(reply)) if reply.call() == call => {
                     if !is_arriving(&reply.incoming) {
                         *answer = Some(Ok(reply));
