@@ -1,6 +1,6 @@
 //! Names and folders: who may have them, and who may not.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -187,6 +187,24 @@ fn what_others_keep_in_the_folder_stays_there() {
     let before = names(&folder);
     assert_eq!(try_in(&folder, "try-listen", None), "listening");
     assert_eq!(names(&folder), before);
+}
+
+/// Who is killed while it takes a name, gives it up, or removes what another one has left.
+#[test]
+fn a_lock_without_its_socket_is_swept_unless_somebody_has_it() {
+    let folder = Folder::new();
+    let lock = |name: &str| {
+        let mut options = std::fs::OpenOptions::new();
+        options.create_new(true).write(true).mode(0o600).open(folder.path().join(name)).expect("a file")
+    };
+    drop(lock("dead.sock.lock"));
+    let held = lock("held.sock.lock");
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::NonBlockingLockExclusive).expect("the lock");
+    assert_eq!(try_in(&folder, "try-listen", None), "listening");
+    assert_eq!(names(&folder), ["held.sock.lock"]);
+    drop(held);
+    assert_eq!(try_in(&folder, "try-listen", None), "listening");
+    assert!(names(&folder).is_empty(), "{:?}", names(&folder));
 }
 
 #[test]

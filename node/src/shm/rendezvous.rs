@@ -245,6 +245,8 @@ pub fn reach(path: &Path) -> Result<OwnedFd, AddressError> {
 
 /// What a lock file's name has behind its socket's.
 const LOCK_END: &str = ".lock";
+/// Who may read and write a lock file.
+const LOCK_MODE: u32 = 0o600;
 /// Tries to take the lock so many times, [`LOCK_NAP`] apart: whoever sweeps holds it for an instant.
 const LOCK_TRIES: u32 = 20;
 /// Time between two tries.
@@ -319,7 +321,7 @@ fn lock_path(path: &Path) -> PathBuf {
 /// Opens a lock file; neither follows a link nor waits for whoever reads from a pipe.
 fn open_lock(options: &mut OpenOptions, path: &Path) -> std::io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    options.write(true).mode(0o600).custom_flags(flags.bits().cast_signed()).open(path)
+    options.write(true).mode(LOCK_MODE).custom_flags(flags.bits().cast_signed()).open(path)
 }
 
 /// Whether something lies at `path` that is no regular file.
@@ -341,14 +343,26 @@ fn still_named(file: &File, path: &Path) -> bool {
 }
 
 /// Removes what dead processes left in the folder: sockets `NAME.sock` on which nobody listens, whose lock
-/// `NAME.sock.lock` nobody holds, and that lock. Whatever else lies there stays.
+/// `NAME.sock.lock` nobody holds, and that lock; and such a lock without a socket, for who takes a name or gives it up
+/// may die between the two. Whatever else lies there stays.
 pub fn sweep(folder: &Path) {
+    let named = |path: &Path| path.extension() == Some(OsStr::new("sock"));
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let socket = entry.path();
-        if socket.extension() == Some(OsStr::new("sock")) && is_socket(&socket) {
-            let _ = sweep_name(&socket);
+        let path = entry.path();
+        if named(&path) && is_socket(&path) {
+            let _ = sweep_name(&path);
+        } else if path.extension() == Some(OsStr::new("lock")) {
+            let socket = path.with_extension("");
+            if named(&socket) && matches!(vacant(&socket), Ok(Vacancy::Free)) && is_as_made(&path) {
+                let _ = sweep_name(&socket);
+            }
         }
     }
+}
+
+/// Whether a lock file is as we make them, and not only such as we can use.
+fn is_as_made(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|metadata| is_lock(&metadata) && metadata.mode() & 0o7777 == LOCK_MODE)
 }
 
 /// Removes what a dead process left under one name, if it is dead. False if it may not be dead yet: a dying process
