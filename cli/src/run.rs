@@ -37,6 +37,8 @@ use rank::Guard;
 const ENDING: Duration = Duration::from_secs(2);
 /// How long what ranks have said is waited for, when they have ended. How long whoever reads it takes is not counted.
 const ECHO: Duration = Duration::from_secs(1);
+/// How long after its connections a process may be seen to have ended.
+const HANGS_UP: Duration = Duration::from_millis(100);
 /// Longest time between two looks at the ranks.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -205,7 +207,7 @@ impl Crew {
                 return Err(Failure::check("interrupted; all ranks were ended"));
             }
             let failed = self.look();
-            if let Some((number, end)) = failed {
+            if let Some((number, end)) = failed.map(|failed| self.cause(failed)) {
                 // Whether it had started is among what it has said. The others are not left alone for longer.
                 if !self.ranks[number].has_started() || end == CANNOT {
                     hear_out(&mut self.ranks[number].forwards, &AtomicBool::new(true));
@@ -241,6 +243,19 @@ impl Crew {
         }
         let killed = failed.iter().find(|(_, end)| matches!(end, End::Signal(_)));
         killed.or(failed.first()).copied()
+    }
+
+    /// The one that was first. What a signal ends hangs up before it is known to have ended: another one may have heard
+    /// that, and ended for it, sooner.
+    fn cause(&mut self, failed: (usize, End)) -> (usize, End) {
+        let begun = Instant::now();
+        while matches!(failed.1, End::Code(_)) && begun.elapsed() < HANGS_UP {
+            if let Some(killed @ (_, End::Signal(_))) = self.look() {
+                return killed;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        failed
     }
 
     fn explain(&self, number: usize, end: End) -> Failure {

@@ -46,9 +46,18 @@ fn all_end_with_the_first_that_fails_and_it_is_named() {
     let (code, said, errors) = run(&folder, &["-n", "3"], "[ $CUTTHROUGH_RANK = 1 ] && exit 7; sleep 600 & wait");
     assert_eq!((code, said.as_str()), (Some(1), ""));
     assert_eq!(errors, "cutthrough: rank 1 ended with exit code 7; all others were ended\n");
-    let (code, _, errors) = run(&folder, &["-n", "2"], "[ $CUTTHROUGH_RANK = 1 ] && kill -9 $$; sleep 600 & wait");
-    assert_eq!(code, Some(1));
-    assert_eq!(errors, "cutthrough: rank 1 was ended by signal 9 (SIGKILL); all others were ended\n");
+    // Another one may hear of its end, and end for it, before it is known to have ended.
+    let pipe = std::env::temp_dir().join(format!("run-fails-{}", std::process::id()));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RWXU).expect("a pipe");
+    let script = pipe.display();
+    let sooner =
+        format!("[ $CUTTHROUGH_RANK = 1 ] && {{ echo now > {script}; kill -9 $$; }}; read now < {script}; exit 1");
+    for first in ["[ $CUTTHROUGH_RANK = 1 ] && kill -9 $$", &sooner] {
+        let (code, _, errors) = run(&folder, &["-n", "2"], &format!("{first}; sleep 600 & wait"));
+        assert_eq!(code, Some(1));
+        assert_eq!(errors, "cutthrough: rank 1 was ended by signal 9 (SIGKILL); all others were ended\n");
+    }
+    fs::remove_file(&pipe).expect("it was made");
 }
 
 /// A run whose standard output nobody reads yet, of a rank that says more than a pipe holds.
