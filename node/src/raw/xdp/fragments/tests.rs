@@ -24,6 +24,19 @@ fn paging(page: u32, placing: Placing) -> Paging {
     Paging { page, placing, strict: true, window: 4 }
 }
 
+/// A socket of the kernel's at this end: a program that another test has begun may have the last one for a moment.
+fn bound(end: SocketAddrV4) -> UdpSocket {
+    let begun = Clock::now();
+    loop {
+        match UdpSocket::bind(end) {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            bound => return bound.unwrap(),
+        }
+    }
+}
+
 /// Pages at the near end with a kernel's socket beside them; a kernel's socket and a ring at the far end.
 struct Setting {
     paging: Paging,
@@ -41,7 +54,7 @@ impl Setting {
         let (mut near, beside) = wire.near(|| {
             let interface = Interface::named("near").unwrap();
             let near = Fragments::open(&interface, NEAR_END, (0, mode), paging).unwrap();
-            (near, UdpSocket::bind(NEAR_END).unwrap())
+            (near, bound(NEAR_END))
         });
         beside.set_nonblocking(true).unwrap();
         let bytes = usize::try_from(near.pages.memory.bytes()).unwrap();
@@ -49,7 +62,7 @@ impl Setting {
         let (ring, far, index) = wire.far(|| {
             let interface = Interface::named("far").unwrap();
             let ring = XdpRing::open(&interface, FAR_END, 0, None, 1 << 16).unwrap();
-            (ring, UdpSocket::bind(FAR_END).unwrap(), interface.index)
+            (ring, bound(FAR_END), interface.index)
         });
         let hop = Hop::new((FAR_END, FAR_MAC), (NEAR_END, NEAR_MAC), index, Instant::default());
         Self { paging, near, beside, far, ring, hop, whole: Vec::new() }
