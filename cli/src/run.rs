@@ -249,7 +249,10 @@ impl Crew {
     /// that, and ended for it, sooner.
     fn cause(&mut self, failed: (usize, End)) -> (usize, End) {
         let begun = Instant::now();
-        while matches!(failed.1, End::Code(_)) && begun.elapsed() < HANGS_UP {
+        while matches!(failed.1, End::Code(_))
+            && begun.elapsed() < HANGS_UP
+            && self.ranks.iter().any(|rank| rank.ended.is_none())
+        {
             if let Some(killed @ (_, End::Signal(_))) = self.look() {
                 return killed;
             }

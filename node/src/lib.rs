@@ -17,6 +17,7 @@ pub mod idle;
 pub mod incoming;
 pub mod node;
 pub mod pace;
+pub mod process;
 #[cfg_attr(not(test), expect(dead_code, reason = "no door takes rings in yet"))]
 pub mod raw;
 pub mod shm;

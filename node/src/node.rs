@@ -36,6 +36,7 @@ use crate::config::Config;
 use crate::idle::Idle;
 use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
 use crate::pace::Pace;
+use crate::process::Process;
 use crate::shm::link::{CloseReason, Identity, Link, SendError};
 use crate::shm::rendezvous::Listener;
 use crate::shm::strangers::Stranger;
@@ -141,7 +142,7 @@ pub struct Node {
     names: Names,
     left: Left,
     /// The process that has opened it: a child which that forks has nothing to say to the peers.
-    process: u32,
+    process: Process,
 }
 
 impl Node {
@@ -194,7 +195,7 @@ impl Node {
             net_shown: [0; SHOWN],
             names: Names::default(),
             left: Left::default(),
-            process: std::process::id(),
+            process: Process::this(),
         })
     }
 
@@ -567,7 +568,7 @@ impl AsFd for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if !self.process.is_this() {
             return;
         }
         for seat in &self.seats {

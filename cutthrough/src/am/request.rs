@@ -70,7 +70,7 @@ pub struct Request<'a> {
 }
 
 /// What only some requests say.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub(super) struct More {
     /// Where the reply's payload shall land.
     pub(super) token: Option<Token>,

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cutthrough_engine::time::Instant as Nanos;
+use cutthrough_node::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::serve::{nanos, upcall};
@@ -63,7 +64,7 @@ pub struct Service {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     /// The process whose thread that is: a child which that forks has no such thread.
-    process: u32,
+    process: Process,
 }
 
 impl std::fmt::Debug for Service {
@@ -103,7 +104,7 @@ impl Service {
         let thread = std::thread::Builder::new()
             .name("cutthrough-am".into())
             .spawn(move || its.run(&heard, &sleepers, event))?;
-        Ok(Self { shared, thread: Some(thread), process: std::process::id() })
+        Ok(Self { shared, thread: Some(thread), process: Process::this() })
     }
 
     /// Uses the node, while its thread does not. Handlers may run meanwhile on this thread, if it polls or waits. The
@@ -155,7 +156,7 @@ impl Service {
     }
 
     fn end(&mut self) {
-        if self.process != std::process::id() {
+        if !self.process.is_this() {
             return;
         }
         self.shared.over.store(true, Ordering::Release);

@@ -186,6 +186,7 @@ impl Node {
         match context {
             Some(Some(wanted)) => wanted.then = then,
             Some(nothing) => *nothing = Some(boxed(&mut self.spare, Wanted { then, token: None })),
+            // Its end would have been found.
             None => drop(self.take_continuation(slot)),
         }
     }

@@ -22,6 +22,7 @@ use rustix::net::{
 use rustix::process::geteuid;
 
 use super::strangers::Stranger;
+use crate::process::Process;
 
 /// Why an address cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -258,7 +259,7 @@ struct Lock {
     file: File,
     path: PathBuf,
     /// Who has it: a child which that forks has the same file, and the name is not the child's.
-    process: u32,
+    process: Process,
 }
 
 impl Lock {
@@ -280,7 +281,7 @@ impl Lock {
             }
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if still_named(&file, &lock_path) => {
-                    return Ok(Self { file, path: lock_path, process: std::process::id() });
+                    return Ok(Self { file, path: lock_path, process: Process::this() });
                 }
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) if tries < LOCK_TRIES => {
@@ -294,7 +295,7 @@ impl Lock {
 
     /// Whether the name is this process's.
     fn is_ours(&self) -> bool {
-        self.process == std::process::id()
+        self.process.is_this()
     }
 
     /// Whether it is, and the file is still under its name.

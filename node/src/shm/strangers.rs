@@ -15,6 +15,8 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, Shutdown, recv, recvmsg, shutdown};
 
+use crate::process::Process;
+
 /// Lots of files that may wait to be closed before nobody else is listened to.
 const LOTS: u64 = 32;
 /// Records that a socket is looked through for, at most. By default one holds eleven.
@@ -39,14 +41,14 @@ static OPEN: AtomicU64 = AtomicU64::new(0);
 pub struct Stranger {
     socket: Option<OwnedFd>,
     /// The process that has it: for a child of that it goes on.
-    process: u32,
+    process: Process,
 }
 
 impl Stranger {
     /// Who is at the other end of this socket is not known.
     #[must_use]
     pub fn new(socket: OwnedFd) -> Self {
-        Self { socket: Some(socket), process: std::process::id() }
+        Self { socket: Some(socket), process: Process::this() }
     }
 
     /// There is a channel now.
@@ -67,7 +69,7 @@ impl AsFd for Stranger {
 
 impl Drop for Stranger {
     fn drop(&mut self) {
-        let Some(socket) = self.socket.take().filter(|_| self.process == std::process::id()) else { return };
+        let Some(socket) = self.socket.take().filter(|_| self.process.is_this()) else { return };
         // What was said to it is still heard there, and no more comes.
         if shutdown(&socket, Shutdown::Both).is_err() || has_files(&socket) {
             close(Lot::Socket(socket));

@@ -36,6 +36,7 @@ use super::sources::Sources;
 use super::told::{Happened, Told};
 use crate::clock;
 use crate::config::Config;
+use crate::process::Process;
 use crate::raw::xdp::lease;
 use crate::sys::datagram::{Datagrams, TRAIN_BYTES};
 
@@ -151,7 +152,7 @@ pub struct Udp {
     pub(super) shared: Arc<Shared>,
     attendant: Option<JoinHandle<()>>,
     /// The process whose thread that is: a child which that forks has no such thread.
-    process: u32,
+    process: Process,
     pub(super) local: SocketAddr,
     ways: Ways,
     /// Why there are no rings, where they were asked for.
@@ -273,7 +274,7 @@ impl Udp {
         Ok(Self {
             shared,
             attendant: Some(attendant),
-            process: std::process::id(),
+            process: Process::this(),
             local,
             ways,
             declined,
@@ -487,7 +488,7 @@ impl Drop for Stay<'_> {
 
 impl Drop for Udp {
     fn drop(&mut self) {
-        if self.process != std::process::id() {
+        if !self.process.is_this() {
             return;
         }
         self.shared.stop.store(true, Ordering::Release);
