@@ -11,11 +11,28 @@ fn number(line: &Value, field: &str) -> f64 {
     line[field].as_f64().unwrap_or_else(|| panic!("{field} of {line}"))
 }
 
+/// What a measurement says if each line has as many copies as it `should`. What its reader comes for late is set aside,
+/// a copy more: then it is measured again.
+fn in_time(folder: &Folder, words: &[&str], should: impl Fn(&Value) -> Value) -> Vec<Value> {
+    let mut late = Vec::new();
+    for _ in 0..10 {
+        let lines = folder.lines(words);
+        if lines.iter().all(|line| line["copies"] == should(line)) {
+            return lines;
+        }
+        late.push(lines);
+    }
+    panic!("{late:?}");
+}
+
 #[test]
 fn latency_has_times_and_says_how_payloads_travelled() {
     let folder = Folder::new("lat");
     for (memory, copies) in [("private", 2), ("pool", 1), ("reference", 0)] {
-        let lines = folder.lines(&["perf", "lat", "--size", "64,8KiB,300000", "--count", "50", "--memory", memory]);
+        let is_control = |line: &Value| memory == "private" && line["size"] == 64;
+        let words = ["perf", "lat", "--size", "64,8KiB,300000", "--count", "50", "--memory", memory];
+        let should = |line: &Value| if is_control(line) { Value::Null } else { copies.into() };
+        let lines = in_time(&folder, &words, should);
         assert_eq!(lines.len(), 3);
         for (line, size) in lines.iter().zip([64, 8192, 300_000]) {
             assert_eq!(
@@ -26,9 +43,7 @@ fn latency_has_times_and_says_how_payloads_travelled() {
             assert!(
                 number(line, "min_ns") <= number(line, "p50_ns") && number(line, "p50_ns") <= number(line, "p999_ns")
             );
-            let is_control = memory == "private" && size == 64;
-            assert_eq!(line["copies"], if is_control { Value::Null } else { copies.into() }, "{line}");
-            assert_eq!(line["memory"], if is_control { Value::Null } else { memory.into() }, "{line}");
+            assert_eq!(line["memory"], if is_control(line) { Value::Null } else { memory.into() }, "{line}");
             assert!(line["machine"]["cores"].is_number());
         }
     }
@@ -41,9 +56,9 @@ fn every_policy_moves_payloads_of_every_length() {
     for policy in ["store-and-forward", "fixed:1000", "fixed:524288", "adaptive:64"] {
         let options =
             ["perf", "lat", "--count", "4", "--warmup", "0", "--size", "97,1000,100001,1MiB", "--policy", policy];
-        let lines = folder.lines(&options);
+        let lines = in_time(&folder, &options, |_| 2.into());
         assert_eq!(lines.len(), 4, "{policy}");
-        assert!(lines.iter().all(|line| line["policy"] == policy && line["copies"] == 2), "{lines:?}");
+        assert!(lines.iter().all(|line| line["policy"] == policy), "{lines:?}");
     }
 }
 
@@ -75,13 +90,10 @@ fn fetches_are_whole_operations() {
     let folder = Folder::new("fetch");
     for (memory, copies) in [("private", 2), ("pool", 1), ("reference", 0)] {
         let options = ["perf", "fetch", "--size", "64,4KiB,2MiB", "--count", "40", "--seed", "7", "--memory", memory];
-        let lines = folder.lines(&options);
+        let lines = in_time(&folder, &options, |_| copies.into());
         assert_eq!(lines.len(), 3);
         for line in &lines {
             assert_eq!((&line["test"], &line["count"]), (&"fetch".into(), &40.into()));
-            // What its reader comes for late is set aside: a copy more.
-            let late = memory == "private" && line["copies"] == copies + 1;
-            assert!(late || line["copies"] == copies, "{memory}: {line}");
             assert!(number(line, "p50_ns") > 0.0);
         }
     }
