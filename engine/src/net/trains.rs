@@ -4,6 +4,7 @@
 //! afterwards. What has landed as it says is taken in where it lies. Everything else is copied together from where it
 //! has landed, and taken in as if it had come alone.
 
+mod apart;
 mod plan;
 
 use alloc::boxed::Box;
@@ -11,8 +12,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
+use arrayvec::ArrayVec;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES, low};
 
+use self::apart::{bring, bring_in_apart};
 use self::plan::{FRAMES, HEADS, Like, Plan, Stretch};
 use super::channel::{Bodies, Body};
 use super::inbox::Reading;
@@ -25,6 +28,8 @@ pub const TRAIN_BYTES: usize = 65_535 - 28;
 
 /// Bytes of memory for what is not planned for.
 const ASIDE: usize = 1 << 16;
+/// Parts of a scatter list at most: of each frame a header, its bytes and what nobody wants behind those; and the rest.
+const PARTS: usize = 3 * FRAMES + 1;
 /// Trains whose first header is looked at before they are received, after frames that belonged elsewhere.
 const UNFORESEEN: u32 = 256;
 
@@ -82,6 +87,14 @@ enum Lying {
     Aside(usize, usize),
 }
 
+impl Lying {
+    /// Bytes of the frame.
+    const fn len(&self) -> usize {
+        let (Self::Gathered(_, len) | Self::Aside(_, len)) = *self;
+        len
+    }
+}
+
 /// A part of a payload, as a header has it: the channel and the low number of the message, its begin and its end.
 struct Named {
     of: (u32, u32),
@@ -114,6 +127,10 @@ pub struct Trains {
     aside: Box<[u8]>,
     /// Frames put together that have landed in parts where they do not belong.
     gathered: Vec<u8>,
+    /// The headers of frames that lie in one piece each.
+    others: Vec<[u8; HEADER_BYTES]>,
+    /// Where the frames of a train lie that are not as guessed.
+    lying: Vec<Option<Lying>>,
     /// How the next train should land.
     plan: Plan,
     /// What trains were like of late.
@@ -131,6 +148,8 @@ impl Default for Trains {
             scraps: vec![0; TRAIN_BYTES].into(),
             aside: vec![0; ASIDE].into(),
             gathered: Vec::new(),
+            others: Vec::new(),
+            lying: Vec::new(),
             plan: Plan::default(),
             like: Like::default(),
             came: (0, None),
@@ -261,7 +280,7 @@ impl Trains {
             None if opens => places.next().map(front),
             None => places.next().map(|place| place.piece(begin, end - begin)),
         };
-        let mut runs: Vec<&mut [u8]> = Vec::new();
+        let mut runs = ArrayVec::<&mut [u8], FRAMES>::new();
         let mut first = begin;
         let mut messages = self.like.messages.max(1);
         while messages > 0
@@ -275,62 +294,17 @@ impl Trains {
             run = places.next().map(front);
         }
         drop(places);
-        let mut parts: Vec<L::Part<'_>> = Vec::with_capacity(self.plan.frames() * 2 + runs.len() + 1);
-        let (mut heads, mut scraps) = (&mut *self.heads, &mut *self.scraps);
-        let mut runs = runs.into_iter();
-        let (mut run, mut stretch): (&mut [u8], _) = (runs.next().unwrap_or_default(), 0);
-        for planned in self.plan.iter() {
-            if planned.stretch > stretch {
-                (run, stretch) = (runs.next().unwrap_or_default(), planned.stretch);
-            }
-            let (head, other_heads) = heads.split_at_mut(planned.head_len);
-            let (body, rest) = run.split_at_mut(planned.len);
-            parts.push(L::part(head));
-            parts.push(L::part(body));
-            (heads, run) = (other_heads, rest);
-            if planned.pad > 0 {
-                let (pad, others) = scraps.split_at_mut(planned.pad);
-                parts.push(L::part(pad));
-                scraps = others;
-            }
-        }
+        let mut parts = ArrayVec::<L::Part<'_>, PARTS>::new();
+        let runs = runs.iter_mut().map(|run| &mut **run);
+        self.plan.scatter((&mut self.heads, &mut self.scraps), runs, |part| parts.push(L::part(part)));
         parts.push(L::part(&mut self.aside));
         line.receive(&mut parts)
     }
 
     /// Brings the frames of a train in that lies aside.
-    fn bring_in_all<M: Memory>(
-        &mut self,
-        net: &mut Net<M>,
-        train: &Train,
-        mut reading: Option<(usize, &mut Reading<'_>)>,
-    ) {
-        let segment = train.segment.max(1);
+    fn bring_in_all<M: Memory>(&mut self, net: &mut Net<M>, train: &Train, reading: Option<(usize, &mut Reading<'_>)>) {
         let bytes = train.bytes.min(self.aside.len());
-        let all = &mut self.aside[..bytes];
-        let heads = copy_heads(all, segment, &mut self.heads);
-        let (mut together, mut k) = (true, 0);
-        while k * segment < all.len() {
-            let mut reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-            let rest = &mut all[k * segment..];
-            let kind = heads.get(k).map(|head| head[1]);
-            let opens = kind == Some(Kind::Open as u8);
-            self.came.0 += usize::from(opens || k == 0);
-            together |= opens;
-            if together && kind == Some(Kind::Data as u8) {
-                let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-                let taken = net.run(train.at, train.from, (&heads[k..], Bodies::Aside(rest, segment)), reading);
-                // What cannot be taken in together is not tried again, up to the next message.
-                together = taken > 0;
-                k += taken;
-                if together {
-                    continue;
-                }
-            }
-            let frame = rest.len().min(segment);
-            bring(net, train, &mut rest[..frame], reading);
-            k += 1;
-        }
+        self.came.0 += bring_in_apart(net, train, (0, &mut self.aside[..bytes]), &mut self.others, reading);
     }
 
     /// Brings the frames of a train in that was scattered by a guess.
@@ -344,7 +318,8 @@ impl Trains {
         let (bytes, segment) = (train.bytes, train.segment.max(1));
         let count = bytes.div_ceil(segment);
         let aligned = segment == full || count == 1;
-        let mut aside: Vec<Option<Lying>> = Vec::with_capacity(count);
+        let mut aside = core::mem::take(&mut self.lying);
+        aside.clear();
         self.gathered.clear();
         let mut message = match guess {
             Guess::Fresh { .. } => None,
@@ -412,12 +387,28 @@ impl Trains {
                 lying => lying,
             };
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+            // Those behind it that lie so too lie one behind the other.
+            let together = |is_so: fn(&Lying) -> bool| {
+                let more = aside[k..].iter().map_while(|lying| lying.as_ref().filter(|lying| is_so(lying)));
+                more.map(|lying| (1, lying.len())).reduce(|(a, b), (c, d)| (a + c, b + d)).unwrap_or_default()
+            };
             match lying {
-                Some(Lying::Gathered(at, len)) => {
+                Some(Lying::Gathered(at, len)) if failed_now => {
                     bring(net, train, &mut self.gathered[at..at + len], reading);
                 }
-                Some(Lying::Aside(at, len)) => {
-                    bring(net, train, &mut self.aside[at..at + len], reading);
+                Some(Lying::Gathered(at, _)) => {
+                    let (frames, len) = together(|lying| matches!(lying, Lying::Gathered(..)));
+                    let bytes = &mut self.gathered[at..at + len];
+                    bring_in_apart(net, train, (k, bytes), &mut self.others, reading);
+                    k += frames;
+                    continue;
+                }
+                Some(Lying::Aside(at, _)) => {
+                    let (frames, len) = together(|lying| matches!(lying, Lying::Aside(..)));
+                    let bytes = &mut self.aside[at..at + len];
+                    bring_in_apart(net, train, (k, bytes), &mut self.others, reading);
+                    k += frames;
+                    continue;
                 }
                 None => {
                     let Some(planned) = self.plan.get(k) else { break };
@@ -433,6 +424,7 @@ impl Trains {
             }
             k += 1;
         }
+        self.lying = aside;
     }
 
     /// The headers from that of the `k`-th frame of the plan on.
@@ -560,24 +552,6 @@ fn landed<'a, M: Memory>(net: &'a mut Net<M>, guess: Guess, stretch: &Stretch) -
         let run = place.piece(stretch.first, stretch.len);
         (run.as_ptr().addr() == stretch.at && run.len() == stretch.len).then_some(&*run)
     })
-}
-
-/// Brings a frame in that lies in one piece.
-fn bring<M: Memory>(net: &mut Net<M>, train: &Train, frame: &mut [u8], reading: Option<(usize, &mut Reading<'_>)>) {
-    if let Some((head, body)) = frame.split_first_chunk_mut::<HEADER_BYTES>() {
-        net.frame(train.at, train.from, head, Body::Aside(body), reading);
-    }
-}
-
-/// Copies the headers of a train's frames together, as far as there is room: those.
-fn copy_heads<'a>(train: &[u8], segment: usize, heads: &'a mut [u8]) -> &'a [[u8; HEADER_BYTES]] {
-    let mut count = 0;
-    for (head, frame) in heads.as_chunks_mut().0.iter_mut().zip(train.chunks(segment)) {
-        let Some(first) = frame.first_chunk::<HEADER_BYTES>() else { break };
-        *head = *first;
-        count += 1;
-    }
-    &heads.as_chunks().0[..count]
 }
 
 /// The reader whose message a guess speaks of, if it does of one.

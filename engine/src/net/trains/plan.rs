@@ -155,21 +155,26 @@ impl Plan {
     #[inline]
     pub(super) fn get(&self, k: usize) -> Option<Planned> {
         let number = self.stretches.iter().position(|stretch| k < stretch.end())?;
-        let stretch = self.stretches.get(number)?;
+        self.stretches.get(number).map(|stretch| self.planned(number, stretch, k - stretch.frame))
+    }
+
+    /// The `k`-th frame of a stretch, which has this number.
+    #[inline]
+    fn planned(&self, number: usize, stretch: &Stretch, k: usize) -> Planned {
         let is_last = number + 1 == self.stretches.len();
-        let (k, body) = (k - stretch.frame, self.full - HEADER_BYTES);
+        let body = self.full - HEADER_BYTES;
         // The opening is behind the first header, and takes that much of the first frame.
         let (before, opening) = if k == 0 { (0, stretch.opening) } else { (stretch.opening, 0) };
         let done = k * body - before;
         let len = (body - opening).min(stretch.len - done);
-        Some(Planned {
+        Planned {
             stretch: number,
             head: stretch.head + k * HEADER_BYTES + before,
             head_len: HEADER_BYTES + opening,
             offset: stretch.first + done,
             len,
             pad: if is_last { 0 } else { body - opening - len },
-        })
+        }
     }
 
     /// Where in the train's scraps those behind the last frame of a stretch lie.
@@ -178,12 +183,46 @@ impl Plan {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Planned> + '_ {
-        (0..self.frames()).map_while(|k| self.get(k))
+        let stretches = self.stretches.iter().enumerate();
+        stretches.flat_map(move |(number, stretch)| (0..stretch.frames).map(move |k| self.planned(number, stretch, k)))
+    }
+
+    /// Gives the memory where a train lands by this plan to `each`, in the order of travel: of each frame its header,
+    /// its part of the run of its stretch, and, behind the last one of a stretch, what nobody wants. `heads` and
+    /// `scraps` have room for a whole train, and each run is as long as it was when it was added.
+    pub(super) fn scatter<'a>(
+        &self,
+        (mut heads, mut scraps): (&'a mut [u8], &'a mut [u8]),
+        runs: impl Iterator<Item = &'a mut [u8]>,
+        mut each: impl FnMut(&'a mut [u8]),
+    ) {
+        let body = self.full.saturating_sub(HEADER_BYTES);
+        for (number, (stretch, run)) in self.stretches.iter().zip(runs).enumerate() {
+            let (head, others) = heads.split_at_mut(HEADER_BYTES + stretch.opening);
+            let run = &mut run[..stretch.len];
+            let (first, rest) = run.split_at_mut((body - stretch.opening).min(stretch.len));
+            each(head);
+            each(first);
+            let (those, others) = others.split_at_mut((stretch.frames - 1) * HEADER_BYTES);
+            for (head, part) in those.chunks_exact_mut(HEADER_BYTES).zip(rest.chunks_mut(body)) {
+                each(head);
+                each(part);
+            }
+            heads = others;
+            let pad = if number + 1 == self.stretches.len() { 0 } else { stretch.pad(self.full) };
+            if pad > 0 {
+                let (pad, others) = scraps.split_at_mut(pad);
+                each(pad);
+                scraps = others;
+            }
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -237,6 +276,15 @@ mod tests {
                 scrap += frame.pad;
             }
             prop_assert!(scrap <= TRAIN_BYTES);
+            let (mut heads, mut scraps) = (vec![0; HEADS], vec![0; TRAIN_BYTES]);
+            let mut memory: Vec<Vec<u8>> = runs.iter().map(|(_, len, _)| vec![0; *len]).collect();
+            let mut parts = Vec::new();
+            plan.scatter((&mut heads, &mut scraps), memory.iter_mut().map(|run| &mut run[..]), |part| {
+                parts.push(part.len());
+            });
+            let pad = |frame: &Planned| Some(frame.pad).filter(|pad| *pad > 0);
+            let parts_of = |frame: &Planned| [Some(frame.head_len), Some(frame.len), pad(frame)];
+            prop_assert_eq!(parts, planned.iter().flat_map(parts_of).flatten().collect::<Vec<_>>());
         }
     }
 
