@@ -39,6 +39,17 @@ impl<M: Memory> Net<M> {
         self.timers.peek().map(|Reverse((at, _))| *at).into_iter().chain(turn).chain(forgets).min()
     }
 
+    /// Whether the next [`Net::tick`] may give up frames that nothing has acknowledged so far. Whoever calls it has
+    /// read the clock since it last looked at what comes, and may have stood still before or after that: what lies
+    /// there by now would have to be sent again in vain. So it is worth another look.
+    #[must_use]
+    pub fn doubts(&self, now: Instant) -> bool {
+        self.timers.peek().is_some_and(|Reverse((at, index))| match self.seats.get(*index).map(|seat| &seat.state) {
+            Some(State::Open(channel)) => *at <= now && channel.timer_set == Some(*at) && channel.doubts(now),
+            Some(State::Calling(_) | State::Free) | None => false,
+        })
+    }
+
     /// Looks after what is due.
     pub fn tick(&mut self, now: Instant) {
         self.settle(now);

@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::Udp;
 use super::address::Ways;
 use super::door::STUCK_NS;
+use super::glances::Look;
 use super::lanes::PLACING;
 use super::told::{Happened, Told};
 use crate::clock;
@@ -118,6 +119,29 @@ fn what_is_stuck_is_looked_after_until_its_channel_is_another_one() {
     assert!(core.stuck.is_some());
     core.furnish(channel);
     assert!(core.stuck.is_none());
+}
+
+/// Who stands still between a look and the clock gives nothing up that has been acknowledged meanwhile.
+#[test]
+fn who_stood_still_after_a_look_looks_again_before_it_gives_anything_up() {
+    let (near, far, channel) = pair();
+    let mut core = near.shared.lock();
+    core.net.send(channel, b"a word", None).unwrap();
+    core.transmit(clock::now(), true);
+    let _ = core.take_in_frames(None);
+    let told = (0..1000).find(|_| {
+        let mut messages = 0;
+        far.turn(64, |_, told| messages += u32::from(matches!(told, Told::Message(..))));
+        std::thread::sleep(Duration::from_millis(1));
+        messages > 0
+    });
+    assert!(told.is_some());
+    far.shared.lock().net.hurry();
+    far.flush();
+    // Longer than a first round trip is believed to take.
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(core.follow(Look { any: false, all: true }, false, None));
+    assert_eq!((core.net.tally().timeouts, core.net.tally().frames_lost), (0, 0));
 }
 
 /// The attendant waits for the lock while the application looks and goes to sleep: what it takes in then, the

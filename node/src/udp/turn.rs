@@ -25,16 +25,15 @@ const SELDOM: u32 = 8;
 
 impl Core {
     /// Takes in what has come, does what is due, sends what there is to send. True if anything came.
-    pub(super) fn turn(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
-        let look = self.take_in_all(reading);
-        self.follow(look, false);
-        look.any
+    pub(super) fn turn(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+        let look = self.take_in_all(reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading)));
+        self.follow(look, false, reading)
     }
 
     /// As [`Core::turn`], for who may not look again before long: what waits for a busy sink goes, too.
     pub(super) fn last_turn(&mut self) {
         let look = self.take_in_all(None);
-        self.follow(look, true);
+        self.follow(look, true, None);
     }
 
     /// The sockets may hold what nothing wakes us for, until they are looked at.
@@ -60,13 +59,13 @@ impl Core {
     /// As [`Core::turn`]; but if something has come for the application, the rest has time until it has been told.
     pub(super) fn glance(&mut self) {
         if self.owed {
-            self.follow(Look { any: true, all: false }, false);
+            self.follow(Look { any: true, all: false }, false, None);
         }
         let look = self.take_in_all(None);
         if look.any && self.has_news() {
             self.owed = true;
         } else {
-            self.follow(look, false);
+            self.follow(look, false, None);
         }
     }
 
@@ -146,9 +145,16 @@ impl Core {
     }
 
     /// What follows from what has come, or from the time: asks, repeats, acknowledges, sends; with `all`, also what
-    /// waits for a busy sink.
-    fn follow(&mut self, look: Look, all: bool) {
+    /// waits for a busy sink. True if anything has come, by this look or by another one, which is taken before frames
+    /// are given up.
+    pub(super) fn follow(&mut self, look: Look, all: bool, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
         let now = clock::now();
+        let look = if self.net.doubts(now) {
+            let again = self.take_in_all(reading);
+            Look { any: look.any || again.any, all: again.all }
+        } else {
+            look
+        };
         self.owed = false;
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_TIDY) {
@@ -168,6 +174,7 @@ impl Core {
         if self.stuck.is_some() || self.net.has_work() {
             self.transmit(now, all);
         }
+        look.any
     }
 }
 

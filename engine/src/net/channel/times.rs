@@ -34,6 +34,11 @@ impl<M: Memory> Channel<M> {
         next
     }
 
+    /// Whether frames are given up now unless something comes that acknowledges them.
+    pub(in crate::net) fn doubts(&self, now: Instant) -> bool {
+        self.sent.timer(&self.rtt, self.backoff).is_some_and(|at| at <= now)
+    }
+
     /// For how long nothing may be heard. Who was let in is waited for a while, however short that is.
     fn silence_ns(&self, settings: &Settings) -> u64 {
         if self.confirmed { settings.silence_ns } else { settings.silence_ns.max(CONFIRM_NS) }
