@@ -236,7 +236,8 @@ impl Sender {
     fn answered(&mut self, now: Instant, below: u64, bits: u64, ranges: &[(u64, u64)]) {
         let low = u32::try_from(below).expect("a short run");
         let ack = Ack::from_wire(low, bits, self.next).expect("an honest receiver");
-        self.took(now, |sent| sent.acked(ack, drop));
+        let end = self.next;
+        self.took(now, |sent| sent.acked(ack, end, drop));
         for &(first, end) in ranges {
             self.took(now, |sent| sent.acked_range(first, end, drop));
         }

@@ -80,10 +80,11 @@ struct Entry<T> {
     content: Option<T>,
 }
 
-/// A number that was given up.
-#[derive(Debug, Clone, Copy)]
-struct GivenUp {
+/// A number that was given up, and what its frame carried.
+#[derive(Debug)]
+struct GivenUp<T> {
     number: u64,
+    content: T,
     sent: Instant,
     /// Its bytes, if they were told as lost.
     bytes: u32,
@@ -93,9 +94,9 @@ struct GivenUp {
 
 /// The frames that a side has sent on a channel and that are not settled. `T` is what a frame carried.
 ///
-/// Each content that is pushed comes out once: acknowledged, lost, or drained. A frame that is acknowledged after it
-/// was given up as lost changes nothing but [`Sent::spurious`], and is told ([`Acked::late`]). After [`Sent::rest`] an
-/// idle channel keeps room for a few frames at most.
+/// Each content that is pushed comes out once: acknowledged, lost, or drained; and one that was lost may come out once
+/// more, as acknowledged, because its frame proves to have arrived ([`Acked::late`]): it need not be sent again, if it
+/// has not been yet. After [`Sent::rest`] an idle channel keeps room for a few frames at most.
 ///
 /// Numbers in acknowledgements must be of frames that were sent: [`Ack::from_wire`] sees to it, for ranges it is the
 /// caller who does, and who keeps the ranges of one frame apart from each other. A lie costs only the channel on which
@@ -111,7 +112,7 @@ pub struct Sent<T> {
     /// One past the largest number acknowledged.
     reached: u64,
     last_sent: Instant,
-    given_up: VecDeque<GivenUp>,
+    given_up: VecDeque<GivenUp<T>>,
     spurious: u64,
     /// Where frames that are not lost were overtaken: for how many ns longer than usual, and when that was last seen.
     disorder: Option<(u64, Instant)>,
@@ -133,7 +134,7 @@ impl<T> Default for Sent<T> {
     }
 }
 
-impl<T> Sent<T> {
+impl<T: Copy> Sent<T> {
     /// A frame with this number leaves now. `bytes` is what it takes of the window. Numbers rise, and gaps are allowed:
     /// a frame that asks for no acknowledgement is not pushed.
     pub fn push(&mut self, number: u64, now: Instant, bytes: u32, content: T) {
@@ -149,8 +150,9 @@ impl<T> Sent<T> {
         self.last_sent = now;
     }
 
-    /// Takes out what `ack` covers, and hands each content to `each`, by rising number.
-    pub fn acked(&mut self, ack: Ack, mut each: impl FnMut(T)) -> Acked {
+    /// Takes out what `ack` covers, and hands each content to `each`, by rising number; then those that were given up
+    /// and have arrived. Frames were sent up to, but not including, the number `end`, also some that were not pushed.
+    pub fn acked(&mut self, ack: Ack, end: u64, mut each: impl FnMut(T)) -> Acked {
         let mut acked = Acked::default();
         let reached = self.reached;
         self.reached = reached.max(ack.end());
@@ -171,8 +173,8 @@ impl<T> Sent<T> {
             }
         }
         // The bits reach as far as anything was sent, so they show the largest number that arrived.
-        let shows_all = self.next <= ack.below.saturating_add(65);
-        self.look_back(&mut acked, reached, |lost| {
+        let shows_all = end <= ack.below.saturating_add(65);
+        let fate = |lost: &GivenUp<T>| {
             if lost.number >= ack.below {
                 Fate::arrived_if(ack.has_bit(lost.number))
             } else if shows_all && (ack.end() <= lost.next || lost.number + 1 == ack.end()) {
@@ -180,7 +182,8 @@ impl<T> Sent<T> {
             } else {
                 Fate::Unknown
             }
-        });
+        };
+        self.look_back(&mut acked, reached, fate, each);
         self.settle(acked.frames, acked.bytes);
         acked
     }
@@ -200,7 +203,8 @@ impl<T> Sent<T> {
                 each(content);
             }
         }
-        self.look_back(&mut acked, reached, |lost| Fate::arrived_if((first..end).contains(&lost.number)));
+        let fate = |lost: &GivenUp<T>| Fate::arrived_if((first..end).contains(&lost.number));
+        self.look_back(&mut acked, reached, fate, each);
         self.settle(acked.frames, acked.bytes);
         acked
     }
@@ -233,7 +237,7 @@ impl<T> Sent<T> {
                 && let Some(content) = entry.content.take()
             {
                 let Entry { number, sent, bytes: lost, .. } = *entry;
-                remember(&mut self.given_up, GivenUp { number, sent, bytes: lost, next });
+                remember(&mut self.given_up, GivenUp { number, content, sent, bytes: lost, next });
                 frames += 1;
                 bytes += u64::from(lost);
                 each(content, Lost { number: entry.number, bytes: entry.bytes });
@@ -261,13 +265,14 @@ impl<T> Sent<T> {
             return false;
         }
         let (mut frames, mut bytes) = (0, 0);
+        let next = self.next;
         for entry in self.entries.iter_mut().filter(|entry| entry.content.is_some()).take(PROBES) {
-            let next = self.next;
-            remember(&mut self.given_up, GivenUp { number: entry.number, sent: entry.sent, bytes: 0, next });
+            let Some(content) = entry.content.take() else { continue };
+            let Entry { number, sent, bytes: lost, .. } = *entry;
+            remember(&mut self.given_up, GivenUp { number, content, sent, bytes: 0, next });
             frames += 1;
-            bytes += u64::from(entry.bytes);
-            let lost = Lost { number: entry.number, bytes: entry.bytes };
-            entry.content.take().into_iter().for_each(|content| each(content, lost));
+            bytes += u64::from(lost);
+            each(content, Lost { number, bytes: lost });
         }
         self.settle(frames, bytes);
         true
@@ -315,7 +320,7 @@ impl<T> Sent<T> {
     }
 
     /// Frames that were given up as lost and had arrived after all, as far as is known: of the numbers given up only
-    /// the last 32 are remembered, and only until the receiver is told to forget them.
+    /// the last 64 are remembered, and only until the receiver is told to forget them.
     #[must_use]
     pub const fn spurious(&self) -> u64 {
         self.spurious
@@ -337,17 +342,24 @@ impl<T> Sent<T> {
         }
     }
 
-    /// Counts and removes those given up of which `fate` knows more now, and says of those that have arrived. Until now
-    /// one less than `reached` was the largest number acknowledged.
-    fn look_back(&mut self, acked: &mut Acked, reached: u64, fate: impl Fn(GivenUp) -> Fate) {
+    /// Counts and removes those given up of which `fate` knows more now, and says of those that have arrived, whose
+    /// contents it hands to `each`. Until now one less than `reached` was the largest number acknowledged.
+    fn look_back(
+        &mut self,
+        acked: &mut Acked,
+        reached: u64,
+        fate: impl Fn(&GivenUp<T>) -> Fate,
+        mut each: impl FnMut(T),
+    ) {
         if self.given_up.is_empty() {
             return;
         }
         let (spurious, mut late) = (&mut self.spurious, None);
         self.given_up.retain(|lost| {
-            let fate = fate(*lost);
+            let fate = fate(lost);
             if fate == Fate::Arrived {
                 *spurious += 1;
+                each(lost.content);
                 late = late.max(Some((lost.number, lost.sent)));
                 acked.late_bytes += u64::from(lost.bytes);
                 acked.overtaken = acked.overtaken.max(reached.saturating_sub(lost.number + 1));
@@ -375,7 +387,7 @@ const fn overtaken(number: u64, reached: u64) -> bool {
     number < reached.saturating_sub(1)
 }
 
-fn remember(given_up: &mut VecDeque<GivenUp>, lost: GivenUp) {
+fn remember<T>(given_up: &mut VecDeque<GivenUp<T>>, lost: GivenUp<T>) {
     if given_up.len() == GIVEN_UP_MAX {
         given_up.pop_front();
     }

@@ -1,6 +1,10 @@
 //! Frames that come later than others that were sent after them: they are not lost.
 
 use cutthrough_engine::net::Cargo;
+use cutthrough_engine::net::batch::Batch;
+use cutthrough_engine::net::channel::Body;
+use cutthrough_engine::time::Instant;
+use cutthrough_wire::frame::Kind;
 
 use super::wire::{Faults, World, pattern};
 
@@ -31,4 +35,37 @@ fn frames_that_are_overtaken_are_not_taken_for_lost_for_long() {
     carried(&mut world, a, 1);
     let (_, in_order) = carried(&mut world, a, 7);
     assert!(took < 3 * in_order, "{took} ns, and {in_order} in order");
+}
+
+/// What was given up because no answer came, and proves to have arrived before it went again, does not go again.
+#[test]
+fn what_has_arrived_after_all_is_not_sent_again() {
+    let mut world = World::new(82, Faults::NONE);
+    let (a, b) = world.join();
+    world.settle();
+    let (now, later) = (world.now(), world.now().after(50_000_000));
+    let frame = |world: &mut World, by: usize, channel: usize, control: &[u8]| {
+        let mut batch = Batch::default();
+        world.nodes[by].net.send(channel, control, None).unwrap();
+        assert!(world.nodes[by].net.batch(now, &mut batch, 65_000).is_some());
+        world.bytes(by, channel, &batch)
+    };
+    let bring = |world: &mut World, by: usize, frame: &mut [u8], at: Instant| {
+        let (from, (head, body)) = (world.address(by), frame.split_first_chunk_mut().unwrap());
+        world.nodes[1 - by].net.frame(at, from, head, Body::Aside(body), None);
+    };
+    let mut word = frame(&mut world, 0, a, b"a word");
+    bring(&mut world, 0, &mut word, now);
+    let mut answer = frame(&mut world, 1, b, b"and its answer");
+    let net = &mut world.nodes[0].net;
+    net.looked(later);
+    assert!(net.doubts(later));
+    net.tick(later);
+    assert!(net.tally().timeouts == 1 && net.tally().frames_lost > 0);
+    bring(&mut world, 1, &mut answer, later);
+    let net = &mut world.nodes[0].net;
+    let mut again = Batch::default();
+    while net.batch(later, &mut again, 65_000).is_some() {
+        assert_ne!(again.own()[1], Kind::Records as u8, "it is there");
+    }
 }

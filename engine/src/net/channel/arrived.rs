@@ -33,7 +33,7 @@ impl<M: Memory> Channel<M> {
 
     fn see_to(&mut self, ack: Ack, held: u16, now: Instant, tally: &mut Tally) {
         let mut arrived = core::mem::take(&mut self.arrived);
-        let acked = self.sent.acked(ack, |content| {
+        let acked = self.sent.acked(ack, self.number, |content| {
             if !arrived.last_mut().is_some_and(|last: &mut Content| last.goes_on(content)) {
                 arrived.push(content);
             }

@@ -20,12 +20,21 @@ impl<L: Load> Outbox<L> {
                 let mut numbers = first.max(self.base)..first + u64::from(count);
                 numbers.any(|number| matches!(self.peek(number), Some(Out::Control(..))))
             }
-            Content::Open { message, .. } => self.going(message).is_some_and(|going| !going.open_there),
+            // An opening that went again may have carried more than the one that has arrived.
+            Content::Open { message, len } if self.has_opening(message) => {
+                self.is_lacked(Content::Data { message, offset: 0, len })
+            }
+            Content::Open { message, .. } => self.going(message).is_some(),
             Content::Data { message, offset, len } => {
                 self.going(message).is_some_and(|going| !going.unwanted && !going.there.has(offset, offset + len))
             }
             Content::Note { .. } | Content::Probe { .. } | Content::Close => false,
         }
+    }
+
+    /// Whether the other side has the opening of a message that is on its way.
+    fn has_opening(&mut self, message: u64) -> bool {
+        self.going(message).is_some_and(|going| going.open_there)
     }
 
     /// What was lost once more, if the other side still lacks it.
@@ -45,11 +54,11 @@ impl<L: Load> Outbox<L> {
                 }
                 (count > 0).then_some(Next::Records { first, count })
             }
+            Content::Open { message, len } if self.has_opening(message) => {
+                self.repeat(Content::Data { message, offset: 0, len }, body)
+            }
             Content::Open { message, len } => {
-                let going = self.going(message)?;
-                if going.open_there {
-                    return None;
-                }
+                self.going(message)?;
                 let next = self.open(message, body)?;
                 // On a path that has become narrower the opening carries less than it did.
                 if let Next::Open { len: now, .. } = &next
@@ -75,5 +84,34 @@ impl<L: Load> Outbox<L> {
             }
             Content::Note { .. } | Content::Probe { .. } | Content::Close => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use cutthrough_wire::frame::Limits;
+
+    use super::super::Cargo;
+    use super::*;
+
+    /// Found by the simulator of faults: seed 310656.
+    #[test]
+    fn what_an_opening_carried_more_than_the_one_that_arrived_goes_again() {
+        let mut outbox = Outbox::<Vec<u8>>::new(Limits { messages: 8, unasked: 411 }, 0);
+        let cargo = Cargo { load: vec![7; 672], token: None, pages: false, cookie: None };
+        outbox.push(b"a word", Some(cargo));
+        let Some(Next::Open { len: 411, .. }) = outbox.next_frames(1400, 1) else { panic!("as much as may go") };
+        let first = Content::Open { message: 0, len: 411 };
+        outbox.lost(first);
+        assert!(outbox.grant(0, 672));
+        let Some(Next::Open { len: 672, .. }) = outbox.next_frames(1400, 1) else { panic!("all may go now") };
+        outbox.lost(Content::Open { message: 0, len: 672 });
+        outbox.acked(first);
+        outbox.forget_again();
+        let next = outbox.next_frames(1400, 1);
+        assert!(matches!(next, Some(Next::Data { message: 0, offset: 411, len: 261 })), "{next:?}");
     }
 }
