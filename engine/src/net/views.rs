@@ -56,6 +56,13 @@ impl<M: Memory> Net<M> {
         Some((peer.address, peer.process, peer.user, peer.life))
     }
 
+    /// Number and generation of a channel's two ends, the one here first: so its frames name them.
+    pub fn ends(&mut self, index: usize) -> Option<[(u32, u32); 2]> {
+        let there = self.channel(index).map(|channel| (channel.peer.tag, channel.peer.generation))?;
+        let here = self.seats.get(index).map(|seat| seat.generation)?;
+        Some([(u32::try_from(index).ok()?, here), there])
+    }
+
     /// The public key that a channel's peer has proved to hold, if it has one.
     pub fn peer_key(&mut self, index: usize) -> Option<[u8; 32]> {
         self.channel(index)?.seal.peer()

@@ -352,7 +352,8 @@ impl User {
         // It may have ended since: then the next events say so.
         let Some((at, _, _, life)) = net.peer(index) else { return Ok(()) };
         let peer = (node_of(at), life);
-        let line = around.watch.open(self.me, peer);
+        let Some(ends) = net.ends(index) else { return Ok(()) };
+        let line = around.watch.open((self.me, peer), ends);
         around.summary.channels += 1;
         let habits = &around.options.calls;
         let calls = habits.between(self.me.0, peer.0);
@@ -382,7 +383,8 @@ impl User {
         let unread = gone + self.reads.iter().filter(|read| read.index == index).count();
         self.party.closed(net, row(index), around)?;
         self.gone(net, index);
-        if let Some(line) = talk.incoming {
+        // Also where nothing has come: whatever was sent is lost then.
+        if let Some(line) = around.watch.back(talk.line) {
             around.watch.ended(line, ending == Ending::Peer)?;
         }
         around.summary.endings += 1;

@@ -20,6 +20,9 @@ const FIXED: usize = 19;
 /// One life of an endpoint.
 pub(super) type Life = (usize, u64);
 
+/// What frames of a channel name its two ends by: number and generation, here and there.
+pub(super) type Ends = [(u32, u32); 2];
+
 /// What a user sends.
 #[derive(Debug)]
 pub(super) struct Sent {
@@ -36,6 +39,8 @@ pub(super) struct Sent {
 pub(super) struct Line {
     from: Life,
     to: Life,
+    /// The ends of its channel, that of its sender first.
+    ends: Ends,
     pub(super) sent: Vec<Sent>,
     pub(super) delivered: usize,
     /// Messages before this one are completed.
@@ -79,9 +84,16 @@ impl Watch {
     /// Bytes before an active message: line and message.
     pub(super) const BEFORE: usize = 8;
 
-    pub(super) fn open(&mut self, from: Life, to: Life) -> usize {
-        self.lines.push(Line { from, to, sent: Vec::new(), delivered: 0, completed: 0, back: None });
+    pub(super) fn open(&mut self, (from, to): (Life, Life), ends: Ends) -> usize {
+        self.lines.push(Line { from, to, ends, sent: Vec::new(), delivered: 0, completed: 0, back: None });
         self.lines.len() - 1
+    }
+
+    /// The line that comes back by the channel of this one, once its sender knows of that.
+    pub(super) fn back(&self, line: usize) -> Option<usize> {
+        let Line { from, to, ends: [here, there], .. } = self.lines[line];
+        let comes = |other: &Line| other.ends == [there, here] && (other.from, other.to) == (to, from);
+        self.lines.iter().rposition(comes)
     }
 
     pub(super) fn line(&self, line: usize) -> &Line {
@@ -194,6 +206,7 @@ impl Watch {
         let (Some(index), Some(number)) = (number(0..4), number(4..8)) else {
             return Err(format!("a control message of {} bytes", control.len()));
         };
+        let ends = self.lines[ours].ends;
         let Some(line) = self.lines.get_mut(index) else { return Err("a message of no line".into()) };
         if incoming.is_some_and(|before| before != index) {
             return Err(format!("a message of line {index} after one of line {incoming:?} on one channel"));
@@ -207,6 +220,9 @@ impl Watch {
         line.back = Some(ours);
         if number != line.delivered {
             return Err(format!("line {index}: message {number} instead of {}", line.delivered));
+        }
+        if [1, 0].map(|end| ends[end]) != line.ends {
+            return Err(format!("line {index} comes on another channel than it goes"));
         }
         let Some(sent) = line.sent.get(number) else { return Err("a message that was never sent".into()) };
         if sent.control != control {
@@ -332,5 +348,25 @@ impl Watch {
             line.delivered,
             open.map(|at| (line.sent[at].payload, line.sent[at].token))
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_lost_is_seen_though_nothing_of_it_has_come() {
+        let (mut watch, (here, there)) = (Watch::default(), ((0, 1), (1, 1)));
+        let mut open = |channel: u32| {
+            let ends = [(channel, 7), (channel, 8)];
+            [watch.open((here, there), ends), watch.open((there, here), [ends[1], ends[0]])]
+        };
+        let ([one, back], [other, _]) = (open(0), open(1));
+        assert_eq!((watch.back(one), watch.back(back), watch.line(other).sent.len()), (Some(back), Some(one), 0));
+        watch.say(back, b"last words", None, None, false);
+        assert!(watch.ended(back, true).is_err() && watch.ended(back, false).is_ok());
+        let alone = watch.open((here, there), [(2, 7), (2, 8)]);
+        assert_eq!(watch.back(alone), None, "the other side knows of no channel yet");
     }
 }
