@@ -10,6 +10,7 @@ mod plan;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::mem::discriminant;
 use core::net::SocketAddr;
 
 use arrayvec::ArrayVec;
@@ -387,25 +388,19 @@ impl Trains {
                 lying => lying,
             };
             let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-            // Those behind it that lie so too lie one behind the other.
-            let together = |is_so: fn(&Lying) -> bool| {
-                let more = aside[k..].iter().map_while(|lying| lying.as_ref().filter(|lying| is_so(lying)));
-                more.map(|lying| (1, lying.len())).reduce(|(a, b), (c, d)| (a + c, b + d)).unwrap_or_default()
-            };
             match lying {
                 Some(Lying::Gathered(at, len)) if failed_now => {
                     bring(net, train, &mut self.gathered[at..at + len], reading);
                 }
-                Some(Lying::Gathered(at, _)) => {
-                    let (frames, len) = together(|lying| matches!(lying, Lying::Gathered(..)));
-                    let bytes = &mut self.gathered[at..at + len];
-                    bring_in_apart(net, train, (k, bytes), &mut self.others, reading);
-                    k += frames;
-                    continue;
-                }
-                Some(Lying::Aside(at, _)) => {
-                    let (frames, len) = together(|lying| matches!(lying, Lying::Aside(..)));
-                    let bytes = &mut self.aside[at..at + len];
+                Some(lying) => {
+                    // Those behind it that lie so too lie one behind the other.
+                    let so = discriminant(&lying);
+                    let more = aside[k..].iter().map_while(|other| other.filter(|other| discriminant(other) == so));
+                    let (frames, len) = more.fold((0, 0), |(frames, len), other| (frames + 1, len + other.len()));
+                    let bytes = match lying {
+                        Lying::Gathered(at, _) => &mut self.gathered[at..at + len],
+                        Lying::Aside(at, _) => &mut self.aside[at..at + len],
+                    };
                     bring_in_apart(net, train, (k, bytes), &mut self.others, reading);
                     k += frames;
                     continue;

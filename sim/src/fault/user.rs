@@ -42,8 +42,6 @@ pub(super) struct Talk {
     pub(super) peer: Life,
     /// The line that goes out.
     pub(super) line: usize,
-    /// The line that comes in, once something has.
-    pub(super) incoming: Option<usize>,
     left: u64,
     tokens: Vec<Token>,
     /// The ways that it may go, a bit for each.
@@ -364,7 +362,7 @@ impl User {
             self.party.opened(row(index), line, peer);
         }
         let ways = around.ways;
-        self.talks.push(Talk { index, peer, line, incoming: None, left, tokens: Vec::new(), ways, calls });
+        self.talks.push(Talk { index, peer, line, left, tokens: Vec::new(), ways, calls });
         Ok(())
     }
 
@@ -425,8 +423,7 @@ impl User {
     ) -> Result<(), String> {
         // Of a channel that this side has closed.
         let Some(talk) = self.talks.iter_mut().find(|talk| talk.index == index) else { return Ok(()) };
-        let (line, number, token) = around.watch.delivered(self.me, talk.line, talk.incoming, &ready)?;
-        talk.incoming = Some(line);
+        let (line, number, token) = around.watch.delivered(self.me, talk.line, &ready)?;
         if !talk.calls {
             talk.tokens.extend(token);
             return self.payload(net, index, (line, number), ready.payload, around);

@@ -45,8 +45,14 @@ pub(super) struct Line {
     pub(super) delivered: usize,
     /// Messages before this one are completed.
     completed: usize,
-    /// The line that the receiver answers on.
-    back: Option<usize>,
+}
+
+impl Line {
+    /// Whether it is the other direction of this one's channel.
+    fn is_back_of(&self, other: &Self) -> bool {
+        let [here, there] = other.ends;
+        self.ends == [there, here] && (self.from, self.to) == (other.to, other.from)
+    }
 }
 
 #[derive(Debug)]
@@ -85,15 +91,13 @@ impl Watch {
     pub(super) const BEFORE: usize = 8;
 
     pub(super) fn open(&mut self, (from, to): (Life, Life), ends: Ends) -> usize {
-        self.lines.push(Line { from, to, ends, sent: Vec::new(), delivered: 0, completed: 0, back: None });
+        self.lines.push(Line { from, to, ends, sent: Vec::new(), delivered: 0, completed: 0 });
         self.lines.len() - 1
     }
 
     /// The line that comes back by the channel of this one, once its sender knows of that.
     pub(super) fn back(&self, line: usize) -> Option<usize> {
-        let Line { from, to, ends: [here, there], .. } = self.lines[line];
-        let comes = |other: &Line| other.ends == [there, here] && (other.from, other.to) == (to, from);
-        self.lines.iter().rposition(comes)
+        self.lines.iter().rposition(|other| other.is_back_of(&self.lines[line]))
     }
 
     pub(super) fn line(&self, line: usize) -> &Line {
@@ -189,13 +193,12 @@ impl Watch {
         if handled == counted { Ok(()) } else { Err(format!("{counted:?} is counted, of {handled:?}")) }
     }
 
-    /// A message was handed over to `at`, on a channel whose own line is `ours` and on which `incoming` came so far:
-    /// the line, the number of the message, and the token in it.
+    /// A message was handed over to `at`, on a channel whose own line is `ours`: the line, the number of the message,
+    /// and the token in it.
     pub(super) fn delivered(
         &mut self,
         at: Life,
         ours: usize,
-        incoming: Option<usize>,
         ready: &Ready<Pages>,
     ) -> Result<(usize, usize, Option<Token>), String> {
         let control = &ready.control[..usize::from(ready.control_len)];
@@ -206,23 +209,16 @@ impl Watch {
         let (Some(index), Some(number)) = (number(0..4), number(4..8)) else {
             return Err(format!("a control message of {} bytes", control.len()));
         };
-        let ends = self.lines[ours].ends;
-        let Some(line) = self.lines.get_mut(index) else { return Err("a message of no line".into()) };
-        if incoming.is_some_and(|before| before != index) {
-            return Err(format!("a message of line {index} after one of line {incoming:?} on one channel"));
-        }
+        let Some(line) = self.lines.get(index) else { return Err("a message of no line".into()) };
         if line.to != at {
             return Err(format!("line {index} from {:?} to {:?} has come to {at:?}", line.from, line.to));
         }
-        if line.back.is_some_and(|back| back != ours) {
-            return Err(format!("line {index} comes on two channels"));
+        if !line.is_back_of(&self.lines[ours]) {
+            return Err(format!("line {index} has come by the channel of line {ours}, which is another"));
         }
-        line.back = Some(ours);
+        let line = &mut self.lines[index];
         if number != line.delivered {
             return Err(format!("line {index}: message {number} instead of {}", line.delivered));
-        }
-        if [1, 0].map(|end| ends[end]) != line.ends {
-            return Err(format!("line {index} comes on another channel than it goes"));
         }
         let Some(sent) = line.sent.get(number) else { return Err("a message that was never sent".into()) };
         if sent.control != control {
@@ -230,12 +226,6 @@ impl Watch {
         }
         line.delivered += 1;
         self.messages += 1;
-        let from = line.from;
-        if let Some(back) = self.lines[ours].back
-            && back != index
-        {
-            return Err(format!("line {ours} goes to line {back}, and {index} comes back from {from:?}"));
-        }
         let token = || {
             let index = control.get(9..11)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))?;
             let key = control.get(11..19)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))?;

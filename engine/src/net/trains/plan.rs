@@ -155,26 +155,21 @@ impl Plan {
     #[inline]
     pub(super) fn get(&self, k: usize) -> Option<Planned> {
         let number = self.stretches.iter().position(|stretch| k < stretch.end())?;
-        self.stretches.get(number).map(|stretch| self.planned(number, stretch, k - stretch.frame))
-    }
-
-    /// The `k`-th frame of a stretch, which has this number.
-    #[inline]
-    fn planned(&self, number: usize, stretch: &Stretch, k: usize) -> Planned {
+        let stretch = self.stretches.get(number)?;
         let is_last = number + 1 == self.stretches.len();
-        let body = self.full - HEADER_BYTES;
+        let (k, body) = (k - stretch.frame, self.full - HEADER_BYTES);
         // The opening is behind the first header, and takes that much of the first frame.
         let (before, opening) = if k == 0 { (0, stretch.opening) } else { (stretch.opening, 0) };
         let done = k * body - before;
         let len = (body - opening).min(stretch.len - done);
-        Planned {
+        Some(Planned {
             stretch: number,
             head: stretch.head + k * HEADER_BYTES + before,
             head_len: HEADER_BYTES + opening,
             offset: stretch.first + done,
             len,
             pad: if is_last { 0 } else { body - opening - len },
-        }
+        })
     }
 
     /// Where in the train's scraps those behind the last frame of a stretch lie.
@@ -183,8 +178,7 @@ impl Plan {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = Planned> + '_ {
-        let stretches = self.stretches.iter().enumerate();
-        stretches.flat_map(move |(number, stretch)| (0..stretch.frames).map(move |k| self.planned(number, stretch, k)))
+        (0..self.frames()).map_while(|k| self.get(k))
     }
 
     /// Gives the memory where a train lands by this plan to `each`, in the order of travel: of each frame its header,
