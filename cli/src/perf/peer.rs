@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use cutthrough::am::{Node, Settings};
 use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, UdpCallError};
+use cutthrough_node::shm::rendezvous::sweep_own;
 
 use super::ask::{self, Answer, Ask, Job, Setup};
 use super::lane::{Lane, LaneError, PATIENCE, config, has_ring};
-use super::way::{Seal, Way, own_name, scheme};
+use super::way::{Seal, Way, scheme};
 use crate::address::{self, Use};
 use crate::args::Adapter;
 use crate::cpu::Pair;
@@ -188,7 +189,8 @@ impl Drop for Peer {
         let Some(child) = &mut self.child else { return };
         self.lobby.endpoint.close(self.lobby.channel);
         if !child.end() {
-            sweep();
+            // What was killed has left its name.
+            sweep_own();
         }
     }
 }
@@ -284,13 +286,6 @@ pub(super) fn unreachable(error: &ConnectError, far: Option<Far<'_>>) -> Failure
         (_, None) => "see that the other end runs, and try again",
     };
     Failure::of_address(error, remedy)
-}
-
-/// Removes what processes that were killed have left of their names: taking any name does so.
-fn sweep() {
-    if let Ok(mut endpoint) = Endpoint::open(Config::default()) {
-        let _ = endpoint.listen(&own_name());
-    }
 }
 
 /// A process that we have started, which ends with this value.

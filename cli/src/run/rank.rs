@@ -7,13 +7,20 @@
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal};
+use cutthrough_node::shm::rendezvous::sweep_own;
+use rustix::process::{
+    Pid, Signal, getppid, kill_process_group, set_parent_process_death_signal, test_kill_process_group,
+};
 
 use super::args::RunArgs;
 use super::plan::UNSTARTED;
 use crate::failure::Failure;
 use crate::veth::Space;
+
+/// How long processes that are killed may take to end.
+const DYING: Duration = Duration::from_secs(1);
 
 /// Becomes a rank's program. Returns only if it cannot, and then tells the starter so.
 pub(super) fn become_rank(args: &RunArgs, starter: u32) -> Failure {
@@ -43,8 +50,9 @@ fn try_to_become(args: &RunArgs, starter: u32) -> Failure {
     Failure::new(format!("{}: {error}", program.display()), "check the name of the program")
 }
 
-/// Ends all groups that standard input has named, when it ends: the starter has died. It says `+N` of a group, and `-N`
-/// when it has ended.
+/// Ends all groups that standard input has named, when it ends: the starter has died, or there is nothing left to do.
+/// It says `+N` of a group, and `-N` when it has ended. What was ended by a signal has left the names of its endpoints,
+/// which are removed.
 pub(super) fn guard() {
     let mut groups: Vec<u32> = Vec::new();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
@@ -54,14 +62,28 @@ pub(super) fn guard() {
             _ => {}
         }
     }
-    groups.into_iter().for_each(|group| end_group(group, Signal::KILL));
+    groups.iter().for_each(|group| end_group(*group, Signal::KILL));
+    let begun = Instant::now();
+    while groups.iter().any(|group| has_some(*group)) && begun.elapsed() < DYING {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    sweep_own();
 }
 
 /// Sends a signal to a group of processes; one that has ended does not mind.
 pub(super) fn end_group(group: u32, signal: Signal) {
-    if let Some(group) = i32::try_from(group).ok().filter(|group| *group > 1).and_then(Pid::from_raw) {
+    if let Some(group) = named(group) {
         let _ = kill_process_group(group, signal);
     }
+}
+
+/// Whether somebody is in a group of processes, were it one that has ended and was not waited for.
+fn has_some(group: u32) -> bool {
+    named(group).is_some_and(|group| test_kill_process_group(group).is_ok())
+}
+
+fn named(group: u32) -> Option<Pid> {
+    i32::try_from(group).ok().filter(|group| *group > 1).and_then(Pid::from_raw)
 }
 
 /// The guard, as its starter has it.

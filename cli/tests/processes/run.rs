@@ -190,6 +190,25 @@ fn nothing_is_left_when_the_starter_ends_in_any_way() {
     }
 }
 
+#[test]
+fn the_names_of_ranks_that_were_killed_are_removed() {
+    let program = env!("CARGO_BIN_EXE_cutthrough");
+    let name = "rank-$CUTTHROUGH_RANK";
+    let listen =
+        format!("{program} perf serve --listen shm:{name} >/dev/null & until [ -S $CUTTHROUGH_DIR/{name}.sock ]");
+    let listen = format!("{listen}; do sleep 0.01; done");
+    let folder = Folder::new("run-names");
+    let (code, _, errors) = run(&folder, &["-n", "2"], &format!("{listen}; kill -9 $!; kill -9 $$"));
+    assert_eq!(code, Some(1), "{errors}");
+    assert!(!["rank-0", "rank-1"].iter().any(|name| folder.has(&format!("{name}.sock"))), "at once");
+    folder.wait_until_empty();
+    // And of those that end with their starter, whoever ends that.
+    let starter = folder.start(&["run", "-n", "2", "--", "sh", "-c", &format!("{listen}; wait")]);
+    until("the ranks listen", || folder.has("rank-0.sock") && folder.has("rank-1.sock"));
+    kill(starter.pid(), Signal::KILL);
+    folder.wait_until_empty();
+}
+
 /// The group of a rank that has ended is signalled at the end of all: its number must not have gone to another by then.
 #[test]
 fn the_number_of_a_rank_that_has_ended_is_kept_until_all_have() {

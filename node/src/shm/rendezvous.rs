@@ -361,6 +361,16 @@ pub fn sweep(folder: &Path) {
     }
 }
 
+/// [`sweep`] of [`folder`], if that is there and this user's alone: what whoever takes a name does, for those who take
+/// none.
+pub fn sweep_own() {
+    if folder().exists()
+        && let Ok(folder) = own_folder()
+    {
+        sweep(&folder);
+    }
+}
+
 /// Whether a lock file is as we make them, and not only such as we can use.
 fn is_as_made(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|metadata| is_lock(&metadata) && metadata.mode() & 0o7777 == LOCK_MODE)
