@@ -1,7 +1,7 @@
 //! Every order in which two processors can see each other's stores: rings, wake-ups, teardown, revocation, copies that
 //! both sides make.
 //!
-//! Run with `RUSTFLAGS="--cfg loom" cargo test -p cutthrough-segment --test loom --release`. What is expected to fail
+//! Run with `RUSTFLAGS="--cfg loom" cargo test -p cutthrough-segment --test loom`. What is expected to fail
 //! without its fence is shown to fail, so that a model which sees nothing does not pass for a proof.
 #![cfg(loom)]
 

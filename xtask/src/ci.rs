@@ -240,7 +240,7 @@ fn plan(root: &Path) -> Plan {
     }
     then.push(Step::new("a short storm", &format!("{target}/debug/examples/storm 10")));
     let mut beside = vec![
-        Step::new("loom", "cargo test --locked --package cutthrough-segment --test loom --release")
+        Step::new("loom", "cargo test --locked --package cutthrough-segment --test loom")
             .with(&[("RUSTFLAGS", "--cfg loom"), ("CARGO_TARGET_DIR", "target/loom")]),
         Step::new("fuzz targets are built", "cargo fuzz build").with(&[("RUSTC_BOOTSTRAP", "1")]),
         // What it depends on has been built for the tests, which have looked for that by now: one waits for the other.
