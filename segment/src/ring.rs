@@ -238,7 +238,7 @@ pub enum Peek {
     Control(u8),
     /// A message with a payload: words 1 to 3 of its slot.
     Loaded([u64; 3]),
-    /// Nothing, after so many messages of which each was found at the first or the second look.
+    /// Nothing, after so many messages that were found at the first look each.
     Nothing(u64),
 }
 
@@ -267,11 +267,8 @@ pub struct Consumer<S> {
     slots: S,
     mask: u64,
     next: u64,
-    /// Control messages taken without a look in vain.
-    streak: u64,
-    /// Messages taken with at most one look in vain before each, and whether the last look was in vain.
+    /// Messages taken without a look in vain.
     run: u64,
-    vain: bool,
     /// How slots are evicted when they have been read, if they are.
     eviction: Option<Eviction>,
 }
@@ -284,7 +281,7 @@ impl<S: Slots> Consumer<S> {
     pub fn new(slots: S) -> Self {
         assert!(slots.count().is_power_of_two(), "a ring has a power of two of slots");
         let mask = slots.count() as u64 - 1;
-        Self { slots, mask, next: 0, streak: 0, run: 0, vain: false, eviction: None }
+        Self { slots, mask, next: 0, run: 0, eviction: None }
     }
 
     /// How many messages have been taken.
@@ -314,17 +311,6 @@ impl<S: Slots> Consumer<S> {
         self.eviction = eviction;
     }
 
-    /// A look was in vain, after so many messages that came one right behind the other.
-    #[inline]
-    const fn look_in_vain(&mut self) -> u64 {
-        self.streak = 0;
-        if self.vain {
-            self.run = 0;
-        }
-        self.vain = true;
-        self.run
-    }
-
     /// A message was found: evicts the slot of the one before, if that has just been here. Where one message comes at a
     /// time, the sender has all the time that it needs to take its slot from here. Not the slot of this message: it is
     /// read later than this.
@@ -334,7 +320,6 @@ impl<S: Slots> Consumer<S> {
             eviction.evict_slot(self.slot_of(number.wrapping_sub(1)).0);
         }
         self.run += 1;
-        self.vain = false;
     }
 
     /// Looks at the next message; [`Consumer::take_control`] takes it.
@@ -348,7 +333,7 @@ impl<S: Slots> Consumer<S> {
         let slot = self.slot();
         if slot.load(0, Ordering::Acquire) != self.next.wrapping_add(1) {
             core::hint::black_box(slot.load(8, Ordering::Relaxed));
-            return Peek::Nothing(self.look_in_vain());
+            return Peek::Nothing(core::mem::take(&mut self.run));
         }
         let word1 = slot.load(1, Ordering::Relaxed);
         match u8::try_from(word1) {
@@ -361,13 +346,12 @@ impl<S: Slots> Consumer<S> {
     #[inline(always)]
     pub fn take_control(&mut self) -> Control {
         let number = self.next;
-        self.streak += 1;
-        if self.streak > STREAK {
+        self.found(number);
+        if self.run > STREAK {
             let ahead = self.slot_of(number.wrapping_add(READ_AHEAD)).address();
             prefetch_read(ahead);
             prefetch_read(ahead.wrapping_add(64));
         }
-        self.found(number);
         self.next = number.wrapping_add(1);
         // Last, so that the copy goes straight to where the caller wants it.
         copy_out(self.slot_of(number))

@@ -101,10 +101,9 @@ impl Looks {
         self.0.push(found);
     }
 
-    /// The messages since two looks in vain that came one after the other.
+    /// The messages before the last look, which was in vain, and since the one in vain before.
     fn run(&self) -> u64 {
-        let two = self.0.windows(2).rposition(|looks| looks == [false, false]);
-        self.0[two.map_or(0, |first| first + 2)..].iter().map(|found| u64::from(*found)).sum()
+        self.0.iter().rev().skip(1).take_while(|found| **found).count() as u64
     }
 }
 
