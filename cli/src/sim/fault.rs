@@ -11,12 +11,11 @@ use cutthrough_sim::report::number::count;
 use serde::Serialize;
 
 use crate::args::{FaultArgs, Plant};
+use crate::cpu;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::table::wrapped;
 
-/// Threads that run seeds.
-const THREADS: usize = 2;
 /// A seed that takes longer than this is named while it runs: one that never ends would say nothing of itself. Most
 /// take some milliseconds.
 const LONG: Duration = Duration::from_secs(10);
@@ -30,10 +29,14 @@ struct Running {
 }
 
 /// What each thread is at.
-#[derive(Debug, Default)]
-struct AtWork(Mutex<[Option<Running>; THREADS]>);
+#[derive(Debug)]
+struct AtWork(Mutex<Vec<Option<Running>>>);
 
 impl AtWork {
+    fn of(threads: usize) -> Self {
+        Self(Mutex::new(vec![None; threads]))
+    }
+
     fn is_at(&self, thread: usize, seed: Option<u64>) {
         let running = seed.map(|seed| Running { seed, since: Instant::now(), named: false });
         self.0.lock().unwrap_or_else(PoisonError::into_inner)[thread] = running;
@@ -105,12 +108,14 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
         if seeds == 1 { output.say(&wrapped(&format!("seed {first}: {}", fault::options(first)))) } else { Ok(()) };
     let next = AtomicU64::new(0);
     let results = Mutex::new((Summary::default(), 0_u64, told));
-    let at_work = AtWork::default();
+    // No world knows of another, so each core has one.
+    let threads = cpu::allowed().len();
+    let at_work = AtWork::of(threads);
     thread::scope(|scope| {
         let (runs, ends) = mpsc::channel();
         let (at_work, next, results) = (&at_work, &next, &results);
         scope.spawn(move || at_work.watch(&ends, output));
-        for thread in 0..THREADS {
+        for thread in 0..threads {
             let runs = runs.clone();
             scope.spawn(move || {
                 let _runs = runs;
@@ -244,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_seed_that_takes_long_is_named_once() {
-        let at_work = AtWork::default();
+        let at_work = AtWork::of(2);
         at_work.is_at(1, Some(7));
         let now = Instant::now();
         assert!(at_work.long(now).is_empty());
