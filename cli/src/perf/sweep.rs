@@ -6,6 +6,7 @@ use cutthrough::Policy;
 
 use super::case::{Case, Rig, Test};
 use super::floor::{Floor, Held, Missing};
+use super::legend;
 use super::loss::{self, Lossy};
 use super::measure::other_end;
 use super::peer::{Peer, cores};
@@ -50,7 +51,8 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
     let bar = progress::bar(cases.len() * ROUNDS as usize);
     let (floor, mut missing) = (Floor::measure(&mut peer, core, &cases, &way)?, Missing::default());
     let mut regrets = Table::new(&["size", "latency", "quickest", "bandwidth", "widest"]);
-    let mut figures = Table::new(&["policy", "size", "p50", "bandwidth"]);
+    let mut figures = Table::new(&["policy", "size", "p50", "bandwidth", "ratio", "limit"]);
+    let mut shown = Vec::new();
     for case in cases {
         bar.set_message(case.size().to_string());
         let run = || sweep(&mut peer, core, &case, || bar.inc(1));
@@ -59,7 +61,7 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
         let limit = missing.or_why(&case, floor.hold(&case, 1.0));
         for one in &swept {
             output.line(&loss::mark(way.mark(one.line(&machine, limit.as_ref())), lost))?;
-            figures.row(one.cells());
+            figures.row(one.cells(limit.as_ref()));
         }
         if let Some((line, [by_latency, by_bandwidth])) = regret(&swept) {
             output.line(&line)?;
@@ -71,11 +73,17 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
                 by_bandwidth,
             ]);
         }
+        shown.push((case, limit));
     }
     bar.finish_and_clear();
-    let legend = "Regret of the default: its median over that of the best of the others, round by round. Latency 1.05 \
-                  or less and bandwidth 0.95 or more is as good as tuned.";
-    output.say(&format!("{}\n\n{figures}\n\n{missing}{}\n\n{regrets}", wrapped(&machine.to_string()), wrapped(legend)))
+    let shown: Vec<_> = shown.iter().map(|(case, limit)| (case, limit.as_ref())).collect();
+    let held = legend::of(Test::Lat, &shown);
+    let regret = wrapped(
+        "Regret of the default: its median over that of the best of the others, round by round. Latency 1.05 or less \
+         and bandwidth 0.95 or more is as good as tuned.",
+    );
+    let machine = wrapped(&machine.to_string());
+    output.say(&format!("{machine}\n\n{figures}\n\n{missing}{held}\n\n{regret}\n\n{regrets}"))
 }
 
 /// The options with the sweep's own defaults.
@@ -156,13 +164,17 @@ impl Swept {
         }
     }
 
-    fn cells(&self) -> Vec<String> {
+    fn cells(&self, limit: Option<&Held>) -> Vec<String> {
         let bandwidth = |rate: f64| units::bandwidth(rate * self.size.0 as f64);
+        let latency = median(&self.latency_ns);
+        let nothing = || "-".to_owned();
         vec![
             self.policy.to_string(),
             self.size.to_string(),
-            median(&self.latency_ns).map_or_else(String::new, units::time),
-            median(&self.msgs_per_s).map_or_else(String::new, bandwidth),
+            latency.map_or_else(nothing, units::time),
+            median(&self.msgs_per_s).map_or_else(nothing, bandwidth),
+            limit.zip(latency).map_or_else(nothing, |(limit, latency)| units::ratio(latency / limit.ns)),
+            limit.map_or_else(nothing, |limit| units::time(limit.ns)),
         ]
     }
 }
