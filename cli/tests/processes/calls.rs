@@ -100,8 +100,11 @@ fn calls_cross_a_wire_plain_and_sealed() {
     if pair(1500).is_none() {
         return;
     }
-    let lines = folder.lines(&["perf", "rpc", "raw", "fetch", "--count", "20", "--veth", "1500"]);
-    assert!(lines.len() == 3 && lines.iter().all(|line| line["veth"] == 1500), "{lines:?}");
+    let across = ["--count", "20", "--veth", "1500"];
+    let calls = folder.lines(&[&["perf", "rpc", "raw", "typed", "fetch"], &across[..]].concat());
+    let messages = folder.lines(&[&["perf", "am", "short"], &across[..]].concat());
+    assert_eq!((calls.len(), messages.len()), (4, 1), "{calls:?} {messages:?}");
+    assert!(calls.iter().chain(&messages).all(|line| line["veth"] == 1500), "{calls:?} {messages:?}");
     folder.wait_until_empty();
 }
 
