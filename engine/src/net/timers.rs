@@ -42,12 +42,16 @@ impl<M: Memory> Net<M> {
     /// Whether the next [`Net::tick`] may give up frames that nothing has acknowledged so far. Whoever calls it has
     /// read the clock since it last looked at what comes, and may have stood still before or after that: what lies
     /// there by now would have to be sent again in vain. So it is worth another look.
-    #[must_use]
-    pub fn doubts(&self, now: Instant) -> bool {
-        self.timers.peek().is_some_and(|Reverse((at, index))| match self.seats.get(*index).map(|seat| &seat.state) {
-            Some(State::Open(channel)) => *at <= now && channel.timer_set == Some(*at) && channel.doubts(now),
-            Some(State::Calling(_) | State::Free) | None => false,
-        })
+    pub fn doubts(&mut self, now: Instant) -> bool {
+        while let Some(Reverse((at, index))) = self.timers.peek().copied().filter(|Reverse((at, _))| *at <= now) {
+            match self.seats.get(index).map(|seat| &seat.state) {
+                Some(State::Open(channel)) if channel.timer_set == Some(at) => return channel.doubts(now),
+                Some(State::Calling(call)) if call.is_due_at(at) => return false,
+                // It means nothing any more, and what does may be behind it.
+                _ => self.timers.pop(),
+            };
+        }
+        false
     }
 
     /// Looks after what is due.

@@ -69,3 +69,21 @@ fn what_has_arrived_after_all_is_not_sent_again() {
         assert_ne!(again.own()[1], Kind::Records as u8, "it is there");
     }
 }
+
+/// When a call would have been repeated means nothing once it is answered, and hides nothing: on a long way that is
+/// before what was sent then may be given up.
+#[test]
+fn an_old_time_hides_no_frame_that_may_be_given_up() {
+    for delay_ms in 1..40 {
+        let mut world = World::new(83, Faults::NONE);
+        world.delay = delay_ms * 1_000_000;
+        let (a, _) = world.join();
+        let (now, later) = (world.now(), world.now().after(800_000_000));
+        let (net, mut batch) = (&mut world.nodes[0].net, Batch::default());
+        net.send(a, b"a word", None).unwrap();
+        while net.batch(now, &mut batch, 65_000).is_some() {}
+        net.looked(now);
+        net.tick(now);
+        assert!(!net.doubts(now) && net.doubts(later), "{delay_ms} ms");
+    }
+}
