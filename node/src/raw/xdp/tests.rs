@@ -238,13 +238,17 @@ fn a_kernel_socket_is_as_good_a_peer() {
     let Ends { mut near, far, to_far, .. } = ends(&wire, Mode::Generic);
     drop(far);
     let peer = wire.far(|| UdpSocket::bind(FAR_END).unwrap());
-    peer.set_read_timeout(Some(PATIENCE)).unwrap();
+    peer.set_read_timeout(Some(PATIENCE / 100)).unwrap();
 
-    assert!(near.send(&to_far, &[IoSlice::new(&body(2000, 0))], 1000).unwrap());
-    let mut room = [0; 2000];
-    for half in body(2000, 0).chunks(1000) {
-        assert_eq!(peer.recv(&mut room).unwrap(), 1000);
-        assert!(room[..1000] == *half);
+    // Another test's child has all descriptors for a moment, and as long the far ring has its program.
+    let (mut room, begun) = ([0; 2000], Clock::now());
+    loop {
+        assert!(near.send(&to_far, &[IoSlice::new(&body(2000, 0))], 1000).unwrap());
+        let halves: Vec<_> = (0..2).map_while(|_| peer.recv(&mut room).ok().map(|len| room[..len].to_vec())).collect();
+        if body(2000, 0).chunks(1000).eq(&halves) {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{} frames came", halves.len());
     }
     let beside = wire.near(|| UdpSocket::bind(NEAR_END).unwrap());
     beside.set_read_timeout(Some(PATIENCE)).unwrap();
