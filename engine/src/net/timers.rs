@@ -41,7 +41,9 @@ impl<M: Memory> Net<M> {
 
     /// Whether the next [`Net::tick`] may give up frames that nothing has acknowledged so far. Whoever calls it has
     /// read the clock since it last looked at what comes, and may have stood still before or after that: what lies
-    /// there by now would have to be sent again in vain. So it is worth another look.
+    /// there by now would have to be sent again in vain. So it is worth another look. Asked of what is due first: what
+    /// is due behind a call that has to be repeated is not doubted.
+    #[must_use]
     pub fn doubts(&mut self, now: Instant) -> bool {
         while let Some(Reverse((at, index))) = self.timers.peek().copied().filter(|Reverse((at, _))| *at <= now) {
             match self.seats.get(index).map(|seat| &seat.state) {
