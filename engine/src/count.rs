@@ -155,6 +155,8 @@ counters! {
     SocketsJoined = "sockets_joined",
     /// Times that could not be had; all goes by the endpoint's one socket then.
     JoinsRefused = "joins_refused",
+    /// Trains that the kernel has sent from where they lay, without a copy of its own.
+    TrainsSpliced = "trains_spliced",
     /// Frames whose payload was received where it belongs.
     PlacedFrames = "placed_frames",
     /// Frames whose payload had to be copied to where it belongs.

@@ -63,6 +63,11 @@ impl<M: Memory> Net<M> {
         Some([(u32::try_from(index).ok()?, here), there])
     }
 
+    /// Whether a channel's payloads travel as they are, and are not sealed.
+    pub fn is_bare(&mut self, index: usize) -> bool {
+        self.channel(index).is_some_and(|channel| channel.seal.is_bare())
+    }
+
     /// The public key that a channel's peer has proved to hold, if it has one.
     pub fn peer_key(&mut self, index: usize) -> Option<[u8; 32]> {
         self.channel(index)?.seal.peer()

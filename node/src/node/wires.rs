@@ -371,7 +371,7 @@ fn told_of(told: Told<'_>, stores: &mut Stores, names: &Names, stat: &Stat, seal
 }
 
 /// How many counters of the network side are shown.
-pub(super) const SHOWN: usize = 29;
+pub(super) const SHOWN: usize = 30;
 
 const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
     [
@@ -385,6 +385,7 @@ const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
         (Counter::RingsReopened, troubles.rings_reopened),
         (Counter::SocketsJoined, troubles.joins.made),
         (Counter::JoinsRefused, troubles.joins.refused),
+        (Counter::TrainsSpliced, troubles.joins.spliced),
         (Counter::FramesSent, tally.frames_sent),
         (Counter::NotesSent, tally.notes_sent),
         (Counter::FramesReceived, tally.frames_received),

@@ -250,6 +250,23 @@ impl Datagrams {
         set(self.as_fd(), libc::SOL_UDP, libc::UDP_GRO, joined.into())
     }
 
+    /// Cuts what is sent into segments of so many bytes wherever a call does not say otherwise; not at all with 0, as
+    /// from the beginning.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub(crate) fn set_cut(&self, segment: u16) -> io::Result<()> {
+        set(self.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, segment.into())
+    }
+
+    /// Sends what the kernel still holds of a train of which only a part was taken.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub(crate) fn push_out(&self) -> io::Result<()> {
+        set(self.as_fd(), libc::SOL_UDP, libc::UDP_CORK, 0)
+    }
+
     /// Receives one datagram in one call that never waits: its bytes, including those for which there was no room.
     /// Takes 0.2 microseconds less than [`Datagrams::receive`], and says nothing else: only for a socket that is joined
     /// to a peer, and takes no trains.

@@ -9,4 +9,5 @@ pub(crate) mod netlink;
 pub(crate) mod packet;
 #[cfg(feature = "tokio")]
 pub mod readable;
+pub(crate) mod spliced;
 pub mod xdp;

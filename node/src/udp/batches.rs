@@ -102,6 +102,15 @@ impl Core {
 
     /// Hands the batch to the socket. False if it takes nothing now.
     fn put(&mut self, channel: usize, to: SocketAddr) -> bool {
+        self.carried.clear_away();
+        let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
+        let segment = (self.batch.frames() > 1).then(|| u16::try_from(self.batch.segment()).unwrap_or(u16::MAX));
+        let way = self.batch.way().number;
+        if let Some(segment) = segment.filter(|_| way == 0 && self.carried.lays())
+            && let Some(sent) = self.splice(channel, (from, to), segment)
+        {
+            return self.was_taken(channel, (from, to), Some(segment), sent);
+        }
         let load = |message, offset, len| {
             let load = self.net.load(channel, message).map(|load: &Outgoing| load.piece(offset, len));
             load.filter(|bytes| bytes.len() == len)
@@ -120,7 +129,6 @@ impl Core {
         if parts.is_empty() {
             return true;
         }
-        let way = self.batch.way().number;
         if let Some(lanes) = self.lanes.as_mut().filter(|_| way > 0) {
             let borrowed = borrowed(self.batch.pieces(), |message| self.net.load(channel, message));
             return match lanes.send(channel, way, (parts, self.batch.segment()), borrowed) {
@@ -145,8 +153,6 @@ impl Core {
                 }
             };
         }
-        let segment = (self.batch.frames() > 1).then(|| u16::try_from(self.batch.segment()).unwrap_or(u16::MAX));
-        let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
         let mut sent = self.hand_over((from, to), parts, segment);
         if let (Err(Errno::IO | Errno::INVAL), Some(segment)) = (sent, segment) {
             // Or the frames are too long, as those alone will show.
@@ -154,6 +160,17 @@ impl Core {
             (self.went, sent) = (went, alone);
             self.troubles.divided_trains += u64::from(alone.is_ok());
         }
+        self.was_taken(channel, (from, to), segment, sent)
+    }
+
+    /// The socket has said what became of the batch. False if it takes nothing now.
+    fn was_taken(
+        &mut self,
+        channel: usize,
+        (from, to): Route,
+        segment: Option<u16>,
+        sent: Result<usize, Errno>,
+    ) -> bool {
         if let Some(joined) = self.joined.as_mut().filter(|_| sent.is_ok()) {
             joined.sent(to, from, (&self.socket, self.bound));
         }
@@ -173,6 +190,42 @@ impl Core {
             }
         }
     }
+
+    /// Whether the kernel may send trains of this channel from where they lie.
+    pub(super) fn splices(&mut self, channel: usize) -> bool {
+        let Some(joined) = self.joined.as_ref().filter(|joined| joined.is_joined()) else { return false };
+        self.net.peer(channel).is_some_and(|(to, ..)| joined.splices_to(to)) && self.net.is_bare(channel)
+    }
+
+    /// Has the kernel send the batch, which is a train, from where it lies then. Nothing if that cannot be.
+    fn splice(&mut self, channel: usize, (from, to): Route, segment: u16) -> Option<Result<usize, Errno>> {
+        let joined = self.joined.as_mut()?;
+        joined.leads(to, from)?;
+        if !self.batch.pieces().iter().any(|piece| matches!(piece, Piece::Payload { .. })) {
+            return None;
+        }
+        self.carried.take_back(|channel, message| self.net.is_done(channel, message));
+        let train = joined.berth().or_else(|| {
+            // Whatever has arrived of this payload gives its memory back.
+            if let Some((channel, message)) = self.carried.lent() {
+                let mut upto = usize::MAX;
+                self.net.lacks(channel, message, |begin, _| upto = upto.min(begin));
+                self.carried.have_arrived(upto);
+            }
+            joined.berth()
+        })?;
+        let train = self.carried.lay(channel, &self.batch, train, |message| self.net.load(channel, message))?;
+        joined.splice(train, segment)
+    }
+}
+
+#[cfg(test)]
+impl Core {
+    /// Trains that lie where the kernel has sent them from, and are held.
+    pub(super) fn trains_under_way(&mut self) -> usize {
+        self.carried.take_back(|channel, message| self.net.is_done(channel, message));
+        self.joined.as_ref().map_or(0, |joined| joined.trains_under_way())
+    }
 }
 
 /// Where a datagram goes: from which address of this machine, if that matters, and to which.
@@ -181,9 +234,9 @@ type Route = (Option<IpAddr>, SocketAddr);
 impl Core {
     /// Hands datagrams to the socket that leads there.
     fn hand_over(&self, (from, to): Route, parts: &[IoSlice<'_>], segment: Option<u16>) -> Result<usize, Errno> {
-        if let Some(joined) = self.joined.as_ref().and_then(|joined| joined.leads(to, from)) {
+        if let Some(joined) = self.joined.as_ref().filter(|joined| joined.leads(to, from).is_some()) {
             // Whatever else it says may be about a datagram that went before.
-            if let sent @ (Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS)) = joined.send(None, parts, segment) {
+            if let sent @ (Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS)) = joined.send(parts, segment) {
                 return sent;
             }
         }
@@ -231,7 +284,7 @@ fn borrowed<'a>(pieces: &[Piece], load: impl Fn(u64) -> Option<&'a Outgoing>) ->
         let Piece::Payload { message, .. } = *piece else { continue };
         match load(message) {
             Some(Outgoing::Pages(_, flights)) => pages |= flights.is_some(),
-            Some(Outgoing::Lent(lent)) => borrowed = lent.bytes(),
+            Some(Outgoing::Lent(lent, _)) => borrowed = lent.bytes(),
             Some(Outgoing::Copy(_)) | None => {}
         }
     }

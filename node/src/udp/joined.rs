@@ -5,13 +5,18 @@
 //! may call it; but what goes to one peer, again and again, and what comes from there, goes through one that the kernel
 //! knows the way of. Whatever that one cannot do, the other one does.
 
+use std::cell::Cell;
+use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use cutthrough_engine::time::Instant;
 use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::Errno;
 
 use super::glances::Glances;
 use crate::sys::datagram::Datagrams;
+use crate::sys::spliced::{Berth, Spliced};
 
 /// How many batches more than to all others together have to go to a peer.
 const ENOUGH: u32 = 64;
@@ -21,11 +26,16 @@ const ENOUGH: u32 = 64;
 const UNANSWERED: u32 = 4;
 const UNANSWERED_NS: u64 = 300_000_000;
 
-/// How often the second socket was joined to a peer, and how often that could not be had.
+/// How often in a row the kernel may refuse to send a train from where it lies before it is not asked any more.
+const REFUSALS: u32 = 4;
+
+/// How often the second socket was joined to a peer, how often that could not be had, and the trains that the kernel
+/// has sent from where they lay.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Joins {
     pub(crate) made: u64,
     pub(crate) refused: u64,
+    pub(crate) spliced: u64,
 }
 
 /// The second socket, and whom it is joined to.
@@ -48,6 +58,11 @@ pub(super) struct Joined {
     pub(super) joins: Joins,
     /// What looks at it came to.
     pub(super) glances: Glances,
+    /// Memory for trains to the peer that it is joined to, and how often in a row the kernel has refused to send such.
+    spliced: Option<Arc<Spliced>>,
+    refusals: u32,
+    /// Bytes after which the socket cuts what a call does not cut; 0 for not at all.
+    cut: Cell<u16>,
 }
 
 impl Joined {
@@ -65,6 +80,9 @@ impl Joined {
             lone: Lone::default(),
             joins: Joins::default(),
             glances: Glances::default(),
+            spliced: None,
+            refusals: if Spliced::is_possible() { 0 } else { REFUSALS },
+            cut: Cell::new(0),
         })
     }
 
@@ -94,6 +112,66 @@ impl Joined {
         (peer == to && from.is_none_or(|from| from == local)).then_some(&self.socket)
     }
 
+    /// Sends by it, as [`Datagrams::send`].
+    pub(super) fn send(&self, parts: &[IoSlice<'_>], segment: Option<u16>) -> Result<usize, Errno> {
+        let cut = usize::from(self.cut.get());
+        if cut > 0 && segment.is_none() && parts.iter().map(|part| part.len()).sum::<usize>() > cut {
+            self.cut_at(0)?;
+        }
+        self.socket.send(None, parts, segment)
+    }
+
+    /// Sends a train from where it lies, cut every `segment` bytes. Nothing if the kernel does not: it may do so in
+    /// another way.
+    pub(super) fn splice(&mut self, train: &Berth, segment: u16) -> Option<Result<usize, Errno>> {
+        if self.cut.get() != segment {
+            self.cut_at(segment).ok()?;
+        }
+        match train.send(&self.socket) {
+            Ok(sent) if sent == train.len() => {
+                self.refusals = 0;
+                self.joins.spliced += 1;
+                Some(Ok(sent))
+            }
+            Err(full @ (Errno::AGAIN | Errno::NOBUFS)) => Some(Err(full)),
+            part => {
+                // What it holds of a part must not become the beginning of something else.
+                if part.is_ok() {
+                    let _ = self.socket.push_out();
+                }
+                self.refusals += 1;
+                None
+            }
+        }
+    }
+
+    fn cut_at(&self, segment: u16) -> Result<(), Errno> {
+        let cut = self.socket.set_cut(segment).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::INVAL));
+        cut.map(|()| self.cut.set(segment))
+    }
+
+    /// Memory for a train to the peer that it is joined to; none if so many are under way.
+    pub(super) fn berth(&mut self) -> Option<Berth> {
+        if self.spliced.is_none() {
+            match Spliced::new() {
+                Ok(spliced) => self.spliced = Some(spliced),
+                // Without it all goes as it did.
+                Err(_) => self.refusals = REFUSALS,
+            }
+        }
+        self.spliced.as_ref()?.berth()
+    }
+
+    #[cfg(test)]
+    pub(super) fn trains_under_way(&self) -> usize {
+        self.spliced.as_ref().map_or(0, |spliced| spliced.taken())
+    }
+
+    /// Whether trains to this peer may be sent from where they lie.
+    pub(super) fn splices_to(&self, to: SocketAddr) -> bool {
+        self.refusals < REFUSALS && self.peer.is_some_and(|(peer, _)| peer == to)
+    }
+
     /// A batch has gone to a peer; joins it to that one if most do. `main` is the endpoint's socket, which is bound to
     /// `at`.
     #[inline]
@@ -108,6 +186,8 @@ impl Joined {
                 None => self.joins.refused += 1,
             }
             (self.unanswered, self.doubted) = (0, None);
+            // What has gone to one peer is never overwritten with what goes to another one.
+            self.spliced = None;
             // What lies there is of others yet, and has to say of whom.
             if self.lone.begin() {
                 let _ = self.socket.set_trains(true);
@@ -420,6 +500,33 @@ mod tests {
         there.send(None, &[IoSlice::new(b"a")], None).unwrap();
         assert_eq!(there.receive(&mut []), Err(Errno::CONNREFUSED));
         assert_eq!(main.receive(&mut []), Err(Errno::AGAIN));
+    }
+
+    /// A probe of what a way carries is longer than the frames before it.
+    #[test]
+    fn one_datagram_is_not_cut_as_the_train_before_it() {
+        let ((main, bound), (a, to_a)) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let mut joined = Joined::new(bound).unwrap();
+        for _ in 0..ENOUGH {
+            joined.sent(to_a, None, (&main, bound));
+        }
+        if !joined.splices_to(to_a) {
+            println!("skipped: this kernel copies what it sends by UDP (before Linux 6.5)");
+            return;
+        }
+        a.set_trains(false).unwrap();
+        let mut room = vec![0; 4000];
+        let mut came = || (0..).find_map(|_| a.receive(&mut [IoSliceMut::new(&mut room)]).ok()).unwrap().bytes;
+        for _ in 0..2 {
+            let mut train = joined.berth().unwrap();
+            assert!(train.push(&[7; 2500]));
+            assert_eq!(joined.splice(&train, 1000), Some(Ok(2500)));
+            assert_eq!([(); 3].map(|()| came()), [1000, 1000, 500]);
+            assert_eq!(joined.send(&[IoSlice::new(&[8; 1000]), IoSlice::new(&[8; 1000])], None), Ok(2000));
+            assert_eq!(came(), 2000);
+            assert_eq!(joined.send(&[IoSlice::new(&[8; 1800])], Some(900)), Ok(1800));
+            assert_eq!([(); 2].map(|()| came()), [900, 900]);
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! | a channel, as its endpoint uses it | [`mod@line`] |
 //! | a message goes out | `send` |
 //! | what lies where on its way out, and what is kept to go again | `outgoing` |
+//! | memory of batches that carried it, which the kernel copies or sends from | `carried` |
 //! | batches out | `batches` |
 //! | which messages go together | `sink` |
 //! | from which address | `sources` |
@@ -30,6 +31,7 @@ pub mod address;
 mod attendant;
 mod batches;
 pub mod calls;
+mod carried;
 mod door;
 mod glances;
 pub mod guard;

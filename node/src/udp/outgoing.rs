@@ -2,130 +2,22 @@
 //!
 //! Pages of the pool are sent from where they lie, and stay there until they have arrived. Private memory is the
 //! caller's again when its call ends: what is not acknowledged then is copied. Where frames are short it has been
-//! copied already, behind the headers of the batches that carried it, and those batches' memory is kept instead.
+//! copied already, behind the headers of the batches that carried it ([`super::carried`]), and those batches' memory is
+//! kept instead.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use cutthrough_engine::net::batch::{Batch, Copied};
 use cutthrough_engine::net::memory::Load;
 use cutthrough_segment::page::Page;
 
+use super::carried::{Carried, Haul, Hauls, Spare};
 use crate::raw::xdp::Flights;
 use crate::sys::lent::Lent;
 
 /// Bytes of private memory in a frame up to which they are copied behind its header. To name the two in a list costs
 /// the kernel 130 to 150 ns; to copy 1,424 bytes takes 40 ns, and to copy 8,924 longer than that.
 pub(super) const COALESCED: usize = 4096;
-/// Batches whose memory is kept while the payload is sent that they carry. What was sent before is acknowledged, or
-/// copied once more.
-const CARRIED: usize = 4;
-/// Buffers that are kept for the next copy.
-const SPARE: usize = 8;
-
-/// Memory in which parts of a payload lie, and where, by their place in the payload.
-#[derive(Debug, Default)]
-struct Haul {
-    bytes: Vec<u8>,
-    parts: Vec<Copied>,
-}
-
-impl Haul {
-    /// First byte of the payload that lies here.
-    fn begin(&self) -> usize {
-        self.parts.first().map_or(usize::MAX, |part| part.offset)
-    }
-
-    /// One past the last.
-    fn end(&self) -> usize {
-        self.parts.last().map_or(0, |part| part.offset + part.len)
-    }
-
-    /// What lies from `offset` on, up to the end of the part that it is in; nothing if it is in none.
-    fn piece(&self, offset: usize) -> &[u8] {
-        let next = self.parts.partition_point(|part| part.offset <= offset);
-        let Some(part) = next.checked_sub(1).and_then(|last| self.parts.get(last)) else { return &[] };
-        let skip = (offset - part.offset).min(part.len);
-        self.bytes.get(part.at + skip..part.at + part.len).unwrap_or(&[])
-    }
-
-    fn add(&mut self, offset: usize, bytes: &[u8]) {
-        self.parts.push(Copied { message: 0, offset, at: self.bytes.len(), len: bytes.len() });
-        self.bytes.extend_from_slice(bytes);
-    }
-}
-
-/// Memory that nobody needs any more: the next copy needs no new one.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Spare(Arc<Mutex<Vec<Haul>>>);
-
-impl Spare {
-    fn take(&self) -> Haul {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
-    }
-
-    fn give(&self, hauls: impl Iterator<Item = Haul>) {
-        let mut spare = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for mut haul in hauls {
-            if spare.len() < SPARE && haul.bytes.capacity() > 0 {
-                haul.bytes.clear();
-                haul.parts.clear();
-                spare.push(haul);
-            }
-        }
-    }
-}
-
-/// What the last batches have carried of the payload that a caller lends now.
-#[derive(Debug, Default)]
-pub(super) struct Carried {
-    /// The channel and the message.
-    of: Option<(usize, u64)>,
-    /// Whether any of it was copied.
-    any: bool,
-    /// The memory of each batch, by rising parts of the payload; none has a gap.
-    hauls: VecDeque<Haul>,
-}
-
-impl Carried {
-    /// From now on it is this message's payload.
-    pub(super) fn begin(&mut self, channel: usize, message: u64) {
-        (self.of, self.any) = (Some((channel, message)), false);
-    }
-
-    /// The payload is lent no more. Whether any of it was copied.
-    pub(super) fn end(&mut self, spare: &Spare) -> bool {
-        self.of = None;
-        if !self.hauls.is_empty() {
-            spare.give(self.hauls.drain(..));
-        }
-        core::mem::take(&mut self.any)
-    }
-
-    /// A batch has gone out on `channel`: takes its memory, if that may be needed.
-    pub(super) fn take(&mut self, channel: usize, batch: &mut Batch, spare: &Spare) {
-        let Some((_, message)) = self.of.filter(|(of, _)| *of == channel) else { return };
-        let mut parts = batch.copied().iter().filter(|part| part.message == message);
-        let Some(first) = parts.next() else { return };
-        self.any = true;
-        // What goes again lies in the memory of an earlier batch, or is copied once more.
-        let mut end = first.offset + first.len;
-        let gapless = parts.all(|part| core::mem::replace(&mut end, part.offset + part.len) == part.offset);
-        if !gapless || self.hauls.back().is_some_and(|haul| first.offset < haul.end()) {
-            return;
-        }
-        let before = if self.hauls.len() < CARRIED { None } else { self.hauls.pop_front() };
-        let mut haul = before.unwrap_or_else(|| spare.take());
-        // The next batch is probably as long as this one.
-        haul.bytes.clear();
-        haul.bytes.reserve(batch.own().len());
-        batch.swap(&mut haul.bytes, &mut haul.parts);
-        haul.parts.retain(|part| part.message == message);
-        self.hauls.push_back(haul);
-    }
-}
-
 /// Bytes of a channel's payloads of which copies are kept. Counted under the endpoint's lock.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeptBytes(Arc<AtomicUsize>);
@@ -149,10 +41,12 @@ impl KeptBytes {
 pub(crate) struct Kept {
     len: usize,
     /// Memory of batches, which may hold more than has to be kept.
-    carried: VecDeque<Haul>,
+    carried: Hauls,
     /// The rest.
     copied: Haul,
     home: Spare,
+    /// Whether it is laid out by itself when it goes.
+    splices: bool,
     /// Bytes that are kept, and where all of the channel's are counted.
     bytes: usize,
     all: KeptBytes,
@@ -161,8 +55,9 @@ pub(crate) struct Kept {
 impl Kept {
     /// Room for copies of parts of this payload, which uses what batches have carried of it; they are counted in `all`.
     pub(super) fn new(payload: &[u8], carried: &mut Carried, spare: &Spare, all: KeptBytes) -> Self {
-        let (carried, copied, home) = (core::mem::take(&mut carried.hauls), Haul::default(), spare.clone());
-        Self { len: payload.len(), carried, copied, home, bytes: 0, all }
+        let splices = carried.lays();
+        let (carried, copied, home) = (carried.hauls(), Haul::default(), spare.clone());
+        Self { len: payload.len(), carried, copied, home, splices, bytes: 0, all }
     }
 
     /// Keeps what lies from `begin` to `end` in the payload; behind the parts before it.
@@ -171,11 +66,12 @@ impl Kept {
         self.all.add(end - begin);
         let mut from = begin;
         while from < end {
-            let next = self.carried.iter().find(|haul| from < haul.end());
-            let (to, goes_on) = next.map_or((end, end), |haul| (haul.begin().min(end), haul.end()));
+            let (to, goes_on) =
+                self.carried.next(from).map_or((end, end), |(begin, goes_on)| (begin.min(end), goes_on));
             if from < to {
                 if self.copied.bytes.capacity() == 0 {
                     self.copied = self.home.take();
+                    self.copied.bytes.reserve(self.len - from);
                 }
                 self.copied.add(from, payload.get(from..to).unwrap_or(&[]));
             }
@@ -185,8 +81,7 @@ impl Kept {
 
     /// What lies from `offset` on, up to the end of the part that it is in.
     fn piece(&self, offset: usize) -> &[u8] {
-        let around = self.carried.iter().find(|haul| (haul.begin()..haul.end()).contains(&offset));
-        around.unwrap_or(&self.copied).piece(offset)
+        self.carried.piece(offset).unwrap_or_else(|| self.copied.piece(offset))
     }
 }
 
@@ -194,7 +89,7 @@ impl Drop for Kept {
     fn drop(&mut self) {
         self.all.sub(self.bytes);
         let copied = core::mem::take(&mut self.copied);
-        self.home.give(self.carried.drain(..).chain([copied]));
+        self.home.give(self.carried.own.drain(..).chain([copied]));
     }
 }
 
@@ -206,8 +101,8 @@ pub(crate) enum Outgoing {
     Pages(Vec<(usize, Page)>, Option<Arc<Flights>>),
     /// A copy.
     Copy(Kept),
-    /// Memory that the caller lends until its call ends.
-    Lent(Lent),
+    /// Memory that the caller lends until its call ends; and whether its trains are laid out by themselves.
+    Lent(Lent, bool),
 }
 
 impl Load for Outgoing {
@@ -215,7 +110,7 @@ impl Load for Outgoing {
         match self {
             Self::Pages(pages, _) => pages.last().map_or(0, |(begin, page)| begin + page.len()),
             Self::Copy(kept) => kept.len,
-            Self::Lent(lent) => lent.bytes().len(),
+            Self::Lent(lent, _) => lent.bytes().len(),
         }
     }
 
@@ -227,14 +122,19 @@ impl Load for Outgoing {
                 page.get(offset - begin..).unwrap_or(&[])
             }
             Self::Copy(kept) => kept.piece(offset),
-            Self::Lent(lent) => lent.bytes().get(offset..).unwrap_or(&[]),
+            Self::Lent(lent, _) => lent.bytes().get(offset..).unwrap_or(&[]),
         };
         &bytes[..bytes.len().min(most)]
     }
 
     fn coalesces(&self, len: usize) -> bool {
         // Pages are sent without a copy, as promised.
-        len <= COALESCED && !matches!(self, Self::Pages(..))
+        len <= COALESCED
+            && match self {
+                Self::Pages(..) => false,
+                Self::Copy(kept) => !kept.splices,
+                Self::Lent(_, splices) => !splices,
+            }
     }
 
     fn is_in_use(&self) -> bool {
@@ -252,14 +152,14 @@ mod tests {
     /// Memory of batches as they would have carried these parts of a payload in frames, headers between them.
     fn carried(payload: &[u8], parts: &[(usize, usize)], body: usize) -> Carried {
         let hauls = parts.iter().map(|&(begin, end)| {
-            let mut haul = Haul::default();
+            let mut haul: Haul = Haul::default();
             for (at, frame) in (begin..).step_by(body).zip(payload[begin..end].chunks(body)) {
                 haul.bytes.extend_from_slice(&[0xee; 64]);
                 haul.add(at, frame);
             }
             haul
         });
-        Carried { of: Some((0, 7)), any: true, hauls: hauls.collect() }
+        Carried::by(hauls)
     }
 
     /// A message is in use while a ring has a part of one of its pages, wherever in it that begins; and not the message

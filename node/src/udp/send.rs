@@ -238,8 +238,10 @@ impl Udp {
         let now = clock::now();
         let sent = lend(bytes, |lent| {
             let mut core = self.shared.lock();
+            let splices = core.splices(index);
+            let splices = core.carried.choose(bytes.len(), splices);
             let mut loan = Loan { core: &mut core, index, message: None };
-            let cargo = NetCargo { load: Outgoing::Lent(lent), token, pages: false, cookie: None };
+            let cargo = NetCargo { load: Outgoing::Lent(lent, splices), token, pages: false, cookie: None };
             let message = Self::queue(loan.core, index, control, Some(cargo))?;
             loan.message = Some(message);
             loan.core.carried.begin(index, message);
@@ -292,6 +294,7 @@ impl Udp {
         (others, stat): (&mut impl Meanwhile, &Stat),
     ) -> Result<u8, SendError> {
         let (index, Some(message)) = (loan.index, loan.message) else { return Ok(0) };
+        let splices = loan.core.carried.lays();
         let (mut before, mut looked, mut relieved, mut last) = (0, moved, moved, (0, moved));
         let mut waits = self.send_off(loan.core, index, bytes.len(), moved);
         let (left, body) = loan.core.net.left(index, message);
@@ -310,7 +313,9 @@ impl Udp {
             }
             let there = loan.core.net.acknowledged(index, message);
             let lacking = bytes.len() - there.min(bytes.len());
-            let goes_on = lacking > LOOK && !waits && Self::goes_on(loan.core, index, &mut last, lacking);
+            // What has gone from memory of its own need not be copied.
+            let to_copy = if splices { loan.core.net.left(index, message).0 } else { lacking };
+            let goes_on = to_copy > LOOK && !waits && Self::goes_on(loan.core, index, &mut last, to_copy);
             if lacking <= self.staging && !goes_on {
                 let core = &mut *loan.core;
                 let all = core.net.memory.get(index).map(|store| store.kept.clone()).unwrap_or_default();
@@ -373,7 +378,7 @@ impl Drop for Loan<'_> {
     fn drop(&mut self) {
         self.core.carried.end(&self.core.spare);
         if let Some(message) = self.message
-            && matches!(self.core.net.load(self.index, message), Some(Outgoing::Lent(_)))
+            && matches!(self.core.net.load(self.index, message), Some(Outgoing::Lent(..)))
         {
             self.core.net.abandon(self.index);
         }

@@ -27,6 +27,7 @@ use crate::stat::Stat;
 use crate::sys::xdp::wire::{FAR, NEAR, PORT, Wire};
 
 mod rings;
+mod spliced;
 
 /// Nobody who holds a lock for so long means well.
 const PATIENCE: Duration = Duration::from_secs(20);

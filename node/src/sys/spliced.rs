@@ -1,0 +1,214 @@
+//! Trains that the kernel sends from where they lie.
+//!
+//! `sendmsg` copies what it sends into memory of its own, most of which another core has just had: more than half of
+//! what a train of 64 KiB takes there. `sendfile` from a memory file to a socket names the file's pages to the network
+//! instead (`MSG_SPLICE_PAGES`, Linux 6.5), and whoever receives them on this machine, or the network card, reads them
+//! there. No call says when that is over. So a train's memory is written again only once all of the train has been
+//! acknowledged; and all of it goes to one peer for as long as it lives, so that whoever acknowledges what it has not
+//! read finds at worst what was sent to it later, which the check sums tell from what was meant.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cutthrough_segment::copy::Copying;
+use cutthrough_segment::map::{MapError, Mapping, Writers};
+use rustix::io::Errno;
+
+use super::datagram::{Datagrams, TRAIN_BYTES};
+
+/// Bytes of each train's memory: pages that hold the longest train, and no more than a pipe takes at once by default,
+/// through which the kernel passes them.
+const BERTH: usize = 64 << 10;
+const _: () = assert!(TRAIN_BYTES <= BERTH);
+/// Trains that may be under way. They take turns: memory that has just been read is in the caches of who has read it,
+/// and takes longer to write. More of them would not stay in any cache between two turns.
+const BERTHS: u16 = 32;
+
+/// Memory for the trains to one peer.
+#[derive(Debug)]
+pub(crate) struct Spliced {
+    mapping: Arc<Mapping>,
+    file: OwnedFd,
+    /// Those that nobody has, in the order in which they were given back.
+    free: Mutex<VecDeque<u16>>,
+}
+
+impl Spliced {
+    /// Whether this kernel sends pages of files as trains, by a socket that is joined to a peer.
+    pub(crate) fn is_possible() -> bool {
+        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+        (numbers.next(), numbers.next()) >= (Some(6), Some(5))
+    }
+
+    /// Makes such memory: 2 MiB, which cost nothing until they are written.
+    ///
+    /// # Errors
+    /// [`MapError`], if there is none.
+    pub(crate) fn new() -> Result<Arc<Self>, MapError> {
+        let bytes = u64::from(BERTHS) * BERTH as u64;
+        let (mapping, file) = Mapping::create("cutthrough-trains", bytes, 4096, Writers::Both)?;
+        Ok(Arc::new(Self { mapping, file, free: Mutex::new((0..BERTHS).collect()) }))
+    }
+
+    fn free(&self) -> MutexGuard<'_, VecDeque<u16>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many trains hold memory.
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> usize {
+        usize::from(BERTHS) - self.free().len()
+    }
+
+    /// Memory for a train, empty; none if all is taken.
+    pub(crate) fn berth(self: &Arc<Self>) -> Option<Berth> {
+        let index = self.free().pop_front()?;
+        Some(Berth { of: Arc::clone(self), index, bytes: 0 })
+    }
+}
+
+/// Memory for one train, which is dropped when all of that has been acknowledged.
+#[derive(Debug)]
+pub(crate) struct Berth {
+    of: Arc<Spliced>,
+    index: u16,
+    bytes: usize,
+}
+
+impl Berth {
+    const fn offset(&self) -> u64 {
+        self.index as u64 * BERTH as u64
+    }
+
+    /// Adds bytes to the train. Whether there was room for them.
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
+        let all = self.bytes + bytes.len();
+        if all > BERTH {
+            return false;
+        }
+        // Nobody reads there but the kernel: of the berths each index is had by one value at a time, and this one is
+        // borrowed for writing.
+        self.of.mapping.copy_in(self.offset() + self.bytes as u64, bytes, Copying::Pieces);
+        self.bytes = all;
+        true
+    }
+
+    /// Hands the train to the network by a socket that is joined to a peer and cuts what it sends
+    /// ([`Datagrams::set_cut`]); never waits. Bytes that went.
+    ///
+    /// # Errors
+    /// As of [`Datagrams::send`].
+    pub(crate) fn send(&self, socket: &Datagrams) -> Result<usize, Errno> {
+        let mut from = self.offset();
+        rustix::fs::sendfile(socket, &self.of.file, Some(&mut from), self.bytes)
+    }
+}
+
+impl Deref for Berth {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the file was never given to anybody, and of its berths each index is had by one value at a time,
+        // which is borrowed: so nobody writes there.
+        unsafe { self.of.mapping.slice(self.offset(), self.bytes) }
+    }
+}
+
+impl Drop for Berth {
+    fn drop(&mut self) {
+        self.of.free().push_back(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSliceMut;
+
+    use super::*;
+
+    /// Two sockets of this host; the first one is joined to the second.
+    fn joined() -> (Datagrams, Datagrams) {
+        let [from, to] = [(); 2].map(|()| Datagrams::bind("127.0.0.1:0".parse().unwrap()).unwrap());
+        from.connect(to.local().unwrap()).unwrap();
+        (from, to)
+    }
+
+    /// All that comes until nothing has come for a while.
+    fn receive(at: &Datagrams) -> Vec<u8> {
+        let (mut all, mut room, mut quiet) = (Vec::new(), vec![0; BERTH], 0);
+        while quiet < 50 {
+            match at.receive(&mut [IoSliceMut::new(&mut room)]) {
+                Ok(came) => {
+                    all.extend_from_slice(&room[..came.bytes]);
+                    quiet = 0;
+                }
+                Err(_) => {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    quiet += 1;
+                }
+            }
+        }
+        all
+    }
+
+    fn train(of: &Arc<Spliced>, len: usize, seed: usize) -> (Berth, Vec<u8>) {
+        let mut berth = of.berth().expect("a free one");
+        let bytes: Vec<u8> = (0..len).map(|at| ((at / 7) ^ seed).to_le_bytes()[0]).collect();
+        assert!(bytes.chunks(1000).all(|part| berth.push(part)));
+        (berth, bytes)
+    }
+
+    /// What the kernel has not handed to the receiver yet may be read from where it lies; so does what was handed over.
+    #[test]
+    fn trains_arrive_as_they_lay_when_they_were_sent() {
+        if !Spliced::is_possible() {
+            println!("skipped: this kernel copies what it sends by UDP (before Linux 6.5)");
+            return;
+        }
+        let (spliced, (from, to)) = (Spliced::new().unwrap(), joined());
+        from.set_cut(1400).unwrap();
+        for len in [2_000, 4_096, 16_384, 60_000, TRAIN_BYTES - 4_507] {
+            let trains: Vec<_> = (0..4).map(|seed| train(&spliced, len, seed)).collect();
+            for (berth, _) in &trains {
+                assert_eq!(berth.send(&from), Ok(len));
+            }
+            let sent: Vec<u8> = trains
+                .iter()
+                .flat_map(|(berth, bytes)| {
+                    assert_eq!(**berth, **bytes);
+                    bytes.clone()
+                })
+                .collect();
+            assert!(receive(&to) == sent, "{len}");
+        }
+    }
+
+    #[test]
+    fn memory_is_used_by_one_train_at_a_time_and_all_of_it_in_turn() {
+        let spliced = Spliced::new().unwrap();
+        let mut all: VecDeque<Berth> = std::iter::from_fn(|| spliced.berth()).collect();
+        assert_eq!(all.len(), usize::from(BERTHS));
+        for (number, berth) in (0_u8..).zip(&mut all) {
+            assert!(berth.push(&[number; 100]));
+        }
+        assert!((0_u8..).zip(&all).all(|(number, berth)| **berth == [number; 100]));
+        let indices = |all: &VecDeque<Berth>| all.iter().map(|berth| berth.index).collect::<Vec<_>>();
+        let before = indices(&all);
+        all.rotate_left(3);
+        all.clear();
+        let after: VecDeque<Berth> = std::iter::from_fn(|| spliced.berth()).collect();
+        assert_eq!(indices(&after), [&before[3..], &before[..3]].concat());
+        assert!(after.iter().all(|berth| berth.is_empty()));
+    }
+
+    #[test]
+    fn no_train_is_longer_than_its_memory() {
+        let spliced = Spliced::new().unwrap();
+        let mut berth = spliced.berth().unwrap();
+        assert!(berth.push(&[1; BERTH - 1]) && !berth.push(&[2; 2]) && berth.push(&[3]) && !berth.push(&[4]));
+        assert_eq!((berth.len(), berth[BERTH - 1]), (BERTH, 3));
+    }
+}

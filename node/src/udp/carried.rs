@@ -1,0 +1,297 @@
+//! What batches have carried of the payload that a caller lends, in memory of their own.
+//!
+//! Where frames are short, payloads are copied behind their headers ([`super::outgoing`]). The kernel copies that
+//! memory once more when it sends it. Trains of longer payloads to the peer that a socket is joined to are laid out in
+//! memory from which the kernel sends them without that ([`crate::sys::spliced`]), and which is written again only once
+//! all of them has arrived.
+
+use std::collections::VecDeque;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cutthrough_engine::net::batch::{Batch, Copied, Piece};
+use cutthrough_engine::net::memory::Load as _;
+
+use super::outgoing::Outgoing;
+use crate::sys::spliced::Berth;
+
+/// Batches whose memory is kept while the payload is sent that they carry. What was sent before is acknowledged, or
+/// copied once more.
+const CARRIED: usize = 4;
+/// Bytes of buffers that are kept for the next copies.
+const SPARE: usize = 2 << 20;
+
+/// Bytes of a payload up to which the kernel copies its trains: to name pages to it has a price of its own, which one
+/// train of so many bytes is not worth.
+const SHORT: usize = 16 << 10;
+
+/// Memory in which parts of a payload lie, and where, by their place in the payload.
+#[derive(Debug, Default)]
+pub(super) struct Haul<B = Vec<u8>> {
+    pub(super) bytes: B,
+    pub(super) parts: Vec<Copied>,
+}
+
+impl<B: Deref<Target = [u8]>> Haul<B> {
+    /// First byte of the payload that lies here.
+    pub(super) fn begin(&self) -> usize {
+        self.parts.first().map_or(usize::MAX, |part| part.offset)
+    }
+
+    /// One past the last.
+    pub(super) fn end(&self) -> usize {
+        self.parts.last().map_or(0, |part| part.offset + part.len)
+    }
+
+    /// What lies from `offset` on, up to the end of the part that it is in; nothing if it is in none.
+    pub(super) fn piece(&self, offset: usize) -> &[u8] {
+        let next = self.parts.partition_point(|part| part.offset <= offset);
+        let Some(part) = next.checked_sub(1).and_then(|last| self.parts.get(last)) else { return &[] };
+        let skip = (offset - part.offset).min(part.len);
+        self.bytes.get(part.at + skip..part.at + part.len).unwrap_or(&[])
+    }
+}
+
+impl Haul {
+    pub(super) fn add(&mut self, offset: usize, bytes: &[u8]) {
+        self.parts.push(Copied { message: 0, offset, at: self.bytes.len(), len: bytes.len() });
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
+/// Memory that nobody needs any more: the next copy needs no new one.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Spare(Arc<Mutex<Shelf>>);
+
+#[derive(Debug, Default)]
+struct Shelf {
+    hauls: Vec<Haul>,
+    bytes: usize,
+}
+
+impl Spare {
+    pub(super) fn take(&self) -> Haul {
+        let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let haul = shelf.hauls.pop().unwrap_or_default();
+        shelf.bytes -= haul.bytes.capacity();
+        haul
+    }
+
+    pub(super) fn give(&self, hauls: impl Iterator<Item = Haul>) {
+        let mut shelf = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for mut haul in hauls {
+            let bytes = haul.bytes.capacity();
+            if bytes > 0 && shelf.bytes + bytes <= SPARE {
+                haul.bytes.clear();
+                haul.parts.clear();
+                shelf.bytes += bytes;
+                shelf.hauls.push(haul);
+            }
+        }
+    }
+}
+
+/// The memory of batches that carried a payload. Of one payload all are of the same kind.
+#[derive(Debug, Default)]
+pub(super) struct Hauls {
+    /// By rising parts of the payload; none has a gap.
+    pub(super) own: VecDeque<Haul>,
+    /// The same, of memory that the kernel sends from where it lies. It is written again once all of it has arrived:
+    /// here it stays until then.
+    trains: VecDeque<Haul<Berth>>,
+    /// Such memory of which parts lie elsewhere, too, or with gaps.
+    odd: Vec<Berth>,
+}
+
+/// A train that was laid out: the parts of the lent payload in it, and the first and the last message of which it
+/// carries a payload.
+#[derive(Debug)]
+struct Laid {
+    haul: Haul<Berth>,
+    messages: (u64, u64),
+}
+
+impl Hauls {
+    /// Where the first of them that reaches beyond `from` begins and ends.
+    pub(super) fn next(&self, from: usize) -> Option<(usize, usize)> {
+        let own = self.own.iter().map(|haul| (haul.begin(), haul.end()));
+        let trains = self.trains.iter().map(|haul| (haul.begin(), haul.end()));
+        own.chain(trains).find(|(_, end)| from < *end)
+    }
+
+    /// What lies from `offset` on, up to the end of the part that it is in.
+    pub(super) fn piece(&self, offset: usize) -> Option<&[u8]> {
+        let own = self.own.iter().find(|haul| (haul.begin()..haul.end()).contains(&offset));
+        let train = || self.trains.iter().find(|haul| (haul.begin()..haul.end()).contains(&offset));
+        own.map(|haul| haul.piece(offset)).or_else(|| train().map(|haul| haul.piece(offset)))
+    }
+}
+
+/// The parts of a message that a batch has copied.
+fn parts(batch: &Batch, message: u64) -> impl Iterator<Item = &Copied> {
+    batch.copied().iter().filter(move |part| part.message == message)
+}
+
+/// Whether these parts follow each other without a gap, behind what ends at `end`; there is one at least.
+fn follow<'a>(mut parts: impl Iterator<Item = &'a Copied>, end: usize) -> bool {
+    let Some(first) = parts.next() else { return false };
+    let mut before = first.offset + first.len;
+    first.offset >= end && parts.all(|part| core::mem::replace(&mut before, part.offset + part.len) == part.offset)
+}
+
+/// What the last batches have carried of the payload that a caller lends now.
+#[derive(Debug, Default)]
+pub(super) struct Carried {
+    /// The channel and the message.
+    of: Option<(usize, u64)>,
+    /// Whether any of it was copied.
+    any: bool,
+    hauls: Hauls,
+    /// Whether trains are laid out, where the kernel sends them from.
+    lays: bool,
+    /// The batch that goes now, where the kernel sends it from where it lies.
+    laid: Option<Laid>,
+    /// Such trains of payloads that are lent no more: the channel, the first and the last message.
+    gone: VecDeque<(usize, (u64, u64), Berth)>,
+}
+
+#[cfg(test)]
+impl Carried {
+    /// As batches leave it whose memory is this.
+    pub(super) fn by(hauls: impl Iterator<Item = Haul>) -> Self {
+        Self {
+            of: Some((0, 7)),
+            any: true,
+            hauls: Hauls { own: hauls.collect(), ..Hauls::default() },
+            ..Self::default()
+        }
+    }
+}
+
+impl Carried {
+    /// Whether trains of a payload of so many bytes, that is about to be lent, are laid out; `may` says whether the
+    /// kernel can send such.
+    pub(super) const fn choose(&mut self, bytes: usize, may: bool) -> bool {
+        self.lays = may && bytes > SHORT;
+        self.lays
+    }
+
+    /// From now on it is this message's payload.
+    pub(super) fn begin(&mut self, channel: usize, message: u64) {
+        (self.of, self.any) = (Some((channel, message)), false);
+    }
+
+    /// The payload is lent no more. Whether any of it was copied.
+    pub(super) fn end(&mut self, spare: &Spare) -> bool {
+        self.of = None;
+        if !self.hauls.own.is_empty() {
+            spare.give(self.hauls.own.drain(..));
+        }
+        self.hauls.trains.clear();
+        self.hauls.odd.clear();
+        core::mem::take(&mut self.any)
+    }
+
+    /// The memory of its batches.
+    pub(super) fn hauls(&mut self) -> Hauls {
+        core::mem::take(&mut self.hauls)
+    }
+
+    /// Whether trains are laid out.
+    pub(super) const fn lays(&self) -> bool {
+        self.lays
+    }
+
+    /// What was laid out has not gone.
+    pub(super) fn clear_away(&mut self) {
+        self.laid = None;
+    }
+
+    /// The payload that is lent now: its channel and message.
+    pub(super) fn lent(&self) -> Option<(usize, u64)> {
+        self.of
+    }
+
+    /// Gives the memory of trains away that carry nothing which begins at `upto` or behind it in the lent payload, of
+    /// which all before that has arrived.
+    pub(super) fn have_arrived(&mut self, upto: usize) {
+        while self.hauls.trains.front().is_some_and(|haul| haul.end() <= upto) {
+            self.hauls.trains.pop_front();
+        }
+    }
+
+    /// Gives the memory of trains away that have arrived: of whose messages the other side has all.
+    pub(super) fn take_back(&mut self, mut is_done: impl FnMut(usize, u64) -> bool) {
+        while let Some((channel, (first, last), _)) = self.gone.front()
+            && is_done(*channel, *first)
+            && is_done(*channel, *last)
+        {
+            self.gone.pop_front();
+        }
+    }
+
+    /// Lays a train of `channel` out in one piece, which takes the place of what it is made of: that is found by
+    /// `load`. Where some of it is there no more, or it carries no payload or one in pages, it is not laid out.
+    pub(super) fn lay<'a>(
+        &mut self,
+        channel: usize,
+        batch: &'a Batch,
+        mut train: Berth,
+        load: impl Fn(u64) -> Option<&'a Outgoing>,
+    ) -> Option<&Berth> {
+        let lent = self.of.filter(|(of, _)| *of == channel).map(|(_, message)| message);
+        let (mut parts, mut messages) = (Vec::new(), None);
+        for piece in batch.pieces() {
+            let bytes = match *piece {
+                Piece::Own { at, len } => batch.own().get(at..at + len)?,
+                Piece::Payload { message, offset, len } => {
+                    if lent == Some(message) {
+                        parts.push(Copied { message, offset, at: train.len(), len });
+                    }
+                    let (first, _) = *messages.get_or_insert((message, message));
+                    messages = Some((first, message));
+                    let load = load(message).filter(|load| !matches!(load, Outgoing::Pages(..)))?;
+                    Some(load.piece(offset, len)).filter(|bytes| bytes.len() == len)?
+                }
+            };
+            if !train.push(bytes) {
+                return None;
+            }
+        }
+        let laid = Laid { haul: Haul { bytes: train, parts }, messages: messages? };
+        Some(&self.laid.insert(laid).haul.bytes)
+    }
+
+    /// A batch has gone out on `channel`: takes its memory, if that may be needed.
+    pub(super) fn take(&mut self, channel: usize, batch: &mut Batch, spare: &Spare) {
+        let mut laid = self.laid.take();
+        let lent = self.of.filter(|(of, _)| *of == channel).map(|(_, message)| message);
+        if let Some(Laid { haul, messages }) = laid.take_if(|laid| laid.haul.parts.is_empty()) {
+            self.gone.push_back((channel, messages, haul.bytes));
+            return;
+        }
+        let Some(message) = lent else { return };
+        if laid.is_none() && parts(batch, message).next().is_none() {
+            return;
+        }
+        self.any = true;
+        let hauls = &mut self.hauls;
+        // What goes again lies in the memory of an earlier batch, or is copied once more.
+        if let Some(Laid { haul, .. }) = laid {
+            if follow(haul.parts.iter(), hauls.trains.back().map_or(0, Haul::end)) {
+                hauls.trains.push_back(haul);
+            } else {
+                hauls.odd.push(haul.bytes);
+            }
+        } else if follow(parts(batch, message), hauls.own.back().map_or(0, Haul::end)) {
+            let before = if hauls.own.len() < CARRIED { None } else { hauls.own.pop_front() };
+            let mut haul = before.unwrap_or_else(|| spare.take());
+            // The next batch is probably as long as this one.
+            haul.bytes.clear();
+            haul.bytes.reserve(batch.own().len());
+            batch.swap(&mut haul.bytes, &mut haul.parts);
+            haul.parts.retain(|part| part.message == message);
+            hauls.own.push_back(haul);
+        }
+    }
+}
