@@ -106,7 +106,7 @@ impl Core {
         let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
         let segment = (self.batch.frames() > 1).then(|| u16::try_from(self.batch.segment()).unwrap_or(u16::MAX));
         let way = self.batch.way().number;
-        if let Some(segment) = segment.filter(|_| way == 0 && self.carried.lays())
+        if let Some(segment) = segment.filter(|_| way == 0)
             && let Some(sent) = self.splice(channel, (from, to), segment)
         {
             return self.was_taken(channel, (from, to), Some(segment), sent);
@@ -197,11 +197,16 @@ impl Core {
         self.net.peer(channel).is_some_and(|(to, ..)| joined.splices_to(to)) && self.net.is_bare(channel)
     }
 
-    /// Has the kernel send the batch, which is a train, from where it lies then. Nothing if that cannot be.
+    /// Has the kernel send the batch, which is a train, from where it lies then. Nothing if that cannot be, or no
+    /// payload of it is to be laid out.
     fn splice(&mut self, channel: usize, (from, to): Route, segment: u16) -> Option<Result<usize, Errno>> {
-        let joined = self.joined.as_mut()?;
+        let joined = self.joined.as_mut().filter(|joined| joined.splices_to(to))?;
         joined.leads(to, from)?;
-        if !self.batch.pieces().iter().any(|piece| matches!(piece, Piece::Payload { .. })) {
+        let lays = |piece: &Piece| match *piece {
+            Piece::Payload { message, .. } => self.net.load(channel, message).is_some_and(Outgoing::is_laid_out),
+            Piece::Own { .. } => false,
+        };
+        if !self.batch.pieces().iter().any(lays) {
             return None;
         }
         self.carried.take_back(|channel, message| self.net.is_done(channel, message));

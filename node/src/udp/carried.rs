@@ -21,8 +21,8 @@ const CARRIED: usize = 4;
 /// Bytes of buffers that are kept for the next copies.
 const SPARE: usize = 2 << 20;
 
-/// Bytes of a payload up to which the kernel copies its trains: to name pages to it has a price of its own, which one
-/// train of so many bytes is not worth.
+/// Bytes of a payload up to which the kernel copies its trains, unless it waits for others to fill them: to name pages
+/// to it has a price of its own, which one train of so many bytes is not worth.
 const SHORT: usize = 16 << 10;
 
 /// Memory in which parts of a payload lie, and where, by their place in the payload.
@@ -147,7 +147,9 @@ pub(super) struct Carried {
     /// Whether any of it was copied.
     any: bool,
     hauls: Hauls,
-    /// Whether trains are laid out, where the kernel sends them from.
+    /// Whether the kernel can send trains of the last channel that has lent a payload from where they lie, and whether
+    /// those of the payload itself are laid out.
+    may: bool,
     lays: bool,
     /// The batch that goes now, where the kernel sends it from where it lies.
     laid: Option<Laid>,
@@ -172,7 +174,7 @@ impl Carried {
     /// Whether trains of a payload of so many bytes, that is about to be lent, are laid out; `may` says whether the
     /// kernel can send such.
     pub(super) const fn choose(&mut self, bytes: usize, may: bool) -> bool {
-        self.lays = may && bytes > SHORT;
+        (self.may, self.lays) = (may, may && bytes > SHORT);
         self.lays
     }
 
@@ -197,9 +199,14 @@ impl Carried {
         core::mem::take(&mut self.hauls)
     }
 
-    /// Whether trains are laid out.
+    /// Whether trains of this payload are laid out.
     pub(super) const fn lays(&self) -> bool {
         self.lays
+    }
+
+    /// Whether those are that carry what is kept of it, in company.
+    pub(super) const fn lays_what_is_kept(&self) -> bool {
+        self.may
     }
 
     /// What was laid out has not gone.

@@ -152,7 +152,7 @@ impl Joined {
 
     /// Memory for a train to the peer that it is joined to; none if so many are under way.
     pub(super) fn berth(&mut self) -> Option<Berth> {
-        if self.spliced.is_none() {
+        if self.spliced.is_none() && self.refusals < REFUSALS {
             match Spliced::new() {
                 Ok(spliced) => self.spliced = Some(spliced),
                 // Without it all goes as it did.

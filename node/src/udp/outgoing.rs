@@ -55,7 +55,7 @@ pub(crate) struct Kept {
 impl Kept {
     /// Room for copies of parts of this payload, which uses what batches have carried of it; they are counted in `all`.
     pub(super) fn new(payload: &[u8], carried: &mut Carried, spare: &Spare, all: KeptBytes) -> Self {
-        let splices = carried.lays();
+        let splices = carried.lays_what_is_kept();
         let (carried, copied, home) = (carried.hauls(), Haul::default(), spare.clone());
         Self { len: payload.len(), carried, copied, home, splices, bytes: 0, all }
     }
@@ -105,6 +105,17 @@ pub(crate) enum Outgoing {
     Lent(Lent, bool),
 }
 
+impl Outgoing {
+    /// Whether trains that carry it are laid out by themselves, where the kernel sends them from.
+    pub(super) const fn is_laid_out(&self) -> bool {
+        match self {
+            Self::Pages(..) => false,
+            Self::Copy(kept) => kept.splices,
+            Self::Lent(_, splices) => *splices,
+        }
+    }
+}
+
 impl Load for Outgoing {
     fn len(&self) -> usize {
         match self {
@@ -129,12 +140,7 @@ impl Load for Outgoing {
 
     fn coalesces(&self, len: usize) -> bool {
         // Pages are sent without a copy, as promised.
-        len <= COALESCED
-            && match self {
-                Self::Pages(..) => false,
-                Self::Copy(kept) => !kept.splices,
-                Self::Lent(_, splices) => !splices,
-            }
+        len <= COALESCED && !matches!(self, Self::Pages(..)) && !self.is_laid_out()
     }
 
     fn is_in_use(&self) -> bool {
