@@ -569,6 +569,17 @@ fn std_take<P>(target: &mut Target<P>) -> Target<P> {
     core::mem::replace(target, Target::Away)
 }
 
+/// Bytes that are copied by one call: so many are all loaded before any is stored.
+const PIECE: usize = 256;
+
+/// Copies as many bytes from one memory to another. How long a copy of more bytes by one call takes hangs on how the
+/// two lie within their pages (see docs/experiments.md).
+pub(super) fn copy(to: &mut [u8], from: &[u8]) {
+    let ((pieces, rest), (from_pieces, from_rest)) = (to.as_chunks_mut::<PIECE>(), from.as_chunks::<PIECE>());
+    pieces.iter_mut().zip(from_pieces).for_each(|(piece, from)| *piece = *from);
+    rest.copy_from_slice(from_rest);
+}
+
 /// Copies bytes to their place, piece by piece.
 pub(super) fn copy_in<P: Place>(place: &mut P, offset: usize, bytes: &[u8]) {
     let mut done = 0;
@@ -578,7 +589,7 @@ pub(super) fn copy_in<P: Place>(place: &mut P, offset: usize, bytes: &[u8]) {
         if len == 0 {
             return;
         }
-        piece.copy_from_slice(&bytes[done..done + len]);
+        copy(piece, &bytes[done..done + len]);
         done += len;
     }
 }

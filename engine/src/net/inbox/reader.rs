@@ -8,7 +8,7 @@ use super::super::memory::Place;
 use super::super::placing::Choice;
 use super::arrival::Target;
 use super::books::Entry;
-use super::{Coming, Inbox, Reading, Story};
+use super::{Coming, Inbox, Reading, Story, copy};
 use crate::time::Instant;
 
 /// A payload that was handed over, was here whole when its channel ended, and has not been read to its end.
@@ -44,7 +44,7 @@ impl<P: Place> Inbox<P> {
                 for (begin, end) in arrival.have.iter() {
                     let (begin, end) = ((begin as usize).max(aside.begin()), end as usize);
                     if begin < end {
-                        reading.into[begin..end].copy_from_slice(aside.get(begin, end));
+                        copy(&mut reading.into[begin..end], aside.get(begin, end));
                     }
                 }
                 arrival.copied += arrival.have.bytes();
@@ -55,7 +55,7 @@ impl<P: Place> Inbox<P> {
                 (arrival.sought, arrival.read) = (true, now);
                 let front = arrival.have.front() as usize;
                 let new = valid.clamp(aside.begin(), front)..front;
-                reading.into[new.clone()].copy_from_slice(aside.get(new.start, new.end));
+                copy(&mut reading.into[new.clone()], aside.get(new.start, new.end));
                 freed = aside.give_up(front);
             }
         }
