@@ -59,6 +59,49 @@ fn send(by: &Udp, channel: usize, control: &[u8], cargo: Cargo<'_>) -> Receipt {
     by.send(channel, control, cargo, (&mut Alone, &stat)).unwrap()
 }
 
+/// Two endpoints with these ways at the ends of a wire, and the number that the first one gives to the channel between
+/// them.
+fn across(wire: &Wire, ways: Ways) -> (Udp, Udp, usize) {
+    let near = wire.near(|| by(ways, SocketAddr::from((NEAR, 0)), Config::default()));
+    let far = wire.far(|| by(ways, SocketAddr::from((FAR, PORT)), Config::default()));
+    far.listen().unwrap();
+    let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
+    (near, far, channel)
+}
+
+/// Looks for messages: the number of one whose payload has a reader.
+fn arriving(at: &Udp) -> Option<u64> {
+    let mut number = None;
+    at.turn(64, |_, what| {
+        if let Told::Message(_, message) = what
+            && let ReadyPayload::Arriving(of, _) = message.payload
+        {
+            number = Some(of);
+        }
+    });
+    number
+}
+
+/// Sends a private payload on the only channel between two endpoints, and reads it there.
+fn carry(near: &Udp, far: &Udp, channel: usize, payload: &[u8]) {
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| send(near, channel, b"long", Cargo { load: Load::Copy(payload), token: None, cookie: None }));
+        let mut number = None;
+        while number.is_none() {
+            number = arriving(far);
+            assert!(begun.elapsed() < PATIENCE, "no message");
+        }
+        let (mut into, mut valid) = (vec![0; payload.len()], 0);
+        while valid < into.len() {
+            near.turn(64, |_, _| ());
+            (valid, _) = far.read_some(0, number.unwrap(), &mut into, valid).unwrap();
+            assert!(begun.elapsed() < PATIENCE, "{valid} bytes");
+        }
+        assert!(into == payload, "{valid} bytes");
+    });
+}
+
 /// Runs `ip` with these words, in the namespace of this thread.
 fn ip(words: &str) {
     let ran = std::process::Command::new("ip").args(words.split(' ')).status();
@@ -486,35 +529,10 @@ fn nobody_waits_for_pages_of_who_is_behind_it() {
 #[test]
 fn what_fills_several_frames_arrives_where_the_system_takes_no_trains() {
     let Some(wire) = Wire::make(1500) else { return };
-    let near = wire.near(|| by(Ways::Udp, SocketAddr::from((NEAR, 0)), Config::default()));
-    let far = wire.far(|| by(Ways::Udp, SocketAddr::from((FAR, PORT)), Config::default()));
-    far.listen().unwrap();
-    let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
+    let (near, far, channel) = across(&wire, Ways::Udp);
     near.shared.lock().socket.refuse_trains();
     let payload: Vec<u8> = (0..300_000_u32).map(|at| at.to_le_bytes()[at as usize % 3]).collect();
-    let begun = Instant::now();
-    std::thread::scope(|scope| {
-        let cargo = Cargo { load: Load::Copy(&payload), token: None, cookie: None };
-        scope.spawn(|| send(&near, channel, b"long", cargo));
-        let mut number = None;
-        while number.is_none() {
-            far.turn(64, |_, what| {
-                if let Told::Message(_, message) = what
-                    && let ReadyPayload::Arriving(of, _) = message.payload
-                {
-                    number = Some(of);
-                }
-            });
-            assert!(begun.elapsed() < PATIENCE, "no message");
-        }
-        let (mut into, mut valid) = (vec![0; payload.len()], 0);
-        while valid < into.len() {
-            near.turn(64, |_, _| ());
-            (valid, _) = far.read_some(0, number.unwrap(), &mut into, valid).unwrap();
-            assert!(begun.elapsed() < PATIENCE, "{valid} bytes");
-        }
-        assert!(into == payload);
-    });
+    carry(&near, &far, channel, &payload);
     let troubles = near.tally().1;
     assert!(troubles.divided_trains > 0, "as trains: {troubles:?}");
 }

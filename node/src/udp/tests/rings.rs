@@ -21,16 +21,7 @@ fn until_over(near: &Udp, far: &Udp, channel: usize) {
 
 /// Two endpoints of `packet:`, and the number that the first one gives to the channel between them.
 fn by_packets(wire: &Wire) -> (Udp, Udp, usize) {
-    by_rings(wire, Ways::Packet)
-}
-
-/// The same with these ways.
-fn by_rings(wire: &Wire, ways: Ways) -> (Udp, Udp, usize) {
-    let near = wire.near(|| by(ways, SocketAddr::from((NEAR, 0)), Config::default()));
-    let far = wire.far(|| by(ways, SocketAddr::from((FAR, PORT)), Config::default()));
-    far.listen().unwrap();
-    let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
-    (near, far, channel)
+    across(wire, Ways::Packet)
 }
 
 /// There is memory of a ring for one channel, where a channel's is as long as it is by itself. Whoever comes after that
@@ -135,7 +126,7 @@ fn short_messages_go_at_once_where_frames_may_be_long() {
     const MESSAGES: usize = 64;
     for ways in [Ways::Packet, Ways::Xdp] {
         let Some(wire) = Wire::make(65_535) else { return };
-        let (near, far, channel) = by_rings(&wire, ways);
+        let (near, far, channel) = across(&wire, ways);
         near.shared.lock().sink.busy_until(clock::now().after(60_000_000_000));
         for _ in 0..MESSAGES {
             send(&near, channel, b"", Cargo { load: Load::Copy(&[7; 100]), token: None, cookie: None });

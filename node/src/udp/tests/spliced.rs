@@ -6,10 +6,7 @@ use crate::sys::spliced::Spliced;
 /// Two endpoints at the ends of a wire, and the number that the first one gives to the channel between them, which has
 /// carried so much that a socket is joined to the peer.
 fn joined(wire: &Wire) -> (Udp, Udp, usize) {
-    let near = wire.near(|| by(Ways::Udp, SocketAddr::from((NEAR, 0)), Config::default()));
-    let far = wire.far(|| by(Ways::Udp, SocketAddr::from((FAR, PORT)), Config::default()));
-    far.listen().unwrap();
-    let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
+    let (near, far, channel) = across(wire, Ways::Udp);
     let begun = Instant::now();
     while near.tally().1.joins.made == 0 {
         send(&near, channel, b"short", Cargo { load: Load::None, token: None, cookie: None });
@@ -20,44 +17,28 @@ fn joined(wire: &Wire) -> (Udp, Udp, usize) {
     (near, far, channel)
 }
 
-/// Sends a private payload of so many bytes, and reads it.
-fn carry(near: &Udp, far: &Udp, channel: usize, bytes: usize, seed: u8) {
-    let payload: Vec<u8> = (0..bytes).map(|at| (at / 3).to_le_bytes()[0].wrapping_mul(7) ^ seed).collect();
-    let begun = Instant::now();
-    std::thread::scope(|scope| {
-        scope.spawn(|| send(near, channel, b"long", Cargo { load: Load::Copy(&payload), token: None, cookie: None }));
-        let mut number = None;
-        while number.is_none() {
-            far.turn(64, |_, what| {
-                if let Told::Message(_, message) = what
-                    && let ReadyPayload::Arriving(of, _) = message.payload
-                {
-                    number = Some(of);
-                }
-            });
-            assert!(begun.elapsed() < PATIENCE, "no message");
-        }
-        let (mut into, mut valid) = (vec![0; bytes], 0);
-        while valid < into.len() {
-            near.turn(64, |_, _| ());
-            (valid, _) = far.read_some(0, number.unwrap(), &mut into, valid).unwrap();
-            assert!(begun.elapsed() < PATIENCE, "{valid} bytes");
-        }
-        assert!(into == payload, "{bytes} bytes");
-    });
+/// A wire on which trains go from where they lie; none, and says why, where there cannot be one.
+fn wire() -> Option<Wire> {
+    let wire = Wire::make(1500)?;
+    if !Spliced::is_possible() {
+        println!("skipped: this kernel copies what it sends by UDP (before Linux 6.5)");
+        return None;
+    }
+    Some(wire)
+}
+
+/// A payload of so many bytes.
+fn payload(bytes: usize, seed: u8) -> Vec<u8> {
+    (0..bytes).map(|at| (at / 3).to_le_bytes()[0].wrapping_mul(7) ^ seed).collect()
 }
 
 /// And their memory comes back, also that of a message that is longer than all of it.
 #[test]
 fn what_lies_where_the_kernel_sends_it_from_arrives_as_it_was() {
-    let Some(wire) = Wire::make(1500) else { return };
-    if !Spliced::is_possible() {
-        println!("skipped: this kernel copies what it sends by UDP (before Linux 6.5)");
-        return;
-    }
+    let Some(wire) = wire() else { return };
     let (near, far, channel) = joined(&wire);
     for (seed, bytes) in (0..).zip([300_000, 100_000, 9_000_000, 65_536, 200_000, 30_000, 5_000_000, 131_072]) {
-        carry(&near, &far, channel, bytes, seed);
+        carry(&near, &far, channel, &payload(bytes, seed));
     }
     let joins = near.tally().1.joins;
     assert!(joins.spliced > 40, "{joins:?}");
@@ -72,13 +53,9 @@ fn what_lies_where_the_kernel_sends_it_from_arrives_as_it_was() {
 /// Nobody writes where the other side may still read.
 #[test]
 fn the_memory_of_a_train_is_held_until_that_has_arrived() {
-    let Some(wire) = Wire::make(1500) else { return };
-    if !Spliced::is_possible() {
-        println!("skipped: this kernel copies what it sends by UDP (before Linux 6.5)");
-        return;
-    }
+    let Some(wire) = wire() else { return };
     let (near, far, channel) = joined(&wire);
-    let payload = vec![7; 100_000];
+    let payload = payload(100_000, 0);
     let nobody = far.shared.lock();
     send(&near, channel, b"long", Cargo { load: Load::Copy(&payload), token: None, cookie: None });
     let under_way = near.shared.lock().trains_under_way();
@@ -87,13 +64,7 @@ fn the_memory_of_a_train_is_held_until_that_has_arrived() {
     let begun = Instant::now();
     let mut number = None;
     while near.shared.lock().trains_under_way() > 0 {
-        far.turn(64, |_, what| {
-            if let Told::Message(_, message) = what
-                && let ReadyPayload::Arriving(of, _) = message.payload
-            {
-                number = Some(of);
-            }
-        });
+        number = arriving(&far).or(number);
         let mut into = vec![0; payload.len()];
         if let Some(number) = number {
             let _ = far.read_some(0, number, &mut into, 0);
@@ -110,7 +81,7 @@ fn where_the_kernel_sends_none_from_where_they_lie_they_go_as_ever() {
     let (near, far, channel) = joined(&wire);
     near.shared.lock().joined.as_ref().unwrap().hears().unwrap().refuse_trains();
     for seed in 0..12 {
-        carry(&near, &far, channel, 300_000, seed);
+        carry(&near, &far, channel, &payload(300_000, seed));
     }
     let joins = near.tally().1.joins;
     assert_eq!(joins.spliced, 0, "{joins:?}");
