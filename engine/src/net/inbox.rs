@@ -574,7 +574,11 @@ const PIECE: usize = 256;
 
 /// Copies as many bytes from one memory to another. How long a copy of more bytes by one call takes hangs on how the
 /// two lie within their pages (see docs/experiments.md).
+///
+/// # Panics
+/// If one is longer than the other.
 pub(super) fn copy(to: &mut [u8], from: &[u8]) {
+    assert_eq!(to.len(), from.len(), "as many bytes");
     let ((pieces, rest), (from_pieces, from_rest)) = (to.as_chunks_mut::<PIECE>(), from.as_chunks::<PIECE>());
     pieces.iter_mut().zip(from_pieces).for_each(|(piece, from)| *piece = *from);
     rest.copy_from_slice(from_rest);

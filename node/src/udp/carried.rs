@@ -3,7 +3,7 @@
 //! Where frames are short, payloads are copied behind their headers ([`super::outgoing`]). The kernel copies that
 //! memory once more when it sends it. Trains of longer payloads to the peer that a socket is joined to are laid out in
 //! memory from which the kernel sends them without that ([`crate::sys::spliced`]), and which is written again only once
-//! all of them has arrived.
+//! the other side has the payloads that they carry, or the channel is over.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -96,8 +96,7 @@ impl Spare {
 pub(super) struct Hauls {
     /// By rising parts of the payload; none has a gap.
     pub(super) own: VecDeque<Haul>,
-    /// The same, of memory that the kernel sends from where it lies. It is written again once all of it has arrived:
-    /// here it stays until then.
+    /// The same, of memory that the kernel sends from where it lies. It is not written again as long as it is here.
     trains: VecDeque<Haul<Berth>>,
     /// Such memory of which parts lie elsewhere, too, or with gaps.
     odd: Vec<Berth>,
@@ -275,7 +274,6 @@ impl Carried {
         let lent = self.of.filter(|(of, _)| *of == channel).map(|(_, message)| message);
         if let Some(Laid { haul, messages }) = laid.take_if(|laid| laid.haul.parts.is_empty()) {
             self.gone.push_back((channel, messages, haul.bytes));
-            return;
         }
         let Some(message) = lent else { return };
         if laid.is_none() && parts(batch, message).next().is_none() {

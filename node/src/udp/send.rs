@@ -322,7 +322,8 @@ impl Udp {
                 let mut kept = Kept::new(bytes, &mut core.carried, &core.spare, all);
                 core.net.lacks(index, message, |begin, end| kept.add(begin, end, bytes));
                 core.net.replace(index, message, Outgoing::Copy(kept));
-                let again = u8::from(waits && twice);
+                let laid = left > 0 && core.carried.lays_what_is_kept();
+                let again = u8::from(waits && (twice || laid));
                 return Ok(again + u8::from(core.carried.end(&core.spare) || there < bytes.len()));
             }
             let now = clock::now();
