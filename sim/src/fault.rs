@@ -15,11 +15,14 @@
 //! | `ring`, `stream` | frames that come by rings, among foreign ones, and land in parts of pages |
 //! | `memory`, `guard` | pages, tokens, readers; keys and check sums |
 //! | `network` | the wire |
+//! | `calm`, [`crowd`] | no faults: many peers that are quiet |
 //! | [`incast`] | no faults: many who send to one, and which payloads that one asks for |
 //! | [`script`] | no faults: what is delivered of given messages |
 //! | `watch` | what has to be true |
 
 mod calls;
+mod calm;
+pub mod crowd;
 mod guard;
 pub mod incast;
 mod memory;

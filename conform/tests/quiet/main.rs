@@ -4,6 +4,7 @@
 //! Counts, never timings. Each test looks at this whole process, so they run one at a time.
 
 mod allocations;
+mod crowd;
 #[cfg(target_arch = "x86_64")]
 mod dispatch;
 #[cfg(target_arch = "x86_64")]
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cutthrough::am::{self, Args, Node, Settings};
 use cutthrough::{Channel, Config, Counter, Endpoint, Event, WaitError};
@@ -292,6 +293,44 @@ fn an_idle_endpoint_has_little_memory() {
     assert!(each <= 1 << 20, "{each} bytes: {heap} of heap and {shared} of shared memory for two");
     eprintln!("an idle endpoint with one channel: {each} bytes");
     drop((a, b));
+}
+
+/// Has its part in the test below, in a process of its own.
+#[test]
+fn crowd() {
+    crowd::play();
+}
+
+/// What was needed while they spoke is given back when they are quiet.
+fn an_idle_channel_has_little_memory(key: Option<&str>) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut endpoint = Endpoint::open(crowd::config(key)).expect("an endpoint");
+    endpoint.listen("udp:127.0.0.1:0").expect("a free port");
+    let address = format!("udp:{}", endpoint.net_address().expect("its address"));
+    let heap = allocations::held();
+    let mut crowd = crowd::Crowd::call(&mut endpoint, &address, key);
+    assert!(crowd.is_ready(), "the crowd has ended");
+    assert_eq!(endpoint.channels().count(), crowd::PEERS);
+    let (begun, peers) = (Instant::now(), i64::try_from(crowd::PEERS).expect("a few"));
+    let mut each = i64::MAX;
+    while each > 4096 && begun.elapsed() < crowd::SILENCE {
+        assert!(matches!(endpoint.wait(Some(crowd::SILENCE / 12)), Err(WaitError::TimedOut)));
+        each = (allocations::held() - heap) / peers;
+    }
+    eprintln!("an idle channel over a network: {each} bytes");
+    assert!(each <= 4096, "{each} bytes for each of {peers} idle channels");
+    assert_eq!(endpoint.channels().count(), crowd::PEERS, "nobody was taken for dead");
+}
+
+#[test]
+fn an_idle_channel_over_a_network_has_little_memory() {
+    an_idle_channel_has_little_memory(None);
+}
+
+#[test]
+fn an_idle_sealed_channel_has_little_memory() {
+    let key = format!("psk:{}", "5a".repeat(32));
+    an_idle_channel_has_little_memory(Some(&key));
 }
 
 /// Bytes in memory of the mappings whose name contains this.

@@ -28,6 +28,11 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Lets go of memory in which nothing lies.
+    pub fn settle_down(&mut self) {
+        self.ranges.shrink_to_fit();
+    }
+
     /// The numbers of a channel whose first is `number`.
     #[must_use]
     pub fn starting_at(number: u64) -> Self {

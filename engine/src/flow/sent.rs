@@ -342,6 +342,11 @@ impl<T: Copy> Sent<T> {
         }
     }
 
+    /// Lets go of all memory in which nothing lies: to be called where nothing has been for long.
+    pub fn settle_down(&mut self) {
+        (self.entries.shrink_to_fit(), self.given_up.shrink_to_fit());
+    }
+
     /// Counts and removes those given up of which `fate` knows more now, and says of those that have arrived, whose
     /// contents it hands to `each`. Until now one less than `reached` was the largest number acknowledged.
     fn look_back(

@@ -139,6 +139,8 @@ pub(super) struct Channel<M: Memory> {
     progressed: Instant,
     /// How often anything has come that brings messages on, here or there: their frames, acknowledgements, grants.
     pub(super) strides: u64,
+    /// How often it had when it was looked last whether the channel is calm; and since when it is.
+    calm: (u64, Instant),
     /// For how long the frame that is taken in may have lain here.
     lag: u64,
     /// Where the payload lies of the last opening that has landed and was proved.
@@ -237,6 +239,7 @@ impl<M: Memory> Channel<M> {
             is_asked: false,
             progressed: now,
             strides: 0,
+            calm: (0, now),
             lag: 0,
             proved_at: 0,
             owed: Owed::default(),
@@ -526,11 +529,6 @@ impl<M: Memory> Channel<M> {
     pub(super) fn grant(&mut self, message: u64, upto: u32) {
         self.inbox.granted(message, upto);
         self.grants.push((message, upto));
-    }
-
-    /// The handshake has shown no longer bodies than this.
-    pub(super) fn reaches(&mut self, now: Instant, body: u16) {
-        self.reach.narrow(now, body);
     }
 
     /// The system refuses frames of so many bytes.

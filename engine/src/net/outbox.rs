@@ -363,6 +363,12 @@ impl<L: Load> Outbox<L> {
         }
     }
 
+    /// Lets go of memory in which nothing lies.
+    pub(super) fn settle_down(&mut self) {
+        (self.entries.shrink_to_fit(), self.sending.shrink_to_fit(), self.again.shrink_to_fit());
+        (self.completed.shrink_to_fit(), self.in_use.shrink_to_fit());
+    }
+
     /// Whether anything could be sent now.
     pub(super) fn has_next(&self) -> bool {
         !self.again.is_empty() || (self.fresh < self.next() && self.fresh < self.messages) || !self.sending.is_empty()

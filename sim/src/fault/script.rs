@@ -2,27 +2,19 @@
 //! sockets, to be held against what it delivers there.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
-use cutthrough_engine::net::trains::{TRAIN_BYTES, Trains};
-use cutthrough_engine::net::{Net, NetEvent, Settings};
+use cutthrough_engine::net::{Net, NetEvent};
 use cutthrough_engine::pulse::Policy;
 use cutthrough_engine::time::Instant;
 
-use super::guard::Doorkeeper;
+use super::address;
+use super::calm::{BODY, Node};
 use super::memory::{Cargo, Host};
 use super::network::Frame;
-use super::options::Locks;
-use super::random::Random;
-use super::{Summary, address, node_of, receive};
 
-/// Nanoseconds of a frame's way, and of a batch.
+/// Nanoseconds of a frame's way.
 const WAY_NS: u64 = 10_000;
-const BATCH_NS: u64 = 2_000;
-/// Bytes of a frame's body.
-const BODY: u16 = 1408;
 /// Moments, at most, for each message.
 const MOMENTS: usize = 100_000;
 
@@ -33,13 +25,6 @@ pub struct Message {
     pub control: Vec<u8>,
     /// See above.
     pub payload: Vec<u8>,
-}
-
-struct Node {
-    net: Net<Host>,
-    trains: Trains,
-    queue: VecDeque<Frame>,
-    batch: Batch,
 }
 
 /// What has come.
@@ -58,7 +43,7 @@ struct Taken {
 /// If a call or a message is refused, or not all of them come.
 #[must_use]
 pub fn deliver(script: &[Message], policy: Policy, sealed: bool) -> Vec<Message> {
-    let mut nodes = [0, 1].map(|index| node(index, policy, sealed));
+    let mut nodes = [0, 1].map(|index| Node::new(index, 2, policy, sealed));
     let mut wire: VecDeque<(u64, Frame)> = VecDeque::new();
     let (mut taken, mut sent, mut now) = (Taken::default(), 0, 1);
     let channel = nodes[1].net.call(Instant::from_nanos(now), address(0), BODY).expect("room to call");
@@ -74,7 +59,7 @@ pub fn deliver(script: &[Message], policy: Policy, sealed: bool) -> Vec<Message>
             } else {
                 sent += send(&mut node.net, channel, &script[sent..], sent);
             }
-            node.transmit(now, index, &mut wire);
+            node.transmit(now, index, |frame| wire.push_back((now + WAY_NS, frame)));
         }
         if taken.messages.len() == script.len() && taken.unread.is_empty() {
             return taken.messages;
@@ -87,53 +72,6 @@ pub fn deliver(script: &[Message], policy: Policy, sealed: bool) -> Vec<Message>
         }
     }
     panic!("{} of {} messages have come", taken.messages.len(), script.len());
-}
-
-fn node(index: usize, policy: Policy, sealed: bool) -> Node {
-    let settings = Settings {
-        slots: 64,
-        unasked: 64_000,
-        granted: 256_000,
-        silence_ns: 1_000_000_000,
-        deadline_ns: 10_000_000_000,
-        channels: 2,
-        body: BODY,
-        life: index as u64 * 2 + 1,
-        process: 0,
-        user: 0,
-    };
-    let mut guard = Doorkeeper::new(Random::new(index as u64));
-    if sealed {
-        guard = guard.with_keys(index, Locks::default(), &Arc::default());
-    }
-    let mut net = Net::new(settings, Host::new(4096, true, usize::MAX), Box::new(guard));
-    net.listen(index == 0);
-    net.divide(policy);
-    Node { net, trains: Trains::default(), queue: VecDeque::new(), batch: Batch::default() }
-}
-
-impl Node {
-    fn receive(&mut self, at: Instant) {
-        while !self.queue.is_empty() {
-            let trains = (&mut self.net, &mut self.trains, &mut receive::Given::default());
-            let received = receive::receive(trains, at, &mut self.queue, None, &mut Summary::default());
-            received.expect("room for a train");
-        }
-        self.net.looked(at);
-        self.net.tick(at);
-    }
-
-    fn transmit(&mut self, now: u64, index: usize, wire: &mut VecDeque<(u64, Frame)>) {
-        let mut leave =
-            |to, bytes| wire.push_back((now + WAY_NS, Frame { from: index, to: node_of(to), way: 0, bytes }));
-        while let Some((to, bytes)) = self.net.greeting() {
-            leave(to, bytes);
-        }
-        while let Some((channel, to)) = self.net.batch(Instant::from_nanos(now), &mut self.batch, TRAIN_BYTES) {
-            self.net.took(self.batch.bytes(), BATCH_NS);
-            receive::frames(&self.net, channel, &self.batch).into_iter().for_each(|bytes| leave(to, bytes));
-        }
-    }
 }
 
 /// Sends as many of these messages as there is room for, the first one being number `first`.

@@ -65,6 +65,7 @@ impl<M: Memory> Channel<M> {
             return Some(if matches!(self.end, End::Here { .. }) { Ending::Here } else { Ending::Peer });
         }
         self.sent.rest();
+        self.rest(now, silence_ns);
         self.find_lost(now, tally);
         let (sent, rtt, backoff, mut losses) = self.losses(now);
         let timed_out = sent.probe((now, looked), rtt, backoff, |content, frame| losses.take(content, frame));
@@ -101,12 +102,29 @@ impl<M: Memory> Channel<M> {
         None
     }
 
+    /// What was needed while there was much to say is given back when nothing was said for a quarter of a silence.
+    fn rest(&mut self, now: Instant, silence_ns: u64) {
+        let (strides, since) = self.calm;
+        if strides != self.strides || !self.sent.is_empty() {
+            self.calm = (self.strides, now);
+        } else if now.saturating_since(since) >= silence_ns / 4 {
+            (self.outbox.settle_down(), self.inbox.settle_down());
+            (self.sent.settle_down(), self.seen.settle_down());
+            (self.arrived.shrink_to_fit(), self.grants.shrink_to_fit());
+        }
+    }
+
     /// The handshake has taken so long from one side to the other and back: no less than a frame, and perhaps more, if
     /// it was repeated. So before anything is measured no frame is given up on a long way.
     pub(in crate::net) fn expects(&mut self, round_ns: u64) {
         if self.sent.is_empty() {
             self.rtt = Rtt::expecting(round_ns);
         }
+    }
+
+    /// The handshake has shown no longer bodies than this.
+    pub(in crate::net) fn reaches(&mut self, now: Instant, body: u16) {
+        self.reach.narrow(now, body);
     }
 
     /// The path is believed to carry bodies of so many bytes.

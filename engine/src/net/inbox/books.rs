@@ -82,6 +82,11 @@ impl Books {
         self.unread = self.unread + usize::from(now.unread) - usize::from(before.unread);
     }
 
+    /// Lets go of memory in which nothing lies.
+    pub(super) fn settle_down(&mut self) {
+        (self.placed.shrink_to_fit(), self.aside.shrink_to_fit());
+    }
+
     const fn list(&mut self, wants: Option<Wants>) -> Option<&mut VecDeque<u64>> {
         match wants {
             None => None,

@@ -29,6 +29,13 @@ impl<P: Place> Inbox<P> {
         count
     }
 
+    /// Lets go of memory in which nothing lies.
+    pub(in crate::net) fn settle_down(&mut self) {
+        (self.window.shrink_to_fit(), self.ready.shrink_to_fit(), self.arriving.shrink_to_fit());
+        (self.whole.shrink_to_fit(), self.unwanted.shrink_to_fit(), self.told_early.shrink_to_fit());
+        self.books.settle_down();
+    }
+
     fn took(&mut self, count: u64) {
         self.taken += count;
         if self.ready.is_empty() && self.ready.capacity() > 64 && self.window.is_empty() && self.taken == self.next {
