@@ -329,6 +329,15 @@ impl Datagrams {
     pub(crate) fn refuse_trains(&self) {
         set(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).expect("an option of every socket");
     }
+
+    /// Has no room for anything more, as before a device that stands still; returns who would have to read.
+    pub(crate) fn stand_still(&mut self) -> OwnedFd {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (from, to) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None).expect("a pair");
+        while rustix::net::send(&from, &[0; 512], rustix::net::SendFlags::empty()).is_ok() {}
+        self.fd = from;
+        to
+    }
 }
 
 /// A fresh file descriptor for addresses like this one.

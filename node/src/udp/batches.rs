@@ -14,6 +14,8 @@ use super::outgoing::Outgoing;
 use crate::clock;
 use crate::sys::datagram::TRAIN_BYTES;
 
+/// For how many nanoseconds a batch may wait for room in the joined socket.
+const BLOCKED_NS: u64 = 5_000_000;
 /// Messages that wait for each other at most.
 const HELD: u64 = 512;
 /// How long after the application was told of several messages what it answers to them goes together, in nanoseconds.
@@ -36,9 +38,9 @@ impl Core {
     fn send_off(&mut self, now: Instant, whole: bool) {
         let mut moment = now;
         loop {
-            if let Some((channel, to)) = self.stuck.take() {
-                if !self.put(channel, to) {
-                    self.stuck = Some((channel, to));
+            if let Some((channel, to, since)) = self.stuck.take() {
+                if !self.put(channel, to) && !self.blocks(channel, to, moment.saturating_since(since)) {
+                    self.stuck = Some((channel, to, since));
                     return;
                 }
                 self.carried.take(channel, &mut self.batch, &self.spare);
@@ -52,7 +54,7 @@ impl Core {
             let before = moment;
             self.went = 0;
             if !self.put(channel, to) {
-                self.stuck = Some((channel, to));
+                self.stuck = Some((channel, to, before));
                 return;
             }
             self.carried.take(channel, &mut self.batch, &self.spare);
@@ -62,6 +64,23 @@ impl Core {
                 self.net.took(self.batch.bytes(), moment.saturating_since(before));
             }
         }
+    }
+
+    /// Whether others wait for a batch that nobody needs, or that the joined socket has not taken for long: its peer's
+    /// way stands still, perhaps, and not that of others. It is as if lost on its way, and what follows goes by the
+    /// other socket.
+    fn blocks(&mut self, channel: usize, to: SocketAddr, for_ns: u64) -> bool {
+        if self.net.peer(channel).is_none_or(|(peer, ..)| peer != to) {
+            return true;
+        }
+        let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
+        let late = for_ns > BLOCKED_NS && self.batch.way().number == 0;
+        let joined = self.joined.as_mut().filter(|joined| late && joined.leads(to, from).is_some());
+        joined.is_some_and(|joined| {
+            joined.let_go();
+            self.troubles.refused_calls += 1;
+            true
+        })
     }
 
     /// After a message was queued: sends, unless it may wait for others. With `more`, the application has got several
@@ -209,9 +228,11 @@ impl Core {
         if !self.batch.pieces().iter().any(lays) {
             return None;
         }
-        self.carried.take_back(|channel, message| self.net.is_done(channel, message));
+        // New memory is for another peer than before: nothing may keep the old one that has arrived.
+        self.carried.take_back(joined.has_no_berths(), |channel, message| self.net.is_done(channel, message));
         let train = joined.berth().or_else(|| {
-            // Whatever has arrived of this payload gives its memory back.
+            self.carried.take_back(true, |channel, message| self.net.is_done(channel, message));
+            // And whatever has arrived of this payload gives its memory back.
             if let Some((channel, message)) = self.carried.lent() {
                 let mut upto = usize::MAX;
                 self.net.lacks(channel, message, |begin, _| upto = upto.min(begin));
@@ -228,7 +249,7 @@ impl Core {
 impl Core {
     /// Trains that lie where the kernel has sent them from, and are held.
     pub(super) fn trains_under_way(&mut self) -> usize {
-        self.carried.take_back(|channel, message| self.net.is_done(channel, message));
+        self.carried.take_back(true, |channel, message| self.net.is_done(channel, message));
         self.joined.as_ref().map_or(0, |joined| joined.trains_under_way())
     }
 }

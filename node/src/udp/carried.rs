@@ -18,6 +18,9 @@ use crate::sys::spliced::Berth;
 /// Batches whose memory is kept while the payload is sent that they carry. What was sent before is acknowledged, or
 /// copied once more.
 const CARRIED: usize = 4;
+/// Of how many bytes of a batch's memory one at least has to be kept; of others what has to is copied. A peer may
+/// acknowledge all but a frame of each batch, and only what has to be kept is counted.
+pub(super) const WASTE: usize = 4;
 /// Bytes of buffers that are kept for the next copies.
 const SPARE: usize = 2 << 20;
 
@@ -30,6 +33,8 @@ const SHORT: usize = 16 << 10;
 pub(super) struct Haul<B = Vec<u8>> {
     pub(super) bytes: B,
     pub(super) parts: Vec<Copied>,
+    /// Bytes of the payload in it that have to be kept.
+    wanted: usize,
 }
 
 impl<B: Deref<Target = [u8]>> Haul<B> {
@@ -43,6 +48,11 @@ impl<B: Deref<Target = [u8]>> Haul<B> {
         self.parts.last().map_or(0, |part| part.offset + part.len)
     }
 
+    /// What lies from `begin` to `end` in the payload has to be kept.
+    fn want(&mut self, begin: usize, end: usize) {
+        self.wanted += end.min(self.end()).saturating_sub(begin.max(self.begin()));
+    }
+
     /// What lies from `offset` on, up to the end of the part that it is in; nothing if it is in none.
     pub(super) fn piece(&self, offset: usize) -> &[u8] {
         let next = self.parts.partition_point(|part| part.offset <= offset);
@@ -53,6 +63,11 @@ impl<B: Deref<Target = [u8]>> Haul<B> {
 }
 
 impl Haul {
+    /// Whether less has to be kept of it than a part of what it holds.
+    fn is_waste(&self) -> bool {
+        self.wanted < self.bytes.len() / WASTE
+    }
+
     pub(super) fn add(&mut self, offset: usize, bytes: &[u8]) {
         self.parts.push(Copied { message: 0, offset, at: self.bytes.len(), len: bytes.len() });
         self.bytes.extend_from_slice(bytes);
@@ -84,6 +99,7 @@ impl Spare {
             if bytes > 0 && shelf.bytes + bytes <= SPARE {
                 haul.bytes.clear();
                 haul.parts.clear();
+                haul.wanted = 0;
                 shelf.bytes += bytes;
                 shelf.hauls.push(haul);
             }
@@ -98,8 +114,8 @@ pub(super) struct Hauls {
     pub(super) own: VecDeque<Haul>,
     /// The same, of memory that the kernel sends from where it lies. It is not written again as long as it is here.
     trains: VecDeque<Haul<Berth>>,
-    /// Such memory of which parts lie elsewhere, too, or with gaps.
-    odd: Vec<Berth>,
+    /// Such memory of which parts lie elsewhere, too, or with gaps; and where the last of its parts ends.
+    odd: Vec<(usize, Berth)>,
 }
 
 /// A train that was laid out: the parts of the lent payload in it, and the first and the last message of which it
@@ -116,6 +132,22 @@ impl Hauls {
         let own = self.own.iter().map(|haul| (haul.begin(), haul.end()));
         let trains = self.trains.iter().map(|haul| (haul.begin(), haul.end()));
         own.chain(trains).find(|(_, end)| from < *end)
+    }
+
+    /// What lies from `begin` to `end` in the payload has to be kept.
+    pub(super) fn want(&mut self, begin: usize, end: usize) {
+        self.own.iter_mut().for_each(|haul| haul.want(begin, end));
+        self.trains.iter_mut().for_each(|haul| haul.want(begin, end));
+    }
+
+    /// Gives away what holds nothing that has to be kept, or hardly anything, which is copied then.
+    pub(super) fn keep_what_is_wanted(&mut self, spare: &Spare) {
+        self.trains.retain(|haul| haul.wanted > 0);
+        if self.own.iter().any(Haul::is_waste) {
+            let (waste, kept): (VecDeque<Haul>, _) = self.own.drain(..).partition(Haul::is_waste);
+            self.own = kept;
+            spare.give(waste.into_iter());
+        }
     }
 
     /// What lies from `offset` on, up to the end of the part that it is in.
@@ -152,9 +184,12 @@ pub(super) struct Carried {
     lays: bool,
     /// The batch that goes now, where the kernel sends it from where it lies.
     laid: Option<Laid>,
-    /// Such trains of payloads that are lent no more: the channel, the first and the last message.
-    gone: VecDeque<(usize, (u64, u64), Berth)>,
+    /// Such trains of payloads that are lent no more.
+    gone: VecDeque<Gone>,
 }
+
+/// A train of a payload that is lent no more: the channel, the first and the last message.
+type Gone = (usize, (u64, u64), Berth);
 
 #[cfg(test)]
 impl Carried {
@@ -224,15 +259,17 @@ impl Carried {
         while self.hauls.trains.front().is_some_and(|haul| haul.end() <= upto) {
             self.hauls.trains.pop_front();
         }
+        self.hauls.odd.retain(|(end, _)| *end > upto);
     }
 
-    /// Gives the memory of trains away that have arrived: of whose messages the other side has all.
-    pub(super) fn take_back(&mut self, mut is_done: impl FnMut(usize, u64) -> bool) {
-        while let Some((channel, (first, last), _)) = self.gone.front()
-            && is_done(*channel, *first)
-            && is_done(*channel, *last)
-        {
-            self.gone.pop_front();
+    /// Gives the memory of trains away that have arrived: of whose messages the other side has all. As a rule the first
+    /// to go is the first to arrive; with `all`, also of those behind one that has not.
+    pub(super) fn take_back(&mut self, all: bool, mut is_done: impl FnMut(usize, u64) -> bool) {
+        let mut has_arrived =
+            |(channel, (first, last), _): &Gone| is_done(*channel, *first) && is_done(*channel, *last);
+        while self.gone.pop_front_if(|gone| has_arrived(gone)).is_some() {}
+        if all {
+            self.gone.retain(|gone| !has_arrived(gone));
         }
     }
 
@@ -264,7 +301,7 @@ impl Carried {
                 return None;
             }
         }
-        let laid = Laid { haul: Haul { bytes: train, parts }, messages: messages? };
+        let laid = Laid { haul: Haul { bytes: train, parts, wanted: 0 }, messages: messages? };
         Some(&self.laid.insert(laid).haul.bytes)
     }
 
@@ -286,7 +323,8 @@ impl Carried {
             if follow(haul.parts.iter(), hauls.trains.back().map_or(0, Haul::end)) {
                 hauls.trains.push_back(haul);
             } else {
-                hauls.odd.push(haul.bytes);
+                let end = haul.parts.iter().map(|part| part.offset + part.len).max().unwrap_or(0);
+                hauls.odd.push((end, haul.bytes));
             }
         } else if follow(parts(batch, message), hauls.own.back().map_or(0, Haul::end)) {
             let before = if hauls.own.len() < CARRIED { None } else { hauls.own.pop_front() };
@@ -297,6 +335,41 @@ impl Carried {
             batch.swap(&mut haul.bytes, &mut haul.parts);
             haul.parts.retain(|part| part.message == message);
             hauls.own.push_back(haul);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::spliced::Spliced;
+
+    /// Trains of a payload that is not read yet, or never, keep no memory but their own.
+    #[test]
+    fn trains_that_have_arrived_give_memory_back_behind_one_that_has_not() {
+        let (memory, mut carried) = (Spliced::new().unwrap(), Carried::default());
+        for message in 0..10 {
+            carried.gone.push_back((0, (message, message), memory.berth().unwrap()));
+        }
+        carried.gone.push_back((1, (3, 12), memory.berth().unwrap()));
+        carried.take_back(false, |channel, message| (channel, message) != (0, 2));
+        assert_eq!(memory.taken(), 9, "as far as they have arrived in turn");
+        carried.take_back(true, |channel, message| (channel, message) != (0, 2) && (channel, message) != (1, 12));
+        assert_eq!(memory.taken(), 2);
+        carried.take_back(true, |_, _| true);
+        assert_eq!(memory.taken(), 0);
+    }
+
+    /// What goes again is laid out once more; of a payload that takes long that memory comes back, too.
+    #[test]
+    fn what_went_again_gives_memory_back_when_it_has_arrived() {
+        let (memory, mut carried) = (Spliced::new().unwrap(), Carried::default());
+        for end in [100, 300, 200] {
+            carried.hauls.odd.push((end, memory.berth().unwrap()));
+        }
+        for (upto, taken) in [(99, 3), (100, 2), (299, 1), (300, 0)] {
+            carried.have_arrived(upto);
+            assert_eq!(memory.taken(), taken, "{upto}");
         }
     }
 }

@@ -74,8 +74,8 @@ pub(super) struct Core {
     pub(super) joined_first: bool,
     pub(super) trains: Trains,
     pub(super) batch: Batch,
-    /// The channel of a batch that the socket has not taken.
-    pub(super) stuck: Option<(usize, SocketAddr)>,
+    /// The channel of a batch that the socket has not taken, and since when it waits.
+    pub(super) stuck: Option<(usize, SocketAddr, Instant)>,
     /// Frames of the batch that have gone alone, because the system takes no trains.
     pub(super) went: usize,
     /// To whom the kernel has said last that there is no way, and why.

@@ -8,15 +8,15 @@
 use std::cell::Cell;
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use cutthrough_engine::time::Instant;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 
 use super::glances::Glances;
+use super::splices::{Fate, Splices};
 use crate::sys::datagram::Datagrams;
-use crate::sys::spliced::{Berth, Spliced};
+use crate::sys::spliced::Berth;
 
 /// How many batches more than to all others together have to go to a peer.
 const ENOUGH: u32 = 64;
@@ -25,9 +25,6 @@ const ENOUGH: u32 = 64;
 /// is believed that the kernel's other ways may be better: it was joined where one was, and that may be no more.
 const UNANSWERED: u32 = 4;
 const UNANSWERED_NS: u64 = 300_000_000;
-
-/// How often in a row the kernel may refuse to send a train from where it lies before it is not asked any more.
-const REFUSALS: u32 = 4;
 
 /// How often the second socket was joined to a peer, how often that could not be had, and the trains that the kernel
 /// has sent from where they lay.
@@ -58,9 +55,8 @@ pub(super) struct Joined {
     pub(super) joins: Joins,
     /// What looks at it came to.
     pub(super) glances: Glances,
-    /// Memory for trains to the peer that it is joined to, and how often in a row the kernel has refused to send such.
-    spliced: Option<Arc<Spliced>>,
-    refusals: u32,
+    /// Trains to the peer that it is joined to, which the kernel sends from where they lie.
+    splices: Splices,
     /// Bytes after which the socket cuts what a call does not cut; 0 for not at all.
     cut: Cell<u16>,
 }
@@ -80,8 +76,7 @@ impl Joined {
             lone: Lone::default(),
             joins: Joins::default(),
             glances: Glances::default(),
-            spliced: None,
-            refusals: if Spliced::is_possible() { 0 } else { REFUSALS },
+            splices: Splices::default(),
             cut: Cell::new(0),
         })
     }
@@ -127,22 +122,18 @@ impl Joined {
         if self.cut.get() != segment {
             self.cut_at(segment).ok()?;
         }
-        match train.send(&self.socket) {
-            Ok(sent) if sent == train.len() => {
-                self.refusals = 0;
+        match self.splices.learn(train.len(), train.send(&self.socket)) {
+            Fate::Went => {
                 self.joins.spliced += 1;
-                Some(Ok(sent))
+                return Some(Ok(train.len()));
             }
-            Err(full @ (Errno::AGAIN | Errno::NOBUFS)) => Some(Err(full)),
-            part => {
-                // What it holds of a part must not become the beginning of something else.
-                if part.is_ok() {
-                    let _ = self.socket.push_out();
-                }
-                self.refusals += 1;
-                None
+            Fate::Full(full) => return Some(Err(full)),
+            Fate::InPart => {
+                let _ = self.socket.push_out();
             }
+            Fate::Not => {}
         }
+        None
     }
 
     fn cut_at(&self, segment: u16) -> Result<(), Errno> {
@@ -152,24 +143,28 @@ impl Joined {
 
     /// Memory for a train to the peer that it is joined to; none if so many are under way.
     pub(super) fn berth(&mut self) -> Option<Berth> {
-        if self.spliced.is_none() && self.refusals < REFUSALS {
-            match Spliced::new() {
-                Ok(spliced) => self.spliced = Some(spliced),
-                // Without it all goes as it did.
-                Err(_) => self.refusals = REFUSALS,
-            }
-        }
-        self.spliced.as_ref()?.berth()
+        self.splices.berth()
+    }
+
+    /// Whether there is no memory yet for trains to that peer.
+    pub(super) const fn has_no_berths(&self) -> bool {
+        self.splices.has_no_memory()
+    }
+
+    /// Has the socket take nothing any more; returns what has to live as long.
+    #[cfg(test)]
+    pub(super) fn stand_still(&mut self) -> rustix::fd::OwnedFd {
+        self.socket.stand_still()
     }
 
     #[cfg(test)]
     pub(super) fn trains_under_way(&self) -> usize {
-        self.spliced.as_ref().map_or(0, |spliced| spliced.taken())
+        self.splices.taken()
     }
 
     /// Whether trains to this peer may be sent from where they lie.
     pub(super) fn splices_to(&self, to: SocketAddr) -> bool {
-        self.refusals < REFUSALS && self.peer.is_some_and(|(peer, _)| peer == to)
+        self.splices.is_worth_it() && self.peer.is_some_and(|(peer, _)| peer == to)
     }
 
     /// A batch has gone to a peer; joins it to that one if most do. `main` is the endpoint's socket, which is bound to
@@ -186,8 +181,7 @@ impl Joined {
                 None => self.joins.refused += 1,
             }
             (self.unanswered, self.doubted) = (0, None);
-            // What has gone to one peer is never overwritten with what goes to another one.
-            self.spliced = None;
+            self.splices.begin();
             // What lies there is of others yet, and has to say of whom.
             if self.lone.begin() {
                 let _ = self.socket.set_trains(true);

@@ -532,7 +532,7 @@ impl Core {
     /// Gives a channel its memory.
     pub(super) fn furnish(&mut self, channel: usize) {
         // Who had this number before is gone, and what is left of its last batch speaks of other messages.
-        self.stuck = self.stuck.filter(|(of, _)| *of != channel);
+        self.stuck = self.stuck.filter(|(of, ..)| *of != channel);
         if let Some(lanes) = &mut self.lanes
             && let Some((peer, ..)) = self.net.peer(channel)
         {

@@ -13,6 +13,7 @@
 //! | which messages go together | `sink` |
 //! | from which address | `sources` |
 //! | by a socket of its own, for the peer with which there is most to do | `joined` |
+//! | which of its trains the kernel sends from where they lie | `splices` |
 //! | what all of it shares, under one lock | `door` |
 //! | what has come, and what follows from it | `turn` |
 //! | other ways to the same peers: rings | `lanes` |
@@ -44,6 +45,7 @@ mod placed;
 mod send;
 mod sink;
 mod sources;
+mod splices;
 #[cfg(test)]
 mod tests;
 mod told;

@@ -60,6 +60,16 @@ impl Kept {
         Self { len: payload.len(), carried, copied, home, splices, bytes: 0, all }
     }
 
+    /// What lies from `begin` to `end` in the payload is to be kept: to be said of all of it before any is.
+    pub(super) fn want(&mut self, begin: usize, end: usize) {
+        self.carried.want(begin, end);
+    }
+
+    /// That was all: lets go of batches of which hardly anything is to be kept.
+    pub(super) fn keep_what_is_wanted(&mut self) {
+        self.carried.keep_what_is_wanted(&self.home);
+    }
+
     /// Keeps what lies from `begin` to `end` in the payload; behind the parts before it.
     pub(super) fn add(&mut self, begin: usize, end: usize, payload: &[u8]) {
         self.bytes += end - begin;
@@ -153,6 +163,7 @@ impl Load for Outgoing {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::carried::WASTE;
     use super::*;
 
     /// Memory of batches as they would have carried these parts of a payload in frames, headers between them.
@@ -212,8 +223,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every byte that was asked for is found, and none is copied that a batch has carried; what is neither is not
-        /// there.
+        /// Every byte that was asked for is found, and none is copied that a batch has carried whose memory is kept,
+        /// which is not much more than was asked for; what is neither is not there.
         #[test]
         fn copies_are_of_what_no_batch_has_carried(
             wanted in prop::collection::btree_set(0_usize..500, 0..20),
@@ -227,15 +238,20 @@ mod tests {
             for _ in 0..2 {
                 let mut carried = carried(&payload, &by_batches, body);
                 let mut kept = Kept::new(&payload, &mut carried, &spare, all.clone());
+                wanted.iter().for_each(|&(begin, end)| kept.want(begin, end));
+                kept.keep_what_is_wanted();
+                let held: Vec<_> = kept.carried.own.iter().map(|haul| (haul.begin(), haul.end())).collect();
                 wanted.iter().for_each(|&(begin, end)| kept.add(begin, end, &payload));
-                let copied = (0..500).filter(|&at| is_in(&wanted, at) && !is_in(&by_batches, at)).count();
+                let copied = (0..500).filter(|&at| is_in(&wanted, at) && !is_in(&held, at)).count();
                 prop_assert_eq!(kept.copied.bytes.len(), copied);
                 prop_assert_eq!(all.get(), wanted.iter().map(|&(begin, end)| end - begin).sum::<usize>());
+                let bytes: usize = kept.carried.own.iter().map(|haul| haul.bytes.len()).sum();
+                prop_assert!(bytes <= (WASTE + 1) * all.get(), "{bytes} bytes are held");
                 let copy = Outgoing::Copy(kept);
                 prop_assert_eq!(copy.len(), 500);
                 for at in 0..500 {
                     let piece = copy.piece(at, 1000);
-                    prop_assert_eq!(!piece.is_empty(), is_in(&wanted, at) || is_in(&by_batches, at));
+                    prop_assert_eq!(!piece.is_empty(), is_in(&wanted, at) || is_in(&held, at));
                     prop_assert!(payload[at..].starts_with(piece));
                     prop_assert_eq!(copy.piece(at, 1).len(), piece.len().min(1));
                 }

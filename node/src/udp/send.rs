@@ -320,6 +320,8 @@ impl Udp {
                 let core = &mut *loan.core;
                 let all = core.net.memory.get(index).map(|store| store.kept.clone()).unwrap_or_default();
                 let mut kept = Kept::new(bytes, &mut core.carried, &core.spare, all);
+                core.net.lacks(index, message, |begin, end| kept.want(begin, end));
+                kept.keep_what_is_wanted();
                 core.net.lacks(index, message, |begin, end| kept.add(begin, end, bytes));
                 core.net.replace(index, message, Outgoing::Copy(kept));
                 let laid = left > 0 && core.carried.lays_what_is_kept();

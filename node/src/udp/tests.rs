@@ -13,7 +13,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Udp;
 use super::address::Ways;
-use super::door::STUCK_NS;
 use super::glances::Look;
 use super::lanes::PLACING;
 use super::told::{Happened, Told};
@@ -28,6 +27,7 @@ use crate::sys::xdp::wire::{FAR, NEAR, PORT, Wire};
 
 mod rings;
 mod spliced;
+mod stuck;
 
 /// Nobody who holds a lock for so long means well.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -149,20 +149,6 @@ fn what_waits_for_a_busy_sink_can_be_flushed() {
     }
     near.flush();
     assert_eq!(near.shared.lock().net.unsent(channel), 0);
-}
-
-/// A batch that the socket has not taken is a reason to look again; and not one of who gets the channel's number next.
-#[test]
-fn what_is_stuck_is_looked_after_until_its_channel_is_another_one() {
-    let (near, far, channel) = pair();
-    let mut core = near.shared.lock();
-    core.stuck = Some((channel, far.local()));
-    let timer = core.timer();
-    assert!(timer.is_some_and(|timer| timer <= clock::now().after(STUCK_NS)));
-    core.furnish(channel + 1);
-    assert!(core.stuck.is_some());
-    core.furnish(channel);
-    assert!(core.stuck.is_none());
 }
 
 /// Who stands still between a look and the clock gives nothing up that has been acknowledged meanwhile.
