@@ -94,9 +94,12 @@ fn attend(shared: &Shared) {
         if asleep && core.has_awaited() {
             shared.waker.wake();
         }
+        // Either the application's return is seen here, or it sees that somebody serves for it; but for one that
+        // returns at this very moment, whose store may be seen late. So at first the nap is short.
+        let begins = !asleep && !serving;
         serving = !asleep;
-        shared.serving.store(serving, Ordering::Relaxed);
-        if serving && shared.turns.load(Ordering::Relaxed) != seen {
+        shared.serving.swap(serving, Ordering::SeqCst);
+        if serving && shared.turns.load(Ordering::SeqCst) != seen {
             // The application has come back meanwhile, and could not see that.
             shared.serving.store(false, Ordering::Relaxed);
             (seen, serving, nap) = (shared.turns.load(Ordering::Relaxed), false, LOOK_NS);
@@ -106,7 +109,11 @@ fn attend(shared: &Shared) {
         let timer = timer.map_or(u64::MAX, |timer| timer.saturating_since(clock::now()));
         // Who does the application's work hears the socket, and that the application is back; but not that another
         // thread has dropped pages.
-        let longest = if serving && !core.net.is_wanting() { SERVING_NS } else { SLEEP_NS };
+        let longest = match serving {
+            true if begins => LOOK_NS,
+            true if !core.net.is_wanting() => SERVING_NS,
+            _ => SLEEP_NS,
+        };
         nap = if quiet { timer.clamp(NAP_NS, longest) } else { NAP_NS };
     }
     linger(shared);
