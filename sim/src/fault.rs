@@ -12,7 +12,7 @@
 //! | `user` | who calls, sends, takes and reads |
 //! | `calls` | active messages: who asks, serves, hands over, cancels |
 //! | `receive` | frames that came together, in trains |
-//! | `ring`, `stream` | frames that come by rings, among foreign ones, and land in parts of pages |
+//! | `ring`, `stream`, `cut` | frames that come by rings, among foreign ones, and land in parts of pages, or bare |
 //! | `memory`, `guard` | pages, tokens, readers; keys and check sums |
 //! | `network` | the wire |
 //! | `calm`, [`crowd`] | no faults: many peers that are quiet |
@@ -23,6 +23,7 @@
 mod calls;
 mod calm;
 pub mod crowd;
+mod cut;
 mod guard;
 pub mod incast;
 mod memory;
@@ -122,6 +123,10 @@ pub struct Placed {
     pub strays: u64,
     /// Pages that were complete.
     pub pages: u64,
+    /// Frames whose headers a register has cut off, and how often it was aimed.
+    pub cut: u64,
+    /// See `cut`.
+    pub aims: u64,
 }
 
 /// Frames that came by sockets, in trains that a guess had scattered.
@@ -247,6 +252,8 @@ impl Summary {
             (&mut self.placed.misses, other.placed.misses),
             (&mut self.placed.strays, other.placed.strays),
             (&mut self.placed.pages, other.placed.pages),
+            (&mut self.placed.cut, other.placed.cut),
+            (&mut self.placed.aims, other.placed.aims),
         ];
         pairs.into_iter().for_each(|(ours, theirs)| *ours += theirs);
         self.frames_by_way.iter_mut().zip(other.frames_by_way).for_each(|(ours, theirs)| *ours += theirs);

@@ -222,7 +222,7 @@ fn text(summary: &Summary, failed: u64) -> String {
          {}\n\
          {}\n\
          frames by socket {}, by one ring {}, by another {}; by rings into pages: {} fragments hit, {} missed, \
-         {} others, {} whole pages\nhash {:016x}",
+         {} others, {} whole pages; {} frames cut\nhash {:016x}",
         count(summary.seeds),
         if summary.seeds == 1 { "seed" } else { "seeds" },
         count(summary.frames),
@@ -239,6 +239,7 @@ fn text(summary: &Summary, failed: u64) -> String {
         count(summary.placed.misses),
         count(summary.placed.strays),
         count(summary.placed.pages),
+        count(summary.placed.cut),
         summary.hash,
     )
 }

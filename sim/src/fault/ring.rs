@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use cutthrough_engine::net::Net;
+use cutthrough_engine::net::{Guess, Net};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind};
 
+use super::cut::Cut;
 use super::memory::Host;
 use super::network::{Frame, Network};
 use super::options::Options;
@@ -29,6 +30,7 @@ pub(super) struct Ring {
     queues: Vec<VecDeque<Frame>>,
     slots: usize,
     stream: Option<Stream>,
+    cut: Option<Cut>,
     /// Of the channel that a payload came on last: its number, and which life of it.
     generation: (u32, u32),
 }
@@ -40,15 +42,20 @@ pub(super) struct Rings(Vec<Ring>);
 impl Rings {
     pub(super) fn of(index: usize, options: &Options) -> Self {
         let ways = &options.ways;
-        let rings = (1_u8..8).filter(|way| ways.of[index] >> way & 1 == 1).map(|way| Ring {
-            way,
-            queues: vec![VecDeque::new(); ways.queues],
-            slots: ways.slots,
-            stream: ways
-                .placement
-                .filter(|_| way == 2)
-                .map(|placement| Stream::new(placement, u32::from(options.body), ways.slots)),
-            generation: (0, 0),
+        let body = u32::from(options.body);
+        let rings = (1_u8..8).filter(|way| ways.of[index] >> way & 1 == 1).map(|way| {
+            let placement = ways.placement.filter(|_| way == 2);
+            let register = ways.register.filter(|_| placement.is_some());
+            Ring {
+                way,
+                queues: vec![VecDeque::new(); ways.queues],
+                slots: ways.slots,
+                stream: placement
+                    .filter(|_| register.is_none())
+                    .map(|placement| Stream::new(placement, body, ways.slots)),
+                cut: register.map(|pieces| Cut::new(body, body.div_ceil(pieces))),
+                generation: (0, 0),
+            }
         });
         Self(rings.collect())
     }
@@ -109,12 +116,16 @@ impl Rings {
 
 impl Ring {
     fn is_empty(&self) -> bool {
-        self.queues.iter().all(VecDeque::is_empty) && self.stream.as_ref().is_none_or(Stream::is_empty)
+        self.queues.iter().all(VecDeque::is_empty)
+            && self.stream.as_ref().is_none_or(Stream::is_empty)
+            && self.cut.as_ref().is_none_or(Cut::is_empty)
     }
 
     fn put(&mut self, queue: usize, frame: Frame, random: &mut Random, summary: &mut Summary) {
-        let frame = match &mut self.stream {
-            Some(stream) if queue == 0 && frame.from != NOBODY => stream.arrived(frame, random, summary),
+        let places = queue == 0 && frame.from != NOBODY;
+        let frame = match (&mut self.stream, &mut self.cut) {
+            (Some(stream), _) if places => stream.arrived(frame, random, summary),
+            (_, Some(cut)) if places => cut.arrived(frame, random),
             _ => Some(frame),
         };
         let Some(frame) = frame else { return };
@@ -145,6 +156,17 @@ impl Ring {
             }
         }
         self.queues.rotate_right(first);
+        if let Some(cut) = &mut self.cut {
+            while let Some(frame) = cut.take(random, summary)? {
+                bring_in((&mut *net, &mut *given), now, frame, &mut self.generation, lent);
+            }
+            let guess = net.guess(None).map(|(guess, _)| guess);
+            let expected = guess.and_then(|guess| {
+                let (Guess::Fresh { channel } | Guess::Rest { channel, .. }) = guess;
+                net.generation(channel).map(|life| (guess, life))
+            });
+            return cut.aim(expected, summary);
+        }
         let Some(stream) = &mut self.stream else { return Ok(()) };
         while let Some(frame) = stream.take(summary)? {
             bring_in((&mut *net, &mut *given), now, frame, &mut self.generation, lent);

@@ -1,6 +1,6 @@
 //! A ring whose buffers are parts of pages, and the program before it, as `perf defrag` has them: the engine's own
 //! [`Placer`] decides, and here are the memory and the kernel that it decides for. Endpoints of the adapter `xdp` have
-//! a register instead ([`cutthrough_engine::register`]), which is not played here.
+//! a register instead: see `cut`.
 //!
 //! Frames land when they come; the endpoint looks later, and what it takes from here it reads from where the placer
 //! says. Everything is held against what came: nobody's bytes change, a page that is complete is whole and stays so.

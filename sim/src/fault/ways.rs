@@ -38,6 +38,8 @@ pub(super) struct Ways {
     /// Foreign frames, of those that come by rings.
     pub(super) strays: u64,
     pub(super) placement: Option<Placement>,
+    /// Whether a register cuts headers off instead; and into how many places the kernel writes a full frame then.
+    pub(super) register: Option<u32>,
     /// Troubles of their own, by weight: see `Trouble`.
     pub(super) weights: [u64; 3],
     /// Ways that never come back, where there is another one, when everything else does.
@@ -67,6 +69,8 @@ impl Ways {
             placement,
             weights,
             stays_away: random.pick(&[0, 200, 600]),
+            // Drawn last: without it the others are what they were.
+            register: random.chance(500).then(|| random.pick(&[1, 1, 3])),
         }
     }
 
@@ -96,7 +100,7 @@ impl fmt::Display for Ways {
         write!(
             f,
             "ways {:?} quarters {:?} slots {} queues {} spread {} room {} strays {} placement {:?} weights {:?} \
-             stays_away {}",
+             stays_away {} register {:?}",
             self.of,
             self.quarters,
             self.slots,
@@ -107,6 +111,7 @@ impl fmt::Display for Ways {
             self.placement,
             self.weights,
             self.stays_away,
+            self.register,
         )
     }
 }
