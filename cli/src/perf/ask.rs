@@ -193,10 +193,14 @@ pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
 pub(super) const FIRST_PORT: u16 = 1024;
 
 /// The address of a lane of the other end that listens at `address`: of a port, one as many ports further; of a name,
-/// one that ends in an extension of its own, so that no two lanes share what lies beside a socket.
+/// one that ends in an extension of its own, so that no two lanes share what lies beside a socket. A public key of the
+/// other end stays behind it, because every lane is called by it.
 #[must_use]
 pub fn lane_address(address: &str, lane: u32) -> String {
     let wired = address.split_once(':').filter(|(scheme, _)| *scheme != "shm");
+    if let Some((place, key)) = address.split_once('#').filter(|_| wired.is_some()) {
+        return format!("{}#{key}", lane_address(place, lane));
+    }
     let port = wired.and_then(|(scheme, address)| Some((scheme, address.rsplit_once(':')?)));
     match port.and_then(|(scheme, (host, port))| Some((scheme, host, port.parse::<u16>().ok()?))) {
         Some((scheme, host, port)) => {
@@ -247,7 +251,11 @@ mod tests {
         assert_eq!(lane_address("udp:10.73.0.2:7400", 3), "udp:10.73.0.2:7403");
         assert_eq!(lane_address("udp:[::1]:65535", 2), "udp:[::1]:1025");
         assert_eq!(lane_address("xdp:10.73.0.2:7400", 1), "xdp:10.73.0.2:7401");
+        assert_eq!(lane_address("udp:10.73.0.2:7400#00ff", 1), "udp:10.73.0.2:7401#00ff");
+        assert_eq!(lane_address("net:[::1]:65535#00ff", 2), "net:[::1]:1025#00ff");
+        assert_eq!(lane_address("shm:bench#1", 3), "shm:bench#1-3.lane");
         assert_eq!(lobby_address("net:10.73.0.2:7400"), "udp:10.73.0.2:7400");
+        assert_eq!(lobby_address("xdp:10.73.0.2:7400#00ff"), "udp:10.73.0.2:7400#00ff");
         assert_eq!(lobby_address("shm:bench"), "shm:bench");
     }
 
