@@ -22,10 +22,6 @@ use crate::failure::Failure;
 /// How long one end waits for the other where it has nothing else to do.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long nothing may be heard of the other end: longer than by default. A machine that has other work stops one end
-/// for a while, and of a lossy network's frames those that would have said so are lost, too.
-const SILENCE: Duration = Duration::from_secs(3);
-
 /// Looks in vain between two looks at the clock.
 pub const LOOKS: u64 = 1 << 16;
 
@@ -117,7 +113,6 @@ pub fn config(setup: &Setup) -> Result<Config, Failure> {
         pool_bytes: memory,
         landing_bytes: memory,
         channels: config.channels.max(setup.channels),
-        silence: SILENCE,
         ..config
     })
 }

@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use cutthrough::{Config, Keys, Placement};
 
@@ -17,6 +18,10 @@ use crate::args::{Across, Adapter, ServeArgs, Started};
 use crate::cpu;
 use crate::failure::Failure;
 use crate::output::PerfLine;
+
+/// How long nothing may be heard of the other end: longer than by default. A machine that has other work stops one end
+/// for a while, and of a lossy network's frames those that would have said so are lost, too.
+pub const SILENCE: Duration = Duration::from_secs(3);
 
 /// What lies between the two ends.
 #[derive(Debug)]
@@ -233,11 +238,13 @@ impl Seal {
         }
     }
 
-    /// The settings of an endpoint that seals so.
+    /// The settings of an endpoint that seals so, and takes a peer for dead after [`SILENCE`]. Every endpoint of `perf`
+    /// has its settings from here, those too over which nothing is measured: a measurement ends with any of them.
     ///
     /// # Errors
     /// If the key file's text is no key.
     pub fn apply(&self, config: Config) -> Result<Config, Failure> {
+        let config = Config { silence: SILENCE, ..config };
         match self {
             Self::None => Ok(config),
             Self::Plain => Ok(Config { insecure: true, ..config }),
@@ -394,6 +401,16 @@ mod tests {
         assert!(seal(&udp(Across::default()), true).is_err_and(|why| why.contains("--insecure")));
         assert_eq!(seal(&udp(insecure), true), Ok(Seal::Plain));
         assert!(seal(&udp(sealed), true).is_err_and(|why| why.contains("--key")));
+    }
+
+    #[test]
+    fn every_endpoint_of_perf_bears_with_a_machine_that_has_other_work() {
+        let keys = Secret::random().expect("a random key");
+        for seal in [Seal::None, Seal::Plain, Seal::Keys(keys)] {
+            let config = seal.apply(Config::default()).expect("a good key");
+            assert_eq!(config.silence, SILENCE, "{seal:?}");
+            assert!(config.silence > Config::default().silence);
+        }
     }
 
     #[test]

@@ -17,9 +17,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::Ending;
 use crate::perf::ask::{self, Answer, Ask};
+use crate::perf::way::SILENCE;
 
 /// How long a client waits for the one before it: longer than a network takes to find that one dead.
-const GRACE: Duration = Duration::from_secs(2);
+const GRACE: Duration = SILENCE.saturating_add(Duration::from_secs(1));
 
 /// Most questions that wait: of others than the client that is served, and of that one. Nobody who measures has more
 /// than a few.
