@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{Node, Settings};
-use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, UdpCallError};
+use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, SealError, UdpCallError};
 use cutthrough_node::shm::rendezvous::sweep_own;
 
 use super::ask::{self, Answer, Ask, Job, Setup};
@@ -53,7 +53,7 @@ impl Peer {
             // It has not come so far yet.
             ConnectError::Address(AddressError::Nobody(_))
             | ConnectError::Net(UdpCallError::Silence(_) | UdpCallError::Nobody) => child.running(),
-            error => Err(unreachable(&error, None)),
+            error => Err(unreachable(&error, &seal, None)),
         })?;
         Ok(Self { lobby, child: Some(child), address, seal })
     }
@@ -67,7 +67,7 @@ impl Peer {
         address::check(address, Use::Peer)?;
         let seal = way.seal.clone();
         let far = Far { address, seal: &seal };
-        let lobby = connect(address, &seal, Some(far), |error| Err(unreachable(&error, Some(far))))?;
+        let lobby = connect(address, &seal, Some(far), |error| Err(unreachable(&error, &seal, Some(far))))?;
         let mut peer = Self { lobby, child: None, address: address.to_owned(), seal };
         let core = u32::try_from(cores().first).unwrap_or(u32::MAX);
         match peer.asked(&Ask::Meet { machine: machine::number(), core })? {
@@ -89,7 +89,8 @@ impl Peer {
         let address = ask::lane_address(&self.address, number);
         let mut channel = None;
         for _ in 0..setup.channels.max(1) {
-            channel = Some(endpoint.connect(&address, PATIENCE).map_err(|error| unreachable(&error, None))?);
+            let connected = endpoint.connect(&address, PATIENCE);
+            channel = Some(connected.map_err(|error| unreachable(&error, &self.seal, None))?);
         }
         has_ring(&endpoint, setup)?;
         let channel = channel.ok_or(LaneError::Unexpected)?;
@@ -109,7 +110,8 @@ impl Peer {
             _ => return Err(LaneError::Unexpected.into()),
         };
         let mut node = self.node(setup)?;
-        let channel = node.connect(&self.address_of(number), PATIENCE).map_err(|error| unreachable(&error, None))?;
+        let connected = node.connect(&self.address_of(number), PATIENCE);
+        let channel = connected.map_err(|error| unreachable(&error, &self.seal, None))?;
         has_ring(node.endpoint(), setup)?;
         Ok((node, channel, number))
     }
@@ -218,7 +220,7 @@ fn connect(
         match endpoint.connect(&ask::lobby_address(address), patience) {
             Ok(channel) => break channel,
             Err(error) if begun.elapsed() < PATIENCE => again(error)?,
-            Err(error) => return Err(unreachable(&error, far)),
+            Err(error) => return Err(unreachable(&error, seal, far)),
         }
         std::thread::sleep(NAP);
     };
@@ -247,8 +249,8 @@ impl Far<'_> {
     }
 }
 
-/// Why the other end cannot be called; `far` is that one, if it has to be started by hand.
-pub(super) fn unreachable(error: &ConnectError, far: Option<Far<'_>>) -> Failure {
+/// Why the other end cannot be called by who seals so; `far` is that one, if it has to be started by hand.
+pub(super) fn unreachable(error: &ConnectError, seal: &Seal, far: Option<Far<'_>>) -> Failure {
     let remedy = match (error, far) {
         (ConnectError::Address(AddressError::Nobody(_)), Some(far)) => {
             return Failure::new(format!("nobody listens at {}", far.address), format!("start '{}'", far.command()));
@@ -265,7 +267,11 @@ pub(super) fn unreachable(error: &ConnectError, far: Option<Far<'_>>) -> Failure
             );
         }
         (ConnectError::Net(UdpCallError::Key), _) => {
-            return Failure::new("the keys do not fit", "give both ends the same --key FILE, or --insecure");
+            return Failure::new("the keys do not fit", seal.fitting());
+        }
+        (ConnectError::Net(UdpCallError::Peer(SealError::Unknown(peer))), _) => {
+            let what = format!("the public key {peer} of the other end is not in the key file of this one");
+            return Failure::new(what, "add the line public:HEX that was printed when the other end's key was made");
         }
         (ConnectError::Net(UdpCallError::NoKey), _) => {
             return Failure::new("only who has a key can call a peer by its public key", "give --key FILE");

@@ -189,6 +189,28 @@ impl Secret {
         file.read_to_string(&mut text).map_err(refuse)?;
         Ok(Self(text))
     }
+
+    /// The keys of the text.
+    fn keys(&self) -> Result<Keys, Failure> {
+        let refuse = |error| Failure::from_error(&format!("key file: {error}"), "write a line psk:HEX, 64 digits");
+        Keys::from_text(&self.0).map_err(refuse)
+    }
+
+    /// Whether it is one end's key of a pair, and not a key that all share.
+    fn is_pair(&self) -> bool {
+        matches!(self.keys(), Ok(Keys::Static { .. }))
+    }
+
+    /// This one, if an end that has it can call another one that has it, too.
+    fn for_both(self) -> Result<Self, Failure> {
+        match self.keys()? {
+            Keys::Static { own, peers } if !peers.contains(&own.public()) => Err(Failure::new(
+                "the other end, which perf starts itself, has no key of its own, and this file is for one end alone",
+                "give --seal or a key that both share, or start the other end with its own file and give --peer",
+            )),
+            _ => Ok(self),
+        }
+    }
 }
 
 impl Seal {
@@ -197,7 +219,10 @@ impl Seal {
         match (adapter, &across.key) {
             (Adapter::Shm, None) if !across.seal && !across.insecure => Ok(Self::None),
             (Adapter::Shm, _) => Err(unsealable()),
-            (_, Some(path)) => Secret::load(path).map(Self::Keys),
+            (_, Some(path)) => {
+                let secret = Secret::load(path)?;
+                if theirs { Ok(Self::Keys(secret)) } else { secret.for_both().map(Self::Keys) }
+            }
             _ if across.seal && theirs => {
                 Err(Failure::new("--seal makes a key that the other end cannot know", "give both ends --key FILE"))
             }
@@ -248,11 +273,19 @@ impl Seal {
         match self {
             Self::None => Ok(config),
             Self::Plain => Ok(Config { insecure: true, ..config }),
-            Self::Keys(secret) => {
-                let keys = Keys::from_text(&secret.0)
-                    .map_err(|error| Failure::new(format!("key file: {error}"), "write a line psk:HEX, 64 digits"))?;
-                Ok(Config { keys: Some(Arc::new(keys)), ..config })
+            Self::Keys(secret) => Ok(Config { keys: Some(Arc::new(secret.keys()?)), ..config }),
+        }
+    }
+
+    /// What to do where the keys of both ends do not fit.
+    #[must_use]
+    pub fn fitting(&self) -> &'static str {
+        match self {
+            Self::Keys(secret) if secret.is_pair() => {
+                "see that the key file of each end has the line public:HEX of the other end's key, as \
+                 'cutthrough key --static' has printed it"
             }
+            _ => "give both ends the same --key FILE, or --insecure",
         }
     }
 }
@@ -380,6 +413,8 @@ pub fn follow(space: &Path) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use cutthrough::PrivateKey;
+
     use super::*;
 
     fn udp(across: Across) -> Across {
@@ -401,6 +436,26 @@ mod tests {
         assert!(seal(&udp(Across::default()), true).is_err_and(|why| why.contains("--insecure")));
         assert_eq!(seal(&udp(insecure), true), Ok(Seal::Plain));
         assert!(seal(&udp(sealed), true).is_err_and(|why| why.contains("--key")));
+    }
+
+    #[test]
+    fn what_is_said_of_keys_fits_their_kind() {
+        let pair = |peer| {
+            let own = PrivateKey::generate([1; 32]);
+            let peer = PrivateKey::generate([peer; 32]).public();
+            Secret(format!("{}\n{}\n", *own.line(), peer.line()))
+        };
+        assert!(Seal::Keys(pair(2)).fitting().contains("public:HEX of the other end's key"));
+        let shared = Secret::random().expect("a random key");
+        assert!(Seal::Keys(shared.clone()).fitting().contains("the same --key FILE"));
+        assert!(Seal::Plain.fitting().contains("the same --key FILE"));
+        // An other end of our own has this file, too.
+        let refused = |secret: Secret| secret.for_both().map(drop).map_err(|failure| failure.to_string());
+        assert!(refused(pair(2)).is_err_and(|why| why.contains("; give --seal or a key that both share")));
+        assert_eq!((refused(pair(1)), refused(shared)), (Ok(()), Ok(())));
+        let lonely = Secret(PrivateKey::generate([1; 32]).line().to_string());
+        let why = refused(lonely).expect_err("nobody to be called");
+        assert_eq!(why, "key file: there is no peer; write a line `public:HEX` for each");
     }
 
     #[test]

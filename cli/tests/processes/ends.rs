@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::Duration;
 
-use cutthrough::{Config, Endpoint};
+use cutthrough::{Config, Endpoint, PrivateKey, PublicKey};
 use rustix::process::Signal;
 
 use crate::folder::{Folder, Running, interrupts_are_heeded, kill, runs, until};
@@ -112,6 +112,47 @@ fn ends_that_do_not_fit_say_what_to_do() {
     let said = folder.refuses(&["perf", "lat", "--peer", &taken, "--key", &key]);
     fs::remove_file(&key).expect("it was written");
     assert!(said.ends_with("; give both ends the same --key FILE, or --insecure\n"), "{said}");
+    kill(server.pid(), Signal::TERM);
+    assert_eq!(server.end().0, Some(0));
+    folder.wait_until_empty();
+}
+
+/// Each end has a key of its own; the other end is called by its public key, and so is each of its lanes.
+#[test]
+fn an_other_end_is_called_by_its_public_key() {
+    let folder = Folder::new("pairs");
+    let path = |name: &str| format!("{}/pairs-{}-{name}.key", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let keys =
+        [("near", 1), ("far", 2), ("other", 3)].map(|(name, seed)| (path(name), PrivateKey::generate([seed; 32])));
+    let [(near, near_key), (far, far_key), (other, other_key)] = &keys;
+    for (path, own, peers) in [
+        (near, near_key, &[far_key.public(), other_key.public()][..]),
+        (far, far_key, &[near_key.public()]),
+        (other, other_key, &[far_key.public()]),
+    ] {
+        let lines: Vec<String> = peers.iter().map(PublicKey::line).collect();
+        fs::write(path, format!("{}\n{}\n", *own.line(), lines.join("\n"))).expect("it can be written");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("its mode");
+    }
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let at = format!("udp:{}", socket.local_addr().expect("bound"));
+    drop(socket);
+    let server = folder.listening(&["perf", "serve", "--listen", &at, "--key", far]);
+    let called = format!("{at}#{}", far_key.public());
+    let measured = ["--count", "20", "--size", "64,8KiB", "--peer", &called, "--key", near];
+    let lines = folder.lines(&[&["perf", "lat"], &measured[..]].concat());
+    assert!(lines.len() == 2 && lines.iter().all(|line| line["sealed"] == true), "{lines:?}");
+    let lines = folder.lines(&["perf", "am", "short", "--count", "20", "--peer", &called, "--key", near]);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    // The other end does not know this key, or is not the one that is called.
+    let said = folder.refuses(&["perf", "lat", "--peer", &called, "--key", other]);
+    assert!(said.contains("the keys do not fit; see that the key file of each end has the line public:HEX"), "{said}");
+    let stranger = format!("{at}#{}", PrivateKey::generate([9; 32]).public());
+    let said = folder.refuses(&["perf", "lat", "--peer", &stranger, "--key", near]);
+    assert!(said.contains("of the other end is not in the key file of this one; add the line public:HEX"), "{said}");
+    let said = folder.refuses(&["perf", "lat", "--adapter", "udp", "--key", near]);
+    assert!(said.contains("; give --seal or a key that both share"), "{said}");
+    keys.iter().for_each(|(path, _)| fs::remove_file(path).expect("it was written"));
     kill(server.pid(), Signal::TERM);
     assert_eq!(server.end().0, Some(0));
     folder.wait_until_empty();

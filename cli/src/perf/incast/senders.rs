@@ -58,7 +58,7 @@ enum Want {
 impl Sender {
     fn call(to: &str, seal: &Seal) -> Result<Self, Failure> {
         let mut endpoint = open(seal.apply(Config::default())?)?;
-        let channel = endpoint.connect(to, PATIENCE).map_err(|error| unreachable(&error, None))?;
+        let channel = endpoint.connect(to, PATIENCE).map_err(|error| unreachable(&error, seal, None))?;
         Ok(Self { endpoint, channel, lost: 0, under_way: 0 })
     }
 
