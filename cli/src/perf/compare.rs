@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::output::{CompareLine, Output, thousandths};
 use crate::progress;
 use crate::stats::quantile;
-use crate::table::{Table, hanging, wrapped};
+use crate::table::{Table, hanging};
 
 /// How often each side is measured; its time is divided among the rounds.
 const ROUNDS: u32 = 31;
@@ -61,7 +61,7 @@ pub fn run(args: &CompareArgs, output: Output) -> Result<(), Failure> {
     let what = if test.is_time() { "times: below 1, A is faster" } else { "rates: above 1, A is faster" };
     output.say(&format!(
         "{}\n\nA: {}\nB: {}\n\n{table}\n\n{} of {} rounds; ratio of {what}.",
-        wrapped(&Machine::here().to_string()),
+        way.head(&Machine::here()),
         options(&args.a),
         options(&args.b),
         test.name(),

@@ -21,7 +21,7 @@ use crate::machine::Machine;
 use crate::output::{Output, tenths, thousandths};
 use crate::progress;
 use crate::stats::median;
-use crate::table::{Table, wrapped};
+use crate::table::Table;
 use crate::units::{self, Size};
 
 /// Endpoints whose memory is measured together.
@@ -126,7 +126,7 @@ pub fn run(args: &IdleArgs, output: Output) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
     output.line(&line)?;
-    output.say(&text(&line))
+    output.say(&format!("{}\n\n{}", way.head(&line.machine), text(&line)))
 }
 
 /// A file descriptor for each channel has to be allowed; the other end inherits what is.
@@ -219,5 +219,5 @@ fn text(line: &IdleLine) -> String {
     if let (Some(ns), Some(ratio)) = (line.limit_ns, line.ratio_to_limit) {
         row("sched_yield_pingpong", format!("{}, {ratio:.2} x", units::time(ns)));
     }
-    format!("{}\n\n{table}", wrapped(&line.machine.to_string()))
+    table.to_string()
 }

@@ -134,7 +134,7 @@ pub fn run(args: &IncastArgs, output: Output) -> Result<(), Failure> {
     let line = line(args, &way, size, &receiver, &rounds, machine);
     receiver.close();
     output.line(&line)?;
-    output.say(&text(&line))
+    output.say(&format!("{}\n\n{}", way.head(&line.machine), text(&line)))
 }
 
 fn line(
@@ -214,5 +214,5 @@ fn text(line: &IncastLine) -> String {
     }
     row("most memory of the receiver", format!("{}, {} posted", mib(line.memory_bytes), mib(line.posted_bytes)));
     let legend = format!("One sender and all take {ROUNDS} turns; ratio: the median. Share: 1 is an equal part.");
-    format!("{}\n\n{table}\n\n{}", wrapped(&line.machine.to_string()), wrapped(&legend))
+    format!("{table}\n\n{}", wrapped(&legend))
 }

@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::output::{Output, PerfLine, Times, tenths, thousandths};
 use crate::progress;
 use crate::stats::median;
-use crate::table::{Table, wrapped};
+use crate::table::Table;
 use crate::units;
 
 use super::cargo::Tally;
@@ -54,7 +54,7 @@ pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure>
     }
     bar.finish_and_clear();
     let shown: Vec<_> = shown.iter().map(|(case, held)| (case, held.as_ref())).collect();
-    output.say(&format!("{}\n\n{table}\n\n{missing}{}", wrapped(&machine.to_string()), legend::of(test, &shown)))
+    output.say(&format!("{}\n\n{table}\n\n{missing}{}", way.head(&machine), legend::of(test, &shown)))
 }
 
 /// Is the other end of these options at `listen`, until the first client has gone.

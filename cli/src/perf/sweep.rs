@@ -82,8 +82,8 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
         "Regret of the default: its median over that of the best of the others, round by round. Latency 1.05 or less \
          and bandwidth 0.95 or more is as good as tuned.",
     );
-    let machine = wrapped(&machine.to_string());
-    output.say(&format!("{machine}\n\n{figures}\n\n{missing}{held}\n\n{regret}\n\n{regrets}"))
+    let head = way.head(&machine);
+    output.say(&format!("{head}\n\n{figures}\n\n{missing}{held}\n\n{regret}\n\n{regrets}"))
 }
 
 /// The options with the sweep's own defaults.

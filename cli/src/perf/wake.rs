@@ -115,5 +115,5 @@ fn print(times: &Quantiles, limits: &Limits, way: &Way, output: Output) -> Resul
             "\nfutex_wake_rested: one that has slept as long as the receiver here, which takes longer on an idle core.",
         );
     }
-    output.say(&format!("{}\n\n{table}\n\n{}", wrapped(&machine.to_string()), wrapped(&legend)))
+    output.say(&format!("{}\n\n{table}\n\n{}", way.head(&machine), wrapped(&legend)))
 }

@@ -17,7 +17,9 @@ use super::limits::Wire;
 use crate::args::{Across, Adapter, ServeArgs, Started};
 use crate::cpu;
 use crate::failure::Failure;
+use crate::machine::Machine;
 use crate::output::PerfLine;
+use crate::table::wrapped;
 
 /// How long nothing may be heard of the other end: longer than by default. A machine that has other work stops one end
 /// for a while, and of a lossy network's frames those that would have said so are lost, too.
@@ -112,6 +114,20 @@ impl Way {
     pub fn mark(&self, line: PerfLine) -> PerfLine {
         let net_xdp = self.net_xdp.then_some(true);
         PerfLine { adapter: Some(self.adapter.name()), net_xdp, veth: self.veth(), sealed: self.sealed(), ..line }
+    }
+
+    /// What stands above a table for people: the machine, and which way was measured. That messages were plain text is
+    /// said aloud, because figures of sealed ones are others.
+    #[must_use]
+    pub fn head(&self, machine: &Machine) -> String {
+        let mtu = self.veth().map(|mtu| format!(", MTU {mtu}")).unwrap_or_default();
+        let ring = if self.net_xdp { " with a ring of AF_XDP" } else { "" };
+        let sealed = match self.sealed() {
+            None => "",
+            Some(true) => ", sealed",
+            Some(false) => ", plain text",
+        };
+        wrapped(&format!("{machine}\n{}{ring}{mtu}{sealed}", self.adapter.name()))
     }
 
     /// The MTU of the veth pair, if there is one.

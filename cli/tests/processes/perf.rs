@@ -6,6 +6,7 @@ use std::thread;
 use serde_json::Value;
 
 use crate::folder::Folder;
+use crate::veth::pair;
 
 fn number(line: &Value, field: &str) -> f64 {
     line[field].as_f64().unwrap_or_else(|| panic!("{field} of {line}"))
@@ -134,6 +135,40 @@ fn sleepers_are_woken_and_idle_endpoints_are_weighed() {
     let lines = folder.lines(&["perf", "idle", "--seconds", "0.1", "--channels", "40"]);
     assert_eq!((&lines[0]["test"], &lines[0]["channels"]), (&"idle".into(), &40.into()));
     assert!(number(&lines[0], "latency_ratio") > 0.0 && number(&lines[0], "one_core_round_trips_per_s") > 0.0);
+    folder.wait_until_empty();
+}
+
+/// Figures of sealed messages and of plain text are not the same: the table says which they are.
+#[test]
+fn a_table_says_which_way_was_measured() {
+    let folder = Folder::new("head");
+    let head = |words: &[&str]| {
+        let output = folder.run(words);
+        let said = String::from_utf8(output.stdout).expect("output is UTF-8");
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let (head, _) = said.split_once("\n\n").expect("a head and a table");
+        head.lines().last().expect("a line").to_owned()
+    };
+    let lat = ["perf", "lat", "--count", "5", "--size", "64"];
+    let compare = ["perf", "compare", "lat", "--a", "", "--b", "", "--count", "31", "--size", "64"];
+    for test in [
+        &lat[..],
+        &["perf", "am", "short", "--count", "10"],
+        &["perf", "wake", "--count", "5"],
+        &["perf", "idle", "--seconds", "0.01", "--channels", "2"],
+        &["perf", "sweep", "--size", "64", "--seconds", "0.03"],
+        &compare,
+    ] {
+        assert_eq!(head(test), "shm", "{test:?}");
+    }
+    for (options, way) in
+        [(&["--adapter", "udp"][..], "udp, plain text"), (&["--adapter", "net", "--seal"], "net, sealed")]
+    {
+        assert_eq!(head(&[&lat, options].concat()), way);
+    }
+    if pair(1500).is_some() {
+        assert_eq!(head(&[&lat[..], &["--veth", "1500"]].concat()), "udp, MTU 1500, plain text");
+    }
     folder.wait_until_empty();
 }
 

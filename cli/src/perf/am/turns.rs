@@ -191,8 +191,8 @@ pub fn run(
     let mut turns = Turns { options, peer, core, way: &way, test, machine, output, shown: Vec::new(), missing };
     rows(&mut turns)?;
     let legend = legend(&turns.shown, explain);
-    let (machine, table) = (wrapped(&turns.machine.to_string()), table(turns.shown));
-    output.say(&format!("{machine}\n\n{table}\n\n{}{legend}", turns.missing))
+    let (head, table) = (way.head(&turns.machine), table(turns.shown));
+    output.say(&format!("{head}\n\n{table}\n\n{}{legend}", turns.missing))
 }
 
 /// What the rows are that are shown, and what they are held against.
