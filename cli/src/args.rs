@@ -207,7 +207,8 @@ pub struct LimitsArgs {
     #[arg(value_name = "LIMIT", value_enum)]
     pub limits: Vec<Limit>,
 
-    /// Sizes of copies and long messages [default: 4KiB to 4MiB for copies, 8KiB,64KiB,1MiB for messages]
+    /// Sizes of copies, long messages and bodies of frames [default: 4KiB to 4MiB for copies, 8KiB,64KiB,1MiB for
+    /// messages, those of MTU 1500 and 9000 for frames]
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
     pub size: Vec<Size>,
 

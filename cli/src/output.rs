@@ -181,6 +181,16 @@ pub struct PerfLine {
     /// The median of this result over the limit: of two times, or of two rates if the result is a rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_to_limit: Option<f64>,
+    /// The limit of one core's cipher that a sealed stream is held against, beside `limit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cipher: Option<String>,
+    /// What that cipher takes at the median for the bytes of one message, in frames as long as the wire lets them be,
+    /// measured in the same run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cipher_ns: Option<f64>,
+    /// The rate of this result over the cipher's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_to_cipher: Option<f64>,
     /// Mean time of one operation of a batch beyond the limit's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overhead_ns: Option<f64>,
@@ -296,6 +306,9 @@ mod tests {
             limit: Some("cacheline_pingpong".into()),
             limit_ns: Some(2.0),
             ratio_to_limit: Some(1.0),
+            cipher: Some("aead_aes256gcm".into()),
+            cipher_ns: Some(2.0),
+            ratio_to_cipher: Some(1.0),
             overhead_ns: Some(1.0),
             machine: machine(),
         };
@@ -326,6 +339,9 @@ mod tests {
             "limit",
             "limit_ns",
             "ratio_to_limit",
+            "cipher",
+            "cipher_ns",
+            "ratio_to_cipher",
             "overhead_ns",
             "what",
             "machine",

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::ask::Shape;
 use super::case::{Case, Rig, Test};
 use super::limits::{
-    Unavailable, Wire, cacheline_pingpong, memcpy_1core, ring_fetch, ring_pingpong, ring_stream, udp_gso_oneway,
-    udp_gso_stream, udp_pingpong,
+    Limit, Unavailable, Wire, body, cacheline_pingpong, memcpy_1core, ring_fetch, ring_pingpong, ring_stream,
+    udp_gso_oneway, udp_gso_stream, udp_pingpong,
 };
 use super::peer::Peer;
 use super::way::Way;
@@ -40,6 +40,8 @@ pub struct Floor<'a> {
     wire: Option<(&'a Wire, Option<cutthrough::Adapter>)>,
     /// Whether that wire is none that can be measured here.
     beyond: bool,
+    /// Whether frames are sealed there.
+    sealed: bool,
 }
 
 /// A limit, and how far a result is from it.
@@ -95,12 +97,13 @@ impl<'a> Floor<'a> {
                 message_ns: None,
                 wire,
                 beyond: way.beyond,
+                sealed: way.sealed() == Some(true),
             });
         }
         let cacheline_ns = typical(|| cacheline_pingpong(SHORT).map(|line| line.p50_ns));
         let needs_message = cases.iter().any(|case| case.test.is_time() && !case.is_control());
         let message_ns = if needs_message { message(peer, core)? } else { None };
-        Ok(Self { cacheline_ns, message_ns, wire: None, beyond: false })
+        Ok(Self { cacheline_ns, message_ns, wire: None, beyond: false, sealed: false })
     }
 
     /// Holds the figure of a case against its limit; measures a memory copy of its size if that is part of it. None if
@@ -131,6 +134,36 @@ impl<'a> Floor<'a> {
             Test::Fetch if copied => time("2*message_64+memcpy_1core", 2.0 * message()? + copy()?, figure),
             Test::Fetch => time("2*message_64", 2.0 * message()?, figure),
         }))
+    }
+
+    /// The wire on which the messages of this test are sealed as a stream; none if they are not, or it is one that
+    /// nothing is known of here.
+    fn sealed_stream(&self, test: Test) -> Option<&'a Wire> {
+        let (wire, _) = self.wire.filter(|_| self.sealed && !self.beyond && test == Test::Bw)?;
+        Some(wire)
+    }
+
+    /// Holds the figure of a sealed stream against the cipher alone on one core, measured now, in frames as long as the
+    /// wire lets them be: one core seals while the other one opens. None if it is no such stream.
+    ///
+    /// # Errors
+    /// Why this machine cannot show the limit now.
+    pub fn cipher(&self, case: &Case, figure: f64) -> Result<Option<Held>, Unavailable> {
+        let Some(wire) = self.sealed_stream(case.test).filter(|_| !case.is_control()) else { return Ok(None) };
+        let (limit, body) = (Limit::cipher_here(), body(wire));
+        let frame_ns = typical(|| limit.measure(wire, body, SHORT)?.p50_ns())?;
+        Ok(Some(rate(&limit.name(), frame_ns * case.size().0 as f64 / body.0 as f64, figure)))
+    }
+
+    /// What the column says that a table has for [`Floor::cipher`]; none if it has none.
+    #[must_use]
+    pub fn explain_cipher(&self, test: Test) -> Option<String> {
+        let (wire, limit) = (self.sealed_stream(test)?, Limit::cipher_here().name());
+        let frames = format!("frames with {} B of payload", body(wire).0);
+        Some(format!(
+            "Cipher: bandwidth over that of {limit}, measured in the same run: one core seals {frames}, and nothing \
+             else."
+        ))
     }
 }
 
@@ -236,7 +269,8 @@ mod tests {
         Case::all(test, &options).expect("good options").remove(0)
     }
 
-    const FLOOR: Floor<'_> = Floor { cacheline_ns: Ok(50.0), message_ns: Some(60.0), wire: None, beyond: false };
+    const FLOOR: Floor<'_> =
+        Floor { cacheline_ns: Ok(50.0), message_ns: Some(60.0), wire: None, beyond: false, sealed: false };
 
     fn against(test: Test, memory: Memory, size: u64, figure: f64) -> Option<Held> {
         FLOOR.hold(&case(test, memory, size), figure).expect("a machine that can show it")
@@ -281,6 +315,28 @@ mod tests {
             assert!(held.ns > 0.0 && held.ratio > 0.0);
         }
         assert_eq!(floor.hold(&case(Test::Rate, Memory::Private, 64), 1e6).expect("two cores"), None);
+    }
+
+    #[test]
+    fn a_sealed_stream_is_held_against_the_cipher_too() {
+        let wire = Wire::loopback();
+        let sealed = Floor { wire: Some((&wire, None)), sealed: true, ..FLOOR };
+        let stream = case(Test::Bw, Memory::Private, 1 << 20);
+        let held = sealed.cipher(&stream, 1e3).expect("one core is enough").expect("a limit");
+        assert!(held.limit.starts_with("aead_") && held.ns > 0.0, "{held:?}");
+        assert!((held.ratio - 1e3 * held.ns / 1e9).abs() < 1e-9, "{held:?}");
+        for (floor, case) in [
+            (&Floor { sealed: false, ..sealed.clone() }, &stream),
+            (&Floor { beyond: true, ..sealed.clone() }, &stream),
+            (&FLOOR, &stream),
+            (&sealed, &case(Test::Lat, Memory::Private, 1 << 20)),
+            (&sealed, &case(Test::Bw, Memory::Private, 64)),
+        ] {
+            assert_eq!(floor.cipher(case, 1e3), Ok(None));
+        }
+        for (floor, told) in [(&sealed, true), (&FLOOR, false)] {
+            assert_eq!(floor.explain_cipher(Test::Bw).is_some_and(|text| text.contains("aead_")), told);
+        }
     }
 
     #[test]

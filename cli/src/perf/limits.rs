@@ -5,6 +5,7 @@
 
 mod cacheline;
 mod call;
+mod cipher;
 mod copy;
 mod ring;
 mod socket;
@@ -15,6 +16,7 @@ mod wire;
 
 pub use cacheline::{cacheline_pingpong, cacheline_pingpong_64, cacheline_pingpong_128, cacheline_shared};
 pub use call::{clock_read, null_syscall, sched_yield};
+pub use cipher::{aead, body};
 pub use copy::{memcpy_1core, memcpy_2core, memcpy_cross};
 pub use ring::{ring_fetch, ring_pingpong, ring_stream};
 pub use socket::{tcp_pingpong, udp_pingpong, udp_pingpong_sleeping, unix_pingpong};
@@ -32,6 +34,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use cutthrough::Adapter;
+use cutthrough_seal::Cipher;
 
 use crate::args::LimitsArgs;
 use crate::clock::{Length, round_trips};
@@ -71,6 +74,12 @@ pub enum Limit {
     /// Two cores copy at once, each between its own buffers; the sum of both
     #[value(name = "memcpy_2core")]
     Memcpy2core,
+    /// One core seals bodies of frames by AES-256-GCM, the cipher where AES is in hardware; those of MTU 1500 and 9000
+    #[value(name = "aead_aes256gcm")]
+    AeadAes256Gcm,
+    /// The same by ChaCha20-Poly1305, the cipher elsewhere
+    #[value(name = "aead_chacha20poly1305")]
+    AeadChaCha20Poly1305,
     /// Waking a thread that sleeps on a futex, on the other core
     FutexWake,
     /// The same after a rest of 250 us, by a thread that was awake: an idle core takes longer to wake
@@ -134,6 +143,15 @@ pub struct Figure {
 impl Figure {
     fn rate(bytes_per_s: f64) -> Self {
         Self { times: None, bytes_per_s: Some(bytes_per_s) }
+    }
+
+    /// The median of its times.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn p50_ns(&self) -> Result<f64, Unavailable> {
+        let times = self.times.ok_or_else(|| Unavailable("nothing was measured in the time given".into()))?;
+        Ok(times.p50_ns)
     }
 
     /// What several rounds come to: the median of them, of the shortest times the shortest. None if there are none.
@@ -203,6 +221,15 @@ impl Limit {
         Self::XdpStream,
     ];
 
+    /// The cipher that seals the frames of two ends on this machine.
+    #[must_use]
+    pub fn cipher_here() -> Self {
+        match Cipher::fast_here() {
+            Cipher::Aes256Gcm => Self::AeadAes256Gcm,
+            Cipher::ChaCha20Poly1305 => Self::AeadChaCha20Poly1305,
+        }
+    }
+
     /// Whether it is measured for each size.
     #[must_use]
     pub fn has_size(self) -> bool {
@@ -215,6 +242,7 @@ impl Limit {
             Self::Memcpy1core | Self::MemcpyCross | Self::Memcpy2core => {
                 &[Size(4 << 10), Size(8 << 10), Size(64 << 10), Size(1 << 20), Size(4 << 20)]
             }
+            Self::AeadAes256Gcm | Self::AeadChaCha20Poly1305 => &[Size(1408), Size(8908)],
             Self::TcpOneway | Self::UdpGsoOneway | Self::UdpGsoOnewayHeader64 => {
                 &[Size(8 << 10), Size(64 << 10), Size(1 << 20)]
             }
@@ -260,6 +288,8 @@ impl Limit {
             Self::Memcpy1core => memcpy_1core(size, duration),
             Self::MemcpyCross => memcpy_cross(size, duration),
             Self::Memcpy2core => return memcpy_2core(size, duration).map(Figure::rate),
+            Self::AeadAes256Gcm => aead(Cipher::Aes256Gcm, size, duration),
+            Self::AeadChaCha20Poly1305 => aead(Cipher::ChaCha20Poly1305, size, duration),
             Self::FutexWake => futex_wake(duration),
             Self::FutexWakeRested => futex_wake_rested(duration),
             Self::FutexWakeSameCore => futex_wake_same_core(duration),
@@ -500,9 +530,15 @@ mod tests {
     #[test]
     fn names_are_those_of_the_contract() {
         let names: Vec<String> = Limit::value_variants().iter().map(|l| l.name()).collect();
-        for name in
-            ["cacheline_pingpong", "memcpy_1core", "memcpy_2core", "futex_wake", "udp_pingpong", "unix_pingpong"]
-        {
+        for name in [
+            "cacheline_pingpong",
+            "memcpy_1core",
+            "memcpy_2core",
+            "futex_wake",
+            "udp_pingpong",
+            "unix_pingpong",
+            "aead_aes256gcm",
+        ] {
             assert!(names.iter().any(|other| other == name), "{name}");
         }
     }

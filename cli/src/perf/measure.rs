@@ -14,7 +14,7 @@ use crate::machine::Machine;
 use crate::output::{Output, PerfLine, Times, tenths, thousandths};
 use crate::progress;
 use crate::stats::median;
-use crate::table::Table;
+use crate::table::{Table, wrapped};
 use crate::units;
 
 use super::cargo::Tally;
@@ -41,20 +41,28 @@ pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure>
     bar.set_message("limits");
     let floor = Floor::measure(&mut peer, core, &cases, &way)?;
     bar.inc(1);
-    let (mut table, mut missing, mut shown) = (Table::new(headings(test)), Missing::default(), Vec::new());
+    let cipher = floor.explain_cipher(test);
+    let of_cipher: &[&str] = if cipher.is_some() { &["cipher"] } else { &[] };
+    let headings = [headings(test), of_cipher].concat();
+    let (mut table, mut missing, mut shown) = (Table::new(&headings), Missing::default(), Vec::new());
     for case in cases {
         bar.set_message(format!("{} {}", test.name(), case.size()));
         // What it is held against is measured without loss.
         let (result, lost) = loss::during(lossy.as_ref(), options.loss, || measure(&mut peer, core, &case))?;
         let held = result.figure().and_then(|figure| missing.or_why(&result.case, floor.hold(&result.case, figure)));
-        output.line(&loss::mark(way.mark(line(&result, held.as_ref(), &machine)), lost))?;
-        table.row(cells(&result, held.as_ref()));
+        let sealed =
+            result.figure().and_then(|figure| missing.or_why(&result.case, floor.cipher(&result.case, figure)));
+        let line = line(&result, held.as_ref(), sealed.as_ref(), &machine);
+        output.line(&loss::mark(way.mark(line), lost))?;
+        let of_cipher = sealed.iter().map(|sealed| units::ratio(sealed.ratio)).collect();
+        table.row([cells(&result, held.as_ref()), of_cipher].concat());
         shown.push((result.case, held));
         bar.inc(1);
     }
     bar.finish_and_clear();
     let shown: Vec<_> = shown.iter().map(|(case, held)| (case, held.as_ref())).collect();
-    output.say(&format!("{}\n\n{table}\n\n{missing}{}", way.head(&machine), legend::of(test, &shown)))
+    let cipher = cipher.map(|text| format!("\n{}", wrapped(&text))).unwrap_or_default();
+    output.say(&format!("{}\n\n{table}\n\n{missing}{}{cipher}", way.head(&machine), legend::of(test, &shown)))
 }
 
 /// Is the other end of these options at `listen`, until the first client has gone.
@@ -117,7 +125,7 @@ impl Measured {
     }
 }
 
-fn line(result: &Measured, held: Option<&Held>, machine: &Machine) -> PerfLine {
+fn line(result: &Measured, held: Option<&Held>, cipher: Option<&Held>, machine: &Machine) -> PerfLine {
     let case = &result.case;
     let quantiles = result.slices.first().and_then(|slice| slice.quantiles(case.test));
     let msgs_per_s = result.figure().filter(|_| !case.test.is_time());
@@ -137,6 +145,9 @@ fn line(result: &Measured, held: Option<&Held>, machine: &Machine) -> PerfLine {
         limit: held.map(|held| held.limit.clone()),
         limit_ns: held.map(|held| tenths(held.ns)),
         ratio_to_limit: held.map(|held| thousandths(held.ratio)),
+        cipher: cipher.map(|held| held.limit.clone()),
+        cipher_ns: cipher.map(|held| tenths(held.ns)),
+        ratio_to_cipher: cipher.map(|held| thousandths(held.ratio)),
         machine: machine.clone(),
         ..PerfLine::default()
     }

@@ -80,6 +80,19 @@ fn streams_have_rates() {
 }
 
 #[test]
+fn a_sealed_stream_is_held_against_the_cipher_too() {
+    let folder = Folder::new("cipher");
+    let stream = ["perf", "bw", "--adapter", "udp", "--size", "64,64KiB", "--count", "100"];
+    let lines = folder.lines(&[&stream[..], &["--seal"]].concat());
+    assert!(lines[0]["cipher"].is_null(), "{}", lines[0]);
+    assert!(lines[1]["cipher"].as_str().is_some_and(|limit| limit.starts_with("aead_")), "{}", lines[1]);
+    assert!(number(&lines[1], "cipher_ns") > 0.0 && number(&lines[1], "ratio_to_cipher") > 0.0, "{}", lines[1]);
+    let plain = folder.lines(&stream);
+    assert!(plain.iter().all(|line| line["ratio_to_cipher"].is_null()), "{plain:?}");
+    folder.wait_until_empty();
+}
+
+#[test]
 fn puts_stay_puts_in_a_stream() {
     let folder = Folder::new("puts");
     let lines = folder.lines(&["perf", "bw", "--size", "8,8KiB,1MiB", "--count", "2000", "--memory", "pool"]);

@@ -16,7 +16,7 @@ use crate::units::Size;
 /// Buffers begin on a page, as payloads do.
 const PAGE: usize = 4096;
 
-/// A sample copies at least this many bytes, so that reading the clock hardly shows.
+/// A sample takes at least this many bytes, so that reading the clock hardly shows.
 const BYTES_PER_SAMPLE: u64 = 64 << 10;
 
 /// Memory of this process alone that begins on a page.
@@ -61,15 +61,16 @@ impl Copy {
     }
 
     fn measure(&mut self, duration: Duration) -> Measured {
-        let batch = copies_per_sample(self.from.length);
+        let batch = per_sample(self.from.length);
         let samples = batches(duration, batch, || self.once());
         percentiles(&samples, f64::from(batch))
     }
 }
 
-fn copies_per_sample(length: usize) -> u32 {
-    let copies = BYTES_PER_SAMPLE / (length as u64).max(1);
-    u32::try_from(copies.max(1)).unwrap_or(u32::MAX)
+/// How often something of so many bytes is done in one sample.
+pub(super) fn per_sample(length: usize) -> u32 {
+    let times = BYTES_PER_SAMPLE / (length as u64).max(1);
+    u32::try_from(times.max(1)).unwrap_or(u32::MAX)
 }
 
 /// One core copies `size` bytes between two private buffers that are as hot as their size allows.
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn small_copies_share_a_sample() {
-        assert_eq!(copies_per_sample(64), 1024);
-        assert_eq!(copies_per_sample(1 << 20), 1);
+        assert_eq!(per_sample(64), 1024);
+        assert_eq!(per_sample(1 << 20), 1);
     }
 }
