@@ -54,7 +54,7 @@ pub struct AdapterInfo {
 }
 
 /// One thing that an adapter needs, tried.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Check {
     /// What was tried.
     pub what: &'static str,
@@ -88,7 +88,7 @@ fn adapter_info(adapter: Adapter) -> AdapterInfo {
     let checks = match adapter {
         Adapter::Shm => shm::checks(),
         Adapter::Udp => udp::checks(),
-        Adapter::Net => udp::checks(),
+        Adapter::Net => [udp::checks(), raw::beside_a_socket()].concat(),
         Adapter::Packet => raw::packet(),
         Adapter::Xdp => raw::xdp(),
         Adapter::Fabric => Vec::new(),
@@ -187,6 +187,19 @@ mod tests {
         assert_eq!(names, ["shm", "udp", "xdp", "packet", "net", "fabric"]);
         for adapter in &info.adapters {
             assert_eq!(adapter.usable, adapter.why_not.is_none(), "{adapter:?}");
+        }
+    }
+
+    #[test]
+    fn the_adapter_net_says_which_rings_it_has() {
+        let info = adapter_info(Adapter::Net);
+        for (what, tried) in [("ring of AF_PACKET", raw::packet()), ("ring of AF_XDP", raw::xdp())] {
+            let ring = info.checks.iter().find(|check| check.what == what).expect(what);
+            // It does without, and so is usable.
+            assert!(ring.optional, "{ring:?}");
+            let missing = tried.iter().find(|check| !check.ok);
+            assert_eq!(ring.ok, missing.is_none(), "{ring:?}");
+            assert!(missing.is_none_or(|missing| ring.detail == missing.detail), "{ring:?} {missing:?}");
         }
     }
 

@@ -16,6 +16,20 @@ pub fn xdp() -> Vec<Check> {
     checks(Adapter::Xdp)
 }
 
+/// The rings that the adapter `net` has beside its socket, and why not those that it has not.
+#[must_use]
+pub fn beside_a_socket() -> Vec<Check> {
+    let ring = |what, checks: Vec<Check>, found: &str| {
+        let missing = checks.into_iter().find(|check| !check.ok);
+        let ok = missing.is_none();
+        Check { what, ok, optional: true, detail: missing.map_or_else(|| found.to_owned(), |missing| missing.detail) }
+    };
+    vec![
+        ring("ring of AF_PACKET", packet(), ""),
+        ring("ring of AF_XDP", xdp(), "if it is asked for: Config::net_xdp, perf --net-xdp"),
+    ]
+}
+
 fn checks(adapter: Adapter) -> Vec<Check> {
     let tried = probe(adapter).into_iter();
     tried
