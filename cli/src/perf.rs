@@ -4,7 +4,7 @@
 //! [`compare`], [`wake`], [`idle`], [`am`], [`rpc`],
 //! [`incast`]) starts the other end ([`peer`] starts [`serve`]), or finds one
 //! that was started by hand, and asks it ([`ask`]) for lanes ([`lane`]) and for jobs on them ([`answer`]).
-//! [`loss`] loses frames on that way.
+//! [`loss`] loses frames on that way, and [`rights`] says who may not go it.
 //! A [`case`] is measured by [`lat`], [`stream`] or [`fetch`] and held against its [`floor`], which comes from
 //! [`limits`]; [`legend`] says so below the table.
 
@@ -26,6 +26,7 @@ pub mod limits;
 pub mod loss;
 pub mod measure;
 pub mod peer;
+pub mod rights;
 pub mod room;
 pub mod rpc;
 pub mod serve;

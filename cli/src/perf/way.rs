@@ -14,6 +14,7 @@ use std::time::Duration;
 use cutthrough::{Config, Keys, Placement};
 
 use super::limits::Wire;
+use super::rights;
 use crate::args::{Across, Adapter, ServeArgs, Started};
 use crate::cpu;
 use crate::failure::Failure;
@@ -69,6 +70,9 @@ impl Way {
             ));
         }
         across.fits(adapter, address, interface)?;
+        if address.is_some() {
+            rights::check(adapter)?;
+        }
         let wire = across.veth.map_or(Ok(Wire::loopback()), Wire::veth)?;
         if let Some(pair) = wire.pair() {
             pair.near.enter().map_err(|error| Failure::new(format!("its namespace: {error}"), "run it as root"))?;

@@ -8,7 +8,7 @@ use crate::folder::Folder;
 const LIMITS: [&str; 7] = ["perf", "limits", "udp_pingpong", "--seconds", "0.05", "--veth", "1500"];
 
 /// Runs the program by way of another one, such as `setpriv`; none if that one is not there or does not work here.
-fn by(words: &[&str]) -> Option<Output> {
+fn by(words: &[&str], these: &[&str]) -> Option<Output> {
     let run = |program: &str, rest: &[&str]| {
         Command::new(words[0]).args(&words[1..]).arg(program).args(rest).stdin(Stdio::null()).output()
     };
@@ -17,7 +17,7 @@ fn by(words: &[&str]) -> Option<Output> {
         crate::skipped(format_args!("{words:?} does not work here"));
         return None;
     }
-    run(env!("CARGO_BIN_EXE_cutthrough"), &LIMITS).ok()
+    run(env!("CARGO_BIN_EXE_cutthrough"), these).ok()
 }
 
 fn refusal(output: &Output) -> String {
@@ -32,15 +32,30 @@ fn a_missing_right_is_named() {
     for (right, named) in [("-sys_admin", "CAP_SYS_ADMIN"), ("-net_admin", "CAP_NET_ADMIN"), ("-all", "CAP_SYS_ADMIN")]
     {
         let words = ["setpriv", "--inh-caps", right, "--bounding-set", right];
-        let Some(output) = by(&words) else { return };
+        let Some(output) = by(&words, &LIMITS) else { return };
         let said = refusal(&output);
         assert!(said.contains(named) && said.contains("unshare -Ur"), "{right}: {said}");
     }
 }
 
+/// The other end is found by a socket: without this, nobody would answer there, whatever is missing here.
+#[test]
+fn a_right_that_rings_need_is_named_before_anybody_is_called() {
+    for (right, address, named) in [
+        ("-net_raw", "packet:127.0.0.1:7400", "this process lacks CAP_NET_RAW; run it as root"),
+        ("-net_raw", "xdp:127.0.0.1:7400", "this process lacks CAP_NET_RAW; run it as root"),
+        ("-all", "xdp:127.0.0.1:7400", "this process lacks CAP_NET_RAW and CAP_NET_ADMIN and CAP_BPF; run it as root"),
+    ] {
+        let words = ["setpriv", "--inh-caps", right, "--bounding-set", right];
+        let Some(output) = by(&words, &["perf", "lat", "--insecure", "--peer", address]) else { return };
+        let said = refusal(&output);
+        assert!(said.contains(named), "{right} {address}: {said}");
+    }
+}
+
 #[test]
 fn a_user_namespace_gives_the_rights() {
-    let Some(output) = by(&["unshare", "-Ur"]) else { return };
+    let Some(output) = by(&["unshare", "-Ur"], &LIMITS) else { return };
     if pair(1500).is_none() {
         // Where even root may not, nobody may.
         return;
