@@ -168,7 +168,7 @@ pub enum PerfTest {
     /// Waking a receiver that sleeps
     Wake(WakeArgs),
 
-    /// What an idle endpoint costs: processor, memory, latency with many channels, two ends on one core
+    /// What idle endpoints and channels cost: processor, memory, latency with many channels, two ends on one core
     Idle(IdleArgs),
 
     /// Active messages: requests and replies, stores, batches of pages, against raw messages

@@ -41,7 +41,7 @@ pub struct IdleArgs {
     #[arg(long, value_name = "N", value_parser = seconds, default_value_t = 5.0)]
     pub seconds: f64,
 
-    /// Channels that are open and idle while one is measured
+    /// Channels of one endpoint whose memory is measured, and that are idle while one of them is used
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4000), default_value_t = 1000)]
     pub channels: u32,
 
@@ -69,6 +69,9 @@ struct IdleLine {
     endpoint_bytes: u64,
     /// Idle channels of the busy endpoint.
     channels: u32,
+    /// Resident memory of an idle channel at this end: what opening an endpoint with `channels` of them took, divided
+    /// by their number.
+    channel_bytes: u64,
     /// Median of half a round trip of a 64-byte message with one channel.
     latency_one_ns: f64,
     /// The same with `channels` channels.
@@ -107,7 +110,7 @@ pub fn run(args: &IdleArgs, output: Output) -> Result<(), Failure> {
     (line.adapter, line.veth, line.sealed) = (way.adapter.name(), way.veth(), way.sealed());
     let mut peer = Peer::start(cores().second, &way)?;
     bar.set_message("memory");
-    line.endpoint_bytes = memory(&mut peer)?;
+    (line.endpoint_bytes, line.channel_bytes) = memory(&mut peer, args.channels)?;
     bar.inc(1);
     bar.set_message("processor");
     (line.cpu_ns, line.peer_cpu_ns) = processor(&mut peer, Duration::from_secs_f64(args.seconds))?;
@@ -143,14 +146,18 @@ fn case() -> Result<Case, Failure> {
     case.map(|case| Case { length: Length::of(ROUND), ..case }).ok_or_else(|| Failure::new("no case", "report this"))
 }
 
-/// Bytes of resident memory that one endpoint with one channel adds to this process.
-fn memory(peer: &mut Peer) -> Result<u64, Failure> {
+/// Bytes of resident memory that one endpoint with one channel adds to this process, and one channel of many. All are
+/// open at once, because an endpoint would grow into what another one has left behind.
+fn memory(peer: &mut Peer, channels: u32) -> Result<(u64, u64), Failure> {
     let before = resident();
     let mut rigs = Vec::new();
     for _ in 0..ENDPOINTS {
         rigs.push(Rig::open(peer, case()?)?);
     }
-    let bytes = resident().saturating_sub(before) / u64::from(ENDPOINTS);
+    let between = resident();
+    rigs.push(Rig::open_many(peer, case()?, channels)?);
+    let bytes = |from: u64, to: u64, count: u32| to.saturating_sub(from) / u64::from(count);
+    let bytes = (bytes(before, between, ENDPOINTS), bytes(between, resident(), channels));
     rigs.into_iter().try_for_each(|rig| rig.close(peer))?;
     Ok(bytes)
 }
@@ -209,6 +216,7 @@ fn text(line: &IdleLine) -> String {
     row("processor time, asleep in wait", share(line.cpu_ns));
     row("processor time, asleep on the descriptor", share(line.peer_cpu_ns));
     row("memory of an endpoint with one channel", format!("{} KiB", line.endpoint_bytes >> 10));
+    row(&format!("memory of a channel of {}", line.channels), format!("{:.1} KiB", line.channel_bytes as f64 / 1024.0));
     row("64 B message, 1 channel", units::time(line.latency_one_ns));
     row(
         &format!("64 B message, {} channels", line.channels),

@@ -147,6 +147,7 @@ fn sleepers_are_woken_and_idle_endpoints_are_weighed() {
     assert_eq!((&lines[0]["test"], &lines[0]["count"]), (&"wake".into(), &20.into()));
     let lines = folder.lines(&["perf", "idle", "--seconds", "0.1", "--channels", "40"]);
     assert_eq!((&lines[0]["test"], &lines[0]["channels"]), (&"idle".into(), &40.into()));
+    assert!(number(&lines[0], "endpoint_bytes") > 0.0 && number(&lines[0], "channel_bytes") > 0.0, "{}", lines[0]);
     assert!(number(&lines[0], "latency_ratio") > 0.0 && number(&lines[0], "one_core_round_trips_per_s") > 0.0);
     folder.wait_until_empty();
 }
