@@ -318,6 +318,10 @@ pub struct WakeArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), default_value_t = 2000)]
     pub count: u64,
 
+    /// Seconds for which it is woken again and again, instead of --count
+    #[arg(long, value_name = "N", value_parser = seconds, conflicts_with = "count")]
+    pub seconds: Option<f64>,
+
     /// What lies between the two ends.
     #[command(flatten)]
     pub across: Across,

@@ -59,7 +59,8 @@ impl Span {
     }
 
     /// Whether it is over, `passed` after its beginning and `count` messages later.
-    fn over(self, passed: Duration, count: u64) -> bool {
+    #[must_use]
+    pub fn over(self, passed: Duration, count: u64) -> bool {
         match self {
             Self::Time(time) => passed >= time,
             Self::Count(most) => count >= most,

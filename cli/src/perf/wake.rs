@@ -1,6 +1,6 @@
 //! `perf wake`: from the sending of a message until a receiver that slept in `wait` has it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::ask::{self, Answer, Job, LAST, MORE};
 use super::case::{Case, Test};
@@ -9,6 +9,7 @@ use super::limits::{futex_wake, futex_wake_rested, rest};
 use super::peer::{Peer, cores};
 use super::way::Way;
 use crate::args::{Measure, WakeArgs};
+use crate::clock::Span;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output::{Output, PerfLine, Times, tenths, thousandths};
@@ -45,9 +46,11 @@ pub fn run(args: &WakeArgs, output: Output) -> Result<(), Failure> {
     let bar = progress::bar(ROUNDS as usize);
     for round in 0..u64::from(ROUNDS) {
         let count = args.count * (round + 1) / u64::from(ROUNDS) - args.count * round / u64::from(ROUNDS);
-        if count > 0 {
+        let time = args.seconds.map(|seconds| Duration::from_secs_f64(seconds) / ROUNDS);
+        let span = time.map_or(Span::Count(count), Span::Time);
+        if span != Span::Count(0) {
             peer.begin(&mut lane, Job::Wake)?;
-            on_core(core, || wake_all(&mut lane, count, &mut samples))?;
+            on_core(core, || wake_all(&mut lane, span, &mut samples))?;
         }
         limits.futex_wake.extend(futex_wake(SHORT).map(|limit| limit.p50_ns).ok());
         limits.futex_wake_rested.extend(futex_wake_rested(SHORT).map(|limit| limit.p50_ns).ok());
@@ -57,15 +60,21 @@ pub fn run(args: &WakeArgs, output: Output) -> Result<(), Failure> {
     samples.quantiles(1.0).map_or(Ok(()), |times| print(&times, &limits, &way, output))
 }
 
-/// Wakes the other end so often, each time after a rest. Both ends read the same clock, so each way is a sample.
-fn wake_all(lane: &mut Lane, count: u64, samples: &mut Samples) -> Result<(), LaneError> {
-    for left in (0..count).rev() {
+/// Wakes the other end so often or for so long, each time after a rest. Both ends read the same clock, so each way is a
+/// sample.
+fn wake_all(lane: &mut Lane, span: Span, samples: &mut Samples) -> Result<(), LaneError> {
+    let begun = Instant::now();
+    for count in 1.. {
         rest();
+        let is_last = span.over(begun.elapsed(), count);
         let sent = cutthrough::now().as_nanos();
-        lane.tell(&[if left == 0 { LAST } else { MORE }])?;
+        lane.tell(&[if is_last { LAST } else { MORE }])?;
         match ask::read(lane.hear()?.control()) {
             Some(Answer::At(woken)) => samples.record(woken.saturating_sub(sent)),
             _ => return Err(LaneError::Unexpected),
+        }
+        if is_last {
+            break;
         }
     }
     Ok(())

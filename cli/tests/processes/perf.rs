@@ -145,6 +145,9 @@ fn sleepers_are_woken_and_idle_endpoints_are_weighed() {
     let folder = Folder::new("wake");
     let lines = folder.lines(&["perf", "wake", "--count", "20"]);
     assert_eq!((&lines[0]["test"], &lines[0]["count"]), (&"wake".into(), &20.into()));
+    let lines = folder.lines(&["perf", "wake", "--seconds", "0.1"]);
+    assert!(number(&lines[0], "count") >= 10.0, "{}", lines[0]);
+    folder.refuses(&["perf", "wake", "--seconds", "1", "--count", "5"]);
     let lines = folder.lines(&["perf", "idle", "--seconds", "0.1", "--channels", "40"]);
     assert_eq!((&lines[0]["test"], &lines[0]["channels"]), (&"idle".into(), &40.into()));
     assert!(number(&lines[0], "endpoint_bytes") > 0.0 && number(&lines[0], "channel_bytes") > 0.0, "{}", lines[0]);
