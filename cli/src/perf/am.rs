@@ -36,7 +36,7 @@ const MEDIUM_BYTES: u64 = 4 << 10;
 /// Options of `perf am`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct AmArgs {
-    /// Only these rows [default: all]
+    /// Only these rows, by these names or as the table has them [default: all]
     #[arg(value_name = "ROW", value_enum)]
     pub rows: Vec<AmRow>,
 
@@ -61,6 +61,7 @@ pub enum AmRow {
     /// Short requests, 64 of them under way
     Rate,
     /// 20,000 pages of 16 KiB to random slots of another region, or from there, with one call
+    #[value(aliases = ["pages_store", "pages_fetch", "pages_raw", "pages_copy"])]
     Pages,
 }
 
@@ -89,7 +90,7 @@ pub fn run(args: &AmArgs, output: Output) -> Result<(), Failure> {
     let sizes = if args.size.is_empty() { &[Size(64 << 10), Size(1 << 20)][..] } else { &args.size };
     let stores: Vec<Case> =
         sizes.iter().map(|size| args.common.case(Test::Bw, size.0, Memory::Private)).collect::<Result<_, _>>()?;
-    let rows = if args.rows.is_empty() { AmRow::value_variants() } else { &args.rows };
+    let rows = turns::wanted(&args.rows);
     turns::run("am", &args.common, output, explain, |turns| {
         for row in rows {
             match row {

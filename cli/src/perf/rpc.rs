@@ -24,7 +24,7 @@ use super::lane::{LaneError, PATIENCE};
 /// Options of `perf rpc`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct RpcArgs {
-    /// Only these rows [default: all]
+    /// Only these rows, by these names or as the table has them [default: all]
     #[arg(value_name = "ROW", value_enum)]
     pub rows: Vec<RpcRow>,
 
@@ -47,10 +47,13 @@ pub enum RpcRow {
     /// A typed call of 64 bytes by such a client, and a number back
     Typed,
     /// A page by a raw call into the caller's page, by put, and by reference
+    #[value(aliases = ["fetch_put", "fetch_reference"])]
     Fetch,
     /// Active messages: a request of 64 bytes, and the wait for as many back, by who has the node
+    #[value(alias = "am_call")]
     AmCall,
     /// Active messages: a page by put and by reference, to who has the node
+    #[value(aliases = ["am_fetch", "am_fetch_put", "am_fetch_reference"])]
     AmFetch,
 }
 
@@ -82,7 +85,7 @@ pub fn run(args: &RpcArgs, output: Output) -> Result<(), Failure> {
     let fetches = |memory| sizes.iter().map(move |size| args.common.case(Test::Fetch, size.0, memory));
     let put: Vec<Case> = fetches(Memory::Pool).collect::<Result<_, _>>()?;
     let reference: Vec<Case> = fetches(Memory::Reference).collect::<Result<_, _>>()?;
-    let rows = if args.rows.is_empty() { RpcRow::value_variants() } else { &args.rows };
+    let rows = turns::wanted(&args.rows);
     turns::run("rpc", &args.common, output, explain, |turns| {
         for row in rows {
             match row {

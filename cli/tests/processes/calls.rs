@@ -74,6 +74,21 @@ fn calls_are_whole_operations_and_fetches_say_how_they_came() {
     folder.wait_until_empty();
 }
 
+/// What a table calls a row asks for it, once, with those that are measured beside it.
+#[test]
+fn a_row_is_asked_for_as_it_is_printed() {
+    let folder = Folder::new("rows");
+    let rows = |test, rows: &[&str]| {
+        let lines = folder.lines(&[&["perf", test], rows, &["--count", "10"]].concat());
+        told(&lines, "what")
+    };
+    let pages = ["pages_store", "pages_fetch", "pages_raw", "pages_copy"];
+    assert_eq!(rows("am", &["short", "pages_store", "pages_raw", "pages"]), [&["short"], &pages[..]].concat());
+    let fetches = ["am_call", "fetch_put", "fetch_reference", "am_fetch_put", "am_fetch_reference"];
+    assert_eq!(rows("rpc", &fetches), fetches);
+    folder.wait_until_empty();
+}
+
 #[test]
 fn an_other_end_started_by_hand_serves_calls_and_outlives_its_clients() {
     let folder = Folder::new("am-serve");

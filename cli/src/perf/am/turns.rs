@@ -1,7 +1,7 @@
 //! Requests and raw messages in turn: both ends of the same measurement, one short round after the other, so that
 //! what the machine does besides befalls both.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use cutthrough::Channel;
 use cutthrough::am::{CallError, Event, Node, Reply};
 
@@ -78,6 +78,13 @@ impl Common {
         let mut cases = Case::all(test, &self.raw(bytes, memory))?;
         cases.pop().ok_or_else(|| Failure::new("no size", "give --size of 1 or more"))
     }
+}
+
+/// The rows that are asked for, or all; each once, because several names of the table may be those of one.
+#[must_use]
+pub fn wanted<R: ValueEnum + PartialEq>(asked: &[R]) -> Vec<R> {
+    let asked = if asked.is_empty() { R::value_variants() } else { asked };
+    asked.iter().enumerate().filter(|(at, row)| !asked[..*at].contains(row)).map(|(_, row)| row.clone()).collect()
 }
 
 /// What a row says.
