@@ -60,7 +60,8 @@ pub enum AmRow {
     Store,
     /// Short requests, 64 of them under way
     Rate,
-    /// 20,000 pages of 16 KiB to random slots of another region, or from there, with one call
+    /// 20,000 pages of 16 KiB, or fewer if less than a second is asked for, to random slots of another region, or from
+    /// there, with one call
     #[value(aliases = ["pages_store", "pages_fetch", "pages_raw", "pages_copy"])]
     Pages,
 }

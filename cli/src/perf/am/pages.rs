@@ -1,12 +1,12 @@
 //! A batch of pages between random slots of two regions, and the same pages as raw messages and as plain copies.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cutthrough::SendError;
 use cutthrough::rma::{Key, Region, Remote};
 
 use super::station::REGION;
-use super::turns::{Figure, Side, Turns};
+use super::turns::{Common, Figure, Side, Turns};
 use crate::args::Memory;
 use crate::failure::Failure;
 use crate::perf::answer::Request;
@@ -17,8 +17,10 @@ use crate::perf::lane::{Lane, LaneError, PATIENCE, on_core};
 use crate::perf::room::{filled, possible};
 use crate::stats::median;
 
-/// Pages of a batch, unless `--count` says fewer, and bytes of each.
+/// Pages of a batch, unless `--count` or a short `--seconds` says fewer, and bytes of each.
 const PAGES: u32 = 20_000;
+/// A batch of fewer would be one of nothing: they are under way together.
+const FEWEST: u32 = 200;
 const BYTES: u32 = 16 << 10;
 /// Rounds of each way.
 const ROUNDS: u32 = 5;
@@ -28,7 +30,7 @@ const ROUNDS: u32 = 5;
 /// # Errors
 /// If the other end goes away, or there is no memory.
 pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
-    let count = turns.options.count.and_then(|count| u32::try_from(count).ok()).map_or(PAGES, |count| count.min(PAGES));
+    let count = pages(turns.options);
     let case = turns.options.case(Test::Bw, u64::from(BYTES), Memory::Private)?;
     let mut random = fastrand::Rng::with_seed(case.seed);
     let [mut from, mut to] = [(0..count).collect::<Vec<u32>>(), (0..count).collect()];
@@ -81,6 +83,19 @@ pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
         })?;
     }
     Ok(())
+}
+
+/// Pages of a batch. All ways and rounds of so many take some seconds together, and more where a machine is busy: who
+/// asks for less than one gets as much less of them.
+fn pages(options: &Common) -> u32 {
+    match (options.count, options.seconds) {
+        (Some(count), _) => u32::try_from(count).map_or(PAGES, |count| count.min(PAGES)),
+        (None, Some(seconds)) => {
+            let milliseconds = Duration::from_secs_f64(seconds).as_millis();
+            u32::try_from(u128::from(PAGES) * milliseconds / 1000).unwrap_or(PAGES).clamp(FEWEST, PAGES)
+        }
+        (None, None) => PAGES,
+    }
 }
 
 /// Nanoseconds of a page since `begun`.
@@ -140,4 +155,18 @@ fn copied(here: &Region, aside: &mut [u8], moves: &[(u32, u32)]) -> f64 {
     }
     std::hint::black_box(&mut *aside);
     each(begun, moves)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_measurement_moves_fewer_pages() {
+        let pages = |seconds, count| pages(&Common { seconds, count, ..Common::default() });
+        assert_eq!(pages(None, None), 20_000);
+        assert_eq!([1.0, 60.0].map(|seconds| pages(Some(seconds), None)), [20_000; 2]);
+        assert_eq!([0.5, 0.1, 0.0001].map(|seconds| pages(Some(seconds), None)), [10_000, 2_000, 200]);
+        assert_eq!([1, 40, 1 << 40].map(|count| pages(None, Some(count))), [1, 40, 20_000]);
+    }
 }
