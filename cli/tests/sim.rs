@@ -206,6 +206,18 @@ fn a_timeline_of_a_point_has_every_pulse() {
     assert!(text(&output.stdout).ends_with("each stage is one bar.\n"), "{}", text(&output.stdout));
 }
 
+#[test]
+fn an_unknown_policy_is_told_all_that_there_are() {
+    let point = |platform, policy| run(&["point", "--platform", platform, "--policy", policy, "--payload", "64"]);
+    for (platform, policy) in [("pcie4-100g", "eager"), ("fore-sba200", "coroutine"), ("pcie4-100g", "kernel")] {
+        let output = point(platform, policy);
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.matches("; ").count()), (Some(2), 1), "{said}");
+        assert!(said.contains("`fixed:BYTES`") && said.contains("`vendor`"), "{said}");
+        assert!(!said.contains("firmware"), "{said}");
+    }
+}
+
 /// A run of these words, with one of its streams going to a pipe that nobody reads.
 fn unread(words: &[&str], stream: fn(&mut Command, std::io::PipeWriter) -> &mut Command) -> Output {
     let (_, writer) = std::io::pipe().expect("a pipe");

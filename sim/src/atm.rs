@@ -30,7 +30,7 @@ mod world;
 
 use crate::outcome::Experiment;
 use crate::platform::Platform;
-use crate::point::{Firmware, Point, PointError, Query};
+use crate::point::{Firmware, POLICIES, Point, PointError, Query};
 
 use run::{Emulated, Ssam, Unet, Vendor, cell_by_cell};
 
@@ -82,21 +82,21 @@ pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
                 Firmware::Engine { .. } | Firmware::Kernel => {
                     ssam.point(firmware == Firmware::Kernel, payload, count, senders)
                 }
-                _ => cannot("has an adapter without a processor, and so no firmware; ask for `adaptive`, or `kernel`"),
+                _ => cannot("has an adapter without a processor, and no such policy; ask for `adaptive`, or `kernel`"),
             }
         }
         "unet-fifo" => {
             let emulated = Emulated::read(platform)?;
             match firmware {
                 Firmware::Engine { .. } => emulated.point(payload, count, senders),
-                _ => cannot("has an adapter without a processor, and so no firmware; ask for `adaptive`"),
+                _ => cannot("has an adapter without a processor, and no such policy; ask for `adaptive`"),
             }
         }
         "unet-i960" => {
             let unet = Unet::read(platform)?;
             match firmware {
                 Firmware::Engine { send, recv } => unet.base.point([send, recv], payload, count, senders),
-                _ => cannot("has U-Net's firmware alone; ask for a policy, or ask `fore-sba200`"),
+                _ => cannot(&format!("has no such policy; ask for one of {POLICIES}, or ask `fore-sba200`")),
             }
         }
         "vendor-i960" => {
@@ -105,7 +105,9 @@ pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
                 Firmware::Engine { send, recv } => vendor.base.point([send, recv], payload, count, senders),
                 Firmware::Vendor => vendor.base.point([cell_by_cell(); 2], payload, count, senders),
                 Firmware::Kernel => vendor.kernel_point(payload, count, senders),
-                Firmware::Coroutine => cannot("has no such firmware; ask for a policy, `vendor` or `kernel`"),
+                Firmware::Coroutine => {
+                    cannot(&format!("has no such policy; ask for one of {POLICIES}, `vendor`, `kernel`"))
+                }
             }
         }
         _ => Err(platform.unknown_model(MODELS).into()),

@@ -91,7 +91,7 @@ pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
         Firmware::Kernel => false,
         Firmware::Coroutine | Firmware::Vendor => {
             return Err(impossible(
-                "has an adapter without a processor, and so no firmware; ask for `adaptive`, or `kernel`",
+                "has an adapter without a processor, and no such policy; ask for `adaptive`, or `kernel`",
             ));
         }
     };

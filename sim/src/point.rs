@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use cutthrough_engine::pulse::Policy;
+use cutthrough_engine::pulse::{Policy, PolicyError};
 use serde::Serialize;
 
 use crate::platform::PlatformError;
@@ -86,6 +86,9 @@ pub enum PointError {
     Impossible(String),
 }
 
+/// Policies as they are asked for, where a stage is decided about. What else there is depends on the platform.
+pub const POLICIES: &str = "`store-and-forward`, `fixed:BYTES`, `adaptive`, `adaptive:MINPULSE`";
+
 impl FromStr for Firmware {
     type Err = String;
 
@@ -98,7 +101,17 @@ impl FromStr for Firmware {
             "kernel" => return Ok(Self::Kernel),
             _ => {}
         }
-        let policy = |text: &str| Policy::from_str(text).map_err(|error| error.to_string());
+        let policy = |text: &str| {
+            Policy::from_str(text).map_err(|error| match error {
+                PolicyError::Unknown => {
+                    format!(
+                        "unknown policy; use one of {POLICIES}, `coroutine`, `vendor`, `kernel`, where a size may be \
+                         SEND:RECV"
+                    )
+                }
+                PolicyError::Size => error.to_string(),
+            })
+        };
         if let [kind, send, recv] = text.split(':').collect::<Vec<_>>()[..] {
             return Ok(Self::Engine {
                 send: policy(&format!("{kind}:{send}"))?,
@@ -130,5 +143,15 @@ mod tests {
         assert_eq!("fixed:1280".parse(), both("fixed:1280", "fixed:1280"));
         assert_eq!("coroutine".parse(), Ok(Firmware::Coroutine));
         assert!("fixed:0:1".parse::<Firmware>().is_err());
+    }
+
+    #[test]
+    fn who_asks_for_no_policy_is_told_all_of_them() {
+        for wrong in ["eager", "eager:1:2", ""] {
+            let why = wrong.parse::<Firmware>().unwrap_err();
+            for known in ["store-and-forward", "fixed:BYTES", "adaptive:MINPULSE", "coroutine", "vendor", "kernel"] {
+                assert!(why.contains(&format!("`{known}`")), "{wrong}: {why}");
+            }
+        }
     }
 }

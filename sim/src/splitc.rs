@@ -67,7 +67,9 @@ pub fn point(platform: &Platform, query: &Query) -> Result<Point, PointError> {
     let machine = Machine::read(platform)?;
     let cannot = |what: &str| Err(PointError::Impossible(format!("{} {what}", platform.name())));
     if !matches!(firmware, Firmware::Engine { .. }) || firmware.has_rule() {
-        return cannot("is known by what its messages cost, not by its firmware; ask for `adaptive`");
+        return cannot(
+            "is known by what its messages cost, and has no stage that a policy decides about; ask for `adaptive`",
+        );
     }
     let senders = senders as usize;
     if count == 0 || senders == 0 || senders >= machine.hosts {

@@ -108,15 +108,15 @@ fn what_cannot_be_done_is_said() {
         Err(PointError::Impossible(why)) => why,
         other => panic!("{other:?}"),
     };
-    assert!(refused("ss20-sba100", "coroutine", 8, 1, 1).contains("no firmware"));
-    assert!(refused("ss20-sba100", "vendor", 8, 1, 1).contains("no firmware"));
+    assert!(refused("ss20-sba100", "coroutine", 8, 1, 1).contains("no such policy; ask for `adaptive`"));
+    assert!(refused("ss20-sba100", "vendor", 8, 1, 1).contains("no such policy; ask for `adaptive`"));
     assert!(refused("unet-sba100", "kernel", 8, 1, 1).contains("ask for `adaptive`"));
     // A rule has nothing to decide where cells pass through a FIFO.
     for (name, rule) in [("ss20-sba100", "fixed:48"), ("unet-sba100", "store-and-forward")] {
         assert!(refused(name, rule, 8, 1, 1).contains("no stage that a policy decides about; ask for `adaptive`"));
     }
     assert!(refused("unet-sba200", "vendor", 8, 1, 1).contains("fore-sba200"));
-    assert!(refused("fore-sba200", "coroutine", 8, 1, 1).contains("ask for a policy"));
+    assert!(refused("fore-sba200", "coroutine", 8, 1, 1).contains("`adaptive:MINPULSE`, `vendor`, `kernel`"));
     assert!(refused("ss20-sba100", "adaptive", 8, 1, 1000).contains("share"));
     assert!(refused("unet-sba200", "adaptive", 8, 0, 1).contains("at least one"));
     assert!(refused("unet-sba200", "adaptive", 8, 1, 0).contains("at least one"));

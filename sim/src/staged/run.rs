@@ -3,7 +3,7 @@
 use cutthrough_engine::pulse::Policy;
 
 use crate::outcome::Stripe;
-use crate::point::{Firmware, PointError};
+use crate::point::{Firmware, POLICIES, PointError};
 use crate::time::Span;
 
 use super::adapter::Rules;
@@ -237,8 +237,8 @@ fn rules(firmware: Firmware) -> Result<(Rules, bool), PointError> {
         Firmware::Coroutine => Ok((Rules { early: false, ..rules(whole, whole) }, false)),
         Firmware::Vendor => Ok((Rules { early: false, one_by_one: true, ..rules(whole, whole) }, true)),
         Firmware::Kernel => {
-            let what = "no text says what the kernel's sockets cost on this platform; ask for another firmware";
-            Err(PointError::Impossible(what.to_owned()))
+            let what = "no text says what the kernel's sockets cost on this platform; ask for one of";
+            Err(PointError::Impossible(format!("{what} {POLICIES}, `coroutine`, `vendor`")))
         }
     }
 }
