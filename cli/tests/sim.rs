@@ -206,6 +206,18 @@ fn a_timeline_of_a_point_has_every_pulse() {
     assert!(text(&output.stdout).ends_with("each stage is one bar.\n"), "{}", text(&output.stdout));
 }
 
+/// A platform that is known by what messages cost has no stages, and so no table of them.
+#[test]
+fn what_has_no_stages_shows_no_table_of_them() {
+    for (platform, stages) in [("cm5", false), ("pcie4-100g", true)] {
+        let output = run(&["point", "--platform", platform, "--policy", "adaptive", "--payload", "4KiB"]);
+        let said = text(&output.stdout);
+        assert!(output.status.success() && said.contains("bandwidth"), "{said}");
+        assert_eq!(said.contains("stage  "), stages, "{said}");
+        assert!(!said.ends_with("\n\n"), "{said:?}");
+    }
+}
+
 #[test]
 fn an_unknown_policy_is_told_all_that_there_are() {
     let point = |platform, policy| run(&["point", "--platform", platform, "--policy", policy, "--payload", "64"]);

@@ -65,7 +65,11 @@ pub fn run(catalogue: &Catalogue, args: &PointArgs, output: Output) -> Result<()
     let Some(file) = &args.trace else { return Ok(()) };
     let is_whole = flow.is_some();
     files::write_trace(file, &[timeline(&line, flow)], output)?;
-    if is_whole { Ok(()) } else { output.say("This model keeps no single pulses: each stage is one bar.") }
+    match (is_whole, point.stages.is_empty()) {
+        (true, _) => Ok(()),
+        (false, true) => output.say("This model keeps neither pulses nor stages: there is nothing to draw."),
+        (false, false) => output.say("This model keeps no single pulses: each stage is one bar."),
+    }
 }
 
 /// The built-in platform of this name, or that of a file.
@@ -93,10 +97,12 @@ fn text(line: &PointLine<'_>, platform: &Platform) -> String {
         let StageTime { stage, first_us, last_us, busy_us, pulses } = stage;
         table.row(vec![stage.clone(), short(*first_us), short(*last_us), short(*busy_us), count(*pulses)]);
     }
+    // Some platforms are known by what a whole message costs, and not by stages.
+    let stages = if point.stages.is_empty() { String::new() } else { format!("\n\n{table}") };
     let senders = if line.senders == 1 { String::new() } else { format!(", {} senders", line.senders) };
     let messages = if line.count == 1 { "1 message".to_owned() } else { format!("{} messages", count(line.count)) };
     format!(
-        "{}\n{}, {messages} of {}{senders}\n\none way    {} us\nbandwidth  {}\n\n{table}",
+        "{}\n{}, {messages} of {}{senders}\n\none way    {} us\nbandwidth  {}{stages}",
         platform.title(),
         line.policy,
         Size(line.payload),
