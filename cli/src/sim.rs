@@ -11,7 +11,7 @@ pub mod list;
 pub mod point;
 pub mod show;
 
-use cutthrough_sim::catalogue::Catalogue;
+use cutthrough_sim::catalogue::{Catalogue, draws_flow};
 use cutthrough_sim::outcome::{Experiment, Outcome};
 use cutthrough_sim::platform::{Platform, PlatformError};
 use cutthrough_sim::report::Report;
@@ -47,6 +47,9 @@ fn simulate(catalogue: &Catalogue, wanted: &[Experiment], options: &SimResults, 
         files::make_folder(folder)?;
     }
     if let Some(file) = &options.trace {
+        if !wanted.iter().any(draws_flow) {
+            return Err(nothing_drawn());
+        }
         files::writable(file)?;
     }
     let results = experiments::run(wanted, output);
@@ -82,11 +85,12 @@ fn wrong_platform(error: &PlatformError) -> Failure {
 fn timelines(results: &[(Experiment, Outcome)]) -> Result<Vec<Timeline>, Failure> {
     let figures = results.iter().flat_map(|(_, outcome)| &outcome.figures);
     let timelines: Vec<Timeline> = figures.filter_map(Timeline::of).collect();
-    if timelines.is_empty() {
-        let remedy = "use --trace with 'sim all', with 'sim point', or with N2, which draws one";
-        return Err(Failure::new("none of these experiments draws a packet-flow graph", remedy));
-    }
-    Ok(timelines)
+    if timelines.is_empty() { Err(nothing_drawn()) } else { Ok(timelines) }
+}
+
+fn nothing_drawn() -> Failure {
+    let remedy = "use --trace with 'sim all', with 'sim point', or with N2, which draws one";
+    Failure::new("none of these experiments draws a packet-flow graph", remedy)
 }
 
 #[cfg(test)]

@@ -45,6 +45,12 @@ pub fn is_known_miss(line: &Line) -> bool {
     atm::MISSED.contains(&(line.id.as_str(), line.what.as_str(), line.conditions.as_str()))
 }
 
+/// Whether a packet-flow graph comes of an experiment, before it has run.
+#[must_use]
+pub fn draws_flow(experiment: &Experiment) -> bool {
+    staged::FLOWS.contains(&experiment.id)
+}
+
 impl Catalogue {
     /// Everything that is built in.
     #[must_use]

@@ -68,6 +68,9 @@ const MOST_DRAWN: u64 = 10_000;
 /// best for eager DMA.
 const MINPULSE: u64 = 512;
 
+/// Those of the results that are drawn pulse by pulse.
+pub const FLOWS: &[&str] = &["N2"];
+
 /// The results that this family gives.
 #[must_use]
 pub fn experiments() -> Vec<Experiment> {

@@ -1,10 +1,11 @@
 //! The ATM machines from outside: their platforms, their results, and any point that one may ask for.
 
 use cutthrough_sim::atm::{MISSED, MODELS, PLATFORMS, experiments, point};
-use cutthrough_sim::catalogue::is_known_miss;
+use cutthrough_sim::catalogue::{draws_flow, is_known_miss};
 use cutthrough_sim::outcome::{Drawing, Line, Role};
 use cutthrough_sim::platform::{Origin, Platform};
 use cutthrough_sim::point::{Firmware, Point, PointError, Query};
+use cutthrough_sim::trace::Timeline;
 use proptest::prelude::*;
 
 fn text(name: &str) -> &'static str {
@@ -53,6 +54,7 @@ fn results_are_there_and_as_good_as_the_documents_say() {
         let outcome = (experiment.run)();
         assert!(!outcome.lines.is_empty() && outcome.lines.iter().all(|line| line.id == experiment.id));
         assert!(outcome.lines.iter().all(|line| line.sim.is_finite() && !line.source.is_empty()));
+        assert!(!draws_flow(&experiment) && outcome.figures.iter().all(|figure| Timeline::of(figure).is_none()));
         for figure in &outcome.figures {
             if let Drawing::Curves { curves, .. } = &figure.drawing {
                 let points = curves.iter().flat_map(|curve| &curve.points).flatten();

@@ -1,7 +1,9 @@
 //! The results of the staged family against the papers.
 
+use cutthrough_sim::catalogue::draws_flow;
 use cutthrough_sim::outcome::{Drawing, Role};
 use cutthrough_sim::staged::experiments;
+use cutthrough_sim::trace::Timeline;
 
 #[test]
 fn every_line_is_within_its_tolerance() {
@@ -9,6 +11,8 @@ fn every_line_is_within_its_tolerance() {
     for experiment in experiments().into_iter().filter(|experiment| !experiment.id.starts_with('M')) {
         let outcome = (experiment.run)();
         assert!(!outcome.lines.is_empty());
+        let drawn = outcome.figures.iter().any(|figure| Timeline::of(figure).is_some());
+        assert_eq!(drawn, draws_flow(&experiment), "{}", experiment.id);
         for line in outcome.lines {
             assert!(line.sim.is_finite(), "{line:?}");
             assert_ne!(line.ok, Some(false), "{line:?}");

@@ -96,6 +96,20 @@ fn refusal(words: &[&str]) -> String {
     failure.to_string()
 }
 
+/// Nothing is to be waited for that is not wanted.
+#[test]
+fn a_timeline_that_nobody_draws_is_refused_before_anything_runs() {
+    fn never() -> Outcome {
+        panic!("it was run")
+    }
+    let experiments = || vec![Experiment { id: "T5", title: "no timeline", run: never }];
+    let family = Family { models: &["wire"], platforms: &[("wire", PLATFORM)], experiments, point, flow: None };
+    let cli = Cli::try_parse_from(["cutthrough", "sim", "T5", "--trace", "/proc/no"]).expect("a command line");
+    let Command::Sim(args) = cli.command else { panic!("not sim") };
+    let refused = run_with(&Catalogue::of(vec![family]), &args, Output::new(true)).expect_err("nothing to be drawn");
+    assert!(refused.to_string().starts_with("none of these experiments draws"), "{refused}");
+}
+
 fn asked(platform: &str) -> String {
     refusal(&["point", "--platform", platform, "--policy", "adaptive", "--payload", "64"])
 }
