@@ -50,7 +50,7 @@ fn fixed_seeds_keep_every_rule() {
     assert!(all.messages > 50_000 && all.endings > 100, "{all:?}");
     let calls = &all.calls;
     let ends = [calls.replied, calls.late, calls.cancelled, calls.lost, calls.given_back, calls.put_off];
-    assert!(ends.iter().all(|kind| *kind > 100) && calls.handed_over > 100, "{all:?}");
+    assert!(ends.iter().all(|kind| *kind > 100) && calls.handed_over > 100 && calls.lent > 100, "{all:?}");
     // Unknown, too long, busy, abandoned, no route, a bad token, refused: nothing else is answered to who still waits.
     let codes = [1, 3, 5, 8, 9, 11, 12];
     assert!(codes.iter().all(|code| calls.failed[code - 1] > 100), "{all:?}");

@@ -178,6 +178,7 @@ fn calls(calls: &Calls) -> String {
         ("direct replies early", calls.early),
         ("places given back unwritten", calls.given_back),
         ("without room", calls.full),
+        ("looks at channels with the larger window", calls.lent),
     ];
     let kinds: Vec<String> = kinds.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
     kinds.join(", ")
@@ -262,6 +263,13 @@ mod tests {
         at_work.is_at(0, None);
         at_work.is_at(1, None);
         assert!(at_work.long(now + LONG * 9).is_empty());
+    }
+
+    #[test]
+    fn every_kind_of_what_became_of_calls_is_told() {
+        let calls_of = Calls { lent: 1_234_567, full: 89, ..Calls::default() };
+        let told = calls(&calls_of);
+        assert!(told.ends_with("without room 89, looks at channels with the larger window 1,234,567"), "{told}");
     }
 
     #[test]
