@@ -45,6 +45,15 @@ fn every_help_fits_into_80_columns() {
     check(&mut command);
 }
 
+/// Who reads counters has to know what they count, and of when they are.
+#[test]
+fn the_help_of_stat_says_what_its_numbers_are() {
+    let Ok(Parsed::Print(text)) = read("cutthrough stat --help") else { panic!("no help") };
+    for said in ["cutthrough::Counter", "frames_lost are frames taken for lost", "every 20 ms", "wrote last"] {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+}
+
 /// Whatever the program is called.
 #[test]
 fn what_is_missing_is_named() {
