@@ -244,7 +244,7 @@ fn a_panic_is_an_error_and_the_node_lives(over: Over) {
     });
     for _ in 0..3 {
         let error = node.call(channel, 2, &[1], PATIENCE).map(drop).expect_err("a panic");
-        assert_eq!(error, CallError::Failed(Failure::Panicked));
+        assert_eq!(error, CallError::Failed(Failure::Panicked).into());
         assert_eq!(node.call(channel, ECHO, &[5], PATIENCE).expect("still there").word(0), 5);
         node.call(channel, 2, &[2], PATIENCE).expect("the same handler is");
     }
@@ -328,7 +328,7 @@ fn a_deadline_ends_a_call(over: Over) {
     // A call whose time is over when it is made is not served.
     node.ask(channel, 2).within(Duration::ZERO).send().expect("room");
     assert!(matches!(answer(&mut node).map(drop), Err(CallError::Late | CallError::Failed(Failure::Late))));
-    assert_eq!(node.call(channel, 2, &[], Duration::from_millis(20)).map(drop), Err(CallError::Late));
+    assert_eq!(node.call(channel, 2, &[], Duration::from_millis(20)).map(drop), Err(CallError::Late.into()));
 }
 
 fn a_channel_that_is_closed_gives_the_memory_of_its_calls_back(over: Over) {

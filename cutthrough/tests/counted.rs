@@ -66,7 +66,7 @@ fn refusals_are_counted(over: Over) {
     }
     assert_eq!(counts(&node), [0, 0, 1, 0, 0]);
     let late = node.call(channel, NO, &[], Duration::from_millis(20));
-    assert_eq!(late.map(drop), Err(CallError::Late));
+    assert_eq!(late.map(drop), Err(CallError::Late.into()));
     assert_eq!(counts(&node), [0, 0, 2, 0, 0]);
     // Both were served in the end, as the next one is.
     assert_eq!(fails(&mut far, &mut node, NO), Failure::Refused.into());

@@ -53,7 +53,7 @@ fn a_request_is_handed_over(over: Over) {
                 a.read(&mut reply, &mut bytes).expect("the payload");
                 assert_eq!(bytes, reply.args());
             }
-            Err(error) => assert_eq!(error, CallError::Failed(Failure::Busy)),
+            Err(error) => assert_eq!(error, CallError::Failed(Failure::Busy).into()),
         }
     }
     let since = Instant::now();
@@ -78,11 +78,12 @@ fn handing_over_to_a_stranger_fails(over: Over) {
     let _b = Server::run(b, at_b.clone());
     let mut a = Over::node(small(), Settings::default());
     let to_b = a.connect(&at_b, PATIENCE).expect("a channel");
-    assert_eq!(a.call(to_b, 7, &[], PATIENCE).map(drop), Err(CallError::Failed(Failure::NoRoute)));
-    assert_eq!(a.call(to_b, 7, &[], PATIENCE).map(drop), Err(CallError::Failed(Failure::NoRoute)));
+    assert_eq!(a.call(to_b, 7, &[], PATIENCE).map(drop), Err(CallError::Failed(Failure::NoRoute).into()));
+    assert_eq!(a.call(to_b, 7, &[], PATIENCE).map(drop), Err(CallError::Failed(Failure::NoRoute).into()));
     drop(c);
     let since = Instant::now();
-    while a.call(to_b, 7, &[], PATIENCE).map(drop) != Err(CallError::Failed(Failure::Refused)) {
+    let refused = Err(CallError::Failed(Failure::Refused));
+    while a.call(to_b, 7, &[], PATIENCE).map(drop).map_err(CallError::from) != refused {
         assert!(since.elapsed() < PATIENCE);
     }
 }
@@ -115,7 +116,9 @@ fn arguments_have_room_beside_all_that_goes_with_them(over: Over) {
         let call = asking.send().expect("it has room");
         match a.wait_for(call, cutthrough::now().after(20_000_000_000)) {
             Ok(reply) => assert!(fits && reply.args() == args, "{len} bytes"),
-            Err(error) => assert!(!fits && error == CallError::Failed(Failure::Arguments), "{len} bytes: {error}"),
+            Err(error) => {
+                assert!(!fits && error.error == CallError::Failed(Failure::Arguments), "{len} bytes: {error}");
+            }
         }
     }
 }
@@ -154,7 +157,7 @@ fn who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call(over: Ov
     let settings = Settings { deadline: Duration::from_millis(400), ..Settings::default() };
     let Stalling { mut a, to_b, taken, _servers } = Stalling::new(over, settings);
     // Nothing said: as long as a call of the giver's own.
-    assert_eq!(a.call(to_b, 7, &[], PATIENCE).map(drop), Err(CallError::Failed(Failure::Late)));
+    assert_eq!(a.call(to_b, 7, &[], PATIENCE).map(drop), Err(CallError::Failed(Failure::Late).into()));
     // Whoever has taken it is told, too: it named no deadline that would have passed by itself.
     let since = Instant::now();
     while !taken.lock().expect("no panic")[0].is_over() {
@@ -162,7 +165,7 @@ fn who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call(over: Ov
     }
     // A deadline of the requester's. It may find out by itself, and before it is told.
     let call = a.ask(to_b, 7).within(Duration::from_millis(50)).send().expect("room");
-    let ended = a.wait_for(call, cutthrough::now().after(u64::MAX / 4)).map(drop);
+    let ended = a.wait_for(call, cutthrough::now().after(u64::MAX / 4)).map(drop).map_err(CallError::from);
     assert!(matches!(ended, Err(CallError::Late | CallError::Failed(Failure::Late))), "{ended:?}");
     let since = Instant::now();
     while a.room(to_b) < WINDOW {
@@ -192,7 +195,7 @@ fn who_has_taken_a_request_hears_that_it_is_cancelled(over: Over) {
     drop(taken.lock().expect("no panic").pop());
     taken.lock().expect("no panic").pop();
     let ended = a.wait_for(kept, cutthrough::now().after(u64::MAX / 4)).map(drop);
-    assert_eq!(ended, Err(CallError::Failed(Failure::Abandoned)));
+    assert_eq!(ended, Err(CallError::Failed(Failure::Abandoned).into()));
 }
 
 /// The channel on which the call was made is as good as before.
@@ -208,7 +211,7 @@ fn who_has_taken_a_request_and_dies_is_gone(over: Over) {
     let b = b.end();
     drop(c.end());
     let ended = a.wait_for(call, cutthrough::now().after(u64::MAX / 4)).map(drop);
-    assert_eq!(ended, Err(CallError::Failed(Failure::Gone)));
+    assert_eq!(ended, Err(CallError::Failed(Failure::Gone).into()));
     assert!(a.room(to_b) > 0);
     drop(b);
 }
@@ -335,7 +338,7 @@ fn payloads_that_come_before_they_are_announced_are_bounded_in_bytes() {
                 assert!(into.iter().all(|byte| *byte == bytes[0]));
                 whole += 1;
             }
-            Err(error) => assert_eq!((error, place >= 32), (CallError::Failed(Failure::Abandoned), true)),
+            Err(error) => assert_eq!((error.error, place >= 32), (CallError::Failed(Failure::Abandoned), true)),
         }
     }
     assert_eq!(whole, 32, "payloads of 1 MiB");

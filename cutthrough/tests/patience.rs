@@ -41,7 +41,7 @@ fn a_timeout_counts_more_than_the_deadline(over: Over) {
     // What was said with the request itself stands.
     let made = node.ask(channel, SLOW).within(NAP / 4).send().expect("room");
     let late = cutthrough_node::clock::now().after(10_000_000_000);
-    assert_eq!(node.wait_for(made, late).map(drop), Err(CallError::Late));
+    assert_eq!(node.wait_for(made, late).map(drop), Err(CallError::Late.into()));
     // Where nothing is said, the deadline counts.
     node.request(channel, SLOW, &[]).expect("room");
     let Ok(Event::Failed(failed)) = node.wait(Some(PATIENCE)) else { panic!("it is late") };
@@ -298,13 +298,13 @@ fn who_comes_again_has_as_many_requests_in_service_as_before(over: Over) {
     node.close(channel);
     wait_until("the server knows", &|all| all.iter().all(Deferred::is_over));
     let channel = node.connect(&server.address, PATIENCE).expect("a channel");
-    assert_eq!(node.call(channel, SLOW, &[], PATIENCE).map(drop), Err(CallError::Failed(Failure::Busy)));
+    assert_eq!(node.call(channel, SLOW, &[], PATIENCE).map(drop), Err(CallError::Failed(Failure::Busy).into()));
     // Once they are thrown away, there is room for others.
     put_off.lock().expect("the list").clear();
     let since = Instant::now();
     while put_off.lock().expect("the list").is_empty() {
         assert!(since.elapsed() < PATIENCE, "there is room for no other");
-        match node.call(channel, SLOW, &[], NAP) {
+        match node.call(channel, SLOW, &[], NAP).map_err(CallError::from) {
             Err(CallError::Late | CallError::Failed(Failure::Busy)) => {}
             other => panic!("{other:?}"),
         }

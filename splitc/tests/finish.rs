@@ -125,7 +125,10 @@ fn letters_for_operations_that_are_far_off_are_refused() {
         let (mut node, channel) = caller(&settings);
         node.call(channel, HELLO, &hello(&settings), PATIENCE).expect("it is let in");
         let refused = Err(CallError::Failed(Failure::Refused));
-        let mut letter = |number, high| node.call(channel, LETTER, &[number, high, 8, 0, 7], PATIENCE).map(drop);
+        let mut letter = |number, high| {
+            let answer = node.call(channel, LETTER, &[number, high, 8, 0, 7], PATIENCE);
+            answer.map(drop).map_err(CallError::from)
+        };
         // As many as there are operations until all ranks meet; the whole of each has come with two.
         for _ in 0..2 {
             assert!((0..16).all(|number| letter(number, 0) == Ok(())));

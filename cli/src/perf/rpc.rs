@@ -126,7 +126,9 @@ fn am_call(turns: &mut Turns<'_>) -> Result<(), Failure> {
     let row = Row { what: "am_call", test: Test::Fetch, limit: "2*message_64", times: 2.0 };
     let mut side = turns.station(64)?;
     turns.row(&row, &case, &mut side, |side, length| {
-        calls(side, length, |side| echoed(&side.node.call(side.channel, ECHO, &[7; 16], PATIENCE)?))
+        calls(side, length, |side| {
+            echoed(&side.node.call(side.channel, ECHO, &[7; 16], PATIENCE).map_err(CallError::from)?)
+        })
     })?;
     turns.close(side)
 }

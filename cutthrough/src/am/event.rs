@@ -1,5 +1,6 @@
 //! What a requester hears: replies, failures, and what goes wrong with channels.
 
+use std::fmt;
 use std::time::Duration;
 
 use cutthrough_engine::am::message::{CallId, Malformed};
@@ -156,6 +157,59 @@ pub struct Failed {
     /// The place that was granted for the reply's payload. The token is dead, so nothing can be written there any more.
     /// `None` if its payload is on its way, or if the peer has ended the channel, with which its memory goes.
     pub landing: Option<Landing>,
+}
+
+/// Why a request that was waited for ([`Node::call`](super::Node::call), [`Node::wait_for`](super::Node::wait_for)) has
+/// no reply. Its text has the handler's own words, if it has refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Unanswered {
+    /// Why.
+    pub error: CallError,
+    /// The handler's own words, if it has refused.
+    pub args: Vec<u8>,
+    /// The place that was granted for the reply's payload, as in [`Failed::landing`].
+    pub landing: Option<Landing>,
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        with_words(f, self.error, &self.args)
+    }
+}
+
+impl From<Failed> for Unanswered {
+    fn from(failed: Failed) -> Self {
+        let Failed { error, args, landing, .. } = failed;
+        Self { error, args, landing }
+    }
+}
+
+impl From<CallError> for Unanswered {
+    fn from(error: CallError) -> Self {
+        Self { error, args: Vec::new(), landing: None }
+    }
+}
+
+impl From<RequestError> for Unanswered {
+    fn from(error: RequestError) -> Self {
+        CallError::from(error).into()
+    }
+}
+
+/// Without the handler's words.
+impl From<Unanswered> for CallError {
+    fn from(unanswered: Unanswered) -> Self {
+        unanswered.error
+    }
+}
+
+/// An error, and the words of whoever has refused.
+pub(crate) fn with_words(f: &mut fmt::Formatter<'_>, error: CallError, args: &[u8]) -> fmt::Result {
+    fmt::Display::fmt(&error, f)?;
+    if error == CallError::Failed(Failure::Refused) && !args.is_empty() {
+        write!(f, ": {}", String::from_utf8_lossy(args))?;
+    }
+    Ok(())
 }
 
 /// Why a channel has ended.

@@ -13,7 +13,7 @@ use cutthrough_node::shm::grant::Landing;
 use super::asking::boxed;
 use super::gather::is_arriving;
 use super::serve::nanos;
-use super::{Call, CallError, Continuation, Event, Failed, NAP, Node, Reply, RequestError, Then, Wanted};
+use super::{Call, CallError, Continuation, Event, Failed, NAP, Node, Reply, RequestError, Then, Unanswered, Wanted};
 
 /// Looks for an answer before its call is entrusted to somebody: as many as a short call takes.
 const LOOKS: u32 = 64;
@@ -22,14 +22,14 @@ impl Node {
     /// Makes a request of up to 16 words as soon as there is room, and waits for its reply. Serves requests meanwhile.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`Unanswered`]: why, and the handler's own words, if it has refused.
     pub fn call(
         &mut self,
         channel: Channel,
         handler: u16,
         words: &[u32],
         timeout: Duration,
-    ) -> Result<Reply, CallError> {
+    ) -> Result<Reply, Unanswered> {
         let nanos = nanos(timeout);
         match self.request(channel, handler, words) {
             Err(RequestError::Full) => {
@@ -87,9 +87,21 @@ impl Node {
     /// Waits for the reply to a call, until `until`; then the call is cancelled. That counts, and not the deadline of
     /// the [`Settings`](super::Settings). Serves requests meanwhile, and keeps other events for later polls.
     ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use cutthrough::Channel;
+    /// # use cutthrough::am::{Node, Unanswered};
+    /// # fn ask(node: &mut Node, channel: Channel) -> Result<u32, Unanswered> {
+    /// // Two requests that are under way at the same time, and one second, in nanoseconds, for both.
+    /// let until = cutthrough::now().after(1_000_000_000);
+    /// let (first, second) = (node.request(channel, 1, &[20])?, node.request(channel, 1, &[22])?);
+    /// Ok(node.wait_for(first, until)?.word(0) + node.wait_for(second, until)?.word(0))
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// [`CallError`].
-    pub fn wait_for(&mut self, call: Call, until: Instant) -> Result<Reply, CallError> {
+    /// [`Unanswered`]: why, the handler's own words, if it has refused, and the place that was granted.
+    pub fn wait_for(&mut self, call: Call, until: Instant) -> Result<Reply, Unanswered> {
         self.date_one(call, until);
         let mut aside = VecDeque::new();
         let mut looks = 0_u32;
@@ -104,8 +116,8 @@ impl Node {
                 None => {
                     let now = clock::now();
                     if now >= until {
-                        self.give_up(call, true);
-                        break Err(CallError::Late);
+                        let landing = self.give_up(call, true);
+                        break Err(Unanswered { landing, ..CallError::Late.into() });
                     }
                     match self.wait(Some(Duration::from_nanos(until.saturating_since(now)))) {
                         Ok(event) => event,
@@ -120,7 +132,7 @@ impl Node {
             };
             match event {
                 Event::Replied(reply) if reply.call() == call => break Ok(reply),
-                Event::Failed(failed) if failed.call == call => break Err(failed.error),
+                Event::Failed(failed) if failed.call == call => break Err(failed.into()),
                 other => aside.push_back(other),
             }
         };

@@ -90,7 +90,7 @@ impl<'n> Remote<'n> {
 
     fn finish(&mut self, call: Result<Call, RequestError>, until: Instant) -> Result<Reply, CallError> {
         let call = call?;
-        self.node.wait_for(call, until)
+        Ok(self.node.wait_for(call, until)?)
     }
 
     /// Writes bytes to the region, from `offset` on; more than 64 KiB in several pieces, some of which are under way at

@@ -11,7 +11,7 @@ use cutthrough_node::node::ConnectError;
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 
 use super::{INLINE, Message, Method, RpcError};
-use crate::am::{Body, Call, CallError, Continuation, Failed, Failure, Node, RequestError};
+use crate::am::{Body, Call, CallError, Continuation, Failed, Failure, Node, RequestError, with_words};
 
 thread_local! {
     /// Where values are written that are short: memory in use costs no allocation.
@@ -242,7 +242,7 @@ impl fmt::Display for RawError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.no_channel() {
             Some(why) => RpcError::NoChannel(why).fmt(f),
-            None => self.error.fmt(f),
+            None => with_words(f, self.error, &self.args),
         }
     }
 }

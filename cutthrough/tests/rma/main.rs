@@ -64,7 +64,7 @@ fn what_is_long_is_got_in_pieces(over: Over) {
     let get = cutthrough::am::RESERVED + 1;
     let [low, high] = [key.0 as u32, (key.0 >> 32) as u32];
     let refused = node.call(channel, get, &[low, high, 0, 0, len as u32], PATIENCE);
-    assert_eq!(refused.map(drop), Err(CallError::Failed(Failure::Refused)));
+    assert_eq!(refused.map(drop).map_err(CallError::from), Err(CallError::Failed(Failure::Refused)));
 }
 
 fn lists_and_strides_are_as_a_model_says(over: Over) {

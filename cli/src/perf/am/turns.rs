@@ -147,7 +147,7 @@ impl Side {
     /// # Errors
     /// [`LaneError`].
     pub fn call(&mut self, handler: u16, words: &[u32]) -> Result<Reply, LaneError> {
-        Ok(self.node.call(self.channel, handler, words, PATIENCE)?)
+        Ok(self.node.call(self.channel, handler, words, PATIENCE).map_err(CallError::from)?)
     }
 
     /// Ends the attendance of the other end.

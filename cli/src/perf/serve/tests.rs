@@ -180,7 +180,7 @@ fn all_regions_of_a_client_are_no_more_than_its_budget() {
         let more_than_half = u32::try_from(budget / 2 + 1).unwrap();
         registers(more_than_half).unwrap();
         let refusal = registers(more_than_half).unwrap_err();
-        assert_eq!(refusal, CallError::Failed(Refusal::TooLong));
+        assert_eq!(refusal.error, CallError::Failed(Refusal::TooLong));
         registers(more_than_half - 2).unwrap();
     });
 }

@@ -1,0 +1,37 @@
+//! What is wrong is said to whoever can do something about it, in words that say what.
+
+mod two;
+
+use std::time::Duration;
+
+use cutthrough::Landing;
+use cutthrough::am::{Args, Body, CallError, Failure};
+use two::{Over, PATIENCE};
+
+over_both! {
+    whoever_waits_for_a_call_gets_the_words_of_a_refusal,
+}
+
+const REFUSES: u16 = 1;
+const STALLS: u16 = 2;
+
+fn whoever_waits_for_a_call_gets_the_words_of_a_refusal(over: Over) {
+    let (_server, mut node, channel) = over.serve(|node| {
+        node.short(REFUSES, Args::Any, |request| request.refuse(b"no such blob"));
+        let mut put_off = Vec::new();
+        node.short(STALLS, Args::Any, move |request| put_off.push(request.defer()));
+    });
+    let refused = node.call(channel, REFUSES, &[7], PATIENCE).map(drop).expect_err("it refuses");
+    assert_eq!((refused.error, &refused.args[..]), (CallError::Failed(Failure::Refused), &b"no such blob"[..]));
+    assert_eq!(refused.to_string(), "the handler refused the request: no such blob");
+    // The place that was granted comes back with them, and so it does where nothing is said in time.
+    for (handler, patience, error) in
+        [(REFUSES, PATIENCE, CallError::Failed(Failure::Refused)), (STALLS, Duration::from_millis(20), CallError::Late)]
+    {
+        let place = Landing::Buffer(vec![0; 64]);
+        let call = node.ask(channel, handler).body(Body::None).reply_into(place.clone()).send().expect("room");
+        let until = cutthrough::now().after(patience.as_nanos().try_into().expect("it is short"));
+        let failed = node.wait_for(call, until).map(drop).expect_err("it has no reply");
+        assert_eq!((failed.error, failed.landing), (error, Some(place)));
+    }
+}
