@@ -43,7 +43,7 @@ fn serve(address: &str, keys: Option<&str>) -> Result<(), Box<dyn Error>> {
     node.whole(SET, Args::Any, VALUE_MOST, move |mut request| {
         // The client still sees its pages, and may write there: what is kept is a copy.
         let mut value = vec![0; request.payload_len()];
-        if !value.is_empty() && request.read(&mut value).is_err() {
+        if request.read(&mut value).is_err() {
             return request.fail(Failure::Abandoned);
         }
         let mut store = its.lock().unwrap_or_else(PoisonError::into_inner);

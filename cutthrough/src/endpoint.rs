@@ -366,7 +366,7 @@ impl Endpoint {
     /// Copies a message's payload into private memory, which must be at least as long, and says what happened to it. A
     /// payload that is still arriving is copied out at the same time as the peer copies it in (cut-through), and this
     /// waits for the rest of it. If a part of it has been read by [`Endpoint::read_some`], the same memory has to be
-    /// passed: it holds that part.
+    /// passed: it holds that part. Of no payload no bytes can be read, and nothing else.
     ///
     /// # Errors
     /// [`ReadError`]; then what `into` holds is of no use.

@@ -4,12 +4,12 @@ mod two;
 
 use std::time::Duration;
 
-use cutthrough::Landing;
 use cutthrough::am::{Args, Body, CallError, Failure};
+use cutthrough::{Landing, ReadError};
 use two::{Over, PATIENCE};
 
 over_both! {
-    whoever_waits_for_a_call_gets_the_words_of_a_refusal,
+    whoever_waits_for_a_call_gets_the_words_of_a_refusal, no_payload_is_read_as_no_bytes,
 }
 
 const REFUSES: u16 = 1;
@@ -34,4 +34,29 @@ fn whoever_waits_for_a_call_gets_the_words_of_a_refusal(over: Over) {
         let failed = node.wait_for(call, until).map(drop).expect_err("it has no reply");
         assert_eq!((failed.error, failed.landing), (error, Some(place)));
     }
+}
+
+const GIVES_BACK: u16 = 3;
+
+/// Who serves and who asks need not know whether a payload that may be empty is.
+fn no_payload_is_read_as_no_bytes(over: Over) {
+    let (_server, mut node, channel) = over.serve(|node| {
+        node.long(GIVES_BACK, Args::Any, 100, |mut request| {
+            let mut payload = vec![0; request.payload_len()];
+            match request.read(&mut payload) {
+                Ok(()) => request.reply_with(&[], Body::Copy(&payload)),
+                Err(error) => request.refuse(error.to_string().as_bytes()),
+            }
+        });
+    });
+    for payload in [&b""[..], b"bytes"] {
+        let call = node.ask(channel, GIVES_BACK).body(Body::Copy(payload)).send().expect("room");
+        let mut reply = node.wait_for(call, cutthrough::now().after(20_000_000_000)).expect("a reply");
+        let mut back = vec![0; reply.payload_len()];
+        node.read(&mut reply, &mut back).expect("the payload");
+        assert_eq!(back, payload);
+    }
+    // But where some were to come, that none have is an error.
+    let mut reply = node.call(channel, GIVES_BACK, &[], PATIENCE).expect("a reply");
+    assert_eq!(node.read(&mut reply, &mut [0; 5]), Err(CallError::Payload(ReadError::Nothing)));
 }
