@@ -3,11 +3,10 @@
 
 use std::error::Error;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, Node, Settings};
-use cutthrough::{Config, Endpoint, Keys};
+use cutthrough::{Config, Endpoint, read_keys};
 
 const ECHO: u16 = 1;
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -17,8 +16,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let serve = args.next_if(|arg| arg == "serve").is_some();
     let address = args.next().unwrap_or_else(|| "shm:echo".into());
     // The file of a key, for an address of another machine.
-    let keys = args.next().map(std::fs::read_to_string).transpose()?;
-    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
+    let keys = args.next().map(read_keys).transpose()?;
     let mut node = Node::new(Endpoint::open(Config { keys, ..Config::default() })?, Settings::default());
     if serve {
         node.short(ECHO, Args::Words(2), |request| {

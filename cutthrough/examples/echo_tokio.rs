@@ -3,16 +3,14 @@
 
 use std::error::Error;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use cutthrough::{AsyncEndpoint, Config, Endpoint, Event, Keys};
+use cutthrough::{AsyncEndpoint, Config, Endpoint, Event, read_keys};
 
 fn run() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let address = args.next().unwrap_or_else(|| "shm:echo-tokio".to_owned());
     // The file of a key, for an address of another machine.
-    let keys = args.next().map(std::fs::read_to_string).transpose()?;
-    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
+    let keys = args.next().map(read_keys).transpose()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     runtime.block_on(async {
         let mut endpoint = AsyncEndpoint::new(Endpoint::open(Config { keys, ..Config::default() })?)?;

@@ -4,11 +4,10 @@
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
 use cutthrough::am::{Args, Body, Event, Node, RequestError, Settings};
-use cutthrough::{Config, Endpoint, Keys, Landing, Payload};
+use cutthrough::{Config, Endpoint, Landing, Payload, read_keys};
 
 /// Says how many bytes the file has.
 const LENGTH: u16 = 1;
@@ -25,8 +24,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     };
     let address = args.next().unwrap_or_else(|| "shm:files".into());
     // The file of a key, for an address of another machine.
-    let keys = args.next().map(std::fs::read_to_string).transpose()?;
-    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
+    let keys = args.next().map(read_keys).transpose()?;
     let mut node = Node::new(Endpoint::open(Config { keys, ..Config::default() })?, Settings::default());
     if let Some(file) = file {
         let length = file.len() as u64;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use cutthrough::am::{Args, Body, Failure, Node, Service, Settings};
 use cutthrough::rpc::{self, Client, Raw, RpcError};
-use cutthrough::{Config, Endpoint, Keys, Landing, Payload};
+use cutthrough::{Config, Endpoint, Landing, Payload, read_keys};
 
 /// Sets the value of a key: whether there was one before.
 const SET: u16 = 1;
@@ -29,8 +29,7 @@ const USAGE: &str =
 
 /// A node that has the keys of this file, if one is given.
 fn open(keys: Option<&str>) -> Result<Node, Box<dyn Error>> {
-    let keys = keys.map(std::fs::read_to_string).transpose()?;
-    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
+    let keys = keys.map(read_keys).transpose()?;
     Ok(Node::new(Endpoint::open(Config { keys, ..Config::default() })?, Settings::default()))
 }
 

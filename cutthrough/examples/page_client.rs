@@ -3,10 +3,9 @@
 use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
-use cutthrough::{Config, Endpoint, Event, Keys, Landing, Payload};
+use cutthrough::{Config, Endpoint, Event, Landing, Payload, read_keys};
 
 const PAGE: usize = 4096;
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -15,8 +14,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
     let number: u32 = args.next().ok_or("usage: page_client NUMBER [ADDRESS [KEYS]]")?.parse()?;
     let address = args.next().unwrap_or_else(|| "shm:pages".into());
-    let keys = args.next().map(std::fs::read_to_string).transpose()?;
-    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
+    let keys = args.next().map(read_keys).transpose()?;
     let mut endpoint = Endpoint::open(Config { keys, ..Config::default() })?;
     let server = endpoint.connect(&address, TIMEOUT)?;
     // Grants one page of this process's memory to one payload. It lands straight in it.

@@ -2,9 +2,8 @@
 
 use std::error::Error;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use cutthrough::{Config, Endpoint, Event, Keys, Token};
+use cutthrough::{Config, Endpoint, Event, Token, read_keys};
 
 const PAGE: usize = 4096;
 
@@ -13,8 +12,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let file = std::fs::read(args.next().ok_or("usage: page_server FILE [ADDRESS [KEYS]]")?)?;
     let address = args.next().unwrap_or_else(|| "shm:pages".into());
     // The file of a key, for an address of another machine.
-    let keys = args.next().map(std::fs::read_to_string).transpose()?;
-    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
+    let keys = args.next().map(read_keys).transpose()?;
     let mut endpoint = Endpoint::open(Config { keys, ..Config::default() })?;
     endpoint.listen(&address)?;
     println!("serving {} bytes as {address}", file.len());

@@ -2,10 +2,9 @@
 //! [KEYS]]`.
 
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cutthrough::{Config, Endpoint, Event, Keys, WaitError};
+use cutthrough::{Config, Endpoint, Event, WaitError, read_keys};
 
 /// How long peers have to end what they have begun.
 const GRACE: Duration = Duration::from_secs(1);
@@ -14,8 +13,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args().skip(1);
     let address = args.next().unwrap_or_else(|| "shm:stop".into());
     // The file of a key, for an address of another machine.
-    let keys = args.next().map(std::fs::read_to_string).transpose()?;
-    let keys = keys.map(|text| Keys::from_text(&text)).transpose()?.map(Arc::new);
+    let keys = args.next().map(read_keys).transpose()?;
     let mut endpoint = Endpoint::open(Config { keys, ..Config::default() })?;
     endpoint.listen(&address)?;
     println!("serving at {address}");

@@ -113,7 +113,7 @@ mod examples {
     use std::path::Path;
     use std::process::{Child, Stdio};
 
-    use crate::example::example;
+    use crate::example::{example, make_key};
 
     struct Running(Child);
 
@@ -155,7 +155,7 @@ mod examples {
         let folder = std::env::temp_dir().join(format!("cutthrough-readme-{}", std::process::id()));
         assert_eq!(exchange(&folder, None, None), "4096 bytes, path put, copies 1");
         let keys = folder.join("pages.key");
-        std::fs::write(&keys, format!("psk: {}\n", "5a".repeat(32))).expect("the key file");
+        make_key(&keys);
         // A host of this process alone, and a port that the system gives nobody by itself.
         let [_, high, middle, low] = std::process::id().to_be_bytes();
         let address = format!("udp:127.{}.{middle}.{low}:7000", high + 1);

@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::Duration;
 
 use cutthrough::{AddressError, CloseReason, Config, ConnectError, Endpoint, Event};
-use example::example;
+use example::{example, make_key};
 
 /// Nothing takes longer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -150,7 +150,7 @@ fn values_are_stored_by_their_keys() {
 #[test]
 fn values_are_stored_over_a_network() {
     let keys = std::env::temp_dir().join(format!("example-{}-kv.key", std::process::id()));
-    std::fs::write(&keys, format!("psk: {}\n", "5a".repeat(32))).expect("the key file");
+    make_key(&keys);
     let keys = keys.to_str().expect("text");
     // A host of this process alone, and a port that the system gives nobody by itself.
     let [_, high, middle, low] = std::process::id().to_be_bytes();

@@ -15,6 +15,7 @@ pub mod config;
 pub mod fuzz;
 pub mod idle;
 pub mod incoming;
+pub mod key_file;
 pub mod node;
 pub mod pace;
 pub mod process;

@@ -247,7 +247,7 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// Reads a key file.
+    /// Reads the text of a key file.
     ///
     /// # Errors
     /// [`KeyError`]: the first line that is wrong, or what is missing in the whole.

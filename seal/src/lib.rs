@@ -45,3 +45,4 @@ pub use frames::{BESIDE, EPOCH, Forged, Opener, Sealer, Session, TAG};
 pub use handshake::{FIRST_SHARED, FIRST_STATIC, Initiator, SECOND, SealError, Terms, respond, respond_on};
 pub use keys::{KEY, KeyError, KeyFault, Keys, PrivateKey, PublicKey, SharedKey};
 pub use seals::CheckSum;
+pub use zeroize::Zeroizing;

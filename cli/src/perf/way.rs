@@ -2,10 +2,8 @@
 //! they are sealed. It is made before anything is opened, and goes with the measuring process, however that ends.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::net::{ToSocketAddrs as _, UdpSocket};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -190,24 +188,11 @@ impl Secret {
         Ok(Self(format!("psk:{digits}\n")))
     }
 
-    /// A key file of this user's that others may read or change is refused, as ssh does; another's file, such as one of
-    /// root's for a group, if its group may change it, or everybody may read it.
+    /// The text of a key file that nobody else can read or change.
     fn load(path: &Path) -> Result<Self, Failure> {
-        let name = path.display();
-        let refuse =
-            |error: io::Error| Failure::new(format!("{name}: {error}"), "give a key file that this user can read");
-        let mut file = File::open(path).map_err(refuse)?;
-        let about = file.metadata().map_err(refuse)?;
-        let (others, mode) =
-            if about.uid() == rustix::process::geteuid().as_raw() { (0o077, "600") } else { (0o027, "640") };
-        if about.is_file() && about.mode() & others != 0 {
-            let what = format!("others may read or change the key file {name} (mode {:o})", about.mode() & 0o777);
-            let remedy = format!("run 'chmod {mode} {name}', or make a new key with 'cutthrough key'");
-            return Err(Failure::new(what, remedy));
-        }
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(refuse)?;
-        Ok(Self(text))
+        let text =
+            cutthrough::read_key_text(path).map_err(|error| Failure::from_error(&error, "give another --key"))?;
+        Ok(Self(text.to_string()))
     }
 
     /// The keys of the text.
