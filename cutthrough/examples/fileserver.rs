@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cutthrough::am::{Args, Body, Event, Node, RequestError, Settings};
+use cutthrough::am::{Args, Body, Event, Node, RequestError, Settings, Unanswered};
 use cutthrough::{Config, Endpoint, Landing, Payload, read_keys};
 
 /// Says how many bytes the file has.
@@ -67,7 +67,7 @@ fn run() -> Result<(), Box<dyn Error>> {
                 }
                 other => return Err(format!("no block: {other:?}").into()),
             },
-            Event::Failed(failed) => return Err(failed.error.into()),
+            Event::Failed(failed) => return Err(Unanswered::from(failed).into()),
             Event::Opened(_) | Event::Connected(..) | Event::Closed(..) => {}
         }
     }
