@@ -23,7 +23,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     loop {
         match endpoint.wait(Some(TIMEOUT))? {
             Event::Message(reply) => match reply.payload() {
-                Payload::Landed(page) => return Ok(std::io::stdout().write_all(&page.to_vec())?),
+                Payload::Landed(page) if !page.is_empty() => return Ok(std::io::stdout().write_all(&page.to_vec())?),
+                Payload::None | Payload::Landed(_) => return Err(format!("the server has no page {number}").into()),
                 other => return Err(format!("no page: {other:?}").into()),
             },
             Event::Closed(_, reason) => return Err(reason.into()),

@@ -21,9 +21,13 @@ fn run() -> Result<(), Box<dyn Error>> {
         // A request is the number of a page, and the token of the place where the page shall land.
         let Some((number, token)) = request.control().split_first_chunk() else { continue };
         let Ok(token) = token.try_into().map(Token::from_bytes) else { continue };
-        let page = file.chunks(PAGE).nth(u32::from_le_bytes(*number) as usize).unwrap_or_default();
         let reply = endpoint.outgoing(request.channel());
-        match reply.and_then(|reply| reply.attach_copy(page).to(token).send()) {
+        let sent = match file.chunks(PAGE).nth(u32::from_le_bytes(*number) as usize) {
+            Some(page) => reply.and_then(|reply| reply.attach_copy(page).to(token).send()),
+            // An answer without a page says that there is none of this number.
+            None => reply.and_then(|reply| reply.send()),
+        };
+        match sent {
             Ok(receipt) => println!("{} bytes, path {}, copies {}", receipt.bytes, receipt.path, receipt.copies),
             Err(error) => eprintln!("not sent: {error}"),
         }

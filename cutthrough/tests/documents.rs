@@ -137,7 +137,15 @@ mod examples {
         let client = client.output().expect("the client");
         let bytes = std::fs::read(&file).expect("the file");
         assert_eq!(client.stdout, bytes[4096..8192], "{}", String::from_utf8_lossy(&client.stderr));
-        lines.next().expect("a line").expect("text")
+        let said = lines.next().expect("a line").expect("text");
+        // The file has no such page.
+        let mut client = example("page_client");
+        client.arg("4294967295").args(address).args(keys).env("CUTTHROUGH_DIR", folder);
+        let client = client.output().expect("the client");
+        assert!(!client.status.success() && client.stdout.is_empty());
+        let why = String::from_utf8_lossy(&client.stderr);
+        assert_eq!(why, "page_client: the server has no page 4294967295\n");
+        said
     }
 
     #[test]
