@@ -555,5 +555,6 @@ fn a_place_of_no_bytes_takes_no_payload() {
     let (_server, _list, client, _service) = serve(Over::Shm);
     let nowhere = Landing::Buffer(Vec::new());
     let failed = client.call_raw(asks(FROM_MEMORY, 5).reply_into(nowhere.clone())).expect_err("no room");
+    assert!(failed.to_string().ends_with("or its place is too short"), "{failed}");
     assert_eq!((failed.error, failed.landing), (CallError::Failed(Failure::Token), Some(nowhere)));
 }

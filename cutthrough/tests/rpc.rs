@@ -100,7 +100,11 @@ fn refusals_come_in_words(over: Over) {
 
 fn values_of_other_types_are_refused(over: Over) {
     let (_server, client) = serve(over, Settings::default(), methods);
-    assert_eq!(client.call(WRONG, &"three".into()), Err(CallError::Failed(Failure::Arguments).into()));
+    let wrong = client.call(WRONG, &"three".into()).expect_err("a call of another type");
+    assert_eq!(wrong, CallError::Failed(Failure::Arguments).into());
+    // As that of a reply of another type does.
+    let same = "do both sides have the same definition of it?";
+    assert!(wrong.to_string().ends_with(same) && RpcError::Type.to_string().ends_with(same), "{wrong}");
     let other: Method<u64, bool> = Method::new(1);
     assert_eq!(client.call(other, &1), Err(RpcError::Type));
 }

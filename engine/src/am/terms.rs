@@ -57,8 +57,8 @@ pub enum Failure {
     /// No handler has that number.
     #[error("the peer has no handler of that number: register it before requests come")]
     Unknown = 1,
-    /// The handler takes another number of arguments.
-    #[error("the handler takes another number of arguments")]
+    /// The handler takes another number of arguments, or those of a typed method are of other types.
+    #[error("the handler takes other arguments: do both sides have the same definition of it?")]
     Arguments = 2,
     /// The handler takes no payload, or none so long; or it has run, and its reply has more than can be sent.
     #[error("the payload is longer than the handler takes, or the reply longer than can be sent")]
@@ -85,8 +85,8 @@ pub enum Failure {
     /// Whom it was handed to is gone.
     #[error("the endpoint that the request was handed to is gone")]
     Gone = 10,
-    /// The place for the reply's payload was not good.
-    #[error("the reply's payload was dropped: its token was not good")]
+    /// The place for the payload of the reply, or of the request, was not good, or too short.
+    #[error("the payload was dropped: its token was not good, or its place is too short")]
     Token = 11,
     /// The handler says no, in its own words: they are in the answer's arguments.
     #[error("the handler refused the request")]
