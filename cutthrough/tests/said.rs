@@ -5,11 +5,54 @@ mod two;
 use std::time::Duration;
 
 use cutthrough::am::{Args, Body, CallError, Failure};
-use cutthrough::{Landing, ReadError};
+use cutthrough::{Config, Endpoint, Event, Landing, ReadError};
 use two::{Over, PATIENCE};
 
 over_both! {
     whoever_waits_for_a_call_gets_the_words_of_a_refusal, no_payload_is_read_as_no_bytes,
+}
+
+fn endpoint() -> Endpoint {
+    Endpoint::open(Config { insecure: true, ..Config::default() }).expect("an endpoint")
+}
+
+/// What is said of an address that cannot be listened at.
+fn refusal(address: &str) -> String {
+    endpoint().listen(address).expect_err(address).to_string()
+}
+
+#[test]
+fn whoever_cannot_listen_is_told_what_to_do() {
+    let mut first = endpoint();
+    first.listen("udp:127.0.0.1:0").expect("a free port");
+    let taken = first.net_address().expect("an address");
+    let said = refusal(&format!("udp:{taken}"));
+    assert!(said.ends_with("; choose another port, or end the process that has it"), "{said}");
+    // An address that is nobody's.
+    let said = refusal("udp:192.0.2.1:0");
+    assert!(said.ends_with("; use an address of this machine; 'ip address' lists them"), "{said}");
+    let name = format!("shm:said-{}", std::process::id());
+    let nobody = endpoint().connect(&name, PATIENCE).expect_err("nobody is there").to_string();
+    first.listen(&name).expect("a free name");
+    let said = refusal(&name);
+    // Whoever has given the name knows it again, and where it lies.
+    for (said, what) in [(nobody, "nobody listens at "), (said, "")] {
+        let begin = format!("{what}{name} ({}/said-", cutthrough::folder().display());
+        assert!(said.starts_with(&begin), "{said}");
+    }
+}
+
+/// It was told to stop the process that has the name, which it was itself.
+#[test]
+fn who_listens_at_its_name_again_keeps_it() {
+    let name = format!("shm:said-again-{}", std::process::id());
+    let mut server = endpoint();
+    for _ in 0..2 {
+        server.listen(&name).expect("its own name");
+    }
+    let connecting = std::thread::spawn(move || endpoint().connect(&name, PATIENCE).map(drop));
+    assert!(matches!(server.wait(Some(PATIENCE)), Ok(Event::Opened(_))));
+    connecting.join().expect("the other thread").expect("a channel");
 }
 
 const REFUSES: u16 = 1;

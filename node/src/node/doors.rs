@@ -23,13 +23,17 @@ const LET_IN: u32 = 16;
 const SHUT_NS: u64 = 50_000_000;
 
 impl Node {
-    /// Takes a name and listens under it, instead of any name before.
+    /// Takes a name and listens under it, instead of any name before. One that it has already it keeps.
     ///
     /// # Errors
     /// [`ListenError`].
     pub fn listen(&mut self, address: &str) -> Result<(), ListenError> {
         if address::Ways::of(address).is_some() {
             return Ok(self.listen_net(address)?);
+        }
+        let path = rendezvous::socket_path(address)?;
+        if self.listener.as_ref().is_some_and(|listener| listener.is_at(&path)) {
+            return Ok(());
         }
         let listener = Listener::open(address)?;
         let flags = epoll::EventFlags::IN;

@@ -45,28 +45,38 @@ pub enum AddressError {
         source: std::io::Error,
     },
     /// Somebody else listens under this name.
-    #[error("{0:?} is in use by a running process; choose another name or stop that process")]
+    #[error("{name} is in use by a running process; choose another name, or end what listens there", name = shown(.0))]
     InUse(PathBuf),
     /// Something else lies there, which is not Cutthrough's to remove.
-    #[error("{0:?} is there already and is not a name of ours; choose another name or move it away")]
+    #[error("{name} is there already and is not a name of ours; choose another name or move it away", name = shown(.0))]
     Foreign(PathBuf),
     /// Nobody listens under this name.
-    #[error("nobody listens at {0:?}; start the listening side first")]
+    #[error("nobody listens at {name}; start the listening side first", name = shown(.0))]
     Nobody(PathBuf),
     /// Somebody listens, but does not answer those who came before.
-    #[error("{0:?} has more callers than it has let in; the listening side has to poll or wait")]
+    #[error("{name} has more callers than it has let in; the listening side has to poll or wait", name = shown(.0))]
     Busy(PathBuf),
     /// It belongs to another user.
-    #[error("{0:?} belongs to another user; ask that user, or use a name of your own")]
+    #[error("{name} belongs to another user; ask that user, or use a name of your own", name = shown(.0))]
     Denied(PathBuf),
     /// Anything else that the system says.
-    #[error("{path:?}: {source}{cure}", cure = cure_of(source))]
+    #[error("{name}: {source}{cure}", name = shown(path), cure = cure_of(source))]
     System {
         /// The socket or lock.
         path: PathBuf,
         /// What the system said.
         source: std::io::Error,
     },
+}
+
+/// Where something lies, as the address that leads there: the name that was given, and what it stands for.
+fn shown(path: &Path) -> String {
+    let is_name = path.parent().is_some_and(|parent| parent == folder());
+    match (path.file_stem().and_then(OsStr::to_str), path.extension().and_then(OsStr::to_str)) {
+        (Some(name), Some("sock")) if is_name => format!("shm:{name} ({})", path.display()),
+        (_, Some("lock")) => path.display().to_string(),
+        _ => format!("shm:{}", path.display()),
+    }
 }
 
 /// What to do where a limit is the cause of this error: [`cure`].
@@ -172,6 +182,12 @@ impl Listener {
     #[must_use]
     pub const fn socket(&self) -> &OwnedFd {
         &self.socket
+    }
+
+    /// Whether it is this process's, and the name of the socket at `path`.
+    #[must_use]
+    pub fn is_at(&self, path: &Path) -> bool {
+        self.path == path && self.lock.holds() && is_socket(path)
     }
 
     /// Where it listens.

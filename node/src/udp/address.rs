@@ -1,12 +1,16 @@
 //! Addresses of the form `udp:HOST:PORT`, and with other schemes the same for other adapters. Who calls a peer that has
 //! a key pair may name its public key: `udp:HOST:PORT#HEX`.
 
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use cutthrough_seal::{KeyFault, PublicKey};
 
 use crate::raw::xdp::lease::LeaseError;
 use crate::shm::rendezvous::cure_of;
+
+/// The first port that needs no right.
+const FREE_PORT: u16 = 1024;
 
 /// Which adapters an address asks for. All of them speak to each other: a peer's address may begin with another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -56,7 +60,7 @@ pub enum UdpAddressError {
         /// Host and port.
         host: String,
         /// What the resolver said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// What stands behind the address is no public key.
     #[error("{address}#: {fault}")]
@@ -87,13 +91,25 @@ pub enum UdpAddressError {
     #[error("this endpoint has channels by {0} already: listen before the first call, or open another one")]
     Bound(SocketAddr),
     /// The system does not give the socket.
-    #[error("{address}: {source}{cure}", cure = cure_of(source))]
+    #[error("{address}: {source}{remedy}", remedy = remedy_of(*address, source))]
     Socket {
         /// The address.
         address: SocketAddr,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
+}
+
+/// What to do about a socket that is refused, behind a semicolon. Nothing where that is not known.
+fn remedy_of(address: SocketAddr, error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; choose another port, or end the process that has it",
+        io::ErrorKind::AddrNotAvailable => "; use an address of this machine; 'ip address' lists them",
+        io::ErrorKind::PermissionDenied if address.port() < FREE_PORT => {
+            "; choose a port from 1024 on, or run it as root"
+        }
+        _ => cure_of(error),
+    }
 }
 
 /// An address, and the public key behind it, if there is one: `udp:HOST:PORT#HEX` is whoever has that key.
