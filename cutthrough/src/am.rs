@@ -141,9 +141,9 @@ impl Default for Settings {
 pub enum Args {
     /// Any number of bytes, up to 64.
     Any,
-    /// So many words.
+    /// So many words: 16 at most.
     Words(u8),
-    /// So many bytes, or more.
+    /// So many bytes, or more: 64 at most.
     AtLeast(u8),
 }
 
@@ -274,6 +274,9 @@ pub(crate) struct Tally {
 
 impl Node {
     /// A node over an endpoint. Channels that the endpoint has already are not the node's.
+    ///
+    /// # Panics
+    /// If [`Settings::window`] is out of its bounds.
     #[must_use]
     pub fn new(endpoint: Endpoint, settings: Settings) -> Self {
         Self::with_state(endpoint, settings, ())
@@ -281,8 +284,12 @@ impl Node {
 
     /// The same with a state that handlers share with whoever has the node ([`Node::short_with`],
     /// [`Node::long_with`]). It needs no lock: one thread at a time uses the node, and with it the state.
+    ///
+    /// # Panics
+    /// If [`Settings::window`] is out of its bounds.
     #[must_use]
     pub fn with_state(endpoint: Endpoint, settings: Settings, state: impl Any + Send) -> Self {
+        assert!((1..=WINDOW).contains(&settings.window), "Settings::window is {}: 1 to {WINDOW}", settings.window);
         let core = Core::new(settings.window);
         let shelf = Arc::new(Shelf::new(endpoint.bell()));
         let now = clock::now();

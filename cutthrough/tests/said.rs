@@ -2,9 +2,10 @@
 
 mod two;
 
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use cutthrough::am::{Args, Body, CallError, Failure};
+use cutthrough::am::{Args, Body, CallError, Failure, Node, Settings, WINDOW};
 use cutthrough::{Config, Endpoint, Event, Landing, ReadError};
 use two::{Over, PATIENCE};
 
@@ -14,6 +15,35 @@ over_both! {
 
 fn endpoint() -> Endpoint {
     Endpoint::open(Config { insecure: true, ..Config::default() }).expect("an endpoint")
+}
+
+#[test]
+fn settings_out_of_their_bounds_are_refused() {
+    let zero = Duration::ZERO;
+    for (config, which) in [
+        (Config { channels: 0, ..Config::default() }, "channels"),
+        (Config { deadline: zero, ..Config::default() }, "deadline"),
+        (Config { silence: zero, ..Config::default() }, "silence"),
+    ] {
+        let said = Endpoint::open(config).map(drop).expect_err(which).to_string();
+        assert!(said.starts_with(&format!("setting out of bounds: Config::{which} has to be ")), "{said}");
+    }
+}
+
+/// What a program cannot have meant is a mistake in it, and it is told at once.
+#[test]
+fn a_window_or_arguments_that_cannot_be_are_a_mistake_of_the_program() {
+    let panics = |doing: &mut dyn FnMut()| std::panic::catch_unwind(AssertUnwindSafe(doing)).is_err();
+    for window in [0, WINDOW + 1] {
+        assert!(panics(&mut || drop(Node::new(endpoint(), Settings { window, ..Settings::default() }))), "{window}");
+    }
+    let mut node = Node::new(endpoint(), Settings { window: 1, ..Settings::default() });
+    for args in [Args::Words(17), Args::AtLeast(65)] {
+        assert!(panics(&mut || node.short(1, args, |_| ())), "{args:?}");
+    }
+    for (number, args) in (1..).zip([Args::Words(16), Args::AtLeast(64)]) {
+        node.short(number, args, |_| ());
+    }
 }
 
 /// What is said of an address that cannot be listened at.

@@ -62,12 +62,12 @@ pub struct Config {
     pub policy: Policy,
     /// How long an operation that needs the peer (a send that waits for room, a read that waits for bytes) may go
     /// without any progress before it ends in an error. For as long, and no less than [`Config::silence`], a channel
-    /// over a network that was closed waits for its peer to take what was sent.
+    /// over a network that was closed waits for its peer to take what was sent. Longer than nothing.
     pub deadline: Duration,
     /// How long nothing may be heard of a peer on another machine before it is taken for dead: three round trips at
     /// least, so 900 ms are enough for every way on the ground; more where many frames are lost. A caller of which
     /// nothing is heard after it was let in is kept for as long, and for a second at least. So long does `drop` wait
-    /// for what was sent to arrive, too, but for one to five seconds whatever this says.
+    /// for what was sent to arrive, too, but for one to five seconds whatever this says. Longer than nothing.
     pub silence: Duration,
     /// Keys for channels to other machines: what the endpoint proves itself with, and whom it believes.
     pub keys: Option<Arc<Keys>>,
@@ -95,7 +95,7 @@ pub struct Config {
     /// environment says. A leased ring places payloads by copy. Other adapters do not look at it.
     pub lease: Option<PathBuf>,
     /// Most channels of the endpoint, on this machine and to others together; further peers are refused by name. One
-    /// that was closed here is none of them any more.
+    /// that was closed here is none of them any more. One at least.
     pub channels: u32,
 }
 
@@ -127,6 +127,16 @@ impl Config {
     pub(crate) fn lease(&self) -> Option<PathBuf> {
         let named = || std::env::var_os("CUTTHROUGH_LEASE").filter(|path| !path.is_empty()).map(PathBuf::from);
         self.lease.clone().or_else(named)
+    }
+
+    /// What is wrong with a setting that is no size, if something is: with it nothing could be done.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        match self {
+            Self { channels: 0, .. } => Err("Config::channels has to be 1 or more"),
+            Self { deadline: Duration::ZERO, .. } => Err("Config::deadline has to be longer than nothing"),
+            Self { silence: Duration::ZERO, .. } => Err("Config::silence has to be longer than nothing"),
+            _ => Ok(()),
+        }
     }
 
     /// The sizes that a hello says.

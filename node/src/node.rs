@@ -152,6 +152,7 @@ impl Node {
     /// [`OpenError`].
     pub fn open(config: Config) -> Result<Self, OpenError> {
         let sizes = config.sizes().map_err(OpenError::Sizes)?;
+        config.check().map_err(OpenError::Setting)?;
         let system = |what| move |source| OpenError::System { what, source };
         let sleepers = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll"))?;
         let waker = Arc::new(Bell::new().map_err(system("eventfd"))?);

@@ -373,7 +373,11 @@ fn keys_that_do_not_fit_are_refused() {
 
 #[test]
 fn a_listener_without_room_says_so() {
-    let error = told(config(), Config { channels: 0, ..config() });
+    let address = free();
+    let _full = listening_with(Config { channels: 1, ..config() }, &address);
+    let mut callers = [(); 2].map(|()| Endpoint::open(config()).expect("an endpoint"));
+    callers[0].connect(&address, PATIENCE).expect("the one channel");
+    let error = callers[1].connect(&address, PATIENCE).expect_err("there is no other");
     assert!(matches!(error, ConnectError::Net(UdpCallError::Channels)), "{error}");
 }
 

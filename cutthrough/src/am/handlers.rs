@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use cutthrough_engine::am::message::ARGS_MAX;
 use cutthrough_engine::am::{Failure, ReplyTo};
 use cutthrough_engine::time::Instant;
 use cutthrough_node::incoming::{Incoming, Payload};
@@ -47,6 +48,15 @@ enum Takes {
 pub(crate) type Admits = Box<dyn FnMut(&[u8], usize) -> Result<(), (Failure, &'static [u8])> + Send>;
 
 impl Args {
+    /// Whether a request can have such.
+    const fn can_come(self) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Words(words) => words as usize * 4 <= ARGS_MAX,
+            Self::AtLeast(bytes) => bytes as usize <= ARGS_MAX,
+        }
+    }
+
     const fn takes(self, len: usize) -> bool {
         match self {
             Self::Any => true,
@@ -80,7 +90,7 @@ impl Node {
     /// the methods of [`rpc`](crate::rpc) among them.
     ///
     /// # Panics
-    /// If the number is [`RESERVED`] or above, or has a handler already.
+    /// If the number is [`RESERVED`] or above, or has a handler already, or no request can have such arguments.
     pub fn short(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
         let (takes, run) = (Takes::AsItIs, stateless(run));
         self.register(handler, Registered { args, payload: 0, takes, admits: None, run });
@@ -89,7 +99,7 @@ impl Node {
     /// As [`Node::short`], with the node's state ([`Node::with_state`]).
     ///
     /// # Panics
-    /// If the number is [`RESERVED`] or above, or has a handler already, or the state is no `T`.
+    /// As [`Node::short`], and if the state is no `T`.
     pub fn short_with<T: Any>(
         &mut self,
         handler: u16,
@@ -102,7 +112,7 @@ impl Node {
     /// Registers a handler of medium requests: payloads of up to a page, copied ([`Request::medium`]).
     ///
     /// # Panics
-    /// If the number is [`RESERVED`] or above, or has a handler already.
+    /// If the number is [`RESERVED`] or above, or has a handler already, or no request can have such arguments.
     pub fn medium(&mut self, handler: u16, args: Args, run: impl FnMut(Request<'_>) + Send + 'static) {
         let payload = self.inside.endpoint.page_bytes() as usize;
         let takes = Takes::Copied;
@@ -115,7 +125,7 @@ impl Node {
     /// [`Config::deadline`](crate::Config::deadline) without progress. [`Node::whole`] waits for nobody.
     ///
     /// # Panics
-    /// If the number is [`RESERVED`] or above, or has a handler already.
+    /// If the number is [`RESERVED`] or above, or has a handler already, or no request can have such arguments.
     pub fn long(&mut self, handler: u16, args: Args, most: usize, run: impl FnMut(Request<'_>) + Send + 'static) {
         let takes = Takes::AsItIs;
         self.register(handler, Registered { args, payload: most, takes, admits: None, run: stateless(run) });
@@ -124,7 +134,7 @@ impl Node {
     /// As [`Node::long`], with the node's state ([`Node::with_state`]).
     ///
     /// # Panics
-    /// If the number is [`RESERVED`] or above, or has a handler already, or the state is no `T`.
+    /// As [`Node::short`], and if the state is no `T`.
     pub fn long_with<T: Any>(
         &mut self,
         handler: u16,
@@ -145,7 +155,7 @@ impl Node {
     /// meanwhile. A payload that had no place when its request came lies in a buffer then ([`Payload::Buffer`]).
     ///
     /// # Panics
-    /// If the number is [`RESERVED`] or above, or has a handler already.
+    /// If the number is [`RESERVED`] or above, or has a handler already, or no request can have such arguments.
     pub fn whole(&mut self, handler: u16, args: Args, most: usize, run: impl FnMut(Request<'_>) + Send + 'static) {
         let takes = Takes::Whole;
         self.register(handler, Registered { args, payload: most, takes, admits: None, run: stateless(run) });
@@ -153,6 +163,7 @@ impl Node {
 
     fn register(&mut self, handler: u16, registered: Registered) {
         assert!(handler < RESERVED, "handlers from {RESERVED} on are the library's own");
+        assert!(registered.args.can_come(), "{:?}: a request has at most {ARGS_MAX} bytes of them", registered.args);
         let index = usize::from(handler);
         if self.handlers.len() <= index {
             self.handlers.resize_with(index + 1, || None);

@@ -20,6 +20,9 @@ pub enum OpenError {
          staging: power of two 64K..1G; pool and landing: at most 64G)"
     )]
     Sizes(SizeError),
+    /// A setting with which nothing could be done.
+    #[error("setting out of bounds: {0}")]
+    Setting(&'static str),
     /// No shared memory.
     #[error(transparent)]
     Memory(#[from] MapError),
