@@ -5,12 +5,13 @@ mod two;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use cutthrough::am::{Args, Body, CallError, Failure, Node, Settings, WINDOW};
+use cutthrough::am::{self, Args, Body, CallError, Failure, Node, Settings, WINDOW};
 use cutthrough::{Config, Endpoint, Event, Landing, ReadError};
 use two::{Over, PATIENCE};
 
 over_both! {
     whoever_waits_for_a_call_gets_the_words_of_a_refusal, no_payload_is_read_as_no_bytes,
+    what_comes_is_shown_as_it_is_written,
 }
 
 fn endpoint() -> Endpoint {
@@ -132,4 +133,36 @@ fn no_payload_is_read_as_no_bytes(over: Over) {
     // But where some were to come, that none have is an error.
     let mut reply = node.call(channel, GIVES_BACK, &[], PATIENCE).expect("a reply");
     assert_eq!(node.read(&mut reply, &mut [0; 5]), Err(CallError::Payload(ReadError::Nothing)));
+}
+
+/// Of what is left over from other messages nothing is seen.
+fn what_comes_is_shown_as_it_is_written(over: Over) {
+    let (seen, asked) = std::sync::mpsc::channel();
+    let (_server, mut node, channel) = over.serve(|node| {
+        node.long(GIVES_BACK, Args::Any, 100, move |request| {
+            seen.send(format!("{request:?}")).expect("somebody looks");
+            request.reply_with(b"\xff", Body::Copy(b"four"));
+        });
+    });
+    let call = node.ask(channel, GIVES_BACK).args(b"a \"word\"").body(Body::Copy(b"more")).send().expect("room");
+    let reply = node.wait_for(call, cutthrough::now().after(20_000_000_000)).expect("a reply");
+    let said = asked.recv().expect("it has come");
+    assert!(said.starts_with("Request { channel: Channel { ") && said.contains("handler: 3"), "{said}");
+    assert!(said.contains(r#"args: b"a \"word\"", payload: "#) && said.contains("(4 bytes)"), "{said}");
+    let said = format!("{:?}", am::Event::Replied(reply));
+    assert!(said.contains(r#"args: b"\xff", payload: "#) && said.contains("(4 bytes)"), "{said}");
+    let (mut sender, mut receiver) = (endpoint(), endpoint());
+    let address = format!("shm:said-shown-{}-{over:?}", std::process::id());
+    receiver.listen(&address).expect("a free name");
+    let sending = std::thread::spawn(move || {
+        let channel = sender.connect(&address, PATIENCE).expect("a channel");
+        sender.send(channel, b"hello").expect("room");
+    });
+    while let Ok(event) = receiver.wait(Some(PATIENCE)) {
+        if let Event::Message(_) = event {
+            assert!(format!("{event:?}").ends_with(r#", control: b"hello" })"#), "{event:?}");
+            break;
+        }
+    }
+    sending.join().expect("the other thread");
 }

@@ -1,5 +1,6 @@
 //! What arrives: messages, payloads, and the other things that happen to an endpoint.
 
+use std::fmt;
 use std::sync::Arc;
 
 use cutthrough_engine::receipt::Receipt;
@@ -71,7 +72,7 @@ pub struct Completion {
 }
 
 /// What has become of a message's payload.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub enum Payload {
     /// There is none, or it has been read or taken.
     #[default]
@@ -87,12 +88,32 @@ pub enum Payload {
     Dropped(Refused),
 }
 
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Landed(landed) => write!(f, "Landed({} bytes)", landed.len()),
+            Self::Arriving(arriving) => write!(f, "Arriving({} bytes)", arriving.bytes),
+            Self::Buffer(buffer) => write!(f, "Buffer({} bytes)", buffer.len()),
+            Self::Dropped(why) => f.debug_tuple("Dropped").field(why).finish(),
+        }
+    }
+}
+
+/// Bytes as they are written in a program: most control messages are text, or have some.
+pub struct Bytes<'a>(pub &'a [u8]);
+
+impl fmt::Debug for Bytes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b\"{}\"", self.0.escape_ascii())
+    }
+}
+
 /// A message that has arrived. Its slot is free already; its payload is held until this, or the payload taken out of
 /// it, is dropped.
 ///
 /// In this order, because a message is moved out of its event in pieces of 16 bytes: the last one is the cargo alone,
 /// which was written as a whole, and so need not be waited for.
-#[derive(Debug)]
 #[repr(C)]
 pub struct Incoming {
     control: Control,
@@ -110,6 +131,17 @@ pub struct Incoming {
 pub(crate) struct Arrived {
     pub(crate) payload: Payload,
     pub(crate) receipt: Receipt,
+}
+
+impl fmt::Debug for Incoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Incoming");
+        shown.field("channel", &self.channel).field("control", &Bytes(self.control()));
+        if self.loaded {
+            shown.field("payload", self.payload());
+        }
+        shown.finish()
+    }
 }
 
 impl Incoming {

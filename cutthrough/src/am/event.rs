@@ -7,7 +7,7 @@ use cutthrough_engine::am::message::{CallId, Malformed};
 use cutthrough_engine::am::{Failure, Unasked};
 use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::time::Instant;
-use cutthrough_node::incoming::{Channel, Connecting, Incoming, Payload};
+use cutthrough_node::incoming::{Bytes, Channel, Connecting, Incoming, Payload};
 use cutthrough_node::node::ConnectError;
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 use cutthrough_node::shm::link::CloseReason;
@@ -36,7 +36,6 @@ pub(super) fn call_of(incoming: &Incoming) -> CallId {
 ///
 /// It has no more than 128 bytes, so that it is moved in pieces that are no wider than those it was written in: wider
 /// ones would wait until what was written has left for the cache.
-#[derive(Debug)]
 pub struct Reply {
     /// Whose control message was found to be a reply: head, call, arguments.
     pub(super) incoming: Incoming,
@@ -54,6 +53,17 @@ pub(super) struct Beside {
 }
 
 const _: () = assert!(size_of::<Reply>() <= 128 && size_of::<Option<Event>>() <= 128);
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Reply");
+        shown.field("call", &self.call()).field("channel", &self.channel()).field("args", &Bytes(self.args()));
+        if self.incoming.is_loaded() {
+            shown.field("payload", self.payload());
+        }
+        shown.finish_non_exhaustive()
+    }
+}
 
 impl Reply {
     /// Which request it answers.

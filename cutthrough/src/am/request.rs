@@ -1,5 +1,6 @@
 //! A request in its handler's hands.
 
+use std::fmt;
 use std::panic::UnwindSafe;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +12,7 @@ use cutthrough_engine::am::{Ask, Failure, ReplyTo};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
-use cutthrough_node::incoming::{Channel, Incoming, Payload};
+use cutthrough_node::incoming::{Bytes, Channel, Incoming, Payload};
 use cutthrough_node::shm::grant::NoMemory;
 use cutthrough_node::shm::link::Identity;
 use cutthrough_node::shm::receive::ReadError;
@@ -55,7 +56,6 @@ use super::{Inside, PutOff, RequestError, Then, Wanted};
 ///     request.reply(&[1]);
 /// }
 /// ```
-#[derive(Debug)]
 pub struct Request<'a> {
     pub(super) inside: &'a mut Inside,
     pub(super) incoming: &'a mut Incoming,
@@ -94,6 +94,17 @@ impl More {
 }
 
 impl UnwindSafe for Request<'_> {}
+
+impl fmt::Debug for Request<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Request");
+        shown.field("channel", &self.channel()).field("handler", &self.handler).field("args", &Bytes(self.args()));
+        if self.incoming.is_loaded() {
+            shown.field("payload", self.incoming.payload());
+        }
+        shown.finish_non_exhaustive()
+    }
+}
 
 impl<'a> Request<'a> {
     /// The payload of a medium request. It stays while the request is answered.
