@@ -81,7 +81,7 @@ use crate::am::{CallError, Reply};
 
 /// Bytes of a request or a reply that travel in the control message. Longer ones travel as a payload.
 const INLINE: usize = 58;
-/// Longest request and reply of a typed method.
+/// Longest request and reply of a method.
 const LONGEST: usize = 1 << 30;
 
 /// A procedure of a server: its number, and the types of its request and its reply.
@@ -89,6 +89,8 @@ const LONGEST: usize = 1 << 30;
 pub struct Method<Q, R> {
     number: u16,
     idempotent: bool,
+    /// Most bytes of what is asked.
+    most: usize,
     types: PhantomData<fn(Q) -> R>,
 }
 
@@ -104,13 +106,24 @@ impl<Q, R> Method<Q, R> {
     /// The method of this number, below [`RESERVED`](crate::am::RESERVED).
     #[must_use]
     pub const fn new(number: u16) -> Self {
-        Self { number, idempotent: false, types: PhantomData }
+        Self { number, idempotent: false, most: LONGEST, types: PhantomData }
     }
 
     /// The same method, which may be run twice: a call is made again if its channel ends before the reply.
     #[must_use]
     pub const fn idempotent(self) -> Self {
         Self { idempotent: true, ..self }
+    }
+
+    /// The same method, of which a server serves no call that is longer than so many bytes: it gets
+    /// [`Failure::TooLong`](crate::am::Failure::TooLong) before any of it is taken in. Without this a call may have
+    /// 1 GiB, the memory for which is taken as it comes. What a value takes is what [`Message::encode`] makes of it.
+    ///
+    /// Of a reply this says nothing: it is asked for by who trusts the server. Who does not makes a [`Raw`] call with a
+    /// place as long as the reply may be.
+    #[must_use]
+    pub const fn at_most(self, bytes: usize) -> Self {
+        Self { most: if bytes < LONGEST { bytes } else { LONGEST }, ..self }
     }
 
     /// Its number.

@@ -16,7 +16,8 @@ use two::{Over, PATIENCE, Server, small, until};
 
 over_both! {
     calls_return_what_the_method_returns, long_values_travel_as_payloads, refusals_come_in_words,
-    values_of_other_types_are_refused, many_calls_are_under_way, a_continuation_runs_once,
+    values_of_other_types_are_refused, what_is_longer_than_a_method_takes_is_refused,
+    many_calls_are_under_way, a_continuation_runs_once,
     a_future_needs_no_executor, a_dropped_future_is_cancelled, a_call_ends_by_its_deadline,
     a_busy_server_is_asked_again, only_idempotent_calls_are_made_again, threads_share_a_client,
     a_call_to_a_server_that_stays_away_ends, a_poll_does_not_sleep, a_call_that_finds_no_room_is_woken,
@@ -107,6 +108,23 @@ fn values_of_other_types_are_refused(over: Over) {
     assert!(wrong.to_string().ends_with(same) && RpcError::Type.to_string().ends_with(same), "{wrong}");
     let other: Method<u64, bool> = Method::new(1);
     assert_eq!(client.call(other, &1), Err(RpcError::Type));
+}
+
+/// Whoever may call, it is not for them to say how much memory a server takes.
+fn what_is_longer_than_a_method_takes_is_refused(over: Over) {
+    const COUNT: Method<Vec<u8>, u64> = Method::new(20).at_most(1 << 10);
+    const SHORT: Method<String, u64> = Method::new(21).at_most(5);
+    let (_server, client) = serve(over, Settings::default(), |node| {
+        rpc::serve(node, COUNT, |bytes| Ok(bytes.len() as u64));
+        rpc::serve_later(node, SHORT, |text, answer| answer.give(Ok(text.len() as u64)));
+    });
+    let too_long = || CallError::Failed(Failure::TooLong);
+    assert_eq!(client.call(COUNT, &vec![7; 1 << 10]), Ok(1 << 10));
+    assert_eq!(client.call(COUNT, &vec![7; (1 << 10) + 1]), Err(too_long().into()));
+    let raw = rpc::Raw::new(COUNT.number()).body(Body::Owned(vec![7; 1 << 20]));
+    assert_eq!(client.call_raw(raw).map(drop).map_err(|failed| failed.error), Err(too_long()));
+    assert_eq!(client.call(SHORT, &"short".into()), Ok(5));
+    assert_eq!(client.call(SHORT, &"longer".into()), Err(too_long().into()));
 }
 
 fn many_calls_are_under_way(over: Over) {

@@ -37,7 +37,7 @@ pub fn serve<Q: Message, R: Message>(
     mut run: impl FnMut(Q) -> Result<R, Refusal> + Send + 'static,
 ) {
     let mut bytes = Vec::new();
-    serve_asked(node, method.number, move |asked, request| match run(asked) {
+    serve_asked(node, method, move |asked, request| match run(asked) {
         Ok(result) => {
             bytes.clear();
             result.encode(&mut bytes);
@@ -92,7 +92,7 @@ pub fn serve_later<Q: Message, R: Message>(
     method: Method<Q, R>,
     mut run: impl FnMut(Q, Answer<R>) + Send + 'static,
 ) {
-    serve_asked(node, method.number, move |asked, request| {
+    serve_asked(node, method, move |asked, request| {
         run(asked, Answer { deferred: request.defer(), gives: PhantomData });
     });
 }
@@ -142,9 +142,17 @@ pub fn serve_raw(node: &mut Node, number: u16, run: impl FnMut(Request<'_>) + Se
     node.whole(number, Args::Any, LONGEST, run);
 }
 
-/// A raw method whose calls carry a value: in the arguments or, if it is long, in the payload.
-fn serve_asked<Q: Message>(node: &mut Node, number: u16, mut run: impl FnMut(Q, Request<'_>) + Send + 'static) {
-    serve_raw(node, number, move |mut request| {
+/// A raw method whose calls carry a value: in the arguments or, if it is long, in the payload. A payload that is too
+/// long is refused before any of it has come.
+fn serve_asked<Q: Message, R>(
+    node: &mut Node,
+    Method { number, most, .. }: Method<Q, R>,
+    mut run: impl FnMut(Q, Request<'_>) + Send + 'static,
+) {
+    node.whole(number, Args::Any, most, move |mut request| {
+        if request.args().len() > most {
+            return request.fail(Failure::TooLong);
+        }
         let asked = if request.payload_len() == 0 {
             Q::decode(request.args())
         } else {
