@@ -29,6 +29,36 @@
 //! # }
 //! ```
 //!
+//! # Types
+//!
+//! What a method takes and gives is a [`Message`]: numbers, `bool`, `()`, `String`, `Option`, `Vec` and tuples are, and
+//! a type of one's own is once it says how it becomes bytes, for which [`Message`] has an example. Both sides have to
+//! have the same definition of the method; a call or a reply of another type ends in an error.
+//!
+//! A server that cannot do what it is asked says so in words, which are those of the error at the caller:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use std::time::Duration;
+//! # use cutthrough::am::{Node, Service, Settings};
+//! # use cutthrough::rpc::{self, Client, Method, RpcError};
+//! # use cutthrough::{Config, Endpoint};
+//! const DIVIDE: Method<(i64, i64), i64> = Method::new(8);
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let address = format!("shm:rpc-refuses-doc-{}", std::process::id());
+//! # let mut node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+//! rpc::serve(&mut node, DIVIDE, |(a, b)| a.checked_div(b).ok_or("no number is that".into()));
+//! # node.listen(&address)?;
+//! # let server = Service::spawn(node, |_| ())?;
+//! # let node = Node::new(Endpoint::open(Config::default())?, Settings::default());
+//! # let client = Client::connect(Arc::new(Service::spawn(node, |_| ())?), &address, Duration::from_secs(1))?;
+//! assert_eq!(client.call(DIVIDE, &(84, 2))?, 42);
+//! assert_eq!(client.call(DIVIDE, &(84, 0)), Err(RpcError::Refused("no number is that".into())));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # Raw calls
 //!
 //! A [`Raw`] call has bytes: arguments, a payload in memory or in pages, and a place where the reply's payload shall

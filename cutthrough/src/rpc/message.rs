@@ -1,7 +1,36 @@
 //! Values as bytes: what a method takes and gives.
 
-/// A value that travels as bytes. Numbers are little-endian; texts and lists say their length first, unless they are
-/// all there is.
+/// A value that travels as bytes: numbers, `bool`, `()`, `String`, `Option`, `Vec`, tuples of up to eight values, and
+/// whatever else has this trait. Numbers are little-endian; where several values follow each other, each says its
+/// length first, unless they are the numbers of a list.
+///
+/// A type of one's own is written as what it is made of:
+///
+/// ```
+/// use cutthrough::rpc::{Message, Method};
+///
+/// #[derive(Debug, PartialEq)]
+/// struct Place {
+///     name: String,
+///     heights: Vec<f64>,
+/// }
+///
+/// impl Message for Place {
+///     fn encode(&self, into: &mut Vec<u8>) {
+///         (self.name.clone(), self.heights.clone()).encode(into);
+///     }
+///
+///     fn decode(bytes: &[u8]) -> Option<Self> {
+///         <(String, Vec<f64>)>::decode(bytes).map(|(name, heights)| Self { name, heights })
+///     }
+/// }
+///
+/// const HIGHEST: Method<Vec<Place>, Option<Place>> = Method::new(7);
+/// # let place = || Place { name: "here".into(), heights: vec![1.0, 2.5] };
+/// # let mut bytes = Vec::new();
+/// # vec![place(), place()].encode(&mut bytes);
+/// # assert_eq!(Vec::decode(&bytes), Some(vec![place(), place()]));
+/// ```
 ///
 /// `decode` gets exactly the bytes that `encode` has appended, but the other side lies: it must not panic on any.
 pub trait Message: Sized + Send + 'static {
@@ -14,6 +43,27 @@ pub trait Message: Sized + Send + 'static {
     /// The same from memory that may be kept: long values come in such.
     fn decode_owned(bytes: Vec<u8>) -> Option<Self> {
         Self::decode(&bytes)
+    }
+
+    /// Appends a list of such values: what a `Vec` of them is. Only numbers have a shorter way.
+    fn encode_list(list: &[Self], into: &mut Vec<u8>) {
+        for value in list {
+            put(value, into);
+        }
+    }
+
+    /// The list of exactly these bytes.
+    fn decode_list(mut bytes: &[u8]) -> Option<Vec<Self>> {
+        let mut list = Vec::new();
+        while !bytes.is_empty() {
+            list.push(take(&mut bytes)?);
+        }
+        Some(list)
+    }
+
+    /// The same from memory that may be kept.
+    fn decode_list_owned(bytes: Vec<u8>) -> Option<Vec<Self>> {
+        Self::decode_list(&bytes)
     }
 }
 
@@ -35,11 +85,20 @@ macro_rules! numbers {
             fn decode(bytes: &[u8]) -> Option<Self> {
                 Some(Self::from_le_bytes(bytes.try_into().ok()?))
             }
+
+            fn encode_list(list: &[Self], into: &mut Vec<u8>) {
+                into.extend(list.iter().flat_map(|number| number.to_le_bytes()));
+            }
+
+            fn decode_list(bytes: &[u8]) -> Option<Vec<Self>> {
+                let (numbers, rest) = bytes.as_chunks();
+                rest.is_empty().then(|| numbers.iter().map(|number| Self::from_le_bytes(*number)).collect())
+            }
         }
     )+ };
 }
 
-numbers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64);
+numbers!(u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64);
 
 impl Message for bool {
     fn encode(&self, into: &mut Vec<u8>) {
@@ -55,18 +114,40 @@ impl Message for bool {
     }
 }
 
-/// Raw bytes.
-impl Message for Vec<u8> {
+/// A list of them is raw bytes, which are copied as a whole, or not at all.
+impl Message for u8 {
     fn encode(&self, into: &mut Vec<u8>) {
-        into.extend_from_slice(self);
+        into.push(*self);
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
+        if let [byte] = bytes { Some(*byte) } else { None }
+    }
+
+    fn encode_list(list: &[Self], into: &mut Vec<u8>) {
+        into.extend_from_slice(list);
+    }
+
+    fn decode_list(bytes: &[u8]) -> Option<Vec<Self>> {
         Some(bytes.to_vec())
     }
 
-    fn decode_owned(bytes: Vec<u8>) -> Option<Self> {
+    fn decode_list_owned(bytes: Vec<u8>) -> Option<Vec<Self>> {
         Some(bytes)
+    }
+}
+
+impl<T: Message> Message for Vec<T> {
+    fn encode(&self, into: &mut Vec<u8>) {
+        T::encode_list(self, into);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        T::decode_list(bytes)
+    }
+
+    fn decode_owned(bytes: Vec<u8>) -> Option<Self> {
+        T::decode_list_owned(bytes)
     }
 }
 
@@ -137,6 +218,10 @@ tuples! {
     A 0, B 1;
     A 0, B 1, C 2;
     A 0, B 1, C 2, D 3;
+    A 0, B 1, C 2, D 3, E 4;
+    A 0, B 1, C 2, D 3, E 4, F 5;
+    A 0, B 1, C 2, D 3, E 4, F 5, G 6;
+    A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7;
 }
 
 #[cfg(test)]
@@ -146,6 +231,7 @@ mod tests {
     use super::*;
 
     type Mixed = (u64, String, Option<Vec<u8>>, (bool, i32));
+    type Lists = (Vec<String>, Vec<i32>, Vec<(u16, Vec<bool>)>);
 
     /// Reads a value, which says the same again if it is one.
     fn read<T: Message>(bytes: &[u8]) -> Result<(), TestCaseError> {
@@ -172,6 +258,13 @@ mod tests {
         }
 
         #[test]
+        fn lists_survive(value: Lists) {
+            let mut encoded = Vec::new();
+            value.encode(&mut encoded);
+            prop_assert_eq!(Lists::decode(&encoded), Some(value));
+        }
+
+        #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             read::<Mixed>(&bytes)?;
             read::<()>(&bytes)?;
@@ -179,6 +272,10 @@ mod tests {
             read::<u128>(&bytes)?;
             read::<String>(&bytes)?;
             read::<Option<Option<(u8, bool)>>>(&bytes)?;
+            read::<Vec<u8>>(&bytes)?;
+            read::<Vec<i64>>(&bytes)?;
+            read::<Vec<Option<u8>>>(&bytes)?;
+            read::<Lists>(&bytes)?;
         }
 
         /// What is true but for a byte, or is cut, or has an end that is too long, comes deeper.
