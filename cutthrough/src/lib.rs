@@ -2,14 +2,6 @@
 //!
 //! An [`Endpoint`] is a process's own door. It listens under a name or connects to one, and from then on each
 //! [`Channel`] carries control messages of up to 96 bytes, in order, each at most once, with a payload of up to 1 GiB.
-//! Between two processes of one machine a payload goes the cheapest way by itself, and the [`Receipt`] says which:
-//!
-//! | the payload lies in | and shall land in | path | copies |
-//! |---|---|---|---|
-//! | a [`Page`] of the channel | wherever the receiver reads it | by reference | 0 |
-//! | private memory | landing pages, by token or from the free queue | put | 1 |
-//! | a [`Page`] of the channel | where a token says | get | 1 |
-//! | private memory | private memory | cut-through: both sides copy at the same time | 2 |
 //!
 //! ```
 //! use std::time::Duration;
@@ -43,6 +35,46 @@
 //!
 //! One thread uses an endpoint at a time; it may be moved between threads. What a peer can write is never trusted: an
 //! impossible value closes that channel alone, with a counted reason. Every operation ends in data or in an error.
+//!
+//! # What to begin with
+//!
+//! | you want | use |
+//! |---|---|
+//! | messages and pages, as they come | [`Endpoint`] |
+//! | the same in a tokio runtime | `AsyncEndpoint`, with the feature `tokio` |
+//! | requests that run a handler at the peer, thousands of them under way | [`am`] |
+//! | typed calls from many threads: blocking, awaited, or with a continuation | [`rpc`]; its futures need no feature |
+//! | the same as a `tower_service::Service` | `rpc::Tower`, with the feature `tower` |
+//! | the peer's memory, without code there: put, get, atomics, pages by the batch | [`rma`] |
+//!
+//! # Addresses
+//!
+//! | address | who is reached | needs |
+//! |---|---|---|
+//! | `shm:NAME`, `shm:/PATH` | processes of this user on this machine, by shared memory | nothing |
+//! | `udp:HOST:PORT` | other machines, and this one | nothing |
+//! | `packet:HOST:PORT` | the same peers, by a ring of AF_PACKET | `CAP_NET_RAW` |
+//! | `xdp:HOST:PORT` | the same peers, by a ring of AF_XDP | more rights, or a [`Lease`] |
+//! | `net:HOST:PORT` | the same peers; each batch goes the way that costs the least | nothing |
+//!
+//! A name has 1 to 64 letters, digits, `.`, `_` or `-`, and does not begin with a `.`; names lie in [`folder`]. Between
+//! machines an endpoint needs [`Config::keys`], which [`read_keys`] has from a file, or says [`Config::insecure`].
+//!
+//! # Which way a payload goes
+//!
+//! It chooses itself, and the [`Receipt`] says which way it was. Between two processes of one machine:
+//!
+//! | the payload lies in | it shall land in | path | copies | made by |
+//! |---|---|---|---|---|
+//! | pages of the channel | wherever the receiver reads it | `reference` | 0 | nobody: the pages are lent |
+//! | one run of pages of the channel | landing pages, named by a token | `put` or `shared` | 1 | the sender, or both |
+//! | pages of the channel | private memory, named by a token | `get` | 1 | the receiver |
+//! | several runs of pages | landing pages, named by a token | `get` | 1 | the receiver |
+//! | private memory | landing pages, named by a token or posted | `put` | 1 | the sender |
+//! | private memory | private memory, named by a token or by who reads | `cut-through` | 2 | both at once |
+//!
+//! Pages are taken by [`Endpoint::page`], tokens granted by [`Endpoint::grant`], landing pages posted by
+//! [`Endpoint::post`]. Between machines the path is `wire`.
 #![forbid(unsafe_code)]
 
 pub mod am;
