@@ -142,19 +142,19 @@ mod long {
     mod packet {
         use crate::Veth;
 
-        cutthrough_conform::suite!(Veth(1500, "packet"); channels, model);
+        cutthrough_conform::suite!(Veth(1500, "packet"); channels, midway, model);
     }
 
     mod xdp {
         use crate::Veth;
 
-        cutthrough_conform::suite!(Veth(1500, "xdp"); model);
+        cutthrough_conform::suite!(Veth(1500, "xdp"); midway, model);
     }
 
     mod native {
         use crate::native;
 
-        cutthrough_conform::suite!(native(1500); pages, arriving, channels, waiting, model);
+        cutthrough_conform::suite!(native(1500); opening, pages, arriving, channels, waiting, midway, model);
     }
 
     mod native_jumbo {
@@ -166,7 +166,7 @@ mod long {
     mod cut {
         use crate::{Seal, cut};
 
-        cutthrough_conform::suite!(cut(1500, Seal::Plain, u64::MAX); waiting);
+        cutthrough_conform::suite!(cut(1500, Seal::Plain, u64::MAX); opening, waiting, midway);
     }
 
     /// As long as there are many endpoints, less memory to be locked for each.
@@ -186,7 +186,7 @@ mod long {
     mod best {
         use crate::Veth;
 
-        cutthrough_conform::suite!(Veth(1500, "net"); channels, model);
+        cutthrough_conform::suite!(Veth(1500, "net"); channels, midway, model);
     }
 }
 
