@@ -78,6 +78,10 @@ impl Client {
     /// The same client, whose calls have to be answered within this time, and not within
     /// [`Settings::deadline`](crate::am::Settings::deadline). The server is told how much of it is left, so
     /// that it need not serve a call that nobody waits for.
+    ///
+    /// A body of private memory that is longer than the pool ([`Config::pool_bytes`](crate::Config::pool_bytes))
+    /// may take longer: it goes through the staging ring, and waits for the server as long as that takes any of it
+    /// within [`Config::deadline`](crate::Config::deadline).
     #[must_use]
     pub fn within(&self, timeout: Duration) -> Self {
         Self { inside: Arc::clone(&self.inside), within: timeout }

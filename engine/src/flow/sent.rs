@@ -344,7 +344,8 @@ impl<T: Copy> Sent<T> {
 
     /// Lets go of all memory in which nothing lies: to be called where nothing has been for long.
     pub fn settle_down(&mut self) {
-        (self.entries.shrink_to_fit(), self.given_up.shrink_to_fit());
+        self.entries.shrink_to_fit();
+        self.given_up.shrink_to_fit();
     }
 
     /// Counts and removes those given up of which `fate` knows more now, and says of those that have arrived, whose

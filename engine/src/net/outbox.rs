@@ -365,8 +365,10 @@ impl<L: Load> Outbox<L> {
 
     /// Lets go of memory in which nothing lies.
     pub(super) fn settle_down(&mut self) {
-        (self.entries.shrink_to_fit(), self.sending.shrink_to_fit(), self.again.shrink_to_fit());
-        (self.completed.shrink_to_fit(), self.in_use.shrink_to_fit());
+        self.entries.shrink_to_fit();
+        self.again.shrink_to_fit();
+        self.in_use.shrink_to_fit();
+        let _ = [&mut self.sending, &mut self.completed].map(VecDeque::shrink_to_fit);
     }
 
     /// Whether anything could be sent now.

@@ -62,21 +62,20 @@ impl Crowd {
     pub fn rest(&mut self, nanos: u64) {
         let end = self.now + nanos;
         loop {
-            let frame = self.wire.front().map_or(u64::MAX, |(at, _)| *at);
             let wake = self.wakes.first().map_or(u64::MAX, |(at, _)| *at);
-            if frame.min(wake) > end {
-                break;
-            }
-            self.now = frame.min(wake).max(self.now);
-            if frame <= wake {
-                let (_, frame) = self.wire.pop_front().expect("it was looked at");
+            if let Some((at, frame)) = self.wire.pop_front_if(|(at, _)| *at <= wake.min(end)) {
+                self.now = at.max(self.now);
                 let to = frame.to;
                 self.nodes[to].queue.push_back(frame);
                 self.act(to);
-            } else {
-                let (_, index) = self.wakes.pop_first().expect("it was looked at");
+            } else if wake <= end
+                && let Some((at, index)) = self.wakes.pop_first()
+            {
+                self.now = at.max(self.now);
                 self.wakes_at[index] = u64::MAX;
                 self.act(index);
+            } else {
+                break;
             }
         }
         self.now = end;

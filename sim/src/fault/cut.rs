@@ -70,7 +70,7 @@ impl Program {
             return false;
         }
         let opening = u32::try_from(OPENING_BYTES).unwrap_or(0);
-        let after = |full: u32| offset + bytes | if bytes < full { CLOSED } else { 0 };
+        let after = |full: u32| (offset + bytes) | if bytes < full { CLOSED } else { 0 };
         match header.kind {
             Kind::Data => {
                 let fits = bytes <= target.slice && offset + bytes <= self.limit;

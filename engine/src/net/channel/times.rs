@@ -108,9 +108,12 @@ impl<M: Memory> Channel<M> {
         if strides != self.strides || !self.sent.is_empty() {
             self.calm = (self.strides, now);
         } else if now.saturating_since(since) >= silence_ns / 4 {
-            (self.outbox.settle_down(), self.inbox.settle_down());
-            (self.sent.settle_down(), self.seen.settle_down());
-            (self.arrived.shrink_to_fit(), self.grants.shrink_to_fit());
+            self.outbox.settle_down();
+            self.inbox.settle_down();
+            self.sent.settle_down();
+            self.seen.settle_down();
+            self.arrived.shrink_to_fit();
+            self.grants.shrink_to_fit();
         }
     }
 

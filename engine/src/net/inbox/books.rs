@@ -84,7 +84,8 @@ impl Books {
 
     /// Lets go of memory in which nothing lies.
     pub(super) fn settle_down(&mut self) {
-        (self.placed.shrink_to_fit(), self.aside.shrink_to_fit());
+        self.placed.shrink_to_fit();
+        self.aside.shrink_to_fit();
     }
 
     const fn list(&mut self, wants: Option<Wants>) -> Option<&mut VecDeque<u64>> {

@@ -31,8 +31,12 @@ impl<P: Place> Inbox<P> {
 
     /// Lets go of memory in which nothing lies.
     pub(in crate::net) fn settle_down(&mut self) {
-        (self.window.shrink_to_fit(), self.ready.shrink_to_fit(), self.arriving.shrink_to_fit());
-        (self.whole.shrink_to_fit(), self.unwanted.shrink_to_fit(), self.told_early.shrink_to_fit());
+        self.window.shrink_to_fit();
+        self.ready.shrink_to_fit();
+        self.arriving.shrink_to_fit();
+        self.whole.shrink_to_fit();
+        self.unwanted.shrink_to_fit();
+        self.told_early.shrink_to_fit();
         self.books.settle_down();
     }
 
