@@ -34,6 +34,7 @@ pub mod inbox;
 mod leaving;
 pub mod memory;
 mod outbox;
+mod own;
 mod parted;
 pub mod placing;
 mod porter;

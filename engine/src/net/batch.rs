@@ -1,16 +1,19 @@
 //! What one call to the network takes: frames of equal length, the last of which may be shorter.
 //!
 //! A batch is a pulse: everything that waits when the way is free goes at once (see [`crate::pulse`]). Headers, control
-//! messages and sealed payloads lie in the batch's own memory; bare payloads are named and sent from where they lie,
-//! unless whoever has them would rather have them copied behind their headers ([`Load::coalesces`]).
+//! messages and sealed payloads lie in the batch's own memory, or in memory that the first payload has for all of them
+//! ([`Load::hold`]); bare payloads are named and sent from where they lie, unless whoever has them would rather have
+//! them copied behind their headers ([`Load::coalesces`]).
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use cutthrough_wire::frame::{HEADER_BYTES, Header, OPENING_BYTES, SEAL_BYTES, SEALED_BYTES};
 use cutthrough_wire::seal::{OPENING_NUMBER, Seal};
 
 use super::channel::low16;
-use super::memory::Load;
+use super::memory::{Hold, Load};
+use super::own::Own;
 use super::ways::Way;
 
 /// Frames of a batch at most: what the kernel takes in one call (64 before Linux 6.9).
@@ -56,7 +59,7 @@ pub struct Copied {
 /// Frames to be sent in one call.
 #[derive(Debug, Default)]
 pub struct Batch {
-    own: Vec<u8>,
+    own: Own,
     pieces: Vec<Piece>,
     copied: Vec<Copied>,
     segment: usize,
@@ -66,6 +69,20 @@ pub struct Batch {
     /// Bytes by which the last frame may be filled up, if that is more than a quarter of a frame.
     pad: usize,
     way: Way,
+    /// The first and the last message of whose payloads it carries parts, and where the last part ends; if it lies in
+    /// memory of the first one's.
+    held: Option<Held>,
+}
+
+/// What a batch carries that lies in memory of its load's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// The first message of whose payload it carries a part.
+    pub first: u64,
+    /// The last one.
+    pub last: u64,
+    /// Where the last part ends in its payload.
+    pub end: usize,
 }
 
 impl Batch {
@@ -75,6 +92,7 @@ impl Batch {
         self.pieces.clear();
         self.copied.clear();
         (self.segment, self.last, self.bytes, self.frames, self.pad) = (0, 0, 0, 0, 0);
+        self.held = None;
     }
 
     /// Whether it holds no frame.
@@ -114,7 +132,18 @@ impl Batch {
     /// Its own memory, of which [`Piece::Own`] speaks.
     #[must_use]
     pub fn own(&self) -> &[u8] {
-        &self.own
+        self.own.bytes()
+    }
+
+    /// The memory of a load's that all of it lies in, if it does ([`Load::hold`]).
+    #[must_use]
+    pub fn hold(&self) -> Option<&dyn Hold> {
+        self.own.hold()
+    }
+
+    /// Takes that memory out, with what it carries: the batch can only be cleared then.
+    pub fn take_hold(&mut self) -> Option<(Box<dyn Hold>, Held)> {
+        self.own.take_hold().zip(self.held.take())
     }
 
     /// Parts of payloads in that memory, in the order of travel, as far as they are not sealed.
@@ -125,8 +154,8 @@ impl Batch {
 
     /// Gives its own memory away, with the list of those parts, and takes others for the next batch: this one can only
     /// be cleared then.
-    pub const fn swap(&mut self, own: &mut Vec<u8>, copied: &mut Vec<Copied>) {
-        core::mem::swap(&mut self.own, own);
+    pub fn swap(&mut self, own: &mut Vec<u8>, copied: &mut Vec<Copied>) {
+        core::mem::swap(self.own.vec_mut(), own);
         core::mem::swap(&mut self.copied, copied);
     }
 
@@ -156,7 +185,8 @@ impl Batch {
                 return 0;
             }
             let at = self.own.len();
-            self.own.resize(at + padding, 0);
+            self.own.grow(padding);
+            self.own.bytes_mut()[at..].fill(0);
             self.push_own(at, padding);
             self.bytes += padding;
             self.last = full;
@@ -195,11 +225,11 @@ impl Batch {
     }
 
     /// Adds a frame with a body of its own, which `write` writes; how long that is, the header is told then.
-    pub(super) fn push(&mut self, header: Header, seal: &mut dyn Seal, write: impl FnOnce(&mut Vec<u8>)) -> usize {
+    pub(super) fn push(&mut self, header: Header, seal: &mut dyn Seal, write: impl FnOnce(&mut Own)) -> usize {
         let at = self.own.len();
-        self.own.extend_from_slice(&[0; HEADER_BYTES]);
+        self.own.extend(&[0; HEADER_BYTES]);
         write(&mut self.own);
-        let (head, sealed) = self.own[at..].split_at_mut(HEADER_BYTES);
+        let (head, sealed) = self.own.bytes_mut()[at..].split_at_mut(HEADER_BYTES);
         head.copy_from_slice(&Header { body: low16(sealed.len()), ..header }.to_bytes());
         let (protected, place) = head.split_at_mut(SEALED_BYTES);
         place.copy_from_slice(&seal.seal(header.number, protected, sealed));
@@ -218,28 +248,39 @@ impl Batch {
         load: &impl Load,
         seal: &mut dyn Seal,
     ) -> usize {
+        if self.frames == 0
+            && self.way.number == 0
+            && !seal.is_bare()
+            && let Some(hold) = load.hold()
+        {
+            self.own.lie(hold);
+            self.held = Some(Held { first: message, last: message, end: 0 });
+        }
+        if let Some(held) = &mut self.held {
+            (held.last, held.end) = (message, offset + len);
+        }
         let at = self.own.len();
-        self.own.extend_from_slice(&header.to_bytes());
+        self.own.extend(&header.to_bytes());
         if let Some(opening) = opening {
-            self.own.extend_from_slice(opening);
+            self.own.extend(opening);
         }
         let before = self.own.len() - at;
         self.push_own(at, before);
         let piece = load.piece(offset, len);
         let sum = if seal.is_bare() && piece.len() == len && load.coalesces(len) {
             let to = self.own.len();
-            self.own.extend_from_slice(piece);
+            self.own.extend(piece);
             self.push_own(to, len);
             self.copied.push(Copied { message, offset, at: to, len });
-            let (head, body) = self.own.split_at(to);
+            let (head, body) = self.own.bytes().split_at(to);
             seal.sum(header.number, &head[at..at + SEALED_BYTES], body)
         } else if seal.is_bare() && piece.len() == len {
             self.pieces.push(Piece::Payload { message, offset, len });
-            seal.sum(header.number, &self.own[at..at + SEALED_BYTES], piece)
+            seal.sum(header.number, &self.own.bytes()[at..at + SEALED_BYTES], piece)
         } else {
             let to = self.own.len();
-            self.own.resize(to + len, 0);
-            let (head, out) = self.own.split_at_mut(to);
+            self.own.grow(len);
+            let (head, out) = self.own.bytes_mut().split_at_mut(to);
             let protected = &head[at..at + SEALED_BYTES];
             let sum = if piece.len() == len && !seal.is_bare() {
                 seal.seal_into(header.number, protected, piece, out)
@@ -264,7 +305,7 @@ impl Batch {
             self.push_own(to, len);
             sum
         };
-        let (protected, rest) = self.own[at..].split_at_mut(SEALED_BYTES);
+        let (protected, rest) = self.own.bytes_mut()[at..].split_at_mut(SEALED_BYTES);
         rest[..HEADER_BYTES - SEALED_BYTES].copy_from_slice(&sum);
         if opening.is_some() {
             let opening = &mut rest[HEADER_BYTES - SEALED_BYTES..][..OPENING_BYTES];
@@ -280,6 +321,8 @@ impl Batch {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use cutthrough_wire::frame::Kind;
 
     use super::*;
@@ -297,7 +340,8 @@ mod tests {
         fn seal(&mut self, _: u64, _: &[u8], _: &mut [u8]) -> [u8; SEAL_BYTES] {
             [0; SEAL_BYTES]
         }
-        fn seal_into(&mut self, _: u64, _: &[u8], _: &[u8], _: &mut [u8]) -> [u8; SEAL_BYTES] {
+        fn seal_into(&mut self, _: u64, _: &[u8], plain: &[u8], out: &mut [u8]) -> [u8; SEAL_BYTES] {
+            out.copy_from_slice(plain);
             [0; SEAL_BYTES]
         }
         fn open(&mut self, _: u64, _: &[u8], _: &[u8; SEAL_BYTES], _: &mut [u8]) -> bool {
@@ -327,7 +371,7 @@ mod tests {
                 batches.push(batch.frames());
                 batch.clear();
             }
-            batch.push(HEADER, &mut Unsealed(true), |own| own.extend_from_slice(&[0; 1000][..body]));
+            batch.push(HEADER, &mut Unsealed(true), |own| own.extend(&[0; 1000][..body]));
         }
         batches.push(batch.frames());
         batches
@@ -339,6 +383,72 @@ mod tests {
         assert_eq!(frames(core::iter::repeat_n(936, 12), 5_000), [5, 5, 2]);
         // Only the last may be shorter, and none longer.
         assert_eq!(frames([10, 10, 9, 9, 10].into_iter(), 65_000), [3, 1, 1]);
+    }
+
+    /// A payload with memory for what is sealed.
+    struct Roomy(Vec<u8>);
+
+    impl Load for Roomy {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn piece(&self, offset: usize, most: usize) -> &[u8] {
+            &self.0[offset..self.0.len().min(offset + most)]
+        }
+        fn hold(&self) -> Option<Box<dyn Hold>> {
+            Some(Box::new(Ship(Vec::new())))
+        }
+    }
+
+    #[derive(Debug)]
+    struct Ship(Vec<u8>);
+
+    impl Hold for Ship {
+        fn bytes(&self) -> &[u8] {
+            &self.0
+        }
+        fn bytes_mut(&mut self) -> &mut [u8] {
+            &mut self.0
+        }
+        fn grow(&mut self, by: usize) -> bool {
+            self.0.resize(self.0.len() + by, 0xee);
+            true
+        }
+    }
+
+    #[test]
+    fn what_is_sealed_is_the_same_in_memory_of_its_payload() {
+        let (plain, roomy) = (vec![7; 250], Roomy(vec![7; 250]));
+        let (mut own, mut held) = (Batch::default(), Batch::default());
+        for (message, offset, len) in [(3, 0, 100), (3, 100, 100), (4, 0, 50)] {
+            own.push_payload(&HEADER, None, (message, offset, len), &plain, &mut Unsealed(false));
+            held.push_payload(&HEADER, None, (message, offset, len), &roomy, &mut Unsealed(false));
+            // And the end of one that is filled up.
+            assert_eq!(own.room(HEADER_BYTES + 100, 65_000), held.room(HEADER_BYTES + 100, 65_000));
+        }
+        for batch in [&mut own, &mut held] {
+            batch.push(HEADER, &mut Unsealed(false), |own| own.extend(b"a word"));
+        }
+        assert_eq!((own.own(), own.pieces()), (held.own(), held.pieces()));
+        assert!(own.hold().is_none() && own.take_hold().is_none());
+        let whole = own.own().to_vec();
+        assert_eq!(held.hold().map(Hold::bytes), Some(&whole[..]));
+        let (_, what) = held.take_hold().unwrap();
+        assert_eq!(what, Held { first: 3, last: 4, end: 50 });
+        held.clear();
+        assert!(held.own().is_empty() && held.hold().is_none());
+        // What goes bare, or by a ring, or begins with something else, has no use for it.
+        held.push_payload(&HEADER, None, (3, 0, 100), &roomy, &mut Unsealed(true));
+        assert!(held.hold().is_none());
+        held.clear();
+        held.go(Way { number: 1, ..Way::default() });
+        held.push_payload(&HEADER, None, (3, 0, 100), &roomy, &mut Unsealed(false));
+        assert!(held.hold().is_none());
+        held.clear();
+        held.go(Way::default());
+        held.push(HEADER, &mut Unsealed(false), |own| own.extend(b"a word"));
+        held.push_payload(&HEADER, None, (3, 0, 100), &roomy, &mut Unsealed(false));
+        assert!(held.hold().is_none());
     }
 
     /// A payload of which a part has lost its memory.

@@ -1,8 +1,25 @@
 //! What the network part of the engine asks of whoever has the memory: payloads to send, places for payloads that come.
 
+use alloc::boxed::Box;
+use core::any::Any;
+use core::fmt::Debug;
+
 use cutthrough_wire::token::Token;
 
 use crate::token::Refused;
+
+/// Memory of whoever has the payloads, to which a batch of sealed frames is written, in the place of the batch's own:
+/// so that it need not be copied once more to where it is sent from.
+pub trait Hold: Any + Debug + Send {
+    /// The bytes that were written.
+    fn bytes(&self) -> &[u8];
+
+    /// The same, to be written.
+    fn bytes_mut(&mut self) -> &mut [u8];
+
+    /// There are so many more of them, behind those before, whatever they are. False if there is no room for them.
+    fn grow(&mut self, by: usize) -> bool;
+}
 
 /// A payload that is being sent: bytes that do not change until it is given back.
 pub trait Load {
@@ -23,6 +40,11 @@ pub trait Load {
     fn coalesces(&self, len: usize) -> bool {
         let _ = len;
         false
+    }
+
+    /// Memory for a batch of sealed frames that begins with a part of it; the batch's own if there is none.
+    fn hold(&self) -> Option<Box<dyn Hold>> {
+        None
     }
 
     /// Whether an adapter may still read its memory, whatever has arrived. Asked when all of it has, and with every

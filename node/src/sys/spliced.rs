@@ -14,6 +14,7 @@ use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cutthrough_engine::net::memory::Hold;
 use cutthrough_segment::copy::Copying;
 use cutthrough_segment::map::{MapError, Mapping, Writers};
 use rustix::io::Errno;
@@ -57,6 +58,11 @@ impl Spliced {
 
     fn free(&self) -> MutexGuard<'_, VecDeque<u16>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether trains hold all of it.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.free().is_empty()
     }
 
     /// How many trains hold memory.
@@ -106,6 +112,26 @@ impl Berth {
     pub(crate) fn send(&self, socket: &Datagrams) -> Result<usize, Errno> {
         let mut from = self.offset();
         rustix::fs::sendfile(socket, &self.of.file, Some(&mut from), self.bytes)
+    }
+}
+
+impl Hold for Berth {
+    fn bytes(&self) -> &[u8] {
+        self
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as for reading below; this one is borrowed for writing, so nobody here reads either. The kernel may
+        // still read what lay here before: see the head of this file.
+        unsafe { self.of.mapping.slice_mut(self.offset(), self.bytes) }
+    }
+
+    fn grow(&mut self, by: usize) -> bool {
+        if self.bytes + by > BERTH {
+            return false;
+        }
+        self.bytes += by;
+        true
     }
 }
 

@@ -1,5 +1,6 @@
 //! Batches out: what goes at once, and what waits for others to fill a train.
 
+use std::any::Any;
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,6 +9,7 @@ use cutthrough_engine::net::memory::Load as _;
 use cutthrough_engine::time::Instant;
 use rustix::io::Errno;
 
+use super::carried::Lies;
 use super::door::Core;
 use super::lanes::Unsent;
 use super::outgoing::Outgoing;
@@ -46,6 +48,7 @@ impl Core {
                 self.carried.take(channel, &mut self.batch, &self.spare);
                 moment = clock::now();
             }
+            self.make_room();
             let next = match whole {
                 true => self.net.train(moment, &mut self.batch, self.most),
                 false => self.net.batch(moment, &mut self.batch, self.most),
@@ -210,10 +213,35 @@ impl Core {
         }
     }
 
-    /// Whether the kernel may send trains of this channel from where they lie.
-    pub(super) fn splices(&mut self, channel: usize) -> bool {
-        let Some(joined) = self.joined.as_ref().filter(|joined| joined.is_joined()) else { return false };
-        self.net.peer(channel).is_some_and(|(to, ..)| joined.splices_to(to)) && self.net.is_bare(channel)
+    /// How trains of this channel may lie so that the kernel can send them from there.
+    pub(super) fn splices(&mut self, channel: usize) -> Lies {
+        let Some(joined) = self.joined.as_mut().filter(|joined| joined.is_joined()) else { return Lies::Anywhere };
+        if !self.net.peer(channel).is_some_and(|(to, ..)| joined.splices_to(to)) {
+            return Lies::Anywhere;
+        }
+        if self.net.is_bare(channel) {
+            return Lies::LaidOut;
+        }
+        if joined.has_no_berths() {
+            self.carried.take_back(true, |channel, message| self.net.is_done(channel, message));
+        }
+        joined.berths().map_or(Lies::Anywhere, Lies::Held)
+    }
+
+    /// Takes memory of sealed trains back that have arrived: the next one asks for some.
+    fn make_room(&mut self) {
+        let Some(all) = self.carried.lacks_room() else { return };
+        self.carried.take_back(all, |channel, message| self.net.is_done(channel, message));
+        self.take_back_of_lent();
+    }
+
+    /// Whatever has arrived of the payload that is lent gives its memory back.
+    fn take_back_of_lent(&mut self) {
+        if let Some((channel, message)) = self.carried.lent() {
+            let mut upto = usize::MAX;
+            self.net.lacks(channel, message, |begin, _| upto = upto.min(begin));
+            self.carried.have_arrived(upto);
+        }
     }
 
     /// Has the kernel send the batch, which is a train, from where it lies then. Nothing if that cannot be, or no
@@ -221,6 +249,9 @@ impl Core {
     fn splice(&mut self, channel: usize, (from, to): Route, segment: u16) -> Option<Result<usize, Errno>> {
         let joined = self.joined.as_mut().filter(|joined| joined.splices_to(to))?;
         joined.leads(to, from)?;
+        if let Some(hold) = self.batch.hold() {
+            return joined.splice((hold as &dyn Any).downcast_ref()?, segment);
+        }
         let lays = |piece: &Piece| match *piece {
             Piece::Payload { message, .. } => self.net.load(channel, message).is_some_and(Outgoing::is_laid_out),
             Piece::Own { .. } => false,
@@ -230,16 +261,14 @@ impl Core {
         }
         // New memory is for another peer than before: nothing may keep the old one that has arrived.
         self.carried.take_back(joined.has_no_berths(), |channel, message| self.net.is_done(channel, message));
-        let train = joined.berth().or_else(|| {
+        let mut train = joined.berth();
+        if train.is_none() {
             self.carried.take_back(true, |channel, message| self.net.is_done(channel, message));
-            // And whatever has arrived of this payload gives its memory back.
-            if let Some((channel, message)) = self.carried.lent() {
-                let mut upto = usize::MAX;
-                self.net.lacks(channel, message, |begin, _| upto = upto.min(begin));
-                self.carried.have_arrived(upto);
-            }
-            joined.berth()
-        })?;
+            self.take_back_of_lent();
+            train = self.joined.as_mut().and_then(|joined| joined.berth());
+        }
+        let train = train?;
+        let joined = self.joined.as_mut()?;
         let train = self.carried.lay(channel, &self.batch, train, |message| self.net.load(channel, message))?;
         joined.splice(train, segment)
     }
@@ -309,7 +338,7 @@ fn borrowed<'a>(pieces: &[Piece], load: impl Fn(u64) -> Option<&'a Outgoing>) ->
     for piece in pieces {
         let Piece::Payload { message, .. } = *piece else { continue };
         match load(message) {
-            Some(Outgoing::Pages(_, flights)) => pages |= flights.is_some(),
+            Some(Outgoing::Pages(_, flights, _)) => pages |= flights.is_some(),
             Some(Outgoing::Lent(lent, _)) => borrowed = lent.bytes(),
             Some(Outgoing::Copy(_)) | None => {}
         }

@@ -5,15 +5,16 @@
 //! memory from which the kernel sends them without that ([`crate::sys::spliced`]), and which is written again only once
 //! the other side has the payloads that they carry, or the channel is over.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cutthrough_engine::net::batch::{Batch, Copied, Piece};
+use cutthrough_engine::net::batch::{Batch, Copied, Held, Piece};
 use cutthrough_engine::net::memory::Load as _;
 
 use super::outgoing::Outgoing;
-use crate::sys::spliced::Berth;
+use crate::sys::spliced::{Berth, Spliced};
 
 /// Batches whose memory is kept while the payload is sent that they carry. What was sent before is acknowledged, or
 /// copied once more.
@@ -27,6 +28,18 @@ const SPARE: usize = 2 << 20;
 /// Bytes of a payload up to which the kernel copies its trains, unless it waits for others to fill them: to name pages
 /// to it has a price of its own, which one train of so many bytes is not worth.
 const SHORT: usize = 16 << 10;
+
+/// How trains of a payload lie.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum Lies {
+    /// In memory of the batch, or where they are: the kernel copies them.
+    #[default]
+    Anywhere,
+    /// Laid out by themselves, where the kernel sends them from.
+    LaidOut,
+    /// Sealed into memory of this, where the kernel sends them from.
+    Held(Arc<Spliced>),
+}
 
 /// Memory in which parts of a payload lie, and where, by their place in the payload.
 #[derive(Debug, Default)]
@@ -114,8 +127,10 @@ pub(super) struct Hauls {
     pub(super) own: VecDeque<Haul>,
     /// The same, of memory that the kernel sends from where it lies. It is not written again as long as it is here.
     trains: VecDeque<Haul<Berth>>,
-    /// Such memory of which parts lie elsewhere, too, or with gaps; and where the last of its parts ends.
+    /// Such memory of which parts lie elsewhere, too, or with gaps, or sealed; and where the last of its parts ends.
     odd: Vec<(usize, Berth)>,
+    /// Where the first byte of the payload is that has to be kept, if any has.
+    least: Option<usize>,
 }
 
 /// A train that was laid out: the parts of the lent payload in it, and the first and the last message of which it
@@ -136,12 +151,15 @@ impl Hauls {
 
     /// What lies from `begin` to `end` in the payload has to be kept.
     pub(super) fn want(&mut self, begin: usize, end: usize) {
+        self.least = Some(self.least.map_or(begin, |least| least.min(begin)));
         self.own.iter_mut().for_each(|haul| haul.want(begin, end));
         self.trains.iter_mut().for_each(|haul| haul.want(begin, end));
     }
 
     /// Gives away what holds nothing that has to be kept, or hardly anything, which is copied then.
     pub(super) fn keep_what_is_wanted(&mut self, spare: &Spare) {
+        let least = self.least.take().unwrap_or(usize::MAX);
+        self.odd.retain(|(end, _)| *end > least);
         self.trains.retain(|haul| haul.wanted > 0);
         if self.own.iter().any(Haul::is_waste) {
             let (waste, kept): (VecDeque<Haul>, _) = self.own.drain(..).partition(Haul::is_waste);
@@ -178,10 +196,9 @@ pub(super) struct Carried {
     /// Whether any of it was copied.
     any: bool,
     hauls: Hauls,
-    /// Whether the kernel can send trains of the last channel that has lent a payload from where they lie, and whether
-    /// those of the payload itself are laid out.
-    may: bool,
-    lays: bool,
+    /// How trains of the last channel that has lent a payload may lie, and how those of the payload itself do.
+    may: Lies,
+    lies: Lies,
     /// The batch that goes now, where the kernel sends it from where it lies.
     laid: Option<Laid>,
     /// Such trains of payloads that are lent no more.
@@ -205,11 +222,11 @@ impl Carried {
 }
 
 impl Carried {
-    /// Whether trains of a payload of so many bytes, that is about to be lent, are laid out; `may` says whether the
-    /// kernel can send such.
-    pub(super) const fn choose(&mut self, bytes: usize, may: bool) -> bool {
-        (self.may, self.lays) = (may, may && bytes > SHORT);
-        self.lays
+    /// How trains of a payload of so many bytes lie, that is about to be lent; `may` says how they can.
+    pub(super) fn choose(&mut self, bytes: usize, may: Lies) -> Lies {
+        self.lies = if bytes > SHORT { may.clone() } else { Lies::Anywhere };
+        self.may = may;
+        self.lies.clone()
     }
 
     /// From now on it is this message's payload.
@@ -235,12 +252,23 @@ impl Carried {
 
     /// Whether trains of this payload are laid out.
     pub(super) const fn lays(&self) -> bool {
-        self.lays
+        matches!(self.lies, Lies::LaidOut)
     }
 
     /// Whether those are that carry what is kept of it, in company.
     pub(super) const fn lays_what_is_kept(&self) -> bool {
-        self.may
+        matches!(self.may, Lies::LaidOut)
+    }
+
+    /// How trains lie that carry what is kept of it, in company.
+    pub(super) fn what_is_kept(&self) -> Lies {
+        self.may.clone()
+    }
+
+    /// Whether the next train may ask for memory for what is sealed, and if so, whether there is none left.
+    pub(super) fn lacks_room(&self) -> Option<bool> {
+        let Lies::Held(memory) = &self.may else { return None };
+        Some(memory.is_taken())
     }
 
     /// What was laid out has not gone.
@@ -305,9 +333,22 @@ impl Carried {
         Some(&self.laid.insert(laid).haul.bytes)
     }
 
+    /// Keeps the memory of a sealed train until that has arrived.
+    fn keep(&mut self, channel: usize, held: Held, berth: Berth) {
+        if held.first == held.last && self.of == Some((channel, held.last)) {
+            self.hauls.odd.push((held.end, berth));
+        } else {
+            self.gone.push_back((channel, (held.first, held.last), berth));
+        }
+    }
+
     /// A batch has gone out on `channel`: takes its memory, if that may be needed.
     pub(super) fn take(&mut self, channel: usize, batch: &mut Batch, spare: &Spare) {
         let mut laid = self.laid.take();
+        if let Some((hold, held)) = batch.take_hold() {
+            let hold: Box<dyn Any> = hold;
+            return hold.downcast().map_or((), |berth| self.keep(channel, held, *berth));
+        }
         let lent = self.of.filter(|(of, _)| *of == channel).map(|(_, message)| message);
         if let Some(Laid { haul, messages }) = laid.take_if(|laid| laid.haul.parts.is_empty()) {
             self.gone.push_back((channel, messages, haul.bytes));

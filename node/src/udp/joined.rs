@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use cutthrough_engine::time::Instant;
 use rustix::fd::{AsFd, BorrowedFd};
@@ -16,7 +17,7 @@ use rustix::io::Errno;
 use super::glances::Glances;
 use super::splices::{Fate, Splices};
 use crate::sys::datagram::Datagrams;
-use crate::sys::spliced::Berth;
+use crate::sys::spliced::{Berth, Spliced};
 
 /// How many batches more than to all others together have to go to a peer.
 const ENOUGH: u32 = 64;
@@ -144,6 +145,11 @@ impl Joined {
     /// Memory for a train to the peer that it is joined to; none if so many are under way.
     pub(super) fn berth(&mut self) -> Option<Berth> {
         self.splices.berth()
+    }
+
+    /// Memory for trains to that peer; none if trains to peers before hold theirs.
+    pub(super) fn berths(&mut self) -> Option<Arc<Spliced>> {
+        self.splices.memory().map(Arc::clone)
     }
 
     /// Whether there is no memory yet for trains to that peer.

@@ -8,10 +8,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cutthrough_engine::net::memory::Load;
+use cutthrough_engine::net::memory::{Hold, Load};
 use cutthrough_segment::page::Page;
 
-use super::carried::{Carried, Haul, Hauls, Spare};
+use super::carried::{Carried, Haul, Hauls, Lies, Spare};
 use crate::raw::xdp::Flights;
 use crate::sys::lent::Lent;
 
@@ -45,8 +45,8 @@ pub(crate) struct Kept {
     /// The rest.
     copied: Haul,
     home: Spare,
-    /// Whether it is laid out by itself when it goes.
-    splices: bool,
+    /// How its trains lie when it goes.
+    lies: Lies,
     /// Bytes that are kept, and where all of the channel's are counted.
     bytes: usize,
     all: KeptBytes,
@@ -55,9 +55,9 @@ pub(crate) struct Kept {
 impl Kept {
     /// Room for copies of parts of this payload, which uses what batches have carried of it; they are counted in `all`.
     pub(super) fn new(payload: &[u8], carried: &mut Carried, spare: &Spare, all: KeptBytes) -> Self {
-        let splices = carried.lays_what_is_kept();
+        let lies = carried.what_is_kept();
         let (carried, copied, home) = (carried.hauls(), Haul::default(), spare.clone());
-        Self { len: payload.len(), carried, copied, home, splices, bytes: 0, all }
+        Self { len: payload.len(), carried, copied, home, lies, bytes: 0, all }
     }
 
     /// What lies from `begin` to `end` in the payload is to be kept: to be said of all of it before any is.
@@ -106,22 +106,26 @@ impl Drop for Kept {
 /// A payload that goes.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
-    /// Pages of the channel's pool, and where each begins in the payload; and what a ring has of them, if they lie in
-    /// its memory.
-    Pages(Vec<(usize, Page)>, Option<Arc<Flights>>),
+    /// Pages of the channel's pool, and where each begins in the payload; what a ring has of them, if they lie in its
+    /// memory; and how trains of them lie where they are sealed.
+    Pages(Vec<(usize, Page)>, Option<Arc<Flights>>, Lies),
     /// A copy.
     Copy(Kept),
-    /// Memory that the caller lends until its call ends; and whether its trains are laid out by themselves.
-    Lent(Lent, bool),
+    /// Memory that the caller lends until its call ends; and how its trains lie.
+    Lent(Lent, Lies),
 }
 
 impl Outgoing {
     /// Whether trains that carry it are laid out by themselves, where the kernel sends them from.
     pub(super) const fn is_laid_out(&self) -> bool {
+        !matches!(self, Self::Pages(..)) && matches!(self.lies(), Lies::LaidOut)
+    }
+
+    /// How its trains lie. Plain pages are sent from where they are.
+    const fn lies(&self) -> &Lies {
         match self {
-            Self::Pages(..) => false,
-            Self::Copy(kept) => kept.splices,
-            Self::Lent(_, splices) => *splices,
+            Self::Copy(kept) => &kept.lies,
+            Self::Pages(_, _, lies) | Self::Lent(_, lies) => lies,
         }
     }
 }
@@ -129,7 +133,7 @@ impl Outgoing {
 impl Load for Outgoing {
     fn len(&self) -> usize {
         match self {
-            Self::Pages(pages, _) => pages.last().map_or(0, |(begin, page)| begin + page.len()),
+            Self::Pages(pages, ..) => pages.last().map_or(0, |(begin, page)| begin + page.len()),
             Self::Copy(kept) => kept.len,
             Self::Lent(lent, _) => lent.bytes().len(),
         }
@@ -137,7 +141,7 @@ impl Load for Outgoing {
 
     fn piece(&self, offset: usize, most: usize) -> &[u8] {
         let bytes = match self {
-            Self::Pages(pages, _) => {
+            Self::Pages(pages, ..) => {
                 let index = pages.partition_point(|(begin, _)| *begin <= offset).saturating_sub(1);
                 let Some((begin, page)) = pages.get(index) else { return &[] };
                 page.get(offset - begin..).unwrap_or(&[])
@@ -153,8 +157,13 @@ impl Load for Outgoing {
         len <= COALESCED && !matches!(self, Self::Pages(..)) && !self.is_laid_out()
     }
 
+    fn hold(&self) -> Option<Box<dyn Hold>> {
+        let Lies::Held(memory) = self.lies() else { return None };
+        memory.berth().map(|berth| Box::new(berth) as Box<dyn Hold>)
+    }
+
     fn is_in_use(&self) -> bool {
-        let Self::Pages(pages, Some(flights)) = self else { return false };
+        let Self::Pages(pages, Some(flights), _) = self else { return false };
         !pages.iter().all(|(_, page)| flights.is_idle(page.place().offset(), page.len() as u64))
     }
 }
@@ -193,12 +202,12 @@ mod tests {
         let mut message = |lens: &[usize]| {
             let begins = lens.iter().scan(0, |end, len| Some(core::mem::replace(end, *end + len)));
             let pages = begins.zip(lens).map(|(begin, len)| (begin, pool.take(*len).unwrap()));
-            Outgoing::Pages(pages.collect(), Some(Arc::clone(&flights)))
+            Outgoing::Pages(pages.collect(), Some(Arc::clone(&flights)), Lies::Anywhere)
         };
         let (one, two) = (message(&[100]), message(&[8192, 5000]));
         assert!(!one.is_in_use() && !two.is_in_use());
         let runs = |message: &Outgoing| match message {
-            Outgoing::Pages(pages, _) => pages.iter().map(|(_, page)| page.place().offset()).collect::<Vec<_>>(),
+            Outgoing::Pages(pages, ..) => pages.iter().map(|(_, page)| page.place().offset()).collect::<Vec<_>>(),
             other => panic!("{other:?}"),
         };
         for at in [runs(&two)[0], runs(&two)[0] + 8191, runs(&two)[1] + 4096] {
@@ -213,8 +222,8 @@ mod tests {
         flights.begin(runs(&one)[0] + 99);
         assert!(one.is_in_use() && !two.is_in_use());
         // Pages that lie elsewhere are in nobody's ring.
-        let Outgoing::Pages(pages, _) = one else { panic!("pages") };
-        assert!(!Outgoing::Pages(pages, None).is_in_use());
+        let Outgoing::Pages(pages, ..) = one else { panic!("pages") };
+        assert!(!Outgoing::Pages(pages, None, Lies::Anywhere).is_in_use());
     }
 
     fn pairs(cuts: &std::collections::BTreeSet<usize>) -> Vec<(usize, usize)> {

@@ -186,7 +186,8 @@ impl Udp {
             .collect();
         let started = clock::now();
         let flights = store.flights().cloned();
-        let pages = Outgoing::Pages(pages, flights.clone());
+        let lies = core.splices(index);
+        let pages = Outgoing::Pages(pages, flights.clone(), core.carried.choose(bytes, lies));
         let cargo = NetCargo { load: pages, token, pages: true, cookie };
         Self::queue(&mut core, index, control, Some(cargo))?;
         self.send_off(&mut core, index, bytes, started);
@@ -238,10 +239,10 @@ impl Udp {
         let now = clock::now();
         let sent = lend(bytes, |lent| {
             let mut core = self.shared.lock();
-            let splices = core.splices(index);
-            let splices = core.carried.choose(bytes.len(), splices);
+            let lies = core.splices(index);
+            let lies = core.carried.choose(bytes.len(), lies);
             let mut loan = Loan { core: &mut core, index, message: None };
-            let cargo = NetCargo { load: Outgoing::Lent(lent, splices), token, pages: false, cookie: None };
+            let cargo = NetCargo { load: Outgoing::Lent(lent, lies), token, pages: false, cookie: None };
             let message = Self::queue(loan.core, index, control, Some(cargo))?;
             loan.message = Some(message);
             loan.core.carried.begin(index, message);

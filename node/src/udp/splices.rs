@@ -64,8 +64,8 @@ impl Splices {
         self.memory.is_none()
     }
 
-    /// Memory for a train; none if so many are under way, or trains to peers before hold theirs.
-    pub(super) fn berth(&mut self) -> Option<Berth> {
+    /// Memory for trains; none if trains to peers before hold theirs.
+    pub(super) fn memory(&mut self) -> Option<&Arc<Spliced>> {
         if self.memory.is_none() && self.is_worth_it() {
             self.held.retain(|held| held.strong_count() > 0);
             if self.held.len() >= HELD {
@@ -75,7 +75,12 @@ impl Splices {
             self.memory = Spliced::new().map_err(|_| self.refusals = NEVER).ok();
             self.held.extend(self.memory.as_ref().map(Arc::downgrade));
         }
-        self.memory.as_ref()?.berth()
+        self.memory.as_ref()
+    }
+
+    /// Memory for a train; none if so many are under way, too.
+    pub(super) fn berth(&mut self) -> Option<Berth> {
+        self.memory()?.berth()
     }
 
     /// What became of a train of `len` bytes, by what the kernel has said.

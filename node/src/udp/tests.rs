@@ -62,8 +62,13 @@ fn send(by: &Udp, channel: usize, control: &[u8], cargo: Cargo<'_>) -> Receipt {
 /// Two endpoints with these ways at the ends of a wire, and the number that the first one gives to the channel between
 /// them.
 fn across(wire: &Wire, ways: Ways) -> (Udp, Udp, usize) {
-    let near = wire.near(|| by(ways, SocketAddr::from((NEAR, 0)), Config::default()));
-    let far = wire.far(|| by(ways, SocketAddr::from((FAR, PORT)), Config::default()));
+    across_with(wire, ways, &Config::default())
+}
+
+/// The same with these settings.
+fn across_with(wire: &Wire, ways: Ways, config: &Config) -> (Udp, Udp, usize) {
+    let near = wire.near(|| by(ways, SocketAddr::from((NEAR, 0)), config.clone()));
+    let far = wire.far(|| by(ways, SocketAddr::from((FAR, PORT)), config.clone()));
     far.listen().unwrap();
     let channel = wire.near(|| near.call(far.local(), None, PATIENCE).unwrap());
     (near, far, channel)

@@ -186,10 +186,10 @@ impl<M: Memory> Channel<M> {
                 let header = self.header(Kind::Records, [low(first), count], now);
                 let outbox = &self.outbox;
                 let bytes = batch.push(header, &mut *self.seal, |body| {
-                    body.extend_from_slice(&limits);
+                    body.extend(&limits);
                     outbox.write_records(first, count, |control| {
-                        body.extend_from_slice(&[u8::try_from(control.len()).unwrap_or(0), 0]);
-                        body.extend_from_slice(control);
+                        body.extend(&[u8::try_from(control.len()).unwrap_or(0), 0]);
+                        body.extend(control);
                     });
                 });
                 self.sent.push(header.number, now, low32(bytes), Content::Records { first, count });
@@ -264,7 +264,7 @@ impl<M: Memory> Channel<M> {
         now: Instant,
     ) {
         let header = self.header(kind, words, now);
-        let bytes = batch.push(header, &mut *self.seal, |own| own.extend_from_slice(body));
+        let bytes = batch.push(header, &mut *self.seal, |own| own.extend(body));
         if let Some(content) = content {
             self.sent.push(header.number, now, low32(bytes), content);
         }

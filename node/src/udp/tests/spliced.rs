@@ -6,7 +6,12 @@ use crate::sys::spliced::Spliced;
 /// Two endpoints at the ends of a wire, and the number that the first one gives to the channel between them, which has
 /// carried so much that a socket is joined to the peer.
 fn joined(wire: &Wire) -> (Udp, Udp, usize) {
-    let (near, far, channel) = across(wire, Ways::Udp);
+    joined_with(wire, &Config::default())
+}
+
+/// The same with these settings.
+fn joined_with(wire: &Wire, config: &Config) -> (Udp, Udp, usize) {
+    let (near, far, channel) = across_with(wire, Ways::Udp, config);
     let begun = Instant::now();
     while near.tally().1.joins.made == 0 {
         send(&near, channel, b"short", Cargo { load: Load::None, token: None, cookie: None });
@@ -35,8 +40,54 @@ fn payload(bytes: usize, seed: u8) -> Vec<u8> {
 /// And their memory comes back, also that of a message that is longer than all of it.
 #[test]
 fn what_lies_where_the_kernel_sends_it_from_arrives_as_it_was() {
+    arrives_as_it_was(&Config::default());
+}
+
+/// The same of what is sealed, which is written there by the cipher.
+#[test]
+fn what_is_sealed_where_the_kernel_sends_it_from_arrives_as_it_was() {
+    arrives_as_it_was(&sealed());
+}
+
+/// Settings by which frames are sealed.
+fn sealed() -> Config {
+    let keys = cutthrough_seal::Keys::Shared(cutthrough_seal::SharedKey::generate([7; 32]));
+    Config { keys: Some(Arc::new(keys)), ..Config::default() }
+}
+
+/// Plain ones go from where they are.
+#[test]
+fn pages_are_sealed_where_the_kernel_sends_them_from() {
     let Some(wire) = wire() else { return };
-    let (near, far, channel) = joined(&wire);
+    for (config, spliced) in [(Config::default(), false), (sealed(), true)] {
+        let (near, far, channel) = joined_with(&wire, &config);
+        let payload = payload(200_000, 9);
+        let mut page = near.page(channel, payload.len()).unwrap();
+        page[..payload.len()].copy_from_slice(&payload);
+        page.truncate(payload.len());
+        let cargo = Cargo { load: Load::Pages(Sheaf::One(page)), token: None, cookie: None };
+        send(&near, channel, b"page", cargo);
+        let (begun, mut came) = (Instant::now(), None);
+        while came.is_none() {
+            near.turn(64, |_, _| ());
+            far.turn(64, |stores, what| {
+                let Told::Message(channel, message) = what else { return };
+                let payload = std::mem::replace(&mut message.payload, ReadyPayload::None);
+                let arrived = stores.hand_over(channel, payload, config.keys.is_some());
+                if let Some(Payload::Landed(landed)) = arrived.map(|arrived| arrived.payload) {
+                    came = Some(landed.to_vec());
+                }
+            });
+            assert!(begun.elapsed() < PATIENCE, "it has not come");
+        }
+        assert!(came.is_some_and(|came| came == payload));
+        assert_eq!(near.tally().1.joins.spliced > 0, spliced);
+    }
+}
+
+fn arrives_as_it_was(config: &Config) {
+    let Some(wire) = wire() else { return };
+    let (near, far, channel) = joined_with(&wire, config);
     for (seed, bytes) in (0..).zip([300_000, 100_000, 9_000_000, 65_536, 200_000, 30_000, 5_000_000, 131_072]) {
         carry(&near, &far, channel, &payload(bytes, seed));
     }
