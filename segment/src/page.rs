@@ -185,6 +185,7 @@ pub struct Page {
 
 impl Page {
     /// Whether this page belongs to the pool with this shelf: pages go only through the channel they were taken from.
+    #[doc(hidden)]
     #[must_use]
     pub fn belongs_to(&self, shelf: &Arc<Shelf>) -> bool {
         self.ground.as_ref().is_some_and(|ground| Arc::ptr_eq(&ground.shelf, shelf))
@@ -205,12 +206,14 @@ impl Page {
     ///
     /// # Panics
     /// Never: a page has its ground until it is taken apart.
+    #[doc(hidden)]
     #[must_use]
     pub fn place(&self) -> Place {
         self.ground.as_ref().expect("a page has its ground").place(self.first)
     }
 
     /// First page and number of pages.
+    #[doc(hidden)]
     #[inline]
     #[must_use]
     pub const fn run(&self) -> (u32, u32) {
@@ -218,6 +221,7 @@ impl Page {
     }
 
     /// First page, number of pages and bytes in use; the run is the caller's to give back now.
+    #[doc(hidden)]
     #[must_use]
     pub fn into_run(mut self) -> (u32, u32, usize) {
         self.ground = None;
@@ -294,6 +298,7 @@ pub struct Landed {
 impl Landed {
     /// A payload of `bytes` bytes in `runs` of the pages of `ground`, which the caller has checked. None of them is a
     /// page in this process: see [`Pages`].
+    #[doc(hidden)]
     #[must_use]
     pub const fn new(ground: Arc<Ground>, runs: Runs, bytes: usize, release: Releases) -> Self {
         Self { ground: Some(ground), runs, bytes, release }
@@ -304,6 +309,7 @@ impl Landed {
     }
 
     /// Whether its pages go back by way of this shelf.
+    #[doc(hidden)]
     #[must_use]
     pub fn belongs_to(&self, shelf: &Arc<Shelf>) -> bool {
         self.ground.as_ref().is_some_and(|ground| Arc::ptr_eq(&ground.shelf, shelf))
@@ -313,6 +319,7 @@ impl Landed {
     ///
     /// # Panics
     /// Never: a payload has its ground until it is taken apart.
+    #[doc(hidden)]
     #[must_use]
     pub fn part(mut self) -> (Arc<Ground>, Releases) {
         let ground = self.ground.take().expect("a payload has its ground until it is taken apart");
@@ -367,6 +374,7 @@ impl Landed {
     }
 
     /// Where the payload begins.
+    #[doc(hidden)]
     #[must_use]
     pub fn place(&self) -> Place {
         self.ground().place(self.runs.iter().next().map_or(0, |run| run.0))
@@ -376,6 +384,7 @@ impl Landed {
     ///
     /// # Panics
     /// If it does not fit there.
+    #[doc(hidden)]
     pub fn copy_to(&self, to: &LandingMemory, offset: u64) {
         let (ground, mut done) = (self.ground(), 0);
         for (first, count) in self.runs.iter() {
