@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use cutthrough::am::{self, Args, Node, Settings};
 use cutthrough::{Channel, Config, Counter, Endpoint, Event, WaitError};
 use cutthrough_conform::join::connect;
+use cutthrough_sim::fault::crowd::Crowd;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -331,6 +332,22 @@ fn an_idle_channel_over_a_network_has_little_memory() {
 fn an_idle_sealed_channel_has_little_memory() {
     let key = format!("psk:{}", "5a".repeat(32));
     an_idle_channel_has_little_memory(Some(&key));
+}
+
+/// The same for a thousand peers, in the simulator: what goes with the endpoint is what it has kept.
+#[test]
+fn an_idle_channel_has_little_memory_in_the_simulator() {
+    const PEERS: usize = 1000;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut crowd = Crowd::new(PEERS);
+    crowd.calm_down();
+    assert_eq!(crowd.channels(), PEERS, "nobody was taken for dead");
+    let endpoint = crowd.endpoint();
+    let held = allocations::held();
+    drop(endpoint);
+    let each = (held - allocations::held()) / i64::try_from(PEERS).expect("a few");
+    eprintln!("an idle channel in the simulator: {each} bytes");
+    assert!((1000..=4096).contains(&each), "{each} bytes for each of {PEERS} idle channels");
 }
 
 /// Bytes in memory of the mappings whose name contains this.

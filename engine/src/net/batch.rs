@@ -325,6 +325,7 @@ mod tests {
 
     use cutthrough_wire::frame::Kind;
 
+    use super::super::own::tests::Few;
     use super::*;
 
     /// No seal; whether it leaves payloads as they are.
@@ -396,23 +397,7 @@ mod tests {
             &self.0[offset..self.0.len().min(offset + most)]
         }
         fn hold(&self) -> Option<Box<dyn Hold>> {
-            Some(Box::new(Ship(Vec::new())))
-        }
-    }
-
-    #[derive(Debug)]
-    struct Ship(Vec<u8>);
-
-    impl Hold for Ship {
-        fn bytes(&self) -> &[u8] {
-            &self.0
-        }
-        fn bytes_mut(&mut self) -> &mut [u8] {
-            &mut self.0
-        }
-        fn grow(&mut self, by: usize) -> bool {
-            self.0.resize(self.0.len() + by, 0xee);
-            true
+            Some(Box::new(Few(Vec::new(), usize::MAX)))
         }
     }
 

@@ -79,12 +79,12 @@ impl Own {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Memory for so many bytes.
     #[derive(Debug)]
-    struct Few(Vec<u8>, usize);
+    pub(in crate::net) struct Few(pub(in crate::net) Vec<u8>, pub(in crate::net) usize);
 
     impl Hold for Few {
         fn bytes(&self) -> &[u8] {

@@ -1,6 +1,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use cutthrough_wire::frame::OPENING_BYTES;
+
 use super::*;
 
 fn cargo(bytes: usize) -> Cargo<Vec<u8>> {
