@@ -91,6 +91,7 @@ pub use deferred::Deferred;
 pub(crate) use event::with_words;
 pub use event::{Call, CallError, Ended, Event, Failed, Reply, RequestError, Unanswered};
 pub use request::Request;
+pub(crate) use serve::nanos;
 pub(crate) use service::Driving;
 pub use service::{Service, ServiceError};
 pub use way::Body;

@@ -103,6 +103,8 @@ pub use cutthrough_node::shm::handshake::HandshakeError;
 pub use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
 pub use cutthrough_node::shm::receive::ReadError;
 pub use cutthrough_node::shm::rendezvous::AddressError;
+#[cfg(feature = "simulated")]
+pub use cutthrough_node::simulated;
 pub use cutthrough_node::sys::xdp::Mode as XdpMode;
 pub use cutthrough_node::udp::{Offer, address::UdpAddressError, calls::UdpCallError, probe};
 pub use cutthrough_node::{shm::rendezvous::folder, stat};

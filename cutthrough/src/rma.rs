@@ -44,6 +44,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cutthrough_node::entropy;
 use cutthrough_node::incoming::Payload;
 
 pub use extents::Extent;
@@ -217,7 +218,7 @@ impl Owner {
     pub fn register(&self, region: &Region) -> Key {
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            if let Entry::Vacant(place) = regions.entry(random()) {
+            if let Entry::Vacant(place) = regions.entry(entropy::number().expect("a random number")) {
                 let key = Key(*place.key());
                 place.insert(region.clone());
                 return key;
@@ -381,13 +382,6 @@ impl Owner {
             }
         }
     }
-}
-
-fn random() -> u64 {
-    let mut bytes = [0; 8];
-    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    assert!(got == Ok(bytes.len()), "the system gives no random number: {got:?}");
-    u64::from_ne_bytes(bytes)
 }
 
 const NO_REGION: &[u8] = b"no region has that key";

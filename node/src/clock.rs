@@ -8,6 +8,10 @@ use rustix::time::{ClockId, clock_gettime};
 #[must_use]
 #[inline]
 pub fn now() -> Instant {
+    #[cfg(feature = "simulated")]
+    if let Some(now) = crate::simulated::time::now() {
+        return now;
+    }
     let time = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
@@ -22,4 +26,25 @@ const UNTIMED: u64 = 8192;
 #[inline]
 pub fn timed(bytes: u64) -> Instant {
     if bytes > UNTIMED { now() } else { Instant::default() }
+}
+
+/// Lets simulated time pass while an operation waits: so many nanoseconds, or until something comes. False where time
+/// passes by itself: then it has to be waited for.
+#[inline]
+#[must_use]
+pub fn sleeps(_most: Option<u64>) -> bool {
+    #[cfg(feature = "simulated")]
+    return crate::simulated::time::sleep(_most);
+    #[cfg(not(feature = "simulated"))]
+    false
+}
+
+/// Whether this thread's time passes only when it is told to.
+#[inline]
+#[must_use]
+pub fn is_simulated() -> bool {
+    #[cfg(feature = "simulated")]
+    return crate::simulated::time::is_simulated();
+    #[cfg(not(feature = "simulated"))]
+    false
 }

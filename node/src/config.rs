@@ -97,6 +97,10 @@ pub struct Config {
     /// Most channels of the endpoint, on this machine and to others together; further peers are refused by name. One
     /// that was closed here is none of them any more. One at least.
     pub channels: u32,
+    /// The host of a simulated network that the endpoint is on: its addresses of the form `udp:HOST:PORT` are of that
+    /// network, and others are refused.
+    #[cfg(feature = "simulated")]
+    pub host: Option<crate::simulated::Host>,
 }
 
 impl Default for Config {
@@ -118,6 +122,8 @@ impl Default for Config {
             net_xdp: false,
             lease: None,
             channels: 4096,
+            #[cfg(feature = "simulated")]
+            host: None,
         }
     }
 }
@@ -127,6 +133,14 @@ impl Config {
     pub(crate) fn lease(&self) -> Option<PathBuf> {
         let named = || std::env::var_os("CUTTHROUGH_LEASE").filter(|path| !path.is_empty()).map(PathBuf::from);
         self.lease.clone().or_else(named)
+    }
+
+    /// Whether the endpoint is on a network that is not there.
+    pub(crate) const fn is_simulated(&self) -> bool {
+        #[cfg(feature = "simulated")]
+        return self.host.is_some();
+        #[cfg(not(feature = "simulated"))]
+        false
     }
 
     /// What is wrong with a setting that is no size, if something is: with it nothing could be done.

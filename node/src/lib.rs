@@ -10,6 +10,7 @@
 
 pub mod clock;
 pub mod config;
+pub mod entropy;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;
@@ -22,6 +23,8 @@ pub mod process;
 #[cfg_attr(not(test), expect(dead_code, reason = "no door takes rings in yet"))]
 pub mod raw;
 pub mod shm;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 pub mod stat;
 pub mod sys;
 pub mod udp;

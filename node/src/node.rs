@@ -29,10 +29,10 @@ use cutthrough_segment::ring::Peek;
 use cutthrough_wire::layout::Sizes;
 use cutthrough_wire::slot::CONTROL_MAX;
 use rustix::event::epoll;
-use rustix::io::Errno;
 
 use crate::clock;
 use crate::config::Config;
+use crate::entropy;
 use crate::idle::Idle;
 use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
 use crate::pace::Pace;
@@ -161,7 +161,7 @@ impl Node {
         let fence = bell::register();
         let napper = sleep::napper(fence, &sleepers).map_err(system("timer"))?;
         let alarm = Alarm::new(&sleepers).map_err(system("timer"))?;
-        let generation = random().map_err(system("random numbers"))?;
+        let generation = entropy::number().map_err(system("random numbers"))?;
         Ok(Self {
             turn: Turn::new(),
             seats: Vec::new(),
@@ -579,11 +579,4 @@ impl Drop for Node {
         }
         self.calls.iter().for_each(Call::hang_up);
     }
-}
-
-/// A random number from the kernel.
-pub(crate) fn random() -> Result<u64, Errno> {
-    let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(u64::from_ne_bytes(bytes))
 }

@@ -478,6 +478,6 @@ pub(super) fn upcall(run: impl FnOnce()) {
 }
 
 /// A duration in nanoseconds.
-pub(super) fn nanos(duration: Duration) -> u64 {
+pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

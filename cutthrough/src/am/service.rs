@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use cutthrough_engine::time::Instant as Nanos;
+use cutthrough_engine::time::Instant;
+use cutthrough_node::clock;
 use cutthrough_node::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -34,6 +35,9 @@ const MOMENT: Duration = Duration::from_micros(100);
 /// while it uses it itself.
 type Errand = Box<dyn FnOnce(&Mutex<Node>) + Send>;
 
+/// Who is told of events that no handler takes.
+type Told = Box<dyn FnMut(Event) + Send>;
+
 struct Shared {
     node: Mutex<Node>,
     /// [`Settings::deadline`](super::Settings::deadline) of the node.
@@ -56,6 +60,8 @@ struct Shared {
     relied: AtomicBool,
     /// Whether the thread looks again soon, without being woken.
     patrols: AtomicBool,
+    /// Who is told of events where there is no thread, because time is simulated.
+    by_hand: Mutex<Option<Told>>,
 }
 
 /// A node on a progress thread: handlers and reply handlers run there as messages come (upcalls), and other threads use
@@ -99,12 +105,34 @@ impl Service {
             used: AtomicU32::new(0),
             relied: AtomicBool::new(false),
             patrols: AtomicBool::new(false),
+            by_hand: Mutex::default(),
         });
+        if clock::is_simulated() {
+            *shared.by_hand.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(event));
+            return Ok(Self { shared, thread: None, process: Process::this() });
+        }
         let its = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("cutthrough-am".into())
             .spawn(move || its.run(&heard, &sleepers, event))?;
         Ok(Self { shared, thread: Some(thread), process: Process::this() })
+    }
+
+    /// Does what the thread would do just now, where there is none: time is simulated, and whoever has the service has
+    /// it take its turn. Not while the node is in use.
+    #[cfg(feature = "simulated")]
+    pub fn turn(&self) {
+        self.shared.turn();
+    }
+
+    /// Lets the calling thread rest for so long at most, because it waits for something that the service does.
+    pub(crate) fn rest(&self, longest: Duration) {
+        if clock::is_simulated() {
+            self.shared.turn();
+            let _ = clock::sleeps(Some(nanos(longest)));
+        } else {
+            std::thread::park_timeout(longest);
+        }
     }
 
     /// Uses the node, while its thread does not. Handlers may run meanwhile on this thread, if it polls or waits. The
@@ -164,6 +192,8 @@ impl Service {
         // A continuation may be the last to hold what holds the service; its thread cannot wait for itself.
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
+        } else if clock::is_simulated() {
+            self.shared.run_errands();
         }
     }
 }
@@ -227,13 +257,13 @@ impl Drop for Driving<'_> {
 /// Whether the node was used again and again of late.
 #[derive(Default)]
 struct Lately {
-    since: Nanos,
+    since: Instant,
     uses: u32,
 }
 
 impl Lately {
     /// It was used so many times since this was asked last.
-    fn is_often(&mut self, uses: u32, now: Nanos) -> bool {
+    fn is_often(&mut self, uses: u32, now: Instant) -> bool {
         if now.saturating_since(self.since) > nanos(PATROL) {
             (self.since, self.uses) = (now, 0);
         }
@@ -286,7 +316,7 @@ impl Shared {
 
     /// How long the thread leaves the node to others before it looks again; `None` if what comes has to wake it. Asked
     /// with the node in hand, so that what was done with it before is known.
-    fn patrol(&self, lately: &mut Lately, now: Nanos) -> Option<Duration> {
+    fn patrol(&self, lately: &mut Lately, now: Instant) -> Option<Duration> {
         // SYNC POINT patrol: both sides store, then load; at least one sees the other. Those who use the node note that
         // first, then whether they rely on the thread, then that they leave; it looks for that in the same order.
         self.patrols.store(true, Ordering::SeqCst);
@@ -319,14 +349,33 @@ impl Shared {
 
     /// Wakes those whose time has come: how long it is until the next one's.
     fn wake_sleepers(&self) -> Option<Duration> {
-        let now = Instant::now();
+        let now = clock::now();
         let mut sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         let due: Vec<Waker> = sleepers.extract_if(.., |(due, _)| *due <= now).map(|(_, waker)| waker).collect();
         let next = sleepers.iter().map(|(due, _)| *due).min();
         // Whoever is woken may want to be woken again.
         drop(sleepers);
         due.into_iter().for_each(|waker| upcall(|| waker.wake()));
-        next.map(|due| due.saturating_duration_since(now))
+        next.map(|due| Duration::from_nanos(due.saturating_since(now)))
+    }
+
+    /// One round of the thread, where there is none.
+    fn turn(&self) {
+        let Ok(mut by_hand) = self.by_hand.try_lock() else { return };
+        let Some(event) = by_hand.as_mut() else { return };
+        // Who has the node in hand turns it himself.
+        if self.try_lock().is_none() {
+            return;
+        }
+        self.run_errands();
+        self.wake_sleepers();
+        while let Some(happened) = self.try_lock().and_then(|mut node| node.poll()) {
+            upcall(|| event(happened));
+        }
+        if let Some(mut node) = self.try_lock() {
+            node.look(true);
+        }
+        self.run_errands();
     }
 
     fn run(&self, heard: &UnixStream, sleepers: &OwnedFd, mut event: impl FnMut(Event)) {

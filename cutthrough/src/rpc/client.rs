@@ -1,8 +1,10 @@
 //! Who calls: from any thread, blocking, awaited, or with a continuation.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use cutthrough_engine::time::Instant;
+use cutthrough_node::clock;
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::ConnectError;
 use cutthrough_node::shm::grant::NoMemory;
@@ -14,7 +16,7 @@ use super::opening::{close, open};
 use super::pending::{self, Pending, RawPending};
 use super::raw::{Raw, RawError};
 use super::{Message, Method, RpcError, result};
-use crate::am::{Continuation, Continuing, Failed, Reply, RequestError, Service};
+use crate::am::{Continuation, Continuing, Failed, Reply, RequestError, Service, nanos};
 
 /// How long one try to open another channel may take.
 pub(super) const RECONNECT: Duration = Duration::from_millis(500);
@@ -61,7 +63,7 @@ impl Client {
     /// [`ConnectError`].
     pub fn connect(service: Arc<Service>, address: &str, timeout: Duration) -> Result<Self, ConnectError> {
         let channel = open(&service, address, timeout)?;
-        let (address, again) = (address.to_owned(), Instant::now());
+        let (address, again) = (address.to_owned(), clock::now());
         let line = Line { address, channel, opening: false, failed: 0, error: None, again, rest: REST };
         let within = service.deadline();
         let inside = Inside { service, line: Mutex::new(line) };
@@ -199,7 +201,7 @@ impl Inside {
     /// the service's thread serves others.
     pub(super) fn reconnect(self: &Arc<Self>, ended: Channel, timeout: Duration) -> u64 {
         let mut line = self.line();
-        if line.channel == ended && !line.opening && line.again <= Instant::now() {
+        if line.channel == ended && !line.opening && line.again <= clock::now() {
             line.opening = true;
             let (its, name) = (Arc::downgrade(self), line.address.clone());
             if is_number(&name) {
@@ -277,6 +279,6 @@ impl Line {
         self.opening = false;
         self.failed += 1;
         self.error = Some(Arc::new(error));
-        self.again = Instant::now() + rest;
+        self.again = clock::now().after(nanos(rest));
     }
 }

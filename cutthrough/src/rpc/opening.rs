@@ -3,15 +3,19 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cutthrough_node::clock;
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::ConnectError;
 use cutthrough_node::udp::address::numbers;
 
-use crate::am::Service;
+use crate::am::{Service, nanos};
 
 /// How much longer than its time a channel is waited for: the node, where nobody keeps it from that, says why there is
 /// none.
 const GRACE: Duration = Duration::from_millis(100);
+
+/// How long simulated time passes between two looks.
+const STEP: Duration = Duration::from_micros(100);
 
 /// What has become of a channel.
 #[derive(Debug)]
@@ -77,7 +81,15 @@ pub(super) fn open(service: &Arc<Service>, address: &str, timeout: Duration) -> 
             its.tell(Err(error));
         }
     });
-    opening.wait(timeout.saturating_add(GRACE)).unwrap_or(Err(ConnectError::Timeout(timeout)))
+    let longest = timeout.saturating_add(GRACE);
+    if clock::is_simulated() {
+        let until = clock::now().after(nanos(longest));
+        while matches!(*opening.fate(), Fate::Opening) && clock::now() < until {
+            service.rest(STEP);
+        }
+        return opening.wait(Duration::ZERO).unwrap_or(Err(ConnectError::Timeout(timeout)));
+    }
+    opening.wait(longest).unwrap_or(Err(ConnectError::Timeout(timeout)))
 }
 
 /// Has a channel closed that nobody uses any more. The node may be in use just now, by this thread, too.

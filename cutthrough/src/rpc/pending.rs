@@ -5,8 +5,10 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use cutthrough_engine::time::Instant;
+use cutthrough_node::clock;
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 
@@ -14,7 +16,7 @@ use super::client::{Client, Inside, RECONNECT};
 use super::raw::{Raw, RawError};
 use super::slot::{Lent, waker};
 use super::{Message, RpcError, result};
-use crate::am::{Call, CallError, Continuation, Driving, Failed, Failure, Reply, RequestError};
+use crate::am::{Call, CallError, Continuation, Driving, Failed, Failure, Reply, RequestError, nanos};
 
 /// How long a call is looked for before its thread or task sleeps: as long as an endpoint looks.
 const SPIN: Duration = Duration::from_micros(50);
@@ -22,8 +24,6 @@ const SPIN: Duration = Duration::from_micros(50);
 const SPIN_ASYNC: Duration = Duration::from_micros(10);
 /// How long a caller waits before it asks a busy server, or a full window, again.
 const AGAIN: Duration = Duration::from_micros(100);
-/// A hundred years.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A raw call under way: a future that needs no particular executor. Dropped before it is done, it is cancelled: its
 /// reply is thrown away when it comes, its token is dead, and its server is told. To drop it waits for nobody, and may
@@ -114,7 +114,7 @@ pub(super) fn call(inside: &Arc<Inside>, mut raw: Raw<'_>, within: Duration) -> 
     loop {
         match outcome {
             Poll::Ready(outcome) => return outcome,
-            Poll::Pending => std::thread::park_timeout(Duration::from_millis(1)),
+            Poll::Pending => inside.service.rest(Duration::from_millis(1)),
         }
         outcome = waited.calling.advance(inside, &context);
     }
@@ -122,14 +122,13 @@ pub(super) fn call(inside: &Arc<Inside>, mut raw: Raw<'_>, within: Duration) -> 
 
 /// When this time is over.
 fn after(now: Instant, within: Duration) -> Instant {
-    // What nobody lives to see is no time of the clock's.
-    now.checked_add(within).unwrap_or_else(|| now + FOR_EVER)
+    now.after(nanos(within))
 }
 
 impl<'a> RawPending<'a> {
     /// A call that is made when it is polled, and has to be answered within this time from now on.
     pub(super) fn new(client: Client, raw: Raw<'a>, within: Duration) -> Self {
-        let until = Some(after(Instant::now(), within));
+        let until = Some(after(clock::now(), within));
         let calling = Calling { until, ..Calling::new(raw, within, SPIN_ASYNC) };
         Self { client, calling, over: false }
     }
@@ -150,7 +149,7 @@ impl<'a> Calling<'a> {
     /// When its time is over, and how much of it is left.
     fn until(&mut self, now: Instant) -> (Instant, Duration) {
         let until = *self.until.get_or_insert_with(|| after(now, self.within));
-        (until, until.saturating_duration_since(now))
+        (until, Duration::from_nanos(until.saturating_since(now)))
     }
 
     /// Makes the call: how long until it is to be made again, if it is not under way, or its outcome.
@@ -220,8 +219,8 @@ impl<'a> Calling<'a> {
     ) -> Poll<Result<Reply, RawError>> {
         match self.made(inside, tried, self.within) {
             ControlFlow::Continue(again) => {
-                let begun = Instant::now();
-                self.drive(inside, driving, (begun, begun + again), context)
+                let begun = clock::now();
+                self.drive(inside, driving, (begun, after(begun, again)), context)
             }
             ControlFlow::Break(outcome) => Poll::Ready(outcome),
         }
@@ -255,8 +254,8 @@ impl<'a> Calling<'a> {
         let again = match failed.error {
             // A busy server has not run it.
             CallError::Failed(Failure::Busy) => {
-                let now = Instant::now();
-                now + AGAIN < self.until(now).0
+                let now = clock::now();
+                after(now, AGAIN) < self.until(now).0
             }
             CallError::Closed(_) => self.raw.idempotent,
             _ => false,
@@ -298,13 +297,13 @@ impl<'a> Calling<'a> {
     }
 
     fn advance(&mut self, inside: &Arc<Inside>, context: &Context<'_>) -> Poll<Result<Reply, RawError>> {
-        let begun = Instant::now();
+        let begun = clock::now();
         let mut again = begun;
         // Who was woken for its answer has no need of the node.
         if let Some(answer) = self.take(None) {
             match self.judge(answer) {
                 Some(outcome) => return Poll::Ready(outcome),
-                None => again += AGAIN,
+                None => again = after(begun, AGAIN),
             }
         }
         let driving = inside.service.driving();
@@ -328,7 +327,7 @@ impl<'a> Calling<'a> {
             if self.call.is_none() && again <= now {
                 let (_, left) = self.until(now);
                 match self.make(inside, driving, left) {
-                    ControlFlow::Continue(wait) => again = now + wait,
+                    ControlFlow::Continue(wait) => again = after(now, wait),
                     ControlFlow::Break(outcome) => return Poll::Ready(outcome),
                 }
             }
@@ -337,28 +336,28 @@ impl<'a> Calling<'a> {
                 if let Some(answer) = self.take(None) {
                     match self.judge(answer) {
                         Some(outcome) => return Poll::Ready(outcome),
-                        None => again = Instant::now() + AGAIN,
+                        None => again = after(clock::now(), AGAIN),
                     }
                 }
             }
-            now = Instant::now();
+            now = clock::now();
             // The node says so, too, but only to who can use it.
             if self.call.is_some() && now >= self.until(now).0 {
                 let landing = self.stop(inside, true);
                 return Poll::Ready(Err(RawError::new(CallError::Late, landing)));
             }
-            if now - begun < self.spin {
+            if now.saturating_since(begun) < nanos(self.spin) {
                 continue;
             }
             if self.call.is_none() {
-                inside.service.wake_at(again.max(begun + AGAIN), context.waker().clone());
+                inside.service.wake_at(again.max(after(begun, AGAIN)), context.waker().clone());
                 return Poll::Pending;
             }
             match self.take(Some(context.waker())) {
                 None => return Poll::Pending,
                 Some(answer) => match self.judge(answer) {
                     Some(outcome) => return Poll::Ready(outcome),
-                    None => again = Instant::now() + AGAIN,
+                    None => again = after(clock::now(), AGAIN),
                 },
             }
         }

@@ -214,6 +214,12 @@ impl Node {
         self.call_queued(to);
     }
 
+    /// Looks at those whose time is over, where time is simulated and no timer says so.
+    pub(super) fn look_at_late_calls(&mut self) {
+        let late = self.calls.iter().filter(|call| call.left().is_zero()).map(|call| call.number);
+        late.collect::<Vec<_>>().into_iter().for_each(|number| self.look_at_call(number));
+    }
+
     /// The network side has the answer to a call of its own: what is told of that.
     pub(super) fn net_answered(&mut self, index: usize, answer: Result<(), UdpCallError>) -> Option<Event> {
         let is_its = |call: &Call| matches!(call.stage, Stage::Net(_, of) if of == index);

@@ -8,7 +8,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
-use super::{Caller, HELLO, HELLOS, LISTENER, ListenError, Node, ORPHAN_NS, Seat, random};
+use super::{Caller, HELLO, HELLOS, LISTENER, ListenError, Node, ORPHAN_NS, Seat};
 use crate::clock;
 use crate::incoming::{Channel, Event};
 use crate::shm::handshake::{self, HandshakeError, Heard, Offer};
@@ -91,7 +91,7 @@ impl Node {
             generation: heard.greeting.generation,
             key: None,
         };
-        let seed = random()?;
+        let seed = crate::entropy::number()?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(&self.sleepers, socket, epoll::EventData::new_u64(u64::from(seat)), flags)?;
         Ok((identity, seed))

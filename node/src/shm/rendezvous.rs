@@ -109,6 +109,10 @@ fn is_own(path: &Path) -> bool {
 /// [`AddressError`], if the address is malformed or the folder cannot be used. A path of one's own is taken as it is.
 pub fn socket_path(address: &str) -> Result<PathBuf, AddressError> {
     let name = address.strip_prefix("shm:").ok_or_else(|| AddressError::Adapter(address.to_owned()))?;
+    if crate::clock::is_simulated() {
+        let source = std::io::Error::new(std::io::ErrorKind::Unsupported, "shared memory knows no simulated time");
+        return Err(AddressError::System { path: name.into(), source });
+    }
     let path = if name.starts_with('/') {
         PathBuf::from(name)
     } else {

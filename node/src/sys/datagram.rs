@@ -29,6 +29,9 @@ const BUFFER_BYTES: usize = 32 << 20;
 #[derive(Debug)]
 pub struct Datagrams {
     fd: OwnedFd,
+    /// What stands for it on a network that is not there.
+    #[cfg(feature = "simulated")]
+    port: Option<crate::simulated::Port>,
 }
 
 /// What one call has received.
@@ -80,7 +83,7 @@ impl Datagrams {
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&fd, BUFFER_BYTES))?;
         set(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, saturating(BUFFER_BYTES))
             .or_else(|_| set(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, saturating(BUFFER_BYTES)))?;
-        Ok(Self { fd })
+        Ok(Self::passed(fd))
     }
 
     /// Binds this one, which is bound to none, to an address with a port that `other` has already. From then on both
@@ -101,7 +104,21 @@ impl Datagrams {
     /// A socket that [`Datagrams::bind`] has made in another process, which has passed it to this one.
     #[must_use]
     pub const fn passed(fd: OwnedFd) -> Self {
-        Self { fd }
+        Self {
+            fd,
+            #[cfg(feature = "simulated")]
+            port: None,
+        }
+    }
+
+    /// As [`Datagrams::bind`], on a host that is not there. It has no peer that it is joined to, and tells no address.
+    ///
+    /// # Errors
+    /// The address is in use, or is not the host's.
+    #[cfg(feature = "simulated")]
+    pub fn simulated(host: &crate::simulated::Host, address: SocketAddr) -> io::Result<Self> {
+        let (port, fd) = host.bind(address)?;
+        Ok(Self { fd, port: Some(port) })
     }
 
     /// The address that it is bound to, with the port that it was given.
@@ -109,6 +126,10 @@ impl Datagrams {
     /// # Errors
     /// As the kernel says.
     pub fn local(&self) -> io::Result<SocketAddr> {
+        #[cfg(feature = "simulated")]
+        if let Some(port) = &self.port {
+            return Ok(port.local());
+        }
         let address = rustix::net::getsockname(&self.fd)?;
         Ok(SocketAddr::try_from(address)?)
     }
@@ -117,6 +138,10 @@ impl Datagrams {
     /// while they are taken is lost. 0 if the kernel does not say.
     #[must_use]
     pub fn receive_bytes(&self) -> usize {
+        #[cfg(feature = "simulated")]
+        if let Some(port) = &self.port {
+            return port.receive_bytes();
+        }
         sockopt::socket_recv_buffer_size(&self.fd).unwrap_or_default()
     }
 
@@ -149,6 +174,18 @@ impl Datagrams {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// As [`Datagrams::route_mtu`], for what this socket sends.
+    ///
+    /// # Errors
+    /// As of that.
+    pub fn mtu(&self, to: SocketAddr) -> io::Result<u32> {
+        #[cfg(feature = "simulated")]
+        if let Some(port) = &self.port {
+            return Ok(port.mtu(to));
+        }
+        Self::route_mtu(to)
     }
 
     /// The longest IP datagram, in bytes with its headers, that the way to `to` is believed to carry now.
@@ -191,6 +228,10 @@ impl Datagrams {
         parts: &[IoSlice<'_>],
         segment: Option<u16>,
     ) -> Result<usize, Errno> {
+        #[cfg(feature = "simulated")]
+        if let Some(port) = &self.port {
+            return port.send(to, parts, segment);
+        }
         let mut name = to.map(Name::from);
         let mut control = Control::default();
         let mut message = empty();
@@ -239,6 +280,10 @@ impl Datagrams {
     /// # Errors
     /// As of [`Datagrams::receive`].
     pub fn peek(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        #[cfg(feature = "simulated")]
+        if let Some(port) = &self.port {
+            return port.peek(into);
+        }
         Ok(rustix::net::recv(&self.fd, into, RecvFlags::PEEK | RecvFlags::DONTWAIT)?.0)
     }
 
@@ -291,6 +336,10 @@ impl Datagrams {
     #[inline]
     pub fn receive(&self, parts: &mut [IoSliceMut<'_>]) -> Result<Received, Errno> {
         const FLAGS: c_int = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        #[cfg(feature = "simulated")]
+        if let Some(port) = &self.port {
+            return port.receive(parts);
+        }
         let mut name = Name::default();
         let mut control = Control::default();
         let mut message = empty();

@@ -161,6 +161,16 @@ fn sleep(shared: &Shared, nap: u64, serving: bool) {
     }
 }
 
+/// The endpoint is gone, and there is nobody who could wait: closes its channels and says goodbye, once.
+pub(super) fn part(shared: &Shared) {
+    let mut core = shared.lock();
+    core.net.listen(false);
+    core.net.close_all();
+    core.last_turn();
+    core.net.part(clock::now());
+    core.last_turn();
+}
+
 /// The endpoint is gone: closes its channels once everything has arrived that they have sent.
 fn linger(shared: &Shared) {
     let begun = clock::now();

@@ -14,7 +14,6 @@ use super::line::{SPIN_NS, UNREAD_NS, nap};
 use super::told::Happened;
 use crate::clock;
 use crate::shm::link::CloseReason;
-use crate::sys::datagram::Datagrams;
 
 /// How long a channel that nobody waits for may look for the ways that its endpoint's address asks for, in nanoseconds:
 /// messages wait meanwhile, on other channels too.
@@ -185,7 +184,7 @@ impl Udp {
         if address.is_ipv4() != self.local.is_ipv4() {
             return Err(UdpCallError::OtherFamily { address, local: self.local });
         }
-        let body = Datagrams::route_mtu(address).map_or(1500, |mtu| mtu as usize);
+        let body = core.socket.mtu(address).map_or(1500, |mtu| mtu as usize);
         let headers = if address.is_ipv4() { 28 } else { 48 } + HEADER_BYTES;
         let body = u16::try_from(body.saturating_sub(headers).min(BODY_MAX)).unwrap_or(u16::MAX);
         let index = core.net.call(clock::now(), address, body).ok_or(UdpCallError::Full)?;

@@ -146,6 +146,20 @@ impl Shared {
     }
 }
 
+/// The socket of an endpoint: the kernel's, or that of a host which is not there.
+fn bind(config: &Config, ways: Ways, address: SocketAddr) -> Result<Datagrams, UdpAddressError> {
+    #[cfg(feature = "simulated")]
+    if let Some(host) = &config.host {
+        if ways != Ways::Udp {
+            let why = "a simulated network has no rings; use udp:".into();
+            return Err(UdpAddressError::Way { scheme: ways.scheme(), why });
+        }
+        return Datagrams::simulated(host, address).map_err(|source| UdpAddressError::Socket { address, source });
+    }
+    let _ = (config, ways);
+    Datagrams::bind(address).map_err(|source| UdpAddressError::Socket { address, source })
+}
+
 /// The network side of a node.
 #[derive(Debug)]
 pub struct Udp {
@@ -178,11 +192,11 @@ impl Udp {
                 let (socket, ring) = lease::take(&helper, address).map_err(Box::new)?;
                 (socket, Some(ring))
             }
-            None => (Datagrams::bind(address).map_err(refused)?, None),
+            None => (bind(config, ways, address)?, None),
         };
         let local = socket.local().map_err(refused)?;
         // Where all goes by a ring there is nothing for it to do.
-        let joins = matches!(ways, Ways::Udp | Ways::All);
+        let joins = matches!(ways, Ways::Udp | Ways::All) && !config.is_simulated();
         let joined = joins.then(|| Joined::new(local)).transpose().map_err(refused)?.map(Box::new);
         let sockets = || std::iter::once(socket.as_fd()).chain(joined.iter().map(|joined| joined.as_fd()));
         let beside = sockets().map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>().map_err(refused)?;
@@ -269,11 +283,13 @@ impl Udp {
             waker: Arc::clone(waker),
             watched,
         });
-        let attendant = attendant::start(Arc::clone(&shared)).map_err(refused)?;
+        // Where time passes only when it is told to, nobody is away without saying so.
+        let attends = !clock::is_simulated();
+        let attendant = attends.then(|| attendant::start(Arc::clone(&shared))).transpose().map_err(refused)?;
         let staging = config.staging_bytes as usize;
         Ok(Self {
             shared,
-            attendant: Some(attendant),
+            attendant,
             process: Process::this(),
             local,
             ways,
@@ -493,8 +509,9 @@ impl Drop for Udp {
         }
         self.shared.stop.store(true, Ordering::Release);
         self.shared.kick();
-        if let Some(attendant) = self.attendant.take() {
-            let _ = attendant.join();
+        match self.attendant.take() {
+            Some(attendant) => drop(attendant.join()),
+            None => attendant::part(&self.shared),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Keys and check sums: what the engine asks of whoever proves who is who.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cutthrough_engine::seal::{BoxedSeal, Guard, Handshake, Seal, WrongKey};
@@ -57,24 +57,36 @@ impl Callees {
     }
 }
 
+/// What nobody else knows, and no log shows.
+struct Secret([u8; 32]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
 /// The guard of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Doorkeeper {
     keys: Option<Arc<Keys>>,
     callees: Callees,
-    secret: RandomState,
+    secret: Secret,
     plain: CheckSum,
 }
 
 impl Doorkeeper {
     pub(crate) fn new(keys: Option<Arc<Keys>>, callees: Callees) -> Self {
-        Self { keys, callees, secret: RandomState::new(), plain: CheckSum }
+        Self { keys, callees, secret: Secret(entropy()), plain: CheckSum }
     }
 }
 
 impl Doorkeeper {
     fn cookie_at(&self, span: u64, bytes: &[u8]) -> u64 {
-        self.secret.hash_one((span, bytes))
+        // What is behind 32 bytes that nobody knows leaves nothing of them in 64 bits of SipHash.
+        let mut hasher = DefaultHasher::new();
+        (self.secret.0, span, bytes).hash(&mut hasher);
+        hasher.finish()
     }
 }
 
@@ -85,12 +97,7 @@ const fn span(now: Instant) -> u64 {
 
 fn entropy() -> [u8; 32] {
     let mut bytes = [0; 32];
-    let mut have = 0;
-    while have < bytes.len() {
-        // It fails only where there is no such call, and it waits until there is randomness.
-        let flags = rustix::rand::GetRandomFlags::empty();
-        have += rustix::rand::getrandom(&mut bytes[have..], flags).expect("random numbers of the kernel");
-    }
+    crate::entropy::fill(&mut bytes).expect("random numbers of the kernel");
     bytes
 }
 

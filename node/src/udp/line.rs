@@ -64,6 +64,9 @@ pub(super) const UNREAD_NS: u64 = 20_000_000;
 pub(super) fn nap(udp: &Udp, until: Option<Instant>) {
     let now = clock::now();
     let nap = until.map_or(NAP_NS, |until| until.saturating_since(now).min(NAP_NS));
+    if clock::sleeps(Some(nap)) {
+        return;
+    }
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::try_from(nap).unwrap_or(0) };
     let mut watched: Vec<_> = udp.watched().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
     let _ = poll(&mut watched, Some(&timeout));

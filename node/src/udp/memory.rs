@@ -538,7 +538,7 @@ impl Core {
         {
             self.net.set_ways(channel, lanes.join(channel, peer));
         }
-        let seed = crate::node::random().unwrap_or(0x9e37_79b9_7f4a_7c15);
+        let seed = crate::entropy::number().unwrap_or(0x9e37_79b9_7f4a_7c15);
         let mut store = Store::new(&self.config, &self.waker, (&self.filled, channel), seed);
         // Who had this number before may have been aimed at.
         let settled = self.settle();

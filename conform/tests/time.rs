@@ -1,0 +1,160 @@
+//! Endpoints in simulated time: all on one thread, which tells it to pass; a run is the seed's alone.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cutthrough::am::{Args, Event, Node, Settings};
+use cutthrough::simulated::{Counts, Network, Time, Wire};
+use cutthrough::{Config, ConnectError, Endpoint, Keys, SharedKey, UdpCallError, WaitError};
+
+const STEP: Duration = Duration::from_micros(100);
+const A: [u8; 4] = [10, 0, 0, 1];
+const B: [u8; 4] = [10, 0, 0, 2];
+const AT_B: &str = "udp:10.0.0.2:7000";
+const ADD: u16 = 1;
+
+const BAD: Wire = Wire {
+    mtu: 1500,
+    latency: Duration::from_micros(50),
+    jitter: Duration::from_micros(50),
+    bandwidth: Some(1_000_000_000),
+    loss: 0.05,
+    duplicates: 0.02,
+    reorders: 0.05,
+    corrupts: 0.01,
+    truncates: 0.01,
+};
+
+fn endpoint(network: &Network, host: [u8; 4], sealed: bool) -> Endpoint {
+    let keys = sealed.then(|| Arc::new(Keys::Shared(SharedKey::from_bytes([7; 32]))));
+    let config = Config { host: Some(network.host(host)), insecure: keys.is_none(), keys, ..Config::default() };
+    Endpoint::open(config).expect("an endpoint")
+}
+
+/// A node that adds, at B.
+fn adder(network: &Network, sealed: bool) -> Node {
+    let mut node = Node::new(endpoint(network, B, sealed), Settings::default());
+    node.short(ADD, Args::Words(2), |request| {
+        let sum = request.word(0) + request.word(1);
+        request.reply(&[sum]);
+    });
+    node.listen(AT_B).expect("a free port");
+    node
+}
+
+/// A thousand calls over a bad wire, sixteen at a time: what became of datagrams, and how long it took.
+fn calls(seed: u64) -> (Counts, u64) {
+    let time = Time::begin(seed);
+    let network = Network::new(seed, BAD);
+    let mut b = adder(&network, true);
+    let mut a = Node::new(endpoint(&network, A, true), Settings { window: 16, ..Settings::default() });
+    let begun = cutthrough::now();
+    a.begin_connect(AT_B, Duration::from_secs(5)).expect("a call");
+    let (mut channel, mut asked, mut answered) = (None, 0, 0);
+    while answered < 1000 {
+        while let Some(event) = b.poll() {
+            assert!(matches!(event, Event::Opened(_)), "{event:?}");
+        }
+        while let Some(event) = a.poll() {
+            match event {
+                Event::Connected(_, opened) => channel = Some(opened.expect("a channel")),
+                Event::Replied(reply) => answered += reply.word(0) / 7,
+                other => panic!("{other:?}"),
+            }
+        }
+        while let Some(channel) = channel.filter(|_| asked < 1000)
+            && a.request(channel, ADD, &[3, 4]).is_ok()
+        {
+            asked += 1;
+        }
+        time.pass(STEP);
+    }
+    (network.counts(), cutthrough::now().saturating_since(begun))
+}
+
+#[test]
+fn a_run_is_the_seeds_alone() {
+    let (counts, took) = calls(1);
+    assert_eq!((counts, took), calls(1));
+    assert_ne!(counts.digest, calls(2).0.digest);
+    for (name, count) in [("lost", counts.lost), ("repeated", counts.repeated), ("damaged", counts.damaged)] {
+        assert!(count > 0, "none {name}: {counts:?}");
+    }
+}
+
+/// Operations that wait have others run, and time pass.
+#[test]
+fn who_waits_has_the_others_polled() {
+    let time = Time::begin(3);
+    let network = Network::new(3, Wire { latency: Duration::from_millis(40), ..Wire::default() });
+    let b = Rc::new(RefCell::new(adder(&network, false)));
+    let others = Rc::clone(&b);
+    time.beside(move || while others.borrow_mut().poll().is_some() {});
+    let mut a = Node::new(endpoint(&network, A, false), Settings::default());
+    let begun = cutthrough::now();
+    let channel = a.connect(AT_B, Duration::from_secs(5)).expect("a channel");
+    assert_eq!(a.call(channel, ADD, &[20, 22], Duration::from_secs(5)).expect("a sum").word(0), 42);
+    let ms = cutthrough::now().saturating_since(begun) / 1_000_000;
+    assert!((240..260).contains(&ms), "{ms} ms for three round trips of 80: who calls is asked first whether he does");
+}
+
+#[test]
+fn time_outs_take_as_long_as_they_say() {
+    let time = Time::begin(4);
+    let network = Network::new(4, Wire::default());
+    let mut a = endpoint(&network, A, false);
+    let begun = cutthrough::now();
+    let error = a.connect(AT_B, Duration::from_secs(100)).unwrap_err();
+    assert!(matches!(error, ConnectError::Net(UdpCallError::Silence(_))), "{error}");
+    assert_eq!(a.wait(Some(Duration::from_secs(20))).unwrap_err(), WaitError::TimedOut);
+    a.begin_connect(AT_B, Duration::from_secs(30)).expect("a call");
+    let event = a.wait(Some(Duration::from_secs(60))).expect("its end");
+    assert!(matches!(event, cutthrough::Event::Connected(_, Err(_))), "{event:?}");
+    let seconds = cutthrough::now().saturating_since(begun) / 1_000_000_000;
+    assert_eq!(seconds, 150);
+    drop(time);
+}
+
+/// Of a host that is unplugged nobody hears any more; another one with its address is another one.
+#[test]
+fn a_host_dies_and_comes_back() {
+    let time = Time::begin(5);
+    let network = Network::new(5, Wire::default());
+    let b = Rc::new(RefCell::new(Some(adder(&network, false))));
+    let others = Rc::clone(&b);
+    time.beside(move || {
+        if let Some(node) = others.borrow_mut().as_mut() {
+            while node.poll().is_some() {}
+        }
+    });
+    let mut a = Node::new(endpoint(&network, A, false), Settings::default());
+    let channel = a.connect(AT_B, Duration::from_secs(5)).expect("a channel");
+    network.unplug(B);
+    drop(b.take());
+    network.mend();
+    let begun = cutthrough::now();
+    a.call(channel, ADD, &[1, 1], Duration::from_secs(5)).expect_err("nobody is there");
+    let ms = cutthrough::now().saturating_since(begun) / 1_000_000;
+    assert!((600..1500).contains(&ms), "{ms} ms until its death was noticed");
+    *b.borrow_mut() = Some(adder(&network, false));
+    let channel = a.connect(AT_B, Duration::from_secs(5)).expect("a channel");
+    assert_eq!(a.call(channel, ADD, &[1, 1], Duration::from_secs(5)).expect("a sum").word(0), 2);
+}
+
+#[test]
+fn other_ways_than_the_network_are_refused() {
+    let time = Time::begin(6);
+    let network = Network::new(6, Wire::default());
+    let mut a = endpoint(&network, A, false);
+    for (address, why) in [
+        ("net:10.0.0.1:7000", "net: a simulated network has no rings; use udp:"),
+        ("udp:10.0.0.2:7000", "this is the simulated host 10.0.0.1"),
+        ("shm:in-no-time", "shared memory knows no simulated time"),
+    ] {
+        let error = a.listen(address).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    drop((a, time));
+}
