@@ -46,6 +46,7 @@
 //! | typed calls from many threads: blocking, awaited, or with a continuation | [`rpc`]; its futures need no feature |
 //! | the same as a `tower_service::Service` | `rpc::Tower`, with the feature `tower` |
 //! | the peer's memory, without code there: put, get, atomics, pages by the batch | [`rma`] |
+//! | a network that is not there, to test all of this against faults | `simulated`, with the feature `simulated` |
 //!
 //! # Addresses
 //!
@@ -82,6 +83,8 @@ mod endpoint;
 mod outgoing;
 pub mod rma;
 pub mod rpc;
+#[cfg(feature = "simulated")]
+pub mod simulated;
 #[cfg(feature = "tokio")]
 mod tokio;
 
@@ -103,8 +106,6 @@ pub use cutthrough_node::shm::handshake::HandshakeError;
 pub use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
 pub use cutthrough_node::shm::receive::ReadError;
 pub use cutthrough_node::shm::rendezvous::AddressError;
-#[cfg(feature = "simulated")]
-pub use cutthrough_node::simulated;
 pub use cutthrough_node::sys::xdp::Mode as XdpMode;
 pub use cutthrough_node::udp::{Offer, address::UdpAddressError, calls::UdpCallError, probe};
 pub use cutthrough_node::{shm::rendezvous::folder, stat};

@@ -61,7 +61,9 @@ pub(super) struct Paths {
     /// What is under way: when it arrives, and a number that tells datagrams of one moment apart.
     flying: BTreeMap<(u64, u64), Datagram>,
     number: u64,
-    sockets: HashMap<SocketAddr, Socket>,
+    sockets: Vec<Option<Socket>>,
+    /// The place of each socket there.
+    places: HashMap<SocketAddr, usize>,
     counts: Counts,
     over: bool,
 }
@@ -77,7 +79,8 @@ impl Paths {
             free_at: HashMap::new(),
             flying: BTreeMap::new(),
             number: 0,
-            sockets: HashMap::new(),
+            sockets: Vec::new(),
+            places: HashMap::new(),
             counts: Counts::default(),
             over: false,
         }
@@ -93,6 +96,9 @@ impl Paths {
     }
 
     pub(super) fn wire(&self, path: (IpAddr, IpAddr)) -> Wire {
+        if self.wires.is_empty() {
+            return self.every;
+        }
         self.wires.get(&path).copied().unwrap_or(self.every)
     }
 
@@ -124,25 +130,32 @@ impl Paths {
         self.over
     }
 
-    /// A socket at this address; at port 0, at one that is free. `None` if there is one.
-    pub(super) fn bind(&mut self, mut address: SocketAddr, bell: OwnedFd) -> Option<SocketAddr> {
+    /// A socket at this address; at port 0, at one that is free: where it is, and its place here. `None` if there is
+    /// one already.
+    pub(super) fn bind(&mut self, mut address: SocketAddr, bell: OwnedFd) -> Option<(SocketAddr, usize)> {
         if address.port() == 0 {
             let ip = address.ip();
-            address = (49_152..=65_535).map(|port| (ip, port).into()).find(|at| !self.sockets.contains_key(at))?;
+            address = (49_152..=65_535).map(|port| (ip, port).into()).find(|at| !self.places.contains_key(at))?;
         }
-        if self.sockets.contains_key(&address) {
+        if self.places.contains_key(&address) {
             return None;
         }
-        self.sockets.insert(address, Socket { queue: VecDeque::new(), taken: 0, bell, rung: false });
-        Some(address)
+        let place = self.sockets.iter().position(Option::is_none).unwrap_or(self.sockets.len());
+        self.sockets.resize_with(self.sockets.len().max(place + 1), || None);
+        self.sockets[place] = Some(Socket { queue: VecDeque::new(), taken: 0, bell, rung: false });
+        self.places.insert(address, place);
+        Some((address, place))
     }
 
     pub(super) fn close(&mut self, address: SocketAddr) {
-        self.sockets.remove(&address);
+        if let Some(place) = self.places.remove(&address) {
+            self.sockets[place] = None;
+        }
     }
 
-    pub(super) fn socket(&mut self, address: SocketAddr) -> Option<&mut Socket> {
-        self.sockets.get_mut(&address)
+    /// The socket at a place.
+    pub(super) fn socket(&mut self, place: usize) -> Option<&mut Socket> {
+        self.sockets.get_mut(place)?.as_mut()
     }
 
     /// Most bytes of a datagram from one host to another.
@@ -213,7 +226,8 @@ impl Paths {
     pub(super) fn carry(&mut self, now: u64) {
         while let Some(entry) = self.flying.first_entry().filter(|entry| entry.key().0 <= now) {
             let ((at, _), datagram) = entry.remove_entry();
-            let Some(socket) = self.sockets.get_mut(&datagram.to) else {
+            let place = self.places.get(&datagram.to).copied();
+            let Some(socket) = place.and_then(|place| self.sockets[place].as_mut()) else {
                 self.counts.nobody += 1;
                 continue;
             };
@@ -280,7 +294,7 @@ mod tests {
     fn paths(wire: Wire) -> Paths {
         let mut paths = Paths::new(7, wire);
         for address in [A, B] {
-            assert_eq!(paths.bind(at(address), bell()), Some(at(address)));
+            assert_eq!(paths.bind(at(address), bell()).map(|(bound, _)| bound), Some(at(address)));
         }
         paths
     }
@@ -293,7 +307,7 @@ mod tests {
     /// What B has got by then.
     fn come(paths: &mut Paths, now: u64) -> Vec<u8> {
         paths.carry(now);
-        let socket = paths.socket(at(B)).expect("a socket");
+        let socket = paths.socket(1).expect("a socket");
         std::iter::from_fn(|| socket.take()).map(|datagram| *datagram.bytes.first().unwrap_or(&u8::MAX)).collect()
     }
 

@@ -21,6 +21,8 @@ const SEGMENTS: usize = 128;
 pub(crate) struct Port {
     carrier: Arc<Carrier>,
     local: SocketAddr,
+    /// Its place among the network's.
+    place: usize,
 }
 
 impl Port {
@@ -31,8 +33,8 @@ impl Port {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let ours = bell.try_clone()?;
         let bound = carrier.shared.lock().bind((host, wanted.port()).into(), ours);
-        let local = bound.ok_or_else(|| io::Error::from(Errno::ADDRINUSE))?;
-        Ok((Self { carrier: Arc::clone(carrier), local }, bell))
+        let (local, place) = bound.ok_or_else(|| io::Error::from(Errno::ADDRINUSE))?;
+        Ok((Self { carrier: Arc::clone(carrier), local, place }, bell))
     }
 
     pub(crate) const fn local(&self) -> SocketAddr {
@@ -82,7 +84,7 @@ impl Port {
     pub(crate) fn peek(&self, into: &mut [u8]) -> Result<usize, Errno> {
         let mut paths = self.carrier.shared.lock();
         paths.carry(clock::now().as_nanos());
-        let socket = paths.socket(self.local).ok_or(Errno::BADF)?;
+        let socket = paths.socket(self.place).ok_or(Errno::BADF)?;
         let Some(datagram) = socket.queue.front() else {
             socket.hush();
             return Err(Errno::AGAIN);
@@ -97,7 +99,7 @@ impl Port {
     pub(crate) fn receive(&self, parts: &mut [IoSliceMut<'_>]) -> Result<Received, Errno> {
         let mut paths = self.carrier.shared.lock();
         paths.carry(clock::now().as_nanos());
-        let socket = paths.socket(self.local).ok_or(Errno::BADF)?;
+        let socket = paths.socket(self.place).ok_or(Errno::BADF)?;
         let Some(first) = socket.take() else {
             socket.hush();
             return Err(Errno::AGAIN);

@@ -11,10 +11,11 @@ use super::Shared;
 use super::random::Random;
 
 /// Nanoseconds that a look at the clock takes: so whoever looks until it is time comes to an end.
-const LOOK_NS: u64 = 100;
+const LOOK_NS: u64 = 500;
 /// When it begins.
 const BEGIN_NS: u64 = 1_000_000_000;
-/// How long somebody sleeps at most who waits for ever, before he looks again.
+/// How long somebody sleeps at most who waits for ever, or beside whom others have times of their own, before all of
+/// them look again.
 const NAP_NS: u64 = 1_000_000;
 
 /// What a thread with simulated time has instead of a clock and of the kernel's chance.
@@ -135,7 +136,9 @@ fn pass(most: u64, beside: bool) {
         let governed = governed.as_mut().expect("it has begun");
         (governed.network.upgrade(), governed.beside.take_if(|_| beside))
     });
+    let mut most = most;
     if let Some(mut run) = run {
+        most = most.min(NAP_NS);
         run();
         GOVERNED.with_borrow_mut(|governed| {
             if let Some(governed) = governed.as_mut().filter(|governed| governed.beside.is_none()) {
