@@ -1,11 +1,15 @@
 //! Endpoints in simulated time: all on one thread, which tells it to pass; a run is the seed's alone.
 
 use std::cell::RefCell;
+use std::future::Future as _;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use cutthrough::am::{Args, Event, Node, Settings};
+use cutthrough::am::{Args, CallError, Event, Node, Service, Settings};
+use cutthrough::rpc::{self, Client, Method, RpcError};
 use cutthrough::simulated::{Counts, Network, Time, Wire};
 use cutthrough::{Config, ConnectError, Endpoint, Keys, SharedKey, UdpCallError, WaitError};
 
@@ -14,6 +18,8 @@ const A: [u8; 4] = [10, 0, 0, 1];
 const B: [u8; 4] = [10, 0, 0, 2];
 const AT_B: &str = "udp:10.0.0.2:7000";
 const ADD: u16 = 1;
+/// It is never answered.
+const NEVER: Method<u64, u64> = Method::new(2).idempotent();
 
 const BAD: Wire = Wire {
     mtu: 1500,
@@ -141,6 +147,39 @@ fn a_host_dies_and_comes_back() {
     *b.borrow_mut() = Some(adder(&network, false));
     let channel = a.connect(AT_B, Duration::from_secs(5)).expect("a channel");
     assert_eq!(a.call(channel, ADD, &[1, 1], Duration::from_secs(5)).expect("a sum").word(0), 2);
+}
+
+/// A call that may be made twice, and whose channel has ended, is not made again once its time is over: whoever looks
+/// late hears of its end at that look.
+#[test]
+fn who_looks_late_hears_of_the_end_at_once() {
+    let time = Time::begin(7);
+    let network = Network::new(7, Wire::default());
+    let mut node = Node::new(endpoint(&network, B, false), Settings::default());
+    rpc::serve_later(&mut node, NEVER, |_, answer| std::mem::forget(answer));
+    node.listen(AT_B).expect("a free port");
+    let b = Rc::new(RefCell::new(Some(node)));
+    let others = Rc::clone(&b);
+    time.beside(move || {
+        if let Some(node) = others.borrow_mut().as_mut() {
+            while node.poll().is_some() {}
+        }
+    });
+    let service =
+        Arc::new(Service::spawn(Node::new(endpoint(&network, A, false), Settings::default()), |_| ()).unwrap());
+    let client = Client::connect(Arc::clone(&service), AT_B, Duration::from_secs(5)).expect("a channel");
+    let mut context = Context::from_waker(std::task::Waker::noop());
+    let mut call = client.within(Duration::from_millis(1500)).start(NEVER, &7);
+    assert!(Pin::new(&mut call).poll(&mut context).is_pending());
+    network.unplug(B);
+    drop(b.take());
+    // The end of the channel is known, and the caller is away until its time is over, too.
+    for _ in 0..2000 {
+        time.pass(Duration::from_millis(1));
+        service.turn();
+    }
+    let Poll::Ready(ended) = Pin::new(&mut call).poll(&mut context) else { panic!("it waits after its deadline") };
+    assert!(matches!(ended, Err(RpcError::Call(CallError::Closed(_) | CallError::Late))), "{ended:?}");
 }
 
 #[test]

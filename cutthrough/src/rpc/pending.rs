@@ -253,14 +253,12 @@ impl<'a> Calling<'a> {
         let mut failed = RawError::from(failed);
         let again = match failed.error {
             // A busy server has not run it.
-            CallError::Failed(Failure::Busy) => {
-                let now = clock::now();
-                after(now, AGAIN) < self.until(now).0
-            }
+            CallError::Failed(Failure::Busy) => true,
             CallError::Closed(_) => self.raw.idempotent,
             _ => false,
         };
-        if again {
+        let now = clock::now();
+        if again && after(now, AGAIN) < self.until(now).0 {
             match self.raw.renew(failed.landing.take()) {
                 Ok(()) => {
                     self.note(failed.error);
