@@ -9,6 +9,7 @@
 
 pub mod bytes;
 pub mod join;
+pub mod layers;
 pub mod random;
 pub mod suite;
 

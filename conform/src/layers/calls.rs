@@ -1,0 +1,220 @@
+//! Calls under way, as their caller has them.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use cutthrough::am::{Body, CallError, Failure, Reply, RequestError};
+use cutthrough::rpc::{Client, Method, Pending, Raw, RawError, RawPending, RpcError};
+use cutthrough::{Instant, Landing, Payload, now};
+
+use super::life::{AGAIN, ECHO, FETCH, LATER, Life, PASS, STORE, Text};
+use super::watch::{Outcome, Shared};
+use crate::bytes::pattern;
+use crate::random::Random;
+
+/// What memory that was given back holds until it goes.
+const OURS: u8 = 0xa5;
+/// How long it is kept, in nanoseconds.
+const KEPT_NS: u64 = 200_000_000;
+
+/// A call under way.
+pub(super) struct Under {
+    number: u64,
+    future: Kind,
+}
+
+enum Kind {
+    Typed(Pending<Text>),
+    Raw(RawPending<'static>),
+}
+
+/// Memory that calls have given back.
+#[derive(Debug, Default)]
+pub(super) struct GivenBack(Vec<(Instant, Vec<u8>)>);
+
+impl GivenBack {
+    fn keep(&mut self, mut bytes: Vec<u8>) {
+        bytes.fill(OURS);
+        self.0.push((now().after(KEPT_NS), bytes));
+    }
+
+    fn landing(&mut self, landing: Option<Landing>) {
+        if let Some(Landing::Buffer(bytes)) = landing {
+            self.keep(bytes);
+        }
+    }
+
+    /// Nobody may have written to what is let go now; to `all` of it, at the end.
+    pub(super) fn check(&mut self, all: bool) -> Result<(), String> {
+        let at = now();
+        let mut goes = self.0.extract_if(.., |(until, _)| all || *until <= at);
+        match goes.find(|(_, bytes)| bytes.iter().any(|byte| *byte != OURS)) {
+            Some(_) => Err("memory that a call has given back was written to".into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The bytes of a payload that has come, wherever it lies.
+pub(super) fn payload(payload: Payload) -> Result<Vec<u8>, String> {
+    match payload {
+        Payload::None => Ok(Vec::new()),
+        Payload::Landed(landed) => Ok(landed.to_vec()),
+        Payload::Buffer(bytes) => Ok(bytes),
+        other => Err(format!("{other:?} where all of it has come")),
+    }
+}
+
+/// What a typed call has ended with.
+fn typed(result: Result<Text, RpcError>) -> Outcome {
+    match result {
+        Ok((of, bytes)) => Outcome::Right(of, bytes),
+        Err(RpcError::Call(why)) => Outcome::Wrong(why),
+        Err(RpcError::NoChannel(_)) => Outcome::Wrong(CallError::NotSent(RequestError::Closed)),
+        Err(other) => Outcome::Absurd(other.to_string()),
+    }
+}
+
+/// What a raw call has ended with. One that takes no answer but its number has stored.
+fn raw(number: u64, stores: bool, result: Result<Reply, RawError>, back: &mut GivenBack) -> Outcome {
+    match result {
+        Ok(mut reply) => {
+            let of = reply.args().first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+            back.landing(reply.take_landing());
+            let in_buffer = matches!(reply.payload(), Payload::Buffer(_));
+            match (of, payload(reply.take_payload())) {
+                (Some(of), Ok(_)) if stores => Outcome::Right(of, Vec::new()),
+                (Some(of), Ok(bytes)) => {
+                    if in_buffer {
+                        back.keep(bytes.clone());
+                    }
+                    Outcome::Right(of, bytes)
+                }
+                (of, bytes) => Outcome::Absurd(format!("call {number} is answered as {of:?} with {bytes:?}")),
+            }
+        }
+        Err(failed) => {
+            let why = failed.error;
+            back.landing(failed.landing);
+            match why {
+                CallError::Failed(Failure::Panicked | Failure::Arguments | Failure::TooLong | Failure::Refused) => {
+                    Outcome::Absurd(why.to_string())
+                }
+                why => Outcome::Wrong(why),
+            }
+        }
+    }
+}
+
+impl Life {
+    /// Makes a call of some kind.
+    pub(super) fn call(
+        &mut self,
+        random: &mut Random,
+        client: &Client,
+        longest: u64,
+        within: Duration,
+        watch: &Shared,
+    ) {
+        let len = usize::try_from(random.below(longest + 1)).unwrap_or_default();
+        let within = Duration::from_nanos(1 + random.below(u64::try_from(within.as_nanos()).unwrap_or(u64::MAX)));
+        let client = client.within(within);
+        let until = now().after(u64::try_from(within.as_nanos()).unwrap_or(u64::MAX));
+        let kind = random.below(8);
+        let number = watch.lock().begins(self.name, len, kind == 1, until);
+        let text = || (number, pattern(number, len));
+        let start = |method: Method<Text, Text>| Kind::Typed(client.start(method, &text()));
+        let args = number.to_le_bytes();
+        let future = match kind {
+            0 => start(ECHO),
+            1 => start(AGAIN),
+            2 => start(LATER),
+            3 => return self.call_then(number, &client, watch),
+            4 => {
+                let body = match client.page(len.max(1)) {
+                    Ok(mut page) if len > 0 => {
+                        page.copy_from_slice(&pattern(number, len));
+                        Body::Page(page)
+                    }
+                    _ => Body::Owned(pattern(number, len)),
+                };
+                Kind::Raw(client.start_raw(Raw::new(STORE).args(&args).body(body)))
+            }
+            kind => {
+                let handler = if kind == 5 { PASS } else { FETCH };
+                let raw = Raw::new(handler).args(&args);
+                let raw = match random.below(3) {
+                    // What is handed over has no place.
+                    0 if kind != 5 && len > 0 => raw.reply_into(Landing::Buffer(vec![0; len])),
+                    1 if kind != 5 && len > 0 => raw.reply_into(Landing::Pages(len)),
+                    _ => raw,
+                };
+                Kind::Raw(client.start_raw(raw))
+            }
+        };
+        let stores = kind == 4;
+        if stores {
+            watch.lock().stores(number);
+        }
+        self.under.push(Under { number, future });
+    }
+
+    /// Makes a call that may be served twice.
+    pub(super) fn call_again(&mut self, client: &Client, longest: u64, within: Duration, watch: &Shared) {
+        let until = now().after(u64::try_from(within.as_nanos()).unwrap_or(u64::MAX));
+        let len = usize::try_from(longest).unwrap_or_default();
+        let number = watch.lock().begins(self.name, len, true, until);
+        let future = Kind::Typed(client.within(within).start(AGAIN, &(number, pattern(number, len))));
+        self.under.push(Under { number, future });
+    }
+
+    /// Makes a call that is gone on with.
+    fn call_then(&self, number: u64, client: &Client, watch: &Shared) {
+        let sees = watch.clone();
+        let text = (number, watch.lock().answer(number));
+        let made = client.call_then(ECHO, &text, move |result| sees.lock().ends(number, &typed(result)));
+        if let Err(why) = made {
+            watch.lock().ends(number, &Outcome::Wrong(why.into()));
+        }
+    }
+
+    /// Looks at every call under way.
+    pub(super) fn poll(&mut self, watch: &Shared, back: &mut GivenBack) {
+        let mut context = Context::from_waker(Waker::noop());
+        for mut under in std::mem::take(&mut self.under) {
+            let begun = now();
+            let outcome = match &mut under.future {
+                Kind::Typed(future) => Pin::new(future).poll(&mut context).map(typed),
+                Kind::Raw(future) => {
+                    let stores = watch.lock().is_store(under.number);
+                    Pin::new(future).poll(&mut context).map(|result| raw(under.number, stores, result, back))
+                }
+            };
+            let mut watch = watch.lock();
+            match outcome {
+                Poll::Ready(outcome) => watch.ends(under.number, &outcome),
+                Poll::Pending if begun > watch.until(under.number) => {
+                    let late = begun.saturating_since(watch.until(under.number));
+                    watch.broken(format!("call {} waits {late} ns after its deadline", under.number));
+                }
+                Poll::Pending => self.under.push(under),
+            }
+        }
+    }
+
+    /// Gives one of them up.
+    pub(super) fn cancel(&mut self, random: &mut Random, watch: &Shared, back: &mut GivenBack) {
+        if self.under.is_empty() {
+            return;
+        }
+        let many = self.under.len() as u64;
+        let under = self.under.swap_remove(usize::try_from(random.below(many)).unwrap_or_default());
+        match under.future {
+            Kind::Raw(future) if random.below(4) > 0 => back.landing(future.cancel()),
+            future => drop(future),
+        }
+        watch.lock().ends(under.number, &Outcome::Cancelled);
+    }
+}

@@ -1,0 +1,98 @@
+//! What is drawn for a world before it begins.
+
+use std::fmt;
+use std::time::Duration;
+
+use cutthrough::simulated::Wire;
+
+use crate::random::Random;
+
+/// The options of a world.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Options {
+    pub(super) hosts: usize,
+    pub(super) wire: Wire,
+    pub(super) sealed: bool,
+    /// Settings of every node.
+    pub(super) window: u32,
+    pub(super) serve: usize,
+    pub(super) slots: u32,
+    pub(super) pool_bytes: u64,
+    pub(super) staging_bytes: u32,
+    pub(super) silence: Duration,
+    /// The longest payload of a call.
+    pub(super) longest: u64,
+    /// The longest time that a call has.
+    pub(super) within: Duration,
+    /// Things that are done, and how many of them are faults, of a thousand.
+    pub(super) deeds: u64,
+    pub(super) faults: u64,
+    /// How long it is at most until the next one.
+    pub(super) pause: Duration,
+}
+
+/// One of these.
+fn pick<T: Copy, const N: usize>(random: &mut Random, from: [T; N]) -> T {
+    #[expect(clippy::cast_possible_truncation, reason = "below a length")]
+    from[random.below(N as u64) as usize]
+}
+
+impl Options {
+    pub(super) fn draw(random: &mut Random) -> Self {
+        let us = Duration::from_micros;
+        let latency = us(pick(random, [5, 20, 100, 1000, 10_000]));
+        let wire = Wire {
+            mtu: pick(random, [1280, 1500, 9000]),
+            latency,
+            jitter: latency * pick(random, [0, 0, 1, 2]),
+            bandwidth: pick(random, [None, Some(1_250_000_000), Some(125_000_000)]),
+            loss: pick(random, [0.0, 0.001, 0.01, 0.05, 0.2]),
+            duplicates: pick(random, [0.0, 0.0, 0.01, 0.1]),
+            reorders: pick(random, [0.0, 0.0, 0.01, 0.1]),
+            corrupts: pick(random, [0.0, 0.0, 0.001, 0.02]),
+            truncates: pick(random, [0.0, 0.0, 0.001, 0.02]),
+        };
+        let longest: u64 = pick(random, [100, 5000, 40_000, 200_000]);
+        let pool: u64 = pick(random, [64 << 10, 1 << 20, 64 << 20]);
+        Self {
+            hosts: pick(random, [2, 2, 3, 4, 5]),
+            wire,
+            sealed: random.below(3) > 0,
+            window: pick(random, [1, 2, 8, 64, 64]),
+            serve: pick(random, [1, 4, 1024]),
+            slots: pick(random, [16, 64, 1024]),
+            // What is longer than the pool waits for the peer within its endpoint, and here the peer may do the same.
+            pool_bytes: longest.next_multiple_of(4096) * 8 + pool,
+            staging_bytes: pick(random, [64 << 10, 1 << 20]),
+            silence: Duration::from_millis(pick(random, [300, 900, 900, 3000])),
+            longest,
+            within: Duration::from_millis(pick(random, [20, 200, 1000, 4000])),
+            deeds: 20 + random.below(120),
+            faults: pick(random, [0, 20, 60, 150]),
+            pause: us(pick(random, [50, 500, 5000, 50_000])),
+        }
+    }
+}
+
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hosts, wire, sealed, window, serve, slots, pool_bytes, staging_bytes, .. } = self;
+        let Self { silence, longest, within, deeds, faults, pause, .. } = self;
+        write!(
+            f,
+            "{hosts} hosts, {}, mtu {}, {:?} + {:?}, {:?} B/s, loss {} twice {} order {} bits {} ends {}, window \
+             {window}, serve {serve}, {slots} slots, pool {pool_bytes}, staging {staging_bytes}, silence {silence:?}, \
+             up to {longest} B within {within:?}, {deeds} deeds {faults} per mille faults every {pause:?}",
+            if *sealed { "sealed" } else { "plain" },
+            wire.mtu,
+            wire.latency,
+            wire.jitter,
+            wire.bandwidth,
+            wire.loss,
+            wire.duplicates,
+            wire.reorders,
+            wire.corrupts,
+            wire.truncates,
+        )
+    }
+}
