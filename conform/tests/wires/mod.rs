@@ -22,7 +22,7 @@ pub(crate) struct Wires {
 impl Wires {
     /// Whose wires are like this one.
     pub(crate) fn new(wire: Wire) -> Self {
-        // What an endpoint cannot tell from what its peer has sent, is for the seal to find.
+        // A check sum finds most of what has changed, a seal all of it.
         let keys = (wire.corrupts > 0.0).then(|| Arc::new(Keys::Shared(SharedKey::from_bytes([7; 32]))));
         Self { host: Network::new(1, wire).host(HOST), keys, next: AtomicU16::new(2000) }
     }

@@ -1,5 +1,5 @@
 //! Worlds in which the layers above messages meet faults, for as long as you like:
-//! `cargo run --release -p cutthrough-conform --example layers -- [WORLDS [FIRST SEED]]`.
+//! `cargo run --release -p cutthrough-conform --example worlds -- [WORLDS [FIRST SEED]]`.
 //!
 //! What is held in them is told in [`cutthrough_conform::layers`]. A world in which something is broken is named with
 //! its options, and can be run again by its seed alone.
