@@ -1,27 +1,34 @@
-//! Worlds in which the layers above messages meet faults, for as long as you like:
-//! `cargo run --release -p cutthrough-conform --example worlds -- [WORLDS [FIRST SEED]]`.
+//! Worlds in which whole endpoints meet faults, for as long as you like:
+//! `cargo run --release -p cutthrough-conform --example worlds -- [WORLDS [FIRST SEED [layers|storm]]]`.
 //!
-//! What is held in them is told in [`cutthrough_conform::layers`]. A world in which something is broken is named with
-//! its options, and can be run again by its seed alone.
+//! What is held in them is told in [`cutthrough_conform::layers`] and in [`cutthrough_conform::storm`]. A world in
+//! which something is broken is named with its options, and can be run again by its seed alone.
 
 use std::process::ExitCode;
 
-use cutthrough_conform::layers::{Summary, run};
+use cutthrough_conform::{layers, storm};
 
 fn main() -> ExitCode {
-    let mut numbers = std::env::args().skip(1).map(|text| text.parse::<u64>().expect("a number"));
-    let (worlds, first) = (numbers.next().unwrap_or(1000), numbers.next().unwrap_or(0));
-    let mut summary = Summary::default();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let number = |at: usize, or: u64| args.get(at).map_or(or, |text| text.parse().expect("a number"));
+    let (worlds, first) = (number(0, 1000), number(1, 0));
+    let kinds = args.get(2).map_or("both", String::as_str);
+    let (mut calls, mut storms) = (layers::Summary::default(), storm::Summary::default());
     let mut broken = 0_u64;
+    let mut note = |what: Result<(), String>| {
+        if let Err(what) = what {
+            println!("{what}");
+            broken += 1;
+        }
+    };
     for seed in first..first.saturating_add(worlds) {
-        match run(seed) {
-            Ok(world) => summary.add(&world),
-            Err(what) => {
-                println!("{what}");
-                broken += 1;
-            }
+        if kinds != "storm" {
+            note(layers::run(seed).map(|world| calls.add(&world)).map_err(|what| format!("layers: {what}")));
+        }
+        if kinds != "layers" {
+            note(storm::world(seed).map(|world| storms.add(&world)).map_err(|what| format!("storm: {what}")));
         }
     }
-    println!("{summary}; {broken} broken");
+    println!("{calls}\n{storms}\n{broken} broken");
     if broken > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -16,8 +16,8 @@
 //! Then nothing goes wrong any more, and everybody has to be able to call everybody.
 
 mod calls;
-mod life;
-mod options;
+pub(crate) mod life;
+pub(crate) mod options;
 mod pages;
 pub mod watch;
 mod world;

@@ -12,6 +12,7 @@ pub mod bytes;
 pub mod join;
 pub mod layers;
 pub mod random;
+pub mod storm;
 pub mod suite;
 
 pub use join::{Capability, Join, Pair, Side, free_udp_address};

@@ -12,7 +12,7 @@ use crate::node::ConnectError;
 use crate::shm::link::CloseReason;
 
 /// Names one channel of one endpoint, for as long as the endpoint lives: numbers are re-used, lives are not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Channel {
     pub(crate) index: u32,
     pub(crate) life: u32,

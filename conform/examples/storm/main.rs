@@ -3,16 +3,9 @@
 //!
 //! `cargo run --release -p cutthrough-conform --example storm -- [SECONDS [PROCESSES [SEED [shm|udp|both]]]]`
 //!
-//! Each process listens, calls others, and sends control messages, private memory, pages and lists of pages, with
-//! and without tokens, of lengths from nothing to a few MiB; takes what comes at once, later or not at all; grants,
-//! revokes, posts, closes. It fails if a message is lost, doubled, out of order or wrong in one byte, if a payload is
-//! dropped whose token was not revoked, if a peer is said to have broken a rule, or if an operation takes too long. The
-//! process that has started them kills one of them now and then, or stops it for a while, and fails if one of them
-//! does, falls silent, or does not end when it is told to. In the end all come to rest before they say goodbye: then
-//! every page of every channel has to be there again, and every completion told.
-
-mod node;
-mod rest;
+//! What each process does, and what it fails for, is told in [`cutthrough_conform::storm`]. The process that has
+//! started them kills one of them now and then, or stops it for a while, and fails if one of them does, falls silent,
+//! or does not end when it is told to.
 
 use std::env;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -21,14 +14,12 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cutthrough::{Config, Endpoint};
 use cutthrough_conform::join::free_udp_address;
 use cutthrough_conform::random::Random;
+use cutthrough_conform::storm::{Node, REST_TIME, SILENCE};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::node::Chance;
-
-/// How long a process may say nothing, and a call may take. One that is stopped meanwhile has the more time.
-const SILENCE: Duration = Duration::from_secs(8);
 /// The longest stop.
 const STOP_MS: u64 = 250;
 
@@ -80,15 +71,89 @@ impl Drop for Started {
     }
 }
 
+/// The number of this process, its seed, its addresses and those of the others.
+fn child(args: &[String]) -> ! {
+    let [seed, own, others] = args else { panic!("storm node SEED OWN OTHERS") };
+    let config = Config { insecure: true, silence: Duration::from_secs(2), ..Config::default() };
+    let mut endpoint = Endpoint::open(config.clone()).expect("an endpoint");
+    for address in own.split(',') {
+        let begun = Instant::now();
+        // The port of one that was killed a moment ago.
+        while let Err(error) = endpoint.listen(address) {
+            assert!(begun.elapsed() < SILENCE, "{address}: {error}");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let others = others.split(',').map(str::to_owned).collect();
+    let mut node = Node::new(endpoint, Random(seed.parse().expect("a number")), others);
+    let tells = |node: &Node| println!("{} {}", node.counts().0, node.counts().1);
+    let stopping = lines(std::io::stdin());
+    let mut told = Instant::now();
+    while stopping.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
+        let begun = Instant::now();
+        let sleeps = node.act();
+        let took = begun.elapsed();
+        assert!(took < SILENCE, "{took:?} for one operation");
+        thread::sleep(sleeps);
+        if node.random.one_in(200) {
+            let longest = Duration::from_millis(node.random.below(20));
+            node.wait(longest).into_iter().for_each(|event| node.hear(event));
+        }
+        for _ in 0..node.random.below(4) {
+            let Some(event) = node.poll() else { break };
+            node.hear(event);
+        }
+        if told.elapsed() > Duration::from_millis(500) {
+            told = Instant::now();
+            tells(&node);
+        }
+    }
+    rest(&mut node, &config);
+    // Says goodbye, and hears what is on its way.
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(1) || begun.elapsed() < SILENCE / 2 && node.has_channels() {
+        node.close_all();
+        while let Some(event) = node.poll() {
+            node.hear(event);
+        }
+    }
+    let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    assert!(files < 300, "{files} files are open");
+    tells(&node);
+    // Not in good order, where somebody was not told goodbye.
+    std::process::exit(0)
+}
+
+/// Comes to rest on all channels.
+fn rest(node: &mut Node, config: &Config) {
+    let begun = Instant::now();
+    let mut late = Vec::new();
+    while begun.elapsed() < REST_TIME {
+        late = node.rests(config);
+        // Others may be about to call.
+        if late.is_empty() && begun.elapsed() > REST_TIME / 6 {
+            return;
+        }
+        for _ in 0..100 {
+            match node.poll() {
+                Some(event) => node.hear(event),
+                None => break,
+            }
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(late.is_empty(), "after {REST_TIME:?} of rest: {late:#?}");
+}
+
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     if args.first().is_some_and(|first| first == "node") {
-        node::child(&args[1..]);
+        child(&args[1..]);
     }
     let number = |at: usize, or: u64| args.get(at).map_or(or, |text| text.parse().expect("a number"));
     let (seconds, count, seed) = (number(0, 60), number(1, 4), number(2, 1));
     let over = args.get(3).map_or("both", String::as_str);
-    let mut random = Chance(Random(seed));
+    let mut random = Random(seed);
     let own: Vec<String> = (0..count)
         .map(|k| {
             let memory = format!("shm:storm-{}-{k}", std::process::id());
@@ -104,16 +169,16 @@ fn main() -> ExitCode {
         let others = own.iter().enumerate().filter(|(other, _)| *other != k);
         others.map(|(_, address)| address.as_str()).collect::<Vec<_>>().join(",")
     };
-    let mut nodes: Vec<Started> = (0..own.len()).map(|k| Started::start(random.next(), &own[k], &others(k))).collect();
+    let mut nodes: Vec<Started> = (0..own.len()).map(|k| Started::start(random.draw(), &own[k], &others(k))).collect();
     let (begun, mut killed, mut stopped, mut shown, mut gone) = (Instant::now(), 0, 0, 0, (0, 0));
     while begun.elapsed() < Duration::from_secs(seconds) {
         thread::sleep(Duration::from_millis(20 + random.below(200)));
-        let k = random.index(nodes.len());
+        let k = usize::try_from(random.below(nodes.len() as u64)).unwrap_or(0);
         match random.below(4) {
             0 => {
                 nodes[k].signal(Signal::KILL);
                 gone = (gone.0 + nodes[k].counts.0, gone.1 + nodes[k].counts.1);
-                nodes[k] = Started::start(random.next(), &own[k], &others(k));
+                nodes[k] = Started::start(random.draw(), &own[k], &others(k));
                 killed += 1;
             }
             1 => {

@@ -29,12 +29,12 @@ pub(super) const STORE: u16 = 5;
 pub(super) const PASS: u16 = 6;
 
 /// The address of a host.
-pub(super) fn host(index: usize) -> [u8; 4] {
+pub(crate) fn host(index: usize) -> [u8; 4] {
     [10, 0, 0, 1 + u8::try_from(index).expect("a few hosts")]
 }
 
 /// Where it listens.
-pub(super) fn address(index: usize) -> String {
+pub(crate) fn address(index: usize) -> String {
     let [a, b, c, d] = host(index);
     format!("udp:{a}.{b}.{c}.{d}:7000")
 }

@@ -9,26 +9,26 @@ use crate::random::Random;
 
 /// The options of a world.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Options {
-    pub(super) hosts: usize,
-    pub(super) wire: Wire,
-    pub(super) sealed: bool,
+pub(crate) struct Options {
+    pub(crate) hosts: usize,
+    pub(crate) wire: Wire,
+    pub(crate) sealed: bool,
     /// Settings of every node.
-    pub(super) window: u32,
-    pub(super) serve: usize,
-    pub(super) slots: u32,
-    pub(super) pool_bytes: u64,
-    pub(super) staging_bytes: u32,
-    pub(super) silence: Duration,
+    pub(crate) window: u32,
+    pub(crate) serve: usize,
+    pub(crate) slots: u32,
+    pub(crate) pool_bytes: u64,
+    pub(crate) staging_bytes: u32,
+    pub(crate) silence: Duration,
     /// The longest payload of a call.
-    pub(super) longest: u64,
+    pub(crate) longest: u64,
     /// The longest time that a call has.
-    pub(super) within: Duration,
+    pub(crate) within: Duration,
     /// Things that are done, and how many of them are faults, of a thousand.
-    pub(super) deeds: u64,
-    pub(super) faults: u64,
+    pub(crate) deeds: u64,
+    pub(crate) faults: u64,
     /// How long it is at most until the next one.
-    pub(super) pause: Duration,
+    pub(crate) pause: Duration,
 }
 
 /// One of these.
@@ -38,7 +38,7 @@ fn pick<T: Copy, const N: usize>(random: &mut Random, from: [T; N]) -> T {
 }
 
 impl Options {
-    pub(super) fn draw(random: &mut Random) -> Self {
+    pub(crate) fn draw(random: &mut Random) -> Self {
         let us = Duration::from_micros;
         let latency = us(pick(random, [5, 20, 100, 1000, 10_000]));
         let wire = Wire {

@@ -1,22 +1,21 @@
 //! The end of a storm: nobody sends, keeps or grants anything any more, and everything has to be where it was.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cutthrough::{Channel, Config, Endpoint, Landing, Token};
 
-use crate::SILENCE;
-use crate::node::{Node, REST, WELL};
+use super::SILENCE;
+use super::node::{Node, REST, WELL};
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
 /// The longest run of pages that is asked for.
 const RUN: usize = 64 << 20;
 /// How long everybody has to come to rest, and to have everything back.
-const REST_TIME: Duration = Duration::from_secs(6);
+pub const REST_TIME: Duration = Duration::from_secs(6);
 
 /// Pages that payloads of so many bytes have.
-pub(crate) const fn pages(bytes: usize) -> usize {
+pub(super) const fn pages(bytes: usize) -> usize {
     bytes.div_ceil(PAGE)
 }
 
@@ -29,8 +28,8 @@ struct Room {
 
 impl Room {
     /// All that a channel has.
-    fn all() -> Self {
-        let Config { pool_bytes, landing_bytes, .. } = Config::default();
+    fn all(config: &Config) -> Self {
+        let Config { pool_bytes, landing_bytes, .. } = *config;
         let pages_of = |bytes: u64| usize::try_from(bytes).map_or(0, pages);
         Self { pool: pages_of(pool_bytes), landing: pages_of(landing_bytes) }
     }
@@ -59,30 +58,20 @@ impl Room {
     }
 }
 
-/// Comes to rest on all channels, and looks whether everything is back.
-pub(crate) fn all(node: &mut Node) {
-    let begun = Instant::now();
-    let mut late = Vec::new();
-    while begun.elapsed() < REST_TIME {
-        let channels: Vec<Channel> = node.talks.keys().copied().collect();
-        late = channels.into_iter().filter_map(|channel| one(node, channel)).collect();
-        // Others may be about to call.
-        if late.is_empty() && begun.elapsed() > REST_TIME / 6 {
-            return;
-        }
-        for _ in 0..100 {
-            match node.endpoint.poll() {
-                Some(event) => node.hear(event),
-                None => break,
-            }
-        }
-        thread::sleep(Duration::from_millis(1));
+impl Node {
+    /// Sends nothing any more, takes all that it has kept, and looks whether everything is back: what it still waits
+    /// for.
+    ///
+    /// # Panics
+    /// As of [`Node::act`].
+    pub fn rests(&mut self, config: &Config) -> Vec<String> {
+        let channels: Vec<Channel> = self.talks.keys().copied().collect();
+        channels.into_iter().filter_map(|channel| one(self, channel, config)).collect()
     }
-    assert!(late.is_empty(), "after {REST_TIME:?} of rest: {late:#?}");
 }
 
 /// One channel: what it still waits for.
-fn one(node: &mut Node, channel: Channel) -> Option<String> {
+fn one(node: &mut Node, channel: Channel, config: &Config) -> Option<String> {
     while node.talks.get(&channel)?.kept.front().is_some() {
         node.settle(channel);
     }
@@ -109,7 +98,7 @@ fn one(node: &mut Node, channel: Channel) -> Option<String> {
         return Some(format!("{channel:?}: the other side does not rest"));
     }
     if talk.told == REST {
-        let (all, posted) = (Room::all(), talk.posted);
+        let (all, posted) = (Room::all(config), talk.posted);
         let now = Room::of(&mut node.endpoint, channel);
         let whole = Room { landing: all.landing - posted, ..all };
         if cookies > 0 || now != whole {

@@ -1,17 +1,15 @@
-//! One process of the storm: what it sends, and what it makes of what comes.
+//! One side of a storm: what it sends, and what it makes of what comes.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::time::Duration;
 
+use super::{SILENCE, rest};
+use crate::bytes::{check, fill, pattern};
+use crate::random::Random;
 use cutthrough::{
-    Channel, CloseReason, Config, Endpoint, Event, Incoming, Landing, Payload, RevokeError, SendError, Token,
+    Channel, CloseReason, Endpoint, Event, Incoming, Instant, Landing, Payload, RevokeError, SendError, Token, now,
 };
-use cutthrough_conform::bytes::{check, fill, pattern};
-use cutthrough_conform::random::Random;
-
-use crate::rest;
-use crate::{SILENCE, lines};
 
 /// Payloads of a channel that are kept unread at most.
 const KEPT: usize = 8;
@@ -21,22 +19,25 @@ const CHANNELS: usize = 6;
 const CALL: Duration = Duration::from_secs(2);
 
 /// What comes next.
-pub(crate) struct Chance(pub(crate) Random);
+#[derive(Debug)]
+pub struct Chance(Random);
 
 impl Chance {
-    pub(crate) fn next(&mut self) -> u64 {
+    fn next(&mut self) -> u64 {
         self.0.draw()
     }
 
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
+    /// A number below `end`; 0 if that is 0.
+    pub fn below(&mut self, end: u64) -> u64 {
         self.0.below(end.max(1))
     }
 
-    pub(crate) fn one_in(&mut self, of: u64) -> bool {
+    /// True once in so many times.
+    pub fn one_in(&mut self, of: u64) -> bool {
         self.below(of) == 0
     }
 
-    pub(crate) fn index(&mut self, end: usize) -> usize {
+    fn index(&mut self, end: usize) -> usize {
         usize::try_from(self.below(end as u64)).unwrap_or(0)
     }
 
@@ -50,7 +51,7 @@ impl Chance {
 
 /// What a control message says.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Word {
+pub(super) struct Word {
     number: u64,
     kind: u8,
     seed: u64,
@@ -67,11 +68,11 @@ const AIMED: u8 = 2;
 /// A payload of up to so many bytes may come to this token.
 const GRANT: u8 = 3;
 /// The last one.
-pub(crate) const BYE: u8 = 4;
+pub(super) const BYE: u8 = 4;
 /// Nothing but the next two comes from now on, and nothing is kept.
-pub(crate) const REST: u8 = 5;
+pub(super) const REST: u8 = 5;
 /// All that was the sender's is its own again.
-pub(crate) const WELL: u8 = 6;
+pub(super) const WELL: u8 = 6;
 
 impl Word {
     fn to_bytes(self) -> [u8; 37] {
@@ -98,31 +99,32 @@ impl Word {
 
 /// One channel.
 #[derive(Default)]
-pub(crate) struct Talk {
+pub(super) struct Talk {
     sent: u64,
     come: u64,
-    pub(crate) bye: bool,
+    pub(super) bye: bool,
     /// What the peer has said of its rest, and what was said to it: [`REST`] or [`WELL`].
-    pub(crate) rests: u8,
-    pub(crate) told: u8,
+    pub(super) rests: u8,
+    pub(super) told: u8,
     /// Landing pages that were posted.
-    pub(crate) posted: usize,
+    pub(super) posted: usize,
     /// Tokens of the peer's that are not used yet.
     granted_there: Vec<(Token, usize)>,
     /// Tokens of ours that nothing has come to, and such that were revoked.
-    pub(crate) granted: HashMap<[u8; 16], usize>,
-    revoked: HashSet<[u8; 16]>,
-    begun: HashSet<[u8; 16]>,
-    pub(crate) kept: VecDeque<(Incoming, Word)>,
-    pub(crate) cookies: HashSet<u64>,
+    pub(super) granted: BTreeMap<[u8; 16], usize>,
+    revoked: BTreeSet<[u8; 16]>,
+    begun: BTreeSet<[u8; 16]>,
+    pub(super) kept: VecDeque<(Incoming, Word)>,
+    pub(super) cookies: BTreeSet<u64>,
 }
 
 /// One process of the storm.
-pub(crate) struct Node {
-    pub(crate) endpoint: Endpoint,
-    random: Chance,
-    pub(crate) talks: HashMap<Channel, Talk>,
-    closed: HashSet<Channel>,
+pub struct Node {
+    pub(super) endpoint: Endpoint,
+    /// What comes next.
+    pub random: Chance,
+    pub(super) talks: BTreeMap<Channel, Talk>,
+    closed: BTreeSet<Channel>,
     others: Vec<String>,
     /// Calls that are not answered yet.
     calling: usize,
@@ -132,7 +134,63 @@ pub(crate) struct Node {
     bytes: u64,
 }
 
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("talks", &self.talks.len()).finish_non_exhaustive()
+    }
+}
+
 impl Node {
+    /// A side that calls the others by these addresses.
+    #[must_use]
+    pub fn new(endpoint: Endpoint, random: Random, others: Vec<String>) -> Self {
+        let (talks, closed) = (BTreeMap::new(), BTreeSet::new());
+        let (calling, called) = (0, Instant::from_nanos(0));
+        Self {
+            endpoint,
+            random: Chance(random),
+            talks,
+            closed,
+            others,
+            calling,
+            called,
+            cookies: 0,
+            messages: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Messages that have come, and bytes of payloads that were read.
+    #[must_use]
+    pub const fn counts(&self) -> (u64, u64) {
+        (self.messages, self.bytes)
+    }
+
+    /// What happens next, if anything does: to be [heard](Self::hear) in its turn.
+    pub fn poll(&mut self) -> Option<Event> {
+        self.endpoint.poll()
+    }
+
+    /// The same within so long.
+    pub fn wait(&mut self, longest: Duration) -> Option<Event> {
+        self.endpoint.wait(Some(longest)).ok()
+    }
+
+    /// Whether it has channels.
+    #[must_use]
+    pub fn has_channels(&self) -> bool {
+        !self.talks.is_empty()
+    }
+
+    /// Says the last word on every channel, and closes it.
+    ///
+    /// # Panics
+    /// As of [`Node::act`].
+    pub fn close_all(&mut self) {
+        let open: Vec<Channel> = self.talks.iter().filter(|(_, talk)| !talk.bye).map(|(&channel, _)| channel).collect();
+        open.into_iter().for_each(|channel| self.close(channel));
+    }
+
     fn word(&mut self, channel: Channel, kind: u8, len: usize, token: Option<Token>) -> Word {
         let seed = self.random.next();
         let number = self.talks.get(&channel).map_or(0, |talk| talk.sent);
@@ -158,7 +216,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn say(&mut self, channel: Channel, kind: u8, len: usize, token: Option<Token>) -> bool {
+    pub(super) fn say(&mut self, channel: Channel, kind: u8, len: usize, token: Option<Token>) -> bool {
         let word = self.word(channel, kind, len, token);
         let outcome = self.endpoint.send(channel, &word.to_bytes());
         self.sent(channel, outcome)
@@ -234,7 +292,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn revoke(&mut self, channel: Channel) {
+    pub(super) fn revoke(&mut self, channel: Channel) {
         let Some(talk) = self.talks.get_mut(&channel) else { return };
         let Some(token) = talk.granted.keys().next().copied() else { return };
         match self.endpoint.revoke(channel, Token::from_bytes(token)) {
@@ -250,18 +308,22 @@ impl Node {
         }
     }
 
-    /// One thing that comes to its mind.
-    fn act(&mut self) {
+    /// One thing that comes to its mind: how long it sleeps before the next.
+    ///
+    /// # Panics
+    /// If an endpoint does not do as it says.
+    pub fn act(&mut self) -> Duration {
         if self.talks.len() < CHANNELS && self.calling == 0 && !self.others.is_empty() {
             let to = self.random.index(self.others.len());
             if self.endpoint.begin_connect(&self.others[to], CALL).is_ok() {
-                (self.calling, self.called) = (self.calling + 1, Instant::now());
+                (self.calling, self.called) = (self.calling + 1, now());
             }
         }
-        assert!(self.calling == 0 || self.called.elapsed() < CALL + SILENCE, "a call is never answered");
+        let waits = Duration::from_nanos(now().saturating_since(self.called));
+        assert!(self.calling == 0 || waits < CALL + SILENCE, "a call is never answered");
         let open: Vec<Channel> = self.talks.iter().filter(|(_, talk)| !talk.bye).map(|(&channel, _)| channel).collect();
         if open.is_empty() {
-            return;
+            return Duration::ZERO;
         }
         let channel = open[self.random.index(open.len())];
         match self.random.below(100) {
@@ -288,20 +350,21 @@ impl Node {
                 }
             }
             86..95 => self.settle(channel),
-            95..97 => thread::sleep(Duration::from_millis(self.random.below(5))),
+            95..97 => return Duration::from_millis(self.random.below(5)),
             97 if self.random.one_in(40) => self.close(channel),
             _ => {}
         }
+        Duration::ZERO
     }
 
     /// Looks at what was kept longest.
-    pub(crate) fn settle(&mut self, channel: Channel) {
+    pub(super) fn settle(&mut self, channel: Channel) {
         if let Some((message, word)) = self.talks.get_mut(&channel).and_then(|talk| talk.kept.pop_front()) {
             self.take(message, word);
         }
     }
 
-    pub(crate) fn close(&mut self, channel: Channel) {
+    pub(super) fn close(&mut self, channel: Channel) {
         if self.say(channel, BYE, 0, None) {
             self.endpoint.close(channel);
             self.talks.remove(&channel);
@@ -386,7 +449,11 @@ impl Node {
         }
     }
 
-    pub(crate) fn hear(&mut self, event: Event) {
+    /// Something has happened.
+    ///
+    /// # Panics
+    /// If that is not what an endpoint promises.
+    pub fn hear(&mut self, event: Event) {
         match event {
             Event::Message(message) => self.come(message),
             Event::Opened(channel) => drop(self.talks.insert(channel, Talk::default())),
@@ -425,60 +492,4 @@ impl Node {
 /// A channel may end because the peer was killed, or wants it to.
 fn ended(reason: CloseReason) {
     assert!(!matches!(reason, CloseReason::Breach(_) | CloseReason::Stalled), "ended: {reason}");
-}
-
-/// The number of this process, its seed, its addresses and those of the others.
-pub(crate) fn child(args: &[String]) -> ! {
-    let [seed, own, others] = args else { panic!("storm node SEED OWN OTHERS") };
-    let random = Chance(Random(seed.parse().expect("a number")));
-    let config = Config { insecure: true, silence: Duration::from_secs(2), ..Config::default() };
-    let mut endpoint = Endpoint::open(config).expect("an endpoint");
-    for address in own.split(',') {
-        let begun = Instant::now();
-        // The port of one that was killed a moment ago.
-        while let Err(error) = endpoint.listen(address) {
-            assert!(begun.elapsed() < SILENCE, "{address}: {error}");
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-    let others = others.split(',').map(str::to_owned).collect();
-    let (talks, calling) = (HashMap::new(), 0);
-    let closed = HashSet::new();
-    let called = Instant::now();
-    let mut node = Node { endpoint, random, talks, closed, others, calling, called, cookies: 0, messages: 0, bytes: 0 };
-    let stopping = lines(std::io::stdin());
-    let mut told = Instant::now();
-    while stopping.try_recv() != Err(std::sync::mpsc::TryRecvError::Disconnected) {
-        let begun = Instant::now();
-        node.act();
-        let took = begun.elapsed();
-        assert!(took < SILENCE, "{took:?} for one operation");
-        if node.random.one_in(200) {
-            let event = node.endpoint.wait(Some(Duration::from_millis(node.random.below(20))));
-            event.into_iter().for_each(|event| node.hear(event));
-        }
-        for _ in 0..node.random.below(4) {
-            let Some(event) = node.endpoint.poll() else { break };
-            node.hear(event);
-        }
-        if told.elapsed() > Duration::from_millis(500) {
-            told = Instant::now();
-            println!("{} {}", node.messages, node.bytes);
-        }
-    }
-    rest::all(&mut node);
-    // Says goodbye, and hears what is on its way.
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(1) || begun.elapsed() < SILENCE / 2 && !node.talks.is_empty() {
-        let open: Vec<Channel> = node.talks.iter().filter(|(_, talk)| !talk.bye).map(|(&channel, _)| channel).collect();
-        open.into_iter().for_each(|channel| node.close(channel));
-        while let Some(event) = node.endpoint.poll() {
-            node.hear(event);
-        }
-    }
-    let files = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
-    assert!(files < 300, "{files} files are open");
-    println!("{} {}", node.messages, node.bytes);
-    // Not in good order, where somebody was not told goodbye.
-    std::process::exit(0)
 }
