@@ -28,13 +28,15 @@ struct Link {
     loss: u64,
     /// Frames in 10,000 that take longer than others, by how many ns.
     late: (u64, u64),
+    /// By how many ns the way's delay varies: all that arrives within a while is as late, and nothing is overtaken.
+    varies: u64,
     /// Every so often a sender stops for up to so many ns. While it does it neither sends nor reads.
     stop: u64,
 }
 
 /// A link of `rate` bits a second and `base` ns there and back, that loses nothing and never stops.
 fn link(rate: u64, base: u64) -> Link {
-    Link { rate, base, queue: 20 * MILLISECOND, loss: 0, late: (0, 0), stop: 0 }
+    Link { rate, base, queue: 20 * MILLISECOND, loss: 0, late: (0, 0), varies: 0, stop: 0 }
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +72,9 @@ struct Model {
     events: BinaryHeap<Reverse<(u64, u64, usize, Event)>>,
     made: u64,
     free: u64,
+    /// How late the way is, until when, and when the last frame arrives there.
+    late: (u64, u64),
+    arrives: u64,
     random: u64,
     /// After this, deliveries and queues are counted.
     warm: u64,
@@ -123,6 +128,8 @@ fn run(link: Link, starts: &[u64], warm: u64, end: u64) -> Outcome {
         events: BinaryHeap::new(),
         made: 0,
         free: 0,
+        late: (0, 0),
+        arrives: 0,
         random: 0x9e37_79b9_7f4a_7c15,
         warm,
         queues: Vec::new(),
@@ -226,7 +233,15 @@ impl Model {
             if self.draw(10_000) >= self.link.loss {
                 let (often, late) = self.link.late;
                 let late = if often > 0 && self.draw(10_000) < often { late } else { 0 };
-                self.at(self.free + self.link.base / 2 + late, who, Event::Arrive(number, oldest));
+                let mut arrives = self.free + self.link.base / 2 + late;
+                if self.link.varies > 0 {
+                    if now >= self.late.1 {
+                        self.late = (self.draw(self.link.varies), now + self.draw(self.link.base));
+                    }
+                    arrives = self.arrives.max(arrives + self.late.0);
+                    self.arrives = arrives;
+                }
+                self.at(arrives, who, Event::Arrive(number, oldest));
             }
         }
     }
@@ -329,6 +344,21 @@ fn frames_that_are_overtaken_cost_little() {
         for late in [link.base / 2, link.base] {
             let outcome = run(Link { late: (500, late), ..link }, &[0], end / 4, end);
             assert!(outcome.total() >= 0.85, "{name}, {late} ns late: {:.3} of the link", outcome.total());
+        }
+    });
+}
+
+/// A way whose delay varies by more than it lasts, as radio does, or a cloud, is no way with a queue.
+#[test]
+fn a_delay_that_varies_is_no_queue() {
+    each_link(|link, end, name| {
+        for varies in [link.base / 2, link.base, 4 * link.base] {
+            let (link, end) = (Link { varies, ..link }, 4 * end);
+            let outcome = run(link, &[0], end / 2, end);
+            assert!(outcome.total() >= 0.6, "{name}, varies by {varies} ns: {:.3} of the link", outcome.total());
+            let (median, _) = outcome.queue;
+            let target = standing(link, 1) + 2 * varies;
+            assert!(median <= target, "{name}, varies by {varies} ns: queue of {median} ns, target {target}");
         }
     });
 }

@@ -18,7 +18,13 @@
 //! (Kumar et al., SIGCOMM 2020) made wide enough for machines whose clock readings are software's. The four frames are
 //! its flow scaling: the smaller a window is, the more delay it bears, and so it catches up.
 //!
-//! At the beginning, and after silence, the window doubles each round until the delay is above the target once.
+//! Where delays vary by themselves, as over radio and between virtual machines, the target is twice of what those of
+//! one round differ by, if that is more: a queue that stands makes all delays of a round longer, and their difference
+//! no larger. Without this the window shrank to four frames there, for the fewer frames a round has, the longer is the
+//! least of their delays.
+//!
+//! At the beginning, and after silence, the window doubles each round until the delay is once above the target that
+//! holds where nothing varies.
 //!
 //! # What is not congestion
 //!
@@ -95,6 +101,8 @@ pub struct Window {
     /// What was said last.
     in_flight: u64,
     least: u64,
+    /// By how much delays of one round differ.
+    varies: u64,
 }
 
 /// What has been seen since the round began.
@@ -103,7 +111,8 @@ struct Round {
     /// When the first acknowledgement of it came, and the window then.
     began: Option<(Instant, u64)>,
     bytes: u64,
-    delay: Option<u64>,
+    /// The least delay, and the longest.
+    delay: Option<(u64, u64)>,
     /// Whether the window has held the sender back.
     full: bool,
     lossy: bool,
@@ -127,6 +136,7 @@ impl Window {
             halved: None,
             in_flight: 0,
             least: 1,
+            varies: 0,
         }
     }
 
@@ -155,8 +165,9 @@ impl Window {
         let delay = delay_ns.clamp(self.least, ROUND_MAX);
         let full = in_flight >= self.bytes / 4 * 3;
         self.round.full |= full;
-        self.round.delay = Some(self.round.delay.map_or(delay, |least| least.min(delay)));
-        if self.doubles && full && self.settling == 0 && delay <= self.target() {
+        let (least, most) = self.round.delay.unwrap_or((delay, delay));
+        self.round.delay = Some((least.min(delay), most.max(delay)));
+        if self.doubles && full && self.settling == 0 && delay <= self.least + self.bearable() {
             self.set(self.bytes.saturating_add(bytes));
         }
         self.advance(now, bytes);
@@ -212,9 +223,14 @@ impl Window {
         (spread << 10) / self.bytes().max(1)
     }
 
+    /// The longest queue, in ns, that is no sign of too much in flight, where delays do not vary by themselves.
+    fn bearable(&self) -> u64 {
+        QUEUE.max(self.least / 4)
+    }
+
     /// The longest delay, in ns, that is no sign of too much in flight.
     fn target(&self) -> u64 {
-        self.least + QUEUE.max(self.least / 4)
+        self.least + self.bearable().max(2 * self.varies)
     }
 
     fn set(&mut self, bytes: u64) {
@@ -247,7 +263,12 @@ impl Window {
             self.settled /= 2;
             self.lost /= 2;
         }
-        let delay = round.delay.unwrap_or(self.least);
+        let (delay, longest) = round.delay.unwrap_or((self.least, self.least));
+        // While the window doubles its own queue comes up within a round.
+        if !self.doubles {
+            let differs = (longest - delay).min(2 * self.varies + self.bearable());
+            self.varies = (7 * self.varies + differs) / 8;
+        }
         let queued = self.bytes - self.without_queue(delay);
         if heavy {
             (self.settled, self.lost) = (0, 0);
@@ -257,6 +278,7 @@ impl Window {
             let fits = self.without_queue(delay);
             self.shrink(fits.max(self.bytes / 2), fits / 4 * 3);
         } else {
+            self.doubles &= delay <= self.least + self.bearable();
             let calm = !round.lossy && delay < self.least + (self.target() - self.least) / 4;
             self.calm = if calm { self.calm + 1 } else { 0 };
             if round.full && !self.doubles {
