@@ -11,7 +11,8 @@ use std::time::Duration;
 use cutthrough::am::{Args, CallError, Event, Node, Service, Settings};
 use cutthrough::rpc::{self, Client, Method, RpcError};
 use cutthrough::simulated::{Counts, Network, Time, Wire};
-use cutthrough::{Config, ConnectError, Endpoint, Keys, SharedKey, UdpCallError, WaitError};
+use cutthrough::{Channel, Config, ConnectError, Endpoint, Incoming, Keys, SharedKey, UdpCallError, WaitError};
+use cutthrough_conform::bytes::pattern;
 
 const STEP: Duration = Duration::from_micros(100);
 const A: [u8; 4] = [10, 0, 0, 1];
@@ -180,6 +181,87 @@ fn who_looks_late_hears_of_the_end_at_once() {
     }
     let Poll::Ready(ended) = Pin::new(&mut call).poll(&mut context) else { panic!("it waits after its deadline") };
     assert!(matches!(ended, Err(RpcError::Call(CallError::Closed(_) | CallError::Late))), "{ended:?}");
+}
+
+/// A wire on which three MiB take half a minute, where an operation may stand still for ten seconds.
+const SLOW: Wire = Wire {
+    mtu: 1500,
+    latency: Duration::from_millis(10),
+    jitter: Duration::ZERO,
+    bandwidth: Some(100_000),
+    loss: 0.0,
+    duplicates: 0.0,
+    reorders: 0.0,
+    corrupts: 0.0,
+    truncates: 0.0,
+};
+const LONG: usize = 3 << 20;
+
+/// Two endpoints joined by that, of which the second one is polled while the first one waits, and the other way round;
+/// what the second one has got.
+#[expect(clippy::type_complexity, reason = "of a test")]
+fn joined_slowly(
+    time: &Time,
+    staging_bytes: u32,
+) -> (Rc<RefCell<Endpoint>>, Channel, Rc<RefCell<Endpoint>>, Rc<RefCell<Vec<Incoming>>>) {
+    let network = Network::new(8, SLOW);
+    let open = |host| {
+        let host = Some(network.host(host));
+        let config = Config { host, insecure: true, staging_bytes, ..Config::default() };
+        Rc::new(RefCell::new(Endpoint::open(config).expect("an endpoint")))
+    };
+    let (a, b) = (open(A), open(B));
+    b.borrow_mut().listen(AT_B).expect("a free port");
+    let came = Rc::new(RefCell::new(Vec::new()));
+    let (both, comes) = ([Rc::clone(&a), Rc::clone(&b)], Rc::clone(&came));
+    time.beside(move || {
+        for endpoint in &both {
+            // Who waits is in use.
+            let Ok(mut endpoint) = endpoint.try_borrow_mut() else { continue };
+            while let Some(event) = endpoint.poll() {
+                if let cutthrough::Event::Message(message) = event {
+                    comes.borrow_mut().push(message);
+                }
+            }
+        }
+    });
+    let channel = a.borrow_mut().connect(AT_B, Duration::from_secs(5)).expect("a channel");
+    (a, channel, b, came)
+}
+
+/// Who waits until a payload is taken waits as long as those before it are, however long that lasts.
+#[test]
+fn a_payload_that_waits_behind_others_is_not_stalled() {
+    let time = Time::begin(8);
+    let (a, channel, _b, came) = joined_slowly(&time, 64 << 10);
+    let mut page = a.borrow_mut().page(channel, LONG).expect("a page");
+    page.fill(7);
+    a.borrow_mut().outgoing(channel).expect("a slot").write(b"pages").attach(page).send().expect("sent");
+    let private = pattern(2, LONG / 4);
+    let sent = a.borrow_mut().outgoing(channel).expect("a slot").write(b"private").attach_copy(&private).send();
+    sent.expect("it waits for its turn, and is sent");
+    a.borrow_mut().wait(Some(Duration::from_secs(10))).expect_err("nothing is said");
+    assert_eq!(came.borrow().len(), 2);
+}
+
+/// Who reads a payload that comes behind another one waits as long as that comes.
+#[test]
+fn a_payload_that_comes_behind_others_is_not_stalled() {
+    let time = Time::begin(9);
+    let (a, channel, b, came) = joined_slowly(&time, 8 << 20);
+    for number in [1, 2] {
+        let private = pattern(number, LONG);
+        a.borrow_mut().outgoing(channel).expect("a slot").write(b"private").attach_copy(&private).send().expect("sent");
+    }
+    while came.borrow().len() < 2 {
+        a.borrow_mut().wait(Some(Duration::from_secs(1))).expect_err("nothing is said");
+    }
+    for number in [2, 1] {
+        let mut message = came.borrow_mut().pop().expect("two");
+        let mut bytes = vec![0; LONG];
+        b.borrow_mut().read(&mut message, &mut bytes).expect("a payload");
+        assert!(bytes == pattern(number, LONG));
+    }
 }
 
 #[test]

@@ -139,6 +139,8 @@ pub(super) struct Channel<M: Memory> {
     progressed: Instant,
     /// How often anything has come that brings messages on, here or there: their frames, acknowledgements, grants.
     pub(super) strides: u64,
+    /// When the other side has said last that bytes of a payload have come.
+    pub(super) taken: Instant,
     /// How often it had when it was looked last whether the channel is calm; and since when it is.
     calm: (u64, Instant),
     /// For how long the frame that is taken in may have lain here.
@@ -239,6 +241,7 @@ impl<M: Memory> Channel<M> {
             is_asked: false,
             progressed: now,
             strides: 0,
+            taken: Instant::default(),
             calm: (0, now),
             lag: 0,
             proved_at: 0,

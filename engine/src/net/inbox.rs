@@ -7,6 +7,7 @@ mod arrival;
 mod aside;
 mod asked;
 pub(super) mod books;
+mod handing;
 mod landing;
 mod limits;
 mod reader;
@@ -140,6 +141,8 @@ pub(super) struct Inbox<P> {
     /// The message for which a reader has lent its memory last.
     lent: Option<u64>,
     pub(super) payload_bytes: u64,
+    /// When bytes of a payload have come last that had not come before.
+    pub(super) came: Instant,
     /// By which way the frame comes that is taken in.
     pub(super) by: u8,
     /// How payloads are placed that begin now, and those that have come whole since somebody has asked.
@@ -181,6 +184,7 @@ impl<P: Place> Inbox<P> {
             told: limits,
             lent: None,
             payload_bytes: 0,
+            came: Instant::default(),
             by: 0,
             choice: Choice::default(),
             whole: Vec::new(),
@@ -445,9 +449,13 @@ impl<P: Place> Inbox<P> {
         }
         let goes_on = arrival.opening.as_ref().is_some_and(|opening| end < opening.payload);
         let kept = arrival.have.insert(offset, end);
-        arrival.copied += if copies { arrival.have.bytes() - before } else { 0 };
+        let grew = arrival.have.bytes() - before;
+        arrival.copied += if copies { grew } else { 0 };
         let (frames, full) = bytes.frames();
         (arrival.frames, arrival.way, arrival.last, arrival.ended) = (arrival.frames + frames, by, end, now);
+        if grew > 0 {
+            self.came = now;
+        }
         if grown > 0 {
             self.aside += grown as u64;
             self.book(number);
@@ -459,79 +467,6 @@ impl<P: Place> Inbox<P> {
         }
         self.advance();
         Ok(kept)
-    }
-
-    /// Hands over what is ready, in order; to nobody, if nobody takes it.
-    fn advance(&mut self) {
-        self.hand_over_all();
-        while self.closed && self.take().is_some() {}
-    }
-
-    fn hand_over_all(&mut self) {
-        while let Some(front) = self.window.front_mut() {
-            match front {
-                Coming::Nothing => return,
-                Coming::Control(control_len, control) => {
-                    let ready = Ready { control_len: *control_len, control: *control, payload: ReadyPayload::None };
-                    self.ready.push_back(ready);
-                }
-                Coming::Loaded(arrival) => {
-                    let Some(opening) = &arrival.opening else { return };
-                    let whole = arrival.have.front() >= opening.payload;
-                    #[cfg(feature = "planted")]
-                    let whole =
-                        whole || self.hasty && arrival.have.iter().last().is_some_and(|s| s.1 >= opening.payload);
-                    let waits = matches!(arrival.target, Target::Place(_)) && !whole || arrival.later;
-                    if waits {
-                        return;
-                    }
-                    self.hand_over();
-                    continue;
-                }
-            }
-            self.window.pop_front();
-            self.next += 1;
-        }
-        if self.window.capacity() > 64 {
-            self.window = VecDeque::new();
-        }
-    }
-
-    fn hand_over(&mut self) {
-        let Some(Coming::Loaded(mut arrival)) = self.window.pop_front() else { return };
-        self.next += 1;
-        let story = arrival.story();
-        let Some(opening) = &arrival.opening else { return };
-        let (control_len, control) = (opening.control_len, opening.control);
-        let unasked = u64::from(opening.unasked);
-        let payload = match std_take(&mut arrival.target) {
-            Target::Place(place) => {
-                self.released += unasked;
-                if story.choice.is_measured() {
-                    self.whole.push(story);
-                }
-                self.payload_bytes += u64::from(story.bytes);
-                self.books.change(arrival.number, arrival.entry, Entry::default());
-                ReadyPayload::Landed(place, story)
-            }
-            Target::Away => {
-                self.released += unasked;
-                let refused = arrival.refused.unwrap_or(Refused::Wrong);
-                if arrival.have.front() < story.bytes && !arrival.heard {
-                    // Its frames may still come, and are thrown away.
-                    self.arriving.push(arrival);
-                    self.away += 1;
-                }
-                ReadyPayload::Refused(refused, story)
-            }
-            target @ (Target::Aside(_) | Target::Reader) => {
-                arrival.target = target;
-                let number = arrival.number;
-                self.arriving.push(arrival);
-                ReadyPayload::Arriving(number, story)
-            }
-        };
-        self.ready.push_back(Ready { control_len, control, payload });
     }
 
     /// Asks again for places that could not be given, in the order of the messages: where nobody has named a place, the
@@ -563,10 +498,6 @@ impl<P: Place> Inbox<P> {
     pub(super) const fn awaits_place(&self) -> bool {
         self.books.later > 0
     }
-}
-
-fn std_take<P>(target: &mut Target<P>) -> Target<P> {
-    core::mem::replace(target, Target::Away)
 }
 
 /// Bytes that are copied by one call: so many are all loaded before any is stored.

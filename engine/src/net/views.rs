@@ -113,6 +113,12 @@ impl<M: Memory> Net<M> {
         self.channel(index).map_or(0, |channel| channel.strides)
     }
 
+    /// When any payload of a channel has got on last: when bytes of one have come, and when the other side has said
+    /// that it has got some. Who waits for one waits behind others.
+    pub fn got_on(&mut self, index: usize) -> (Instant, Instant) {
+        self.channel(index).map_or_else(Default::default, |channel| (channel.inbox.came, channel.taken))
+    }
+
     /// About how many bytes of a channel have been sent and not acknowledged, or could be sent next; of more than
     /// `enough`, some number above that.
     pub fn outstanding(&mut self, index: usize, enough: u64) -> u64 {

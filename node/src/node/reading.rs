@@ -110,6 +110,8 @@ impl Node {
         self.armed = true;
         self.pace.sleeps();
         let now = clock::now();
+        // Over a network it may come behind others.
+        let since = self.wire(channel).map_or(since, |(net, index)| since.max(net.got_on(index)));
         let due = since.after(u64::try_from(self.config.deadline.as_nanos()).unwrap_or(u64::MAX));
         let due = match self.wire(channel) {
             Some((net, index)) if now >= due => {

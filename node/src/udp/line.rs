@@ -213,9 +213,9 @@ impl Udp {
         let mut core = self.shared.lock();
         let mut reading = Reading { message, into };
         let mut now = clock::now();
-        let (mut before, mut looked, mut moved, mut relieved) = (0, now, now, now);
+        let (mut looked, mut moved, mut relieved) = (now, now, now);
         loop {
-            let Some((valid, done)) = core.net.read(now, index, &mut reading, 0, true) else {
+            let Some((_, done)) = core.net.read(now, index, &mut reading, 0, true) else {
                 return Err(ReadError::Closed(Self::closed(&core, index)));
             };
             if done {
@@ -223,9 +223,8 @@ impl Udp {
                 core.transmit(now, false);
                 return Ok(story);
             }
-            if valid > before {
-                (before, moved) = (valid, now);
-            }
+            // What is read last may come last, behind all others.
+            moved = moved.max(core.net.got_on(index).0);
             if Duration::from_nanos(now.saturating_since(moved)) > self.deadline {
                 core.net.abandon(index);
                 return Err(ReadError::Closed(CloseReason::Stalled));
@@ -267,6 +266,11 @@ impl Udp {
         core.transmit(now, true);
         core.looked_at = (index, core.net.strides_of(index));
         Ok((valid, story))
+    }
+
+    /// When bytes of any payload of a channel have come last.
+    pub(crate) fn got_on(&self, index: usize) -> Instant {
+        self.shared.lock().net.got_on(index).0
     }
 
     /// Ends a channel whose sender has stood still for too long in the middle of a payload.

@@ -296,7 +296,7 @@ impl Udp {
     ) -> Result<u8, SendError> {
         let (index, Some(message)) = (loan.index, loan.message) else { return Ok(0) };
         let splices = loan.core.carried.lays();
-        let (mut before, mut looked, mut relieved, mut last) = (0, moved, moved, (0, moved));
+        let (mut looked, mut relieved, mut last) = (moved, moved, (0, moved));
         let mut waits = self.send_off(loan.core, index, bytes.len(), moved);
         let (left, body) = loan.core.net.left(index, message);
         // What waits is copied when this call ends, and once more behind the headers of short frames.
@@ -330,9 +330,8 @@ impl Udp {
                 return Ok(again + u8::from(core.carried.end(&core.spare) || there < bytes.len()));
             }
             let now = clock::now();
-            if there > before {
-                (before, moved) = (there, now);
-            }
+            // Those before it are taken first, however long that lasts.
+            moved = moved.max(loan.core.net.got_on(index).1);
             if Duration::from_nanos(now.saturating_since(moved)) > self.deadline {
                 // The loan ends the channel when it is dropped.
                 return Err(SendError::Closed(CloseReason::Stalled));

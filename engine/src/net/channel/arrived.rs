@@ -84,6 +84,9 @@ impl<M: Memory> Channel<M> {
                     self.ends_since = self.ends_since.map(|_| now);
                     self.ways.iter_mut().for_each(|ways| ways.comes_through());
                 }
+                if matches!(content, Content::Open { .. } | Content::Data { .. }) {
+                    self.taken = now;
+                }
                 self.outbox.acked(content);
             }
         }
