@@ -61,9 +61,9 @@ pub struct Config {
     /// How stages cut payloads into pulses. Leave it alone, except to compare.
     pub policy: Policy,
     /// How long an operation that needs the peer (a send that waits for room, a read that waits for bytes) may go
-    /// without any progress before it ends in an error; over a network, progress of the channel, since a payload may wait
-    /// behind others there. For as long, and no less than [`Config::silence`], a channel
-    /// over a network that was closed waits for its peer to take what was sent. Longer than nothing.
+    /// without any progress before it ends in an error; over a network, progress of its channel, where a payload may
+    /// wait behind others. For as long, and no less than [`Config::silence`], a channel over a network that was closed
+    /// waits for its peer to take what was sent. Longer than nothing.
     pub deadline: Duration,
     /// How long nothing may be heard of a peer on another machine before it is taken for dead: three round trips at
     /// least, so 900 ms are enough for every way on the ground; more where many frames are lost. A caller of which
