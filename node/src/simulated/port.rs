@@ -137,3 +137,73 @@ impl Drop for Port {
         self.carrier.shared.lock().close(self.local);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::super::{Network, Wire};
+    use super::*;
+
+    const A: [u8; 4] = [10, 0, 0, 1];
+    const B: [u8; 4] = [10, 0, 0, 2];
+
+    fn at(host: [u8; 4], port: u16) -> SocketAddr {
+        (host, port).into()
+    }
+
+    fn two(network: &Network) -> [(Port, OwnedFd); 2] {
+        [A, B].map(|host| network.host(host).bind(at(host, 7)).expect("a free port"))
+    }
+
+    /// Whether something has come within so long.
+    fn rings(bell: &OwnedFd, longest: Duration) -> bool {
+        let longest = Timespec::try_from(longest).expect("a short time");
+        poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&longest)) == Ok(1)
+    }
+
+    #[test]
+    fn a_train_arrives_as_one_and_rings_once() {
+        let network = Network::new(1, Wire { latency: Duration::from_millis(200), ..Wire::default() });
+        let [(a, _), (b, bell)] = two(&network);
+        let sent: Vec<u8> = (0..250_u8).collect();
+        let (head, tail) = sent.split_at(30);
+        let parts = [IoSlice::new(head), IoSlice::new(tail)];
+        assert_eq!(a.send(Some(at(B, 7)), &parts, Some(100)), Ok(250));
+        assert_eq!(a.send(Some(at(B, 7)), &[IoSlice::new(b"alone")], None), Ok(5));
+        assert!(!rings(&bell, Duration::ZERO), "nothing has come yet");
+        assert!(rings(&bell, Duration::from_secs(10)));
+        while network.counts().arrived < 4 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut seen = [0; 4];
+        assert_eq!((b.peek(&mut seen), seen), (Ok(4), [0, 1, 2, 3]));
+        let (mut one, mut other) = ([0; 120], [0; 130]);
+        let mut into = [IoSliceMut::new(&mut one), IoSliceMut::new(&mut other)];
+        let received = b.receive(&mut into).expect("a train");
+        assert_eq!((received.bytes, received.segment, received.from), (250, 100, at(A, 7)));
+        assert!(!received.truncated && [&one[..], &other[..]].concat() == sent);
+        let received = b.receive(&mut [IoSliceMut::new(&mut one[..3])]).expect("the last one is shorter: a new train");
+        assert!(received.bytes == 5 && received.truncated && one[..3] == *b"alo");
+        assert!(b.receive(&mut [IoSliceMut::new(&mut one)]) == Err(Errno::AGAIN) && !rings(&bell, Duration::ZERO));
+    }
+
+    #[test]
+    fn what_no_wire_carries_is_refused_as_the_kernel_does() {
+        let network = Network::new(1, Wire::default());
+        let [(a, _), (b, _)] = two(&network);
+        let (long, to) = (vec![0; 2000], Some(at(B, 7)));
+        assert_eq!(a.send(to, &[IoSlice::new(&long)], None), Err(Errno::MSGSIZE));
+        assert_eq!(a.send(to, &[IoSlice::new(&long)], Some(10)), Err(Errno::INVAL));
+        assert_eq!((a.send(to, &[IoSlice::new(&long)], Some(1000)), a.mtu(at(B, 7))), (Ok(2000), 1500));
+        assert_eq!(a.send(None, &[], None), Err(Errno::DESTADDRREQ));
+        let again = network.host(A).bind(at(A, 7)).unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::AddrInUse);
+        assert_eq!(network.host(A).bind(at(B, 8)).unwrap_err().kind(), ErrorKind::AddrNotAvailable);
+        drop(a);
+        network.host(A).bind(at(A, 7)).expect("it is free again");
+        drop(b);
+    }
+}
