@@ -11,7 +11,9 @@ use std::time::Duration;
 use cutthrough::am::{Args, CallError, Event, Node, Service, Settings};
 use cutthrough::rpc::{self, Client, Method, RpcError};
 use cutthrough::simulated::{Counts, Network, Time, Wire};
-use cutthrough::{Channel, Config, ConnectError, Endpoint, Incoming, Keys, SharedKey, UdpCallError, WaitError};
+use cutthrough::{
+    Channel, CloseReason, Config, ConnectError, Endpoint, Incoming, Keys, SharedKey, UdpCallError, WaitError,
+};
 use cutthrough_conform::bytes::pattern;
 
 const STEP: Duration = Duration::from_micros(100);
@@ -148,6 +150,39 @@ fn a_host_dies_and_comes_back() {
     *b.borrow_mut() = Some(adder(&network, false));
     let channel = a.connect(AT_B, Duration::from_secs(5)).expect("a channel");
     assert_eq!(a.call(channel, ADD, &[1, 1], Duration::from_secs(5)).expect("a sum").word(0), 2);
+}
+
+/// A peer that dies is noticed within a second and a half, each time: on short ways and long ones, whether anything is
+/// under way or not.
+#[test]
+fn a_death_is_noticed_in_time() {
+    for (number, latency) in [10, 1000, 20_000].into_iter().map(Duration::from_micros).enumerate() {
+        for busy in [false, true] {
+            let time = Time::begin(10 + number as u64);
+            let network = Network::new(10, Wire { latency, ..Wire::default() });
+            let (mut a, b) = (endpoint(&network, A, busy), Rc::new(RefCell::new(Some(endpoint(&network, B, busy)))));
+            b.borrow_mut().as_mut().expect("an endpoint").listen(AT_B).expect("a free port");
+            let others = Rc::clone(&b);
+            time.beside(move || {
+                if let Some(endpoint) = others.borrow_mut().as_mut() {
+                    while endpoint.poll().is_some() {}
+                }
+            });
+            let channel = a.connect(AT_B, Duration::from_secs(5)).expect("a channel");
+            a.wait(Some(Duration::from_secs(3))).expect_err("nothing is said");
+            if busy {
+                let payload = pattern(1, 1 << 20);
+                a.outgoing(channel).expect("a slot").write(b"long").attach_copy(&payload).send().expect("sent");
+            }
+            let begun = cutthrough::now();
+            network.unplug(B);
+            drop(b.take());
+            let event = a.wait(Some(Duration::from_secs(10))).expect("its end");
+            let ms = cutthrough::now().saturating_since(begun) / 1_000_000;
+            assert!(matches!(event, cutthrough::Event::Closed(_, CloseReason::Died)), "{event:?}");
+            assert!((300..1500).contains(&ms), "{ms} ms at {latency:?}, busy: {busy}");
+        }
+    }
 }
 
 /// A call that may be made twice, and whose channel has ended, is not made again once its time is over: whoever looks
