@@ -313,6 +313,14 @@ impl Node {
     /// # Panics
     /// If an endpoint does not do as it says.
     pub fn act(&mut self) -> Duration {
+        let begun = now();
+        let sleeps = self.do_one_thing();
+        // What is waited for in between is not looked at.
+        self.called = self.called.after(now().saturating_since(begun));
+        sleeps
+    }
+
+    fn do_one_thing(&mut self) -> Duration {
         if self.talks.len() < CHANNELS && self.calling == 0 && !self.others.is_empty() {
             let to = self.random.index(self.others.len());
             if self.endpoint.begin_connect(&self.others[to], CALL).is_ok() {
