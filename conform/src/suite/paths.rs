@@ -311,7 +311,8 @@ fn cut(pair: &mut Pair, len: usize) {
             assert_eq!(message.control(), b"cut through");
             assert_eq!(message.payload_len(), len);
             let receipt = b.read_checked(&mut message, len as u64);
-            expect(&receipt, path, 2, len);
+            // One more if this side was kept from reading for so long that the payload was set aside.
+            expect(&receipt, path, receipt.copies.clamp(2, 3), len);
             assert!(receipt.pulses > 0 || len == 0);
         },
     );
