@@ -16,8 +16,7 @@
 //! Then nothing goes wrong any more, and everybody has to be able to call everybody.
 
 mod calls;
-pub(crate) mod life;
-pub(crate) mod options;
+mod life;
 mod pages;
 pub mod watch;
 mod world;
@@ -27,7 +26,8 @@ use std::fmt;
 use cutthrough::simulated::{Counts, Time};
 
 use crate::random::Random;
-use options::Options;
+use crate::worlds::options::Options;
+use crate::worlds::{caught, spoilt};
 use world::World;
 
 /// What has happened.
@@ -78,7 +78,7 @@ impl Summary {
 
     const fn count(&mut self, counts: &Counts) {
         self.sent = counts.sent;
-        self.spoilt = counts.lost + counts.damaged + counts.cut_off + counts.overrun;
+        self.spoilt = spoilt(counts);
         self.digest = counts.digest;
     }
 }
@@ -110,10 +110,8 @@ impl fmt::Display for Summary {
 /// # Errors
 /// What was broken, with the seed and its options.
 pub fn run(seed: u64) -> Result<Summary, String> {
-    let time = Time::begin(seed);
     let mut random = Random(seed);
     let options = Options::draw(&mut random);
-    let shown = options.to_string();
-    let mut world = World::new(seed, options, random, time);
-    world.run().map_err(|what| format!("seed {seed} ({shown}): {what}"))
+    let run = || World::new(seed, options, random, Time::begin(seed)).run();
+    caught(run).map_err(|what| format!("seed {seed} ({options}): {what}"))
 }

@@ -14,6 +14,7 @@ pub mod layers;
 pub mod random;
 pub mod storm;
 pub mod suite;
+mod worlds;
 
 pub use join::{Capability, Join, Pair, Side, free_udp_address};
 

@@ -2,7 +2,8 @@
 
 use rustix::io::Errno;
 
-/// Fills `bytes` with numbers that nobody can guess, from the kernel; it waits until there are some.
+/// Fills `bytes` with numbers that nobody can guess, from the kernel; it waits until there are some. On a thread with
+/// simulated time, which only the feature `simulated` has, they are the seed's, and no secret.
 ///
 /// # Errors
 /// As the kernel says: there is no such call.

@@ -67,11 +67,21 @@ pub(super) fn payload(payload: Payload) -> Result<Vec<u8>, String> {
     }
 }
 
+/// A call has failed; with what no fault of these worlds explains, it makes no sense.
+fn wrong(why: CallError) -> Outcome {
+    match why {
+        CallError::Failed(Failure::Panicked | Failure::Arguments | Failure::TooLong | Failure::Refused) => {
+            Outcome::Absurd(why.to_string())
+        }
+        why => Outcome::Wrong(why),
+    }
+}
+
 /// What a typed call has ended with.
 fn typed(result: Result<Text, RpcError>) -> Outcome {
     match result {
         Ok((of, bytes)) => Outcome::Right(of, bytes),
-        Err(RpcError::Call(why)) => Outcome::Wrong(why),
+        Err(RpcError::Call(why)) => wrong(why),
         Err(RpcError::NoChannel(_)) => Outcome::Wrong(CallError::NotSent(RequestError::Closed)),
         Err(other) => Outcome::Absurd(other.to_string()),
     }
@@ -98,12 +108,7 @@ fn raw(number: u64, stores: bool, result: Result<Reply, RawError>, back: &mut Gi
         Err(failed) => {
             let why = failed.error;
             back.landing(failed.landing);
-            match why {
-                CallError::Failed(Failure::Panicked | Failure::Arguments | Failure::TooLong | Failure::Refused) => {
-                    Outcome::Absurd(why.to_string())
-                }
-                why => Outcome::Wrong(why),
-            }
+            wrong(why)
         }
     }
 }

@@ -11,10 +11,11 @@ use cutthrough::simulated::Network;
 use cutthrough::{Channel, Config, Endpoint, Keys, SharedKey};
 
 use super::calls::{Under, payload};
-use super::options::Options;
 use super::pages::{Own, PAGE, SLOTS};
 use super::watch::{Life as Name, Owned, Shared};
 use crate::random::Random;
+use crate::worlds::options::Options;
+use crate::worlds::{address, host};
 
 /// A number, and bytes.
 pub(super) type Text = (u64, Vec<u8>);
@@ -27,17 +28,6 @@ pub(super) const FETCH: u16 = 4;
 pub(super) const STORE: u16 = 5;
 /// Raw: has somebody else do what [`FETCH`] does.
 pub(super) const PASS: u16 = 6;
-
-/// The address of a host.
-pub(crate) fn host(index: usize) -> [u8; 4] {
-    [10, 0, 0, 1 + u8::try_from(index).expect("a few hosts")]
-}
-
-/// Where it listens.
-pub(crate) fn address(index: usize) -> String {
-    let [a, b, c, d] = host(index);
-    format!("udp:{a}.{b}.{c}.{d}:7000")
-}
 
 /// Answers that were put off.
 type Put = Arc<Mutex<Vec<(u64, Answer<Text>)>>>;

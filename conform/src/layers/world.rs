@@ -11,11 +11,12 @@ use cutthrough::{Instant, now};
 
 use super::Summary;
 use super::calls::GivenBack;
-use super::life::{Life, address, host};
-use super::options::Options;
+use super::life::Life;
 use super::pages::check_sum;
 use super::watch::Shared;
 use crate::random::Random;
+use crate::worlds::options::Options;
+use crate::worlds::{address, host, mend};
 
 /// The longest time between two looks at a host, in nanoseconds.
 const STEP_NS: u64 = 1_000_000;
@@ -168,9 +169,8 @@ impl World {
 
     fn mend_but(&mut self, starts: usize) {
         self.mends = None;
-        self.network.mend();
         let down = |index: &usize| *index != starts && self.lives[*index].is_none();
-        (0..self.lives.len()).filter(down).for_each(|index| self.network.unplug(host(index)));
+        mend(&self.network, (0..self.lives.len()).filter(down));
     }
 
     fn index(&mut self, end: usize) -> usize {

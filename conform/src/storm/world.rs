@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +11,9 @@ use cutthrough::simulated::{Network, Time, Wire};
 use cutthrough::{Config, Endpoint, Event, Instant, Keys, SharedKey, now};
 
 use super::Node;
-use crate::layers::life::{address, host};
-use crate::layers::options::Options;
 use crate::random::Random;
+use crate::worlds::options::Options;
+use crate::worlds::{address, caught, host, mend, spoilt};
 
 /// The longest time between two looks at a host, in nanoseconds.
 const STEP_NS: u64 = 1_000_000;
@@ -74,15 +73,8 @@ impl fmt::Display for Summary {
 pub fn world(seed: u64) -> Result<Summary, String> {
     let mut random = Random(seed);
     let options = Options::draw(&mut random);
-    let run = || {
-        let time = Time::begin(seed);
-        World::new(seed, options, random, time).run()
-    };
-    let outcome = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        Err(text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default())
-    });
-    outcome.map_err(|what| format!("seed {seed} ({options}): {what}"))
+    let run = || World::new(seed, options, random, Time::begin(seed)).run();
+    caught(run).map_err(|what| format!("seed {seed} ({options}): {what}"))
 }
 
 /// A host: who is there, what it has not heard yet, and until when it does nothing.
@@ -180,7 +172,7 @@ impl World {
         (0..self.places.len()).for_each(|index| self.end(index));
         let counts = self.network.counts();
         self.summary.sent = counts.sent;
-        self.summary.spoilt = counts.lost + counts.damaged + counts.cut_off + counts.overrun;
+        self.summary.spoilt = spoilt(&counts);
         self.summary.digest = counts.digest;
         Ok(self.summary)
     }
@@ -238,9 +230,8 @@ impl World {
     /// All wires are whole again, but those to hosts that are down.
     fn mend(&mut self, starts: usize) {
         self.mends = None;
-        self.network.mend();
         let is_down = |index: &usize| *index != starts && self.places[*index].borrow().node.is_none();
-        (0..self.places.len()).filter(is_down).for_each(|index| self.network.unplug(host(index)));
+        mend(&self.network, (0..self.places.len()).filter(is_down));
     }
 
     fn fault(&mut self) {

@@ -167,7 +167,7 @@ impl Window {
         self.round.full |= full;
         let (least, most) = self.round.delay.unwrap_or((delay, delay));
         self.round.delay = Some((least.min(delay), most.max(delay)));
-        if self.doubles && full && self.settling == 0 && delay <= self.least + self.bearable() {
+        if self.doubles && full && self.settling == 0 && delay <= self.least + self.standing() {
             self.set(self.bytes.saturating_add(bytes));
         }
         self.advance(now, bytes);
@@ -224,13 +224,13 @@ impl Window {
     }
 
     /// The longest queue, in ns, that is no sign of too much in flight, where delays do not vary by themselves.
-    fn bearable(&self) -> u64 {
+    fn standing(&self) -> u64 {
         QUEUE.max(self.least / 4)
     }
 
     /// The longest delay, in ns, that is no sign of too much in flight.
     fn target(&self) -> u64 {
-        self.least + self.bearable().max(2 * self.varies)
+        self.least + self.standing().max(2 * self.varies)
     }
 
     fn set(&mut self, bytes: u64) {
@@ -266,7 +266,7 @@ impl Window {
         let (delay, longest) = round.delay.unwrap_or((self.least, self.least));
         // While the window doubles its own queue comes up within a round.
         if !self.doubles {
-            let differs = (longest - delay).min(2 * self.varies + self.bearable());
+            let differs = (longest - delay).min(2 * self.varies + self.standing());
             self.varies = (7 * self.varies + differs) / 8;
         }
         let queued = self.bytes - self.without_queue(delay);
@@ -278,7 +278,7 @@ impl Window {
             let fits = self.without_queue(delay);
             self.shrink(fits.max(self.bytes / 2), fits / 4 * 3);
         } else {
-            self.doubles &= delay <= self.least + self.bearable();
+            self.doubles &= delay <= self.least + self.standing();
             let calm = !round.lossy && delay < self.least + (self.target() - self.least) / 4;
             self.calm = if calm { self.calm + 1 } else { 0 };
             if round.full && !self.doubles {
