@@ -380,6 +380,12 @@ impl Node {
                     return Some(Event::Message(link.take_control(len)));
                 }
                 Peek::Loaded(words) => return self.poll_loaded(index, words),
+                // Nothing else is to be looked at: who waits for one message sees it the sooner.
+                Peek::Nothing(_) if self.net.is_none() && self.turn.alone() && link.is_quiet(self.polls) => {
+                    self.turn.empty();
+                    self.nothing();
+                    return None;
+                }
                 Peek::Nothing(_) => {}
             }
         }

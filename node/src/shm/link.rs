@@ -432,6 +432,12 @@ impl Link {
             || ((self.traffic.awaits_returns() || self.traffic.holds_back()) && look.is_multiple_of(LOOKS_PER_RECLAIM))
     }
 
+    /// Whether nothing is to be done for this channel but to look for a message, of which there is none.
+    #[inline]
+    pub(crate) fn is_quiet(&self, look: u32) -> bool {
+        !self.inbox.is_stuck() && self.ending.is_none() && !self.untidy(look)
+    }
+
     /// Shows the channel's state in its row, and counts its messages: on their own path they are not counted, because
     /// the rings know how many there were.
     pub fn show(&mut self, stat: &Stat) {

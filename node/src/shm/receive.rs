@@ -261,6 +261,11 @@ impl Inbox {
         self.held.is_some() || self.front.as_ref().is_some_and(|front| matches!(front.goes, Goes::Buffer(..)))
     }
 
+    /// Whether anything must be looked at before the ring.
+    pub(super) const fn is_stuck(&self) -> bool {
+        self.stuck
+    }
+
     /// Whether the sender does not know how far its bytes have been taken out.
     pub(super) const fn untold(&self) -> bool {
         self.told != self.drained
