@@ -552,11 +552,13 @@ impl Node {
                         self.inside.endpoint.release(incoming);
                     }
                 }
+                // Most replies: moved once, to where they are wanted.
+                Taken::Reply(_, None) if matches!(&event, Some(crate::Event::Message(reply)) if !reply.is_loaded()) => {
+                    let Some(crate::Event::Message(incoming)) = event else { return None };
+                    return Some(Event::Replied(Reply { incoming, beside: None }));
+                }
                 Taken::Reply(call, context) => {
                     let Some(crate::Event::Message(incoming)) = event else { return None };
-                    if context.is_none() && !incoming.is_loaded() {
-                        return Some(Event::Replied(Reply { incoming, beside: None }));
-                    }
                     if let Some(event) = self.replied(incoming, call, context) {
                         return Some(event);
                     }

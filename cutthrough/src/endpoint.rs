@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cutthrough_engine::am::message::Short;
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::receipt::Receipt;
 #[cfg(feature = "tokio")]
@@ -222,6 +223,30 @@ impl Endpoint {
             Ok((link, stat)) => link.send_control(control, stat),
             Err(error) => self.send_far(channel, control, error),
         }
+    }
+
+    /// [`Endpoint::send`] for a short message, which is written in place.
+    ///
+    /// # Errors
+    /// As [`Endpoint::send`].
+    #[inline(always)]
+    pub(crate) fn send_short(&mut self, channel: Channel, message: Short<'_>) -> Result<(), SendError> {
+        match self.node.link(channel) {
+            Ok((link, stat)) => {
+                link.check_room(stat)?;
+                let len = message.write(link.control_mut());
+                link.send_in_place(len, stat);
+                Ok(())
+            }
+            Err(error) => self.send_short_far(channel, message, error),
+        }
+    }
+
+    #[inline(never)]
+    fn send_short_far(&mut self, channel: Channel, message: Short<'_>, error: SendError) -> Result<(), SendError> {
+        let mut control = [0; CONTROL_MAX];
+        let len = message.write(&mut control);
+        self.send_far(channel, &control[..len], error)
     }
 
     /// Over a network, or nowhere: `error` says why.

@@ -50,7 +50,7 @@ use cutthrough_wire::token::Token;
 
 use crate::time::Instant;
 use calls::{Answered, Calls};
-use message::{ARGS_MAX, Arguments, CallId, Head, Kind, Malformed, Message, Origin};
+use message::{ARGS_MAX, Arguments, CallId, Head, Kind, Malformed, Message, Origin, Short};
 use peer::{Kept, Peer};
 pub use terms::{Ask, Failure, Got, Keep, Plain, ReplyTo, Transport, Unasked, Unsent};
 
@@ -195,12 +195,12 @@ impl<K, L> Core<K, L> {
             return Err((Unasked::Full, load));
         }
         let call = self.calls.begin(row, deadline, context);
-        let mut control = [0; CONTROL_MAX];
         let bare = ask.token.is_none() && origin.is_none();
-        if bare && !peer.wants && ask.args.len() <= ARGS_MAX {
-            let head = plain(Kind::Request, ask.handler, ask.args);
-            let len = head.write_dated(call, ask.args, ask.budget, &mut control);
-            return match transport.send(row, &control[..len], ask.to, load) {
+        if bare
+            && !peer.wants
+            && let Some(message) = Short::new(Kind::Request, ask.handler, call, ask.args, ask.budget)
+        {
+            return match transport.send_short(row, message, ask.to, load) {
                 Ok(()) => {
                     peer.sent();
                     Ok(call)
@@ -222,6 +222,7 @@ impl<K, L> Core<K, L> {
             origin,
             ..Message::new(Kind::Request, call)
         };
+        let mut control = [0; CONTROL_MAX];
         let Some(len) = message.encode(&mut control) else {
             self.calls.undo(call);
             return Err((Unasked::TooLong, load));
@@ -362,6 +363,21 @@ impl<K, L> Core<K, L> {
         }
     }
 
+    /// Replies to a request with nothing but arguments, if that can be done at once, and needs nothing else said. Then
+    /// the right to answer is used up; otherwise nothing has happened, and [`Core::reply`] knows what to do.
+    #[inline(always)]
+    pub fn reply_now(&mut self, transport: &mut impl Transport<()>, to: &ReplyTo, args: Arguments<'_>) -> bool {
+        let peer = self.peers.get_mut(to.row as usize).filter(|peer| peer.answers_plainly(to.life));
+        let Some(peer) = peer.filter(|_| to.by.is_none()) else { return false };
+        let Some(message) = Short::new(Kind::Reply, 0, to.call, args, None) else { return false };
+        let sent = transport.send_short(to.row, message, None, ());
+        let done = matches!(sent, Ok(()) | Err((Unsent::Closed | Unsent::Lost, ())));
+        if done {
+            peer.answers_one();
+        }
+        done
+    }
+
     /// Replies to a request, now or as soon as there is room. True if it went now. There are at most [`ARGS_MAX`] bytes
     /// of arguments: without that, they are left away.
     #[inline(always)]
@@ -378,13 +394,11 @@ impl<K, L> Core<K, L> {
         let Some(peer) = peer.filter(|peer| peer.answers_plainly(to.life) && to.by.is_none()) else {
             return self.answer(transport, to, None, args, token, load);
         };
-        if args.len() > ARGS_MAX {
+        let Some(message) = Short::new(Kind::Reply, 0, to.call, args, None) else {
             return self.answer(transport, to, None, args, token, load);
-        }
+        };
         peer.answers_one();
-        let mut control = [0; CONTROL_MAX];
-        plain(Kind::Reply, 0, args).write(to.call, args, &mut control);
-        match transport.send(to.row, &control[..16 + args.len()], token, load) {
+        match transport.send_short(to.row, message, token, load) {
             Ok(()) | Err((Unsent::Closed | Unsent::Lost, _)) => true,
             Err((unsent, load)) => self.answer_later(&to, unsent, args, token, load),
         }
@@ -549,13 +563,6 @@ impl<K, L> Core<K, L> {
         });
         backlog.is_empty()
     }
-}
-
-/// The head of a message with nothing beside its arguments, of which there are few enough.
-#[inline(always)]
-#[allow(clippy::cast_possible_truncation, reason = "at most 64 bytes of arguments")]
-const fn plain(kind: Kind, handler: u16, args: Arguments<'_>) -> Head {
-    Head { kind: kind as u8, flags: 0, len: args.len() as u8, code: 0, handler }
 }
 
 #[cfg(test)]

@@ -118,12 +118,21 @@ impl fmt::Debug for Bytes<'_> {
 pub struct Incoming {
     control: Control,
     channel: Channel,
-    control_len: u8,
+    /// At most 255. Wider than that takes, since a byte is read as part of a word, which has to wait for its parts.
+    control_len: u32,
     /// Whether there is cargo. It says nothing new, but its unused bit patterns are where the compiler tells events
     /// apart: a tag of its own would put the control message at an odd place, and every move of it would stall.
-    loaded: bool,
+    loaded: Loaded,
     /// Only a message with a payload has one, so that the others stay small and cost no allocation.
     cargo: Option<Box<Arrived>>,
+}
+
+/// Whether a message has cargo: as wide as what lies beside it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Loaded {
+    No,
+    Yes,
 }
 
 /// A payload, and what happened to it.
@@ -137,7 +146,7 @@ impl fmt::Debug for Incoming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Incoming");
         shown.field("channel", &self.channel).field("control", &Bytes(self.control()));
-        if self.loaded {
+        if self.is_loaded() {
             shown.field("payload", self.payload());
         }
         shown.finish()
@@ -147,12 +156,12 @@ impl fmt::Debug for Incoming {
 impl Incoming {
     #[inline(always)]
     pub(crate) const fn new(channel: Channel, control_len: u8, control: Control) -> Self {
-        Self { control, channel, control_len, loaded: false, cargo: None }
+        Self { control, channel, control_len: control_len as u32, loaded: Loaded::No, cargo: None }
     }
 
     #[inline(always)]
     pub(crate) const fn loaded(channel: Channel, control_len: u8, control: Control, cargo: Box<Arrived>) -> Self {
-        Self { control, channel, control_len, loaded: true, cargo: Some(cargo) }
+        Self { control, channel, control_len: control_len as u32, loaded: Loaded::Yes, cargo: Some(cargo) }
     }
 
     /// The channel that it came on.
@@ -173,7 +182,7 @@ impl Incoming {
     #[inline]
     #[must_use]
     pub const fn is_loaded(&self) -> bool {
-        self.loaded
+        matches!(self.loaded, Loaded::Yes)
     }
 
     /// The payload.

@@ -224,10 +224,10 @@ impl Control {
     /// The first `len` bytes, at most 96.
     #[must_use]
     #[inline]
-    pub fn bytes(&self, len: u8) -> &[u8] {
+    pub fn bytes(&self, len: u32) -> &[u8] {
         // SAFETY: the words are initialised, any bytes are valid, and 12 words are 96 bytes.
         let bytes = unsafe { &*core::ptr::from_ref(&self.0).cast::<[u8; CONTROL_MAX]>() };
-        &bytes[..usize::from(len).min(CONTROL_MAX)]
+        &bytes[..(len as usize).min(CONTROL_MAX)]
     }
 }
 

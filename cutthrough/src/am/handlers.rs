@@ -10,7 +10,7 @@ use cutthrough_node::incoming::{Incoming, Payload};
 
 use super::event::HEAD;
 use super::gather::{Part, is_arriving};
-use super::request::{More, Request};
+use super::request::{More, Request, Serving};
 use super::serve::Taken;
 use super::{Args, Inside, Node, RESERVED};
 
@@ -191,7 +191,7 @@ impl Node {
     }
 
     /// Finds the handler of a request and runs it, or says why not.
-    #[inline]
+    #[inline(always)]
     pub(super) fn serve(&mut self, incoming: &mut Incoming, coming: Coming) -> Taken {
         let busy = self.inside.deferred.len() >= self.settings.serve;
         let found = find(&mut self.handlers, &mut self.own, coming.handler);
@@ -279,7 +279,7 @@ fn admit<'h>(
 }
 
 /// Runs a handler.
-#[inline]
+#[inline(always)]
 fn run(
     registered: &mut Registered,
     state: &mut (dyn Any + Send),
@@ -299,10 +299,9 @@ fn run(
         medium = buffer;
     }
     let Coming { handler, args, more, to, .. } = coming;
-    let run = &mut registered.run;
+    let mut serving = Serving { inside, incoming, medium, args, handler, more, to: Some(to) };
+    let (run, request) = (&mut registered.run, Request::new(&mut serving));
     // What the handler shares with the rest of the program is its own matter after a panic; the node's own state is
     // whole at every point where a handler can panic. The request itself tells the requester.
-    let _ = catch_unwind(AssertUnwindSafe(|| {
-        run(state, Request { inside, incoming, medium, args, handler, more: more.as_ref(), to: Some(to) });
-    }));
+    let _ = catch_unwind(AssertUnwindSafe(move || run(state, request)));
 }

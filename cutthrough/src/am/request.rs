@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use cutthrough_engine::am::calls::UNDATED;
-use cutthrough_engine::am::message::{ARGS_MAX, Arguments};
+use cutthrough_engine::am::message::Arguments;
 use cutthrough_engine::am::{Ask, Failure, ReplyTo};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
@@ -57,6 +57,12 @@ use super::{Inside, PutOff, RequestError, Then, Wanted};
 /// }
 /// ```
 pub struct Request<'a> {
+    serving: &'a mut Serving<'a>,
+}
+
+/// A request that is being served. It stays where it is put together: what has just been written in pieces cannot be
+/// moved as a whole without a wait.
+pub(super) struct Serving<'a> {
     pub(super) inside: &'a mut Inside,
     pub(super) incoming: &'a mut Incoming,
     /// The payload of a medium request.
@@ -64,9 +70,19 @@ pub struct Request<'a> {
     pub(super) args: u8,
     pub(super) handler: u16,
     /// What only some requests say.
-    pub(super) more: Option<&'a More>,
+    pub(super) more: Option<More>,
     /// The right to answer, until it is used.
     pub(super) to: Option<ReplyTo>,
+}
+
+impl Serving<'_> {
+    fn place(&self) -> Option<Token> {
+        self.more.as_ref().and_then(|more| more.token)
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.more.as_ref().and_then(More::deadline)
+    }
 }
 
 /// What only some requests say.
@@ -98,19 +114,27 @@ impl UnwindSafe for Request<'_> {}
 impl fmt::Debug for Request<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Request");
-        shown.field("channel", &self.channel()).field("handler", &self.handler).field("args", &Bytes(self.args()));
-        if self.incoming.is_loaded() {
-            shown.field("payload", self.incoming.payload());
+        shown
+            .field("channel", &self.channel())
+            .field("handler", &self.serving.handler)
+            .field("args", &Bytes(self.args()));
+        if self.serving.incoming.is_loaded() {
+            shown.field("payload", self.serving.incoming.payload());
         }
         shown.finish_non_exhaustive()
     }
 }
 
 impl<'a> Request<'a> {
+    #[inline(always)]
+    pub(super) const fn new(serving: &'a mut Serving<'a>) -> Self {
+        Self { serving }
+    }
+
     /// The payload of a medium request. It stays while the request is answered.
     #[must_use]
     pub const fn medium(&self) -> &'a [u8] {
-        self.medium
+        self.serving.medium
     }
 }
 
@@ -118,7 +142,7 @@ impl Request<'_> {
     /// The channel that it came on.
     #[must_use]
     pub const fn channel(&self) -> Channel {
-        self.incoming.channel()
+        self.serving.incoming.channel()
     }
 
     /// Who is on the other side of that channel ([`Endpoint::peer`](crate::Endpoint::peer)): of a request that was
@@ -126,20 +150,20 @@ impl Request<'_> {
     /// channel has ended meanwhile.
     #[must_use]
     pub fn peer(&self) -> Option<Identity> {
-        self.inside.endpoint.peer(self.channel())
+        self.serving.inside.endpoint.peer(self.channel())
     }
 
     /// The number by which the handler was called.
     #[must_use]
     pub const fn handler(&self) -> u16 {
-        self.handler
+        self.serving.handler
     }
 
     /// The arguments as bytes.
     #[inline]
     #[must_use]
     pub fn args(&self) -> &[u8] {
-        self.incoming.control().get(HEAD..HEAD + usize::from(self.args)).unwrap_or(&[])
+        self.serving.incoming.control().get(HEAD..HEAD + usize::from(self.serving.args)).unwrap_or(&[])
     }
 
     /// A word of the arguments; 0 beyond their end.
@@ -152,7 +176,7 @@ impl Request<'_> {
     /// Bytes of the payload.
     #[must_use]
     pub fn payload_len(&self) -> usize {
-        self.incoming.payload_len()
+        self.serving.incoming.payload_len()
     }
 
     /// Copies the payload of a long request to where it shall lie, while the rest of it still comes in.
@@ -160,13 +184,13 @@ impl Request<'_> {
     /// # Errors
     /// [`ReadError`].
     pub fn read(&mut self, into: &mut [u8]) -> Result<(), ReadError> {
-        self.inside.endpoint.read(self.incoming, into).map(drop)
+        self.serving.inside.endpoint.read(self.serving.incoming, into).map(drop)
     }
 
     /// Takes the payload of a long request out: pages that both sides see, or memory that this side has granted.
     #[must_use]
     pub fn take_payload(&mut self) -> Payload {
-        self.incoming.take_payload()
+        self.serving.incoming.take_payload()
     }
 
     /// Time that is left until the requester does not wait any more, as it said; `None` if it said nothing. It runs
@@ -174,20 +198,20 @@ impl Request<'_> {
     /// waited for from when that began.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
-        let deadline = self.more.and_then(More::deadline)?;
+        let deadline = self.serving.deadline()?;
         Some(Duration::from_nanos(deadline.saturating_since(clock::now())))
     }
 
     /// Where the requester wants the reply's payload. [`Request::reply_with`] sends it there by itself.
     #[must_use]
     pub fn place(&self) -> Option<Token> {
-        self.more.and_then(|more| more.token)
+        self.serving.place()
     }
 
     /// Whether another endpoint has handed this request over: the reply goes to who asked first.
     #[must_use]
     pub fn is_handed_over(&self) -> bool {
-        self.to.as_ref().is_some_and(ReplyTo::is_handed_over)
+        self.serving.to.as_ref().is_some_and(ReplyTo::is_handed_over)
     }
 
     /// Pages for the payload of a reply, to be filled in place: they go by reference, without a copy.
@@ -195,39 +219,32 @@ impl Request<'_> {
     /// # Errors
     /// [`NoMemory`].
     pub fn page(&mut self, bytes: usize) -> Result<Page, NoMemory> {
-        let row = self.to.as_ref().map_or(u32::MAX, ReplyTo::row);
-        let door = self.inside.door(row).ok_or(NoMemory::Closed(cutthrough_node::shm::link::CloseReason::Peer))?;
-        self.inside.endpoint.page(door, bytes)
+        let row = self.serving.to.as_ref().map_or(u32::MAX, ReplyTo::row);
+        let door =
+            self.serving.inside.door(row).ok_or(NoMemory::Closed(cutthrough_node::shm::link::CloseReason::Peer))?;
+        self.serving.inside.endpoint.page(door, bytes)
     }
 
     /// Replies with up to 16 words. With more the requester gets [`Failure::TooLong`].
     #[inline]
     pub fn reply(self, words: &[u32]) {
-        self.reply_plain(Arguments::Words(words));
+        let Serving { inside, to, .. } = &mut *self.serving;
+        inside.reply_words(to, words);
     }
 
     /// Replies with up to 64 bytes. With more the requester gets [`Failure::TooLong`].
     #[inline]
     pub fn reply_bytes(self, args: &[u8]) {
-        self.reply_plain(Arguments::Bytes(args));
-    }
-
-    #[inline]
-    fn reply_plain(mut self, args: Arguments<'_>) {
-        let Some(to) = self.to.take() else { return };
-        if args.len() > ARGS_MAX {
-            self.inside.fail(to, Failure::TooLong, &[]);
-            return;
-        }
-        self.inside.reply_plain(to, args);
+        let Serving { inside, to, .. } = &mut *self.serving;
+        inside.reply_bytes(to, args);
     }
 
     /// Replies with arguments and a payload, which goes straight to where the requester has said. Returns when the
     /// payload's memory may be used again.
-    pub fn reply_with(mut self, args: &[u8], body: Body<'_>) {
+    pub fn reply_with(self, args: &[u8], body: Body<'_>) {
         let token = self.place();
-        if let Some(to) = self.to.take() {
-            self.inside.reply_with(to, args, token, body);
+        if let Some(to) = self.serving.to.take() {
+            self.serving.inside.reply_with(to, args, token, body);
         }
     }
 
@@ -241,25 +258,25 @@ impl Request<'_> {
         self.fail_with(why, &[]);
     }
 
-    fn fail_with(mut self, why: Failure, args: &[u8]) {
-        if let Some(to) = self.to.take() {
-            self.inside.fail(to, why, args);
+    fn fail_with(self, why: Failure, args: &[u8]) {
+        if let Some(to) = self.serving.to.take() {
+            self.serving.inside.fail(to, why, args);
         }
     }
 
     /// Puts the answer off: it can be given later, by whoever has the node. Until then the request counts against the
     /// node's [`serve`](super::Settings::serve) limit.
     #[must_use]
-    pub fn defer(mut self) -> Deferred {
+    pub fn defer(self) -> Deferred {
         let over = Arc::new(AtomicBool::new(false));
-        if let Some(to) = &self.to {
-            let by = (self.incoming.channel().index(), call_of(self.incoming));
-            self.inside.deferred.push(PutOff { by, to: to.row(), over: Arc::clone(&over) });
+        if let Some(to) = &self.serving.to {
+            let by = (self.serving.incoming.channel().index(), call_of(self.serving.incoming));
+            self.serving.inside.deferred.push(PutOff { by, to: to.row(), over: Arc::clone(&over) });
         }
-        let shelf = Arc::downgrade(&self.inside.shelf);
-        let (token, deadline) = (self.place(), self.more.and_then(More::deadline));
+        let shelf = Arc::downgrade(&self.serving.inside.shelf);
+        let (token, deadline) = (self.place(), self.serving.deadline());
         let peer = self.peer();
-        Deferred::new(shelf, over, (token, deadline), peer, self.to.take())
+        Deferred::new(shelf, over, (token, deadline), peer, self.serving.to.take())
     }
 
     /// Hands the request over to the endpoint on another channel, with other arguments: up to 64 bytes, or 58 if the
@@ -272,26 +289,26 @@ impl Request<'_> {
     /// [`RequestError`], and the request: answer it otherwise.
     #[allow(clippy::result_large_err, reason = "the error gives the request back; handing over is no short path")]
     pub fn hand_over(
-        mut self,
+        self,
         channel: Channel,
         handler: u16,
         args: &[u8],
         body: Body<'_>,
     ) -> Result<(), (RequestError, Self)> {
-        let Some(to) = self.to.take() else { return Ok(()) };
-        let deadline = self.more.and_then(More::deadline);
+        let Some(to) = self.serving.to.take() else { return Ok(()) };
+        let deadline = self.serving.deadline();
         let budget = deadline.map(|deadline| deadline.saturating_since(clock::now()));
         let ask = Ask { handler, args: Arguments::Bytes(args), budget, ..Ask::default() };
-        if self.inside.door(channel.index()) != Some(channel) {
-            self.to = Some(to);
+        if self.serving.inside.door(channel.index()) != Some(channel) {
+            self.serving.to = Some(to);
             return Err((RequestError::Closed, self));
         }
-        let (mut way, core) = self.inside.split();
+        let (mut way, core) = self.serving.inside.split();
         let context = |to| Some(Box::new(Wanted { then: Then::Passed(to), token: None }));
         match core.hand_over(&mut way, to, channel.index(), &ask, body, deadline.unwrap_or(UNDATED), context) {
             Ok(_) => Ok(()),
             Err((why, _, to)) => {
-                self.to = Some(to);
+                self.serving.to = Some(to);
                 Err((why.into(), self))
             }
         }
@@ -301,12 +318,14 @@ impl Request<'_> {
 impl Drop for Request<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(to) = self.to.take() {
-            if std::thread::panicking() {
-                self.inside.fail(to, Failure::Panicked, &[]);
-            } else {
-                self.inside.reply_plain(to, Arguments::default());
-            }
+        let Serving { inside, to, .. } = &mut *self.serving;
+        if to.is_none() {
+            return;
+        }
+        if std::thread::panicking() {
+            to.take().into_iter().for_each(|to| inside.fail(to, Failure::Panicked, &[]));
+        } else {
+            inside.reply_bytes(to, &[]);
         }
     }
 }

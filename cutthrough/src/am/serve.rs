@@ -60,9 +60,36 @@ impl Inside {
         }
     }
 
-    /// A reply with nothing but arguments, few enough.
-    #[inline]
-    pub(super) fn reply_plain(&mut self, to: ReplyTo, args: Arguments<'_>) {
+    /// A reply with nothing but words, by whoever has the right to it, and has not used it up.
+    pub(super) fn reply_words(&mut self, to: &mut Option<ReplyTo>, words: &[u32]) {
+        self.reply_plain(to, Arguments::Words(words));
+    }
+
+    /// The same with bytes.
+    pub(super) fn reply_bytes(&mut self, to: &mut Option<ReplyTo>, args: &[u8]) {
+        self.reply_plain(to, Arguments::Bytes(args));
+    }
+
+    /// The right is used up where it lies, and nothing is passed in memory: to move what was just written in pieces
+    /// takes as long as all the rest.
+    #[inline(always)]
+    fn reply_plain(&mut self, to: &mut Option<ReplyTo>, args: Arguments<'_>) {
+        let (mut way, core) = self.split();
+        if let Some(there) = to
+            && core.reply_now(&mut way, there, args)
+        {
+            *to = None;
+        } else if let Some(there) = to.take() {
+            self.reply_later(there, args);
+        }
+    }
+
+    /// The same for one that says more, or has to wait, or is too long.
+    #[cold]
+    fn reply_later(&mut self, to: ReplyTo, args: Arguments<'_>) {
+        if args.len() > ARGS_MAX {
+            return self.fail(to, Failure::TooLong, &[]);
+        }
         let (mut way, core) = self.split();
         if !core.reply(&mut way, to, args, None, ()) {
             self.count_thrown();
@@ -226,6 +253,7 @@ impl Node {
     }
 
     /// A message that is no plain request or reply.
+    #[inline(never)]
     #[allow(clippy::cast_possible_truncation, reason = "at most 64 bytes of arguments")]
     fn take_other(&mut self, incoming: &mut Incoming) -> Taken {
         let channel = incoming.channel();

@@ -1,5 +1,6 @@
 //! The way out of an endpoint: how requests and answers become messages.
 
+use cutthrough_engine::am::message::Short;
 use cutthrough_engine::am::{Keep, Transport, Unsent};
 use cutthrough_engine::token::Token;
 use cutthrough_node::incoming::Channel;
@@ -155,6 +156,12 @@ impl Transport<()> for Way<'_> {
     fn send(&mut self, row: u32, control: &[u8], _: Option<Token>, (): ()) -> Result<(), (Unsent, ())> {
         let door = self.door(row).map_err(|why| (why, ()))?;
         self.endpoint.send(door, control).map_err(|error| (unsent(error), ()))
+    }
+
+    #[inline(always)]
+    fn send_short(&mut self, row: u32, message: Short<'_>, _: Option<Token>, (): ()) -> Result<(), (Unsent, ())> {
+        let door = self.door(row).map_err(|why| (why, ()))?;
+        self.endpoint.send_short(door, message).map_err(|error| (unsent(error), ()))
     }
 }
 

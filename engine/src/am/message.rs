@@ -40,10 +40,11 @@ impl CallId {
     }
 
     /// Takes [`CallId::to_word`] apart.
+    #[inline(always)]
     #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "each half of the word is cut out of it")]
     pub const fn from_word(word: u64) -> Self {
-        let [a, b, c, d, e, f, g, h] = word.to_le_bytes();
-        Self { index: u32::from_le_bytes([a, b, c, d]), nonce: u32::from_le_bytes([e, f, g, h]) }
+        Self { index: word as u32, nonce: (word >> 32) as u32 }
     }
 }
 
@@ -79,29 +80,50 @@ impl<'a> Arguments<'a> {
         self.len() == 0
     }
 
-    /// Writes them, as far as they fit, in steps of eight bytes. Words are written and read as such on the whole way: a
-    /// processor passes a value from a store to a load only where the load lies within the store.
+    /// Writes them; up to 8 bytes behind them may be written, too. There are at most [`ARGS_MAX`].
+    ///
+    /// In steps of eight bytes, on the whole way: a processor passes a value from a store to a load only where the load
+    /// lies within the store. Steps from the back overlap those from the front, so that each length takes few branches,
+    /// and no call.
     #[inline(always)]
-    fn write(self, into: &mut [u8]) {
-        let (places, _) = into.as_chunks_mut::<8>();
+    fn write(self, into: &mut [u8; ARGS_MAX]) {
+        let len = self.len().min(ARGS_MAX);
+        let Some(last) = len.checked_sub(8) else {
+            into[..8].copy_from_slice(&self.few().to_le_bytes());
+            return;
+        };
+        let mut step = |at: usize| into[at..at + 8].copy_from_slice(&self.eight(at).to_le_bytes());
+        step(0);
+        step(last);
+        if len > 16 {
+            step(8);
+            step(last - 8);
+        }
+        if len > 32 {
+            step(16);
+            step(24);
+            step(last - 24);
+            step(last - 16);
+        }
+    }
+
+    /// Fewer than eight bytes.
+    #[inline(always)]
+    const fn few(self) -> u64 {
         match self {
-            Self::Bytes(bytes) => {
-                let (words, rest) = bytes.as_chunks::<8>();
-                for (place, word) in places.iter_mut().zip(words) {
-                    *place = *word;
-                }
-                if let (false, Some(place)) = (rest.is_empty(), places.get_mut(words.len())) {
-                    *place = short_word(rest).to_le_bytes();
-                }
-            }
+            Self::Bytes(bytes) => short_word(bytes),
+            Self::Words([word]) => *word as u64,
+            Self::Words(_) => 0,
+        }
+    }
+
+    /// Eight bytes from here on.
+    #[inline(always)]
+    fn eight(self, at: usize) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word)),
             Self::Words(words) => {
-                let (pairs, last) = words.as_chunks::<2>();
-                for (place, [low, high]) in places.iter_mut().zip(pairs) {
-                    *place = (u64::from(*low) | u64::from(*high) << 32).to_le_bytes();
-                }
-                if let ([last], Some(place)) = (last, places.get_mut(pairs.len())) {
-                    *place = u64::from(*last).to_le_bytes();
-                }
+                words[at / 4..].first_chunk().map_or(0, |[low, high]| u64::from(*low) | u64::from(*high) << 32)
             }
         }
     }
@@ -210,70 +232,85 @@ const F_BUDGET: u8 = 2;
 const F_ORIGIN: u8 = 4;
 const F_WINDOW: u8 = 8;
 
+/// What may be set in the first word of a message without a code and without optional parts but a budget: kind, that
+/// flag, length, handler.
+const PLAIN: u64 = 0xff | (F_BUDGET as u64) << 8 | 0xff << 16 | 0xffff << 32;
+
 /// The first word of a message.
+#[inline(always)]
+const fn head(kind: Kind, flags: u8, len: usize, code: u8, handler: u16) -> u64 {
+    kind as u64 | (flags as u64) << 8 | (len as u64) << 16 | (code as u64) << 24 | (handler as u64) << 32
+}
+
+/// A message with nothing beside its arguments, but perhaps a budget: most are. Its head is one word from the
+/// beginning: to put it together from bytes in memory would take a wait.
+#[derive(Debug, Clone, Copy)]
+pub struct Short<'a> {
+    head: u64,
+    call: CallId,
+    args: Arguments<'a>,
+    budget: Option<u64>,
+}
+
+impl<'a> Short<'a> {
+    /// A message of this kind for a handler, or for none, about this call; `None` if there are more than [`ARGS_MAX`]
+    /// bytes of arguments.
+    #[inline(always)]
+    pub(super) fn new(
+        kind: Kind,
+        handler: u16,
+        call: CallId,
+        args: Arguments<'a>,
+        budget: Option<u64>,
+    ) -> Option<Self> {
+        let flags = if budget.is_some() { F_BUDGET } else { 0 };
+        let head = head(kind, flags, args.len(), 0, handler);
+        (args.len() <= ARGS_MAX).then_some(Self { head, call, args, budget })
+    }
+
+    /// Writes the message: how many bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn write(self, into: &mut [u8; CONTROL_MAX]) -> usize {
+        into[..8].copy_from_slice(&self.head.to_le_bytes());
+        into[8..HEAD].copy_from_slice(&self.call.to_word().to_le_bytes());
+        if let Some(args) = into[HEAD..].first_chunk_mut() {
+            self.args.write(args);
+        }
+        let end = HEAD + self.args.len();
+        let Some(budget) = self.budget else { return end };
+        into[end..end + 8].copy_from_slice(&budget.min(BUDGET_MAX).to_le_bytes());
+        end + BUDGET
+    }
+}
+
+/// The first word of a message, as it is read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head {
     pub(super) kind: u8,
     pub(super) flags: u8,
     pub(super) len: u8,
-    pub(super) code: u8,
     pub(super) handler: u16,
 }
 
 impl Head {
-    /// Writes head, call, arguments, and a budget, if there is one: how many bytes. There are at most [`ARGS_MAX`] of
-    /// arguments.
-    #[inline(always)]
-    pub(super) fn write_dated(
-        mut self,
-        call: CallId,
-        args: Arguments<'_>,
-        budget: Option<u64>,
-        into: &mut [u8; CONTROL_MAX],
-    ) -> usize {
-        let end = HEAD + args.len();
-        let Some(budget) = budget else {
-            self.write(call, args, into);
-            return end;
-        };
-        self.flags = F_BUDGET;
-        self.write(call, args, into);
-        into[end..end + 8].copy_from_slice(&budget.min(BUDGET_MAX).to_le_bytes());
-        end + BUDGET
-    }
-
-    /// Writes head, call and arguments.
-    #[inline(always)]
-    pub(super) fn write(self, call: CallId, args: Arguments<'_>, into: &mut [u8; CONTROL_MAX]) {
-        let word = u64::from(self.kind)
-            | u64::from(self.flags) << 8
-            | u64::from(self.len) << 16
-            | u64::from(self.code) << 24
-            | u64::from(self.handler) << 32;
-        into[..8].copy_from_slice(&word.to_le_bytes());
-        into[8..HEAD].copy_from_slice(&call.to_word().to_le_bytes());
-        args.write(&mut into[HEAD..HEAD + ARGS_MAX]);
-    }
-
     /// The head and the call of a message that asks for nothing beside and has no optional part, but perhaps a
     /// [budget](Head::budget); `None` for others.
     #[inline(always)]
     #[allow(clippy::cast_possible_truncation, reason = "each part of the word is cut out of it")]
     pub(super) fn read_plain(bytes: &[u8]) -> Option<(Self, CallId)> {
-        let (head, rest) = bytes.split_first_chunk::<8>()?;
-        let (call, args) = rest.split_first_chunk::<8>()?;
-        let word = u64::from_le_bytes(*head);
-        let head = Self {
-            kind: word as u8,
-            flags: (word >> 8) as u8,
-            len: (word >> 16) as u8,
-            code: (word >> 24) as u8,
-            handler: (word >> 32) as u16,
-        };
-        let plain = word >> 48 == 0 && head.flags & !F_BUDGET == 0 && head.code == 0;
-        let len = usize::from(head.len);
-        let whole = args.len() == len + if head.flags == 0 { 0 } else { BUDGET } && len <= ARGS_MAX;
-        (plain && whole).then(|| (head, CallId::from_word(u64::from_le_bytes(*call))))
+        let (head, args) = bytes.split_first_chunk::<HEAD>()?;
+        let ([word, call], _) = head.as_chunks() else { return None };
+        let (word, call) = (u64::from_le_bytes(*word), u64::from_le_bytes(*call));
+        if word & !PLAIN != 0 {
+            return None;
+        }
+        let (kind, flags, len, handler) = (word as u8, (word >> 8) as u8, (word >> 16) as u8, (word >> 32) as u16);
+        let optional = if flags == 0 { 0 } else { BUDGET };
+        if args.len() != usize::from(len) + optional || usize::from(len) > ARGS_MAX {
+            return None;
+        }
+        Some((Self { kind, flags, len, handler }, CallId::from_word(call)))
     }
 
     /// The budget of a message whose head was read so.
@@ -302,7 +339,6 @@ impl<'a> Message<'a> {
 
     /// Writes the message into `into`: how many bytes, or `None` if its parts are too long together.
     #[inline]
-    #[allow(clippy::cast_possible_truncation, reason = "at most 64 arguments")]
     pub fn encode(&self, into: &mut [u8; CONTROL_MAX]) -> Option<usize> {
         let len = self.args.len();
         if len > ARGS_MAX {
@@ -312,9 +348,8 @@ impl<'a> Message<'a> {
             | (if self.budget.is_some() { F_BUDGET } else { 0 })
             | (if self.origin.is_some() { F_ORIGIN } else { 0 })
             | (if self.window { F_WINDOW } else { 0 });
-        let head = Head { kind: self.kind as u8, flags, len: len as u8, code: self.code, handler: self.handler };
-        head.write(self.call, Arguments::Bytes(self.args), into);
-        let end = HEAD + len;
+        let head = head(self.kind, flags, len, self.code, self.handler);
+        let end = Short { head, call: self.call, args: Arguments::Bytes(self.args), budget: None }.write(into);
         if flags & (F_TOKEN | F_BUDGET | F_ORIGIN) == 0 { Some(end) } else { self.encode_rest(into, end) }
     }
 
@@ -444,8 +479,8 @@ mod tests {
                     if let Some((head, its)) = plain {
                         prop_assert_eq!(head.budget(&bytes[..len]), budget);
                         let mut again = [0; CONTROL_MAX];
-                        let head = Head { flags: 0, ..head };
-                        prop_assert_eq!(head.write_dated(call, Arguments::Bytes(&args), budget, &mut again), len);
+                        let short = Short::new(message.kind, handler, call, Arguments::Bytes(&args), budget);
+                        prop_assert_eq!(short.unwrap().write(&mut again), len);
                         prop_assert_eq!(&again[..len], &bytes[..len]);
                         prop_assert_eq!((head.kind, usize::from(head.len), its), (kind, args.len(), call));
                         prop_assert_eq!(head.handler, handler);
@@ -465,6 +500,7 @@ mod tests {
             let packed = Arguments::Words(&words).as_bytes(&mut one);
             prop_assert_eq!(packed, Arguments::Bytes(&bytes).as_bytes(&mut two));
             prop_assert_eq!(packed.is_none(), words.len() > 16);
+            prop_assert!(packed.is_none_or(|packed| packed == bytes));
             let (mut one, mut two) = ([0; ARGS_MAX], [0; ARGS_MAX]);
             Arguments::Words(&words).write(&mut one);
             Arguments::Bytes(&bytes).write(&mut two);

@@ -2,9 +2,10 @@
 
 use alloc::boxed::Box;
 
+use cutthrough_wire::slot::CONTROL_MAX;
 use cutthrough_wire::token::Token;
 
-use super::message::{Arguments, CallId, Message};
+use super::message::{Arguments, CallId, Message, Short};
 
 /// Sends control messages, each with a load. `B` is the load: nothing, borrowed bytes, pages.
 pub trait Transport<B> {
@@ -13,6 +14,17 @@ pub trait Transport<B> {
     /// # Errors
     /// [`Unsent`], and the load.
     fn send(&mut self, row: u32, control: &[u8], token: Option<Token>, load: B) -> Result<(), (Unsent, B)>;
+
+    /// The same for a short message, which may be written to where it leaves from.
+    ///
+    /// # Errors
+    /// As [`Transport::send`].
+    #[inline]
+    fn send_short(&mut self, row: u32, message: Short<'_>, token: Option<Token>, load: B) -> Result<(), (Unsent, B)> {
+        let mut control = [0; CONTROL_MAX];
+        let len = message.write(&mut control);
+        self.send(row, &control[..len], token, load)
+    }
 }
 
 /// A load that can be kept until there is room for it.

@@ -129,8 +129,7 @@ impl Link {
         }
         self.check_room(stat)?;
         self.producer.write_control(control);
-        self.producer.publish_control(control.len() as u64);
-        self.wake_peer(stat);
+        self.send_in_place(control.len(), stat);
         Ok(())
     }
 
@@ -138,6 +137,13 @@ impl Link {
     #[inline]
     pub fn control_mut(&mut self) -> &mut [u8; CONTROL_MAX] {
         self.producer.control_mut()
+    }
+
+    /// Sends a control message without payload, of which so many bytes were written in place.
+    #[inline(always)]
+    pub fn send_in_place(&mut self, len: usize, stat: &Stat) {
+        self.producer.publish_control(len.min(CONTROL_MAX) as u64);
+        self.wake_peer(stat);
     }
 
     /// Asks for the next slot's lines: soon they will be written.
@@ -188,9 +194,8 @@ impl Link {
     fn send_bare(&mut self, control: Control<'_>, cookie: Option<u64>, stat: &Stat) -> Result<Receipt, SendError> {
         self.check_room(stat)?;
         let control_len = self.place(control);
-        self.producer.publish_control(u64::from(control_len));
         self.traffic.completed.extend(cookie);
-        self.wake_peer(stat);
+        self.send_in_place(usize::from(control_len), stat);
         Ok(Receipt::default())
     }
 
@@ -208,9 +213,7 @@ impl Link {
         let bytes = payload_len(payload)?;
         let started = clock::timed(u64::from(bytes));
         let (path, pulses) = self.send_copy(control, payload, bytes, token, trace, (others, stat))?;
-        if let Some(cookie) = cookie {
-            self.traffic.completed.push_back(cookie);
-        }
+        self.traffic.completed.extend(cookie);
         Ok(self.sent(path, pulses, bytes, started, stat))
     }
 

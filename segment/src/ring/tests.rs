@@ -89,7 +89,7 @@ fn take(consumer: &mut Consumer<impl Slots>, len: usize) -> Option<Message> {
         Peek::Control(alleged) => (None, alleged),
         Peek::Loaded(header) => (Some(header), u8::try_from(len).unwrap()),
     };
-    Some((header, consumer.take_control().bytes(len).to_vec()))
+    Some((header, consumer.take_control().bytes(len.into()).to_vec()))
 }
 
 /// All looks so far, whether they found something.
@@ -189,7 +189,7 @@ proptest! {
                 Peek::Control(len) => prop_assert!(usize::from(len) <= CONTROL_MAX),
                 Peek::Loaded([word1, ..]) => prop_assert!(word1 > CONTROL_MAX as u64),
             }
-            prop_assert!(consumer.take_control().bytes(u8::MAX).len() <= CONTROL_MAX);
+            prop_assert!(consumer.take_control().bytes(u32::MAX).len() <= CONTROL_MAX);
             taken += 1;
         }
         prop_assert!(taken <= 4);
