@@ -10,6 +10,7 @@ use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use cutthrough_engine::am::calls::NEVER;
 use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
 use cutthrough_node::process::Process;
@@ -30,6 +31,11 @@ pub enum ServiceError {
 const PATROL: Duration = Duration::from_millis(1);
 /// The same while somebody does so for once: longer than any caller looks for its answer.
 const MOMENT: Duration = Duration::from_micros(100);
+/// The same where it finds that somebody drives the node just then, and nobody relies on it: to wait for the node takes
+/// the processor from that driver twice.
+const DRIVEN: Duration = Duration::from_millis(4);
+/// How often it does so in a row. Events that no handler takes wait so long at most.
+const SLEEPS_ON: u32 = 4;
 
 /// What the thread does for somebody who cannot wait for it. It is not in the way of those who use the node but for
 /// while it uses it itself.
@@ -378,11 +384,41 @@ impl Shared {
         self.run_errands();
     }
 
+    /// Whether the thread, which looks again by itself, leaves the node to who drives it just now.
+    fn is_driven(&self) -> bool {
+        self.drivers.load(Ordering::SeqCst) > 0 && !self.relied.load(Ordering::SeqCst)
+    }
+
+    /// Has the thread sleep for so long at most, or until it is woken.
+    fn sleep(&self, heard: &UnixStream, fds: &mut [PollFd<'_>], nap: Option<Duration>) {
+        let timeout = nap.map(|nap| Timespec {
+            tv_sec: i64::try_from(nap.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(nap.subsec_nanos()),
+        });
+        let _ = poll(fds, timeout.as_ref());
+        let mut rings = [0; 64];
+        while matches!((&*heard).read(&mut rings), Ok(64)) {}
+        // After that: whoever finds that it was rung is looked for in the next round.
+        self.rung.swap(false, Ordering::AcqRel);
+    }
+
     fn run(&self, heard: &UnixStream, sleepers: &OwnedFd, mut event: impl FnMut(Event)) {
         let mut lately = Lately::default();
+        let mut fds = [PollFd::new(heard, PollFlags::IN), PollFd::new(sleepers, PollFlags::IN)];
+        // How often it may sleep on before it looks, and no longer than this: not at all, unless it looks again by itself.
+        let (mut sleeps_on, mut due) = (0, NEVER);
         while !self.over.load(Ordering::Acquire) {
             self.run_errands();
             let until_sleeper = self.wake_sleepers();
+            if sleeps_on > 0 && self.is_driven() {
+                let left = Duration::from_nanos(due.saturating_since(clock::now()));
+                if !left.is_zero() {
+                    sleeps_on -= 1;
+                    let nap = until_sleeper.map_or(DRIVEN, |until| until.min(DRIVEN)).min(left);
+                    self.sleep(heard, &mut fds[..1], Some(nap));
+                    continue;
+                }
+            }
             let mut node = self.lock();
             while let Some(happened) = node.poll() {
                 upcall(|| event(happened));
@@ -397,19 +433,12 @@ impl Shared {
             }
             let nap = node.nap(now);
             drop(node);
+            due = nap.map_or(NEVER, |nap| now.after(nanos(nap)));
             let nap = [nap, patrol, until_sleeper].into_iter().flatten().min();
-            let timeout = nap.map(|nap| Timespec {
-                tv_sec: i64::try_from(nap.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: i64::from(nap.subsec_nanos()),
-            });
-            let mut fds = [PollFd::new(heard, PollFlags::IN), PollFd::new(sleepers, PollFlags::IN)];
+            sleeps_on = if patrol.is_some() { SLEEPS_ON } else { 0 };
             // While others drive, the endpoint is not armed, and only the bell says something.
             let fds = if patrol.is_some() { &mut fds[..1] } else { &mut fds[..] };
-            let _ = poll(fds, timeout.as_ref());
-            let mut rings = [0; 64];
-            while matches!((&*heard).read(&mut rings), Ok(64)) {}
-            // After that: whoever finds that it was rung is looked for in the next round.
-            self.rung.swap(false, Ordering::AcqRel);
+            self.sleep(heard, fds, nap);
         }
         // Whoever gets the node finds nothing left to be done.
         self.run_errands();

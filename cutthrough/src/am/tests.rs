@@ -31,3 +31,31 @@ fn a_driven_node_looks_at_the_clock() {
         node.ready.clear();
     }
 }
+
+/// Its thread leaves a node to who drives it, but not for ever, be there always somebody who does nothing: neither what
+/// happens is kept from who is told, nor a call from being late.
+#[test]
+fn a_thread_looks_after_a_node_that_others_always_drive() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let (mut far, mut node, channel) = joined("driven");
+    let address = format!("shm:{}/cutthrough-driven-2-{}.sock", std::env::temp_dir().display(), std::process::id());
+    node.listen(&address).expect("a free name");
+    let (tell, told) = std::sync::mpsc::channel();
+    let service = Service::spawn(node, move |event| drop(tell.send(event))).expect("a thread");
+    let driving = service.driving();
+    // Now and then it is used, so that the thread finds that it is left alone again.
+    let used = || {
+        std::thread::sleep(Duration::from_millis(10));
+        driving.drive(|| true);
+    };
+    (0..10).for_each(|_| used());
+    std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| far.connect(&address, PATIENCE).map(drop));
+        assert!(matches!(told.recv_timeout(PATIENCE), Ok(Event::Opened(_))));
+        connecting.join().expect("the other thread").expect("a channel");
+    });
+    let call = driving.try_with(|node| node.ask(channel, 1).within(Duration::from_millis(30)).send());
+    let call = call.expect("nobody else uses it").expect("room");
+    assert!(matches!(told.recv_timeout(PATIENCE), Ok(Event::Failed(failed)) if failed.call == call));
+    driving.leave(true);
+}
