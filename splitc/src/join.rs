@@ -52,6 +52,11 @@ pub struct Settings {
     pub deadline: Duration,
     /// How long a rank may take to come.
     pub start: Duration,
+    /// The network that is not there, each rank on the host of its address ([`cutthrough::simulated`]): to try a
+    /// program against what networks do, with its ranks in one process ([`World::threads_at`]). With the feature
+    /// `simulated`.
+    #[cfg(feature = "simulated")]
+    pub network: Option<cutthrough::simulated::Network>,
 }
 
 impl Settings {
@@ -67,6 +72,8 @@ impl Settings {
             insecure: false,
             deadline: DEADLINE,
             start: START,
+            #[cfg(feature = "simulated")]
+            network: None,
         }
     }
 
@@ -159,6 +166,19 @@ impl Settings {
         let own = if self.addresses.len() == 1 { self.addresses.first() } else { self.addresses.get(rank as usize) };
         own.map_or_else(String::new, |address| address.replace("{rank}", &rank.to_string()))
     }
+
+    /// The host that this rank is on, if there is a network that is not there.
+    #[cfg(feature = "simulated")]
+    fn host(&self) -> Result<Option<cutthrough::simulated::Host>, Error> {
+        let Some(network) = &self.network else { return Ok(None) };
+        let address = self.address(self.rank);
+        let socket = address.strip_prefix("udp:").and_then(|rest| rest.parse::<std::net::SocketAddr>().ok());
+        let socket = socket.ok_or_else(|| {
+            let why = format!("{address:?} is on no simulated host; it has to be udp:NUMBER:PORT");
+            Error::Endpoint { rank: self.rank, why }
+        })?;
+        Ok(Some(network.host(socket.ip())))
+    }
 }
 
 fn wrong(text: String) -> Error {
@@ -236,6 +256,8 @@ impl World {
             insecure: settings.insecure,
             ..Config::default()
         };
+        #[cfg(feature = "simulated")]
+        let config = Config { host: settings.host()?, ..config };
         let endpoint = Endpoint::open(config).map_err(|error| unable(&error))?;
         let job = hash(&settings.job);
         let part = Part::new(rank, size, job);
