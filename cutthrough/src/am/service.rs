@@ -405,7 +405,7 @@ impl Shared {
     fn run(&self, heard: &UnixStream, sleepers: &OwnedFd, mut event: impl FnMut(Event)) {
         let mut lately = Lately::default();
         let mut fds = [PollFd::new(heard, PollFlags::IN), PollFd::new(sleepers, PollFlags::IN)];
-        // How often it may sleep on before it looks, and no longer than this: not at all, unless it looks again by itself.
+        // How often it may sleep on before it looks, and until when: not at all, unless it looks again by itself.
         let (mut sleeps_on, mut due) = (0, NEVER);
         while !self.over.load(Ordering::Acquire) {
             self.run_errands();
