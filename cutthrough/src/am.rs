@@ -103,7 +103,7 @@ use early::Early;
 use gather::Gathering;
 use handlers::Registered;
 use serve::Taken;
-use way::{Kept, Way};
+use way::{Kept, Straight, Way};
 
 /// Numbers of handlers from here on are the library's own.
 pub const RESERVED: u16 = 0xff00;
@@ -455,8 +455,8 @@ impl Node {
             return Err(RequestError::Closed);
         }
         let ask = Ask { handler, args, ..Ask::default() };
-        let (mut way, core) = self.inside.split();
-        match core.request(&mut way, row, &ask, (), UNDATED, None) {
+        let mut way = Straight { endpoint: &mut self.inside.endpoint, door: channel };
+        match self.inside.core.request(&mut way, row, &ask, (), UNDATED, None) {
             Ok(call) => Ok(Call(call)),
             Err((why, ())) => Err(why.into()),
         }

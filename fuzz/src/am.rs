@@ -401,8 +401,8 @@ impl World {
     fn call(&self, index: u8, off: i8) -> CallId {
         let known = &self.victim.known;
         let call = (!known.is_empty()).then(|| known[usize::from(index) % known.len()]);
-        let CallId { index, nonce } = call.unwrap_or(CallId { index: index.into(), nonce: 1 });
-        CallId { index, nonce: nonce.wrapping_add_signed(off.into()) }
+        let call = call.unwrap_or(CallId::new(index.into(), 1));
+        CallId::new(call.index(), call.nonce().wrapping_add_signed(off.into()))
     }
 
     fn write(&self, forged: &Forged) -> ([u8; CONTROL_MAX], usize) {

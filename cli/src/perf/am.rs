@@ -20,7 +20,7 @@ use super::cargo::Tally;
 use super::case::{Case, Slice, Test};
 use super::floor::Floor;
 use super::lane::LaneError;
-use station::{ECHO, MEDIUM, STORE};
+use station::{MEDIUM, SHORT, STORE};
 use turns::{Common, Figure, Row, Side, Turns};
 
 /// Requests under way where a rate or a stream is measured.
@@ -111,10 +111,10 @@ fn short(turns: &mut Turns<'_>) -> Result<(), Failure> {
     let row = Row { what: "short", test: Test::Lat, limit: "message_64", times: 1.0 };
     let mut side = turns.station(64)?;
     turns.row(&row, &case, &mut side, |side, length| {
-        let send = |side: &mut Side| Ok(side.node.request(side.channel, ECHO, &[1, 2, 3, 4]).map(drop)?);
+        let send = |side: &mut Side| Ok(side.node.request(side.channel, SHORT, &[1, 2, 3, 4]).map(drop)?);
         times(side, length, send, |side| {
             let reply = side.reply()?;
-            if reply.word(3) == 4 { Ok(()) } else { Err(LaneError::Unexpected) }
+            if reply.words() == [1, 2, 3, 4] { Ok(()) } else { Err(LaneError::Unexpected) }
         })
     })?;
     turns.close(side)
@@ -184,7 +184,7 @@ fn rate(turns: &mut Turns<'_>) -> Result<(), Failure> {
     let mut count = 0;
     for _ in 0..STREAMS {
         let slice = turns.attended(&mut side, |side| {
-            stream(side, case.length, 16, |side| side.node.request(side.channel, ECHO, &[1, 2, 3, 4]).map(drop))
+            stream(side, case.length, 16, |side| side.node.request(side.channel, SHORT, &[1, 2, 3, 4]).map(drop))
         })?;
         count += slice.count;
         rates.extend(slice.msgs_per_s);

@@ -95,6 +95,13 @@ impl Reply {
         words::at(self.args(), index)
     }
 
+    /// The first words of the arguments; 0 beyond their end.
+    #[inline]
+    #[must_use]
+    pub fn words<const N: usize>(&self) -> [u32; N] {
+        words::first(self.args())
+    }
+
     /// The payload.
     #[must_use]
     pub fn payload(&self) -> &Payload {

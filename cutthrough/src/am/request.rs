@@ -173,6 +173,22 @@ impl Request<'_> {
         words::at(self.args(), index)
     }
 
+    /// The first words of the arguments; 0 beyond their end.
+    ///
+    /// ```
+    /// use cutthrough::am::Request;
+    ///
+    /// fn add(request: Request<'_>) {
+    ///     let [one, other] = request.words();
+    ///     request.reply(&[one.wrapping_add(other)]);
+    /// }
+    /// ```
+    #[inline]
+    #[must_use]
+    pub fn words<const N: usize>(&self) -> [u32; N] {
+        words::first(self.args())
+    }
+
     /// Bytes of the payload.
     #[must_use]
     pub fn payload_len(&self) -> usize {
@@ -228,15 +244,15 @@ impl Request<'_> {
     /// Replies with up to 16 words. With more the requester gets [`Failure::TooLong`].
     #[inline]
     pub fn reply(self, words: &[u32]) {
-        let Serving { inside, to, .. } = &mut *self.serving;
-        inside.reply_words(to, words);
+        let Serving { inside, incoming, to, .. } = &mut *self.serving;
+        inside.reply_words(incoming.channel(), to, words);
     }
 
     /// Replies with up to 64 bytes. With more the requester gets [`Failure::TooLong`].
     #[inline]
     pub fn reply_bytes(self, args: &[u8]) {
-        let Serving { inside, to, .. } = &mut *self.serving;
-        inside.reply_bytes(to, args);
+        let Serving { inside, incoming, to, .. } = &mut *self.serving;
+        inside.reply_bytes(incoming.channel(), to, args);
     }
 
     /// Replies with arguments and a payload, which goes straight to where the requester has said. Returns when the
@@ -318,14 +334,14 @@ impl Request<'_> {
 impl Drop for Request<'_> {
     #[inline]
     fn drop(&mut self) {
-        let Serving { inside, to, .. } = &mut *self.serving;
+        let Serving { inside, incoming, to, .. } = &mut *self.serving;
         if to.is_none() {
             return;
         }
         if std::thread::panicking() {
             to.take().into_iter().for_each(|to| inside.fail(to, Failure::Panicked, &[]));
         } else {
-            inside.reply_bytes(to, &[]);
+            inside.reply_bytes(incoming.channel(), to, &[]);
         }
     }
 }

@@ -18,7 +18,7 @@ use super::event::{Beside, Call, CallError, Ended, Event, Failed, Reply};
 use super::gather::{Of, Part, is_arriving};
 use super::handlers::Coming;
 use super::request::More;
-use super::way::{Body, Kept};
+use super::way::{Body, Kept, Straight};
 use super::{Context, Continuation, DATE_NS, Inside, NAP, Node, POLLS_PER_LOOK, Tally, Then, WINDOW, Wanted};
 
 /// The row of a channel that has ended.
@@ -60,23 +60,25 @@ impl Inside {
         }
     }
 
-    /// A reply with nothing but words, by whoever has the right to it, and has not used it up.
-    pub(super) fn reply_words(&mut self, to: &mut Option<ReplyTo>, words: &[u32]) {
-        self.reply_plain(to, Arguments::Words(words));
+    /// A reply with nothing but words to a request that has come on this channel, by whoever has the right to it, and
+    /// has not used it up.
+    pub(super) fn reply_words(&mut self, channel: Channel, to: &mut Option<ReplyTo>, words: &[u32]) {
+        self.reply_plain(channel, to, Arguments::Words(words));
     }
 
     /// The same with bytes.
-    pub(super) fn reply_bytes(&mut self, to: &mut Option<ReplyTo>, args: &[u8]) {
-        self.reply_plain(to, Arguments::Bytes(args));
+    pub(super) fn reply_bytes(&mut self, channel: Channel, to: &mut Option<ReplyTo>, args: &[u8]) {
+        self.reply_plain(channel, to, Arguments::Bytes(args));
     }
 
     /// The right is used up where it lies, and nothing is passed in memory: to move what was just written in pieces
     /// takes as long as all the rest.
     #[inline(always)]
-    fn reply_plain(&mut self, to: &mut Option<ReplyTo>, args: Arguments<'_>) {
-        let (mut way, core) = self.split();
+    fn reply_plain(&mut self, channel: Channel, to: &mut Option<ReplyTo>, args: Arguments<'_>) {
+        let mut way = Straight { endpoint: &mut self.endpoint, door: channel };
         if let Some(there) = to
-            && core.reply_now(&mut way, there, args)
+            && there.row() == channel.index()
+            && self.core.reply_now(&mut way, there, args)
         {
             *to = None;
         } else if let Some(there) = to.take() {

@@ -157,11 +157,23 @@ impl Transport<()> for Way<'_> {
         let door = self.door(row).map_err(|why| (why, ()))?;
         self.endpoint.send(door, control).map_err(|error| (unsent(error), ()))
     }
+}
+
+/// The way out on one channel, which has not ended as far as the node knows.
+#[derive(Debug)]
+pub(super) struct Straight<'a> {
+    pub(super) endpoint: &'a mut Endpoint,
+    pub(super) door: Channel,
+}
+
+impl Transport<()> for Straight<'_> {
+    fn send(&mut self, _: u32, control: &[u8], _: Option<Token>, (): ()) -> Result<(), (Unsent, ())> {
+        self.endpoint.send(self.door, control).map_err(|error| (unsent(error), ()))
+    }
 
     #[inline(always)]
-    fn send_short(&mut self, row: u32, message: Short<'_>, _: Option<Token>, (): ()) -> Result<(), (Unsent, ())> {
-        let door = self.door(row).map_err(|why| (why, ()))?;
-        self.endpoint.send_short(door, message).map_err(|error| (unsent(error), ()))
+    fn send_short(&mut self, _: u32, message: Short<'_>, _: Option<Token>, (): ()) -> Result<(), (Unsent, ())> {
+        self.endpoint.send_short(self.door, message).map_err(|error| (unsent(error), ()))
     }
 }
 

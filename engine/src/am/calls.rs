@@ -108,7 +108,7 @@ impl<K> Calls<K> {
     /// was given to another call.
     #[must_use]
     pub fn deadline(&self, call: CallId) -> Option<Instant> {
-        let entry = self.entries.get(call.index as usize).filter(|entry| entry.nonce == call.nonce)?;
+        let entry = self.entries.get(call.index() as usize).filter(|entry| entry.nonce == call.nonce())?;
         Some(entry.deadline).filter(|deadline| *deadline != UNDATED)
     }
 
@@ -128,30 +128,30 @@ impl<K> Calls<K> {
             entry.state = State::Waiting(context);
             entry.deadline = deadline;
             entry.common = false;
-            return CallId { index, nonce: entry.nonce };
+            return CallId::new(index, entry.nonce);
         }
         let index = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let state = State::Waiting(context);
         self.entries.push(Entry { nonce: 1, row, state, deadline, common: false, by: By::Asked, handed: false });
         self.free.reserve(self.entries.len());
-        CallId { index, nonce: 1 }
+        CallId::new(index, 1)
     }
 
     /// A call hands somebody's request over: nobody but who was asked may reply to it.
     pub(super) fn pass(&mut self, call: CallId, of: Theirs) {
         if let Some(entry) = self.entry(call) {
             entry.by = By::Taker(of);
-            self.handing.insert((of, call.index));
+            self.handing.insert((of, call.index()));
         }
     }
 
     /// A call that hands over a request of this channel and life, of this number if one is given.
     pub(super) fn passing(&self, (row, life): (u32, u32), call: Option<CallId>) -> Option<CallId> {
-        let least = call.unwrap_or(CallId { index: 0, nonce: 0 });
+        let least = call.unwrap_or(CallId::new(0, 0));
         let ((its_row, its_life, its_call), index) = *self.handing.range(((row, life, least), 0)..).next()?;
         let its = (its_row, its_life) == (row, life) && call.is_none_or(|call| call == its_call);
         let entry = self.entries.get(index as usize).filter(|_| its)?;
-        Some(CallId { index, nonce: entry.nonce })
+        Some(CallId::new(index, entry.nonce))
     }
 
     /// Nobody waits any more for the call of this place.
@@ -193,7 +193,7 @@ impl<K> Calls<K> {
     }
 
     fn entry(&mut self, call: CallId) -> Option<&mut Entry<K>> {
-        self.entries.get_mut(call.index as usize).filter(|entry| entry.nonce == call.nonce && entry.row != NOBODY)
+        self.entries.get_mut(call.index() as usize).filter(|entry| entry.nonce == call.nonce() && entry.row != NOBODY)
     }
 
     /// What is to become of the answer to a call that somebody waits for.
@@ -207,7 +207,7 @@ impl<K> Calls<K> {
     /// Whether somebody waits for this call, and it was not handed over to anybody yet.
     #[must_use]
     pub fn may_be_announced(&self, call: CallId) -> bool {
-        let entry = self.entries.get(call.index as usize).filter(|entry| entry.nonce == call.nonce);
+        let entry = self.entries.get(call.index() as usize).filter(|entry| entry.nonce == call.nonce());
         entry.is_some_and(|entry| entry.by == By::Asked && matches!(entry.state, State::Waiting(_)))
     }
 
@@ -225,15 +225,15 @@ impl<K> Calls<K> {
     /// not such a call. Then nothing has happened.
     #[inline(always)]
     pub fn answer_plain(&mut self, call: CallId, row: u32) -> Option<K> {
-        let entry = self.entries.get_mut(call.index as usize)?;
-        let its = entry.nonce == call.nonce && entry.row == row && entry.by == By::Asked;
+        let entry = self.entries.get_mut(call.index() as usize)?;
+        let its = entry.nonce == call.nonce() && entry.row == row && entry.by == By::Asked;
         if !its || !matches!(entry.state, State::Waiting(_)) {
             return None;
         }
         let State::Waiting(context) = core::mem::replace(&mut entry.state, State::Free) else { return None };
         entry.row = NOBODY;
         self.waiting -= 1;
-        self.free.push(call.index);
+        self.free.push(call.index());
         Some(context)
     }
 
@@ -241,8 +241,8 @@ impl<K> Calls<K> {
     /// call is under way there.
     #[inline]
     pub fn answer(&mut self, call: CallId, row: u32, handed: bool) -> Option<Answered<K>> {
-        let entry = self.entries.get_mut(call.index as usize)?;
-        if entry.nonce != call.nonce || entry.row != row || entry.handed {
+        let entry = self.entries.get_mut(call.index() as usize)?;
+        if entry.nonce != call.nonce() || entry.row != row || entry.handed {
             return None;
         }
         match core::mem::replace(&mut entry.state, State::Forgotten) {
@@ -251,7 +251,7 @@ impl<K> Calls<K> {
                 None
             }
             State::Forgotten => {
-                self.release(call.index);
+                self.release(call.index());
                 Some(Answered::Later)
             }
             State::Waiting(context) if handed => {
@@ -265,7 +265,7 @@ impl<K> Calls<K> {
             }
             State::Waiting(context) => {
                 self.waiting -= 1;
-                self.release(call.index);
+                self.release(call.index());
                 Some(Answered::Now(context))
             }
         }
@@ -287,7 +287,7 @@ impl<K> Calls<K> {
         let handed = entry.handed;
         let state = core::mem::replace(&mut entry.state, State::Forgotten);
         if handed {
-            self.release(call.index);
+            self.release(call.index());
         }
         match state {
             State::Waiting(context) => {
@@ -309,9 +309,9 @@ impl<K> Calls<K> {
         let State::Waiting(context) = core::mem::replace(&mut entry.state, State::Forgotten) else { return None };
         self.waiting -= 1;
         if handed {
-            self.release(call.index);
+            self.release(call.index());
         } else {
-            self.passes_no_more(call.index);
+            self.passes_no_more(call.index());
         }
         Some(Ended { call, row, context, served: !handed })
     }
@@ -320,7 +320,7 @@ impl<K> Calls<K> {
     pub fn undo(&mut self, call: CallId) -> Option<K> {
         let ended = self.forget(call)?;
         if ended.served {
-            self.release(call.index);
+            self.release(call.index());
         }
         Some(ended.context)
     }
@@ -337,7 +337,7 @@ impl<K> Calls<K> {
                 continue;
             }
             if entry.deadline <= now {
-                found = Some(CallId { index, nonce: entry.nonce });
+                found = Some(CallId::new(index, entry.nonce));
                 break;
             }
             due = due.min(entry.deadline);
@@ -362,7 +362,7 @@ impl<K> Calls<K> {
                 continue;
             }
             let index = u32::try_from(index).unwrap_or(u32::MAX);
-            let call = CallId { index, nonce: entry.nonce };
+            let call = CallId::new(index, entry.nonce);
             let row = entry.row;
             let served = !here && !entry.handed;
             let state = core::mem::replace(&mut entry.state, State::Forgotten);

@@ -37,7 +37,7 @@ impl<K, L> Core<K, L> {
             return Err((Unasked::Closed, load, to));
         };
         let origin = Origin { generation: first.generation, call: to.call };
-        let taker = Origin { generation: taker.generation, call: CallId { index: 0, nonce: 0 } };
+        let taker = Origin { generation: taker.generation, call: CallId::new(0, 0) };
         let again = ReplyTo { row: to.row, life: to.life, call: to.call, by: None };
         match self.request_for(transport, row, ask, Some(origin), load, deadline, context(to)) {
             Ok(call) => {

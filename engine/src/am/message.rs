@@ -23,28 +23,45 @@ const ORIGIN: usize = 16;
 /// Nanoseconds of the longest budget that a message can say: 78 hours.
 pub const BUDGET_MAX: u64 = (1 << 48) - 1;
 
-/// Which call of a requester's; its table knows the rest.
+/// Which call of a requester's; its table knows the rest. Both of its numbers are one word, which most only pass on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallId {
-    /// Place in the requester's table.
-    pub index: u32,
-    /// Tells this call from earlier ones of the same place.
-    pub nonce: u32,
-}
+pub struct CallId(u64);
 
 impl CallId {
-    /// Both numbers in one.
-    #[must_use]
-    pub const fn to_word(self) -> u64 {
-        self.index as u64 | (self.nonce as u64) << 32
-    }
-
-    /// Takes [`CallId::to_word`] apart.
+    /// A call of this place in the requester's table, and the number that tells it from earlier ones there.
     #[inline(always)]
     #[must_use]
-    #[allow(clippy::cast_possible_truncation, reason = "each half of the word is cut out of it")]
+    pub const fn new(index: u32, nonce: u32) -> Self {
+        Self(index as u64 | (nonce as u64) << 32)
+    }
+
+    /// Its place in the requester's table.
+    #[inline(always)]
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half of the word")]
+    pub const fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// What tells it from earlier ones of the same place.
+    #[inline(always)]
+    #[must_use]
+    pub const fn nonce(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Both numbers in one.
+    #[inline(always)]
+    #[must_use]
+    pub const fn to_word(self) -> u64 {
+        self.0
+    }
+
+    /// Takes [`CallId::to_word`] back.
+    #[inline(always)]
+    #[must_use]
     pub const fn from_word(word: u64) -> Self {
-        Self { index: word as u32, nonce: (word >> 32) as u32 }
+        Self(word)
     }
 }
 

@@ -479,7 +479,7 @@ fn what_cannot_be_is_refused() {
     let mut world = World::new(2, 100, WINDOW);
     let node = &mut world.nodes[0];
     let mut control = [0; CONTROL_MAX];
-    let call = CallId { index: 3, nonce: 9 };
+    let call = CallId::new(3, 9);
     for kind in [Kind::Reply, Kind::Failed, Kind::Handed, Kind::Back] {
         let len = Message::new(kind, call).encode(&mut control).expect("short");
         assert_eq!(node.accept(1, &control[..len]).err(), Some(Malformed::Unexpected), "{kind:?}");

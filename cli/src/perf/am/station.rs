@@ -29,6 +29,8 @@ pub const LEND: u16 = 5;
 pub const REGION: u16 = 6;
 /// Ends the attendance.
 pub const LEAVE: u16 = 7;
+/// Replies with the same four words.
+pub const SHORT: u16 = 9;
 /// A typed call: 64 bytes of arguments, a number back.
 pub const TYPED: Method<(u64, Vec<u8>), u64> = Method::new(8);
 
@@ -111,6 +113,10 @@ impl Station {
 
 /// Handlers without memory of their own.
 fn short(node: &mut Node, leave: &Arc<AtomicBool>) {
+    node.short(SHORT, Args::Words(4), |request| {
+        let words: [u32; 4] = request.words();
+        request.reply(&words);
+    });
     node.short(ECHO, Args::Any, |request| {
         let mut bytes = [0; 64];
         let args = request.args();

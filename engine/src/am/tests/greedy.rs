@@ -7,7 +7,7 @@ use super::*;
 /// Who sent requests and never took an answer had each served, and each answer kept.
 #[test]
 fn who_never_takes_an_answer_in_is_refused_after_a_window() {
-    let call = CallId { index: 3, nonce: 9 };
+    let call = CallId::new(3, 9);
     let mut control = [0; CONTROL_MAX];
     for (plain_first, wants, most) in [(true, false, WINDOW), (false, false, WINDOW), (false, true, LARGE)] {
         let mut node: Core<(), Vec<u8>> = Core::new(WINDOW);
@@ -47,7 +47,7 @@ fn direct_replies_that_nobody_takes_in_are_thrown_away_in_the_end() {
     let mut node: Core<(), Vec<u8>> = Core::new(WINDOW);
     node.opened(0, 1);
     node.opened(1, 2);
-    let call = CallId { index: 3, nonce: 9 };
+    let call = CallId::new(3, 9);
     let mut control = [0; CONTROL_MAX];
     let origin = Some(Origin { generation: 1, call });
     let len = Message { origin, ..Message::new(Kind::Request, call) }.encode(&mut control).expect("short");
@@ -92,7 +92,7 @@ fn long_answers_to_who_takes_nothing_in_are_bounded_in_bytes() {
     let mut shut = Narrow(0, Vec::new());
     let mut control = [0; CONTROL_MAX];
     let mut answer = |node: &mut Core<(), Vec<u8>>, shut: &mut Narrow, index, bytes| {
-        let call = CallId { index, nonce: 9 };
+        let call = CallId::new(index, 9);
         let len = Message::new(Kind::Request, call).encode(&mut control).expect("short");
         let Ok(Got::Request(_, to)) = node.accept(0, &control[..len]) else { panic!("refused") };
         node.reply(shut, to, Arguments::default(), None, Some(alloc::vec![0; bytes]));
@@ -175,7 +175,7 @@ fn what_waits_behind_others_leaves_its_pages_to_them() {
     let mut pool = Pool { pages: 0, sent: Vec::new() };
     let mut control = [0; CONTROL_MAX];
     let mut answer = |node: &mut Core<(), Lies>, pool: &mut Pool, index, load| {
-        let call = CallId { index, nonce: 9 };
+        let call = CallId::new(index, 9);
         let len = Message::new(Kind::Request, call).encode(&mut control).expect("short");
         let Ok(Got::Request(_, to)) = node.accept(0, &control[..len]) else { panic!("refused") };
         node.reply(pool, to, Arguments::default(), None, load)

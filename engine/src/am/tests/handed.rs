@@ -70,7 +70,7 @@ fn those_are_cancelled_that_are_meant() {
     let mut world = World::new(3, 1000, WINDOW);
     for (from, number) in [(0, 1), (2, 1), (0, 2), (0, 2), (2, 2), (0, 3)] {
         let mut control = [0; CONTROL_MAX];
-        let call = CallId { index: number, nonce: 1 };
+        let call = CallId::new(number, 1);
         let args = u64::from(number).to_le_bytes();
         let request = Message { handler: PASS, args: &args, ..Message::new(Kind::Request, call) };
         let len = request.encode(&mut control).expect("it is short");
@@ -80,12 +80,12 @@ fn those_are_cancelled_that_are_meant() {
     let mut left = 6;
     for (from, number, is_there) in [(0, 2, 2), (0, 4, 0), (2, 2, 1), (1, 1, 0)] {
         for _ in 0..is_there {
-            let context = giver.cancel_handed(from, CallId { index: number, nonce: 1 });
+            let context = giver.cancel_handed(from, CallId::new(number, 1));
             let Some(Context::Passed(to)) = context else { panic!("{from} {number}: {context:?}") };
-            assert_eq!((to.row(), to.call().index), (from, number));
+            assert_eq!((to.row(), to.call().index()), (from, number));
             left -= 1;
         }
-        assert!(giver.cancel_handed(from, CallId { index: number, nonce: 1 }).is_none());
+        assert!(giver.cancel_handed(from, CallId::new(number, 1)).is_none());
         assert_eq!(giver.calls().waiting(), left);
     }
     giver.closed(0);
