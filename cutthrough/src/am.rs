@@ -68,7 +68,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use cutthrough_engine::am::calls::UNDATED;
-use cutthrough_engine::am::message::{Arguments, CallId};
+use cutthrough_engine::am::message::{Arguments, BUDGET_MAX, CallId};
 use cutthrough_engine::am::{Ask, Core, ReplyTo};
 use cutthrough_engine::count::Counter;
 use cutthrough_engine::time::Instant;
@@ -436,7 +436,8 @@ impl Node {
     /// [`RequestError`]; then nothing has happened.
     #[inline]
     pub fn request(&mut self, channel: Channel, handler: u16, words: &[u32]) -> Result<Call, RequestError> {
-        self.request_plain(channel, handler, Arguments::Words(words))
+        let args = Arguments::Words(words);
+        self.request_plain(channel, &Ask { handler, args, ..Ask::default() })
     }
 
     /// [`Node::request`] with up to 64 bytes.
@@ -445,18 +446,33 @@ impl Node {
     /// As [`Node::request`].
     #[inline]
     pub fn request_bytes(&mut self, channel: Channel, handler: u16, args: &[u8]) -> Result<Call, RequestError> {
-        self.request_plain(channel, handler, Arguments::Bytes(args))
+        let args = Arguments::Bytes(args);
+        self.request_plain(channel, &Ask { handler, args, ..Ask::default() })
     }
 
+    /// The same for whoever looks for the answer at once ([`Node::seek`]), and gives the call a deadline if that does not
+    /// come ([`Node::entrust`]). The peer is told how long it may take.
     #[inline]
-    fn request_plain(&mut self, channel: Channel, handler: u16, args: Arguments<'_>) -> Result<Call, RequestError> {
+    pub(crate) fn request_to_seek(
+        &mut self,
+        channel: Channel,
+        handler: u16,
+        args: &[u8],
+        within: Duration,
+    ) -> Result<Call, RequestError> {
+        let (args, budget) = (Arguments::Bytes(args), Some(nanos(within).min(BUDGET_MAX)));
+        self.request_plain(channel, &Ask { handler, args, budget, ..Ask::default() })
+    }
+
+    /// A request that goes nowhere but to its handler, and for whose reply nothing is granted.
+    #[inline(always)]
+    fn request_plain(&mut self, channel: Channel, ask: &Ask<'_>) -> Result<Call, RequestError> {
         let row = channel.index();
         if self.inside.door(row) != Some(channel) {
             return Err(RequestError::Closed);
         }
-        let ask = Ask { handler, args, ..Ask::default() };
         let mut way = Straight { endpoint: &mut self.inside.endpoint, door: channel };
-        match self.inside.core.request(&mut way, row, &ask, (), UNDATED, None) {
+        match self.inside.core.request(&mut way, row, ask, (), UNDATED, None) {
             Ok(call) => Ok(Call(call)),
             Err((why, ())) => Err(why.into()),
         }

@@ -158,7 +158,7 @@ impl<K, L> Core<K, L> {
     ///
     /// # Errors
     /// [`Unasked`], and the load.
-    #[inline]
+    #[inline(always)]
     pub fn request<B>(
         &mut self,
         transport: &mut impl Transport<B>,
@@ -171,7 +171,7 @@ impl<K, L> Core<K, L> {
         self.request_for(transport, row, ask, None, load, deadline, context)
     }
 
-    #[inline]
+    #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "two callers, which name each of them")]
     fn request_for<B>(
         &mut self,

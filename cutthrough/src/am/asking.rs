@@ -13,7 +13,7 @@ use cutthrough_node::shm::grant::Landing;
 use super::continuing::Continuing;
 use super::event::{Call, Failed, Reply, RequestError};
 use super::serve::nanos;
-use super::way::Body;
+use super::way::{Body, Straight};
 use super::{Continuation, Node, Then, Wanted};
 
 /// A request to be made: what it carries, where its reply goes, and how long it may take.
@@ -180,15 +180,19 @@ impl<'a> Asking<'_, 'a> {
                 Err((why, landing)) => return Err(Unsent { error: why.into(), body, landing: Some(landing) }),
             }
         }
-        let (mut way, core) = inside.split();
-        way.patient = patient;
         let plain = matches!(then, Then::Tell | Then::Seek) && place.is_none();
         let context = if plain { None } else { Some(boxed(&mut node.spare, Wanted { then, token: place })) };
         let made = match body {
             Body::None => {
-                core.request(&mut way, row, &ask, (), deadline, context).map_err(|(why, ())| (why, Body::None))
+                let mut way = Straight { endpoint: &mut inside.endpoint, door: channel };
+                let made = inside.core.request(&mut way, row, &ask, (), deadline, context);
+                made.map_err(|(why, ())| (why, Body::None))
             }
-            body => core.request(&mut way, row, &ask, body, deadline, context),
+            body => {
+                let (mut way, core) = inside.split();
+                way.patient = patient;
+                core.request(&mut way, row, &ask, body, deadline, context)
+            }
         };
         made.map(Call).map_err(|(why, body)| Unsent { error: why.into(), body, landing: inside.kill(place) })
     }

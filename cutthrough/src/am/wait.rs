@@ -18,6 +18,17 @@ use super::{Call, CallError, Continuation, Event, Failed, NAP, Node, Reply, Requ
 /// Looks for an answer before its call is entrusted to somebody: as many as a short call takes.
 const LOOKS: u32 = 64;
 
+/// Events that somebody who waits for another has met. Mostly there are none, and then nothing is to be dropped.
+#[derive(Default)]
+struct Aside(Option<VecDeque<Event>>);
+
+impl Aside {
+    #[cold]
+    fn push(&mut self, event: Event) {
+        self.0.get_or_insert_with(VecDeque::new).push_back(event);
+    }
+}
+
 impl Node {
     /// Makes a request of up to 16 words as soon as there is room, and waits for its reply. Serves requests meanwhile.
     ///
@@ -58,7 +69,7 @@ impl Node {
             return Ok(());
         }
         let until = clock::now().after(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        let mut aside = VecDeque::new();
+        let mut aside = Aside::default();
         let mut woken = false;
         let done = loop {
             if self.inside.door(channel.index()) != Some(channel) {
@@ -73,7 +84,7 @@ impl Node {
             }
             let nap = NAP.min(Duration::from_nanos(until.saturating_since(now)));
             match self.wait(Some(nap)) {
-                Ok(event) => aside.push_back(event),
+                Ok(event) => aside.push(event),
                 Err(WaitError::TimedOut) => {}
                 Err(WaitError::Woken) => woken = true,
                 Err(WaitError::System(_)) => break Err(RequestError::Wait),
@@ -103,10 +114,10 @@ impl Node {
     /// [`Unanswered`]: why, the handler's own words, if it has refused, and the place that was granted.
     pub fn wait_for(&mut self, call: Call, until: Instant) -> Result<Reply, Unanswered> {
         self.date_one(call, until);
-        let mut aside = VecDeque::new();
+        let mut aside = Aside::default();
         let mut looks = 0_u32;
         let mut woken = false;
-        let done = loop {
+        let unanswered = loop {
             let event = match self.poll() {
                 Some(event) => event,
                 None if looks < 512 => {
@@ -117,7 +128,7 @@ impl Node {
                     let now = clock::now();
                     if now >= until {
                         let landing = self.give_up(call, true);
-                        break Err(Unanswered { landing, ..CallError::Late.into() });
+                        break Unanswered { landing, ..CallError::Late.into() };
                     }
                     match self.wait(Some(Duration::from_nanos(until.saturating_since(now)))) {
                         Ok(event) => event,
@@ -126,19 +137,24 @@ impl Node {
                             woken = true;
                             continue;
                         }
-                        Err(WaitError::System(_)) => break Err(RequestError::Wait.into()),
+                        Err(WaitError::System(_)) => break RequestError::Wait.into(),
                     }
                 }
             };
             match event {
-                Event::Replied(reply) if reply.call() == call => break Ok(reply),
-                Event::Failed(failed) if failed.call == call => break Err(failed.into()),
-                other => aside.push_back(other),
+                // Moved once, to where it is wanted.
+                Event::Replied(reply) if reply.call() == call => {
+                    self.put_back(aside);
+                    self.wake_again(woken);
+                    return Ok(reply);
+                }
+                Event::Failed(failed) if failed.call == call => break failed.into(),
+                other => aside.push(other),
             }
         };
         self.put_back(aside);
         self.wake_again(woken);
-        done
+        Err(unanswered)
     }
 
     /// Looks for the answer to a call that [was made for that](super::Asking::try_send_to_seek), as long as it may
@@ -152,9 +168,9 @@ impl Node {
         answer: &mut Option<Result<Reply, Failed>>,
         go_on: impl Fn() -> bool,
     ) -> bool {
-        let mut before = VecDeque::new();
+        let mut before = Aside::default();
         if !self.ready.is_empty() {
-            std::mem::swap(&mut before, &mut self.ready);
+            before.0 = Some(std::mem::take(&mut self.ready));
         }
         let mut looks = 0;
         let found = loop {
@@ -172,7 +188,7 @@ impl Node {
                     *answer = Some(Err(failed));
                     break true;
                 }
-                Some(event) => before.push_back(event),
+                Some(event) => before.push(event),
                 None => {}
             }
             looks += 1;
@@ -210,10 +226,12 @@ impl Node {
         }
     }
 
-    pub(super) fn put_back(&mut self, mut aside: VecDeque<Event>) {
-        if !aside.is_empty() {
-            aside.append(&mut self.ready);
-            self.ready = aside;
+    /// What was set aside happened before what is told next.
+    #[inline]
+    fn put_back(&mut self, aside: Aside) {
+        if let Some(mut events) = aside.0 {
+            events.append(&mut self.ready);
+            self.ready = events;
         }
     }
 

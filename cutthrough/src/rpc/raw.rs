@@ -156,6 +156,10 @@ impl<'a> Raw<'a> {
         take: Option<Continuation>,
     ) -> Result<Call, RequestError> {
         let args = self.args.get().ok_or(RequestError::TooLong)?;
+        if take.is_none() && self.landing.is_none() && self.body.is_empty() {
+            self.spent = Spent { body: false, buffer: false };
+            return node.request_to_seek(channel, self.number, args, within);
+        }
         let (body, in_pages) = match &mut self.body {
             Body::None => (Body::None, false),
             Body::Copy(bytes) => (Body::Copy(bytes), false),

@@ -109,19 +109,23 @@ impl<'a> Arguments<'a> {
             into[..8].copy_from_slice(&self.few().to_le_bytes());
             return;
         };
-        let mut step = |at: usize| into[at..at + 8].copy_from_slice(&self.eight(at).to_le_bytes());
-        step(0);
-        step(last);
+        self.step(0, into);
+        self.step(last, into);
         if len > 16 {
-            step(8);
-            step(last - 8);
+            self.step(8, into);
+            self.step(last - 8, into);
         }
         if len > 32 {
-            step(16);
-            step(24);
-            step(last - 24);
-            step(last - 16);
+            self.step(16, into);
+            self.step(24, into);
+            self.step(last - 24, into);
+            self.step(last - 16, into);
         }
+    }
+
+    #[inline(always)]
+    fn step(self, at: usize, into: &mut [u8; ARGS_MAX]) {
+        into[at..at + 8].copy_from_slice(&self.eight(at).to_le_bytes());
     }
 
     /// Fewer than eight bytes.
