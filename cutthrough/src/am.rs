@@ -67,9 +67,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use cutthrough_engine::am::calls::UNDATED;
-use cutthrough_engine::am::message::{Arguments, BUDGET_MAX, CallId};
-use cutthrough_engine::am::{Ask, Core, ReplyTo};
+use cutthrough_engine::am::message::CallId;
+use cutthrough_engine::am::{Core, ReplyTo};
 use cutthrough_engine::count::Counter;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
@@ -103,7 +102,7 @@ use early::Early;
 use gather::Gathering;
 use handlers::Registered;
 use serve::Taken;
-use way::{Kept, Straight, Way};
+use way::{Kept, Way};
 
 /// Numbers of handlers from here on are the library's own.
 pub const RESERVED: u16 = 0xff00;
@@ -427,63 +426,6 @@ impl Node {
             self.replies.resize_with(index + 1, || None);
         }
         self.replies[index] = Some(Box::new(take));
-    }
-
-    /// Makes a short request: up to 16 words. Allocates nothing, takes no lock, and makes no system call unless the
-    /// peer sleeps. Its answer comes as [`Event::Replied`] or [`Event::Failed`].
-    ///
-    /// # Errors
-    /// [`RequestError`]; then nothing has happened.
-    #[inline]
-    pub fn request(&mut self, channel: Channel, handler: u16, words: &[u32]) -> Result<Call, RequestError> {
-        let args = Arguments::Words(words);
-        self.request_plain(channel, &Ask { handler, args, ..Ask::default() })
-    }
-
-    /// [`Node::request`] with up to 64 bytes.
-    ///
-    /// # Errors
-    /// As [`Node::request`].
-    #[inline]
-    pub fn request_bytes(&mut self, channel: Channel, handler: u16, args: &[u8]) -> Result<Call, RequestError> {
-        let args = Arguments::Bytes(args);
-        self.request_plain(channel, &Ask { handler, args, ..Ask::default() })
-    }
-
-    /// The same for whoever looks for the answer at once ([`Node::seek`]), and gives the call a deadline if that does not
-    /// come ([`Node::entrust`]). The peer is told how long it may take.
-    #[inline]
-    pub(crate) fn request_to_seek(
-        &mut self,
-        channel: Channel,
-        handler: u16,
-        args: &[u8],
-        within: Duration,
-    ) -> Result<Call, RequestError> {
-        let (args, budget) = (Arguments::Bytes(args), Some(nanos(within).min(BUDGET_MAX)));
-        self.request_plain(channel, &Ask { handler, args, budget, ..Ask::default() })
-    }
-
-    /// A request that goes nowhere but to its handler, and for whose reply nothing is granted.
-    #[inline(always)]
-    fn request_plain(&mut self, channel: Channel, ask: &Ask<'_>) -> Result<Call, RequestError> {
-        let row = channel.index();
-        if self.inside.door(row) != Some(channel) {
-            return Err(RequestError::Closed);
-        }
-        let mut way = Straight { endpoint: &mut self.inside.endpoint, door: channel };
-        match self.inside.core.request(&mut way, row, ask, (), UNDATED, None) {
-            Ok(call) => Ok(Call(call)),
-            Err((why, ())) => Err(why.into()),
-        }
-    }
-
-    /// A request with a payload, a place for the reply's payload, a deadline, or a reply handler.
-    #[inline]
-    pub fn ask<'a>(&mut self, channel: Channel, handler: u16) -> Asking<'_, 'a> {
-        let ask = Ask { handler, ..Ask::default() };
-        let (body, then) = (Body::None, Then::Tell);
-        Asking { node: self, channel, ask, body, landing: None, within: None, then, patient: true }
     }
 
     /// Stops waiting for a call: no event will tell of it, even if its answer has come. Its token is dead when this
