@@ -20,7 +20,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let mut node = Node::new(Endpoint::open(Config { keys, ..Config::default() })?, Settings::default());
     if serve {
         node.short(ECHO, Args::Words(2), |request| {
-            let words = [request.word(0), request.word(1)];
+            let words: [u32; 2] = request.words();
             request.reply(&words);
         });
         node.listen(&address)?;
@@ -33,7 +33,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     let begun = Instant::now();
     for number in 0..1000 {
         let reply = node.call(channel, ECHO, &[number, 7], TIMEOUT)?;
-        assert_eq!((reply.word(0), reply.word(1)), (number, 7));
+        assert_eq!(reply.words(), [number, 7]);
     }
     println!("1000 round trips, {:?} each", begun.elapsed() / 1000);
     Ok(())

@@ -242,6 +242,7 @@ impl Endpoint {
         }
     }
 
+    /// Over a network, or nowhere.
     #[inline(never)]
     fn send_short_far(&mut self, channel: Channel, message: Short<'_>, error: SendError) -> Result<(), SendError> {
         let mut control = [0; CONTROL_MAX];

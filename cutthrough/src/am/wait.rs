@@ -20,9 +20,9 @@ const LOOKS: u32 = 64;
 
 /// Events that somebody who waits for another has met. Mostly there are none, and then nothing is to be dropped.
 #[derive(Default)]
-struct Aside(Option<VecDeque<Event>>);
+struct SetAside(Option<VecDeque<Event>>);
 
-impl Aside {
+impl SetAside {
     #[cold]
     fn push(&mut self, event: Event) {
         self.0.get_or_insert_with(VecDeque::new).push_back(event);
@@ -69,7 +69,7 @@ impl Node {
             return Ok(());
         }
         let until = clock::now().after(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        let mut aside = Aside::default();
+        let mut aside = SetAside::default();
         let mut woken = false;
         let done = loop {
             if self.inside.door(channel.index()) != Some(channel) {
@@ -114,7 +114,7 @@ impl Node {
     /// [`Unanswered`]: why, the handler's own words, if it has refused, and the place that was granted.
     pub fn wait_for(&mut self, call: Call, until: Instant) -> Result<Reply, Unanswered> {
         self.date_one(call, until);
-        let mut aside = Aside::default();
+        let mut aside = SetAside::default();
         let mut looks = 0_u32;
         let mut woken = false;
         let unanswered = loop {
@@ -168,7 +168,7 @@ impl Node {
         answer: &mut Option<Result<Reply, Failed>>,
         go_on: impl Fn() -> bool,
     ) -> bool {
-        let mut before = Aside::default();
+        let mut before = SetAside::default();
         if !self.ready.is_empty() {
             before.0 = Some(std::mem::take(&mut self.ready));
         }
@@ -228,7 +228,7 @@ impl Node {
 
     /// What was set aside happened before what is told next.
     #[inline]
-    fn put_back(&mut self, aside: Aside) {
+    fn put_back(&mut self, aside: SetAside) {
         if let Some(mut events) = aside.0 {
             events.append(&mut self.ready);
             self.ready = events;

@@ -16,3 +16,20 @@ pub(super) fn first<const N: usize>(args: &[u8]) -> [u32; N] {
         None => std::array::from_fn(|index| at(args, index)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_words_are_those_at_their_places() {
+        let args: [u8; 64] = std::array::from_fn(|at| u8::try_from(at * 3).expect("below 192"));
+        for len in 0..=args.len() {
+            let args = &args[..len];
+            let words: [u32; 16] = first(args);
+            assert_eq!(words, std::array::from_fn(|index| at(args, index)), "{len} bytes");
+            assert_eq!(first::<3>(args), [at(args, 0), at(args, 1), at(args, 2)], "{len} bytes");
+        }
+        assert_eq!(first(&[1, 0, 0, 0, 2, 0, 0, 1, 9]), [1, 0x0100_0002, 0]);
+    }
+}
