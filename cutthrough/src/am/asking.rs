@@ -200,7 +200,8 @@ impl<'a> Asking<'_, 'a> {
 
 impl Node {
     /// Makes a short request: up to 16 words. Allocates nothing, takes no lock, and makes no system call unless the
-    /// peer sleeps. Its answer comes as [`Event::Replied`] or [`Event::Failed`].
+    /// peer sleeps. Its answer comes as [`Event::Replied`](super::Event::Replied) or
+    /// [`Event::Failed`](super::Event::Failed).
     ///
     /// # Errors
     /// [`RequestError`]; then nothing has happened.
