@@ -164,6 +164,19 @@ fn faults_are_told_in_short_lines_and_exact_numbers() {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
 }
 
+/// What a few seeds draw is told before what comes of them; of many it would hide that.
+#[test]
+fn the_options_of_a_few_seeds_are_told_first() {
+    let told = |seeds: &str| {
+        let output = run(&["fault", "--seeds", seeds, "--seed", "7"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let said = text(&output.stdout);
+        let (before, _) = said.split_once(" kept every rule").expect("what came of them");
+        (7..20).filter(|seed| before.contains(&format!("seed {seed}: nodes "))).collect::<Vec<_>>()
+    };
+    assert_eq!((told("1"), told("3"), told("9")), (vec![7], vec![7, 8, 9], vec![]));
+}
+
 /// The pictures in the texts are those that the simulator draws now; if not, the numbers beside them are old too.
 #[test]
 fn the_texts_show_what_is_simulated() {

@@ -20,6 +20,9 @@ use crate::table::wrapped;
 /// take some milliseconds.
 const LONG: Duration = Duration::from_secs(10);
 
+/// Of so many seeds the options of each are told before they run. Of more only those that fail or take long, then.
+const FEW: u64 = 8;
+
 /// A seed that runs.
 #[derive(Debug, Clone, Copy)]
 struct Running {
@@ -104,8 +107,10 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
         Some(seed) => (seed, args.seeds.unwrap_or(1)),
         None => (0, args.seeds.unwrap_or(1000)),
     };
-    let told =
-        if seeds == 1 { output.say(&wrapped(&format!("seed {first}: {}", fault::options(first)))) } else { Ok(()) };
+    let few = if seeds <= FEW { 0..seeds } else { 0..0 };
+    let told = few
+        .map(|number| first.wrapping_add(number))
+        .try_for_each(|seed| output.say(&wrapped(&format!("seed {seed}: {}", fault::options(seed)))));
     let next = AtomicU64::new(0);
     let results = Mutex::new((Summary::default(), 0_u64, told));
     // No world knows of another, so each core has one.
