@@ -67,7 +67,7 @@ fn runs(seed: u64, phase: u64, (rank, size): (u32, u32)) -> Vec<Run> {
     while first < LEN {
         let most = if random.below(3) == 0 { BULK } else { 4 };
         let count = (1 + random.below(most) as usize).min(LEN - first);
-        let (whose, value, way) = (random.below(u64::from(size) + 1), random.draw() >> 8, random.below(4));
+        let (whose, value, way) = (random.below(u64::from(size) + 1), random.draw() >> 8, random.below(5));
         // What is nobody's stays as it was.
         if whose == u64::from(rank) {
             runs.push(Run { first, count, value, way });
@@ -88,6 +88,11 @@ fn write(world: &mut World, array: &Spread<u64>, run: Run) -> Result<(), Error> 
             0 => world.put_bulk(array.place(at), &values)?,
             1 => world.store_bulk(array.place(at), &values)?,
             2 => values.iter().zip(at..).try_for_each(|(value, at)| world.put(array.place(at), *value))?,
+            // Waits for the other rank: of many elements for one of them.
+            3 => {
+                world.write_now(array.place(at), values[0])?;
+                world.put_bulk(array.place(at).at(1), &values[1..])?;
+            }
             _ => values.iter().zip(at..).try_for_each(|(value, at)| world.store(array.place(at), *value))?,
         }
         at += count;
@@ -129,6 +134,13 @@ fn live(world: &mut World, seed: u64, mut step: impl FnMut(&World, u64) -> bool)
             world.take_bulk(coming, &mut came)?;
             assert_eq!(came, expected[first..first + count], "seed {seed}, phase {phase}, from {first} on");
         }
+        for _ in 0..4 {
+            let at = random.below(LEN as u64) as usize;
+            let one = world.get(array.place(at))?;
+            assert_eq!(world.read(array.place(at))?, expected[at], "seed {seed}, phase {phase}, {at}");
+            world.wait_for(&one)?;
+            assert_eq!(world.take(one)?, expected[at], "seed {seed}, phase {phase}, {at}");
+        }
         let sum = world.reduce(Op::Sum, u64::from(world.rank()) + phase)?;
         let size = u64::from(world.size());
         assert_eq!(sum, size * (size - 1) / 2 + size * phase, "seed {seed}, phase {phase}");
@@ -138,14 +150,29 @@ fn live(world: &mut World, seed: u64, mut step: impl FnMut(&World, u64) -> bool)
 
 #[test]
 fn what_ranks_read_is_what_one_array_says() {
+    let (mut lost, mut spoilt) = (0, 0);
     for seed in 0..12 {
         let mut random = Random(seed);
         let size = 2 + random.below(3) as u32;
         let network = Network::new(seed, wires(&mut random));
         let ends = World::threads_at(&settings(size, &network), |world| live(world, seed, |_, _| false));
         assert!(ends.is_ok(), "seed {seed}: {ends:?}");
-        assert!(network.counts().arrived > 0, "nothing went over the network");
+        let counts = network.counts();
+        assert!(counts.arrived > 0, "nothing went over the network");
+        (lost, spoilt) = (lost + counts.lost, spoilt + counts.damaged);
     }
+    assert!(lost > 0 && spoilt > 0, "the wires were good");
+}
+
+#[test]
+fn an_address_that_no_simulated_host_can_have_is_refused() {
+    let addresses = vec!["shm:ranks-{rank}".into()];
+    let settings = Settings { addresses, ..settings(2, &Network::new(1, Wire::default())) };
+    let refused = World::join(&settings).map(drop);
+    assert!(
+        matches!(&refused, Err(Error::Endpoint { rank: 0, why }) if why.contains("udp:NUMBER:PORT")),
+        "{refused:?}"
+    );
 }
 
 /// A rank's host is cut off before a step of its own: all others end, and name it; and so does it name another.

@@ -29,10 +29,10 @@ pub const LEND: u16 = 5;
 pub const REGION: u16 = 6;
 /// Ends the attendance.
 pub const LEAVE: u16 = 7;
-/// Replies with the same four words.
-pub const SHORT: u16 = 9;
 /// A typed call: 64 bytes of arguments, a number back.
 pub const TYPED: Method<(u64, Vec<u8>), u64> = Method::new(8);
+/// Replies with the same four words.
+pub const SHORT: u16 = 9;
 
 /// A node that serves one client.
 #[derive(Debug)]
