@@ -64,6 +64,9 @@ pub enum MapError {
     /// The peer's file is to be written here, and cannot be.
     #[error("the peer's memory is sealed against writing, or was passed for reading only")]
     NotWritable,
+    /// The peer's file cannot be read here.
+    #[error("the peer's memory was passed for writing only")]
+    NotReadable,
 }
 
 /// What to do where a limit is the cause of what the kernel said: the end of a message, behind a semicolon. Nothing
@@ -146,8 +149,12 @@ impl Mapping {
         if !ordinary || !seals.contains(SealFlags::SHRINK | SealFlags::SEAL) {
             return Err(MapError::NotSealed);
         }
-        let read_only = || fcntl_getfl(file).is_ok_and(|flags| flags & OFlags::ACCMODE != OFlags::RDWR);
-        if writable && (seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) || read_only()) {
+        // What cannot be mapped would take addresses all the same, see `map`.
+        let access = fcntl_getfl(file).map_or(OFlags::WRONLY, |flags| flags & OFlags::ACCMODE);
+        if access == OFlags::WRONLY {
+            return Err(MapError::NotReadable);
+        }
+        if writable && (seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) || access != OFlags::RDWR) {
             return Err(MapError::NotWritable);
         }
         let have = fstat(file).map_err(MapError::Create)?.st_size;

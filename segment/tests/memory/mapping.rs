@@ -151,6 +151,30 @@ fn a_file_that_cannot_be_written_is_not_mapped_for_writing() {
     assert!(open(&good).is_ok());
 }
 
+/// It costs its sender nothing, and would cost its receiver addresses each time: what was reserved for a file that then
+/// cannot be mapped is not given back.
+#[test]
+fn a_file_that_cannot_be_read_takes_no_addresses() {
+    const BYTES: u64 = 16 << 30;
+    let pages = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').next().unwrap().parse::<u64>().unwrap()
+    };
+    let good = file(BYTES, SEALED);
+    let path = format!("/proc/self/fd/{}", good.as_raw_fd());
+    let to_write = OwnedFd::from(File::options().write(true).open(path).unwrap());
+    let before = pages();
+    for _ in 0..64 {
+        for writable in [false, true] {
+            let refused = Mapping::open(to_write.as_fd(), BYTES, 4096, writable);
+            assert!(matches!(refused, Err(MapError::NotReadable)), "{refused:?}");
+        }
+    }
+    // Other tests map something meanwhile, and far less.
+    let taken = pages().saturating_sub(before) * 4096;
+    assert!(taken < BYTES, "{taken} bytes of addresses are gone");
+}
+
 #[test]
 fn a_file_that_is_too_small_is_refused() {
     let short = file(4095, SEALED);
