@@ -15,6 +15,7 @@ use crate::shm::handshake::{self, HandshakeError, Heard, Offer};
 use crate::shm::link::{Identity, Link, Terms};
 use crate::shm::rendezvous::{self, AddressError, Listener};
 use crate::shm::strangers::{self, Stranger};
+use crate::sys::credentials;
 use crate::udp::address;
 
 /// Callers that are looked at one behind the other.
@@ -84,13 +85,8 @@ impl Node {
     /// What may still fail when a channel is made: who the peer is, and a random number for its tokens. From now on its
     /// socket wakes a sleeper.
     fn meet(&self, socket: &Stranger, heard: &Heard, seat: u32) -> Result<(Identity, u64), Errno> {
-        let credentials = rustix::net::sockopt::socket_peercred(socket)?;
-        let identity = Identity {
-            process: u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0),
-            user: credentials.uid.as_raw(),
-            generation: heard.greeting.generation,
-            key: None,
-        };
+        let (process, user) = credentials::of_peer(socket)?;
+        let identity = Identity { process, user, generation: heard.greeting.generation, key: None };
         let seed = crate::entropy::number()?;
         let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         epoll::add(&self.sleepers, socket, epoll::EventData::new_u64(u64::from(seat)), flags)?;

@@ -5,7 +5,6 @@
 //! do no such thing; whatever else there may be is closed by a thread of its own.
 
 use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -104,10 +103,6 @@ fn is_memory(file: &OwnedFd) -> bool {
 
 /// Whether files come with any record that lies in a socket. The records before that are taken out.
 pub(super) fn has_files(socket: &impl AsFd) -> bool {
-    // Every record then names its sender: one without bytes is told from none.
-    if set_socket_passcred(socket, true).is_err() {
-        return true;
-    }
     let found = (0..RECORDS).find_map(|_| next_has_files(socket));
     let _ = set_socket_passcred(socket, false);
     found.unwrap_or(true)
@@ -115,22 +110,33 @@ pub(super) fn has_files(socket: &impl AsFd) -> bool {
 
 /// Whether files come with the next record; `None` if not, and there may be another.
 fn next_has_files(socket: &impl AsFd) -> Option<bool> {
-    let mut byte = [0];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    // Only looked at, so nothing is closed, and without room for files, so none is opened.
-    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    match recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, flags) {
-        Ok(received) if received.flags.contains(ReturnFlags::CTRUNC) => Some(true),
-        Ok(_) if ancillary.drain().next().is_none() => Some(false),
-        Ok(_) => {
-            skip(socket);
-            None
-        }
+    match is_cut(socket, false) {
+        Ok(true) => Some(true),
+        // Every record then names its sender: one without bytes is told from none.
+        Ok(false) => match is_cut(socket, true) {
+            Ok(true) => {
+                skip(socket);
+                None
+            }
+            Ok(false) => Some(false),
+            Err(_) => Some(true),
+        },
         Err(Errno::AGAIN) => Some(false),
         // What has gone wrong before is told once.
         Err(_) => None,
     }
+}
+
+/// Whether anything comes with the bytes of the next record, be it the name of its sender, if that is asked for.
+///
+/// There is no room for it, so nothing is opened; it is only looked at, so nothing is closed. The name itself is not to
+/// be had by way of `rustix`, whose process numbers are never 0: that of a record sent before it was asked for is.
+fn is_cut(socket: &impl AsFd, names_sender: bool) -> Result<bool, Errno> {
+    set_socket_passcred(socket, names_sender)?;
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let mut none = RecvAncillaryBuffer::default();
+    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut [0])], &mut none, flags)?;
+    Ok(received.flags.contains(ReturnFlags::CTRUNC))
 }
 
 /// Takes the next record out of a socket, without what has come with it. False if that fails.

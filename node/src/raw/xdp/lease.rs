@@ -34,11 +34,12 @@ use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, recvmsg, sendmsg,
-    socket_with, sockopt,
+    socket_with,
 };
 
 use super::{ENTRIES, Plan, XdpRing};
 use crate::raw::route::Routes;
+use crate::sys::credentials;
 use crate::sys::datagram::Datagrams;
 use crate::sys::xdp::bpf::Attached;
 use crate::sys::xdp::program::LINK_BYTES;
@@ -137,9 +138,8 @@ pub struct Tenant {
 
 impl Tenant {
     fn of(socket: &OwnedFd) -> Result<Self, Errno> {
-        let credentials = sockopt::socket_peercred(socket)?;
-        let process = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
-        Ok(Self { process, user: credentials.uid.as_raw() })
+        let (process, user) = credentials::of_peer(socket)?;
+        Ok(Self { process, user })
     }
 }
 
