@@ -343,7 +343,7 @@ impl Node {
         self.seats[index as usize].ended = Some(reason);
         link.show(&self.stat);
         link.leave();
-        let _ = epoll::delete(&self.sleepers, link.socket());
+        self.ignore(link.socket());
         self.stat.set(index as usize, Cell::Open, 0);
         self.stat.add(Counter::ChannelsClosed, 1);
         self.turn.remove(index as usize);

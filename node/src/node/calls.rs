@@ -34,13 +34,13 @@ pub(super) struct Call {
     begun: Instant,
     timeout: Duration,
     /// Wakes when it has to be looked at, though nothing comes.
-    timer: OwnedFd,
-    stage: Stage,
+    pub(super) timer: OwnedFd,
+    pub(super) stage: Stage,
 }
 
 /// How far it is.
 #[derive(Debug)]
-enum Stage {
+pub(super) enum Stage {
     /// Too many others wait where this one wants to.
     Outside(PathBuf),
     /// The hello was said.
@@ -132,7 +132,10 @@ impl Node {
         let mut call = Call { number, begun: clock::now(), timeout, timer, stage };
         match self.advance(&mut call).and_then(|channel| call.wait().map(|()| channel)) {
             Ok(None) => self.calls.push(call),
-            Ok(Some(channel)) => self.events.push_back(Event::Connected(Connecting(number), Ok(channel))),
+            Ok(Some(channel)) => {
+                self.forget(call);
+                self.events.push_back(Event::Connected(Connecting(number), Ok(channel)));
+            }
             Err(error) => {
                 self.forget(call);
                 return Err(error);
@@ -235,6 +238,7 @@ impl Node {
             return None;
         };
         let call = self.calls.swap_remove(place);
+        self.ignore(&call.timer);
         let outcome = match answer {
             Ok(()) => self.seat_net(index).ok_or(ConnectError::Channels(self.config.channels)),
             Err(error) => Err(error.into()),
@@ -266,7 +270,7 @@ impl Node {
         }
         let Stage::Said { socket, .. } = &call.stage else { return Ok(None) };
         let Some(heard) = handshake::listen(socket)? else { return Ok(None) };
-        let _ = epoll::delete(&self.sleepers, socket);
+        self.ignore(socket);
         let said = std::mem::replace(&mut call.stage, Stage::Over);
         let Stage::Said { path, socket, offer, seat } = said else { return Ok(None) };
         match self.join(socket, *offer, heard, seat) {
@@ -312,10 +316,12 @@ impl Node {
 
     /// A call is over, and gives back what it held.
     fn forget(&mut self, call: Call) {
-        let Call { stage, timeout, .. } = call;
+        let Call { stage, timeout, timer, .. } = call;
+        self.ignore(&timer);
         match stage {
             Stage::Outside(_) | Stage::Queued(..) | Stage::Over => {}
-            Stage::Said { offer, seat, .. } => {
+            Stage::Said { socket, offer, seat, .. } => {
+                self.ignore(&socket);
                 offer.withdraw();
                 self.free_seat_here(seat);
             }

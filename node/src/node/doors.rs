@@ -1,5 +1,6 @@
 //! Who comes and who goes: names, callers, handshakes, what the dead have left.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use cutthrough_engine::count::{Count as _, Counter};
@@ -41,17 +42,24 @@ impl Node {
         epoll::add(&self.sleepers, listener.socket(), epoll::EventData::new_u64(LISTENER), flags)
             .map_err(|errno| AddressError::System { path: listener.path().to_owned(), source: errno.into() })?;
         self.stat.set_name(address);
+        self.leave_door();
         self.listener = Some(listener);
         Ok(())
     }
 
+    /// Gives up the name before, if there is one.
+    fn leave_door(&mut self) {
+        if let Some(listener) = self.listener.take() {
+            self.ignore(listener.socket());
+        }
+    }
+
     /// Gives up the names under which this node listens, and lets nobody in any more. Channels stay.
     pub fn stop_listening(&mut self) {
-        // Its socket is watched no more once it is closed.
-        self.listener = None;
+        self.leave_door();
         self.crowded = false;
         // Who has called and not said hello is hung up on.
-        self.callers.clear();
+        self.hang_up(|_| true);
         if let Some(net) = &self.net {
             net.stop_listening();
         }
@@ -169,8 +177,21 @@ impl Node {
         let Some(place) = self.callers.iter().position(|caller| caller.number == number) else { return };
         let Some(heard) = handshake::listen(&self.callers[place].socket).transpose() else { return };
         let Caller { socket, .. } = self.callers.swap_remove(place);
-        let _ = epoll::delete(&self.sleepers, &socket);
+        self.ignore(&socket);
         self.reply(socket, heard);
+    }
+
+    /// Hangs up on those callers.
+    pub(super) fn hang_up(&mut self, on: impl Fn(&Caller) -> bool) {
+        for caller in self.callers.extract_if(.., |caller| on(caller)) {
+            let _ = epoll::delete(&self.sleepers, &caller.socket);
+        }
+    }
+
+    /// A file wakes nobody any more. The kernel would watch it for as long as anybody has it, a child that was forked
+    /// or a thread that closes it, and what is over is always ready.
+    pub(super) fn ignore(&self, file: &impl AsFd) {
+        let _ = epoll::delete(&self.sleepers, file);
     }
 
     /// What comes of what a caller has said: a channel, or a refusal.

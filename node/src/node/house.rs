@@ -41,7 +41,7 @@ impl Node {
         if self.events.is_empty() {
             self.left.age_grants(now);
         }
-        self.callers.retain(|caller| now.saturating_since(caller.since) < HELLO_NS);
+        self.hang_up(|caller| now.saturating_since(caller.since) >= HELLO_NS);
         self.sweep();
     }
 }

@@ -3,11 +3,16 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Node;
+use cutthrough_engine::count::Counter;
+use rustix::io::fcntl_dupfd_cloexec;
+
+use super::calls::Stage;
+use super::{Node, WaitError};
 use crate::config::Config;
 use crate::incoming::{Channel, Event};
 use crate::shm::link::CloseReason;
 use crate::shm::meanwhile::Alone;
+use crate::shm::rendezvous::{self, Listener};
 use crate::shm::send::{Cargo, Load};
 
 /// Nobody who waits for so long means well.
@@ -155,4 +160,49 @@ fn channels_that_have_gone_are_not_remembered() {
         }
     }
     assert_eq!((a.awake.len(), b.awake.len()), (0, 0));
+}
+
+/// Nothing wakes this node, or it would go back to sleep again and again.
+fn sleeps_soundly(node: &mut Node, what: &str) {
+    let before = node.stat.value(Counter::Sleeps);
+    let told = node.wait(Some(Duration::from_millis(200)));
+    assert!(matches!(told, Err(WaitError::TimedOut)), "{what}: {told:?}");
+    let sleeps = node.stat.value(Counter::Sleeps) - before;
+    assert!(sleeps < 50, "{what}: {sleeps} sleeps");
+}
+
+/// The kernel watches a file until nobody has it any more, and a child that was forked has all of them, too.
+#[test]
+fn what_is_over_wakes_nobody_though_a_child_has_its_files() {
+    let address = |what| format!("shm:/tmp/cutthrough-node-tests-{what}-{}.sock", std::process::id());
+    let mut a = Node::open(Config::default()).unwrap();
+    let mute = Listener::open(&address("mute")).unwrap();
+    a.begin_connect(&address("mute"), Duration::from_millis(50)).unwrap();
+    let Stage::Said { socket, .. } = &a.calls[0].stage else { panic!("it has not called") };
+    let of_child = [fcntl_dupfd_cloexec(socket, 0).unwrap(), fcntl_dupfd_cloexec(&a.calls[0].timer, 0).unwrap()];
+    assert!(matches!(a.wait(Some(PATIENCE)), Ok(Event::Connected(_, Err(_)))));
+    sleeps_soundly(&mut a, "a call that was not answered");
+    drop((of_child, mute));
+
+    let mut b = Node::open(Config::default()).unwrap();
+    b.listen(&address("left")).unwrap();
+    let path = rendezvous::socket_path(&address("left")).unwrap();
+    for round in 0..2 {
+        let caller = rendezvous::reach(&path).unwrap();
+        while b.callers.is_empty() {
+            b.keep_house();
+        }
+        let of_child = fcntl_dupfd_cloexec(&b.callers[0].socket, 0).unwrap();
+        if round == 0 {
+            b.callers[0].since = cutthrough_engine::time::Instant::default();
+            b.keep_house();
+            sleeps_soundly(&mut b, "a caller who has said nothing for long");
+        } else {
+            let listener = fcntl_dupfd_cloexec(b.listener.as_ref().unwrap().socket(), 0).unwrap();
+            b.stop_listening();
+            sleeps_soundly(&mut b, "a caller, and a name, of who listens no more");
+            drop(listener);
+        }
+        drop((caller, of_child));
+    }
 }
