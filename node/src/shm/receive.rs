@@ -223,7 +223,8 @@ impl Inbox {
         self.front.as_ref().is_some_and(|front| !matches!(front.goes, Goes::Reader))
     }
 
-    /// Whether a payload that nobody reads fills the ring so far that its sender waits for room, or soon will.
+    /// Whether a payload that nobody reads fills the ring so far that its sender waits for room, or soon will, and can
+    /// be set aside: else nothing helps but its reader.
     fn holds_sender(&self, peer: &Peer) -> bool {
         let ring = self.staging.lap();
         let held = |front: &Front| {
@@ -231,10 +232,10 @@ impl Inbox {
             let (drained, next) = (front.base + front.moved, (front.base + front.len).next_multiple_of(STAGE_ALIGN));
             next >= drained + ring && peer.get(Line::Staged).wrapping_sub(drained) > ring / 2
         };
-        self.waits_for_reader() && self.front.as_ref().is_some_and(held)
+        self.is_filled() && self.front.as_ref().is_some_and(held)
     }
 
-    /// Whether a payload lies in the ring that waits for its reader.
+    /// Whether a payload lies in the ring that waits for its reader, and can be set aside.
     pub(super) fn is_filled(&self) -> bool {
         self.waits_for_reader() && self.aside.bytes() < ASIDE_MAX
     }

@@ -2,26 +2,41 @@
 
 use std::time::Duration;
 
+use cutthrough_engine::count::Counter;
+
+use super::ASIDE_MAX;
 use crate::config::Config;
-use crate::incoming::Event;
-use crate::node::Node;
+use crate::incoming::{Channel, Event};
+use crate::node::{Node, WaitError};
 use crate::shm::meanwhile::Alone;
 use crate::shm::send::{Cargo, Control, Load};
 
 /// Nobody who waits for so long means well.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Whoever is never untidy counts payloads for ever.
-#[test]
-fn the_count_of_payloads_has_no_end() {
-    let config = || Config { slots: 16, pool_bytes: 1 << 16, landing_bytes: 1 << 16, ..Config::default() };
-    let address = format!("shm:/tmp/cutthrough-receive-tests-{}.sock", std::process::id());
+/// Two nodes with a channel, as each of them knows it.
+fn pair(name: &str) -> ((Node, Channel), (Node, Channel)) {
+    let config = || Config {
+        slots: 16,
+        staging_bytes: 64 << 10,
+        pool_bytes: 1 << 16,
+        landing_bytes: 1 << 16,
+        ..Config::default()
+    };
+    let address = format!("shm:/tmp/cutthrough-receive-tests-{name}-{}.sock", std::process::id());
     let (mut a, mut b) = (Node::open(config()).unwrap(), Node::open(config()).unwrap());
     b.listen(&address).unwrap();
     let connecting = a.begin_connect(&address, PATIENCE).unwrap();
     let Ok(Event::Opened(at_b)) = b.wait(Some(PATIENCE)) else { panic!("no caller") };
     let Ok(Event::Connected(of, Ok(at_a))) = a.wait(Some(PATIENCE)) else { panic!("no channel") };
     assert_eq!(of, connecting);
+    ((a, at_a), (b, at_b))
+}
+
+/// Whoever is never untidy counts payloads for ever.
+#[test]
+fn the_count_of_payloads_has_no_end() {
+    let ((mut a, at_a), (mut b, at_b)) = pair("count");
     b.link(at_b).unwrap().0.inbox.untidied = u32::MAX;
     for number in 0..3 {
         let (link, _, stat) = a.link_to_wait(at_a).unwrap();
@@ -30,4 +45,27 @@ fn the_count_of_payloads_has_no_end() {
         let Ok(Event::Message(message)) = b.wait(Some(PATIENCE)) else { panic!("no message") };
         assert_eq!(message.payload_len(), 100);
     }
+}
+
+/// Where no more may be set aside, a payload that is left in the ring keeps its sender waiting, and nobody awake.
+#[test]
+fn who_can_set_nothing_aside_sleeps() {
+    let ((mut a, at_a), (mut b, at_b)) = pair("aside");
+    let payload = vec![7; 256 << 10];
+    std::thread::scope(|scope| {
+        let sent = scope.spawn(|| {
+            let (link, _, stat) = a.link_to_wait(at_a).unwrap();
+            let cargo = Cargo { load: Load::Copy(&payload), token: None, cookie: None };
+            link.send(Control::Borrowed(b"longer than the ring"), cargo, &mut (), (&mut Alone, stat)).is_ok()
+        });
+        let Ok(Event::Message(mut message)) = b.wait(Some(PATIENCE)) else { panic!("no message") };
+        // As if all of it had come: nobody touches it.
+        b.link(at_b).unwrap().0.inbox.aside.put(u64::MAX, 0, vec![0; usize::try_from(ASIDE_MAX).unwrap()]);
+        let before = b.stat().value(Counter::Sleeps);
+        assert!(matches!(b.wait(Some(Duration::from_millis(200))), Err(WaitError::TimedOut)));
+        assert!(b.stat().value(Counter::Sleeps) > before, "it looks without end");
+        let mut bytes = vec![0; payload.len()];
+        b.read(&mut message, &mut bytes, &mut ()).unwrap();
+        assert!(bytes == payload && sent.join().unwrap());
+    });
 }
