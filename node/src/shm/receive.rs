@@ -118,6 +118,8 @@ struct Front {
     moved: u64,
     started: Instant,
     goes: Goes,
+    /// Whether there was no memory to set it aside in: it stays until its reader comes.
+    stays: bool,
 }
 
 /// The receiving side of a channel's payloads.
@@ -237,7 +239,8 @@ impl Inbox {
 
     /// Whether a payload lies in the ring that waits for its reader, and can be set aside.
     pub(super) fn is_filled(&self) -> bool {
-        self.waits_for_reader() && self.aside.bytes() < ASIDE_MAX
+        let stays = self.front.as_ref().is_some_and(|front| front.stays);
+        self.waits_for_reader() && !stays && self.aside.bytes() < ASIDE_MAX
     }
 
     /// Whether bytes have come of a payload that goes to its place by itself, since it was last moved on. Fewer than
@@ -293,6 +296,15 @@ impl Inbox {
     /// Whether a payload is in the ring whose reader has not said yet where it shall go.
     pub(super) const fn waits_for_reader(&self) -> bool {
         matches!(self.front, Some(Front { goes: Goes::Reader, .. }))
+    }
+
+    /// Where a payload is set aside. Its sender says how long it is, and memory that cannot be had ends the process: so
+    /// that is tried first. Zeros that come straight from the system are not written here.
+    fn aside_of(bytes: usize) -> Option<Vec<u8>> {
+        let mut tried = Vec::<u8>::new();
+        tried.try_reserve_exact(bytes).ok()?;
+        drop(std::hint::black_box(tried));
+        Some(vec![0; bytes])
     }
 
     fn mark(&mut self) {

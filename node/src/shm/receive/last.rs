@@ -3,7 +3,7 @@
 use cutthrough_engine::check::{self, Breach};
 use cutthrough_wire::layout::Line;
 
-use super::{Aside, Front, Goes};
+use super::{Aside, Front, Goes, Inbox};
 use crate::incoming::Incoming;
 use crate::shm::link::Link;
 use crate::stat::Stat;
@@ -42,8 +42,10 @@ impl Link {
         if matches!(goes, Goes::Reader) && inbox.staged >= *base + *len {
             let from = usize::try_from(*moved).unwrap_or(0);
             let rest = usize::try_from(*len - *moved).unwrap_or(0);
-            *goes = Goes::Aside(from, vec![0; rest]);
-            inbox.tried = None;
+            if let Some(place) = Inbox::aside_of(rest) {
+                *goes = Goes::Aside(from, place);
+                inbox.tried = None;
+            }
         }
         Ok(())
     }

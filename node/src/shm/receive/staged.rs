@@ -19,7 +19,7 @@ use cutthrough_wire::layout::Line;
 use cutthrough_wire::slot::{Header, Kind};
 use rustix::fd::OwnedFd;
 
-use super::{ASIDE_MAX, Expected, Front, Goes, Read, ReadError, token};
+use super::{ASIDE_MAX, Expected, Front, Goes, Inbox, Read, ReadError, token};
 use crate::clock;
 use crate::incoming::{Arriving, Incoming, Payload};
 use crate::shm::copier::Copier;
@@ -99,7 +99,7 @@ impl Link {
             self.peer.prefetch(Line::Staged);
         }
         let started = clock::timed(len);
-        self.inbox.front = Some(Front { ticket, base, len, moved: 0, started, goes });
+        self.inbox.front = Some(Front { ticket, base, len, moved: 0, started, goes, stays: false });
         Ok(started)
     }
 
@@ -132,8 +132,12 @@ impl Link {
         {
             let from = usize::try_from(front.moved).unwrap_or(0);
             let rest = usize::try_from(front.len - front.moved).unwrap_or(0);
-            front.goes = Goes::Aside(from, vec![0; rest]);
-            self.inbox.tried = None;
+            let place = Inbox::aside_of(rest);
+            front.stays = place.is_none();
+            if let Some(place) = place {
+                front.goes = Goes::Aside(from, place);
+                self.inbox.tried = None;
+            }
         }
     }
 

@@ -1,8 +1,10 @@
 //! What only shows from inside, or after years.
 
+use std::process::Command;
 use std::time::Duration;
 
 use cutthrough_engine::count::Counter;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::ASIDE_MAX;
 use crate::config::Config;
@@ -67,5 +69,38 @@ fn who_can_set_nothing_aside_sleeps() {
         let mut bytes = vec![0; payload.len()];
         b.read(&mut message, &mut bytes, &mut ()).unwrap();
         assert!(bytes == payload && sent.join().unwrap());
+    });
+}
+
+/// A payload is as long as its sender says. Who has no memory to set it aside in leaves it where it is.
+#[test]
+fn a_payload_for_which_there_is_no_memory_ends_nobody() {
+    let mut part = Command::new(std::env::current_exe().unwrap());
+    part.args(["--exact", "shm::receive::tests::too_little_memory", "--ignored"]);
+    let ended = part.output().unwrap();
+    assert!(ended.status.success(), "{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
+}
+
+#[test]
+#[ignore = "a part of a_payload_for_which_there_is_no_memory_ends_nobody"]
+fn too_little_memory() {
+    let ((mut a, at_a), (mut b, at_b)) = pair("memory");
+    let payload = vec![0; 1 << 30];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (link, _, stat) = a.link_to_wait(at_a).unwrap();
+            let cargo = Cargo { load: Load::Copy(&payload), token: None, cookie: None };
+            link.send(Control::Borrowed(b"as long as may be"), cargo, &mut (), (&mut Alone, stat)).unwrap_err();
+        });
+        let Ok(Event::Message(message)) = b.wait(Some(PATIENCE)) else { panic!("no message") };
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
+        let limit = Rlimit { current: Some(pages * 4096 + (64 << 20)), ..getrlimit(Resource::As) };
+        setrlimit(Resource::As, limit).unwrap();
+        let before = b.stat().value(Counter::Sleeps);
+        assert!(matches!(b.wait(Some(Duration::from_millis(200))), Err(WaitError::TimedOut)));
+        assert!(b.stat().value(Counter::Sleeps) > before, "it looks without end");
+        drop(message);
+        b.close(at_b);
     });
 }
