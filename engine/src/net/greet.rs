@@ -6,6 +6,7 @@
 //! for, so whichever arrives proves that the path carries that (compare RFC 8899); each repetition hopes for less.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -363,6 +364,11 @@ impl<M: Memory> Net<M> {
             self.tally.duplicates += 1;
             return;
         }
+        // Who gets no answer says hello again. Of a flood that is nearly everybody, so this is looked at first.
+        if !self.porter.ration.has(now, from) {
+            self.tally.refused += 1;
+            return;
+        }
         let all_wait = self.welcomed.len() >= WELCOMED;
         let all_taken = !self.has_seat();
         let yields = if all_wait || all_taken { self.who_yields(now, from) } else { None };
@@ -370,11 +376,7 @@ impl<M: Memory> Net<M> {
             self.tally.refused += 1;
             return;
         }
-        if !self.porter.ration.takes(now, from) {
-            // It says hello again.
-            self.tally.refused += 1;
-            return;
-        }
+        self.porter.ration.take(from);
         let Ok((seal, second)) = self.guard.answer(&prologue(&greeting), first) else {
             return self.refuse(from, caller, Refusal::Key);
         };
@@ -422,19 +424,20 @@ impl<M: Memory> Net<M> {
     /// its host out. If the caller's own port would have as many then, only one that has waited for a while: what a
     /// flood of such callers costs stays bounded.
     fn who_yields(&self, now: Instant, from: SocketAddr) -> Option<usize> {
-        let of_host = |of| self.welcomed.iter().filter(|known| host(known.address.ip()) == of).count();
-        let of_port = |port| self.welcomed.iter().filter(|known| known.address == port).count();
-        // The first of those that have as many is the one that waits longest.
-        let hosts = self.welcomed.iter().rev().map(|known| (of_host(host(known.address.ip())), known));
-        let (many, of_fullest) = hosts.max_by_key(|(many, _)| *many)?;
+        let host_of = |known: &Welcomed| host(known.address.ip());
         let own = host(from.ip());
-        if many > of_host(own) + 1 {
+        let hosts = counts(self.welcomed.iter().map(host_of));
+        // The first of those that have as many is the one that waits longest.
+        let of_fullest = self.welcomed.iter().rev().max_by_key(|known| hosts.get(&host_of(known)))?;
+        let had = |of| hosts.get(&of).copied().unwrap_or(0);
+        if had(host_of(of_fullest)) > had(own) + 1 {
             return Some(of_fullest.index);
         }
-        let neighbours = self.welcomed.iter().rev().filter(|known| host(known.address.ip()) == own);
-        let ports = neighbours.map(|known| (of_port(known.address), known)).max_by_key(|(many, _)| *many);
-        if let Some((many, known)) = ports
-            && many > of_port(from) + 1
+        let neighbours = || self.welcomed.iter().rev().filter(|known| host_of(known) == own);
+        let ports = counts(neighbours().map(|known| known.address));
+        let had = |port| ports.get(&port).copied().unwrap_or(0);
+        if let Some(known) = neighbours().max_by_key(|known| had(known.address))
+            && had(known.address) > had(from) + 1
         {
             return Some(known.index);
         }
@@ -559,6 +562,13 @@ fn vouched(greeting: &Greeting) -> [u8; GREETING_BYTES] {
 /// What a handshake is bound to: everything that the hello says.
 fn prologue(greeting: &Greeting) -> [u8; GREETING_BYTES] {
     greeting.to_bytes(0)
+}
+
+/// How often there is each of these.
+fn counts<K: Ord>(of: impl Iterator<Item = K>) -> BTreeMap<K, usize> {
+    let mut counts = BTreeMap::new();
+    of.for_each(|key| *counts.entry(key).or_default() += 1);
+    counts
 }
 
 fn address_bytes(address: SocketAddr) -> [u8; 18] {

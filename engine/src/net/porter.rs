@@ -71,8 +71,8 @@ pub(super) struct Ration {
 }
 
 impl Ration {
-    /// Whether a caller from there is answered now.
-    pub(super) fn takes(&mut self, now: Instant, from: SocketAddr) -> bool {
+    /// Whether a caller from there may be answered now.
+    pub(super) fn has(&mut self, now: Instant, from: SocketAddr) -> bool {
         self.spent = self.spent.saturating_sub(now.saturating_since(self.at));
         self.at = now;
         let owed = self.spent.div_ceil(EACH_NS);
@@ -80,19 +80,20 @@ impl Ration {
             self.forget_first();
         }
         let left = MOST.saturating_sub(owed);
-        let takes = match left {
+        match left {
             0 => false,
             1..=FOR_HOSTS => self.host_has_less(from),
             _ if left <= FOR_PORTS => self.host_has_less(from) || self.port_has_less(from),
             _ => true,
-        };
-        if takes {
-            self.spent += EACH_NS;
-            self.given.push_back(from);
-            *self.ports.entry(from).or_default() += 1;
-            *self.hosts.entry(host(from.ip())).or_default() += 1;
         }
-        takes
+    }
+
+    /// A caller from there is answered, who may be.
+    pub(super) fn take(&mut self, from: SocketAddr) {
+        self.spent += EACH_NS;
+        self.given.push_back(from);
+        *self.ports.entry(from).or_default() += 1;
+        *self.hosts.entry(host(from.ip())).or_default() += 1;
     }
 
     /// Whether some host has had more than this one would have then.
@@ -137,6 +138,17 @@ mod tests {
 
     fn at(nanos: u64) -> Instant {
         Instant::from_nanos(nanos)
+    }
+
+    impl Ration {
+        /// Whether a caller from there is answered now.
+        fn takes(&mut self, now: Instant, from: SocketAddr) -> bool {
+            let has = self.has(now, from);
+            if has {
+                self.take(from);
+            }
+            has
+        }
     }
 
     /// How many of a flood of callers from there are answered.
