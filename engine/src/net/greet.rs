@@ -123,6 +123,11 @@ impl<M: Memory> Net<M> {
             // One may have ended that its user has closed.
             self.settle(now);
         }
+        if !self.has_seat()
+            && let Some(index) = self.late_caller(now)
+        {
+            self.free_seat(index, false);
+        }
         let (index, _) = self.seat()?;
         let most = body.clamp(BODY_MIN, self.settings.body.max(BODY_MIN));
         let (said, again) = (now, now);

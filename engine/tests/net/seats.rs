@@ -56,3 +56,21 @@ fn channels_of_another_kind_count_as_well() {
     assert!(world.nodes[VICTIM].net.take_other(now.after(50_000_000)));
     assert_eq!(world.nodes[VICTIM].net.channels(), 1);
 }
+
+/// Callers that were let in and say nothing keep this side from calling nobody: one that has said nothing for a while
+/// gives way.
+#[test]
+fn callers_that_say_nothing_leave_places_for_calls() {
+    let mut world = World::new(58, Faults::NONE);
+    for host in 20..20 + u8::try_from(MOST).unwrap() {
+        let mut forger = Forger::stranger(host);
+        let retry = forger.hello(&mut world, 0, FIRST, BODY_MIN).expect("a cookie");
+        let cookie = u64::from_le_bytes(*retry[HEADER_BYTES..].first_chunk().unwrap());
+        assert_eq!(forger.hello(&mut world, cookie, FIRST, BODY_MIN).expect("let in")[1], Kind::Welcome as u8);
+    }
+    let (now, to) = (world.now(), world.address(0));
+    let net = &mut world.nodes[VICTIM].net;
+    assert_eq!(net.call(now, to, 1408), None, "they may be heard of soon");
+    assert!(net.call(now.after(50_000_000), to, 1408).is_some());
+    assert_eq!((net.channels(), net.leak()), (MOST - 1, None));
+}
