@@ -160,8 +160,9 @@ fn wide_sum(bytes: &[u8]) -> u64 {
 /// Takes a frame apart: who has sent it, for whom, and the body.
 ///
 /// Everything in it is an allegation. None if it is not a whole IPv4 datagram of UDP without options that must not be
-/// fragmented, if its lengths contradict each other or the frame, or if the checksum of the IP header is wrong. What
-/// follows the datagram in the frame (the padding of short frames) is no part of the body.
+/// fragmented, if its lengths contradict each other or the frame, if the checksum of the IP header is wrong, or if it
+/// says to be from [where nobody is](is_nobody). What follows the datagram in the frame (the padding of short frames)
+/// is no part of the body.
 #[inline]
 pub(crate) fn parse(frame: &mut [u8]) -> Option<(SocketAddrV4, SocketAddrV4, &mut [u8])> {
     let (head, rest) = frame.split_first_chunk_mut::<ENVELOPE_BYTES>()?;
@@ -177,7 +178,15 @@ pub(crate) fn parse(frame: &mut [u8]) -> Option<(SocketAddrV4, SocketAddrV4, &mu
         return None;
     }
     let body = rest.get_mut(..udp.checked_sub(UDP_BYTES)?)?;
-    Some((address(head, SOURCE, UDP), address(head, DESTINATION, UDP + 2), body))
+    let from = address(head, SOURCE, UDP);
+    (!is_nobody(*from.ip())).then_some((from, address(head, DESTINATION, UDP + 2), body))
+}
+
+/// Whether no other machine has this address (RFC 1122, section 3.2.1.3). The kernel shows no socket what comes from
+/// there, and a ring takes frames before it looks. What is answered would go to everybody who hears a multicast, or
+/// into this very machine.
+const fn is_nobody(from: Ipv4Addr) -> bool {
+    from.is_unspecified() || from.is_loopback() || from.is_multicast() || from.is_broadcast()
 }
 
 /// The sum in ones' complement (RFC 1071).
@@ -215,7 +224,9 @@ mod tests {
     use super::*;
 
     fn end() -> impl Strategy<Value = (SocketAddrV4, Mac)> {
-        any::<([u8; 4], u16, Mac)>().prop_map(|(ip, port, mac)| (SocketAddrV4::new(ip.into(), port), mac))
+        let any_end = any::<([u8; 4], u16, Mac)>();
+        let end = any_end.prop_map(|(ip, port, mac)| (SocketAddrV4::new(ip.into(), port), mac));
+        end.prop_filter("somebody's", |(address, _)| !is_nobody(*address.ip()))
     }
 
     fn frame(from: (SocketAddrV4, Mac), to: (SocketAddrV4, Mac), body: &[u8]) -> Vec<u8> {
@@ -352,7 +363,8 @@ mod tests {
             frame
         };
         assert!(parse(&mut changed(IP + 8, &[1])).is_some(), "any time to live will do");
-        let refused: [(&str, usize, &[u8]); 9] = [
+        assert!(parse(&mut changed(SOURCE, &[240, 0, 0, 1])).is_some(), "Linux takes these, too");
+        let refused: [(&str, usize, &[u8]); 13] = [
             ("ethertype", 12, &[0x86, 0xdd]),
             ("version", IP, &[0x65]),
             ("options", IP, &[0x46]),
@@ -362,6 +374,10 @@ mod tests {
             ("protocol", IP + 9, &[6]),
             ("total length", TOTAL, &[0, 38]),
             ("UDP length", UDP_LENGTH, &[0, 7]),
+            ("from nowhere", SOURCE, &[0, 0, 0, 0]),
+            ("from this machine", SOURCE, &[127, 0, 0, 1]),
+            ("from a group", SOURCE, &[224, 0, 0, 251]),
+            ("from everybody", SOURCE, &[255; 4]),
         ];
         for (what, at, bytes) in refused {
             assert_eq!(parse(&mut changed(at, bytes)), None, "{what}");

@@ -383,6 +383,18 @@ fn strange_frames_go_where_they_belong() {
     put(&|frame| frame.truncate(20));
     assert_eq!(gather(&mut receiver, 0), (vec![], vec![]));
     assert_eq!(receiver.ring.counts(), RingCounts { strays: 2, ..RingCounts::default() });
+    // From where nobody is: the kernel drops those that it looks at, and so does the ring.
+    for from in [[127, 0, 0, 1], [224, 0, 0, 251], [255; 4]] {
+        for flags in [0x40, 0] {
+            put(&|frame| {
+                frame[20] = flags;
+                frame[26..30].copy_from_slice(&from);
+                checked(frame);
+            });
+        }
+    }
+    assert_eq!(gather(&mut receiver, 0), (vec![], vec![]));
+    assert_eq!(receiver.ring.counts(), RingCounts { strays: 5, ..RingCounts::default() });
 }
 
 /// With nobody at the other end frames stay in the ring until it is full, and go when somebody is there again.
