@@ -1,7 +1,9 @@
-//! A process that forks: what its child drops is still the parent's.
+//! A process that forks: what its child drops is still the parent's, and so are its keys.
+
+use std::sync::Arc;
 
 use cutthrough::am::{Node, Service, Settings};
-use cutthrough::{Channel, CloseReason, Endpoint, Event};
+use cutthrough::{Channel, CloseReason, Config, Endpoint, Event, Keys, SharedKey};
 
 use crate::child::{Folder, Other, PATIENCE, config};
 
@@ -60,4 +62,51 @@ fn what_a_child_drops_is_its_parents() {
     late.connect(&other.says(), PATIENCE).expect("on its network, too");
     drop(other);
     assert_eq!(ended(&mut endpoint), (channel, CloseReason::Died));
+}
+
+/// Settings with a key.
+fn sealed() -> Config {
+    Config { keys: Some(Arc::new(Keys::Shared(SharedKey::from_bytes([42; 32])))), ..config() }
+}
+
+/// Calls, and has a child say something on the channel before it does so itself.
+pub(crate) fn fork_sends(address: &str, say: fn(&str)) {
+    let mut endpoint = Endpoint::open(sealed()).expect("an endpoint");
+    let channel = endpoint.connect(address, PATIENCE).expect("a channel");
+    // SAFETY: the child uses what is there of the endpoint, and ends. A thread that it lacks may have held a lock at
+    // that moment: then it waits until its time is over.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: it has nobody else's timer.
+        unsafe { libc::alarm(2) };
+        let _ = endpoint.send(channel, b"child");
+        endpoint.flush();
+        let _ = endpoint.wait(Some(std::time::Duration::from_millis(50)));
+        // SAFETY: it ends the process.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of this process, and a place for what has become of it.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    say("forked");
+    endpoint.send(channel, b"parent").expect("room");
+    loop {
+        let _ = endpoint.wait(Some(PATIENCE));
+    }
+}
+
+/// The numbers of frames are nonces: two processes that seal with one key and the same numbers would give all of it
+/// away.
+#[test]
+fn a_child_seals_nothing_with_its_parents_keys() {
+    let mut endpoint = Endpoint::open(sealed()).expect("an endpoint");
+    endpoint.listen("udp:127.0.0.1:0").expect("a port");
+    let mut other = Other::start(Other::command("fork-sends", &format!("udp:{}", endpoint.net_address().unwrap())));
+    let message = loop {
+        if let Event::Message(message) = endpoint.wait(Some(PATIENCE)).expect("a message") {
+            break message;
+        }
+    };
+    assert_eq!(message.control(), b"parent");
+    assert_eq!(other.says(), "forked");
 }

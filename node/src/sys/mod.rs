@@ -4,6 +4,7 @@
 pub(crate) mod credentials;
 pub mod datagram;
 pub(crate) mod files;
+pub(crate) mod forked;
 pub(crate) mod lent;
 pub(crate) mod made_way;
 pub(crate) mod netlink;

@@ -27,6 +27,9 @@ const TOGETHER_NS: u64 = 20_000;
 impl Core {
     /// Sends what there is to send; unless `all`, what waits for a sink that is busy only as far as it fills trains.
     pub(super) fn transmit(&mut self, now: Instant, all: bool) {
+        if !self.process.is_this() {
+            return;
+        }
         self.greet();
         let busy = !all && self.sink.is_busy(now);
         if busy && !self.net.has_train(now, self.most) {
@@ -38,6 +41,9 @@ impl Core {
 
     /// Sends batches; with `whole`, only those that are trains as long as may be.
     fn send_off(&mut self, now: Instant, whole: bool) {
+        if !self.process.is_this() {
+            return;
+        }
         let mut moment = now;
         loop {
             if let Some((channel, to, since)) = self.stuck.take() {

@@ -104,6 +104,9 @@ pub(super) struct Core {
     pub(super) events: std::collections::VecDeque<Happened>,
     pub(super) waker: Arc<Waker>,
     pub(super) config: Config,
+    /// The process whose channels these are: a child which that forks has their keys, too, and would seal other frames
+    /// with numbers that its parent uses.
+    pub(super) process: Process,
 }
 
 /// What the application and its attendant share.
@@ -267,6 +270,7 @@ impl Udp {
             events: std::collections::VecDeque::new(),
             waker: Arc::clone(waker),
             config: config.clone(),
+            process: Process::this(),
         };
         let shared = Arc::new(Shared {
             core: Mutex::new(core),

@@ -78,6 +78,9 @@ impl Core {
     }
 
     pub(super) fn take_in_frames(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>) -> Look {
+        if !self.process.is_this() {
+            return Look { any: false, all: true };
+        }
         let mut any = false;
         if self.sources.is_some() {
             // What is not an answer to what comes now.
