@@ -6,6 +6,7 @@
 //! them copied behind their headers ([`Load::coalesces`]).
 
 use alloc::boxed::Box;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use cutthrough_wire::frame::{HEADER_BYTES, Header, OPENING_BYTES, SEAL_BYTES, SEALED_BYTES};
@@ -228,15 +229,26 @@ impl Batch {
     pub(super) fn push(&mut self, header: Header, seal: &mut dyn Seal, write: impl FnOnce(&mut Own)) -> usize {
         let at = self.own.len();
         self.own.extend(&[0; HEADER_BYTES]);
-        write(&mut self.own);
+        let mut aside = self.is_read().then(Own::default);
+        write(aside.as_mut().unwrap_or(&mut self.own));
+        self.own.grow(aside.as_ref().map_or(0, Own::len));
         let (head, sealed) = self.own.bytes_mut()[at..].split_at_mut(HEADER_BYTES);
         head.copy_from_slice(&Header { body: low16(sealed.len()), ..header }.to_bytes());
         let (protected, place) = head.split_at_mut(SEALED_BYTES);
-        place.copy_from_slice(&seal.seal(header.number, protected, sealed));
+        place.copy_from_slice(&match aside {
+            Some(plain) => seal.seal_into(header.number, protected, plain.bytes(), sealed),
+            None => seal.seal(header.number, protected, sealed),
+        });
         let bytes = HEADER_BYTES + sealed.len();
         self.push_own(at, bytes);
         self.count(bytes);
         bytes
+    }
+
+    /// Whether somebody may still read what lay in its memory before, and sends it: nothing may lie there that is not
+    /// sealed yet.
+    fn is_read(&self) -> bool {
+        self.own.hold().is_some()
     }
 
     /// Adds a frame that carries a part of a payload, behind an opening if there is one.
@@ -262,7 +274,11 @@ impl Batch {
         let at = self.own.len();
         self.own.extend(&header.to_bytes());
         if let Some(opening) = opening {
-            self.own.extend(opening);
+            let mut opening = *opening;
+            let (plain, place) = opening.split_at_mut(OPENING_BYTES - SEAL_BYTES);
+            let number = header.number | OPENING_NUMBER;
+            place.copy_from_slice(&seal.seal(number, &header.to_bytes()[..SEALED_BYTES], plain));
+            self.own.extend(&opening);
         }
         let before = self.own.len() - at;
         self.push_own(at, before);
@@ -280,38 +296,26 @@ impl Batch {
         } else {
             let to = self.own.len();
             self.own.grow(len);
+            let is_read = self.is_read();
             let (head, out) = self.own.bytes_mut().split_at_mut(to);
             let protected = &head[at..at + SEALED_BYTES];
             let sum = if piece.len() == len && !seal.is_bare() {
-                seal.seal_into(header.number, protected, piece, out)
+                Some(seal.seal_into(header.number, protected, piece, out))
+            } else if is_read {
+                let mut plain = vec![0; len];
+                gather(load, offset, &mut plain).then(|| seal.seal_into(header.number, protected, &plain, out))
             } else {
-                let mut done = 0;
-                while done < len {
-                    let piece = load.piece(offset + done, len - done);
-                    if piece.is_empty() {
-                        break;
-                    }
-                    out[done..done + piece.len()].copy_from_slice(piece);
-                    done += piece.len();
-                }
-                // A payload that has lost its memory is never shown to the other side, and nothing of it to anybody.
-                if done < len {
-                    out.fill(0);
-                    [0xff; SEAL_BYTES]
-                } else {
-                    seal.seal(header.number, protected, out)
-                }
+                gather(load, offset, out).then(|| seal.seal(header.number, protected, out))
             };
+            // A payload that has lost its memory is never shown to the other side, and nothing of it to anybody.
+            let sum = sum.unwrap_or_else(|| {
+                out.fill(0);
+                [0xff; SEAL_BYTES]
+            });
             self.push_own(to, len);
             sum
         };
-        let (protected, rest) = self.own.bytes_mut()[at..].split_at_mut(SEALED_BYTES);
-        rest[..HEADER_BYTES - SEALED_BYTES].copy_from_slice(&sum);
-        if opening.is_some() {
-            let opening = &mut rest[HEADER_BYTES - SEALED_BYTES..][..OPENING_BYTES];
-            let (plain, place) = opening.split_at_mut(OPENING_BYTES - SEAL_BYTES);
-            place.copy_from_slice(&seal.seal(header.number | OPENING_NUMBER, protected, plain));
-        }
+        self.own.bytes_mut()[at + SEALED_BYTES..at + HEADER_BYTES].copy_from_slice(&sum);
         let bytes = before + len;
         self.count(bytes);
         self.pad = load.len() / PADDED;
@@ -319,9 +323,23 @@ impl Batch {
     }
 }
 
+/// Copies a part of a payload from where its pieces lie. False if it has lost its memory.
+fn gather(load: &impl Load, offset: usize, out: &mut [u8]) -> bool {
+    let mut done = 0;
+    while done < out.len() {
+        let piece = load.piece(offset + done, out.len() - done);
+        if piece.is_empty() {
+            return false;
+        }
+        out[done..done + piece.len()].copy_from_slice(piece);
+        done += piece.len();
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
-    use alloc::vec;
+    use core::ops::Range;
 
     use cutthrough_wire::frame::Kind;
 
@@ -434,6 +452,66 @@ mod tests {
         held.push(HEADER, &mut Unsealed(false), |own| own.extend(b"a word"));
         held.push_payload(&HEADER, None, (3, 0, 100), &roomy, &mut Unsealed(false));
         assert!(held.hold().is_none());
+    }
+
+    /// Hides what it seals, and never where somebody may still read.
+    struct Hidden(Range<usize>);
+
+    impl Seal for Hidden {
+        fn is_bare(&self) -> bool {
+            false
+        }
+        fn sum(&mut self, _: u64, _: &[u8], _: &[u8]) -> [u8; SEAL_BYTES] {
+            unreachable!("only what is bare is summed")
+        }
+        fn seal(&mut self, number: u64, _: &[u8], body: &mut [u8]) -> [u8; SEAL_BYTES] {
+            assert!(body.is_empty() || !self.0.contains(&body.as_ptr().addr()), "plain text lies there");
+            body.iter_mut().for_each(|byte| *byte ^= 0x55);
+            [number.to_le_bytes()[0]; SEAL_BYTES]
+        }
+        fn seal_into(&mut self, number: u64, _: &[u8], plain: &[u8], out: &mut [u8]) -> [u8; SEAL_BYTES] {
+            out.iter_mut().zip(plain).for_each(|(out, plain)| *out = plain ^ 0x55);
+            [number.to_le_bytes()[0]; SEAL_BYTES]
+        }
+        fn open(&mut self, _: u64, _: &[u8], _: &[u8; SEAL_BYTES], _: &mut [u8]) -> bool {
+            false
+        }
+    }
+
+    /// A payload in pieces of seven bytes, with memory for what is sealed, of these addresses, if there is any.
+    struct Pieces(Vec<u8>, Option<Vec<u8>>);
+
+    impl Load for Pieces {
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+        fn piece(&self, offset: usize, most: usize) -> &[u8] {
+            &self.0[offset..self.0.len().min(offset + most).min((offset / 7 + 1) * 7)]
+        }
+        fn hold(&self) -> Option<Box<dyn Hold>> {
+            Some(Box::new(Few(Vec::with_capacity(self.1.as_ref()?.len()), usize::MAX)))
+        }
+    }
+
+    #[test]
+    fn no_plain_text_lies_where_somebody_may_read() {
+        let sealed = |room: Option<Vec<u8>>| {
+            let (load, mut batch) = (Pieces(vec![7; 100], room), Batch::default());
+            // Where it lies is known once something does.
+            let mut seal = Hidden(0..0);
+            batch.push_payload(&HEADER, None, (0, 0, 0), &load, &mut seal);
+            if let Some(hold) = batch.hold() {
+                let begin = hold.bytes().as_ptr().addr();
+                seal.0 = begin..begin + 4096;
+            }
+            batch.push_payload(&HEADER, Some(&[9; OPENING_BYTES]), (0, 0, 50), &load, &mut seal);
+            batch.push_payload(&HEADER, None, (0, 50, 5), &load, &mut seal);
+            batch.push(HEADER, &mut seal, |own| own.extend(b"a word"));
+            (batch.hold().is_some(), batch.own().to_vec())
+        };
+        let (own, held) = (sealed(None), sealed(Some(vec![0; 4096])));
+        assert_eq!((own.0, held.0), (false, true));
+        assert_eq!(own.1, held.1);
     }
 
     /// A payload of which a part has lost its memory.

@@ -7,7 +7,8 @@
 //! the train carries, or the channel is over. A copy of a frame that is still queued somewhere then, because it was
 //! given up and has gone again, or because a peer acknowledges what it has not read, changes under its reader: its
 //! check sum is wrong, or it is a later frame, which is known by its number. All of the memory goes to one peer for as
-//! long as it lives, so nobody sees what was for another one.
+//! long as it lives, so nobody sees what was for another one. And what is sealed is so before it lies there, so nobody
+//! on the way sees it either.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
