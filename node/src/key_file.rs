@@ -1,7 +1,7 @@
 //! Key files: read only where nobody else can read or change them.
 
 use std::fs::{File, Metadata};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,9 +68,31 @@ pub fn read_key_text(path: impl AsRef<Path>) -> Result<Zeroizing<String>, KeyFil
     if let Some(good) = better_mode(&about) {
         return Err(KeyFileError::Open { path: path.to_owned(), mode: about.mode() & 0o777, good });
     }
-    let mut text = Zeroizing::new(String::new());
-    file.read_to_string(&mut text).map_err(refuse)?;
-    Ok(text)
+    read_wiped(&mut file).map_err(refuse)
+}
+
+/// Bytes of memory that a key file is read into at first: enough for most.
+const ROOM: usize = 4096;
+
+/// All the text that there is. Whatever memory it was in meanwhile is wiped: [`io::Read::read_to_string`] asks for more
+/// and more, and leaves copies behind, where it is not told how much will come, as of a pipe.
+fn read_wiped(from: &mut impl io::Read) -> io::Result<Zeroizing<String>> {
+    let (mut bytes, mut have) = (Zeroizing::new(vec![0; ROOM]), 0);
+    loop {
+        if have == bytes.len() {
+            let mut more = Zeroizing::new(vec![0; 2 * have]);
+            more[..have].copy_from_slice(&bytes);
+            bytes = more;
+        }
+        match from.read(&mut bytes[have..]) {
+            Ok(0) => break,
+            Ok(more) => have += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let text = str::from_utf8(&bytes[..have]).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(Zeroizing::new(text.to_owned()))
 }
 
 /// What the mode of a key file should be, if others may read or change it. What is no file, such as a pipe that a shell
@@ -115,6 +137,26 @@ mod tests {
             crate::skipped("only root gives files to others");
         }
         std::fs::remove_file(&path).expect("it was made");
+    }
+
+    /// Reads a few bytes at a time, as a pipe may.
+    struct Trickle<'a>(&'a [u8]);
+
+    impl io::Read for Trickle<'_> {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let most = into.len().min(1000);
+            self.0.read(&mut into[..most])
+        }
+    }
+
+    #[test]
+    fn a_text_is_read_whole_whatever_its_length() {
+        for bytes in [0, 1, 69, ROOM - 1, ROOM, ROOM + 1, 5 * ROOM] {
+            let text = "5".repeat(bytes);
+            assert_eq!(*read_wiped(&mut Trickle(text.as_bytes())).expect("a text"), text, "{bytes} bytes");
+        }
+        let error = read_wiped(&mut Trickle(&[b'p', 0xff])).expect_err("no text");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]
