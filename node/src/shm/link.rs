@@ -94,7 +94,7 @@ pub enum SendError {
 /// Who is on the other side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Process number, as this process's name space counts.
+    /// Process number, as this process's name space counts; 0 if it has none there, as from within a container.
     pub process: u32,
     /// User.
     pub user: u32,

@@ -23,6 +23,9 @@ pub(crate) fn of_peer(socket: &impl AsFd) -> Result<(u32, u32), Errno> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::process::{Command, Stdio};
+
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use rustix::process::geteuid;
 
@@ -37,5 +40,35 @@ mod tests {
         }
         let (pipe, _end) = rustix::pipe::pipe().expect("a pipe");
         assert_eq!(of_peer(&pipe), Err(Errno::NOTSOCK));
+    }
+
+    /// This test once more, in a name space of processes that does not know the first one's.
+    #[test]
+    fn a_process_that_has_no_number_here_is_known_by_its_user() {
+        const AT: &str = "CUTTHROUGH_PEER_AT";
+        if let Some(path) = std::env::var_os(AT) {
+            let (process, user) = of_peer(&UnixStream::connect(path).unwrap()).unwrap();
+            // Its user may have no number either, if it has to have a name space of users for that of processes.
+            println!("\nPEER {process} {user}");
+            return;
+        }
+        let path = std::env::temp_dir().join(format!("cutthrough-peer-{}", std::process::id()));
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["-U", "-r", "-p", "--fork"]).arg(std::env::current_exe().unwrap()).env(AT, &path);
+        command.args(["--exact", "sys::credentials::tests::a_process_that_has_no_number_here_is_known_by_its_user"]);
+        let child = command.arg("--nocapture").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let output = child.and_then(std::process::Child::wait_with_output);
+        std::fs::remove_file(&path).unwrap();
+        let said = output.map_or_else(
+            |error| error.to_string(),
+            |output| [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat(),
+        );
+        let Some(peer) = said.lines().find_map(|line| line.strip_prefix("PEER ")) else {
+            assert!(!said.contains("panicked"), "{said}");
+            return crate::skipped(format_args!("no name space of processes: {}", said.lines().next().unwrap_or("")));
+        };
+        assert!(peer.starts_with("0 "), "{peer}");
+        drop(listener);
     }
 }

@@ -130,7 +130,7 @@ pub enum LeaseError {
 /// A process at the other end of a Unix socket, as the kernel says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tenant {
-    /// Its process number, as this process sees it.
+    /// Its process number, as this process sees it; 0 if it has none there, as from within a container.
     pub process: u32,
     /// Its user.
     pub user: u32,
