@@ -139,6 +139,11 @@ fn is_cut(socket: &impl AsFd, names_sender: bool) -> Result<bool, Errno> {
     Ok(received.flags.contains(ReturnFlags::CTRUNC))
 }
 
+/// Whether files come with the next record, which has come. Nothing is taken out.
+pub(crate) fn brings_files(socket: &impl AsFd) -> bool {
+    is_cut(socket, false).unwrap_or(false)
+}
+
 /// Takes the next record out of a socket, without what has come with it. False if that fails.
 pub(super) fn skip(socket: &impl AsFd) -> bool {
     recv(socket, &mut [0_u8], RecvFlags::DONTWAIT).is_ok()

@@ -9,6 +9,9 @@
 //! | 2 | says what the ring is | says yes, if that is the address that it wants |
 //! | 3 | passes four files, closes its own, and ends | maps the ring, and is the only one that has it |
 //!
+//! Anybody may come, and bring files that take long to be closed: the helper takes none, and waits for nobody who sends
+//! some all the same.
+//!
 //! The files are the UDP socket of the port, the socket of AF_XDP, the memory of its frames, and the link by which the
 //! program is at the interface. So the program goes with the process that has the ring, however that ends, and the
 //! helper need not live. Ways and neighbours need no right: everybody may ask the kernel for them.
@@ -39,8 +42,10 @@ use rustix::net::{
 
 use super::{ENTRIES, Plan, XdpRing};
 use crate::raw::route::Routes;
+use crate::shm::strangers::{self, Stranger};
 use crate::sys::credentials;
 use crate::sys::datagram::Datagrams;
+use crate::sys::files::take_none;
 use crate::sys::xdp::bpf::Attached;
 use crate::sys::xdp::program::LINK_BYTES;
 use crate::sys::xdp::{Interface, Memory, Mode, Settings, XdpError, Xsk};
@@ -55,6 +60,8 @@ const WORDS_BYTES: usize = 512;
 const FILES: usize = 4;
 /// How long the other side may take for each step.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long until it is looked again whether files that were brought are closed.
+const CLOSING: Duration = Duration::from_millis(20);
 /// The longest IP datagram.
 const MTU_MAX: u32 = 65_535;
 
@@ -137,7 +144,7 @@ pub struct Tenant {
 }
 
 impl Tenant {
-    fn of(socket: &OwnedFd) -> Result<Self, Errno> {
+    fn of(socket: &impl AsFd) -> Result<Self, Errno> {
         let (process, user) = credentials::of_peer(socket)?;
         Ok(Self { process, user })
     }
@@ -269,8 +276,12 @@ impl Lease {
     }
 
     /// The helper's part with one process. None if that has not said yes.
-    fn hand_over(&self, socket: &OwnedFd) -> Option<()> {
+    fn hand_over(&self, socket: &Stranger) -> Option<()> {
         say(socket, &self.terms.to_bytes(), &[]).ok()?;
+        wait(socket)?;
+        if strangers::brings_files(socket) {
+            return None;
+        }
         let (yes, _) = hear(socket)?;
         (yes == MAGIC).then_some(())?;
         let files = [self.port.as_fd(), self.ring.xsk.as_fd(), self.ring.memory.file(), self.ring.attached.as_fd()];
@@ -355,17 +366,22 @@ impl Place {
         }
         let place = Self { socket, path: path.to_owned() };
         open_to_all(path).map_err(refused)?;
+        // Whoever comes has this from it.
+        take_none(place.socket.as_fd());
         listen(&place.socket, 16).map_err(refused)?;
         Ok(place)
     }
 
-    fn accept(&self) -> Result<OwnedFd, LeaseError> {
+    fn accept(&self) -> Result<Stranger, LeaseError> {
         loop {
+            // Of files that were brought, few may wait to be closed.
+            while !strangers::has_room() {
+                std::thread::sleep(CLOSING);
+            }
             match accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                accepted => {
-                    return accepted.map_err(|source| LeaseError::Path { path: self.path.clone(), source });
-                }
+                Err(source) => return Err(LeaseError::Path { path: self.path.clone(), source }),
+                Ok(socket) => return Ok(Stranger::new(socket)),
             }
         }
     }
@@ -419,7 +435,7 @@ fn errno(error: &std::io::Error) -> Errno {
 }
 
 /// Sends one record, with these files.
-fn say(socket: &OwnedFd, words: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+fn say(socket: &impl AsFd, words: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !files.is_empty() {
@@ -428,13 +444,17 @@ fn say(socket: &OwnedFd, words: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), E
     sendmsg(socket, &[IoSlice::new(words)], &mut ancillary, SendFlags::NOSIGNAL).map(drop)
 }
 
-/// The next record, and the files that came with it. None if the other side has gone, or takes too long.
-fn hear(socket: &OwnedFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+/// Waits for the next record, or for the other side's end. None if that takes too long.
+fn wait(socket: &impl AsFd) -> Option<()> {
     let mut watched = [PollFd::new(socket, PollFlags::IN)];
     let patience = Timespec::try_from(PATIENCE).ok()?;
-    if retry_on_intr(|| poll(&mut watched, Some(&patience))).ok()? == 0 {
-        return None;
-    }
+    let ready = retry_on_intr(|| poll(&mut watched, Some(&patience))).ok()?;
+    (ready > 0).then_some(())
+}
+
+/// The next record, and the files that came with it. None if the other side has gone, or takes too long.
+fn hear(socket: &impl AsFd) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+    wait(socket)?;
     let mut words = vec![0; WORDS_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);

@@ -147,6 +147,30 @@ fn a_helper_that_is_none_is_no_more_than_an_error() {
     assert!(matches!(heard(b"", 0), LeaseError::Silent(_)));
 }
 
+/// The helper would close them, for as long as their sender likes.
+#[test]
+fn a_helper_takes_no_files() {
+    let meeting = Meeting::new();
+    let place = Place::open(&meeting.0).expect("a free path");
+    let nothing = std::fs::File::open("/dev/null").expect("nothing");
+    let caller = reach(&meeting.0).expect("it listens");
+    let socket = place.accept().expect("a process");
+    match say(&caller, &MAGIC, &[nothing.as_fd()]) {
+        // Linux 6.16 and later.
+        Err(errno) => assert_eq!(errno, Errno::PERM),
+        Ok(()) => assert!(strangers::brings_files(&socket)),
+    }
+    let flags = SocketFlags::CLOEXEC;
+    let (from, to) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("a pair");
+    say(&from, &MAGIC, &[nothing.as_fd()]).expect("it listens");
+    say(&from, &MAGIC, &[]).expect("it listens");
+    for files in [1, 0] {
+        assert_eq!(strangers::brings_files(&to), files > 0);
+        let (words, came) = hear(&to).expect("a record");
+        assert_eq!((&words[..], came.len()), (&MAGIC[..], files));
+    }
+}
+
 #[test]
 fn what_cannot_be_leased_is_said_in_one_line() {
     for (address, what) in [
