@@ -8,6 +8,9 @@ use std::sync::Arc;
 
 use cutthrough_seal::{KeyError, Keys, Zeroizing};
 
+/// Bytes of a key file at most.
+const MOST: usize = 1 << 20;
+
 /// Why a key file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
@@ -79,6 +82,10 @@ const ROOM: usize = 4096;
 fn read_wiped(from: &mut impl io::Read) -> io::Result<Zeroizing<String>> {
     let (mut bytes, mut have) = (Zeroizing::new(vec![0; ROOM]), 0);
     loop {
+        // A device that is named by mistake may have no end.
+        if have > MOST {
+            return Err(io::Error::other("longer than any key file"));
+        }
         if have == bytes.len() {
             let mut more = Zeroizing::new(vec![0; 2 * have]);
             more[..have].copy_from_slice(&bytes);
@@ -171,5 +178,7 @@ mod tests {
         let missing = read_keys(&path).map(drop).expect_err("there is none").to_string();
         assert!(missing.starts_with(&format!("{name}: ")), "{missing}");
         assert!(missing.ends_with("; give a key file that this user can read"), "{missing}");
+        let endless = read_keys("/dev/zero").map(drop).expect_err("it is none").to_string();
+        assert!(endless.starts_with("/dev/zero: longer than any key file; "), "{endless}");
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Read as _;
 use std::net::SocketAddrV6;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,6 +25,9 @@ fn ssh_options(start: f64) -> [String; 8] {
     let options = ["BatchMode=yes", &connect, "ServerAliveInterval=5", "ServerAliveCountMax=3"];
     std::array::from_fn(|index| if index % 2 == 0 { "-o" } else { options[index / 2] }.to_owned())
 }
+
+/// Bytes of a file of hosts at most.
+const MOST: u64 = 1 << 20;
 
 /// The first port in namespaces of our own, where all are free.
 const PORT: u32 = 7400;
@@ -166,8 +171,14 @@ fn is_found(program: &OsStr, suits: fn(&Path) -> bool) -> bool {
 
 fn read_hosts(path: &Path) -> Result<Vec<Host>, Failure> {
     let name = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::new(format!("{name}: {error}"), "give a file with a host on each line"))?;
+    let refuse = |why: &str| Failure::new(format!("{name}: {why}"), "give a file with a host on each line");
+    let mut text = String::new();
+    // A device that is named by mistake may have no end.
+    let read = File::open(path).and_then(|file| file.take(MOST + 1).read_to_string(&mut text));
+    read.map_err(|error| refuse(&error.to_string()))?;
+    if text.len() as u64 > MOST {
+        return Err(refuse("longer than any list of hosts"));
+    }
     parse_hosts(&text).map_err(|(number, why)| {
         Failure::new(format!("{name}, line {number}: {why}"), "write a name for ssh and, if need be, an address")
     })
@@ -245,6 +256,12 @@ mod tests {
         assert_eq!(parse_hosts("# none\n"), Err((1, "there is no host")));
         assert_eq!(parse_hosts("a\nb c d\n"), Err((2, "there is a third word")));
         assert_eq!(parse_hosts("-oProxyCommand=x\n"), Err((1, "a host's name does not begin with '-'")));
+    }
+
+    #[test]
+    fn a_file_of_hosts_has_an_end() {
+        let refusal = read_hosts(Path::new("/dev/zero")).expect_err("it has none").to_string();
+        assert_eq!(refusal, "/dev/zero: longer than any list of hosts; give a file with a host on each line");
     }
 
     #[test]
