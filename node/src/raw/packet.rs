@@ -8,12 +8,14 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use cutthrough_engine::net::batch;
+use cutthrough_engine::time::Instant;
 use rustix::io::Errno;
 
 use super::envelope::{ENVELOPE_BYTES, ETHERNET_BYTES, Envelope, IP_BYTES, UDP_BYTES, parse};
 use super::filter::{self, Rule};
 use super::route::Interface;
 use super::{Hop, Ring, RingCounts, socket_failed};
+use crate::clock;
 use crate::sys::packet::{Packets, Size, attach, detach};
 
 /// Bytes of memory for frames that come, and for those that go.
@@ -21,6 +23,9 @@ const MEMORY: (usize, usize) = (4 << 20, 1 << 20);
 /// Slots that either has at least, so that a batch of as many frames as there may be has room, and the next one beside
 /// it. Where frames may be long that takes more memory: some 9 MiB each at the longest MTU.
 const SLOTS: usize = 2 * batch::FRAMES;
+
+/// Nanoseconds for which an interface may drop a frame before it is lost, if shorter ones wait behind it.
+const DROPPED_NS: u64 = 20_000_000;
 
 /// Why there is no ring.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +73,8 @@ pub(crate) struct PacketRing {
     unkicked: usize,
     /// Whether some of them wait only for others to leave the adapter: the socket may have no more under way.
     waits: bool,
+    /// The slot of a frame that the interface has dropped, and since when it has: it stands before all others.
+    dropped: Option<(usize, Instant)>,
     /// Why nothing goes any more. The kernel says that once, to whoever calls it next.
     failed: Option<Errno>,
     counts: RingCounts,
@@ -119,6 +126,7 @@ impl PacketRing {
             shown: 0,
             unkicked: 0,
             waits: false,
+            dropped: None,
             failed: None,
             counts: RingCounts::default(),
         };
@@ -129,11 +137,15 @@ impl PacketRing {
 
     /// Tells the kernel of the frames in the ring. What it does not take now stays there.
     fn kick(&mut self) -> io::Result<()> {
-        let kicked = self.packets.kick();
+        let mut kicked = self.packets.kick();
+        if kicked == Err(Errno::NOBUFS) && self.is_stuck() {
+            self.counts.refused += self.packets.pass_over_longer();
+            kicked = self.packets.kick();
+        }
         self.waits = matches!(kicked, Err(Errno::AGAIN)) || kicked.is_ok() && self.packets.has_unsent();
         match kicked {
             Ok(()) if self.waits => {}
-            Ok(()) => self.unkicked = 0,
+            Ok(()) => (self.unkicked, self.dropped) = (0, None),
             Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {}
             Err(error) => {
                 self.counts.refused += std::mem::take(&mut self.unkicked) as u64;
@@ -142,6 +154,16 @@ impl PacketRing {
             }
         }
         Ok(())
+    }
+
+    /// Whether the interface has dropped the frame that stands before all others for long. It may be longer than the
+    /// other end takes by now, and would never go; one that is shorter may.
+    #[cold]
+    fn is_stuck(&mut self) -> bool {
+        let (now, head) = (clock::now(), self.packets.head());
+        let since = self.dropped.filter(|(slot, _)| Some(*slot) == head).map_or(now, |(_, since)| since);
+        self.dropped = head.map(|slot| (slot, since));
+        now.saturating_since(since) >= DROPPED_NS
     }
 
     /// Slots that are free, and if there are few, those that a further call frees.

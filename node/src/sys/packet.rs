@@ -287,10 +287,47 @@ impl Packets {
     ///
     /// # Errors
     /// [`Errno::AGAIN`] or [`Errno::NOBUFS`] if nothing could go now, or not all: the rest waits for the next call.
+    /// After the latter the next frame is one that the interface has dropped; it is tried again, and others wait.
     /// [`Errno::NETDOWN`], [`Errno::NXIO`] or others, as the kernel says, if nothing can go.
     #[inline]
     pub(crate) fn kick(&self) -> Result<(), Errno> {
         send(&self.fd, &[], SendFlags::DONTWAIT).map(drop)
+    }
+
+    /// The frames that the kernel has still to send, in their order: slot, and bytes of each.
+    fn unsent(&self) -> impl Iterator<Item = (Turn, u32)> + '_ {
+        let mut next = self.oldest;
+        (0..self.under_way).filter_map(move |_| {
+            let turn = next;
+            next.advance(&self.leaving);
+            let waits = self.owner(turn).load(Ordering::Acquire) & libc::TP_STATUS_SEND_REQUEST != 0;
+            // SAFETY: the length lies behind the word, within the slot, and aligned as that is. The kernel reads it
+            // while `kick` runs alone, and `put` has no reference to it any more.
+            waits.then(|| (turn, unsafe { self.length(turn).read() }))
+        })
+    }
+
+    /// Where the length of a frame that goes out lies.
+    fn length(&self, turn: Turn) -> *mut u32 {
+        self.base.as_ptr().wrapping_add(turn.at + size_of::<u32>()).cast()
+    }
+
+    /// The slot of the frame that the kernel has to send next, if there is one.
+    pub(crate) fn head(&self) -> Option<usize> {
+        self.unsent().next().map(|(turn, _)| turn.at)
+    }
+
+    /// Has the kernel pass over those of the next frames that are longer than the shortest one behind them, with the
+    /// next [`Packets::kick`]: they are lost. How many.
+    pub(crate) fn pass_over_longer(&mut self) -> u64 {
+        let Some(shortest) = self.unsent().map(|(_, bytes)| bytes).min() else { return 0 };
+        let longer: Vec<_> = self.unsent().take_while(|(_, bytes)| *bytes > shortest).collect();
+        for (turn, _) in &longer {
+            // What has not even a head is no frame, and is dropped (`PACKET_LOSS`).
+            // SAFETY: as for reading in `unsent`; `&mut self` makes this the only access.
+            unsafe { self.length(*turn).write(0) };
+        }
+        longer.len() as u64
     }
 
     /// Frames that came while the ring was full, since this was asked last.

@@ -14,6 +14,8 @@ use super::super::veth::{FAR, NEAR, Wire, again, hop, socket, wire};
 use super::*;
 use crate::sys::datagram::{Datagrams, TRAIN_BYTES};
 
+mod stuck;
+
 /// Longest wait for something that must come.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// After the last frame nothing more must come; how long that is looked at.
@@ -59,10 +61,16 @@ pub(super) fn from_socket(socket: &Datagrams, each: &mut dyn FnMut(SocketAddr, &
 
 /// Takes in what comes either way until there are `expected` frames, and a moment longer: by the ring, by the socket.
 fn gather(end: &mut End, expected: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    gather_while(end, expected, || {})
+}
+
+/// As [`gather`], while something else is done again and again.
+fn gather_while(end: &mut End, expected: usize, mut others: impl FnMut()) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut ring, mut socket) = (Vec::new(), Vec::new());
     let (begun, mut moved) = (Instant::now(), Instant::now());
     while ring.len() + socket.len() < expected || moved.elapsed() < QUIET {
         assert!(begun.elapsed() < PATIENCE, "{} and {} of {expected} have come", ring.len(), socket.len());
+        others();
         let by_ring = end.ring.receive(7, &mut |_, body| ring.push(body.to_vec()));
         let by_socket = from_socket(&end.socket, &mut |_, body| socket.push(body.to_vec()));
         if by_ring + by_socket > 0 {
