@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags, madvise, mmap_anonymous, mremap_fixed, munmap};
 
 use crate::map::{HUGE, MapError, SMALL};
 
@@ -37,11 +37,49 @@ impl PrivateMemory {
         let length = Self::length(bytes).ok_or(failed(Errno::NOMEM))?;
         let align = if length >= HUGE { HUGE } else { SMALL };
         let base = aligned(length, align, ProtFlags::READ | ProtFlags::WRITE).map_err(failed)?;
-        if align == HUGE {
-            // SAFETY: advice about memory that was just mapped; whether huge pages come is up to the kernel.
-            let _ = unsafe { madvise(base.as_ptr().cast(), length, Advice::LinuxHugepage) };
+        let memory = Self { base, bytes };
+        memory.advise(length);
+        Ok(memory)
+    }
+
+    /// Makes it `bytes` long, of which those behind the present ones are zeros. Nothing is copied, nor touched: what
+    /// costs no memory yet costs none afterwards.
+    ///
+    /// # Errors
+    /// [`MapError::Map`]; then it is as it was.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), MapError> {
+        if bytes <= self.bytes {
+            return Ok(());
         }
-        Ok(Self { base, bytes })
+        let failed = |source| MapError::Map { bytes: bytes as u64, source };
+        let (Some(before), Some(length)) = (Self::length(self.bytes), Self::length(bytes)) else {
+            return Err(failed(Errno::NOMEM));
+        };
+        if before == 0 {
+            *self = Self::zeroed(bytes)?;
+            return Ok(());
+        }
+        if length > before {
+            let align = if length >= HUGE { HUGE } else { SMALL };
+            let there = aligned(length, align, ProtFlags::empty()).map_err(failed)?.as_ptr().cast();
+            let here = self.base.as_ptr().cast();
+            // SAFETY: the pages of this memory, which nobody else borrows, move to addresses that were just mapped and
+            // that nobody else knows of. If they do not, those addresses are left alone: what lies there now may be
+            // another thread's.
+            let moved = unsafe { mremap_fixed(here, before, length, MremapFlags::MAYMOVE, there) }.map_err(failed)?;
+            self.base = NonNull::new(moved.cast()).ok_or(failed(Errno::NOMEM))?;
+            self.advise(length);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// Asks for huge pages where it has room for one.
+    fn advise(&self, length: usize) {
+        if length >= HUGE {
+            // SAFETY: advice about this memory, which is mapped; whether huge pages come is up to the kernel.
+            let _ = unsafe { madvise(self.base.as_ptr().cast(), length, Advice::LinuxHugepage) };
+        }
     }
 
     /// Bytes of address space: whole pages, huge ones from one of them on.
@@ -101,7 +139,7 @@ impl DerefMut for PrivateMemory {
 impl Drop for PrivateMemory {
     fn drop(&mut self) {
         if let Some(length) = Self::length(self.bytes).filter(|length| *length > 0) {
-            // SAFETY: mapped by `zeroed` with this length, and nobody borrows it any more.
+            // SAFETY: mapped by `zeroed` or `grow` with this length, and nobody borrows it any more.
             let _ = unsafe { munmap(self.base.as_ptr().cast(), length) };
         }
     }
@@ -123,6 +161,36 @@ mod tests {
             memory.fill(7);
             assert!(memory.iter().all(|byte| *byte == 7));
         }
+    }
+
+    /// What was touched was copied, and what was not was touched.
+    #[test]
+    fn it_grows_by_zeros_and_touches_nothing() {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/smaps_rollup").expect("the kernel's numbers");
+            let anonymous = text.lines().find_map(|line| line.strip_prefix("Anonymous:")).expect("a number");
+            anonymous.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
+        };
+        let mut memory = PrivateMemory::default();
+        let before = resident();
+        let mut marked = Vec::new();
+        for bytes in [1, 4096, 4097, 60_000, HUGE - 1, HUGE, 3 * HUGE + 5, 100 * HUGE, 300 * HUGE + 1] {
+            let old = memory.len();
+            memory.grow(bytes).expect("memory");
+            memory.grow(old).expect("it is longer by now");
+            assert_eq!(memory.len(), bytes);
+            let behind = &memory[old..bytes.min(old + HUGE)];
+            assert!(behind.iter().all(|byte| *byte == 0), "{bytes}");
+            memory[bytes - 1] = 7;
+            marked.push(bytes - 1);
+            assert!(marked.iter().all(|at| memory[*at] == 7), "{bytes}");
+            let page = if bytes >= HUGE { HUGE } else { SMALL };
+            assert!(memory.as_ptr().addr().is_multiple_of(page));
+        }
+        // Each mark, and each look behind it, may cost huge pages.
+        assert!(resident() < before + 40 * HUGE, "{} bytes more", resident() - before);
+        assert!(memory.grow(usize::MAX).is_err() && memory.grow(isize::MAX as usize).is_err());
+        assert!(marked.iter().all(|at| memory[*at] == 7));
     }
 
     #[test]

@@ -126,9 +126,8 @@ impl Part {
         let at = self.len.checked_next_multiple_of(ALIGN)?;
         let end = at.checked_add(bytes)?;
         if end > self.memory.len() {
-            let mut memory = PrivateMemory::zeroed(end.max(self.memory.len().checked_mul(2)?)).ok()?;
-            memory[..self.len].copy_from_slice(&self.memory[..self.len]);
-            self.memory = memory;
+            let ahead = end.max(self.memory.len().saturating_mul(2));
+            self.memory.grow(ahead).or_else(|_| self.memory.grow(end)).ok()?;
         }
         self.len = end;
         Some(at as u64..end as u64)
