@@ -83,9 +83,12 @@ impl Settings {
     /// | | rank, size | name of the job |
     /// |---|---|---|
     /// | `cutthrough run` | `CUTTHROUGH_RANK`, `CUTTHROUGH_SIZE` | `CUTTHROUGH_JOB` |
-    /// | PMI (MPICH, Intel MPI) | `PMI_RANK`, `PMI_SIZE` | `PMI_JOBID`, or the number of the process that started it |
+    /// | PMI (MPICH, Intel MPI) | `PMI_RANK`, `PMI_SIZE` | `PMI_JOBID` |
     /// | Open MPI | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE` | `PMIX_NAMESPACE`, `OMPI_MCA_ess_base_jobid` |
     /// | Slurm | `SLURM_PROCID`, `SLURM_NTASKS` | `SLURM_JOB_ID` and `SLURM_STEP_ID` |
+    ///
+    /// Any job can be named by `CUTTHROUGH_JOB`. One that is not named so far is known by its addresses, if they are
+    /// given, or by the number of the process that has started the rank.
     ///
     /// `CUTTHROUGH_ADDRESSES` has the addresses of all ranks, with commas between them, or one with `{rank}` in it.
     /// Without it every rank has to be on this machine and run as the same user: rank R listens at
@@ -137,7 +140,7 @@ impl Settings {
             let keys = Keys::from_text(&text).map_err(|error| wrong(format!("CUTTHROUGH_KEY: {error}")))?;
             settings.keys = Some(Arc::new(keys));
         }
-        settings.job = job(&variable);
+        settings.job = job(rank, &variable);
         settings.addresses = match variable("CUTTHROUGH_ADDRESSES") {
             Some(list) => list.split(',').map(|address| address.trim().to_owned()).collect(),
             None if settings.size > 1 && is_elsewhere(&variable, settings.size) => {
@@ -185,18 +188,21 @@ fn wrong(text: String) -> Error {
     Error::Variables(text)
 }
 
-/// The name of the job, of characters that a name of shared memory may have.
-fn job(variable: &impl Fn(&str) -> Option<String>) -> String {
-    let slurm = || {
-        let step = variable("SLURM_STEP_ID").unwrap_or_default();
-        variable("SLURM_JOB_ID").map(|job| format!("{job}.{step}"))
+/// The name of the job, of characters that a name of shared memory may have. Its starter is the one that has set the
+/// variable `rank`. What others have set names what that starter runs in, where several jobs may run at the same time.
+fn job(rank: &str, variable: &impl Fn(&str) -> Option<String>) -> String {
+    let by_starter = || match rank {
+        "PMI_RANK" => variable("PMI_JOBID"),
+        "OMPI_COMM_WORLD_RANK" => variable("PMIX_NAMESPACE").or_else(|| variable("OMPI_MCA_ess_base_jobid")),
+        "SLURM_PROCID" => Some(format!("{}.{}", variable("SLURM_JOB_ID")?, variable("SLURM_STEP_ID")?)),
+        _ => None,
     };
-    let name = variable("CUTTHROUGH_JOB")
-        .or_else(|| variable("PMI_JOBID"))
-        .or_else(|| variable("PMIX_NAMESPACE"))
-        .or_else(|| variable("OMPI_MCA_ess_base_jobid"))
-        .or_else(slurm)
-        .unwrap_or_else(|| format!("p{}", std::os::unix::process::parent_id()));
+    // On another machine the process that has started a rank has another number. No two jobs have the same addresses.
+    let by_place = || match variable("CUTTHROUGH_ADDRESSES") {
+        Some(_) => "by-addresses".to_owned(),
+        None => format!("p{}", std::os::unix::process::parent_id()),
+    };
+    let name = variable("CUTTHROUGH_JOB").or_else(by_starter).unwrap_or_else(by_place);
     let usable = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
     let short: String = name.chars().map(usable).take(NAME).collect();
     // Long names may begin alike.
@@ -208,7 +214,8 @@ fn is_elsewhere(variable: &impl Fn(&str) -> Option<String>, size: u32) -> bool {
     let number = |name| variable(name).and_then(|text| text.parse::<u32>().ok());
     let nodes = ["SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES", "SLURM_NNODES"].into_iter().find_map(number);
     let local = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].into_iter().find_map(number);
-    nodes.is_some_and(|nodes| nodes > 1) || local.is_some_and(|local| local != size)
+    // Ranks that are all on one machine may have been given more of them.
+    local.map_or_else(|| nodes.is_some_and(|nodes| nodes > 1), |local| local != size)
 }
 
 /// FNV-1a.
@@ -236,7 +243,8 @@ impl World {
         Self::join(&Settings::from_environment()?)
     }
 
-    /// Takes part in a job. Returns when this rank has a channel to every other.
+    /// Takes part in a job. Returns when this rank has a channel to every other. When a world is over, by
+    /// [`World::finish`], the same ranks may join again, with the same settings; not before.
     ///
     /// # Errors
     /// [`Error::Absent`], which names the ranks that have not come; [`Error::Endpoint`] if this one cannot listen, or
@@ -302,6 +310,8 @@ impl World {
             world.sync()?;
             let missing: Vec<u32> = (0..size).filter(|other| *other != rank && !world.has_channel(*other)).collect();
             if missing.is_empty() {
+                // All have come: who comes now is of this job's next world, and waits until that is there.
+                world.node.stop_listening();
                 return Ok(world);
             }
             if begun.elapsed() >= start {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use cutthrough::am::{CallError, Failure};
 use cutthrough::{Channel, Config, Endpoint, am};
-use cutthrough_splitc::{Error, Settings, World};
+use cutthrough_conform::free_udp_address;
+use cutthrough_splitc::{Error, Op, Settings, World};
 
 /// Shorter than a rank waits for others to hear of its end.
 const DEADLINE: Duration = Duration::from_millis(200);
@@ -34,6 +35,31 @@ fn a_rank_that_does_not_finish_is_named() {
             Ok(())
         });
         assert_eq!(end, Err(Error::Late { rank: late, within: DEADLINE }), "of {size}");
+    }
+}
+
+/// A rank that began the next world met others that had not left the one before: it was let in there, and lost them.
+#[test]
+fn the_same_ranks_may_join_again() {
+    let port = free_udp_address().port();
+    let udp = vec![format!("udp:127.0.0.1:{port}"), format!("udp:127.0.0.2:{port}"), format!("udp:127.0.0.3:{port}")];
+    let files = at_files("again", 3);
+    for (addresses, rounds) in [(files.addresses.clone(), 20), (udp, 3)] {
+        let settings = Settings { addresses, insecure: true, deadline: PATIENCE, ..files.clone() };
+        let run = |rank| {
+            for round in 0..rounds {
+                let mut world = World::join(&Settings { rank, ..settings.clone() })?;
+                assert_eq!(world.reduce(Op::Sum, rank + round)?, 3 + 3 * round);
+                world.finish()?;
+            }
+            Ok::<_, Error>(())
+        };
+        std::thread::scope(|scope| {
+            let ranks = [0, 1, 2].map(|rank| scope.spawn(move || run(rank)));
+            for rank in ranks {
+                assert_eq!(rank.join().expect("no panic"), Ok(()));
+            }
+        });
     }
 }
 

@@ -571,6 +571,14 @@ fn the_environment_says_who_a_rank_is() {
     let slurm = [("SLURM_PROCID", "1"), ("SLURM_NTASKS", "2"), ("SLURM_JOB_ID", "9"), ("SLURM_STEP_ID", "0")];
     let settings = of(&slurm).expect("usable");
     assert_eq!((settings.rank, settings.size, settings.job.as_str()), (1, 2, "9.0"));
+    // What a starter runs in names no job of its own; what it says of places counts.
+    let inside =
+        [("SLURM_JOB_ID", "9"), ("SLURM_STEP_ID", "0"), ("SLURM_JOB_NUM_NODES", "2"), ("MPI_LOCALNRANKS", "2")];
+    let mpich = [&[("PMI_RANK", "0"), ("PMI_SIZE", "2")], &inside[..]].concat();
+    assert_eq!(of(&mpich).expect("usable").job, format!("p{}", std::os::unix::process::parent_id()));
+    let apart = [&mpich[..3], &[("CUTTHROUGH_ADDRESSES", "udp:a:1, udp:b:2")]].concat();
+    assert_eq!(of(&apart).expect("usable").job, "by-addresses");
+    assert!(of(&mpich[..5]).expect_err("two machines").to_string().contains("set CUTTHROUGH_ADDRESSES"));
     let given = [("CUTTHROUGH_ADDRESSES", "udp:a:1, udp:b:2"), ("CUTTHROUGH_DEADLINE", "1.5")];
     let given = of(&[&slurm[..], &given].concat()).expect("usable");
     assert_eq!(given.addresses, ["udp:a:1", "udp:b:2"]);
