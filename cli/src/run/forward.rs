@@ -3,9 +3,10 @@
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
+use rustix::fs::{Stat, fstat};
 use serde::Serialize;
 
 use super::lines::Lines;
@@ -115,9 +116,18 @@ pub(super) fn forward(
     Ok(Forward { thread, state })
 }
 
+/// Held while a line is written, where standard output and standard error are one pipe or terminal: what does not fit
+/// into it at once goes in several parts. Where they are two, one may be read to its end before the other.
+static ONE: LazyLock<Option<Mutex<()>>> = LazyLock::new(|| {
+    let place = |stream: &dyn Fn() -> rustix::io::Result<Stat>| stream().ok().map(|stat| (stat.st_dev, stat.st_ino));
+    let [out, err] = [place(&|| fstat(io::stdout())), place(&|| fstat(io::stderr()))];
+    (out.is_some() && out == err).then(Mutex::default)
+});
+
 /// Writes a line at once, so that lines of different ranks do not mix.
 fn tell(rank: u32, stream: Stream, line: &[u8], output: Output) -> io::Result<()> {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
+    let _one = ONE.as_ref().map(|one| one.lock().unwrap_or_else(PoisonError::into_inner));
     if output.is_json() {
         let stream = if stream == Stream::Out { "stdout" } else { "stderr" };
         let line = serde_json::to_string(&Line { rank, stream, line: &String::from_utf8_lossy(text) })?;

@@ -1,6 +1,7 @@
 //! `cutthrough run`: ranks, what they say, how they end, and that nothing is left of them.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -38,6 +39,25 @@ fn ranks_know_who_they_are_and_every_line_says_who_spoke() {
     let output = folder.run(&["--json", "run", "-n", "1", "--", "echo", "hello"]);
     let line: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a line of JSON");
     assert_eq!(line, serde_json::json!({ "rank": 0, "stream": "stdout", "line": "hello" }));
+}
+
+/// Long lines mixed where both streams went to one pipe that was read slowly.
+#[test]
+fn long_lines_are_whole_where_both_streams_are_one() {
+    let folder = Folder::new("run-long-lines");
+    let line = "for i in 1 2 3 4 5 6 7 8; do head -c 30000 /dev/zero | tr '\\0' ";
+    let script = format!("({line} a; echo; done) & ({line} b; echo; done) >&2; wait");
+    let (mut read, write) = std::io::pipe().expect("a pipe");
+    let mut command = folder.program(&["run", "-n", "2", "--", "sh", "-c", &script]);
+    let child = command.stdout(write.try_clone().expect("a descriptor")).stderr(write).spawn();
+    let mut child = child.expect("it starts");
+    drop(command);
+    std::thread::sleep(Duration::from_millis(300));
+    let mut said = String::new();
+    read.read_to_string(&mut said).expect("text");
+    assert!(child.wait().expect("it ends").success());
+    let one_of = |line: &str| line.len() == 30004 && ["a", "b"].iter().any(|letter| line[4..] == letter.repeat(30000));
+    assert_eq!(said.lines().filter(|line| one_of(line)).count(), 32);
 }
 
 #[test]
