@@ -130,7 +130,7 @@ impl<T: Element> Spread<T> {
     /// Which elements lie at a rank, in the order of their places there, as runs: the first index and how many.
     pub fn runs(&self, rank: u32) -> impl Iterator<Item = (usize, usize)> + use<T> {
         let Self { ranks, len, block, .. } = *self;
-        let first = rank as usize * block;
+        let first = (rank as usize).saturating_mul(block);
         (first..len).step_by(block.saturating_mul(ranks as usize).max(1)).map(move |at| (at, block.min(len - at)))
     }
 
