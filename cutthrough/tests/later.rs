@@ -19,6 +19,7 @@ over_both! {
     an_answer_that_is_thrown_away_ends_the_call, an_answer_may_be_given_at_once, no_more_calls_run_than_may,
     who_gives_up_is_not_answered, who_is_gone_is_not_answered, an_answer_may_outlive_its_server,
     a_long_answer_lands_in_the_callers_memory, an_answer_given_at_another_node_goes_to_who_has_asked,
+    what_was_answered_is_sent_before_a_service_ends,
 }
 
 const TWICE: Method<Vec<u8>, Vec<u8>> = Method::new(1);
@@ -282,6 +283,31 @@ fn who_is_gone_is_not_answered(over: Over) {
         });
         assert_eq!(calling.join().expect("the caller"), Ok(20));
     });
+}
+
+/// A server that answered all and then ended took most of these answers with it.
+fn what_was_answered_is_sent_before_a_service_ends(over: Over) {
+    for stops in [false, true] {
+        let (server, held, client) = serve(over, Settings::default(), hold);
+        let calls: Vec<_> = (0..8)
+            .map(|number| {
+                let client = client.clone();
+                std::thread::spawn(move || client.call(WAIT, &number))
+            })
+            .collect();
+        until("all calls come", || held.lock().expect("the list").len() == 8);
+        for (number, answer) in held.lock().expect("the list").drain(..) {
+            answer.give(Ok(number + 1));
+        }
+        if stops {
+            drop(server.stop().expect("nobody shares it"));
+        } else {
+            drop(server);
+        }
+        for (call, number) in calls.into_iter().zip(1..) {
+            assert_eq!(call.join().expect("no panic"), Ok(number));
+        }
+    }
 }
 
 fn an_answer_may_outlive_its_server(over: Over) {

@@ -180,7 +180,8 @@ impl Service {
         Driving { shared: &self.shared, is_content: false }
     }
 
-    /// Ends the thread and gives the node back, unless somebody else still shares it.
+    /// Ends the thread and gives the node back, unless somebody else still shares it. Answers that were given before
+    /// are sent first, as far as there is room for them; the same where a service is dropped.
     #[must_use]
     pub fn stop(mut self) -> Option<Node> {
         self.end();
@@ -200,6 +201,9 @@ impl Service {
             let _ = thread.join();
         } else if clock::is_simulated() {
             self.shared.run_errands();
+            if let Some(mut node) = self.shared.try_lock() {
+                node.tend();
+            }
         }
     }
 }
@@ -440,7 +444,12 @@ impl Shared {
             let fds = if patrol.is_some() { &mut fds[..1] } else { &mut fds[..] };
             self.sleep(heard, fds, nap);
         }
-        // Whoever gets the node finds nothing left to be done.
+        // Whoever gets the node finds nothing left to be done; and who has been answered by now hears so.
         self.run_errands();
+        if let Some(mut node) = self.try_lock() {
+            upcall(|| {
+                node.tend();
+            });
+        }
     }
 }

@@ -175,8 +175,9 @@ pub struct Answer<R> {
 }
 
 impl<R: Message> Answer<R> {
-    /// Answers. Waits for nobody: whoever polls the node sends the answer, and is woken for it. What is given to a node
-    /// that is dropped before that goes nowhere: the call ends with its channel.
+    /// Answers. Waits for nobody: whoever polls the node sends the answer, and is woken for it. A
+    /// [`Service`](crate::am::Service) that ends sends what was given before. What is given to a node that is dropped
+    /// before it is polled goes nowhere: the call ends with its channel.
     pub fn give(self, result: Result<R, Refusal>) {
         self.deferred.leave(match result {
             Ok(result) => {
