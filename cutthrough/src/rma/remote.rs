@@ -250,9 +250,10 @@ impl<'n> Remote<'n> {
     /// [`RequestError::Payload`] if a page and 16 bytes are more than the [pool](crate::Config::pool_bytes).
     ///
     /// # Panics
-    /// If a slot lies outside of `from`.
+    /// If a slot lies outside of `from`, or is its last one and shorter than the others. Then nothing is sent.
     pub fn store_pages(&mut self, from: &Region, moves: &[(u32, u32)]) -> Result<(), MoveError> {
         let slot = from.slot_bytes();
+        moves.iter().for_each(|(its, _)| assert_inside(from, *its));
         let runs = to_slots(moves.iter().map(|(_, to)| *to), slot);
         // Locked page by page: this node may be the owner of `from`, and serves others between two messages.
         let fill = |i: usize, into: &mut [u8]| {
@@ -269,14 +270,12 @@ impl<'n> Remote<'n> {
     /// [`MoveError`], which says exactly which pages have arrived.
     ///
     /// # Panics
-    /// If a slot lies outside of `into`.
+    /// If a slot lies outside of `into`, or is its last one and shorter than the others. Then nothing is asked for.
     pub fn fetch_pages(&mut self, into: &Region, moves: &[(u32, u32)]) -> Result<(), MoveError> {
         let slot = into.slot_bytes();
         let runs = to_slots(moves.iter().map(|(from, _)| *from), slot);
-        for (_, to) in moves {
-            assert!((u64::from(*to) + 1) * u64::from(slot) <= into.len(), "slot {to} lies outside of the region");
-            into.invalidate(*to);
-        }
+        moves.iter().for_each(|(_, its)| assert_inside(into, *its));
+        moves.iter().for_each(|(_, its)| into.invalidate(*its));
         let take = |i: usize, _: usize, copy: &mut dyn FnMut(&mut [u8])| {
             let start = moves[i].1 as usize * slot as usize;
             copy(&mut into.lock()[start..start + slot as usize]);
@@ -470,6 +469,12 @@ const fn may_be_done(error: CallError) -> bool {
 /// How much time is left.
 fn left(until: Instant) -> Duration {
     Duration::from_nanos(until.saturating_since(clock::now()))
+}
+
+/// Before anything is sent: a slot that is not whole lies outside.
+fn assert_inside(region: &Region, slot: u32) {
+    let end = (u64::from(slot) + 1) * u64::from(region.slot_bytes());
+    assert!(end <= region.len(), "slot {slot} lies outside of the region");
 }
 
 /// Runs that fill slots.

@@ -334,6 +334,32 @@ fn a_refused_batch_moves_nothing(over: Over) {
     drop(silent);
 }
 
+/// A slot that lies outside was found when those before it had been sent.
+#[test]
+fn nothing_is_moved_to_or_from_slots_that_are_not_there() {
+    let region = Region::new(256 * PAGE as usize, PAGE);
+    let (mut node, address) = Over::Shm.listening(Config::default(), Default::default());
+    let key = Owner::new(&mut node).register(&region);
+    let _owner = Service::spawn(node, |_| ()).expect("a thread");
+    let mut node = Over::node(Config::default(), Default::default());
+    let channel = node.connect(&address, PATIENCE).expect("a channel");
+    // The last of them is not whole.
+    let here = Region::new(200 * PAGE as usize + 1, PAGE);
+    let moves = |wrong| (0..100).map(|slot| (slot, slot)).chain([(wrong, wrong)]).collect::<Vec<_>>();
+    for wrong in [200, 201, u32::MAX] {
+        let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+        let stores = AssertUnwindSafe(|| remote.store_pages(&here, &moves(wrong)));
+        let said = catch_unwind(stores).expect_err("there is no such slot");
+        let expected = format!("slot {wrong} lies outside of the region");
+        assert_eq!(said.downcast_ref::<String>(), Some(&expected));
+        let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+        catch_unwind(AssertUnwindSafe(|| remote.fetch_pages(&here, &moves(wrong)))).expect_err("neither");
+    }
+    assert_eq!(region.count_valid(), 0);
+    Remote::new(&mut node, channel, key, PATIENCE).store_pages(&here, &moves(199)).expect("all are there");
+    assert_eq!(region.count_valid(), 101);
+}
+
 /// Who has given too little memory hears of it by a panic; what was on its way goes back to where it came from.
 #[test]
 fn a_batch_that_panics_holds_nothing_back() {
