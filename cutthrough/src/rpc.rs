@@ -84,6 +84,19 @@
 //! ended, only an [`idempotent`](Method::idempotent) method is called again, on a new channel, as soon as a server
 //! listens again and until the deadline. A call with a continuation ([`Client::call_then`]) is made once, and its
 //! continuation hears all of that itself. A call whose payload lies in pages is sent once, too: they go with it.
+//!
+//! A call that finds its channel ended before anything was sent has another one opened. If there is no server just
+//! then, it ends at once ([`RpcError::NoChannel`]), but that of an idempotent method waits for one until its deadline.
+//! So nothing has to be built again after a server has come back. What it told before, such as the key of a region of
+//! [`rma`](crate::rma), is good no more.
+//!
+//! # In an async runtime
+//!
+//! Calls by [`Client::start`] and [`Client::start_raw`] keep no other task waiting, nor does dropping them. These may:
+//! [`Client::connect`], for the server's answer, [`Client::call`] and [`Client::call_raw`], [`Client::page`] and
+//! [`Service::with`](crate::am::Service::with), for who uses the node, and dropping a service, for a handler that runs
+//! and, over a network, for what was sent to arrive. Give them a thread, such as that of
+//! `tokio::task::spawn_blocking`.
 
 mod client;
 mod message;

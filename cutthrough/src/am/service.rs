@@ -143,6 +143,10 @@ impl Service {
 
     /// Uses the node, while its thread does not. Handlers may run meanwhile on this thread, if it polls or waits. The
     /// thread is woken afterwards, unless calls of [`rpc`](crate::rpc) drive the node just then.
+    ///
+    /// It waits until nobody else uses the node. In a handler, a reply handler or a continuation of this node, and
+    /// within another `with`, that would be for ever. While `work` runs, all who call by this node wait, and no request
+    /// is served unless it polls.
     pub fn with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> R {
         let _uses = Uses(&self.shared);
         let mut node = self.shared.lock();
