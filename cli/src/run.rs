@@ -218,7 +218,11 @@ impl Crew {
                 return Ok(());
             }
             if let Some(error) = self.ranks.iter().find_map(|rank| rank.heard.unwritten.get()) {
-                return Err(Failure::output(error));
+                return Err(match Failure::output(error) {
+                    // Not as where all have ended well: these were ended.
+                    Failure::ReaderGone => Failure::check("nobody reads what ranks say any more; all ranks were ended"),
+                    failure => failure,
+                });
             }
             self.ranks.iter_mut().for_each(Running::tell);
             let late = self.ranks.iter().position(|rank| !rank.has_started()).filter(|_| begun.elapsed() >= start);

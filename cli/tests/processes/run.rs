@@ -60,6 +60,21 @@ fn long_lines_are_whole_where_both_streams_are_one() {
     assert_eq!(said.lines().filter(|line| one_of(line)).count(), 32);
 }
 
+/// Ranks that were ended because nobody read on had ended well.
+#[test]
+fn ranks_that_are_ended_with_their_reader_have_not_ended_well() {
+    let folder = Folder::new("run-reader");
+    let mut command = folder.program(&["run", "-n", "2", "--", "yes"]);
+    let mut starter = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut first = [0; 6];
+    starter.stdout.take().expect("it was asked for").read_exact(&mut first).expect("a line");
+    assert!(first.ends_with(b"] y\n"));
+    let output = starter.wait_with_output().expect("it ends");
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(said, "cutthrough: nobody reads what ranks say any more; all ranks were ended\n");
+    assert_eq!(output.status.code(), Some(1));
+}
+
 #[test]
 fn all_end_with_the_first_that_fails_and_it_is_named() {
     let folder = Folder::new("run-fails");
