@@ -71,6 +71,9 @@ pub struct Calls<K> {
     undated: usize,
     /// No deadline is earlier than this.
     due: Instant,
+    /// How many were looked at by those who ask for the next one that is late, and for the next one that is lost.
+    looked: usize,
+    swept: usize,
 }
 
 /// The deadline of a call that begins without a look at the clock: [`Calls::date`] sets it later.
@@ -80,7 +83,16 @@ pub const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 impl<K> Default for Calls<K> {
     fn default() -> Self {
-        Self { entries: Vec::new(), free: Vec::new(), waiting: 0, handing: BTreeSet::new(), undated: 0, due: NEVER }
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+            waiting: 0,
+            handing: BTreeSet::new(),
+            undated: 0,
+            due: NEVER,
+            looked: 0,
+            swept: 0,
+        }
     }
 }
 
@@ -325,43 +337,41 @@ impl<K> Calls<K> {
         Some(ended.context)
     }
 
-    /// The next call whose deadline has passed. Call it until there is none.
+    /// The next call whose deadline has passed. Call it until there is none: all calls together are looked at once.
     pub fn expire(&mut self, now: Instant) -> Option<Ended<K>> {
-        if now < self.due {
-            return None;
+        if self.looked == 0 {
+            if now < self.due {
+                return None;
+            }
+            // Whatever gets a deadline meanwhile makes it earlier, too.
+            self.due = NEVER;
         }
-        let mut due = NEVER;
-        let mut found = None;
-        for (index, entry) in (0..).zip(&self.entries) {
+        while let Some(entry) = self.entries.get(self.looked) {
+            let index = u32::try_from(self.looked).unwrap_or(u32::MAX);
+            self.looked += 1;
             if !matches!(entry.state, State::Waiting(_)) || entry.deadline == UNDATED {
                 continue;
             }
             if entry.deadline <= now {
-                found = Some(CallId::new(index, entry.nonce));
-                break;
+                return self.forget(CallId::new(index, entry.nonce));
             }
-            due = due.min(entry.deadline);
+            self.due = self.due.min(entry.deadline);
         }
-        match found {
-            Some(call) => self.forget(call),
-            None => {
-                self.due = due;
-                None
-            }
-        }
+        self.looked = 0;
+        None
     }
 
     /// The channel of a row has ended, whose peer had this generation: the next call that ends with it. Calls that were
-    /// handed to that peer end too. Call it until there is none.
+    /// handed to that peer end too. Call it until there is none: all calls together are looked at once.
     pub fn lose(&mut self, row: u32, generation: u64) -> Option<Ended<K>> {
-        for index in 0..self.entries.len() {
-            let entry = &mut self.entries[index];
+        while let Some(entry) = self.entries.get_mut(self.swept) {
+            let index = u32::try_from(self.swept).unwrap_or(u32::MAX);
+            self.swept += 1;
             let here = entry.row == row && !entry.handed;
             let there = entry.by == By::Other(generation) && entry.row != NOBODY;
             if !here && !there {
                 continue;
             }
-            let index = u32::try_from(index).unwrap_or(u32::MAX);
             let call = CallId::new(index, entry.nonce);
             let row = entry.row;
             let served = !here && !entry.handed;
@@ -376,6 +386,7 @@ impl<K> Calls<K> {
                 return Some(Ended { call, row, context, served });
             }
         }
+        self.swept = 0;
         None
     }
 }
