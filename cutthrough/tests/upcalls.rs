@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use cutthrough::am::{Args, Body, Continuing, Event, Failed, Node, Reply, Service, Settings};
+use cutthrough::am::{Args, Body, CallError, Continuing, Event, Failed, Failure, Node, Reply, Service, Settings};
 use cutthrough::rpc::{self, Answer, Client, Method};
 use cutthrough::{Channel, Endpoint};
 use two::{Over, PATIENCE, Server, small};
@@ -17,6 +17,7 @@ over_both! {
     a_panic_in_an_upcall_does_not_end_the_service,
     a_panic_of_who_uses_the_node_does_not_put_the_service_to_sleep,
     a_panic_of_who_is_woken_does_not_end_the_service, a_continuation_reads_its_reply,
+    what_somebody_panics_with_may_panic_when_it_is_dropped,
 }
 
 const ECHO: u16 = 1;
@@ -136,6 +137,31 @@ fn a_panic_of_who_is_woken_does_not_end_the_service(over: Over) {
     let mut peer = Over::node(small(), Settings::default());
     let channel = peer.connect(&own, PATIENCE / 4).expect("somebody lets it in");
     assert_eq!(peer.call(channel, ECHO, &[], PATIENCE / 4).expect("a reply").word(0), 5);
+}
+
+struct Words;
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            panic!("what somebody has panicked with");
+        }
+    }
+}
+
+/// It ended the service's thread, and whoever polled.
+fn what_somebody_panics_with_may_panic_when_it_is_dropped(over: Over) {
+    let (_server, service, channel) = serviced(over, |_| ());
+    service.with(|node| node.ask(channel, ECHO).send_then(|_, _| std::panic::panic_any(Words))).expect("room");
+    std::thread::sleep(Duration::from_millis(20));
+    assert!(is_alive(&service, channel), "after a continuation");
+    let (_server, mut node, channel) = over.serve(|node| {
+        node.short(ECHO, Args::Any, |request| request.reply(&[1]));
+        node.short(WAIT.number(), Args::Any, |_| std::panic::panic_any(Words));
+    });
+    let panicked = node.call(channel, WAIT.number(), &[], PATIENCE / 4).map_err(|unanswered| unanswered.error);
+    assert!(matches!(panicked, Err(CallError::Failed(Failure::Panicked))), "{panicked:?}");
+    assert!(node.call(channel, ECHO, &[], PATIENCE / 4).is_ok(), "after a handler");
 }
 
 #[test]

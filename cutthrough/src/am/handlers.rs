@@ -1,7 +1,6 @@
 //! Handlers: what they take, and how a request comes to its own.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cutthrough_engine::am::message::ARGS_MAX;
 use cutthrough_engine::am::{Failure, ReplyTo};
@@ -11,7 +10,7 @@ use cutthrough_node::incoming::{Incoming, Payload};
 use super::event::HEAD;
 use super::gather::{Part, is_arriving};
 use super::request::{More, Request, Serving};
-use super::serve::Taken;
+use super::serve::{Taken, upcall};
 use super::{Args, Inside, Node, RESERVED};
 
 /// A handler, and what it takes.
@@ -301,7 +300,6 @@ fn run(
     let Coming { handler, args, more, to, .. } = coming;
     let mut serving = Serving { inside, incoming, medium, args, handler, more, to: Some(to) };
     let (run, request) = (&mut registered.run, Request::new(&mut serving));
-    // What the handler shares with the rest of the program is its own matter after a panic; the node's own state is
-    // whole at every point where a handler can panic. The request itself tells the requester.
-    let _ = catch_unwind(AssertUnwindSafe(move || run(state, request)));
+    // The node's own state is whole at every point where a handler can panic. The request itself tells the requester.
+    upcall(move || run(state, request));
 }

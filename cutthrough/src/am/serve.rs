@@ -1,5 +1,6 @@
 //! What a node does with what comes: a request, the reply to a call, the end of a channel.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -502,9 +503,20 @@ impl Node {
 }
 
 /// Runs what somebody has given. A panic ends there: whoever polls goes on, be it the only thread that does.
+#[inline(always)]
 pub(super) fn upcall(run: impl FnOnce()) {
     // What it shares with the rest of the program is its own matter; the node's own state is whole.
-    let _ = catch_unwind(AssertUnwindSafe(run));
+    if let Err(with) = catch_unwind(AssertUnwindSafe(run)) {
+        let_go(with);
+    }
+}
+
+/// Drops what somebody has panicked with, which may panic, too.
+#[cold]
+fn let_go(with: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(with))) {
+        std::mem::forget(again);
+    }
 }
 
 /// A duration in nanoseconds.
