@@ -3,21 +3,21 @@
 mod two;
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use cutthrough::am::{Args, Body, CallError, Continuing, Event, Failed, Failure, Node, Reply, Service, Settings};
 use cutthrough::rpc::{self, Answer, Client, Method};
 use cutthrough::{Channel, Endpoint};
-use two::{Over, PATIENCE, Server, small};
+use two::{Over, PATIENCE, Server, small, until};
 
 over_both! {
     a_panic_in_an_upcall_does_not_end_the_service,
     a_panic_of_who_uses_the_node_does_not_put_the_service_to_sleep,
     a_panic_of_who_is_woken_does_not_end_the_service, a_continuation_reads_its_reply,
-    what_somebody_panics_with_may_panic_when_it_is_dropped,
+    what_somebody_panics_with_may_panic_when_it_is_dropped, who_is_woken_may_be_dropped_where_the_answer_comes,
 }
 
 const ECHO: u16 = 1;
@@ -162,6 +162,61 @@ fn what_somebody_panics_with_may_panic_when_it_is_dropped(over: Over) {
     let panicked = node.call(channel, WAIT.number(), &[], PATIENCE / 4).map_err(|unanswered| unanswered.error);
     assert!(matches!(panicked, Err(CallError::Failed(Failure::Panicked))), "{panicked:?}");
     assert!(node.call(channel, ECHO, &[], PATIENCE / 4).is_ok(), "after a handler");
+}
+
+type Held = Arc<Mutex<Vec<Answer<u32>>>>;
+
+/// Uses the service when it is dropped, and has the answer to its call come just then.
+struct Uses {
+    service: Arc<Service>,
+    held: Held,
+    is_last: Arc<AtomicBool>,
+}
+
+impl Wake for Uses {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Uses {
+    fn drop(&mut self) {
+        if self.is_last.load(Ordering::SeqCst) {
+            self.held.lock().expect("the list").pop().expect("an answer").give(Ok(5));
+            std::thread::sleep(Duration::from_millis(50));
+            self.service.with(|_| ());
+        }
+    }
+}
+
+/// Whoever left the answer waited for who dropped the waker, and the other way round.
+fn who_is_woken_may_be_dropped_where_the_answer_comes(over: Over) {
+    let (mut far, address) = over.listening(small(), Settings::default());
+    let held = Held::default();
+    let its = Arc::clone(&held);
+    rpc::serve_later(&mut far, WAIT, move |_, answer| its.lock().expect("the list").push(answer));
+    let _server = Server::run(far, address.clone());
+    let service = Service::spawn(Over::node(small(), Settings::default()), |_| ()).expect("a thread");
+    let service = Arc::new(service);
+    let client = Client::connect(Arc::clone(&service), &address, PATIENCE).expect("a channel");
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut call = client.start(WAIT, &1);
+        let is_last = Arc::new(AtomicBool::new(false));
+        let uses = Uses { service, held: Arc::clone(&held), is_last: Arc::clone(&is_last) };
+        let waker = Waker::from(Arc::new(uses));
+        until("the request comes", || {
+            assert!(Pin::new(&mut call).poll(&mut Context::from_waker(&waker)).is_pending());
+            !held.lock().expect("the list").is_empty()
+        });
+        drop(waker);
+        is_last.store(true, Ordering::SeqCst);
+        // Another task has the call from now on.
+        assert!(Pin::new(&mut call).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        until("the answer", || match Pin::new(&mut call).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => tell.send(result).is_ok(),
+            Poll::Pending => false,
+        });
+    });
+    assert_eq!(told.recv_timeout(PATIENCE / 4), Ok(Ok(5)));
 }
 
 #[test]

@@ -69,12 +69,16 @@ impl Slot {
         if waker.is_none() && !self.is_done() {
             return None;
         }
+        // To copy a waker, and to drop one, may run anything, which may wait for who leaves an answer here.
+        let mut other = waker.cloned();
         let mut left = self.lock();
         self.done.store(false, Ordering::Relaxed);
         let answer = left.answer.take();
         if answer.is_none() {
-            left.waker = waker.cloned();
+            std::mem::swap(&mut left.waker, &mut other);
         }
+        drop(left);
+        drop(other);
         answer
     }
 }
