@@ -5,15 +5,19 @@ mod two;
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use cutthrough::Config;
 use cutthrough::am::{Args, Node, Service, Settings};
 use cutthrough::rpc::{self, Client, Method};
 use two::{Over, PATIENCE, Server, small};
 
-over_both! { a_request_is_served_at_once_after_somebody_has_used_the_node }
+over_both! {
+    a_request_is_served_at_once_after_somebody_has_used_the_node, who_wants_the_node_has_it_in_between_requests,
+}
 
 const ECHO: u16 = 1;
 const QUICK: Method<u32, u32> = Method::new(2);
@@ -118,4 +122,41 @@ fn a_request_is_served_at_once_after_somebody_has_used_the_node(over: Over) {
         });
         assert!(taken.is_ok(), "{taken:?} after {name}");
     }
+}
+
+/// Whoever waited for the node was woken each time that its thread had let go of it, and never before that had taken it
+/// again.
+fn who_wants_the_node_has_it_in_between_requests(over: Over) {
+    let (mut far, address) = over.listening(Config::default(), Settings::default());
+    let served = Arc::new(AtomicU64::new(0));
+    let its = Arc::clone(&served);
+    far.short(ECHO, Args::Any, move |request| {
+        let since = Instant::now();
+        while since.elapsed() < Duration::from_micros(50) {}
+        its.fetch_add(1, Ordering::Relaxed);
+        request.reply(&[1]);
+    });
+    let service = Service::spawn(far, |_| ()).expect("a thread");
+    let over_now = AtomicBool::new(false);
+    let most = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut node = Over::node(Config::default(), Settings::default());
+            let channel = node.connect(&address, PATIENCE).expect("a channel");
+            while !over_now.load(Ordering::Relaxed) {
+                while node.request(channel, ECHO, &[]).is_ok() {}
+                while node.poll().is_some() {}
+                std::thread::yield_now();
+            }
+        });
+        let waits = (0..300).map(|_| {
+            std::thread::sleep(Duration::from_micros(500));
+            let before = served.load(Ordering::Relaxed);
+            service.with(|_| served.load(Ordering::Relaxed) - before)
+        });
+        let most = waits.max();
+        over_now.store(true, Ordering::Relaxed);
+        most
+    });
+    // 64 at a time.
+    assert!(most < Some(64 * 40), "{most:?} requests went before");
 }

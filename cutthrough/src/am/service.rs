@@ -353,6 +353,18 @@ impl Shared {
         }
     }
 
+    /// Lets those have the node who wait for it, before the thread takes it again: whoever asks for a lock at the very
+    /// moment gets it, though others have been woken for it.
+    fn give_way(&self) {
+        if self.waiting.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let until = clock::now().after(nanos(MOMENT));
+        while self.waiting.load(Ordering::Relaxed) > 0 && clock::now() < until {
+            std::thread::yield_now();
+        }
+    }
+
     fn run_errands(&self) {
         loop {
             let errand = self.errands.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
@@ -427,6 +439,7 @@ impl Shared {
                     continue;
                 }
             }
+            self.give_way();
             let mut node = self.lock();
             while let Some(happened) = node.poll() {
                 upcall(|| event(happened));
