@@ -4,15 +4,15 @@ mod two;
 
 use std::cell::RefCell;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use cutthrough::Config;
 use cutthrough::am::{Args, Node, Service, Settings};
-use cutthrough::rpc::{self, Client, Method};
+use cutthrough::rpc::{self, Answer, Client, Method};
 use two::{Over, PATIENCE, Server, small};
 
 over_both! {
@@ -122,6 +122,28 @@ fn a_request_is_served_at_once_after_somebody_has_used_the_node(over: Over) {
         });
         assert!(taken.is_ok(), "{taken:?} after {name}");
     }
+}
+
+/// Who answers after a call of his own, by the same node: his answer, and the next request, were noticed when its
+/// thread looked again, up to a millisecond later each.
+#[test]
+fn what_is_answered_by_way_of_another_call_is_answered_at_once() {
+    let server = serving(Over::Shm);
+    let (mut between, address) = Over::Shm.listening(small(), Settings::default());
+    let (asks, asked) = mpsc::channel::<(u32, Answer<u32>)>();
+    rpc::serve_later(&mut between, QUICK, move |number, answer| drop(asks.send((number, answer))));
+    let between = Arc::new(Service::spawn(between, |_| ()).expect("a thread"));
+    let client = Client::connect(Arc::clone(&between), &server.address, PATIENCE).expect("a channel");
+    let works = std::thread::spawn(move || {
+        for (number, answer) in asked {
+            answer.give(client.call(QUICK, &number).map_err(|error| error.to_string().into()));
+        }
+    });
+    let service = Service::spawn(Over::node(small(), Settings::default()), |_| ()).expect("a thread");
+    let client = Client::connect(Arc::new(service), &address, PATIENCE).expect("a channel");
+    let prompt = is_prompt(|number| timed(|| assert_eq!(client.call(QUICK, &number), Ok(number))));
+    assert!(prompt.is_ok(), "{prompt:?}");
+    drop((client, works));
 }
 
 /// Whoever waited for the node was woken each time that its thread had let go of it, and never before that had taken it

@@ -12,6 +12,7 @@ use cutthrough_node::node::WaitError;
 use cutthrough_node::shm::link::Identity;
 use cutthrough_segment::page::Waker;
 
+use super::service::Summons;
 use super::way::Body;
 use super::{Inside, Node};
 
@@ -107,21 +108,32 @@ struct Left {
 #[derive(Debug)]
 pub(super) struct Shelf {
     any: AtomicBool,
-    left: Mutex<Vec<Left>>,
+    inside: Mutex<(Vec<Left>, Option<Arc<Summons>>)>,
     waker: Arc<Waker>,
 }
 
 impl Shelf {
     /// An empty shelf of the node whose endpoint this wakes.
     pub(super) fn new(waker: Arc<Waker>) -> Self {
-        Self { any: AtomicBool::new(false), left: Mutex::default(), waker }
+        Self { any: AtomicBool::new(false), inside: Mutex::default(), waker }
+    }
+
+    /// The thread of a service drives the node, or nobody's does any more.
+    pub(super) fn served_by(&self, thread: Option<Arc<Summons>>) {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).1 = thread;
     }
 
     fn put(&self, left: Left) {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.0.push(left);
+        let thread = inside.1.clone();
+        drop(inside);
         // SYNC POINT shelf: see `Waker::sleep`. Whoever is woken, or stays awake, sees what was done before.
         self.any.store(true, Ordering::Relaxed);
         self.waker.wake();
+        if let Some(thread) = thread {
+            thread.note_left();
+        }
     }
 
     /// Whether anything lies here. One load.
@@ -132,7 +144,7 @@ impl Shelf {
 
     fn take(&self) -> Vec<Left> {
         self.any.store(false, Ordering::Relaxed);
-        std::mem::take(&mut self.left.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.inside.lock().unwrap_or_else(PoisonError::into_inner).0)
     }
 }
 

@@ -51,10 +51,7 @@ struct Shared {
     errands: Mutex<VecDeque<Errand>>,
     /// Whom the thread wakes, and when.
     sleepers: Mutex<Vec<(Instant, Waker)>>,
-    /// Wakes the thread.
-    bell: UnixStream,
-    /// Whether it does already.
-    rung: AtomicBool,
+    summons: Arc<Summons>,
     over: AtomicBool,
     /// How many drive the node.
     drivers: AtomicU32,
@@ -62,12 +59,39 @@ struct Shared {
     waiting: AtomicU32,
     /// How often somebody has used the node since the thread last looked.
     used: AtomicU32,
+    /// Who is told of events where there is no thread, because time is simulated.
+    by_hand: Mutex<Option<Told>>,
+}
+
+/// What calls the thread to its node.
+#[derive(Debug)]
+pub(super) struct Summons {
+    /// Wakes the thread.
+    bell: UnixStream,
+    /// Whether it does already.
+    rung: AtomicBool,
     /// Whether somebody relies on the thread from now on to notice at once what comes.
     relied: AtomicBool,
     /// Whether the thread looks again soon, without being woken.
     patrols: AtomicBool,
-    /// Who is told of events where there is no thread, because time is simulated.
-    by_hand: Mutex<Option<Told>>,
+}
+
+impl Summons {
+    fn ring(&self) {
+        // SYNC POINT rung: both sides exchange it, so that the thread knows of all that was done before.
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            let _ = (&self.bell).write(&[1]);
+        }
+    }
+
+    /// Somebody has left an answer, and has woken the endpoint. While the thread patrols, that is not what it sleeps
+    /// on; if it does not yet, it sees that it is relied on (SYNC POINT patrol).
+    pub(super) fn note_left(&self) {
+        self.relied.store(true, Ordering::SeqCst);
+        if self.patrols.load(Ordering::SeqCst) {
+            self.ring();
+        }
+    }
 }
 
 /// A node on a progress thread: handlers and reply handlers run there as messages come (upcalls), and other threads use
@@ -98,19 +122,19 @@ impl Service {
         bell.set_nonblocking(true)?;
         heard.set_nonblocking(true)?;
         let deadline = node.settings.deadline;
+        let [rung, relied, patrols] = [(); 3].map(|()| AtomicBool::new(false));
+        let summons = Arc::new(Summons { bell, rung, relied, patrols });
+        node.inside.shelf.served_by(Some(Arc::clone(&summons)));
         let shared = Arc::new(Shared {
             node: Mutex::new(node),
             deadline,
             errands: Mutex::default(),
             sleepers: Mutex::default(),
-            bell,
-            rung: AtomicBool::new(false),
+            summons,
             over: AtomicBool::new(false),
             drivers: AtomicU32::new(0),
             waiting: AtomicU32::new(0),
             used: AtomicU32::new(0),
-            relied: AtomicBool::new(false),
-            patrols: AtomicBool::new(false),
             by_hand: Mutex::default(),
         });
         if clock::is_simulated() {
@@ -191,7 +215,10 @@ impl Service {
         self.end();
         let shared = Arc::clone(&self.shared);
         drop(self);
-        Arc::into_inner(shared).map(|shared| shared.node.into_inner().unwrap_or_else(PoisonError::into_inner))
+        let shared = Arc::into_inner(shared)?;
+        let node = shared.node.into_inner().unwrap_or_else(PoisonError::into_inner);
+        node.inside.shelf.served_by(None);
+        Some(node)
     }
 
     fn end(&mut self) {
@@ -309,7 +336,7 @@ impl Shared {
     /// more. While others drive, the last of them sees to that.
     fn note_use(&self) {
         self.used.fetch_add(1, Ordering::SeqCst);
-        self.relied.store(true, Ordering::SeqCst);
+        self.summons.relied.store(true, Ordering::SeqCst);
         if self.drivers.load(Ordering::SeqCst) == 0 {
             self.ring();
         }
@@ -320,37 +347,36 @@ impl Shared {
     fn note_driven(&self, is_content: bool) {
         self.used.fetch_add(1, Ordering::SeqCst);
         if !is_content {
-            self.relied.store(true, Ordering::SeqCst);
+            self.summons.relied.store(true, Ordering::SeqCst);
         }
         let last = self.drivers.fetch_sub(1, Ordering::SeqCst) == 1;
-        if last && (self.relied.load(Ordering::SeqCst) || !self.patrols.load(Ordering::SeqCst)) {
+        if last && (self.summons.relied.load(Ordering::SeqCst) || !self.summons.patrols.load(Ordering::SeqCst)) {
             self.ring();
         }
     }
 
-    /// How long the thread leaves the node to others before it looks again; `None` if what comes has to wake it. Asked
+    /// How long the thread leaves the node to others before it looks again; or, if what comes has
+    /// to wake it, whether anybody relies on that. Asked
     /// with the node in hand, so that what was done with it before is known.
-    fn patrol(&self, lately: &mut Lately, now: Instant) -> Option<Duration> {
+    fn patrol(&self, lately: &mut Lately, now: Instant) -> Result<Duration, bool> {
         // SYNC POINT patrol: both sides store, then load; at least one sees the other. Those who use the node note that
         // first, then whether they rely on the thread, then that they leave; it looks for that in the same order.
-        self.patrols.store(true, Ordering::SeqCst);
+        self.summons.patrols.store(true, Ordering::SeqCst);
         let often = lately.is_often(self.used.swap(0, Ordering::SeqCst), now);
         if self.drivers.load(Ordering::SeqCst) > 0 {
             // Whoever relies on the thread does so until the last of them leaves.
-            return Some(if often { PATROL } else { MOMENT });
+            return Ok(if often { PATROL } else { MOMENT });
         }
-        if !self.relied.swap(false, Ordering::SeqCst) && often {
-            return Some(PATROL);
+        let relied = self.summons.relied.swap(false, Ordering::SeqCst);
+        if !relied && often {
+            return Ok(PATROL);
         }
-        self.patrols.store(false, Ordering::SeqCst);
-        None
+        self.summons.patrols.store(false, Ordering::SeqCst);
+        Err(relied)
     }
 
     fn ring(&self) {
-        // SYNC POINT rung: both sides exchange it, so that the thread knows of all that was done before.
-        if !self.rung.swap(true, Ordering::AcqRel) {
-            let _ = (&self.bell).write(&[1]);
-        }
+        self.summons.ring();
     }
 
     /// Lets those have the node who wait for it, before the thread takes it again: whoever asks for a lock at the very
@@ -406,7 +432,7 @@ impl Shared {
 
     /// Whether the thread, which looks again by itself, leaves the node to who drives it just now.
     fn is_driven(&self) -> bool {
-        self.drivers.load(Ordering::SeqCst) > 0 && !self.relied.load(Ordering::SeqCst)
+        self.drivers.load(Ordering::SeqCst) > 0 && !self.summons.relied.load(Ordering::SeqCst)
     }
 
     /// Has the thread sleep for so long at most, or until it is woken.
@@ -419,7 +445,7 @@ impl Shared {
         let mut rings = [0; 64];
         while matches!((&*heard).read(&mut rings), Ok(64)) {}
         // After that: whoever finds that it was rung is looked for in the next round.
-        self.rung.swap(false, Ordering::AcqRel);
+        self.summons.rung.swap(false, Ordering::AcqRel);
     }
 
     fn run(&self, heard: &UnixStream, sleepers: &OwnedFd, mut event: impl FnMut(Event)) {
@@ -446,12 +472,15 @@ impl Shared {
             }
             let now = node.look(true);
             let patrol = self.patrol(&mut lately, now);
-            if patrol.is_none() {
+            if let Err(relied) = patrol {
                 let quiet = self.used.load(Ordering::SeqCst) == 0 && node.ready.is_empty();
                 if !quiet || !node.inside.endpoint.arm() {
+                    // It would notice nothing yet.
+                    self.summons.relied.fetch_or(relied, Ordering::SeqCst);
                     continue;
                 }
             }
+            let patrol = patrol.ok();
             let nap = node.nap(now);
             drop(node);
             due = nap.map_or(NEVER, |nap| now.after(nanos(nap)));
