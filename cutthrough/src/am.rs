@@ -441,10 +441,12 @@ impl Node {
         let Some(context) = taken else { return self.untell(call) };
         self.inside.endpoint.count(Counter::CallsLate, u64::from(late));
         let Wanted { then, token } = self.unbox(context?);
+        let landing = self.inside.kill(token);
+        // Last: to drop it may panic.
         if let Then::Continue(slot) = then {
-            self.take_continuation(slot);
+            drop(self.take_continuation(slot));
         }
-        self.inside.kill(token)
+        landing
     }
 
     /// Pages of a channel's pool for a payload, to be filled in place: [`Endpoint::page`].
