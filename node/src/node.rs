@@ -41,7 +41,6 @@ use crate::shm::link::{CloseReason, Identity, Link, SendError};
 use crate::shm::rendezvous::Listener;
 use crate::shm::strangers::Stranger;
 use crate::stat::{Cell, Stat};
-use crate::sys::made_way::made_way;
 use crate::udp::{Names, Udp};
 
 use self::alarm::Alarm;
@@ -102,6 +101,8 @@ pub struct Node {
     seats: Vec<Seat>,
     events: VecDeque<Event>,
     idle: Idle,
+    /// Whether polls in vain let others have the core.
+    yields: bool,
     polls: u32,
     alternation: Alternation,
     pace: Pace,
@@ -167,6 +168,7 @@ impl Node {
             seats: Vec::new(),
             events: VecDeque::new(),
             idle: Idle::default(),
+            yields: true,
             polls: 0,
             alternation: Alternation::default(),
             pace: Pace::new(clock::now()),
@@ -545,20 +547,22 @@ impl Node {
 
     #[cold]
     fn let_others_run(&mut self) {
-        // How busy this machine is changes nothing where time is simulated.
-        if clock::is_simulated() {
-            self.idle.yielded(0);
-        } else {
-            std::thread::yield_now();
-            self.idle.yielded(made_way());
+        if !self.yields {
+            return;
         }
+        let after = self.idle.let_others_run();
         self.stat.add(Counter::Yields, 1);
-        let after = clock::now();
         // On a crowded core the next look at the clock may be seconds away, and with it the news of a death.
         if after.saturating_since(self.housed) >= self.house_ns() {
             self.keep_house();
             self.housed = after;
         }
+    }
+
+    /// Whether polls in vain let others have the core now and then, as they do at first. Not where others want a lock
+    /// that whoever polls has: he makes way himself ([`Idle`]), when he has left it.
+    pub const fn set_yields(&mut self, yields: bool) {
+        self.yields = yields;
     }
 
     #[cold]

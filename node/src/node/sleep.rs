@@ -219,6 +219,8 @@ impl Node {
         let mut looking_since = begun;
         // After it was woken: what the network side had seen before.
         let mut woken = None;
+        // Beside somebody who has work for the core.
+        let mut rests = self.idle.rests();
         loop {
             // Before the events: they may have no end.
             if heeds && self.woken.take() {
@@ -245,9 +247,17 @@ impl Node {
             if woken.take().is_some_and(|strides| strides != self.strides()) {
                 looking_since = now;
             }
-            if now.saturating_since(looking_since) < SPIN_NS {
-                continue;
+            if !rests {
+                if now.saturating_since(looking_since) < SPIN_NS {
+                    continue;
+                }
+                // Perhaps the peer waits for this core.
+                self.let_others_run();
+                if let Some(event) = self.poll() {
+                    return Ok(event);
+                }
             }
+            rests = self.idle.rests();
             let strides = self.strides();
             let by = if self.arm_for(false) { self.sleep(left)? } else { Woken::Nothing };
             match by {

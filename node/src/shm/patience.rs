@@ -13,7 +13,6 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::clock;
 use crate::idle::Idle;
-use crate::sys::made_way::made_way;
 
 /// How long to look before going to sleep, in nanoseconds: about what a sleep and the wake-up from it cost (5 to 45
 /// microseconds where measured), so that waiting never costs more than twice the better choice.
@@ -74,8 +73,7 @@ impl Patience {
         spin_loop();
         self.looks += 1;
         if self.idle.look() {
-            std::thread::yield_now();
-            self.idle.yielded(made_way());
+            self.idle.let_others_run();
         }
         if !self.looks.is_multiple_of(64) {
             return Waited::Again;
