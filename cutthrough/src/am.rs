@@ -54,6 +54,7 @@ mod early;
 mod event;
 mod gather;
 mod handlers;
+mod lock;
 mod request;
 mod serve;
 mod service;
@@ -253,6 +254,8 @@ pub struct Node {
     /// The regions that peers may use.
     pub(crate) owner: Option<Owner>,
     polls: u32,
+    /// How much has come.
+    came: u32,
     /// Polls that have found nothing, and when one of them looks at the clock.
     empty: u32,
     pace: Pace,
@@ -311,6 +314,7 @@ impl Node {
             tallies: Vec::new(),
             owner: None,
             polls: 0,
+            came: 0,
             empty: 0,
             pace: Pace::with_most(now, EMPTY_PER_LOOK),
             dated: now,
@@ -504,6 +508,7 @@ impl Node {
                 Some(crate::Event::Message(incoming)) => self.take_message(incoming),
                 Some(_) => Taken::Other,
             };
+            self.came = self.came.wrapping_add(1);
             match taken {
                 Taken::Done => {
                     if let Some(crate::Event::Message(incoming)) = event

@@ -151,6 +151,11 @@ impl Endpoint {
         self.node.wait(timeout)
     }
 
+    /// Whether polls in vain let others have the core now and then.
+    pub(crate) const fn set_yields(&mut self, yields: bool) {
+        self.node.set_yields(yields);
+    }
+
     /// The same, but the time is over, too, once `over` says so: whoever has it say so rings this endpoint then. Only
     /// with `heeds` does a [`Waker`] end it.
     pub(crate) fn wait_unless(

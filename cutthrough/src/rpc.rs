@@ -99,6 +99,7 @@
 //! `tokio::task::spawn_blocking`.
 
 mod client;
+mod idle;
 mod message;
 mod opening;
 mod pending;

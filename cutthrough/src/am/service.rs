@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -13,9 +13,11 @@ use std::time::Duration;
 use cutthrough_engine::am::calls::NEVER;
 use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
+use cutthrough_node::idle::Idle;
 use cutthrough_node::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::lock::{Held, NodeLock};
 use super::serve::{nanos, upcall};
 use super::{Event, Node};
 
@@ -36,16 +38,21 @@ const MOMENT: Duration = Duration::from_micros(100);
 const DRIVEN: Duration = Duration::from_millis(4);
 /// How often it does so in a row. Events that no handler takes wait so long at most.
 const SLEEPS_ON: u32 = 4;
+/// Nanoseconds for which the thread looks for what comes next, after something has, or somebody has come to rely on it, before it
+/// sleeps: as long as an endpoint that waits does.
+const LOOKS_ON_NS: u64 = 50_000;
+/// Looks of it in one hold of the node, as long as nobody else wants it.
+const LOOKS: u32 = 128;
 
 /// What the thread does for somebody who cannot wait for it. It is not in the way of those who use the node but for
 /// while it uses it itself.
-type Errand = Box<dyn FnOnce(&Mutex<Node>) + Send>;
+type Errand = Box<dyn FnOnce(&NodeLock) + Send>;
 
 /// Who is told of events that no handler takes.
 type Told = Box<dyn FnMut(Event) + Send>;
 
 struct Shared {
-    node: Mutex<Node>,
+    node: NodeLock,
     /// [`Settings::deadline`](super::Settings::deadline) of the node.
     deadline: Duration,
     errands: Mutex<VecDeque<Errand>>,
@@ -55,8 +62,6 @@ struct Shared {
     over: AtomicBool,
     /// How many drive the node.
     drivers: AtomicU32,
-    /// How many wait until the node is free.
-    waiting: AtomicU32,
     /// How often somebody has used the node since the thread last looked.
     used: AtomicU32,
     /// Who is told of events where there is no thread, because time is simulated.
@@ -115,7 +120,7 @@ impl Service {
     ///
     /// # Errors
     /// [`ServiceError`].
-    pub fn spawn(node: Node, event: impl FnMut(Event) + Send + 'static) -> Result<Self, ServiceError> {
+    pub fn spawn(mut node: Node, event: impl FnMut(Event) + Send + 'static) -> Result<Self, ServiceError> {
         // Kept for good: later the process may have no descriptors left.
         let sleepers = node.inside.endpoint.as_fd().try_clone_to_owned()?;
         let (bell, heard) = UnixStream::pair()?;
@@ -125,15 +130,16 @@ impl Service {
         let [rung, relied, patrols] = [(); 3].map(|()| AtomicBool::new(false));
         let summons = Arc::new(Summons { bell, rung, relied, patrols });
         node.inside.shelf.served_by(Some(Arc::clone(&summons)));
+        // Whoever polls has the lock: he makes way without it.
+        node.inside.endpoint.set_yields(false);
         let shared = Arc::new(Shared {
-            node: Mutex::new(node),
+            node: NodeLock::new(node),
             deadline,
             errands: Mutex::default(),
             sleepers: Mutex::default(),
             summons,
             over: AtomicBool::new(false),
             drivers: AtomicU32::new(0),
-            waiting: AtomicU32::new(0),
             used: AtomicU32::new(0),
             by_hand: Mutex::default(),
         });
@@ -173,13 +179,12 @@ impl Service {
     /// is served unless it polls.
     pub fn with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> R {
         let _uses = Uses(&self.shared);
-        let mut node = self.shared.lock();
-        work(&mut node)
+        work(&mut self.shared.node.lock())
     }
 
     /// As [`Service::with`], unless somebody else uses the node just now: waits for nobody.
     pub(crate) fn try_with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> Option<R> {
-        let free = self.shared.try_lock()?;
+        let free = self.shared.node.try_lock()?;
         let _uses = Uses(&self.shared);
         let mut node = free;
         Some(work(&mut node))
@@ -191,7 +196,7 @@ impl Service {
     }
 
     /// Has the thread do something that may take a while.
-    pub(crate) fn leave_to_thread(&self, errand: impl FnOnce(&Mutex<Node>) + Send + 'static) {
+    pub(crate) fn leave_to_thread(&self, errand: impl FnOnce(&NodeLock) + Send + 'static) {
         self.shared.errands.lock().unwrap_or_else(PoisonError::into_inner).push_back(Box::new(errand));
         self.shared.ring();
     }
@@ -215,9 +220,9 @@ impl Service {
         self.end();
         let shared = Arc::clone(&self.shared);
         drop(self);
-        let shared = Arc::into_inner(shared)?;
-        let node = shared.node.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut node = Arc::into_inner(shared)?.node.into_inner();
         node.inside.shelf.served_by(None);
+        node.inside.endpoint.set_yields(true);
         Some(node)
     }
 
@@ -232,7 +237,7 @@ impl Service {
             let _ = thread.join();
         } else if clock::is_simulated() {
             self.shared.run_errands();
-            if let Some(mut node) = self.shared.try_lock() {
+            if let Some(mut node) = self.shared.node.try_lock() {
                 node.tend();
             }
         }
@@ -264,18 +269,23 @@ pub(crate) struct Driving<'a> {
 impl Driving<'_> {
     /// Uses the node, unless somebody else does just now.
     pub(crate) fn try_with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> Option<R> {
-        self.shared.try_lock().map(|mut node| work(&mut node))
+        self.shared.node.try_lock().map(|mut node| work(&mut node))
+    }
+
+    /// The same as soon as it is free, if that is so soon.
+    pub(crate) fn with_in<R>(&self, time: Duration, work: impl FnOnce(&mut Node) -> R) -> Option<R> {
+        self.shared.node.lock_for(time).map(|mut node| work(&mut node))
     }
 
     /// Whether nobody else is in want of the node just now. Two loads.
     pub(crate) fn is_alone(&self) -> bool {
-        self.shared.drivers.load(Ordering::Relaxed) == 1 && self.shared.waiting.load(Ordering::Relaxed) == 0
+        self.shared.drivers.load(Ordering::Relaxed) == 1 && !self.shared.node.is_wanted()
     }
 
-    /// Polls on behalf of the thread, until it is `done`, but not long; what happened is kept for it.
-    pub(crate) fn drive(&self, done: impl Fn() -> bool) {
+    /// Polls so often on behalf of the thread, until it is `done`; what happened is kept for it.
+    pub(crate) fn drive(&self, looks: u32, done: impl Fn() -> bool) {
         self.try_with(|node| {
-            for _ in 0..8 {
+            for _ in 0..looks {
                 if node.drive(false) && done() {
                     break;
                 }
@@ -292,6 +302,34 @@ impl Driving<'_> {
 impl Drop for Driving<'_> {
     fn drop(&mut self) {
         self.shared.note_driven(self.is_content);
+    }
+}
+
+/// How long the thread looks before it sleeps.
+struct Watch {
+    /// Since when nothing has come.
+    since: Instant,
+    /// Whether it has looked long enough: once more after others had the core, since perhaps the peer waits for that.
+    is_over: bool,
+    /// Whether it sleeps at once, because there is other work for its core, or it has looked so once more.
+    rests: bool,
+    idle: Idle,
+}
+
+impl Watch {
+    const fn new(now: Instant) -> Self {
+        Self { since: now, is_over: false, rests: false, idle: Idle::new() }
+    }
+
+    /// Something has come, or somebody relies on the thread from now on.
+    const fn begin(&mut self, now: Instant) {
+        (self.since, self.is_over) = (now, false);
+        self.rests = self.idle.rests();
+    }
+
+    /// Nothing has come.
+    const fn go_on(&mut self, now: Instant) {
+        self.is_over = now.saturating_since(self.since) >= LOOKS_ON_NS;
     }
 }
 
@@ -314,24 +352,6 @@ impl Lately {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Node> {
-        if let Some(node) = self.try_lock() {
-            return node;
-        }
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let node = self.node.lock().unwrap_or_else(PoisonError::into_inner);
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        node
-    }
-
-    fn try_lock(&self) -> Option<MutexGuard<'_, Node>> {
-        match self.node.try_lock() {
-            Ok(node) => Some(node),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
-    }
-
     /// Whoever has polled may have taken the bell off a door: the thread puts it back when nobody uses the node any
     /// more. While others drive, the last of them sees to that.
     fn note_use(&self) {
@@ -355,19 +375,22 @@ impl Shared {
         }
     }
 
-    /// How long the thread leaves the node to others before it looks again; or, if what comes has
-    /// to wake it, whether anybody relies on that. Asked
-    /// with the node in hand, so that what was done with it before is known.
-    fn patrol(&self, lately: &mut Lately, now: Instant) -> Result<Duration, bool> {
+    /// How long the thread leaves the node to others before it looks again; or, if what comes has to wake it, whether
+    /// anybody relies on that. Asked with the node in hand, so that what was done with it before is known.
+    fn patrol(&self, lately: &mut Lately, watch: &mut Watch, now: Instant) -> Result<Duration, bool> {
         // SYNC POINT patrol: both sides store, then load; at least one sees the other. Those who use the node note that
         // first, then whether they rely on the thread, then that they leave; it looks for that in the same order.
         self.summons.patrols.store(true, Ordering::SeqCst);
-        let often = lately.is_often(self.used.swap(0, Ordering::SeqCst), now);
+        let uses = self.used.swap(0, Ordering::SeqCst);
+        let often = lately.is_often(uses, now);
         if self.drivers.load(Ordering::SeqCst) > 0 {
             // Whoever relies on the thread does so until the last of them leaves.
             return Ok(if often { PATROL } else { MOMENT });
         }
         let relied = self.summons.relied.swap(false, Ordering::SeqCst);
+        if relied && uses > 0 {
+            watch.begin(now);
+        }
         if !relied && often {
             return Ok(PATROL);
         }
@@ -377,18 +400,6 @@ impl Shared {
 
     fn ring(&self) {
         self.summons.ring();
-    }
-
-    /// Lets those have the node who wait for it, before the thread takes it again: whoever asks for a lock at the very
-    /// moment gets it, though others have been woken for it.
-    fn give_way(&self) {
-        if self.waiting.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let until = clock::now().after(nanos(MOMENT));
-        while self.waiting.load(Ordering::Relaxed) > 0 && clock::now() < until {
-            std::thread::yield_now();
-        }
     }
 
     fn run_errands(&self) {
@@ -416,15 +427,15 @@ impl Shared {
         let Ok(mut by_hand) = self.by_hand.try_lock() else { return };
         let Some(event) = by_hand.as_mut() else { return };
         // Who has the node in hand turns it himself.
-        if self.try_lock().is_none() {
+        if self.node.try_lock().is_none() {
             return;
         }
         self.run_errands();
         self.wake_sleepers();
-        while let Some(happened) = self.try_lock().and_then(|mut node| node.poll()) {
+        while let Some(happened) = self.node.try_lock().and_then(|mut node| node.poll()) {
             upcall(|| event(happened));
         }
-        if let Some(mut node) = self.try_lock() {
+        if let Some(mut node) = self.node.try_lock() {
             node.look(true);
         }
         self.run_errands();
@@ -433,6 +444,43 @@ impl Shared {
     /// Whether the thread, which looks again by itself, leaves the node to who drives it just now.
     fn is_driven(&self) -> bool {
         self.drivers.load(Ordering::SeqCst) > 0 && !self.summons.relied.load(Ordering::SeqCst)
+    }
+
+    /// Takes in what has come: whether anything has.
+    fn take_in(node: &mut Node, event: &mut impl FnMut(Event)) -> bool {
+        let before = node.came;
+        while let Some(happened) = node.poll() {
+            upcall(|| event(happened));
+        }
+        node.came != before
+    }
+
+    /// Looks for what comes next as long as nobody else wants the node, but not long. Leaves it before the thread makes
+    /// way for others that want the core.
+    fn look_on(&self, mut node: Held<'_>, event: &mut impl FnMut(Event), watch: &mut Watch) {
+        let (mut came, mut makes_way) = (false, watch.is_over);
+        watch.rests = watch.is_over;
+        for _ in 0..LOOKS {
+            let others = self.drivers.load(Ordering::Relaxed) > 0 || self.node.is_wanted();
+            if others || makes_way || self.summons.rung.load(Ordering::Relaxed) {
+                break;
+            }
+            if Self::take_in(&mut node, event) {
+                came = true;
+                watch.idle.found();
+            } else {
+                makes_way = watch.idle.look();
+            }
+            std::hint::spin_loop();
+        }
+        drop(node);
+        if came {
+            watch.begin(clock::now());
+        }
+        if makes_way {
+            watch.idle.let_others_run();
+        }
+        self.heed();
     }
 
     /// Has the thread sleep for so long at most, or until it is woken.
@@ -445,11 +493,17 @@ impl Shared {
         let mut rings = [0; 64];
         while matches!((&*heard).read(&mut rings), Ok(64)) {}
         // After that: whoever finds that it was rung is looked for in the next round.
+        self.heed();
+    }
+
+    /// The thread begins another round, in which it finds what it was rung for.
+    fn heed(&self) {
         self.summons.rung.swap(false, Ordering::AcqRel);
     }
 
     fn run(&self, heard: &UnixStream, sleepers: &OwnedFd, mut event: impl FnMut(Event)) {
         let mut lately = Lately::default();
+        let mut watch = Watch::new(clock::now());
         let mut fds = [PollFd::new(heard, PollFlags::IN), PollFd::new(sleepers, PollFlags::IN)];
         // How often it may sleep on before it looks, and until when: not at all, unless it looks again by itself.
         let (mut sleeps_on, mut due) = (0, NEVER);
@@ -465,18 +519,23 @@ impl Shared {
                     continue;
                 }
             }
-            self.give_way();
-            let mut node = self.lock();
-            while let Some(happened) = node.poll() {
-                upcall(|| event(happened));
-            }
+            let mut node = self.node.lock();
+            let came = Self::take_in(&mut node, &mut event);
             let now = node.look(true);
-            let patrol = self.patrol(&mut lately, now);
+            if came {
+                watch.begin(now);
+            } else {
+                watch.go_on(now);
+            }
+            let patrol = self.patrol(&mut lately, &mut watch, now);
             if let Err(relied) = patrol {
                 let quiet = self.used.load(Ordering::SeqCst) == 0 && node.ready.is_empty();
-                if !quiet || !node.inside.endpoint.arm() {
+                if !quiet || !watch.rests || !node.inside.endpoint.arm() {
                     // It would notice nothing yet.
                     self.summons.relied.fetch_or(relied, Ordering::SeqCst);
+                    if quiet && !watch.rests {
+                        self.look_on(node, &mut event, &mut watch);
+                    }
                     continue;
                 }
             }
@@ -492,7 +551,7 @@ impl Shared {
         }
         // Whoever gets the node finds nothing left to be done; and who has been answered by now hears so.
         self.run_errands();
-        if let Some(mut node) = self.try_lock() {
+        if let Some(mut node) = self.node.try_lock() {
             upcall(|| {
                 node.tend();
             });

@@ -46,7 +46,7 @@ fn a_thread_looks_after_a_node_that_others_always_drive() {
     // Now and then it is used, so that the thread finds that it is left alone again.
     let used = || {
         std::thread::sleep(Duration::from_millis(10));
-        driving.drive(|| true);
+        driving.drive(8, || true);
     };
     (0..10).for_each(|_| used());
     std::thread::scope(|scope| {

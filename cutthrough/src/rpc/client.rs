@@ -241,7 +241,7 @@ impl Inside {
                 }
                 (None, Err(_)) => {}
             };
-            let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut node = node.lock();
             let begun = node.connect_then(&address, timeout, opened);
             drop(node);
             if let (Err(error), Some(inside)) = (begun, its.upgrade()) {

@@ -67,7 +67,7 @@ pub(super) fn open(service: &Arc<Service>, address: &str, timeout: Duration) -> 
     let opening = Arc::new(Opening { fate: Mutex::new(Fate::Opening), told: Condvar::new() });
     let (its, closes) = (Arc::clone(&opening), Arc::downgrade(service));
     service.leave_to_thread(move |node| {
-        let mut node = node.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut node = node.lock();
         if matches!(*its.fate(), Fate::GivenUp) {
             return;
         }
@@ -94,5 +94,5 @@ pub(super) fn open(service: &Arc<Service>, address: &str, timeout: Duration) -> 
 
 /// Has a channel closed that nobody uses any more. The node may be in use just now, by this thread, too.
 pub(super) fn close(service: &Service, channel: Channel) {
-    service.leave_to_thread(move |node| node.lock().unwrap_or_else(PoisonError::into_inner).close(channel));
+    service.leave_to_thread(move |node| node.lock().close(channel));
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::ops::ControlFlow;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -13,15 +13,18 @@ use cutthrough_node::incoming::Channel;
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 
 use super::client::{Client, Inside, RECONNECT};
+use super::idle;
 use super::raw::{Raw, RawError};
 use super::slot::{Lent, waker};
 use super::{Message, RpcError, result};
-use crate::am::{Call, CallError, Continuation, Driving, Failed, Failure, Reply, RequestError, nanos};
+use crate::am::{Call, CallError, Continuation, Driving, Failed, Failure, Node, Reply, RequestError, nanos};
 
 /// How long a call is looked for before its thread or task sleeps: as long as an endpoint looks.
 const SPIN: Duration = Duration::from_micros(50);
 /// How long a task is kept for that: others of its executor wait meanwhile.
 const SPIN_ASYNC: Duration = Duration::from_micros(10);
+/// Looks in one hold of the node.
+const LOOKS: u32 = 8;
 /// How long a caller waits before it asks a busy server, or a full window, again.
 const AGAIN: Duration = Duration::from_micros(100);
 
@@ -56,29 +59,28 @@ struct Calling<'a> {
 }
 
 /// Makes a call, which may take so long, and looks for its answer for a moment. If that does not come, it is left in
-/// the slot later, and this is the call. `None`, if somebody else uses the node just now, as the service's thread does
-/// for a moment where it was woken.
+/// the slot later, and this is the call.
 #[inline]
 fn make(
+    node: &mut Node,
     driving: &Driving<'_>,
     raw: &mut Raw<'_>,
     (slot, answer): (&mut Option<Lent>, &mut Option<Result<Reply, Failed>>),
     channel: Channel,
     within: Duration,
-) -> Option<Result<Call, RequestError>> {
-    driving.try_with(|node| {
-        let call = raw.ask(node, channel, within, None)?;
-        if !node.seek(call, answer, || driving.is_alone()) {
-            let taker = slot.get_or_insert_with(Lent::new).taker();
-            node.entrust(call, within, Continuation::Leave(taker));
-        }
-        Ok(call)
-    })
+) -> Result<Call, RequestError> {
+    let call = raw.ask(node, channel, within, None)?;
+    if !node.seek(call, answer, || driving.is_alone()) {
+        let taker = slot.get_or_insert_with(Lent::new).taker();
+        node.entrust(call, within, Continuation::Leave(taker));
+    }
+    Ok(call)
 }
 
 /// What has become of a try to make a call.
 struct Tried {
     channel: Channel,
+    /// `None`, if somebody else used the node just then, as the service's thread does for a moment where it was woken.
     made: Option<Result<Call, RequestError>>,
     answer: Option<Result<Reply, Failed>>,
 }
@@ -100,7 +102,11 @@ pub(super) fn call(inside: &Arc<Inside>, mut raw: Raw<'_>, within: Duration) -> 
     let driving = inside.service.driving();
     let (mut slot, mut answer, channel) = (None, None, inside.channel());
     let places = (&mut slot, &mut answer);
-    let made = if within.is_zero() { None } else { make(&driving, &mut raw, places, channel, within) };
+    let made = if within.is_zero() {
+        None
+    } else {
+        driving.try_with(|node| make(node, &driving, &mut raw, places, channel, within))
+    };
     // Most calls are over by now: without a look at the clock.
     if let Some(Ok(reply)) = answer {
         driving.leave(true);
@@ -165,7 +171,17 @@ impl<'a> Calling<'a> {
         }
         let channel = inside.channel();
         let mut answer = None;
-        let made = make(driving, &mut self.raw, (&mut self.slot, &mut answer), channel, left);
+        let (raw, places) = (&mut self.raw, (&mut self.slot, &mut answer));
+        let made = if self.spin == SPIN {
+            // Others have the node again and again: this thread waits for its turn.
+            let begun = clock::now();
+            driving.with_in(left, |node| {
+                let left = left.saturating_sub(Duration::from_nanos(clock::now().saturating_since(begun)));
+                make(node, driving, raw, places, channel, left)
+            })
+        } else {
+            driving.try_with(|node| make(node, driving, raw, places, channel, left))
+        };
         self.made(inside, Tried { channel, made, answer }, left)
     }
 
@@ -284,7 +300,7 @@ impl<'a> Calling<'a> {
             Some(None) => {}
             Some(landing) => return landing,
             None => inside.service.leave_to_thread(move |node| {
-                node.lock().unwrap_or_else(PoisonError::into_inner).give_up(call, late);
+                node.lock().give_up(call, late);
             }),
         }
         // Its answer may have come before.
@@ -321,6 +337,7 @@ impl<'a> Calling<'a> {
     ) -> Poll<Result<Reply, RawError>> {
         // Looked at once for many polls: most calls are over before the second time.
         let mut now = begun;
+        let (rests, mut made_way) = (idle::rests(), false);
         loop {
             if self.call.is_none() && again <= now {
                 let (_, left) = self.until(now);
@@ -330,13 +347,14 @@ impl<'a> Calling<'a> {
                 }
             }
             for _ in 0..16 {
-                driving.drive(|| self.slot.as_ref().is_some_and(|slot| slot.is_done()));
+                driving.drive(LOOKS, || self.slot.as_ref().is_some_and(|slot| slot.is_done()));
                 if let Some(answer) = self.take(None) {
                     match self.judge(answer) {
                         Some(outcome) => return Poll::Ready(outcome),
                         None => again = after(clock::now(), AGAIN),
                     }
                 }
+                idle::looked(LOOKS);
             }
             now = clock::now();
             // The node says so, too, but only to who can use it.
@@ -344,7 +362,12 @@ impl<'a> Calling<'a> {
                 let landing = self.stop(inside, true);
                 return Poll::Ready(Err(RawError::new(CallError::Late, landing)));
             }
-            if now.saturating_since(begun) < nanos(self.spin) {
+            if !rests && now.saturating_since(begun) < nanos(self.spin) {
+                continue;
+            }
+            if !rests && !made_way {
+                idle::make_way();
+                made_way = true;
                 continue;
             }
             if self.call.is_none() {
