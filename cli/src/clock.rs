@@ -92,6 +92,21 @@ impl Length {
     pub fn part(self, parts: u32) -> Self {
         Self { warmup: self.warmup.part(parts), measure: self.measure.part(parts) }
     }
+
+    /// What each of some threads measures that do so at the same time: all take as long, or share what is counted.
+    /// There are no threads without anything to be counted.
+    pub fn shares(self, threads: u32) -> impl Iterator<Item = Self> {
+        let share = move |span: Span, at: u32| match span {
+            Span::Time(time) => Span::Time(time),
+            Span::Count(count) => {
+                let (threads, at) = (u64::from(threads.max(1)), u64::from(at));
+                Span::Count(count / threads + u64::from(at < count % threads))
+            }
+        };
+        (0..threads)
+            .map(move |at| Self { warmup: share(self.warmup, at), measure: share(self.measure, at) })
+            .filter(|length| length.measure != Span::Count(0))
+    }
 }
 
 /// How far a measurement has come.
@@ -293,6 +308,17 @@ mod tests {
         let samples = operations(length, &mut done, work).expect("no error was made");
         assert_eq!((samples.quantiles(1.0).map(|quantiles| quantiles.count), done), (Some(7), 10));
         assert_eq!(operations(length, &mut done, |_| Err("broken")).err(), Some("broken"));
+    }
+
+    #[test]
+    fn threads_share_what_is_counted_and_take_as_long() {
+        let length = Length { warmup: Span::Count(1), measure: Span::Count(7) };
+        let shares: Vec<_> = length.shares(3).map(|share| (share.warmup, share.measure)).collect();
+        let count = Span::Count;
+        assert_eq!(shares, [(count(1), count(3)), (count(0), count(2)), (count(0), count(2))]);
+        assert_eq!(length.shares(9).count(), 7);
+        let time = Length::of(Duration::from_secs(1));
+        assert_eq!(time.shares(2).collect::<Vec<_>>(), [time, time]);
     }
 
     #[test]

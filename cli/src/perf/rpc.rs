@@ -2,6 +2,7 @@
 //! beside them what the same costs as active messages, without a client that threads share.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use cutthrough::Landing;
@@ -10,16 +11,22 @@ use cutthrough::rpc::{Client, Raw};
 
 use crate::args::Memory;
 use crate::clock::{Length, operations};
+use crate::cpu;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::stats::Samples;
 use crate::units::Size;
 
-use super::am::station::{ECHO, FETCH, LEND, STOCK, TYPED};
+use super::am::station::{ECHO, FETCH, LEND, SERVED, STOCK, TYPED};
 use super::am::times;
 use super::am::turns::{self, Common, Row, Side, Turns};
+use super::cargo::Tally;
 use super::case::{Case, Slice, Test};
 use super::fetch::pages_of;
 use super::lane::{LaneError, PATIENCE};
+
+/// Threads that share a client, unless more or fewer are asked for.
+const THREADS: u32 = 8;
 
 /// Options of `perf rpc`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -27,6 +34,10 @@ pub struct RpcArgs {
     /// Only these rows, by these names or as the table has them [default: all]
     #[arg(value_name = "ROW", value_enum)]
     pub rows: Vec<RpcRow>,
+
+    /// Threads that share the client of the row `shared` [default: 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub threads: Option<u32>,
 
     /// Sizes of fetched pages [default: 8KiB]
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
@@ -46,6 +57,10 @@ pub enum RpcRow {
     Tokio,
     /// A typed call of 64 bytes by such a client, and a number back
     Typed,
+    /// A blocking raw call of 64 bytes to a server that is on a service's thread, which sleeps while nothing comes
+    Served,
+    /// The same by several threads that share one client
+    Shared,
     /// A page by a raw call into the caller's page, by put, and by reference
     #[value(aliases = ["fetch_put", "fetch_reference"])]
     Fetch,
@@ -63,6 +78,11 @@ fn explain(what: &str) -> &'static str {
         "raw" | "tokio" | "typed" => {
             "calls by rpc::Client, from the call until the reply is there, over 2*message_64, two raw \
              messages of 64 B; without the cost of reading the clock, for which a blocking call leaves no time."
+        }
+        "served" => "the same to a server that is on a thread of am::Service.",
+        "shared" => {
+            "the same by threads that share one client: the time of each call, and the calls of all of them a second; \
+             limit: as for one thread."
         }
         "am_call" => "the same for a request and its reply by the one thread that has the node (am::Node::call).",
         "fetch_put" | "fetch_reference" => {
@@ -103,6 +123,8 @@ pub fn run(args: &RpcArgs, output: Output) -> Result<(), Failure> {
                         _ => Err(LaneError::Unexpected),
                     })?;
                 }
+                RpcRow::Served => served(turns)?,
+                RpcRow::Shared => shared(turns, args.threads.unwrap_or(THREADS))?,
                 RpcRow::Fetch => put.iter().chain(&reference).try_for_each(|case| fetch(turns, case))?,
                 RpcRow::AmCall => am_call(turns)?,
                 RpcRow::AmFetch => put.iter().chain(&reference).try_for_each(|case| am_fetch(turns, case))?,
@@ -169,6 +191,50 @@ fn client(
     let mut side = turns.station(64)?;
     let client = client_of(turns, &mut side, 64)?;
     turns.row(&row, &case, &mut side, |side, length| calls(side, length, |_| call(&client)))?;
+    drop(client);
+    turns.close(side)
+}
+
+/// The same to a server that a service's thread serves.
+fn served(turns: &mut Turns<'_>) -> Result<(), Failure> {
+    let case = turns.options.case(Test::Lat, 64, Memory::Private)?;
+    let row = Row { what: "served", test: Test::Fetch, limit: "2*message_64", times: 2.0 };
+    let mut side = turns.station(64)?;
+    turns.attended(&mut side, |side| side.call(SERVED, &[1]).map(drop))?;
+    let client = client_of(turns, &mut side, 64)?;
+    turns.row(&row, &case, &mut side, |side, length| calls(side, length, |_| echoed(&client.call_raw(words())?)))?;
+    drop(client);
+    turns.close(side)
+}
+
+/// The same by threads that share the client, on any core.
+fn shared(turns: &mut Turns<'_>, threads: u32) -> Result<(), Failure> {
+    let case = turns.options.case(Test::Lat, 64, Memory::Private)?;
+    let row = Row { what: "shared", test: Test::Fetch, limit: "2*message_64", times: 2.0 };
+    let mut side = turns.station(64)?;
+    turns.attended(&mut side, |side| side.call(SERVED, &[1]).map(drop))?;
+    let (client, cores) = (client_of(turns, &mut side, 64)?, cpu::allowed());
+    turns.row(&row, &case, &mut side, |_, length| {
+        let begun = Instant::now();
+        let each = length.shares(threads).map(|length| {
+            let (client, cores) = (&client, &cores);
+            move || -> Result<Samples, LaneError> {
+                // Whoever begins a thread has one core.
+                let _ = cpu::allow(cores);
+                operations(length, &mut (), |()| echoed(&client.call_raw(words())?))
+            }
+        });
+        let samples = std::thread::scope(|scope| {
+            let begun: Vec<_> = each.map(|run| scope.spawn(run)).collect();
+            begun.into_iter().try_fold(Samples::new(), |mut all, thread| {
+                all.add(&thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+                Ok::<_, LaneError>(all)
+            })
+        })?;
+        let count = samples.quantiles(1.0).map_or(0, |quantiles| quantiles.count);
+        let msgs_per_s = Some(count as f64 / begun.elapsed().as_secs_f64());
+        Ok(Slice { samples: Some(samples), count, msgs_per_s, tally: Tally::default() })
+    })?;
     drop(client);
     turns.close(side)
 }

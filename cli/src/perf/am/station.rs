@@ -1,10 +1,10 @@
 //! The other end of `perf am` and `perf rpc`: a node with handlers, which attends until it is told to leave.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Args, Body, CallError, Event, Failure as Refusal, Node, Request, Settings};
+use cutthrough::am::{Args, Body, CallError, Event, Failure as Refusal, Node, Request, Service, Settings};
 use cutthrough::rma::{Owner, Region};
 use cutthrough::rpc::{self, Method};
 use cutthrough::{Counter, Endpoint, PAYLOAD_MAX};
@@ -34,11 +34,19 @@ pub const TYPED: Method<(u64, Vec<u8>), u64> = Method::new(8);
 /// Replies with the same four words.
 pub const SHORT: u16 = 9;
 
+/// Has the node served by a service's thread from the next attendance on, if the word is not 0.
+pub const SERVED: u16 = 10;
+
+/// How often a station looks after what its service's thread does.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// A node that serves one client.
 #[derive(Debug)]
 pub struct Station {
-    node: Node,
+    /// `None` only while a service has it.
+    node: Option<Node>,
     leave: Arc<AtomicBool>,
+    served: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     /// How long its client may say nothing while it is attended.
     patience: Duration,
@@ -49,8 +57,10 @@ impl Station {
     #[must_use]
     pub fn new(endpoint: Endpoint, budget: &Budget, patience: Duration, stop: Arc<AtomicBool>) -> Self {
         let mut node = Node::new(endpoint, Settings::default());
-        let leave = Arc::new(AtomicBool::new(false));
+        let (leave, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         short(&mut node, &leave);
+        let serves = Arc::clone(&served);
+        node.short(SERVED, Args::Words(1), move |request| serves.store(request.word(0) != 0, Ordering::Relaxed));
         pages(&mut node, budget);
         let (mut place, mut placed) = (Vec::new(), budget.nothing());
         let longest = usize::try_from(PAYLOAD_MAX).unwrap_or(usize::MAX);
@@ -64,14 +74,15 @@ impl Station {
             }
         });
         rpc::serve(&mut node, TYPED, |(number, bytes)| Ok(number + bytes.len() as u64));
-        Self { node, leave, stop, patience }
+        Self { node: Some(node), leave, served, stop, patience }
     }
 
     /// Waits so long for somebody. Whether there is somebody.
     pub fn let_in(&mut self, time: Duration) -> bool {
+        let Some(node) = self.node.as_mut() else { return false };
         // Whatever happens, what counts is whether somebody is there.
-        let _ = self.node.wait(Some(time));
-        self.node.channels().next().is_some()
+        let _ = node.wait(Some(time));
+        node.channels().next().is_some()
     }
 
     /// Serves requests until one of them says that this is enough.
@@ -80,21 +91,22 @@ impl Station {
     /// [`LaneError`], if the client goes before or says nothing for too long, or this process shall end.
     pub fn attend(&mut self) -> Result<(), LaneError> {
         self.leave.store(false, Ordering::Relaxed);
-        let (mut heard, mut quiet) = (self.heard(), Instant::now());
+        if self.served.load(Ordering::Relaxed) { self.have_served() } else { self.serve() }
+    }
+
+    /// Serves on this thread, which looks all the time.
+    fn serve(&mut self) -> Result<(), LaneError> {
+        let node = self.node.as_mut().ok_or(LaneError::Interrupted)?;
+        let mut quiet = Quiet::since_now(heard(node));
         for looks in 1_u64.. {
             if self.leave.load(Ordering::Relaxed) {
                 break;
             }
-            if looks.is_multiple_of(LOOKS) {
-                let now = self.heard();
-                if now != heard {
-                    (heard, quiet) = (now, Instant::now());
-                } else if quiet.elapsed() >= self.patience {
-                    return Err(LaneError::Silent);
-                }
+            if looks.is_multiple_of(LOOKS) && quiet.lasts(heard(node)) >= self.patience {
+                return Err(LaneError::Silent);
             }
-            match self.node.poll() {
-                Some(Event::Closed(_, why)) if self.node.channels().next().is_none() => {
+            match node.poll() {
+                Some(Event::Closed(_, why)) if node.channels().next().is_none() => {
                     return Err(CallError::Closed(why).into());
                 }
                 Some(_) => {}
@@ -105,9 +117,63 @@ impl Station {
         Ok(())
     }
 
-    /// How many messages have come.
-    fn heard(&self) -> u64 {
-        self.node.endpoint().counter(Counter::MessagesReceived)
+    /// Has a service's thread serve, which sleeps while nothing comes.
+    fn have_served(&mut self) -> Result<(), LaneError> {
+        let node = self.node.take().ok_or(LaneError::Interrupted)?;
+        let ended = Arc::new(Mutex::new(None));
+        let tells = Arc::clone(&ended);
+        let event = move |event| {
+            if let Event::Closed(_, why) = event {
+                *tells.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+            }
+        };
+        let service = Service::spawn(node, event).map_err(|_| LaneError::Interrupted)?;
+        let (mut quiet, mut asked) = (Quiet::since_now(0), Instant::now());
+        let attended = loop {
+            if self.leave.load(Ordering::Relaxed) {
+                break Ok(());
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                break Err(LaneError::Interrupted);
+            }
+            if let Some(why) = *ended.lock().unwrap_or_else(PoisonError::into_inner) {
+                break Err(CallError::Closed(why).into());
+            }
+            // To ask the node how much it has heard would wake the thread.
+            if asked.elapsed() >= self.patience {
+                asked = Instant::now();
+                if quiet.lasts(service.with(|node| heard(node))) >= self.patience {
+                    break Err(LaneError::Silent);
+                }
+            }
+            std::thread::sleep(LOOK);
+        };
+        self.node = service.stop();
+        attended
+    }
+}
+
+/// How many messages have come.
+fn heard(node: &Node) -> u64 {
+    node.endpoint().counter(Counter::MessagesReceived)
+}
+
+/// For how long nothing has been heard.
+struct Quiet {
+    heard: u64,
+    since: Instant,
+}
+
+impl Quiet {
+    fn since_now(heard: u64) -> Self {
+        Self { heard, since: Instant::now() }
+    }
+
+    fn lasts(&mut self, heard: u64) -> Duration {
+        if heard != self.heard {
+            *self = Self::since_now(heard);
+        }
+        self.since.elapsed()
     }
 }
 

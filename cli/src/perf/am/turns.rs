@@ -304,6 +304,7 @@ impl Turns<'_> {
         rig.close(&mut self.peer)?;
         let raw: Vec<f64> = rounds.iter().filter_map(|(raw, _)| raw.figure(case.test)).collect();
         let figures: Vec<f64> = rounds.iter().filter_map(|(_, own)| own.figure(row.test)).collect();
+        let rates: Vec<f64> = rounds.iter().filter_map(|(_, own)| own.msgs_per_s).collect();
         let ratios: Vec<f64> = figures.iter().zip(&raw).map(|(own, raw)| own / (raw * row.times)).collect();
         let limit = median(&raw).map(|raw| if row.test.is_time() { raw * row.times } else { 1e9 / (raw * row.times) });
         let held = limit.zip(median(&ratios));
@@ -320,7 +321,7 @@ impl Turns<'_> {
             size: case.size().0,
             count: rounds.iter().map(|(_, own)| own.count).sum(),
             quantiles: samples.quantiles(if row.test == Test::Lat { 2.0 } else { 1.0 }),
-            per_s: median(&figures).filter(|_| !row.test.is_time()),
+            per_s: if row.test.is_time() { median(&rates) } else { median(&figures) },
             copies: tally.copies(),
             held: held.map(|(ns, ratio)| (row.limit.to_owned(), ns, ratio)),
             mean_ns: None,
@@ -383,7 +384,7 @@ pub struct Figure {
     pub count: u64,
     /// Percentiles of their times, if they were measured one by one.
     pub quantiles: Option<Quantiles>,
-    /// Operations a second, if they were measured as a stream.
+    /// Operations a second, if they were measured as a stream, or by several threads.
     pub per_s: Option<f64>,
     /// How often a payload was copied.
     pub copies: Option<u8>,
