@@ -3,7 +3,8 @@
 //! Spinning is right while the peer runs on another core, and wrong while it waits for this one. The kernel counts how
 //! often a thread has made way for another: as long as that stands still nobody waits for the core, and yields become
 //! rarer; if somebody else has run, perhaps the peer, a few looks are enough from then on before the next yield. How
-//! long a yield took does not tell that: with a peer that answers within a microsecond it is hardly longer than in vain.
+//! long a yield took does not tell that: with a peer that answers within a microsecond it is hardly longer than in
+//! vain.
 //!
 //! But one that took long tells of somebody who has work for the core, and is not waited for here. Beside such a one to
 //! spin and to yield is wrong: whoever sleeps is woken at once, whoever has yielded waits for the end of its turn.

@@ -38,8 +38,8 @@ const MOMENT: Duration = Duration::from_micros(100);
 const DRIVEN: Duration = Duration::from_millis(4);
 /// How often it does so in a row. Events that no handler takes wait so long at most.
 const SLEEPS_ON: u32 = 4;
-/// Nanoseconds for which the thread looks for what comes next, after something has, or somebody has come to rely on it, before it
-/// sleeps: as long as an endpoint that waits does.
+/// Nanoseconds for which the thread looks for what comes next before it sleeps, after something has come, or somebody
+/// relies on it: as long as an endpoint does that waits.
 const LOOKS_ON_NS: u64 = 50_000;
 /// Looks of it in one hold of the node, as long as nobody else wants it.
 const LOOKS: u32 = 128;

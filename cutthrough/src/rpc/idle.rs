@@ -30,5 +30,7 @@ pub(super) fn looked(looks: u32) {
 
 /// Looked long enough: perhaps whoever shall answer waits for this core.
 pub(super) fn make_way() {
-    with(|idle| { idle.let_others_run(); });
+    with(|idle| {
+        idle.let_others_run();
+    });
 }

@@ -1,7 +1,7 @@
 //! The other end of `perf am` and `perf rpc`: a node with handlers, which attends until it is told to leave.
 
-use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, Body, CallError, Event, Failure as Refusal, Node, Request, Service, Settings};
