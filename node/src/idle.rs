@@ -36,6 +36,8 @@ pub struct Idle {
     /// Waits to come in which there is no point in looking, and how many there will be after the next long yield.
     rests: u32,
     next: u32,
+    /// Whether this is such a wait: then there is no yield either.
+    resting: bool,
 }
 
 impl Default for Idle {
@@ -48,7 +50,7 @@ impl Idle {
     /// Nothing is known yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { looks: 0, interval: FIRST, made_way: None, rests: 0, next: 1 }
+        Self { looks: 0, interval: FIRST, made_way: None, rests: 0, next: 1, resting: false }
     }
 
     /// Something was found.
@@ -67,19 +69,20 @@ impl Idle {
     #[inline]
     pub const fn look_often(&mut self, looks: u32) -> bool {
         self.looks += looks;
-        if self.looks < self.interval {
+        if self.looks < self.interval || self.resting {
             return false;
         }
         self.looks = 0;
         true
     }
 
-    /// Whether whoever waits had better sleep at once. Asked once for each time that it waits.
+    /// Whether whoever waits had better sleep at once. Asked once for each time that it waits. Then looks are followed
+    /// by no yield until this is asked again.
     #[inline]
     pub const fn rests(&mut self) -> bool {
-        let rests = self.rests > 0;
+        self.resting = self.rests > 0;
         self.rests = self.rests.saturating_sub(1);
-        rests
+        self.resting
     }
 
     /// There was a yield that took so many nanoseconds, and this thread has made way for others so often in its life.
@@ -87,8 +90,11 @@ impl Idle {
         let before = self.made_way.replace(made_way);
         let others = before.is_some_and(|before| before != made_way);
         self.interval = if others { OFTEN } else { RARE.min(self.interval * 2) };
-        (self.rests, self.next) =
-            if others && took_ns >= LONG_NS { (self.next, RESTS.min(self.next * 2)) } else { (0, 1) };
+        (self.rests, self.next) = match (others, took_ns >= LONG_NS) {
+            (true, true) => (self.next, RESTS.min(self.next * 2)),
+            // Who works may be there all the same, beside who answers, or may have had enough of the core.
+            _ => (0, (self.next - self.next / 4).max(1)),
+        };
     }
 
     /// Lets others run, and learns from it: what time it is then. Where time is simulated, how busy this machine is
