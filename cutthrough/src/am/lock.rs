@@ -1,59 +1,165 @@
-//! The lock of a node that threads share. Whoever comes by takes it if it is free, which is the quickest; but whoever
-//! has waited for it gets it now and then whatever others do.
+//! The lock of a node that threads share.
+//!
+//! Whoever finds the node free takes it. Whoever does not looks again for a moment, then queues, and sleeps: it never
+//! yields, since beside other work for its core it would get that back milliseconds later. Whoever leaves the node
+//! while others are queued hands it to the first of them, and nobody else gets it before: so each has its turn.
 
+use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
 
 use cutthrough_node::clock;
-use parking_lot::{Mutex, MutexGuard};
 
 use super::Node;
 
-/// Of so many times that the node becomes free while others wait for it, one is for who has waited the longest.
-const TURN: u32 = 4;
+/// Looks of who waits, before it queues: as long as most have the node.
+const LOOKS: u32 = 100;
+/// How long who is queued sleeps at most. Whoever leaves the node looks for others without a barrier, which every call
+/// would pay for: where a processor lets it overlook somebody, that is how late he is.
+const NAP: Duration = Duration::from_millis(1);
 
-/// A node, which one thread has at a time.
-pub(crate) struct NodeLock {
-    node: Mutex<Node>,
-    /// How many wait until it is free.
+/// What one thread has at a time.
+pub(crate) struct Lock<T> {
+    inside: Mutex<T>,
+    /// How many wait until it is free, and how many of them have queued.
     waiting: AtomicU32,
-    /// How often it has become free while others waited.
-    left: AtomicU32,
+    queued: AtomicU32,
+    queue: Mutex<VecDeque<Arc<Queued>>>,
+    /// Whether it is kept for somebody who was called.
+    is_kept: AtomicBool,
 }
 
-impl NodeLock {
-    pub(super) const fn new(node: Node) -> Self {
-        Self { node: Mutex::new(node), waiting: AtomicU32::new(0), left: AtomicU32::new(0) }
+/// The lock of a node.
+pub(crate) type NodeLock = Lock<Node>;
+
+/// Somebody who sleeps until it is his turn.
+struct Queued {
+    thread: Thread,
+    is_called: AtomicBool,
+}
+
+impl<T> Lock<T> {
+    pub(super) const fn new(inside: T) -> Self {
+        Self {
+            inside: Mutex::new(inside),
+            waiting: AtomicU32::new(0),
+            queued: AtomicU32::new(0),
+            queue: Mutex::new(VecDeque::new()),
+            is_kept: AtomicBool::new(false),
+        }
     }
 
-    pub(super) fn into_inner(self) -> Node {
-        self.node.into_inner()
+    pub(super) fn into_inner(self) -> T {
+        self.inside.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The node, if it is free.
+    /// It, if it is free.
     #[inline]
-    pub(super) fn try_lock(&self) -> Option<Held<'_>> {
-        self.node.try_lock().map(|node| Held { node: Some(node), lock: self })
+    pub(super) fn try_lock(&self) -> Option<Held<'_, T>> {
+        if self.is_kept.load(Ordering::Relaxed) { None } else { self.try_inside() }
     }
 
-    /// The node as soon as it is free.
-    pub(crate) fn lock(&self) -> Held<'_> {
-        self.try_lock().unwrap_or_else(|| {
-            let _waits = Waits::new(self);
-            Held { node: Some(self.node.lock()), lock: self }
-        })
+    #[inline]
+    fn try_inside(&self) -> Option<Held<'_, T>> {
+        match self.inside.try_lock() {
+            Ok(inside) => Some(self.held(inside)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.held(poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
-    /// The node as soon as it is free, if that is so soon. Where time is simulated, whoever has it is this thread.
-    pub(super) fn lock_for(&self, time: Duration) -> Option<Held<'_>> {
-        self.try_lock().or_else(|| {
-            if clock::is_simulated() {
-                return None;
+    #[inline]
+    const fn held<'a>(&'a self, inside: MutexGuard<'a, T>) -> Held<'a, T> {
+        Held { inside: Some(inside), lock: self }
+    }
+
+    /// It, as soon as it is free.
+    pub(crate) fn lock(&self) -> Held<'_, T> {
+        loop {
+            if let Some(held) = self.lock_for(Duration::MAX) {
+                return held;
             }
-            let _waits = Waits::new(self);
-            self.node.try_lock_for(time).map(|node| Held { node: Some(node), lock: self })
-        })
+        }
+    }
+
+    /// It, as soon as it is free, if that is so soon. Where time is simulated there is one thread: it has it already.
+    pub(crate) fn lock_for(&self, time: Duration) -> Option<Held<'_, T>> {
+        self.try_lock().or_else(|| self.wait(time))
+    }
+
+    #[cold]
+    fn wait(&self, time: Duration) -> Option<Held<'_, T>> {
+        if clock::is_simulated() && !time.is_zero() && time != Duration::MAX {
+            return None;
+        }
+        let _waits = Waits::new(self);
+        for _ in 0..LOOKS {
+            std::hint::spin_loop();
+            if let Some(held) = self.try_lock() {
+                return Some(held);
+            }
+        }
+        let until = Instant::now().checked_add(time);
+        let this = Arc::new(Queued { thread: std::thread::current(), is_called: AtomicBool::new(false) });
+        self.queue().push_back(Arc::clone(&this));
+        self.queued.fetch_add(1, Ordering::SeqCst);
+        loop {
+            if this.is_called.load(Ordering::Acquire) {
+                return Some(self.take_kept());
+            }
+            // Whoever has left it meanwhile may have overlooked this one.
+            if let Some(held) = self.try_lock() {
+                return Some(if self.leave_queue(&this) { held } else { self.held_kept(held) });
+            }
+            let left = until.map_or(NAP, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return if self.leave_queue(&this) { None } else { Some(self.take_kept()) };
+            }
+            std::thread::park_timeout(left.min(NAP));
+        }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<Arc<Queued>>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leaves the queue: false if it was called already.
+    fn leave_queue(&self, this: &Arc<Queued>) -> bool {
+        let mut queue = self.queue();
+        let Some(place) = queue.iter().position(|queued| Arc::ptr_eq(queued, this)) else { return false };
+        queue.remove(place);
+        self.queued.fetch_sub(1, Ordering::SeqCst);
+        true
+    }
+
+    /// Takes what is kept for this thread. Somebody who came just before it was kept may have it for a moment.
+    fn take_kept(&self) -> Held<'_, T> {
+        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        self.held_kept(self.held(inside))
+    }
+
+    /// It is not kept any more: this thread, for which it was, has it.
+    fn held_kept<'a>(&self, held: Held<'a, T>) -> Held<'a, T> {
+        self.is_kept.store(false, Ordering::Release);
+        held
+    }
+
+    /// Calls who has been queued the longest, unless somebody was called who has not come yet.
+    #[cold]
+    fn call_next(&self) {
+        if self.is_kept.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let Some(next) = self.queue().pop_front() else {
+            self.is_kept.store(false, Ordering::Release);
+            return;
+        };
+        self.queued.fetch_sub(1, Ordering::SeqCst);
+        next.is_called.store(true, Ordering::Release);
+        next.thread.unpark();
     }
 
     /// Whether somebody waits for it.
@@ -63,64 +169,146 @@ impl NodeLock {
     }
 }
 
-/// Somebody waits for the node.
-struct Waits<'a>(&'a NodeLock);
+/// Somebody waits.
+struct Waits<'a, T>(&'a Lock<T>);
 
-impl<'a> Waits<'a> {
-    fn new(lock: &'a NodeLock) -> Self {
+impl<'a, T> Waits<'a, T> {
+    fn new(lock: &'a Lock<T>) -> Self {
         lock.waiting.fetch_add(1, Ordering::Relaxed);
         Self(lock)
     }
 }
 
-impl Drop for Waits<'_> {
+impl<T> Drop for Waits<'_, T> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// The node in hand.
-pub(crate) struct Held<'a> {
-    /// `None` once it was passed on.
-    node: Option<MutexGuard<'a, Node>>,
-    lock: &'a NodeLock,
+/// It, in hand.
+pub(crate) struct Held<'a, T> {
+    /// `None` only while this is dropped.
+    inside: Option<MutexGuard<'a, T>>,
+    lock: &'a Lock<T>,
 }
 
-impl Held<'_> {
-    /// Leaves the node, where others wait for it: now and then to who has waited the longest.
-    #[cold]
-    fn pass_on(&mut self) {
-        let left = self.lock.left.load(Ordering::Relaxed).wrapping_add(1);
-        self.lock.left.store(left, Ordering::Relaxed);
-        if left.is_multiple_of(TURN)
-            && let Some(node) = self.node.take()
-        {
-            MutexGuard::unlock_fair(node);
-        }
-    }
-}
-
-impl Deref for Held<'_> {
-    type Target = Node;
+impl<T> Deref for Held<'_, T> {
+    type Target = T;
 
     #[inline]
-    fn deref(&self) -> &Node {
-        self.node.as_ref().expect("passed on when dropped, and not before")
+    fn deref(&self) -> &T {
+        self.inside.as_ref().expect("given back when dropped, and not before")
     }
 }
 
-impl DerefMut for Held<'_> {
+impl<T> DerefMut for Held<'_, T> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut Node {
-        self.node.as_mut().expect("passed on when dropped, and not before")
+    fn deref_mut(&mut self) -> &mut T {
+        self.inside.as_mut().expect("given back when dropped, and not before")
     }
 }
 
-impl Drop for Held<'_> {
+impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if self.lock.is_wanted() {
-            self.pass_on();
+        self.inside = None;
+        if self.lock.queued.load(Ordering::SeqCst) > 0 {
+            self.lock.call_next();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// However long others have it, and whatever they do at once, whoever has queued is next.
+    #[test]
+    fn each_has_its_turn() {
+        let lock = Lock::new(0_u64);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    *lock.lock() += 1;
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+            });
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let mut held = lock.lock();
+                    *held += 1;
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            for _ in 0..50 {
+                while !lock.is_wanted() {
+                    std::hint::spin_loop();
+                }
+                let before = *lock.lock();
+                let waited = *lock.lock() - before;
+                assert!(waited <= 8, "{waited} went before");
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    /// Many threads, some of which give up: nothing is lost, and nobody is left waiting.
+    #[test]
+    fn nobody_is_forgotten() {
+        let lock = Lock::new(0_u64);
+        let taken = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..8_u64 {
+                let (lock, taken) = (&lock, &taken);
+                scope.spawn(move || {
+                    let mut random = 0x9e37_79b9_u64.wrapping_mul(thread + 1);
+                    for _ in 0..5_000 {
+                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        let held = match random >> 61 {
+                            0 => lock.try_lock(),
+                            1 => lock.lock_for(Duration::ZERO),
+                            2 => lock.lock_for(Duration::from_micros(random >> 40 & 63)),
+                            _ => Some(lock.lock()),
+                        };
+                        if let Some(mut held) = held {
+                            *held += 1;
+                            taken.fetch_add(1, Ordering::Relaxed);
+                            for _ in 0..random >> 56 {
+                                std::hint::spin_loop();
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), u64::from(taken.load(Ordering::Relaxed)));
+        assert!(!lock.is_wanted() && lock.queue().is_empty() && lock.queued.load(Ordering::Relaxed) == 0);
+        assert!(!lock.is_kept.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn who_gives_up_leaves_nothing() {
+        let lock = Lock::new(());
+        let held = lock.lock();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(lock.lock_for(Duration::from_millis(5)).is_none());
+                assert!(lock.lock_for(Duration::ZERO).is_none());
+            });
+        });
+        drop(held);
+        assert!(lock.try_lock().is_some() && !lock.is_wanted());
+    }
+
+    #[test]
+    fn a_panic_lets_go_of_it() {
+        let lock = Lock::new(1);
+        let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _held = lock.lock();
+            panic!("as it shall");
+        }));
+        assert!(panics.is_err());
+        assert_eq!(*lock.lock(), 1);
     }
 }

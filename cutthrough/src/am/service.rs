@@ -457,7 +457,7 @@ impl Shared {
 
     /// Looks for what comes next as long as nobody else wants the node, but not long. Leaves it before the thread makes
     /// way for others that want the core.
-    fn look_on(&self, mut node: Held<'_>, event: &mut impl FnMut(Event), watch: &mut Watch) {
+    fn look_on(&self, mut node: Held<'_, Node>, event: &mut impl FnMut(Event), watch: &mut Watch) {
         let (mut came, mut makes_way) = (false, watch.is_over);
         watch.rests = watch.is_over;
         for _ in 0..LOOKS {
