@@ -13,7 +13,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use two::{Over, PATIENCE, small};
 
 const ECHO: u16 = 1;
-const CALLS: u64 = 100;
+const CALLS: u32 = 100;
 
 /// Whether there is a time in which calls with this pause between them find the server awake. While other programs have
 /// its core it sleeps at once, so that is asked again and again.
@@ -30,14 +30,14 @@ fn is_found_awake(pause: Duration) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
         let before = woken();
-        for number in 0..CALLS as u32 {
+        for number in 0..CALLS {
             let reply = client.call_raw(Raw::new(ECHO).args(&number.to_le_bytes())).expect("a reply");
             assert_eq!(reply.word(0), number);
             // Longer than it takes to go to sleep.
             let replied = Instant::now();
             while replied.elapsed() < pause {}
         }
-        if woken() - before < CALLS / 2 {
+        if woken() - before < u64::from(CALLS / 2) {
             return true;
         }
     }
