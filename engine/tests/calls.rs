@@ -5,7 +5,9 @@ use std::time::Duration;
 use cutthrough_engine::am::calls::{Calls, NEVER};
 use cutthrough_engine::time::Instant;
 
-const ROWS: u32 = 250;
+const ROWS: u32 = 500;
+/// Nothing takes so long that is done once for each.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn calls() -> Calls<u32> {
     let mut calls = Calls::default();
@@ -15,7 +17,7 @@ fn calls() -> Calls<u32> {
     calls
 }
 
-/// For each of them all were looked at again: with so many that took seconds.
+/// For each of them all were looked at again: with so many that took minutes.
 #[test]
 fn however_many_are_late_or_lost_at_the_same_time_takes_no_longer_than_a_look_at_each() {
     let since = std::time::Instant::now();
@@ -30,7 +32,7 @@ fn however_many_are_late_or_lost_at_the_same_time_takes_no_longer_than_a_look_at
         assert!(ended.eq((row..ROWS * 256).step_by(ROWS as usize)));
     }
     assert_eq!(lost.waiting(), 0);
-    assert!(since.elapsed() < Duration::from_secs(2), "{:?}", since.elapsed());
+    assert!(since.elapsed() < PATIENCE, "{:?}", since.elapsed());
 }
 
 /// What begins while those that are late are asked for is found when its time has come.
