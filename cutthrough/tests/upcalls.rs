@@ -4,7 +4,7 @@ mod two;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use two::{Over, PATIENCE, Server, small, until};
 
 over_both! {
     a_panic_in_an_upcall_does_not_end_the_service,
-    a_panic_of_who_uses_the_node_does_not_put_the_service_to_sleep,
+    a_handler_that_waits_for_its_own_node_is_told_so, a_panic_of_who_uses_the_node_does_not_put_the_service_to_sleep,
     a_panic_of_who_is_woken_does_not_end_the_service, a_continuation_reads_its_reply,
     what_somebody_panics_with_may_panic_when_it_is_dropped, who_is_woken_may_be_dropped_where_the_answer_comes,
 }
@@ -42,6 +42,27 @@ fn is_alive(service: &Service, channel: Channel) -> bool {
     });
     let own = std::thread::current().id();
     asked.is_ok() && told.recv_timeout(PATIENCE / 4).is_ok_and(|(replied, by)| replied && by != own)
+}
+
+/// It waited for ever, and all who wanted the node with it.
+fn a_handler_that_waits_for_its_own_node_is_told_so(over: Over) {
+    let own: Arc<OnceLock<Service>> = Arc::default();
+    let its = Arc::clone(&own);
+    let (mut node, address) = over.listening(small(), Settings::default());
+    node.short(ECHO, Args::Words(1), move |request| {
+        if request.word(0) == 1 {
+            its.get().expect("it is there").with(|node| drop(node.poll()));
+        }
+        request.reply(&[7]);
+    });
+    assert!(own.set(Service::spawn(node, |_| ()).expect("a thread")).is_ok());
+    let mut peer = Over::node(small(), Settings::default());
+    let channel = peer.connect(&address, PATIENCE).expect("a channel");
+    for _ in 0..2 {
+        let waits = peer.call(channel, ECHO, &[1], PATIENCE).map(drop).map_err(|unanswered| unanswered.error);
+        assert_eq!(waits, Err(CallError::Failed(Failure::Panicked)));
+        assert_eq!(peer.call(channel, ECHO, &[0], PATIENCE).expect("a reply").word(0), 7);
+    }
 }
 
 fn a_panic_in_an_upcall_does_not_end_the_service(over: Over) {

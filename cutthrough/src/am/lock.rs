@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -21,9 +21,21 @@ const LOOKS: u32 = 100;
 /// would pay for: where a processor lets it overlook somebody, that is how late he is.
 const NAP: Duration = Duration::from_millis(1);
 
+thread_local! {
+    static THIS: u8 = const { 0 };
+}
+
+/// A number that no other living thread has; 0 for one that is ending.
+#[inline]
+fn this_thread() -> usize {
+    THIS.try_with(|this| std::ptr::from_ref(this).addr()).unwrap_or(0)
+}
+
 /// What one thread has at a time.
 pub(crate) struct Lock<T> {
     inside: Mutex<T>,
+    /// Which thread has it.
+    owner: AtomicUsize,
     /// How many wait until it is free, and how many of them have queued.
     waiting: AtomicU32,
     queued: AtomicU32,
@@ -45,6 +57,7 @@ impl<T> Lock<T> {
     pub(super) const fn new(inside: T) -> Self {
         Self {
             inside: Mutex::new(inside),
+            owner: AtomicUsize::new(0),
             waiting: AtomicU32::new(0),
             queued: AtomicU32::new(0),
             queue: Mutex::new(VecDeque::new()),
@@ -72,17 +85,34 @@ impl<T> Lock<T> {
     }
 
     #[inline]
-    const fn held<'a>(&'a self, inside: MutexGuard<'a, T>) -> Held<'a, T> {
+    fn held<'a>(&'a self, inside: MutexGuard<'a, T>) -> Held<'a, T> {
+        self.owner.store(this_thread(), Ordering::Relaxed);
         Held { inside: Some(inside), lock: self }
     }
 
     /// It, as soon as it is free.
+    ///
+    /// # Panics
+    /// If this thread has it: that would be for ever.
     pub(crate) fn lock(&self) -> Held<'_, T> {
         loop {
-            if let Some(held) = self.lock_for(Duration::MAX) {
+            if let Some(held) = self.try_lock() {
+                return held;
+            }
+            assert!(
+                !self.is_this_threads(),
+                "whoever has the node of a service, as its handlers do, asks for it again"
+            );
+            if let Some(held) = self.wait(Duration::MAX) {
                 return held;
             }
         }
+    }
+
+    /// Whether this thread has it. What it reads of another thread's is never this one's number.
+    fn is_this_threads(&self) -> bool {
+        let this = this_thread();
+        this != 0 && self.owner.load(Ordering::Relaxed) == this
     }
 
     /// It, as soon as it is free, if that is so soon. Where time is simulated there is one thread: it has it already.
@@ -211,6 +241,7 @@ impl<T> DerefMut for Held<'_, T> {
 impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        self.lock.owner.store(0, Ordering::Relaxed);
         self.inside = None;
         if self.lock.queued.load(Ordering::SeqCst) > 0 {
             self.lock.call_next();
@@ -299,6 +330,17 @@ mod tests {
         });
         drop(held);
         assert!(lock.try_lock().is_some() && !lock.is_wanted());
+    }
+
+    #[test]
+    fn who_has_it_does_not_wait_for_it() {
+        let lock = Lock::new(());
+        let held = lock.lock();
+        let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.lock())));
+        assert!(again.is_err());
+        assert!(lock.lock_for(Duration::from_millis(1)).is_none());
+        drop(held);
+        drop(lock.lock());
     }
 
     #[test]

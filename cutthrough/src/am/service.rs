@@ -174,9 +174,11 @@ impl Service {
     /// Uses the node, while its thread does not. Handlers may run meanwhile on this thread, if it polls or waits. The
     /// thread is woken afterwards, unless calls of [`rpc`](crate::rpc) drive the node just then.
     ///
-    /// It waits until nobody else uses the node. In a handler, a reply handler or a continuation of this node, and
-    /// within another `with`, that would be for ever. While `work` runs, all who call by this node wait, and no request
-    /// is served unless it polls.
+    /// It waits until nobody else uses the node. While `work` runs, all who call by this node wait, and no request is
+    /// served unless it polls.
+    ///
+    /// # Panics
+    /// In a handler, a reply handler or a continuation of this node, and within another `with`: it would wait for ever.
     pub fn with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> R {
         let _uses = Uses(&self.shared);
         work(&mut self.shared.node.lock())

@@ -122,6 +122,9 @@ impl Client {
     /// Calls a method and goes on: `then` gets the result, on the thread that polls the node when it comes. It must not
     /// use the service, which is in use just then. Until then the channel stays open, and the service alive.
     ///
+    /// # Panics
+    /// As [`Service::with`]: in a handler or a continuation, which has the node.
+    ///
     /// Such a call is made once: `then` hears itself that the server is busy, or that the channel has ended, also where
     /// the method is idempotent.
     ///
@@ -167,8 +170,10 @@ impl Client {
 
     /// Pages for the payload of a raw call, to be filled in place: they go by reference, without a copy. They are good
     /// on the channel that this client has at the moment: where that ends meanwhile, the call ends in
-    /// [`RequestError::Payload`]. Waits while another thread uses the node, and so in vain in a handler or a
-    /// continuation.
+    /// [`RequestError::Payload`]. Waits while another thread uses the node.
+    ///
+    /// # Panics
+    /// As [`Service::with`]: in a handler or a continuation, which has the node.
     ///
     /// # Errors
     /// [`NoMemory`]. With [`NoMemory::Closed`] another channel is being opened.
