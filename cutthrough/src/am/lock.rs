@@ -122,7 +122,7 @@ impl<T> Lock<T> {
 
     #[cold]
     fn wait(&self, time: Duration) -> Option<Held<'_, T>> {
-        if clock::is_simulated() && !time.is_zero() && time != Duration::MAX {
+        if time != Duration::MAX && clock::is_simulated() {
             return None;
         }
         let _waits = Waits::new(self);
@@ -253,35 +253,38 @@ impl<T> Drop for Held<'_, T> {
 mod tests {
     use super::*;
 
-    /// However long others have it, and whatever they do at once, whoever has queued is next.
+    /// However soon others have it again, whoever has queued is next.
     #[test]
     fn each_has_its_turn() {
-        let lock = Lock::new(0_u64);
-        let over = AtomicBool::new(false);
+        let (lock, taken, over) = (Lock::new(()), AtomicU32::new(0), AtomicBool::new(false));
+        let mut before = Vec::new();
         std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    *lock.lock() += 1;
-                    std::thread::sleep(Duration::from_micros(50));
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        let held = lock.lock();
+                        taken.fetch_add(1, Ordering::Relaxed);
+                        std::thread::sleep(Duration::from_micros(200));
+                        drop(held);
+                    }
+                });
+            }
+            while before.len() < 50 {
+                if lock.try_lock().is_some() {
+                    continue;
                 }
-            });
-            scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    let mut held = lock.lock();
-                    *held += 1;
-                    std::thread::sleep(Duration::from_millis(1));
+                let since = taken.load(Ordering::Relaxed);
+                if lock.lock_for(Duration::from_secs(10)).is_none() {
+                    break;
                 }
-            });
-            for _ in 0..50 {
-                while !lock.is_wanted() {
-                    std::hint::spin_loop();
-                }
-                let before = *lock.lock();
-                let waited = *lock.lock() - before;
-                assert!(waited <= 8, "{waited} went before");
+                before.push(taken.load(Ordering::Relaxed) - since);
             }
             over.store(true, Ordering::Relaxed);
         });
+        assert_eq!(before.len(), 50, "the next one was forgotten");
+        before.sort_unstable();
+        // Most times, since this thread may have lost its core before it queued.
+        assert!(before[25] <= 4, "{before:?} went before");
     }
 
     /// Many threads, some of which give up: nothing is lost, and nobody is left waiting.
