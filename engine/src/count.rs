@@ -75,7 +75,7 @@ counters! {
     WakesSent = "wakes_sent",
     /// Times this side went to sleep for want of work.
     Sleeps = "sleeps",
-    /// Times this side gave its core away while it waited.
+    /// Times this side gave its core away while it waited; threads that share a node do so uncounted.
     Yields = "yields",
     /// Rounds of rare work: deadlines, dead peers, new peers.
     Housekeeping = "housekeeping",

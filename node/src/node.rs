@@ -57,7 +57,7 @@ const ORPHAN_NS: u64 = 1_000_000_000;
 /// Peers that may be saying hello at a time.
 const HELLOS: usize = 64;
 /// Nanoseconds of looking before going to sleep: see [`crate::shm`]'s patience.
-const SPIN_NS: u64 = 50_000;
+pub const SPIN_NS: u64 = 50_000;
 
 /// Most things that are heard of the kernel at a time.
 const HEARD: usize = 64;
@@ -547,11 +547,12 @@ impl Node {
 
     #[cold]
     fn let_others_run(&mut self) {
-        if !self.yields {
-            return;
-        }
-        let after = self.idle.let_others_run();
-        self.stat.add(Counter::Yields, 1);
+        let after = if self.yields {
+            self.stat.add(Counter::Yields, 1);
+            self.idle.let_others_run()
+        } else {
+            clock::now()
+        };
         // On a crowded core the next look at the clock may be seconds away, and with it the news of a death.
         if after.saturating_since(self.housed) >= self.house_ns() {
             self.keep_house();

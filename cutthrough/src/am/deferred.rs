@@ -108,8 +108,15 @@ struct Left {
 #[derive(Debug)]
 pub(super) struct Shelf {
     any: AtomicBool,
-    inside: Mutex<(Vec<Left>, Option<Arc<Summons>>)>,
+    inside: Mutex<Lying>,
     waker: Arc<Waker>,
+}
+
+#[derive(Debug, Default)]
+struct Lying {
+    left: Vec<Left>,
+    /// The thread that drives the node, if one does.
+    thread: Option<Arc<Summons>>,
 }
 
 impl Shelf {
@@ -120,13 +127,13 @@ impl Shelf {
 
     /// The thread of a service drives the node, or nobody's does any more.
     pub(super) fn served_by(&self, thread: Option<Arc<Summons>>) {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner).1 = thread;
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner).thread = thread;
     }
 
     fn put(&self, left: Left) {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        inside.0.push(left);
-        let thread = inside.1.clone();
+        inside.left.push(left);
+        let thread = inside.thread.clone();
         drop(inside);
         // SYNC POINT shelf: see `Waker::sleep`. Whoever is woken, or stays awake, sees what was done before.
         self.any.store(true, Ordering::Relaxed);
@@ -144,7 +151,7 @@ impl Shelf {
 
     fn take(&self) -> Vec<Left> {
         self.any.store(false, Ordering::Relaxed);
-        std::mem::take(&mut self.inside.lock().unwrap_or_else(PoisonError::into_inner).0)
+        std::mem::take(&mut self.inside.lock().unwrap_or_else(PoisonError::into_inner).left)
     }
 }
 

@@ -14,6 +14,7 @@ use cutthrough_engine::am::calls::NEVER;
 use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
 use cutthrough_node::idle::Idle;
+use cutthrough_node::node::SPIN_NS;
 use cutthrough_node::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -38,10 +39,7 @@ const MOMENT: Duration = Duration::from_micros(100);
 const DRIVEN: Duration = Duration::from_millis(4);
 /// How often it does so in a row. Events that no handler takes wait so long at most.
 const SLEEPS_ON: u32 = 4;
-/// Nanoseconds for which the thread looks for what comes next before it sleeps, after something has come, or somebody
-/// relies on it: as long as an endpoint does that waits.
-const LOOKS_ON_NS: u64 = 50_000;
-/// Looks of it in one hold of the node, as long as nobody else wants it.
+/// Looks of the thread in one hold of the node, as long as nobody else wants it.
 const LOOKS: u32 = 128;
 
 /// What the thread does for somebody who cannot wait for it. It is not in the way of those who use the node but for
@@ -307,7 +305,8 @@ impl Drop for Driving<'_> {
     }
 }
 
-/// How long the thread looks before it sleeps.
+/// How long the thread looks for what comes next before it sleeps, after something has come, or somebody relies on it:
+/// as long as an endpoint does that waits.
 struct Watch {
     /// Since when nothing has come.
     since: Instant,
@@ -331,7 +330,7 @@ impl Watch {
 
     /// Nothing has come.
     const fn go_on(&mut self, now: Instant) {
-        self.is_over = now.saturating_since(self.since) >= LOOKS_ON_NS;
+        self.is_over = now.saturating_since(self.since) >= SPIN_NS;
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
 use cutthrough_node::incoming::Channel;
+use cutthrough_node::node::SPIN_NS;
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 
 use super::client::{Client, Inside, RECONNECT};
@@ -19,10 +20,9 @@ use super::slot::{Lent, waker};
 use super::{Message, RpcError, result};
 use crate::am::{Call, CallError, Continuation, Driving, Failed, Failure, Node, Reply, RequestError, nanos};
 
-/// How long a call is looked for before its thread or task sleeps: as long as an endpoint looks.
-const SPIN: Duration = Duration::from_micros(50);
-/// How long a task is kept for that: others of its executor wait meanwhile.
-const SPIN_ASYNC: Duration = Duration::from_micros(10);
+/// Nanoseconds for which a task looks for its answer before it sleeps, where a thread does so as long as an endpoint
+/// that waits: others of its executor wait meanwhile.
+const SPIN_ASYNC_NS: u64 = 10_000;
 /// Looks in one hold of the node.
 const LOOKS: u32 = 8;
 /// How long a caller waits before it asks a busy server, or a full window, again.
@@ -55,7 +55,8 @@ struct Calling<'a> {
     before: Option<CallError>,
     /// How often another channel could not be opened, when this call first found that its channel had ended.
     failed: Option<u64>,
-    spin: Duration,
+    /// Whether a thread waits for it; else it is a task, and others of its executor wait meanwhile.
+    blocks: bool,
 }
 
 /// Makes a call, which may take so long, and looks for its answer for a moment. If that does not come, it is left in
@@ -112,7 +113,7 @@ pub(super) fn call(inside: &Arc<Inside>, mut raw: Raw<'_>, within: Duration) -> 
         driving.leave(true);
         return Ok(reply);
     }
-    let mut waited = Waited { inside, calling: Calling { slot, ..Calling::new(raw, within, SPIN) } };
+    let mut waited = Waited { inside, calling: Calling { slot, ..Calling::new(raw, within, true) } };
     let waker = waker();
     let context = Context::from_waker(&waker);
     let mut outcome = waited.calling.go_on(inside, &driving, Tried { channel, made, answer }, &context);
@@ -135,7 +136,7 @@ impl<'a> RawPending<'a> {
     /// A call that is made when it is polled, and has to be answered within this time from now on.
     pub(super) fn new(client: Client, raw: Raw<'a>, within: Duration) -> Self {
         let until = Some(after(clock::now(), within));
-        let calling = Calling { until, ..Calling::new(raw, within, SPIN_ASYNC) };
+        let calling = Calling { until, ..Calling::new(raw, within, false) };
         Self { client, calling, over: false }
     }
 
@@ -148,8 +149,8 @@ impl<'a> RawPending<'a> {
 }
 
 impl<'a> Calling<'a> {
-    const fn new(raw: Raw<'a>, within: Duration, spin: Duration) -> Self {
-        Self { raw, within, until: None, slot: None, call: None, before: None, failed: None, spin }
+    const fn new(raw: Raw<'a>, within: Duration, blocks: bool) -> Self {
+        Self { raw, within, until: None, slot: None, call: None, before: None, failed: None, blocks }
     }
 
     /// When its time is over, and how much of it is left.
@@ -172,7 +173,7 @@ impl<'a> Calling<'a> {
         let channel = inside.channel();
         let mut answer = None;
         let (raw, places) = (&mut self.raw, (&mut self.slot, &mut answer));
-        let made = if self.spin == SPIN {
+        let made = if self.blocks {
             // Others have the node again and again: this thread waits for its turn.
             let begun = clock::now();
             driving.with_in(left, |node| {
@@ -338,6 +339,7 @@ impl<'a> Calling<'a> {
         // Looked at once for many polls: most calls are over before the second time.
         let mut now = begun;
         let (rests, mut made_way) = (idle::rests(), false);
+        let spin = if self.blocks { SPIN_NS } else { SPIN_ASYNC_NS };
         loop {
             if self.call.is_none() && again <= now {
                 let (_, left) = self.until(now);
@@ -362,7 +364,7 @@ impl<'a> Calling<'a> {
                 let landing = self.stop(inside, true);
                 return Poll::Ready(Err(RawError::new(CallError::Late, landing)));
             }
-            if !rests && now.saturating_since(begun) < nanos(self.spin) {
+            if !rests && now.saturating_since(begun) < spin {
                 continue;
             }
             if !rests && !made_way {

@@ -127,7 +127,7 @@ impl Station {
                 *tells.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
             }
         };
-        let service = Service::spawn(node, event).map_err(|_| LaneError::Interrupted)?;
+        let service = Service::spawn(node, event).map_err(|error| LaneError::Refused(error.to_string()))?;
         let (mut quiet, mut asked) = (Quiet::since_now(0), Instant::now());
         let attended = loop {
             if self.leave.load(Ordering::Relaxed) {
