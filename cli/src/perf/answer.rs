@@ -45,8 +45,7 @@ fn echo(lane: &mut Lane, shape: Shape) -> Result<(), LaneError> {
     let mut cargo = Cargo::new(shape)?;
     lane.answer(&Answer::Ready)?;
     loop {
-        let message = lane.hear()?;
-        let op = cargo.take(lane, message)?;
+        let op = cargo.take(lane)?;
         cargo.send(lane, op)?;
         if op == LAST {
             return Ok(());
@@ -60,12 +59,7 @@ fn sink(lane: &mut Lane, shape: Shape, confirm_every: u32) -> Result<(), LaneErr
     let mut until_confirm = confirm_every;
     lane.answer(&Answer::Ready)?;
     loop {
-        let op = if shape.is_control() {
-            lane.hear_op()?
-        } else {
-            let message = lane.hear()?;
-            cargo.take(lane, message)?
-        };
+        let op = if shape.is_control() { lane.hear_op()? } else { cargo.take(lane)? };
         taken += 1;
         until_confirm -= 1;
         if until_confirm == 0 || op == LAST {

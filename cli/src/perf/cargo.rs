@@ -43,7 +43,10 @@ impl Tally {
     #[inline]
     pub const fn landed(&mut self, receipt: &Receipt) {
         self.bytes += receipt.bytes;
-        self.placed += receipt.placed;
+        // Not together with the bytes: two numbers that were just stored cannot be loaded as one for a while.
+        if receipt.placed > 0 {
+            self.placed += receipt.placed;
+        }
     }
 
     /// Adds another tally to this one.
@@ -122,23 +125,33 @@ impl Cargo {
         Ok(())
     }
 
-    /// Takes a payload that has come: read into private memory, or left where it is and given back. Returns the first
-    /// byte of its control message.
+    /// Takes the next payload: read into private memory, or left where it is and given back. Returns the first byte of
+    /// its control message.
     ///
     /// # Errors
     /// [`LaneError`].
     #[inline]
-    pub fn take(&mut self, lane: &mut Lane, mut message: Incoming) -> Result<u8, LaneError> {
-        let op = message.control().first().copied().ok_or(LaneError::Unexpected)?;
+    pub fn take(&mut self, lane: &mut Lane) -> Result<u8, LaneError> {
         if self.shape.memory == Memory::Private {
-            let receipt = lane.endpoint.read(&mut message, &mut self.into)?;
-            self.tally.read(&receipt);
-        } else {
-            self.tally.landed(&message.receipt());
-            lane.endpoint.release(message);
+            return lane.hear_with(|endpoint, message| {
+                let op = op(message)?;
+                let receipt = endpoint.read(message, &mut self.into)?;
+                self.tally.read(&receipt);
+                Ok(op)
+            });
         }
+        let message = lane.hear()?;
+        let op = op(&message)?;
+        self.tally.landed(&message.receipt());
+        lane.endpoint.release(message);
         Ok(op)
     }
+}
+
+/// The first byte of a control message.
+#[inline]
+fn op(message: &Incoming) -> Result<u8, LaneError> {
+    message.control().first().copied().ok_or(LaneError::Unexpected)
 }
 
 /// All pages are on their way: the other end is behind.

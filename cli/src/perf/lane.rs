@@ -191,6 +191,28 @@ impl Lane {
         }
     }
 
+    /// What `take` makes of the next message, where it lies: a message that is moved, and then looked at, has to be
+    /// waited for. Spins for it.
+    ///
+    /// # Errors
+    /// As [`Lane::hear`], or as `take` says.
+    #[inline]
+    pub fn hear_with<R>(
+        &mut self,
+        take: impl FnOnce(&mut Endpoint, &mut Incoming) -> Result<R, LaneError>,
+    ) -> Result<R, LaneError> {
+        loop {
+            match &mut self.endpoint.poll() {
+                Some(Event::Message(message)) => {
+                    self.looks = 0;
+                    return take(&mut self.endpoint, message);
+                }
+                Some(event) => self.heed(event)?,
+                None => self.go_on()?,
+            }
+        }
+    }
+
     /// The first byte of the next control message, which is not looked at otherwise; spins for it.
     ///
     /// # Errors

@@ -38,10 +38,7 @@ fn control(lane: &mut Lane, shape: Shape, length: Length) -> Result<Samples, Lan
 
 fn payload(lane: &mut Lane, shape: Shape, length: Length) -> Result<(Samples, Tally), LaneError> {
     let mut side = (lane, Cargo::new(shape)?);
-    let hear = |(lane, cargo): &mut (&mut Lane, Cargo)| {
-        let message = lane.hear()?;
-        cargo.take(lane, message)
-    };
+    let hear = |(lane, cargo): &mut (&mut Lane, Cargo)| cargo.take(lane);
     let samples = round_trips(length, &mut side, |(lane, cargo)| cargo.send(lane, MORE), |side| hear(side).map(drop))?;
     side.1.send(side.0, LAST)?;
     hear(&mut side)?;
