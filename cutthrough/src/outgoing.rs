@@ -156,20 +156,27 @@ impl<'a> Outgoing<'a> {
         if matches!(self.control, Control::Borrowed(control) if control.len() > CONTROL_MAX) {
             return Err(SendError::TooLong);
         }
-        match self.way {
+        let Self { node, channel, way, control, cargo: Cargo { load, token, cookie } } = self;
+        match way {
+            // By itself: what need not be dropped stays in registers. In memory it would be written in two parts, and
+            // read as a whole, which has to wait until everything stored before has left this processor.
+            Way::Shared if let Load::Copy(payload) = load => {
+                let (link, mut others, stat) = node.link_to_wait(channel)?;
+                link.send_private(control, payload, token, cookie, trace, (&mut others, stat))
+            }
             Way::Shared => {
-                let (link, mut others, stat) = self.node.link_to_wait(self.channel)?;
-                link.send(self.control, self.cargo, trace, (&mut others, stat))
+                let (link, mut others, stat) = node.link_to_wait(channel)?;
+                link.send(control, Cargo { load, token, cookie }, trace, (&mut others, stat))
             }
             Way::Net(slot) => {
-                let control = match self.control {
+                let control = match control {
                     Control::InPlace(len) => &slot[..usize::from(len).min(CONTROL_MAX)],
                     Control::Borrowed(control) => control,
                 };
-                let Some((net, index, mut others, stat)) = self.node.wire_to_wait(self.channel) else {
+                let Some((net, index, mut others, stat)) = node.wire_to_wait(channel) else {
                     return Err(SendError::Closed(CloseReason::Here));
                 };
-                net.send(index, control, self.cargo, (&mut others, stat))
+                net.send(index, control, Cargo { load, token, cookie }, (&mut others, stat))
             }
         }
     }

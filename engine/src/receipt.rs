@@ -152,6 +152,20 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// Of a payload of so many bytes that has travelled this way through shared memory: how often it was copied, and
+    /// by how many. One that was dropped was not moved.
+    #[must_use]
+    #[inline(always)]
+    pub fn moved(path: Path, bytes: u64) -> Self {
+        let (copies, movers) = match path {
+            Path::None | Path::Reference | Path::Wire | Path::Dropped => (0, 0),
+            Path::Put | Path::Get => (1, 1),
+            Path::Shared => (1, 2),
+            Path::CutThrough => (2, 2),
+        };
+        Self { path, copies, movers, bytes, ..Self::default() }
+    }
+
     /// Nanoseconds between beginning and end on this side.
     #[must_use]
     pub const fn elapsed_ns(&self) -> u64 {

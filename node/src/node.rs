@@ -359,9 +359,8 @@ impl Node {
         }
     }
 
-    /// What has happened next, if anything has. Never waits for it, but may linger (`Link::linger`). On the path of
-    /// a control message there is no system call, lock or allocation; every 20 ms a poll also looks after who has come
-    /// and gone.
+    /// What has happened next, if anything has. Never waits for it, but may linger (`Link::linger`). For a control
+    /// message there is no system call, lock or allocation; every 20 ms a poll looks after who has come and gone.
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
         self.polls = self.polls.wrapping_add(1);
@@ -399,8 +398,11 @@ impl Node {
         let link = self.seats[index].link.as_mut()?;
         let other = match link.unload(words, &self.stat) {
             Ok(Some(cargo)) => {
-                self.found(index);
-                let link = self.seats[index].link.as_mut()?;
+                if link.disarm() {
+                    self.awake.push(index);
+                }
+                self.turn.found();
+                self.idle.found();
                 return Some(Event::Message(link.take_loaded(words, cargo)));
             }
             Ok(None) => link.take_other(words, &self.stat),

@@ -113,22 +113,6 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
         prefetch_write(next.wrapping_add(64));
     }
 
-    /// Writes a control message of at most 96 bytes into the next slot; longer ones are cut.
-    #[inline]
-    pub fn write_control(&mut self, control: &[u8]) {
-        let (words, tail) = control[..control.len().min(CONTROL_MAX)].as_chunks::<8>();
-        // Put together before anything is stored: from the first store on, the slot's line is on its way here, and
-        // whatever has to wait for a store waits for the line.
-        let last = short_word(tail);
-        let places = &self.slot(self.next).0[CONTROL_WORD..];
-        for (place, word) in places.iter().zip(words) {
-            place.store(u64::from_le_bytes(*word), Ordering::Relaxed);
-        }
-        if let (false, Some(place)) = (tail.is_empty(), places.get(words.len())) {
-            place.store(last, Ordering::Relaxed);
-        }
-    }
-
     /// Publishes the next slot with this header. The caller has made sure of room.
     ///
     /// SYNC POINT message: the release of the stamp pairs with the acquire in [`Consumer::peek`].
@@ -157,8 +141,50 @@ impl<S: Deref<Target = [Slot]>> Producer<S> {
     }
 }
 
+#[cfg(loom)]
+impl<S: Deref<Target = [Slot]>> Producer<S> {
+    /// Writes a control message of at most 96 bytes into the next slot, word by word: loom sees atomics only.
+    pub fn write_control(&mut self, control: &[u8]) {
+        let (words, tail) = control[..control.len().min(CONTROL_MAX)].as_chunks::<8>();
+        let places = &self.slot(self.next).0[CONTROL_WORD..];
+        for (place, word) in places.iter().zip(words) {
+            place.store(u64::from_le_bytes(*word), Ordering::Relaxed);
+        }
+        if let (false, Some(place)) = (tail.is_empty(), places.get(words.len())) {
+            place.store(short_word(tail), Ordering::Relaxed);
+        }
+    }
+}
+
 #[cfg(not(loom))]
 impl<S: Sole> Producer<S> {
+    /// Writes a control message of at most 96 bytes into the next slot; longer ones are cut.
+    ///
+    /// Put together before anything is stored: from the first store on, the slot's line is on its way here, and
+    /// whatever has to wait for a store waits for the line. So it goes in steps of 16 bytes, the last of which overlaps
+    /// the one before; what is shorter is one word or two.
+    #[inline]
+    pub fn write_control(&mut self, control: &[u8]) {
+        let control = &control[..control.len().min(CONTROL_MAX)];
+        let place = self.control_mut();
+        if let Some(last) = control.last_chunk::<16>() {
+            for (to, from) in place.as_chunks_mut::<16>().0.iter_mut().zip(control.as_chunks::<16>().0) {
+                *to = *from;
+            }
+            if let Some(to) = place[..control.len()].last_chunk_mut::<16>() {
+                *to = *last;
+            }
+            return;
+        }
+        let (words, tail) = control.as_chunks::<8>();
+        let last = short_word(tail);
+        let [first, second, ..] = place.as_chunks_mut::<8>().0 else { return };
+        match words {
+            [word, ..] => (*first, *second) = (*word, last.to_le_bytes()),
+            [] => *first = last.to_le_bytes(),
+        }
+    }
+
     /// The control message of the next slot, to be written in place before [`Producer::publish`].
     #[inline]
     pub fn control_mut(&mut self) -> &mut [u8; CONTROL_MAX] {

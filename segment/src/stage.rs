@@ -54,6 +54,7 @@ impl Staging {
     }
 
     /// The part of `len` bytes at `position` that lies in one piece: where it starts, and how long it is.
+    #[inline]
     fn piece(&self, position: u64, len: usize) -> (u64, usize) {
         let offset = position & (self.lap - 1);
         let piece = usize::try_from(self.lap - offset).unwrap_or(usize::MAX);
@@ -92,26 +93,31 @@ impl Staging {
     ///
     /// # Panics
     /// If they are more than the ring holds.
+    #[inline]
     pub fn copy_in(&self, position: u64, bytes: &[u8], copying: Copying) {
-        assert!(bytes.len() as u64 <= self.lap, "more than the ring holds");
         let (offset, piece) = self.piece(position, bytes.len());
-        self.mapping.copy_in(offset, &bytes[..piece], copying);
-        if piece < bytes.len() {
-            self.mapping.copy_in(self.start, &bytes[piece..], copying);
+        if piece == bytes.len() {
+            return self.mapping.copy_in(offset, bytes, copying);
         }
+        assert!(bytes.len() as u64 <= self.lap, "more than the ring holds");
+        let (head, tail) = bytes.split_at(piece);
+        self.mapping.copy_in(offset, head, copying);
+        self.mapping.copy_in(self.start, tail, copying);
     }
 
     /// Copies bytes out of the ring at `position`.
     ///
     /// # Panics
     /// If they are more than the ring holds.
+    #[inline]
     pub fn copy_out(&self, position: u64, bytes: &mut [u8], copying: Copying) {
-        assert!(bytes.len() as u64 <= self.lap, "more than the ring holds");
         let (offset, piece) = self.piece(position, bytes.len());
+        if piece == bytes.len() {
+            return self.mapping.copy_out(offset, bytes, copying);
+        }
+        assert!(bytes.len() as u64 <= self.lap, "more than the ring holds");
         let (head, tail) = bytes.split_at_mut(piece);
         self.mapping.copy_out(offset, head, copying);
-        if !tail.is_empty() {
-            self.mapping.copy_out(self.start, tail, copying);
-        }
+        self.mapping.copy_out(self.start, tail, copying);
     }
 }

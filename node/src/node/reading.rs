@@ -1,6 +1,6 @@
 //! Payloads out: to where the reader says.
 
-use cutthrough_engine::receipt::Receipt;
+use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_segment::bell;
@@ -9,7 +9,7 @@ use super::Node;
 use crate::clock;
 use crate::incoming::{Channel, Incoming, Payload};
 use crate::shm::link::{CloseReason, SendError};
-use crate::shm::receive::ReadError;
+use crate::shm::receive::{Read, ReadError};
 
 impl Node {
     /// Copies a message's payload into private memory, which must be at least as long: by `Link::read` if it is still
@@ -24,6 +24,16 @@ impl Node {
         trace: &mut impl Trace,
     ) -> Result<Receipt, ReadError> {
         let channel = message.channel();
+        if let Some(arrived) = message.cargo_mut()
+            && let Payload::Arriving(arriving) = &mut arrived.payload
+            && let Ok((link, stat)) = self.link(channel)
+            && let Some(Read { valid, pulses, .. }) = link.read_whole(arriving, into, trace, stat)
+        {
+            arrived.receipt.pulses = pulses;
+            arrived.payload = Payload::None;
+            // Put together, not copied: what was stored in parts cannot be loaded as a whole for a while.
+            return Ok(Receipt { pulses, ..Receipt::moved(Path::CutThrough, valid as u64) });
+        }
         let wired = self.is_wire(channel);
         let Some(arrived) = message.cargo_mut() else {
             return if into.is_empty() { Ok(Receipt::default()) } else { Err(ReadError::Nothing) };

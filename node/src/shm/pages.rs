@@ -281,6 +281,12 @@ impl Traffic {
         Ok((run.first, run.count))
     }
 
+    /// Whether the peer has posted landing pages, as far as that is known or to be seen.
+    #[inline]
+    pub(crate) fn has_places(&self, peer: &Peer) -> bool {
+        !self.places.is_empty() || peer.get(Line::Posted) != self.offers.taken()
+    }
+
     /// The next run of the peer's landing pages that is known, if it is long enough for `bytes` bytes.
     #[inline]
     pub(crate) fn claim_front(&mut self, page_bytes: u64, bytes: u64) -> Option<Run> {

@@ -126,6 +126,8 @@ struct Front {
 #[derive(Debug)]
 pub(super) struct Inbox {
     staging: Staging,
+    /// What the last slot said of how its payload goes round it.
+    lap: u16,
     /// How to copy out of it.
     copier: Copier,
     /// How what was read of the payload at the front is evicted, if its sender asks for that.
@@ -177,6 +179,7 @@ impl Inbox {
     pub(super) fn new(staging: Staging, runs: Reader<Array<AtomicU64>>) -> Self {
         Self {
             staging,
+            lap: 0,
             copier: Copier::here(),
             eviction: None,
             staged: 0,
@@ -399,8 +402,7 @@ impl Link {
         let taken = self.consumer.taken();
         if taken.wrapping_sub(self.reported) >= self.report_every {
             self.own.set(Line::Consumed, taken);
-            let messages = taken.wrapping_sub(self.reported);
-            self.reported = taken;
+            let messages = taken.wrapping_sub(std::mem::replace(&mut self.reported, taken));
             if self.trail.pass(messages) {
                 self.look_at_trail();
             }
@@ -529,16 +531,10 @@ impl Link {
     /// A place for a payload that has come this way, and its receipt.
     #[inline(always)]
     fn cargo(&mut self, path: Path, bytes: u32, stat: &Stat) -> (Box<MaybeUninit<Arrived>>, Receipt) {
-        let (copies, movers) = match path {
-            Path::None | Path::Reference | Path::Wire | Path::Dropped => (0, 0),
-            Path::Put | Path::Get => (1, 1),
-            Path::Shared => (1, 2),
-            Path::CutThrough => (2, 2),
-        };
         let bytes = if path == Path::Dropped { 0 } else { u64::from(bytes) };
         stat.add(Counter::PayloadBytesReceived, bytes);
         self.inbox.payload_bytes += bytes;
-        (Box::new_uninit(), Receipt { path, copies, movers, bytes, ..Receipt::default() })
+        (Box::new_uninit(), Receipt::moved(path, bytes))
     }
 
     /// A message whose payload is where it belongs, or began to come when it says.

@@ -5,6 +5,7 @@
 //! and goes through the staging ring in pulses if there are none.
 
 mod halves;
+mod private;
 mod staged;
 
 pub(in crate::shm) use halves::Halves;
@@ -15,7 +16,7 @@ use cutthrough_engine::choose::Way;
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
-use cutthrough_engine::token::{Refused, Token};
+use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_segment::page::{Page, Pages};
 use cutthrough_segment::ring::Impossible;
@@ -199,24 +200,6 @@ impl Link {
         Ok(Receipt::default())
     }
 
-    /// Private memory.
-    fn send_private(
-        &mut self,
-        control: Control<'_>,
-        payload: &[u8],
-        token: Option<Token>,
-        cookie: Option<u64>,
-        trace: &mut impl Trace,
-        (others, stat): (&mut impl Meanwhile, &Stat),
-    ) -> Result<Receipt, SendError> {
-        self.check_room(stat)?;
-        let bytes = payload_len(payload)?;
-        let started = clock::timed(u64::from(bytes));
-        let (path, pulses) = self.send_copy(control, payload, bytes, token, trace, (others, stat))?;
-        self.traffic.completed.extend(cookie);
-        Ok(self.sent(path, pulses, bytes, started, stat))
-    }
-
     /// One run of pages by reference.
     fn send_page(
         &mut self,
@@ -243,7 +226,8 @@ impl Link {
     #[inline(always)]
     fn sent(&mut self, path: Path, pulses: u32, bytes: u32, started: Instant, stat: &Stat) -> Receipt {
         self.wake_peer(stat);
-        let receipt = receipt(path, pulses, u64::from(bytes), started);
+        let finished = if started == Instant::default() { started } else { clock::now() };
+        let receipt = Receipt { pulses, started, finished, ..Receipt::moved(path, u64::from(bytes)) };
         count(&receipt, stat);
         self.outbox.payload_bytes += if path == Path::Dropped { 0 } else { u64::from(bytes) };
         receipt
@@ -419,141 +403,11 @@ impl Link {
         0
     }
 
-    /// Private memory: put where the receiver has named a place, else pulsed through the staging ring.
-    #[inline]
-    fn send_copy(
-        &mut self,
-        control: Control<'_>,
-        payload: &[u8],
-        bytes: u32,
-        token: Option<Token>,
-        trace: &mut impl Trace,
-        (others, stat): (&mut impl Meanwhile, &Stat),
-    ) -> Result<(Path, u32), SendError> {
-        let Some(token) = token else {
-            if let Some(path) = self.put(control, payload, bytes, stat)? {
-                return Ok((path, 0));
-            }
-            let header = Header { kind: Kind::Staged, payload_len: bytes, ..Header::control(0) };
-            return self.stage(header, control, payload, None, trace, (others, stat));
-        };
-        match self.unused(token) {
-            Some(Place::Pages { first, count }) => {
-                let path = self.put_token(control, payload, bytes, token, (first, count), stat)?;
-                Ok((path, 0))
-            }
-            Some(Place::Private { bytes: room }) if bytes <= room => {
-                let header =
-                    Header { kind: Kind::StagedToken, payload_len: bytes, name: token.key, ..Header::control(0) };
-                self.stage(header, control, payload, Some(token), trace, (others, stat))
-            }
-            Some(Place::Private { .. }) => Ok((self.drop_payload(control, bytes, token, Refused::TooLong, stat), 0)),
-            None => Ok((self.drop_payload(control, bytes, token, Refused::Wrong, stat), 0)),
-        }
-    }
-
-    /// Sends the control message alone, with the reason why its payload was dropped before a byte moved.
-    fn drop_payload(&mut self, control: Control<'_>, bytes: u32, token: Token, why: Refused, stat: &Stat) -> Path {
-        let control_len = self.place(control);
-        let too_long = u64::from(why == Refused::TooLong) << 32;
-        let detail = u64::from(token.index) | too_long;
-        let header = Header { control_len, kind: Kind::Dropped, runs: 0, payload_len: bytes, detail, name: token.key };
-        self.producer.publish(header.to_words());
-        stat.add(Counter::PayloadDropped, 1);
-        Path::Dropped
-    }
-
-    /// Into pages of the peer's free queue, if it has posted enough.
-    fn put(
-        &mut self,
-        control: Control<'_>,
-        payload: &[u8],
-        bytes: u32,
-        stat: &Stat,
-    ) -> Result<Option<Path>, SendError> {
-        let page_bytes = u64::from(self.peer_sizes.page_bytes);
-        let wanted = u64::from(bytes.max(1));
-        if let Some(run) = self.traffic.claim_front(page_bytes, wanted) {
-            self.outbox.put(&self.peer, u64::from(run.first) * page_bytes, payload);
-            self.publish_put(control, bytes, 1, run.to_word());
-            return Ok(Some(Path::Put));
-        }
-        let claimed = self.traffic.claim(&self.peer, &self.peer_sizes, wanted);
-        let Some(list) = claimed.map_err(|breach| self.broken(breach))? else { return Ok(None) };
-        let runs = list.as_slice();
-        let Some(count) = list_len(runs.len()) else {
-            self.traffic.unclaim(list);
-            return Ok(None);
-        };
-        if count > 1
-            && let Err(error) = self.room_for_list(count, stat)
-        {
-            self.traffic.unclaim(list);
-            return Err(error);
-        }
-        let mut rest = payload;
-        for run in runs {
-            let room = usize::try_from(u64::from(run.count) * page_bytes).unwrap_or(usize::MAX);
-            let (now, later) = rest.split_at(rest.len().min(room));
-            self.outbox.put(&self.peer, u64::from(run.first) * page_bytes, now);
-            rest = later;
-        }
-        let detail = self.write_list(count, runs.iter().map(|run| run.to_word()), None);
-        self.publish_put(control, bytes, count, detail);
-        Ok(Some(Path::Put))
-    }
-
-    /// Announces a payload that lies in pages of the peer's free queue.
-    fn publish_put(&mut self, control: Control<'_>, bytes: u32, runs: u16, detail: u64) {
-        self.own.set(Line::Taken, self.traffic.taken());
-        let control_len = self.place(control);
-        let header = Header { control_len, kind: Kind::Put, runs, payload_len: bytes, detail, name: 0 };
-        self.producer.publish(header.to_words());
-    }
-
     /// Where a payload with this token shall land, if the receiver has granted it and this side has not yet used it.
     /// The receiver cannot tell before the first payload is delivered, and the second must not overwrite it.
     fn unused(&self, token: Token) -> Option<Place> {
         let used = self.outbox.used.get(usize::from(token.index)) == Some(&token.key);
         if used { None } else { self.peer.token(token.index, token.key) }
-    }
-
-    /// Into the landing pages that a token names. The claim tells the receiver that bytes are on their way, so that it
-    /// does not revoke the token meanwhile; the token is looked at again after the claim (Dekker's rule, both sides
-    /// sequentially consistent).
-    fn put_token(
-        &mut self,
-        control: Control<'_>,
-        payload: &[u8],
-        bytes: u32,
-        token: Token,
-        (first, count): (u32, u32),
-        stat: &Stat,
-    ) -> Result<Path, SendError> {
-        let run = check::run(Run { first, count, id: 0 }, self.peer_sizes.landing_pages);
-        let run = run.map_err(|breach| self.broken(breach))?;
-        let page_bytes = self.peer_sizes.page_bytes;
-        if check::covered(bytes, u64::from(run.count), page_bytes).is_err() {
-            return Ok(self.drop_payload(control, bytes, token, Refused::TooLong, stat));
-        }
-        self.own.set_claim(token.index, token.key);
-        if self.peer.token(token.index, token.key).is_none() {
-            self.own.set_claim(token.index, 0);
-            return Ok(self.drop_payload(control, bytes, token, Refused::Revoked, stat));
-        }
-        self.outbox.use_up(token);
-        self.outbox.put(&self.peer, u64::from(run.first) * u64::from(page_bytes), payload);
-        let header = Header {
-            control_len: self.place(control),
-            kind: Kind::PutToken,
-            runs: 0,
-            payload_len: bytes,
-            detail: u64::from(token.index),
-            name: token.key,
-        };
-        self.producer.publish(header.to_words());
-        self.own.set_claim(token.index, 0);
-        Ok(Path::Put)
     }
 }
 
@@ -564,19 +418,6 @@ fn list_len(runs: usize) -> Option<u16> {
 
 fn payload_len(payload: &[u8]) -> Result<u32, SendError> {
     u32::try_from(payload.len()).ok().filter(|len| u64::from(*len) <= PAYLOAD_MAX).ok_or(SendError::TooLong)
-}
-
-/// What a send came to.
-#[inline]
-fn receipt(path: Path, pulses: u32, bytes: u64, started: Instant) -> Receipt {
-    let (copies, movers) = match path {
-        Path::None | Path::Reference | Path::Wire | Path::Dropped => (0, 0),
-        Path::Get | Path::Put => (1, 1),
-        Path::Shared => (1, 2),
-        Path::CutThrough => (2, 2),
-    };
-    let finished = if started == Instant::default() { started } else { clock::now() };
-    Receipt { path, copies, movers, pulses, bytes, started, finished, ..Receipt::default() }
 }
 
 /// Counts what a send came to.

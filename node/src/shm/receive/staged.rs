@@ -75,15 +75,9 @@ impl Link {
         let len = u64::from(header.payload_len);
         let base = self.inbox.next_base.next_multiple_of(STAGE_ALIGN);
         let ready = header.detail & 0xffff_ffff;
-        let lap = check::lap(header.runs, self.inbox.staging.ring())?;
-        if lap.bytes != self.inbox.staging.lap() {
-            // What came before has been taken out, and nothing may lie behind it: it would lie elsewhere now.
-            if self.inbox.staged > base {
-                return Err(Breach::Progress);
-            }
-            self.inbox.staging.set_lap(lap.bytes);
+        if header.runs != self.inbox.lap {
+            self.follow_lap(header.runs, base)?;
         }
-        self.inbox.eviction = self.eviction.filter(|_| lap.evict);
         if ready > len || ready > self.inbox.staging.lap() {
             return Err(Breach::Progress);
         }
@@ -101,6 +95,22 @@ impl Link {
         let started = clock::timed(len);
         self.inbox.front = Some(Front { ticket, base, len, moved: 0, started, goes, stays: false });
         Ok(started)
+    }
+
+    /// The sender goes round the ring in another way from a payload on.
+    #[cold]
+    fn follow_lap(&mut self, word: u16, base: u64) -> Result<(), Breach> {
+        let lap = check::lap(word, self.inbox.staging.ring())?;
+        if lap.bytes != self.inbox.staging.lap() {
+            // What came before has been taken out, and nothing may lie behind it: it would lie elsewhere now.
+            if self.inbox.staged > base {
+                return Err(Breach::Progress);
+            }
+            self.inbox.staging.set_lap(lap.bytes);
+        }
+        self.inbox.eviction = self.eviction.filter(|_| lap.evict);
+        self.inbox.lap = word;
+        Ok(())
     }
 
     /// The memory that a token names, cut to the payload, and how long it was: checked before a byte of it moves.
@@ -355,7 +365,7 @@ impl Link {
 
     /// Reads a short payload that is there whole, as most are in a stream of them: nothing to wait for or to decide.
     #[inline]
-    fn read_whole(
+    pub(crate) fn read_whole(
         &mut self,
         arriving: &mut Arriving,
         into: &mut [u8],

@@ -61,17 +61,38 @@ impl Link {
         let known_full = base + len > self.outbox.drained + self.outbox.staging.lap();
         let moment = known_full || self.outbox.drained >= before;
         let barred = changes && moment && self.change_lap(base, len, stat);
-        let lap = self.outbox.staging.lap();
-        let wanted = self.outbox.laps.lap();
-        header.runs = Lap { bytes: lap, evict: wanted.evict && lap == wanted.bytes }.to_word();
         if matches!(self.policy, Policy::Adaptive { .. })
             && len <= LEAST_SHARE
             && !barred
-            && base + len <= self.outbox.drained + lap
+            && base + len <= self.outbox.drained + self.outbox.staging.lap()
         {
-            return Ok(self.stage_at_once(header, control, payload, base, trace));
+            self.stage_at_once(header, control, payload, trace);
+            return Ok((Path::CutThrough, 1));
         }
+        header.runs = self.lap_word();
         self.stage_in_pulses(header, control, payload, (before, base, barred), trace, (others, stat))
+    }
+
+    /// How the next payload goes round the ring.
+    #[inline(always)]
+    fn lap_word(&self) -> u16 {
+        let (lap, wanted) = (self.outbox.staging.lap(), self.outbox.laps.lap());
+        Lap { bytes: lap, evict: wanted.evict && lap == wanted.bytes }.to_word()
+    }
+
+    /// Whether a payload of so many bytes that no token is for can go through the ring in one step: there is nothing to
+    /// wait for, to look up or to decide.
+    #[inline(always)]
+    pub(super) fn goes_at_once(&self, bytes: u32) -> bool {
+        let Outbox { staging, laps, staged, drained, .. } = &self.outbox;
+        let end = staged.next_multiple_of(STAGE_ALIGN).saturating_add(u64::from(bytes));
+        u64::from(bytes) <= LEAST_SHARE
+            && end <= drained + staging.lap()
+            && staging.lap() == laps.lap().bytes
+            && matches!(self.policy, Policy::Adaptive { .. })
+            && self.ending.is_none()
+            && self.producer.has_room()
+            && !self.traffic.has_places(&self.peer)
     }
 
     /// A payload that goes in pulses, or waits for room.
@@ -206,16 +227,16 @@ impl Link {
 
     /// A payload of so few bytes that the rule makes one pulse of it, whatever was measured: the same, without asking.
     /// A receiver that waits for it sees its first half while the second is copied.
-    fn stage_at_once(
+    #[inline(always)]
+    pub(super) fn stage_at_once(
         &mut self,
         mut header: Header,
         control: Control<'_>,
         payload: &[u8],
-        base: u64,
         trace: &mut impl Trace,
-    ) -> (Path, u32) {
+    ) {
         let start = traced(trace);
-        let len = payload.len() as u64;
+        let len = u64::from(header.payload_len);
         let seen = if self.only_sends() {
             self.outbox.halves.forget();
             payload.len()
@@ -223,7 +244,8 @@ impl Link {
             self.outbox.halves.first(payload.len())
         };
         let (first, rest) = payload.split_at(seen);
-        self.fill(base, first);
+        self.fill(self.outbox.staged.next_multiple_of(STAGE_ALIGN), first);
+        header.runs = self.lap_word();
         header.detail |= first.len() as u64;
         header.control_len = self.place(control);
         self.producer.publish(header.to_words());
@@ -235,7 +257,6 @@ impl Link {
         }
         trace.pulse(Stage::HostToAdapter, 0, len, start, traced(trace));
         self.pass(len);
-        (Path::CutThrough, 1)
     }
 
     /// Copies bytes to a place in the ring, up to the end of which all is there then.
