@@ -7,7 +7,7 @@ use super::lane::{Lane, LaneError};
 use super::room::{NoRoom, filled};
 use crate::args::Memory;
 use crate::output::{tenths, thousandths};
-use cutthrough::{Incoming, NoMemory};
+use cutthrough::NoMemory;
 
 /// What the receipts of a test said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -132,26 +132,18 @@ impl Cargo {
     /// [`LaneError`].
     #[inline]
     pub fn take(&mut self, lane: &mut Lane) -> Result<u8, LaneError> {
-        if self.shape.memory == Memory::Private {
-            return lane.hear_with(|endpoint, message| {
-                let op = op(message)?;
-                let receipt = endpoint.read(message, &mut self.into)?;
+        lane.hear_with(|endpoint, mut message| {
+            let op = message.control().first().copied().ok_or(LaneError::Unexpected)?;
+            if self.shape.memory == Memory::Private {
+                let receipt = endpoint.read(&mut message, &mut self.into)?;
                 self.tally.read(&receipt);
-                Ok(op)
-            });
-        }
-        let message = lane.hear()?;
-        let op = op(&message)?;
-        self.tally.landed(&message.receipt());
-        lane.endpoint.release(message);
-        Ok(op)
+            } else {
+                self.tally.landed(&message.receipt());
+                endpoint.release(message);
+            }
+            Ok(op)
+        })
     }
-}
-
-/// The first byte of a control message.
-#[inline]
-fn op(message: &Incoming) -> Result<u8, LaneError> {
-    message.control().first().copied().ok_or(LaneError::Unexpected)
 }
 
 /// All pages are on their way: the other end is behind.

@@ -191,7 +191,7 @@ impl Lane {
         }
     }
 
-    /// What `take` makes of the next message, where it lies: a message that is moved, and then looked at, has to be
+    /// What `take` makes of the next message, where it has come: one that is moved, and then looked at, has to be
     /// waited for. Spins for it.
     ///
     /// # Errors
@@ -199,15 +199,15 @@ impl Lane {
     #[inline]
     pub fn hear_with<R>(
         &mut self,
-        take: impl FnOnce(&mut Endpoint, &mut Incoming) -> Result<R, LaneError>,
+        take: impl FnOnce(&mut Endpoint, Incoming) -> Result<R, LaneError>,
     ) -> Result<R, LaneError> {
         loop {
-            match &mut self.endpoint.poll() {
+            match self.endpoint.poll() {
                 Some(Event::Message(message)) => {
                     self.looks = 0;
                     return take(&mut self.endpoint, message);
                 }
-                Some(event) => self.heed(event)?,
+                Some(event) => self.heed(&event)?,
                 None => self.go_on()?,
             }
         }

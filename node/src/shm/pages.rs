@@ -136,7 +136,9 @@ impl Traffic {
                 pages.give(first, count);
                 returned += u64::from(count);
             })?;
-            self.completed.extend(cookie);
+            if let Some(cookie) = cookie {
+                self.completed.push_back(cookie);
+            }
         }
         if self.reclaims.taken() == before {
             return Ok(Reclaimed::default());

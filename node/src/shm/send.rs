@@ -195,7 +195,9 @@ impl Link {
     fn send_bare(&mut self, control: Control<'_>, cookie: Option<u64>, stat: &Stat) -> Result<Receipt, SendError> {
         self.check_room(stat)?;
         let control_len = self.place(control);
-        self.traffic.completed.extend(cookie);
+        if let Some(cookie) = cookie {
+            self.traffic.completed.push_back(cookie);
+        }
         self.send_in_place(usize::from(control_len), stat);
         Ok(Receipt::default())
     }
@@ -256,7 +258,9 @@ impl Link {
         let way = self.chooser.choose(u64::from(bytes));
         if let (Some(share), Some(token), Way::Alone) = (&share, token, way) {
             let started = self.copy_alone(share, control_len, token);
-            self.traffic.completed.extend(cookie);
+            if let Some(cookie) = cookie {
+                self.traffic.completed.push_back(cookie);
+            }
             return Ok(self.sent(Path::Put, 0, bytes, started, stat));
         }
         let started = clock::now();

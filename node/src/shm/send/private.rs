@@ -43,7 +43,9 @@ impl Link {
         self.check_room(stat)?;
         let started = clock::timed(u64::from(bytes));
         let (path, pulses) = self.send_copy(control, payload, bytes, token, trace, (others, stat))?;
-        self.traffic.completed.extend(cookie);
+        if let Some(cookie) = cookie {
+            self.traffic.completed.push_back(cookie);
+        }
         Ok(self.sent(path, pulses, bytes, started, stat))
     }
 
