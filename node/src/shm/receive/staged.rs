@@ -88,9 +88,12 @@ impl Link {
         let ticket = self.inbox.tickets;
         self.inbox.transfer = None;
         self.inbox.halved = false;
-        self.inbox.staging.prefetch(base, ready.min(EARLY));
         if ready < len {
+            // The second half is copied meanwhile: nothing else is waited for.
+            self.inbox.staging.prefetch(base, ready.min(2 * EARLY));
             self.peer.prefetch(Line::Staged);
+        } else {
+            self.inbox.staging.prefetch(base, ready.min(EARLY));
         }
         let started = clock::timed(len);
         self.inbox.front = Some(Front { ticket, base, len, moved: 0, started, goes, stays: false });
