@@ -29,6 +29,10 @@ impl Node {
             && let Ok((link, stat)) = self.link(channel)
             && let Some(Read { valid, pulses, .. }) = link.read_whole(arriving, into, trace, stat)
         {
+            // To be armed again, which tells the sender how far this side is.
+            if link.disarm() {
+                self.awake.push(channel.index as usize);
+            }
             arrived.receipt.pulses = pulses;
             arrived.payload = Payload::None;
             // Put together, not copied: what was stored in parts cannot be loaded as a whole for a while.
