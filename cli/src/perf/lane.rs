@@ -179,16 +179,7 @@ impl Lane {
     /// [`LaneError::Closed`], [`LaneError::Silent`] or [`LaneError::Interrupted`].
     #[inline]
     pub fn hear(&mut self) -> Result<Incoming, LaneError> {
-        loop {
-            match self.endpoint.poll() {
-                Some(Event::Message(message)) => {
-                    self.looks = 0;
-                    return Ok(message);
-                }
-                Some(event) => self.heed(&event)?,
-                None => self.go_on()?,
-            }
-        }
+        self.hear_with(|_, message| Ok(message))
     }
 
     /// What `take` makes of the next message, where it has come: one that is moved, and then looked at, has to be
@@ -219,16 +210,7 @@ impl Lane {
     /// As [`Lane::hear`].
     #[inline]
     pub fn hear_op(&mut self) -> Result<u8, LaneError> {
-        loop {
-            match self.endpoint.poll() {
-                Some(Event::Message(message)) => {
-                    self.looks = 0;
-                    return message.control().first().copied().ok_or(LaneError::Unexpected);
-                }
-                Some(event) => self.heed(&event)?,
-                None => self.go_on()?,
-            }
-        }
+        self.hear_with(|_, message| message.control().first().copied().ok_or(LaneError::Unexpected))
     }
 
     /// The next message; sleeps for it after a short spin.

@@ -36,7 +36,9 @@ impl Node {
             arrived.receipt.pulses = pulses;
             arrived.payload = Payload::None;
             // Put together, not copied: what was stored in parts cannot be loaded as a whole for a while.
-            return Ok(Receipt { pulses, ..Receipt::moved(Path::CutThrough, valid as u64) });
+            let receipt = Receipt { pulses, ..Receipt::moved(Path::CutThrough, valid as u64) };
+            debug_assert_eq!(receipt, arrived.receipt, "the message tells the same");
+            return Ok(receipt);
         }
         let wired = self.is_wire(channel);
         let Some(arrived) = message.cargo_mut() else {

@@ -61,11 +61,7 @@ impl Link {
         let known_full = base + len > self.outbox.drained + self.outbox.staging.lap();
         let moment = known_full || self.outbox.drained >= before;
         let barred = changes && moment && self.change_lap(base, len, stat);
-        if matches!(self.policy, Policy::Adaptive { .. })
-            && len <= LEAST_SHARE
-            && !barred
-            && base + len <= self.outbox.drained + self.outbox.staging.lap()
-        {
+        if !barred && self.is_one_pulse(len) {
             self.stage_at_once(header, control, payload, trace);
             return Ok((Path::CutThrough, 1));
         }
@@ -80,16 +76,21 @@ impl Link {
         Lap { bytes: lap, evict: wanted.evict && lap == wanted.bytes }.to_word()
     }
 
+    /// Whether the rule makes one pulse of so many bytes, and the ring is known to have room for them.
+    #[inline(always)]
+    fn is_one_pulse(&self, len: u64) -> bool {
+        let Outbox { staging, staged, drained, .. } = &self.outbox;
+        matches!(self.policy, Policy::Adaptive { .. })
+            && len <= LEAST_SHARE
+            && staged.next_multiple_of(STAGE_ALIGN) + len <= drained + staging.lap()
+    }
+
     /// Whether a payload of so many bytes that no token is for can go through the ring in one step: there is nothing to
     /// wait for, to look up or to decide.
     #[inline(always)]
     pub(super) fn goes_at_once(&self, bytes: u32) -> bool {
-        let Outbox { staging, laps, staged, drained, .. } = &self.outbox;
-        let end = staged.next_multiple_of(STAGE_ALIGN).saturating_add(u64::from(bytes));
-        u64::from(bytes) <= LEAST_SHARE
-            && end <= drained + staging.lap()
-            && staging.lap() == laps.lap().bytes
-            && matches!(self.policy, Policy::Adaptive { .. })
+        self.is_one_pulse(u64::from(bytes))
+            && self.outbox.staging.lap() == self.outbox.laps.lap().bytes
             && self.ending.is_none()
             && self.producer.has_room()
             && !self.traffic.has_places(&self.peer)
