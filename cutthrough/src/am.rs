@@ -272,7 +272,7 @@ impl std::fmt::Debug for Node {
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Calls that have ended, in order: which one, and why it failed if it has.
-    pub(crate) ended: Vec<(Call, Result<Reply, CallError>)>,
+    pub(crate) ended: Vec<(Call, Result<Reply, Unanswered>)>,
 }
 
 impl Node {

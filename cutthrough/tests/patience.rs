@@ -7,7 +7,7 @@ mod two;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Args, CallError, Deferred, Event, Failure, Node, Settings};
+use cutthrough::am::{Args, CallError, Deferred, Event, Failure, Node, Settings, Unanswered};
 use cutthrough::rma::{Key, Owner, Region, Remote};
 use cutthrough::{Channel, Config, Endpoint};
 use two::{Over, PATIENCE, Server, small};
@@ -109,7 +109,7 @@ fn operations_on_memory_have_their_timeout(over: Over) {
         key = Some(Owner::new(node).register(&region));
     });
     let mut remote = Remote::new(&mut node, channel, key.expect("a key"), PATIENCE);
-    type Operation = fn(&mut Remote<'_>) -> Result<(), CallError>;
+    type Operation = fn(&mut Remote<'_>) -> Result<(), Unanswered>;
     let operations: [Operation; 4] = [
         |remote| remote.put(16, b"hello"),
         |remote| remote.get(16, &mut [0; 5]),
@@ -154,13 +154,13 @@ fn what_is_put_at_an_owner_that_sleeps_ends_in_time(over: Over) {
         for _ in 0..40 {
             let since = Instant::now();
             let put = Remote::new(&mut node, channel, key, NAP / 20).put(0, &bytes[..len]);
-            assert_eq!(put, Err(CallError::Late), "{len} bytes");
+            assert_eq!(put, Err(CallError::Late.into()), "{len} bytes");
             assert!(since.elapsed() < Duration::from_secs(1), "{len} bytes took {:?}", since.elapsed());
         }
     }
     let since = Instant::now();
     let put = Remote::new(&mut node, channel, key, NAP).put(0, &bytes);
-    assert_eq!(put, Err(CallError::Late));
+    assert_eq!(put, Err(CallError::Late.into()));
     assert!(since.elapsed() >= NAP && since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
     // The channel lives, and the owner wakes.
     let _server = Server::run(owner, address);
@@ -188,7 +188,7 @@ fn long_puts_arrive_whatever_the_owner_does_meanwhile(over: Over) {
         assert_eq!(remote.put(1, &bytes), Ok(()), "{len} bytes");
         assert!(region.lock()[1..=len] == bytes[..], "{len} bytes");
         let outside = remote.put((8 << 20) - len as u64 + 1, &bytes);
-        assert_eq!(outside, if len == 0 { outside } else { Err(CallError::Failed(Failure::Refused)) });
+        assert_eq!(outside.map_err(CallError::from), Err(CallError::Failed(Failure::Refused)), "{len} bytes");
     }
     stop.send(()).expect("it serves");
     serving.join().expect("the owner");
@@ -203,7 +203,7 @@ fn pages_that_are_late_may_arrive_until_the_owner_answers_again(over: Over) {
     let moves: Vec<(u32, u32)> = (0..64).map(|slot| (slot, slot)).collect();
     let since = Instant::now();
     let error = Remote::new(&mut node, channel, key, NAP / 4).store_pages(&here, &moves).expect_err("nobody serves");
-    assert_eq!((error.error, error.valid), (CallError::Late, vec![None; 64]));
+    assert_eq!((error.error.error, error.valid), (CallError::Late, vec![None; 64]));
     assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
     assert_eq!(region.count_valid(), 0);
     // The owner wakes, and finds the requests before the notice that nobody waits for them. It cannot know how long
@@ -244,7 +244,7 @@ fn a_budget_goes_with_each_operation_on_memory() {
     });
     let here = Region::new(4096, 4096);
     let mut remote = Remote::new(&mut node.0, node.1, Key(1), NAP / 10);
-    type Operation = fn(&mut Remote<'_>, &Region) -> Result<(), CallError>;
+    type Operation = fn(&mut Remote<'_>, &Region) -> Result<(), Unanswered>;
     let operations: [Operation; 6] = [
         |remote, _| remote.put(16, b"hello"),
         |remote, _| remote.put(16, &[0; 70_000]),
@@ -254,7 +254,7 @@ fn a_budget_goes_with_each_operation_on_memory() {
         |remote, here| remote.fetch_pages(here, &[(1, 0)]).map_err(|error| error.error),
     ];
     for (number, operation) in operations.into_iter().enumerate() {
-        assert_eq!(operation(&mut remote, &here), Err(CallError::Late));
+        assert_eq!(operation(&mut remote, &here), Err(CallError::Late.into()));
         let mut requests = 0;
         while let Some(event) = owner.poll() {
             let cutthrough::Event::Message(message) = event else { panic!("{event:?}") };

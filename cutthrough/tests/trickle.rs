@@ -312,7 +312,7 @@ fn a_reply_that_is_read_and_stops_in_the_middle_ends_by_its_deadline() {
             node.read(&mut reply, &mut into)?;
             Ok(())
         });
-        assert_eq!(result, Err(CallError::Late));
+        assert_eq!(result, Err(CallError::Late.into()));
         slow.end();
     }
 }

@@ -15,7 +15,7 @@ use cutthrough_node::incoming::{Channel, Connecting, Incoming, Payload};
 use cutthrough_node::node::ConnectError;
 
 use super::continuing::Continuing;
-use super::event::{Beside, Call, CallError, Ended, Event, Failed, Reply};
+use super::event::{Beside, Call, CallError, Ended, Event, Failed, Reply, Unanswered};
 use super::gather::{Of, Part, is_arriving};
 use super::handlers::Coming;
 use super::request::More;
@@ -393,7 +393,9 @@ impl Node {
                 };
                 self.inside.core.handed(&to, Some(why));
             }
-            Then::Tally(tally) => self.count(tally, call, Err(error)),
+            Then::Tally(tally) => {
+                self.count(tally, call, Err(Unanswered { error, args: args.to_vec(), landing }));
+            }
         }
     }
 
@@ -453,7 +455,7 @@ impl Node {
         self.tallies.truncate(tally as usize);
     }
 
-    fn count(&mut self, tally: u32, call: Call, result: Result<Reply, CallError>) {
+    fn count(&mut self, tally: u32, call: Call, result: Result<Reply, Unanswered>) {
         if let Some(tally) = self.tallies.get_mut(tally as usize) {
             tally.ended.push((call, result));
         }

@@ -9,7 +9,7 @@ use cutthrough_node::shm::grant::NoMemory;
 
 use super::extents::{EXTENT_BYTES, Extent};
 use super::{ATOMIC, Atomic, GATHER, GATHER_MAX, GET, Key, PUT, Region, SCATTER};
-use crate::am::{Body, Call, CallError, Failure, Node, Reply, RequestError};
+use crate::am::{Body, Call, CallError, Failure, Node, Reply, RequestError, Unanswered};
 
 /// Bytes of one message of a batch, without the list of its runs: what is under way then stays in a second-level cache
 /// between the copy in and the copy out. Measured with 20,000 random pages of 16 KiB: 64 KiB is about 6 per cent faster
@@ -43,8 +43,8 @@ pub struct Remote<'n> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{} of {} pages have arrived{}: {error}", count(.valid, Some(true)), .valid.len(), more(.valid))]
 pub struct MoveError {
-    /// What went wrong first.
-    pub error: CallError,
+    /// What went wrong first, with the owner's own words, if it has refused.
+    pub error: Unanswered,
     /// For each move, in the order of the call: whether its page lies in its slot. `None`, which only
     /// [`Remote::store_pages`] says: it is not known. The page was under way when the channel ended, or when the owner
     /// had not answered even after the time was over; it may lie there, or, while the channel lives, still come there:
@@ -88,18 +88,17 @@ impl<'n> Remote<'n> {
         key.into_iter().chain(words.into_iter().flat_map(u64::to_le_bytes)).collect()
     }
 
-    fn finish(&mut self, call: Result<Call, RequestError>, until: Instant) -> Result<Reply, CallError> {
-        let call = call?;
-        Ok(self.node.wait_for(call, until)?)
+    fn finish(&mut self, call: Result<Call, RequestError>, until: Instant) -> Result<Reply, Unanswered> {
+        self.node.wait_for(call?, until)
     }
 
     /// Writes bytes to the region, from `offset` on; more than 64 KiB in several pieces, some of which are under way at
     /// the same time.
     ///
     /// # Errors
-    /// [`CallError`]; [`Failure::Refused`] if they do not lie in the region. Where there are several pieces, some of
-    /// them may have been written.
-    pub fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), CallError> {
+    /// [`Unanswered`]: why, and the owner's own words; [`Failure::Refused`] if they do not lie in the region. Where
+    /// there are several pieces, some of them may have been written.
+    pub fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Unanswered> {
         let until = self.until();
         if bytes.len() <= BATCH {
             let args = self.args([offset]);
@@ -115,7 +114,7 @@ impl<'n> Remote<'n> {
 
     /// The same in pieces, each as soon as there is room for it. None of them waits for the owner within the endpoint,
     /// which knows of no time but its own, and ends the channel after that.
-    fn put_pieces(&mut self, offset: u64, bytes: &[u8], until: Instant) -> Result<(), CallError> {
+    fn put_pieces(&mut self, offset: u64, bytes: &[u8], until: Instant) -> Result<(), Unanswered> {
         let most = self.pool().clamp(1, BATCH);
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
         let send = |node: &mut Node, tally: u32, piece: usize, left: Duration| {
@@ -136,7 +135,7 @@ impl<'n> Remote<'n> {
         };
         let mut wrong = None;
         let many = bytes.len().div_ceil(most).max(1);
-        let all = self.run(many, (until, Duration::ZERO), send, |_, result| wrong = wrong.or(result.err()));
+        let all = self.run(many, (until, Duration::ZERO), send, |_, result| wrong = wrong.take().or(result.err()));
         wrong.map_or(all, Err)
     }
 
@@ -145,7 +144,7 @@ impl<'n> Remote<'n> {
     /// # Errors
     /// As [`Remote::put`]; [`Failure::TooLong`] if the owner answers with another number of bytes. Some of `into` may
     /// have been written.
-    pub fn get(&mut self, offset: u64, into: &mut [u8]) -> Result<(), CallError> {
+    pub fn get(&mut self, offset: u64, into: &mut [u8]) -> Result<(), Unanswered> {
         let until = self.until();
         // What is asked for without bytes shows whether it lies in the region, too.
         let count = into.len().div_ceil(GATHER_MAX).max(1);
@@ -155,7 +154,7 @@ impl<'n> Remote<'n> {
             self.node.wait_for_room(self.channel, left(until))?;
             let left = left(until);
             if left.is_zero() {
-                return Err(CallError::Late);
+                return Err(CallError::Late.into());
             }
             let mut args = self.args([offset.saturating_add((piece * GATHER_MAX) as u64)]);
             let len = u32::try_from(into.len()).map_err(|_| RequestError::Payload)?;
@@ -164,7 +163,7 @@ impl<'n> Remote<'n> {
             let mut reply = self.finish(call, until)?;
             // The other side lies: the rest of the memory would be as it was.
             if reply.payload_len() != into.len() {
-                return Err(Failure::TooLong.into());
+                return Err(CallError::from(Failure::TooLong).into());
             }
             if !into.is_empty() {
                 self.node.read(&mut reply, into)?;
@@ -177,7 +176,7 @@ impl<'n> Remote<'n> {
     ///
     /// # Errors
     /// As [`Remote::put`].
-    pub fn fetch_add(&mut self, offset: u64, operand: u64) -> Result<u64, CallError> {
+    pub fn fetch_add(&mut self, offset: u64, operand: u64) -> Result<u64, Unanswered> {
         self.atomic(Atomic::Add, offset, operand, 0)
     }
 
@@ -185,7 +184,7 @@ impl<'n> Remote<'n> {
     ///
     /// # Errors
     /// As [`Remote::put`].
-    pub fn swap(&mut self, offset: u64, value: u64) -> Result<u64, CallError> {
+    pub fn swap(&mut self, offset: u64, value: u64) -> Result<u64, Unanswered> {
         self.atomic(Atomic::Swap, offset, value, 0)
     }
 
@@ -193,11 +192,11 @@ impl<'n> Remote<'n> {
     ///
     /// # Errors
     /// As [`Remote::put`].
-    pub fn compare_swap(&mut self, offset: u64, expected: u64, value: u64) -> Result<u64, CallError> {
+    pub fn compare_swap(&mut self, offset: u64, expected: u64, value: u64) -> Result<u64, Unanswered> {
         self.atomic(Atomic::CompareSwap, offset, value, expected)
     }
 
-    fn atomic(&mut self, which: Atomic, offset: u64, operand: u64, expected: u64) -> Result<u64, CallError> {
+    fn atomic(&mut self, which: Atomic, offset: u64, operand: u64, expected: u64) -> Result<u64, Unanswered> {
         let until = self.until();
         self.node.wait_for_room(self.channel, self.timeout)?;
         let mut args = self.key.0.to_le_bytes().to_vec();
@@ -205,12 +204,12 @@ impl<'n> Remote<'n> {
         args.extend([offset, operand, expected].into_iter().flat_map(u64::to_le_bytes));
         let left = left(until);
         if left.is_zero() {
-            return Err(CallError::Late);
+            return Err(CallError::Late.into());
         }
         let call = self.node.ask(self.channel, ATOMIC).args(&args).within(left).send();
         let reply = self.finish(call, until)?;
         if reply.args().len() != 8 {
-            return Err(Failure::Arguments.into());
+            return Err(CallError::from(Failure::Arguments).into());
         }
         Ok(u64::from(reply.word(0)) | u64::from(reply.word(1)) << 32)
     }
@@ -222,7 +221,7 @@ impl<'n> Remote<'n> {
     ///
     /// # Panics
     /// If there are fewer bytes than the runs have.
-    pub fn put_list(&mut self, runs: &[Extent], bytes: &[u8]) -> Result<(), CallError> {
+    pub fn put_list(&mut self, runs: &[Extent], bytes: &[u8]) -> Result<(), Unanswered> {
         let (runs, starts) = pieces(runs, self.pool());
         let fill = |i: usize, into: &mut [u8]| into.copy_from_slice(&bytes[starts[i]..starts[i] + into.len()]);
         self.scatter(&runs, false, fill).map(drop).map_err(|error| error.error)
@@ -235,7 +234,7 @@ impl<'n> Remote<'n> {
     ///
     /// # Panics
     /// If there are fewer bytes than the runs have.
-    pub fn get_list(&mut self, runs: &[Extent], bytes: &mut [u8]) -> Result<(), CallError> {
+    pub fn get_list(&mut self, runs: &[Extent], bytes: &mut [u8]) -> Result<(), Unanswered> {
         let (runs, starts) = pieces(runs, self.pool());
         let take = |i: usize, len: usize, copy: &mut dyn FnMut(&mut [u8])| copy(&mut bytes[starts[i]..starts[i] + len]);
         self.gather(&runs, take).map(drop).map_err(|error| error.error)
@@ -322,12 +321,12 @@ impl<'n> Remote<'n> {
         let mut wrong = None;
         let all = self.run(batches.len(), (until, grace), send, |batch, result| {
             let (first, end) = batches[batch];
-            valid[first..end].fill(match result {
+            valid[first..end].fill(match &result {
                 Ok(_) => Some(true),
-                Err(error) if may_be_done(error) => None,
+                Err(unanswered) if may_be_done(unanswered.error) => None,
                 Err(_) => Some(false),
             });
-            wrong = wrong.or(result.err());
+            wrong = wrong.take().or(result.err());
         });
         wrong.map_or(all, Err).map_err(|error| MoveError { error, valid })
     }
@@ -359,7 +358,7 @@ impl<'n> Remote<'n> {
             let bytes: usize = runs[first..end].iter().map(|run| run.len as usize).sum();
             let taken = result.and_then(|mut reply| {
                 if reply.payload_len() != bytes {
-                    return Err(Failure::TooLong.into());
+                    return Err(CallError::from(Failure::TooLong).into());
                 }
                 let mut at = 0;
                 let landed = reply.take_payload();
@@ -376,7 +375,7 @@ impl<'n> Remote<'n> {
             });
             match taken {
                 Ok(()) => valid[first..end].fill(Some(true)),
-                Err(error) => wrong = wrong.or(Some(error)),
+                Err(error) => wrong = wrong.take().or(Some(error)),
             }
         });
         wrong.map_or(all, Err).map_err(|error| MoveError { error, valid })
@@ -390,8 +389,8 @@ impl<'n> Remote<'n> {
         count: usize,
         (until, longer): (Instant, Duration),
         mut send: impl FnMut(&mut Node, u32, usize, Duration) -> Result<Call, RequestError>,
-        mut end: impl FnMut(usize, Result<Reply, CallError>),
-    ) -> Result<(), CallError> {
+        mut end: impl FnMut(usize, Result<Reply, Unanswered>),
+    ) -> Result<(), Unanswered> {
         let tally = self.node.begin_tally();
         let Counted { node, under_way, .. } =
             &mut Counted { node: &mut *self.node, tally, under_way: Vec::with_capacity(DEPTH) };
@@ -428,12 +427,12 @@ impl<'n> Remote<'n> {
             }
             if (looks.is_multiple_of(256) || looks > LOOKS) && clock::now() >= until {
                 if next < count {
-                    (next, all) = (count, Err(CallError::Late));
+                    (next, all) = (count, Err(CallError::Late.into()));
                 }
                 if clock::now() >= at_last {
                     for (call, batch) in under_way.drain(..) {
                         node.give_up(call, true);
-                        end(batch, Err(CallError::Late));
+                        end(batch, Err(CallError::Late.into()));
                     }
                 }
             }

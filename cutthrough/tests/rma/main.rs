@@ -7,7 +7,7 @@ mod two;
 
 use std::time::Duration;
 
-use cutthrough::am::{Body, CallError, Failure, Node};
+use cutthrough::am::{Body, CallError, Failure, Node, Unanswered};
 use cutthrough::rma::{Extent, Key, Owner, Region, Remote};
 use cutthrough::{Channel, Config, Endpoint, Event};
 use proptest::prelude::*;
@@ -47,6 +47,16 @@ fn what_is_put_is_got(over: Over) {
         remote.get(offset, &mut back).expect("in the region");
         assert_eq!(back, bytes);
     }
+}
+
+/// What the owner says to whoever knows no key of it.
+const NO_REGION: &str = "no region has that key";
+/// What it says of what does not lie in a region.
+const OUTSIDE: &str = "outside of the region, not aligned, or too much";
+
+/// A refusal, in the owner's words.
+fn refused(words: &str) -> Unanswered {
+    Unanswered { args: words.into(), ..CallError::Failed(Failure::Refused).into() }
 }
 
 /// No request makes the owner keep more than a piece for whoever does not take it.
@@ -158,37 +168,38 @@ fn atomics_are_atomic(over: Over) {
     assert_eq!(remote.compare_swap(8, u64::MAX, 5), Ok(u64::MAX));
     assert_eq!(remote.fetch_add(8, u64::MAX), Ok(5));
     assert_eq!(remote.swap(8, 0), Ok(4));
-    assert_eq!(remote.fetch_add(4, 1).err(), Some(CallError::Failed(Failure::Refused)), "not aligned");
+    assert_eq!(remote.fetch_add(4, 1).err(), Some(refused(OUTSIDE)), "not aligned");
 }
 
 fn nothing_outside_of_a_region_is_touched(over: Over) {
     let region = Region::new(10_000, 1000);
     let (_server, mut node, channel, key) = owning(over, &region);
-    let refused = Some(CallError::Failed(Failure::Refused));
+    let outside = Some(refused(OUTSIDE));
     let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
     for (offset, len) in [(10_000, 1), (9_999, 2), (u64::MAX, 1), (u64::MAX - 3, 8), (0, 10_001)] {
-        assert_eq!(remote.put(offset, &vec![1; len]).err(), refused, "{offset} {len}");
-        assert_eq!(remote.get(offset, &mut vec![1; len]).err(), refused, "{offset} {len}");
+        assert_eq!(remote.put(offset, &vec![1; len]).err(), outside, "{offset} {len}");
+        assert_eq!(remote.get(offset, &mut vec![1; len]).err(), outside, "{offset} {len}");
         let run = [Extent { offset, len: len as u32 }];
-        assert_eq!(remote.put_list(&run, &vec![1; len]).err(), refused, "{offset} {len}");
-        assert_eq!(remote.get_list(&run, &mut vec![1; len]).err(), refused, "{offset} {len}");
+        assert_eq!(remote.put_list(&run, &vec![1; len]).err(), outside, "{offset} {len}");
+        assert_eq!(remote.get_list(&run, &mut vec![1; len]).err(), outside, "{offset} {len}");
     }
-    assert_eq!(remote.swap(10_000, 1).err(), refused);
+    assert_eq!(remote.swap(10_000, 1).err(), outside);
     assert!(region.lock().iter().all(|byte| *byte == 0));
+    let unknown = Some(refused(NO_REGION));
     for guess in (0..10).chain([key.0 ^ 1, key.0 ^ 1 << 63, key.0 >> 32, key.0 & 0xffff_ffff]) {
         let mut stranger = Remote::new(&mut node, channel, Key(guess), PATIENCE);
-        assert_eq!(stranger.put(0, b"x").err(), refused);
-        assert_eq!(stranger.get(0, &mut [0]).err(), refused);
-        assert_eq!(stranger.fetch_add(0, 1).err(), refused);
-        assert_eq!(stranger.put_list(&[Extent { offset: 0, len: 1 }], b"x").err(), refused);
-        assert_eq!(stranger.get_list(&[Extent { offset: 0, len: 1 }], &mut [0]).err(), refused);
+        assert_eq!(stranger.put(0, b"x").err(), unknown);
+        assert_eq!(stranger.get(0, &mut [0]).err(), unknown);
+        assert_eq!(stranger.fetch_add(0, 1).err(), unknown);
+        assert_eq!(stranger.put_list(&[Extent { offset: 0, len: 1 }], b"x").err(), unknown);
+        assert_eq!(stranger.get_list(&[Extent { offset: 0, len: 1 }], &mut [0]).err(), unknown);
     }
     assert!(region.lock().iter().all(|byte| *byte == 0));
 }
 
 /// An operation that had found its region, and waited for its bytes, was done also where it was unregistered meanwhile.
 fn what_is_not_registered_any_more_is_left_alone(over: Over) {
-    type Operation = fn(&mut Remote<'_>) -> Result<(), CallError>;
+    type Operation = fn(&mut Remote<'_>) -> Result<(), Unanswered>;
     let operations: [(&str, Operation); 5] = [
         ("put", |remote| remote.put(0, &[1; 100])),
         ("get", |remote| remote.get(0, &mut [0; 100])),
@@ -215,7 +226,7 @@ fn what_is_not_registered_any_more_is_left_alone(over: Over) {
             drop(bytes);
             asking.join().expect("no panic")
         });
-        assert_eq!(end, Err(CallError::Failed(Failure::Refused)), "{name}");
+        assert_eq!(end, Err(refused(NO_REGION)), "{name}");
         assert!(region.lock().iter().all(|byte| *byte == 7), "{name}");
     }
 }
@@ -245,10 +256,10 @@ fn an_answer_of_another_length_is_no_answer() {
         let mut remote = Remote::new(&mut node, channel, Key(1), PATIENCE);
         if len > 0 {
             let got = remote.get(0, &mut [0; 100]);
-            assert_eq!(got, Err(CallError::Failed(Failure::TooLong)), "{len} bytes for 100");
+            assert_eq!(got, Err(CallError::Failed(Failure::TooLong).into()), "{len} bytes for 100");
         } else {
             // A number has 8 bytes, as arguments.
-            assert_eq!(remote.fetch_add(0, 1), Err(CallError::Failed(Failure::Arguments)));
+            assert_eq!(remote.fetch_add(0, 1), Err(CallError::Failed(Failure::Arguments).into()));
         }
         drop(answering.join().expect("the owner"));
     }

@@ -86,7 +86,7 @@ fn a_pool_of_no_more_than_a_batch_is_enough(over: Over) {
         // A page that fills the pool leaves no room to say where it belongs; for it there is room where it comes from.
         let long = Region::new(pool as usize, pool as u32);
         let error = remote.store_pages(&long, &[(0, 1)]).expect_err("it fits nowhere");
-        assert_eq!((error.error, error.valid), (CallError::NotSent(RequestError::Payload), vec![Some(false)]));
+        assert_eq!((error.error.error, error.valid), (CallError::NotSent(RequestError::Payload), vec![Some(false)]));
         remote.fetch_pages(&long, &[(1, 0)]).expect("its slot");
         assert!(long.lock()[..] == there.lock()[pool as usize..2 * pool as usize]);
     }
@@ -167,7 +167,7 @@ fn a_dead_owner_leaves_a_list_of_what_is_valid(over: Over) {
     let fetch = |node: &mut Node, channel, key| Remote::new(node, channel, key, PATIENCE).fetch_pages(&into, &moves);
     let error = polled(over, &there, fetch, |owner, _| serve_a_while(owner, 3, || into.count_valid() >= 100));
     let error = error.expect_err("the owner is gone");
-    assert!(matches!(error.error, CallError::Closed(_) | CallError::NotSent(_)), "{error}");
+    assert!(matches!(error.error.error, CallError::Closed(_) | CallError::NotSent(_)), "{error}");
     let counted = error.valid.iter().filter(|valid| **valid == Some(true)).count();
     assert!((100..many as usize).contains(&counted), "{counted}");
     for slot in 0..many {
@@ -188,7 +188,7 @@ fn an_owner_that_ends_leaves_a_list_of_what_was_stored(over: Over) {
             |node: &mut Node, channel, key| Remote::new(node, channel, key, PATIENCE).store_pages(&here, &moves);
         let error = polled(over, &there, store, |owner, _| serve_a_while(owner, polls, || there.count_valid() >= 100));
         let error = error.expect_err("the owner is gone");
-        assert!(matches!(error.error, CallError::Closed(_) | CallError::NotSent(_)), "{error}");
+        assert!(matches!(error.error.error, CallError::Closed(_) | CallError::NotSent(_)), "{error}");
         for ((_, slot), valid) in moves.iter().zip(&error.valid) {
             assert!(valid.is_none_or(|valid| valid == there.is_valid(*slot)), "slot {slot}: {valid:?}");
         }
@@ -238,7 +238,7 @@ fn a_late_owner_leaves_a_list_of_what_was_stored(over: Over) {
         }
         let known = valid.iter().filter(|valid| **valid == Some(true)).count();
         if known > 0 && !valid.contains(&None) {
-            assert!(known < many as usize && stored.is_err_and(|error| error.error == CallError::Late));
+            assert!(known < many as usize && stored.is_err_and(|error| error.error.error == CallError::Late));
             return;
         }
         // Either side was kept from running for so long that it was in time after all, or far too late.
@@ -319,10 +319,13 @@ fn a_refused_batch_moves_nothing(over: Over) {
     let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
     // One slot of the batch does not exist.
     let error = remote.store_pages(&here, &[(0, 0), (1, 1), (2, 10)]).expect_err("slot 10");
-    assert_eq!((error.error, error.valid), (CallError::Failed(Failure::Refused), vec![Some(false); 3]));
+    assert_eq!(error.valid, [Some(false); 3]);
+    let said =
+        "0 of 3 pages have arrived: the handler refused the request: outside of the region, not aligned, or too much";
+    assert_eq!(error.to_string(), said);
     assert!(there.lock().iter().all(|byte| *byte == 0) && there.count_valid() == 0);
     let error = remote.fetch_pages(&here, &[(0, 0), (10, 1)]).expect_err("slot 10");
-    assert_eq!((error.error, error.valid), (CallError::Failed(Failure::Refused), vec![Some(false); 2]));
+    assert_eq!((error.error.error, error.valid), (CallError::Failed(Failure::Refused), vec![Some(false); 2]));
     assert!(!here.is_valid(0));
     // The owner lives. One that does not answer ends the call in time.
     remote.store_pages(&here, &[(0, 9)]).expect("a slot");
@@ -330,7 +333,7 @@ fn a_refused_batch_moves_nothing(over: Over) {
     let silent = server.end();
     let mut hurried = Remote::new(&mut node, channel, key, Duration::from_millis(20));
     let error = hurried.fetch_pages(&here, &[(0, 0)]).expect_err("nobody serves");
-    assert_eq!((error.error, error.valid), (CallError::Late, vec![Some(false)]));
+    assert_eq!((error.error.error, error.valid), (CallError::Late, vec![Some(false)]));
     drop(silent);
 }
 
