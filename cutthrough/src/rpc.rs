@@ -92,11 +92,11 @@
 //!
 //! # In an async runtime
 //!
-//! Calls by [`Client::start`] and [`Client::start_raw`] keep no other task waiting, nor does dropping them. These may:
-//! [`Client::connect`], for the server's answer, [`Client::call`] and [`Client::call_raw`], [`Client::page`] and
-//! [`Service::with`](crate::am::Service::with), for who uses the node, and dropping a service, for a handler that runs
-//! and, over a network, for what was sent to arrive. Give them a thread, such as that of
-//! `tokio::task::spawn_blocking`.
+//! [`Client::start_connect`] and calls by [`Client::start`] and [`Client::start_raw`] keep no other task waiting, nor
+//! does dropping them. These may: [`Client::connect`], for the server's answer, [`Client::call`] and
+//! [`Client::call_raw`], [`Client::page`] and [`Service::with`](crate::am::Service::with), for who uses the node, and
+//! dropping a service, for a handler that runs and, over a network, for what was sent to arrive. Give them a thread,
+//! such as that of `tokio::task::spawn_blocking`.
 
 mod client;
 mod idle;

@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 use cutthrough::am::{Args, CallError, Deferred, Failure, Node, RequestError, Service, Settings};
 use cutthrough::rpc::{self, Client, Method, Pending, RpcError};
 use cutthrough::{Config, ConnectError, Counter, Endpoint};
-use two::{Over, PATIENCE, Server, small, until};
+use two::{Over, PATIENCE, Server, block_on, small, until};
 
 over_both! {
     opening_a_channel_holds_no_deadline_up, a_deadline_counts_while_another_has_the_node,
     to_drop_a_call_waits_for_nobody, a_call_may_be_dropped_where_its_answer_comes,
     the_last_of_a_client_closes_its_channel, a_channel_that_comes_too_late_is_closed,
-    a_continuation_keeps_its_channel, continuations_find_a_server_that_comes_again,
+    a_continuation_keeps_its_channel, continuations_find_a_server_that_comes_again, a_channel_may_be_awaited,
+    who_awaits_a_channel_is_told_why_there_is_none, a_channel_that_nobody_awaits_any_more_is_closed,
 }
 
 const DOUBLE: Method<u64, u64> = Method::new(1);
@@ -205,6 +206,60 @@ fn a_channel_that_comes_too_late_is_closed(over: Over) {
     until("a channel opens", || server.with(|node| node.endpoint().counter(Counter::ChannelsOpened)) > 0);
     until("the other side hears of its end", || channels(&server) == 0);
     until("this side closes it", || channels(&service) == 0);
+}
+
+/// A task can await a client, be it by an executor that polls only who was woken.
+fn a_channel_may_be_awaited(over: Over) {
+    fn send<T: Send>(future: T) -> T {
+        future
+    }
+    let (server, _list) = server(over);
+    let service = service();
+    let named = server.address.replace("127.0.0.1", "localhost");
+    for address in [server.address.clone(), named] {
+        let connecting = send(Client::start_connect(Arc::clone(&service), address, PATIENCE));
+        let client = block_on(connecting).expect("a channel");
+        assert_eq!(client.call(DOUBLE, &21), Ok(42));
+    }
+    until("the channels are closed", || channels(&service) == 0);
+}
+
+fn who_awaits_a_channel_is_told_why_there_is_none(over: Over) {
+    let service = service();
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket that nobody reads");
+    let time = Duration::from_millis(50);
+    let await_one = |address: String| block_on(Client::start_connect(Arc::clone(&service), address, time)).err();
+    let silent = await_one(format!("udp:{}", socket.local_addr().expect("its address")));
+    assert!(matches!(silent, Some(ConnectError::Net(_) | ConnectError::Timeout(_))), "{silent:?}");
+    let nobody = await_one(format!("shm:cutthrough-nobody-{}", std::process::id()));
+    assert!(matches!(nobody, Some(ConnectError::Address(_))), "{nobody:?}");
+    let unknown = await_one("udp:there-is-no-such-host.invalid:7".into());
+    assert!(matches!(unknown, Some(ConnectError::NetAddress(_))), "{unknown:?}");
+    // The service goes on.
+    let (server, _list) = server(over);
+    let client = Client::connect(service, &server.address, PATIENCE).expect("a channel");
+    assert_eq!(client.call(DOUBLE, &1), Ok(2));
+}
+
+/// At whatever moment it is given up.
+fn a_channel_that_nobody_awaits_any_more_is_closed(over: Over) {
+    let (server, _list) = server(over);
+    let service = service();
+    for round in 0..30 {
+        let mut connecting = Box::pin(Client::start_connect(Arc::clone(&service), &server.address, PATIENCE));
+        if round > 0 {
+            assert!(connecting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        std::thread::sleep(Duration::from_micros(50 * round));
+        drop(connecting);
+    }
+    // Behind all of them.
+    let client = Client::connect(Arc::clone(&service), &server.address, PATIENCE).expect("a channel");
+    assert_eq!(client.call(DOUBLE, &1), Ok(2));
+    until("only this one is left", || channels(&service) == 1);
+    // What was never polled was never begun.
+    let opened = service.with(|node| node.endpoint().counter(Counter::ChannelsOpened));
+    assert!((1..=30).contains(&opened), "{opened} of 29, and one");
 }
 
 /// With the last of a client its channel ends, but not before what was asked for is answered.

@@ -3,17 +3,14 @@
 mod two;
 
 use std::cell::RefCell;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use cutthrough::Config;
 use cutthrough::am::{Args, Node, Service, Settings};
 use cutthrough::rpc::{self, Answer, Client, Method};
-use two::{Over, PATIENCE, Server, small};
+use two::{Over, PATIENCE, Server, block_on, small};
 
 over_both! {
     a_request_is_served_at_once_after_somebody_has_used_the_node, who_wants_the_node_has_it_in_between_requests,
@@ -50,25 +47,6 @@ fn timed(done: impl FnOnce()) -> Duration {
     let since = Instant::now();
     done();
     since.elapsed()
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// Waits until the task is woken, and for nothing else.
-fn block_on<T>(mut future: impl Future<Output = T> + Unpin) -> T {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    loop {
-        if let Poll::Ready(done) = Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
-            return done;
-        }
-        std::thread::park();
-    }
 }
 
 /// A server that serves one method at once and another for a while.

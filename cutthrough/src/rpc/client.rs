@@ -8,11 +8,9 @@ use cutthrough_node::clock;
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::ConnectError;
 use cutthrough_node::shm::grant::NoMemory;
-use cutthrough_node::udp::address::{is_number, numbers};
 use cutthrough_segment::page::Page;
-use rustix::io::Errno;
 
-use super::opening::{close, open};
+use super::opening::{close, look_up, open, opened};
 use super::pending::{self, Pending, RawPending};
 use super::raw::{Raw, RawError};
 use super::{Message, Method, RpcError, result};
@@ -63,11 +61,32 @@ impl Client {
     /// [`ConnectError`].
     pub fn connect(service: Arc<Service>, address: &str, timeout: Duration) -> Result<Self, ConnectError> {
         let channel = open(&service, address, timeout)?;
-        let (address, again) = (address.to_owned(), clock::now());
+        Ok(Self::over(service, address.to_owned(), channel))
+    }
+
+    /// The same as a future that needs no particular executor, and keeps no other task waiting. The channel is begun to
+    /// be opened when the future is polled; dropped before it is done, it is given up. A server's name is looked up
+    /// before, on a thread of its own, and `timeout` does not count how long that takes.
+    ///
+    /// # Errors
+    /// [`ConnectError`]. That there was no answer in time is told by the service's thread: later, where others keep the
+    /// node in use.
+    pub async fn start_connect(
+        service: Arc<Service>,
+        address: impl Into<String>,
+        timeout: Duration,
+    ) -> Result<Self, ConnectError> {
+        let address = address.into();
+        let channel = opened(&service, address.clone(), timeout).await?;
+        Ok(Self::over(service, address, channel))
+    }
+
+    fn over(service: Arc<Service>, address: String, channel: Channel) -> Self {
+        let again = clock::now();
         let line = Line { address, channel, opening: false, failed: 0, error: None, again, rest: REST };
         let within = service.deadline();
         let inside = Inside { service, line: Mutex::new(line) };
-        Ok(Self { inside: Arc::new(inside), within })
+        Self { inside: Arc::new(inside), within }
     }
 
     /// Why another channel could not be opened, the last time that this was tried; `None` once there is one. A client
@@ -208,21 +227,17 @@ impl Inside {
         let mut line = self.line();
         if line.channel == ended && !line.opening && line.again <= clock::now() {
             line.opening = true;
-            let (its, name) = (Arc::downgrade(self), line.address.clone());
-            if is_number(&name) {
-                self.open(name, timeout);
-            } else {
-                let looking = std::thread::Builder::new().name("cutthrough-name".into()).spawn(move || {
-                    let found = numbers(&name);
-                    let Some(inside) = its.upgrade() else { return };
-                    match found {
-                        Ok(address) => inside.open(address, timeout),
-                        Err(error) => inside.line().unknown(error.into()),
-                    }
-                });
-                if let Err(error) = looking {
-                    line.unknown(ConnectError::System(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)));
+            let its = Arc::downgrade(self);
+            let begun = look_up(line.address.clone(), move |found| {
+                let Some(inside) = its.upgrade() else { return };
+                match found {
+                    Ok(address) => inside.open(address, timeout),
+                    // On a thread of its own: the line is not held there.
+                    Err(error) => inside.line().unknown(error.into()),
                 }
+            });
+            if let Err(error) = begun {
+                line.unknown(error);
             }
         }
         line.failed

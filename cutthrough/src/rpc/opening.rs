@@ -1,12 +1,15 @@
 //! How a client waits for a channel: without the node, which others use meanwhile.
 
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use cutthrough_node::clock;
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::ConnectError;
-use cutthrough_node::udp::address::numbers;
+use cutthrough_node::udp::address::{UdpAddressError, is_number, numbers};
+use rustix::io::Errno;
 
 use crate::am::{Service, nanos};
 
@@ -20,13 +23,14 @@ const STEP: Duration = Duration::from_micros(100);
 /// What has become of a channel.
 #[derive(Debug)]
 enum Fate {
-    Opening,
+    /// Nothing yet; whom to wake then, if a task waits.
+    Opening(Option<Waker>),
     Told(Result<Channel, ConnectError>),
     /// Nobody waits for it any more.
     GivenUp,
 }
 
-/// A channel that is being opened, and that somebody waits for.
+/// A channel that is being opened, and that a thread or a task waits for.
 #[derive(Debug)]
 struct Opening {
     fate: Mutex<Fate>,
@@ -34,6 +38,10 @@ struct Opening {
 }
 
 impl Opening {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { fate: Mutex::new(Fate::Opening(None)), told: Condvar::new() })
+    }
+
     fn fate(&self) -> MutexGuard<'_, Fate> {
         self.fate.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -44,19 +52,86 @@ impl Opening {
         if matches!(*fate, Fate::GivenUp) {
             return outcome.ok();
         }
-        *fate = Fate::Told(outcome);
+        let before = std::mem::replace(&mut *fate, Fate::Told(outcome));
+        // Whoever is woken may look here at once.
+        drop(fate);
         self.told.notify_one();
+        if let Fate::Opening(Some(waker)) = before {
+            waker.wake();
+        }
         None
     }
 
     /// Waits for what becomes of it. `None` if that is not known in time: then it is given up.
     fn wait(&self, time: Duration) -> Option<Result<Channel, ConnectError>> {
-        let waits = |fate: &mut Fate| matches!(fate, Fate::Opening);
-        let waited = self.told.wait_timeout_while(self.fate(), time, waits);
-        let (mut fate, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(&mut *fate, Fate::GivenUp) {
+        let waits = |fate: &mut Fate| matches!(fate, Fate::Opening(_));
+        drop(self.told.wait_timeout_while(self.fate(), time, waits));
+        self.take()
+    }
+
+    /// What has become of it, if that is known. It is given up otherwise.
+    fn take(&self) -> Option<Result<Channel, ConnectError>> {
+        // To drop a waker may run anything, which may wait for who looks here.
+        let before = std::mem::replace(&mut *self.fate(), Fate::GivenUp);
+        match before {
             Fate::Told(outcome) => Some(outcome),
-            Fate::Opening | Fate::GivenUp => None,
+            Fate::Opening(_) | Fate::GivenUp => None,
+        }
+    }
+
+    /// What has become of it, if that is known. Else `waker` is woken then.
+    fn poll(&self, waker: &Waker) -> Poll<Result<Channel, ConnectError>> {
+        // To copy a waker may run anything, too.
+        let waker = waker.clone();
+        let mut fate = self.fate();
+        let next = if matches!(*fate, Fate::Opening(_)) { Fate::Opening(Some(waker)) } else { Fate::GivenUp };
+        let before = std::mem::replace(&mut *fate, next);
+        drop(fate);
+        match before {
+            Fate::Told(outcome) => Poll::Ready(outcome),
+            Fate::Opening(_) | Fate::GivenUp => Poll::Pending,
+        }
+    }
+
+    /// Has the service's thread open the channel. No name is looked up.
+    fn begin(self: &Arc<Self>, service: &Arc<Service>, address: String, timeout: Duration) {
+        let (its, closes) = (Arc::clone(self), Arc::downgrade(service));
+        service.leave_to_thread(move |node| {
+            let mut node = node.lock();
+            if matches!(*its.fate(), Fate::GivenUp) {
+                return;
+            }
+            let tells = Arc::clone(&its);
+            let then = move |outcome| {
+                if let (Some(channel), Some(service)) = (tells.tell(outcome), closes.upgrade()) {
+                    close(&service, channel);
+                }
+            };
+            if let Err(error) = node.connect_then(&address, timeout, then) {
+                its.tell(Err(error));
+            }
+        });
+    }
+}
+
+/// A task that waits for a channel; dropped before it has it, the channel is given up.
+struct Waiting<'s> {
+    opening: Arc<Opening>,
+    service: &'s Arc<Service>,
+}
+
+impl Future for Waiting<'_> {
+    type Output = Result<Channel, ConnectError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.opening.poll(context.waker())
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(Ok(channel)) = self.opening.take() {
+            close(self.service, channel);
         }
     }
 }
@@ -64,32 +139,47 @@ impl Opening {
 /// Has the service's thread open a channel, and waits for it up to `timeout`. A name is looked up on this thread.
 pub(super) fn open(service: &Arc<Service>, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
     let address = numbers(address)?;
-    let opening = Arc::new(Opening { fate: Mutex::new(Fate::Opening), told: Condvar::new() });
-    let (its, closes) = (Arc::clone(&opening), Arc::downgrade(service));
-    service.leave_to_thread(move |node| {
-        let mut node = node.lock();
-        if matches!(*its.fate(), Fate::GivenUp) {
-            return;
-        }
-        let tells = Arc::clone(&its);
-        let then = move |outcome| {
-            if let (Some(channel), Some(service)) = (tells.tell(outcome), closes.upgrade()) {
-                close(&service, channel);
-            }
-        };
-        if let Err(error) = node.connect_then(&address, timeout, then) {
-            its.tell(Err(error));
-        }
-    });
+    let opening = Opening::new();
+    opening.begin(service, address, timeout);
     let longest = timeout.saturating_add(GRACE);
     if clock::is_simulated() {
         let until = clock::now().after(nanos(longest));
-        while matches!(*opening.fate(), Fate::Opening) && clock::now() < until {
+        while matches!(*opening.fate(), Fate::Opening(_)) && clock::now() < until {
             service.rest(STEP);
         }
-        return opening.wait(Duration::ZERO).unwrap_or(Err(ConnectError::Timeout(timeout)));
+        return opening.take().unwrap_or(Err(ConnectError::Timeout(timeout)));
     }
     opening.wait(longest).unwrap_or(Err(ConnectError::Timeout(timeout)))
+}
+
+/// The same for a task, which is woken. A name is looked up on a thread of its own.
+pub(super) async fn opened(
+    service: &Arc<Service>,
+    address: String,
+    timeout: Duration,
+) -> Result<Channel, ConnectError> {
+    let waiting = Waiting { opening: Opening::new(), service };
+    let (tells, its) = (Arc::clone(&waiting.opening), Arc::downgrade(service));
+    look_up(address, move |found| match (found, its.upgrade()) {
+        (Ok(address), Some(service)) => tells.begin(&service, address, timeout),
+        (Ok(_), None) => {}
+        (Err(error), _) => drop(tells.tell(Err(error.into()))),
+    })?;
+    waiting.await
+}
+
+/// Gives `then` the address with the host's number in place of its name, at once, or on a thread that lives as long as
+/// to look it up takes.
+pub(super) fn look_up(
+    address: String,
+    then: impl FnOnce(Result<String, UdpAddressError>) + Send + 'static,
+) -> Result<(), ConnectError> {
+    if is_number(&address) {
+        then(Ok(address));
+        return Ok(());
+    }
+    let looking = std::thread::Builder::new().name("cutthrough-name".into()).spawn(move || then(numbers(&address)));
+    looking.map(drop).map_err(|error| ConnectError::System(Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)))
 }
 
 /// Has a channel closed that nobody uses any more. The node may be in use just now, by this thread, too.

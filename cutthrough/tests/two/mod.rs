@@ -1,9 +1,11 @@
 //! Two nodes of one process, joined over shared memory or over UDP on loopback; the server has a thread of its own.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread::JoinHandle;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{Event, Node, Settings};
@@ -112,6 +114,26 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     while !done() {
         assert!(since.elapsed() < PATIENCE, "{what}");
         std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Waits until the task is woken, and for nothing else.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return done;
+        }
+        std::thread::park();
     }
 }
 
