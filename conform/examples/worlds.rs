@@ -10,9 +10,12 @@ use cutthrough_conform::{layers, storm};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let number = |at: usize, or: u64| args.get(at).map_or(or, |text| text.parse().expect("a number"));
-    let (worlds, first) = (number(0, 1000), number(1, 0));
+    let number = |at: usize, or: u64| args.get(at).map_or(Some(or), |text| text.parse().ok());
     let kinds = args.get(2).map_or("both", String::as_str);
+    let (Some(worlds), Some(first), "both" | "layers" | "storm") = (number(0, 1000), number(1, 0), kinds) else {
+        eprintln!("usage: worlds [WORLDS [FIRST SEED [layers|storm]]]");
+        return ExitCode::from(2);
+    };
     let (mut calls, mut storms) = (layers::Summary::default(), storm::Summary::default());
     let mut broken = 0_u64;
     let mut note = |what: Result<(), String>| {
