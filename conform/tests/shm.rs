@@ -39,6 +39,22 @@ fn callers_wait_while_the_listener_looks_away() {
     }
 }
 
+/// Its sender said one where nothing was moved.
+#[test]
+fn an_empty_payload_makes_no_pulse() {
+    for policy in [Policy::default(), Policy::StoreAndForward] {
+        let settings = || Config { policy, ..suite::config() };
+        let mut pair = SharedMemory::new().pair(settings(), settings());
+        for len in [0, 1] {
+            let sent = pair.a.send_copy(b"", &pattern(0, len), None);
+            let mut message = pair.b.message();
+            let read = pair.b.read_checked(&mut message, 0);
+            assert_eq!((sent.pulses as usize, read.pulses as usize), (len, len), "{policy:?}");
+        }
+        assert_eq!(pair.a.endpoint.counter(Counter::Pulses), 1, "{policy:?}");
+    }
+}
+
 /// Who goes while it still calls, and was let in already, has left and not died.
 #[test]
 fn who_goes_while_it_calls_has_left() {

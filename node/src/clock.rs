@@ -19,7 +19,7 @@ pub fn now() -> Instant {
 }
 
 /// Longest payload, in bytes, whose moving is not timed: to read the clock twice may take as long as to move it.
-const UNTIMED: u64 = 8192;
+pub(crate) const UNTIMED: u64 = 8192;
 
 /// The time now, or zero if so few bytes are to be moved that it is not worth asking.
 #[must_use]

@@ -241,6 +241,13 @@ impl Arriving {
     pub const fn bytes(&self) -> u32 {
         self.bytes
     }
+
+    /// Whether this is a payload of the channel with this shelf, and has not been read. One of another endpoint may
+    /// have the same number, of a channel with the same name.
+    #[inline]
+    pub(crate) fn is_of(&self, shelf: &Arc<Shelf>) -> bool {
+        self.shelf.as_ref().is_some_and(|its| Arc::ptr_eq(its, shelf))
+    }
 }
 
 impl Drop for Arriving {

@@ -1,14 +1,15 @@
 //! Payloads that are still arriving: read late, in parts, not at all, and past each other.
+#![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
 use std::thread;
 use std::time::Duration;
 
-use cutthrough::{Config, Event, Landing, Path, Payload, Policy, SendError};
+use cutthrough::{Config, Event, Incoming, Landing, Path, Payload, Policy, ReadError, SendError};
 
 use super::config;
 use crate::bytes::{check, pattern};
 use crate::join::PATIENCE;
-use crate::{Join, Side};
+use crate::{Join, Pair, Side};
 
 /// A payload whose right is dropped is thrown away, whatever its length, and the next ones are not harmed.
 pub fn a_payload_dropped_unread_is_gone(join: &dyn Join) {
@@ -295,4 +296,99 @@ pub fn a_sleeping_reader_has_told_how_far_it_is(join: &dyn Join) {
             }
         },
     );
+}
+
+/// Endpoints of one process call their channels and payloads by the same numbers. A payload is read where it came, and
+/// who tries it elsewhere gets nothing, and takes nothing from whose it would be there.
+pub fn a_payload_is_read_where_it_came(join: &dyn Join) {
+    for (own, other) in [(100, 100), (100, 50), (100, 4000), (20_000, 10_000)] {
+        let Pair { mut a, mut b, .. } = join.pair(config(), config());
+        assert_eq!(a.channel, b.channel, "by the same numbers");
+        a.send_copy(b"to b", &pattern(1, own), None);
+        b.send_copy(b"to a", &pattern(2, other), None);
+        let (mut first, mut second) = (b.message(), a.message());
+        let mut into = vec![9; own];
+        assert_eq!(a.endpoint.read(&mut first, &mut into).map(drop), Err(ReadError::Nothing));
+        assert_eq!(a.endpoint.read_some(&mut first, &mut into), Err(ReadError::Nothing));
+        assert!(into.iter().all(|byte| *byte == 9));
+        b.read_checked(&mut first, 1);
+        a.read_checked(&mut second, 2);
+        // What the one drops unread, the other still has.
+        a.send_copy(b"to b", &pattern(3, own), None);
+        b.send_copy(b"to a", &pattern(4, other), None);
+        let mut kept = b.message();
+        drop(a.message());
+        assert!(a.endpoint.poll().is_none() && b.endpoint.poll().is_none());
+        b.read_checked(&mut kept, 3);
+        // The same of what a channel has left behind.
+        a.send_copy(b"to b", &pattern(5, own), None);
+        b.send_copy(b"to a", &pattern(6, other), None);
+        let (mut first, mut second) = (b.message(), a.message());
+        b.endpoint.close(b.channel);
+        a.closed();
+        assert!(a.endpoint.read(&mut first, &mut into).is_err());
+        a.read_checked(&mut second, 6);
+    }
+}
+
+/// Both sides send short payloads of any length, with control messages of any, and read those of the other at once, in
+/// parts, later, or not at all: each has its own bytes, and memory beyond its end stays as it is.
+pub fn short_payloads_are_whole_whatever_becomes_of_others(join: &dyn Join) {
+    let settings = || Config { slots: 64, staging_bytes: 64 << 10, ..config() };
+    let mut pair = join.pair(settings(), settings());
+    let many = if pair.wire { 1000 } else { 40_000 };
+    pair.both(|a| exchange(a, many, 1, 2), |b| exchange(b, many, 2, 1));
+}
+
+/// What the message with this number of the side with this salt is like: bytes of its control message and payload.
+fn lengths(number: u64, salt: u64) -> (usize, usize) {
+    let dice = (number ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+    let len = if dice >> 24 & 7 == 0 { 0 } else { (dice >> 8) % 8400 };
+    ((dice % 97) as usize, len as usize)
+}
+
+/// Sends so many messages and takes as many.
+fn exchange(side: &mut Side, many: u64, own: u64, other: u64) {
+    let (mut sent, mut got, mut kept) = (0, 0, Vec::new());
+    while sent < many || got < many {
+        if sent < many
+            && let Ok(outgoing) = side.endpoint.outgoing(side.channel)
+        {
+            let (control, payload) = lengths(sent, own);
+            let (control, payload) = (pattern(sent + own, control), pattern(sent + own, payload));
+            let receipt = outgoing.write(&control).attach_copy(&payload).send().expect("room");
+            assert_eq!(receipt.bytes, payload.len() as u64);
+            sent += 1;
+        }
+        let event = if sent == many && got < many { Some(side.event()) } else { side.endpoint.poll() };
+        let Some(Event::Message(message)) = event else { continue };
+        let (control, payload) = lengths(got, other);
+        assert_eq!((message.control(), message.payload_len()), (&pattern(got + other, control)[..], payload));
+        match got % 11 {
+            3 => drop(message),
+            4 => kept.push((got, message)),
+            _ => read_with_care(side, message, got, got + other),
+        }
+        if kept.len() as u64 > got % 4 {
+            let (number, message) = kept.swap_remove(0);
+            read_with_care(side, message, number, number + other);
+        }
+        got += 1;
+    }
+}
+
+/// Reads a payload, in parts if its number says so, into memory that is longer.
+fn read_with_care(side: &mut Side, mut message: Incoming, number: u64, seed: u64) {
+    let len = message.payload_len();
+    let mut into = vec![0xaa; len + 5];
+    if number.is_multiple_of(5) {
+        side.endpoint.read_some(&mut message, &mut into).expect("some of it");
+    }
+    if !matches!(message.payload(), Payload::None) {
+        let receipt = side.endpoint.read(&mut message, &mut into).expect("a payload");
+        assert_eq!((receipt, receipt.bytes), (message.receipt(), len as u64));
+    }
+    assert!(matches!(message.payload(), Payload::None), "it has been read");
+    check(seed, &into[..len]);
+    assert_eq!(into[len..], [0xaa; 5], "beyond payload {number}");
 }

@@ -107,7 +107,8 @@ macro_rules! suite {
                 control_messages_pass_an_arriving_payload, both_sides_send_at_once,
                 both_sides_send_at_once_behind_many_messages, early_notice_only_grows,
                 early_notice_survives_being_set_aside, nothing_overtakes_a_payload_on_its_way,
-                a_sleeping_reader_has_told_how_far_it_is });
+                a_sleeping_reader_has_told_how_far_it_is, a_payload_is_read_where_it_came,
+                short_payloads_are_whole_whatever_becomes_of_others });
     };
     (@channels $join:expr) => {
         $crate::suite!(@tests $join;

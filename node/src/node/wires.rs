@@ -288,7 +288,7 @@ impl Node {
         let sealed = net.is_sealed();
         let Some(arrived) = message.cargo_mut() else { return Err(ReadError::Nothing) };
         let Payload::Arriving(arriving) = &mut arrived.payload else { return Err(ReadError::Nothing) };
-        let story = net.read(index, arriving.ticket, into)?;
+        let story = net.read(index, arriving, into)?;
         arriving.shelf = None;
         arrived.payload = Payload::None;
         arrived.receipt = receipt(&story, Path::Wire, sealed, clock::now());
@@ -304,7 +304,7 @@ impl Node {
         let Payload::Arriving(arriving) = &mut arrived.payload else { return Err(ReadError::Nothing) };
         let bytes = arriving.bytes as usize;
         let into = into.get_mut(..bytes).ok_or(ReadError::TooSmall(bytes))?;
-        let (valid, story) = net.read_some(index, arriving.ticket, into, arriving.valid)?;
+        let (valid, story) = net.read_some(index, arriving, into)?;
         arriving.valid = valid;
         if let Some(story) = story {
             arriving.shelf = None;

@@ -378,7 +378,8 @@ impl Link {
         let front = self.inbox.front.as_ref()?;
         let &Front { ticket, base, len, moved, goes: Goes::Reader, .. } = front else { return None };
         let untouched = moved == 0 && self.inbox.staged > base;
-        if ticket != arriving.ticket || !untouched || !self.moves_at_once(len) {
+        let its = ticket == arriving.ticket && arriving.is_of(&self.traffic.shelf);
+        if !its || !untouched || !self.moves_at_once(len) {
             return None;
         }
         let to = into.get_mut(..arriving.bytes as usize)?;
@@ -415,6 +416,9 @@ impl Link {
     ) -> Result<Read, ReadError> {
         let len = arriving.bytes as usize;
         let into = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
+        if !arriving.is_of(&self.traffic.shelf) {
+            return Err(ReadError::Nothing);
+        }
         if let Some(read) = self.take_set_aside(arriving, into, stat) {
             return Ok(read);
         }
@@ -459,7 +463,8 @@ impl Link {
         ReadError::Closed(CloseReason::Breach(breach))
     }
 
-    /// Reads a payload into private memory while it arrives, and waits for the rest of it.
+    /// Reads a payload into private memory while it arrives, and waits for the rest of it: one that
+    /// [`Link::read_whole`] has not read.
     ///
     /// # Errors
     /// [`ReadError`]; then what `into` holds is of no use.
@@ -470,9 +475,6 @@ impl Link {
         trace: &mut impl Trace,
         stat: &Stat,
     ) -> Result<Read, ReadError> {
-        if let Some(read) = self.read_whole(arriving, into, trace, stat) {
-            return Ok(read);
-        }
         let mut patience = Patience::new(self.deadline);
         let mut drained = self.inbox.drained;
         loop {

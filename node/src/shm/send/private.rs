@@ -38,7 +38,7 @@ impl Link {
             if let Some(cookie) = cookie {
                 self.traffic.completed.push_back(cookie);
             }
-            return Ok(self.sent(Path::CutThrough, 1, bytes, Instant::default(), stat));
+            return Ok(self.sent(Path::CutThrough, u32::from(bytes > 0), bytes, Instant::default(), stat));
         }
         self.check_room(stat)?;
         let started = clock::timed(u64::from(bytes));

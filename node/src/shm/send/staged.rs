@@ -63,7 +63,7 @@ impl Link {
         let barred = changes && moment && self.change_lap(base, len, stat);
         if !barred && self.is_one_pulse(len) {
             self.stage_at_once(header, control, payload, trace);
-            return Ok((Path::CutThrough, 1));
+            return Ok((Path::CutThrough, u32::from(len > 0)));
         }
         header.runs = self.lap_word();
         self.stage_in_pulses(header, control, payload, (before, base, barred), trace, (others, stat))
@@ -256,7 +256,9 @@ impl Link {
         if self.outbox.copier.usual(seen) == Copying::Pieces {
             self.outbox.staging.prefetch_write(self.outbox.staged.next_multiple_of(STAGE_ALIGN), len);
         }
-        trace.pulse(Stage::HostToAdapter, 0, len, start, traced(trace));
+        if len > 0 {
+            trace.pulse(Stage::HostToAdapter, 0, len, start, traced(trace));
+        }
         self.pass(len);
     }
 
@@ -385,6 +387,9 @@ const LEAST_REPORT: u64 = 256;
 
 /// Below this a pulse is dominated by the hand-over, bytes.
 pub(in crate::shm) const LEAST_SHARE: u64 = 8192;
+
+/// The receipts of payloads that go in one step have no times.
+const _: () = assert!(LEAST_SHARE <= clock::UNTIMED);
 
 /// The first stage of a cut-through copy: from private memory into the staging ring. This processor is the mover, so a
 /// pulse is over when `start` returns; its progress is published on the way, as often as the receiver wants to see it.
