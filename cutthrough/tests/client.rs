@@ -2,7 +2,9 @@
 
 mod two;
 
-use std::future::Future;
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -18,6 +20,7 @@ over_both! {
     the_last_of_a_client_closes_its_channel, a_channel_that_comes_too_late_is_closed,
     a_continuation_keeps_its_channel, continuations_find_a_server_that_comes_again, a_channel_may_be_awaited,
     who_awaits_a_channel_is_told_why_there_is_none, a_channel_that_nobody_awaits_any_more_is_closed,
+    a_task_that_calls_again_and_again_lets_others_run,
 }
 
 const DOUBLE: Method<u64, u64> = Method::new(1);
@@ -260,6 +263,28 @@ fn a_channel_that_nobody_awaits_any_more_is_closed(over: Over) {
     // What was never polled was never begun.
     let opened = service.with(|node| node.endpoint().counter(Counter::ChannelsOpened));
     assert!((1..=30).contains(&opened), "{opened} of 29, and one");
+}
+
+/// A call is often answered by its first poll: a task that made one after the other kept its thread for itself.
+fn a_task_that_calls_again_and_again_lets_others_run(over: Over) {
+    let (server, _list) = server(over);
+    let client = Client::connect(service(), &server.address, PATIENCE).expect("a channel");
+    let made = Cell::new(0);
+    let calling = async {
+        while made.get() < 20_000 {
+            let number = made.replace(made.get() + 1);
+            assert_eq!(client.start(DOUBLE, &number).await, Ok(2 * number));
+        }
+    };
+    let mut calling = pin!(calling);
+    let mut most = 0;
+    block_on(poll_fn(|context| {
+        let before = made.get();
+        let answer = calling.as_mut().poll(context);
+        most = most.max(made.get() - before);
+        answer
+    }));
+    assert!(most <= 33, "{most} calls while others waited");
 }
 
 /// With the last of a client its channel ends, but not before what was asked for is answered.

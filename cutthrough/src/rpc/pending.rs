@@ -17,7 +17,7 @@ use super::client::{Client, Inside, RECONNECT};
 use super::idle;
 use super::raw::{Raw, RawError};
 use super::slot::{Lent, waker};
-use super::{Message, RpcError, result};
+use super::{Message, RpcError, result, turn};
 use crate::am::{Call, CallError, Continuation, Driving, Failed, Failure, Node, Reply, RequestError, nanos};
 
 /// Nanoseconds for which a task looks for its answer before it sleeps, where a thread does so as long as an endpoint
@@ -37,8 +37,17 @@ const AGAIN: Duration = Duration::from_micros(100);
 pub struct RawPending<'a> {
     client: Client,
     calling: Calling<'a>,
-    /// Whether its answer was given.
-    over: bool,
+    stage: Stage,
+}
+
+/// How far a future has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Nobody has polled it.
+    New,
+    Polled,
+    /// Its answer was given.
+    Over,
 }
 
 /// The call, and how far it has come.
@@ -137,7 +146,7 @@ impl<'a> RawPending<'a> {
     pub(super) fn new(client: Client, raw: Raw<'a>, within: Duration) -> Self {
         let until = Some(after(clock::now(), within));
         let calling = Calling { until, ..Calling::new(raw, within, false) };
-        Self { client, calling, over: false }
+        Self { client, calling, stage: Stage::New }
     }
 
     /// Cancels the call, as dropping it does, and gives back the place that it has granted: see [`RawError::landing`].
@@ -393,10 +402,17 @@ impl Future for RawPending<'_> {
     /// # Panics
     /// If it is polled after its answer was given: to make the call again is not what anybody wants.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        assert!(!self.over, "a call was polled after its answer was given");
-        let Self { client, calling, over } = &mut *self;
+        let Self { client, calling, stage } = &mut *self;
+        assert!(*stage != Stage::Over, "a call was polled after its answer was given");
+        if std::mem::replace(stage, Stage::Polled) == Stage::New && turn::is_over() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let answer = calling.advance(&client.inside, context);
-        *over = answer.is_ready();
+        turn::polled(answer.is_ready());
+        if answer.is_ready() {
+            *stage = Stage::Over;
+        }
         answer
     }
 }
