@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::token::Refused;
@@ -11,7 +12,8 @@ use cutthrough_segment::ring::Control;
 use crate::node::ConnectError;
 use crate::shm::link::CloseReason;
 
-/// Names one channel of one endpoint, for as long as the endpoint lives: numbers are re-used, lives are not.
+/// Names one channel of one endpoint of this process: numbers are re-used, lives are not. To any other endpoint it is a
+/// channel that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Channel {
     pub(crate) index: u32,
@@ -19,6 +21,12 @@ pub struct Channel {
 }
 
 impl Channel {
+    /// A new name for the channel with this number of any endpoint.
+    pub(crate) fn name(index: u32) -> Self {
+        static LIVES: AtomicU32 = AtomicU32::new(1);
+        Self { index, life: LIVES.fetch_add(1, Ordering::Relaxed) }
+    }
+
     /// The channel's number: its row in the counters.
     #[must_use]
     pub const fn index(self) -> u32 {
@@ -240,13 +248,6 @@ impl Arriving {
     #[must_use]
     pub const fn bytes(&self) -> u32 {
         self.bytes
-    }
-
-    /// Whether this is a payload of the channel with this shelf, and has not been read. One of another endpoint may
-    /// have the same number, of a channel with the same name.
-    #[inline]
-    pub(crate) fn is_of(&self, shelf: &Arc<Shelf>) -> bool {
-        self.shelf.as_ref().is_some_and(|its| Arc::ptr_eq(its, shelf))
     }
 }
 

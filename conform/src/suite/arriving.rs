@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use cutthrough::{Config, Event, Incoming, Landing, Path, Payload, Policy, ReadError, SendError};
+use cutthrough::{CloseReason, Config, Event, Incoming, Landing, Path, Payload, Policy, ReadError, SendError};
 
 use super::config;
 use crate::bytes::{check, pattern};
@@ -298,18 +298,18 @@ pub fn a_sleeping_reader_has_told_how_far_it_is(join: &dyn Join) {
     );
 }
 
-/// Endpoints of one process call their channels and payloads by the same numbers. A payload is read where it came, and
+/// Endpoints of one process called their channels and payloads by the same names. A payload is read where it came, and
 /// who tries it elsewhere gets nothing, and takes nothing from whose it would be there.
 pub fn a_payload_is_read_where_it_came(join: &dyn Join) {
     for (own, other) in [(100, 100), (100, 50), (100, 4000), (20_000, 10_000)] {
         let Pair { mut a, mut b, .. } = join.pair(config(), config());
-        assert_eq!(a.channel, b.channel, "by the same numbers");
         a.send_copy(b"to b", &pattern(1, own), None);
         b.send_copy(b"to a", &pattern(2, other), None);
         let (mut first, mut second) = (b.message(), a.message());
         let mut into = vec![9; own];
-        assert_eq!(a.endpoint.read(&mut first, &mut into).map(drop), Err(ReadError::Nothing));
-        assert_eq!(a.endpoint.read_some(&mut first, &mut into), Err(ReadError::Nothing));
+        let closed = ReadError::Closed(CloseReason::Here);
+        assert_eq!(a.endpoint.read(&mut first, &mut into).map(drop), Err(closed));
+        assert_eq!(a.endpoint.read_some(&mut first, &mut into), Err(closed));
         assert!(into.iter().all(|byte| *byte == 9));
         b.read_checked(&mut first, 1);
         a.read_checked(&mut second, 2);
@@ -326,7 +326,7 @@ pub fn a_payload_is_read_where_it_came(join: &dyn Join) {
         let (mut first, mut second) = (b.message(), a.message());
         b.endpoint.close(b.channel);
         a.closed();
-        assert!(a.endpoint.read(&mut first, &mut into).is_err());
+        assert_eq!(a.endpoint.read(&mut first, &mut into).map(drop), Err(closed));
         a.read_checked(&mut second, 6);
     }
 }

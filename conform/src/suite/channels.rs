@@ -10,7 +10,7 @@ use cutthrough::{
 use super::config;
 use crate::bytes::{check, pattern};
 use crate::join::{PATIENCE, Side, connect, keep_house, landed};
-use crate::{Capability, Join};
+use crate::{Capability, Join, Pair};
 
 /// Everything that was sent before a channel was closed in good order is delivered before its end is told.
 pub fn closing_delivers_everything_first(join: &dyn Join) {
@@ -306,6 +306,23 @@ pub fn a_closed_channel_says_so(join: &dyn Join) {
     assert!(pair.a.endpoint.send(channel, b"").is_err(), "the old name still works");
     pair.a.endpoint.send(again_a, b"again").expect("sent");
     assert_eq!(pair.b.message().control(), b"again");
+}
+
+/// Two endpoints called their channels by the same names, and what was meant for one went to the other's peer.
+pub fn a_channel_of_another_endpoint_is_none(join: &dyn Join) {
+    let Pair { mut a, mut b, .. } = join.pair(config(), config());
+    let (own, other) = (a.channel, b.channel);
+    assert!(own.index() == other.index() && own != other);
+    let at = &mut a.endpoint;
+    assert_eq!(at.send(other, b"astray"), Err(SendError::Closed(CloseReason::Here)));
+    assert!(at.outgoing(other).is_err() && at.page(other, 1).is_err() && at.post(other, 1, 1).is_err());
+    assert!(at.peer(other).is_none());
+    at.close(other);
+    assert!(at.poll().is_none());
+    a.say(b"as meant");
+    assert_eq!(b.message().control(), b"as meant");
+    b.say(b"and back");
+    assert_eq!(a.message().control(), b"and back");
 }
 
 /// An endpoint that is dropped closes its channels, wakes whoever waits on them, and frees its name.

@@ -117,6 +117,7 @@ macro_rules! suite {
                 what_had_arrived_can_be_read_after_the_end,
                 two_channels_between_the_same_endpoints, who_has_most_to_do_with_one_hears_the_others,
                 a_thousand_channels, counters_agree, a_closed_channel_says_so,
+                a_channel_of_another_endpoint_is_none,
                 a_dropped_endpoint_closes_its_channels });
     };
     (@waiting $join:expr) => {

@@ -69,9 +69,9 @@ impl Node {
     /// Makes a channel of a finished handshake.
     pub(super) fn join(&mut self, socket: Stranger, offer: Offer, heard: Heard, seat: u32) -> Result<Channel, Errno> {
         let (identity, seed) = self.meet(&socket, &heard, seat).inspect_err(|_| offer.withdraw())?;
+        let channel = Channel::name(seat);
         let place = &mut self.seats[seat as usize];
-        place.life = place.life.wrapping_add(1);
-        let channel = Channel { index: seat, life: place.life };
+        place.life = channel.life;
         let terms = Terms {
             sizes: self.sizes,
             policy: self.config.policy,

@@ -84,8 +84,7 @@ impl Left {
         receipt: &mut Receipt,
         stat: &Stat,
     ) -> bool {
-        let its = |of: &OfChannel| of.channel == channel && arriving.is_of(&of.shelf);
-        let Some(place) = self.channels.iter().position(its) else { return false };
+        let Some(place) = self.channels.iter().position(|of| of.channel == channel) else { return false };
         let payloads = &mut self.channels[place].payloads;
         let Some(at) = payloads.iter().position(|kept| kept.ticket == arriving.ticket) else { return false };
         let Kept { from, bytes, receipt: told, .. } = payloads.swap_remove(at);

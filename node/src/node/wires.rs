@@ -150,10 +150,10 @@ impl Node {
             }
             return None;
         };
+        let channel = Channel::name(seat);
         let place = &mut self.seats[seat as usize];
-        place.life = place.life.wrapping_add(1);
+        place.life = channel.life;
         (place.net, place.ended) = (Some(index), None);
-        let channel = Channel { index: seat, life: place.life };
         self.names.set(index, Some(channel));
         let row = seat as usize;
         if let Some(identity) = self.net.as_ref().and_then(|net| net.identity(index)) {
@@ -288,7 +288,7 @@ impl Node {
         let sealed = net.is_sealed();
         let Some(arrived) = message.cargo_mut() else { return Err(ReadError::Nothing) };
         let Payload::Arriving(arriving) = &mut arrived.payload else { return Err(ReadError::Nothing) };
-        let story = net.read(index, arriving, into)?;
+        let story = net.read(index, arriving.ticket, into)?;
         arriving.shelf = None;
         arrived.payload = Payload::None;
         arrived.receipt = receipt(&story, Path::Wire, sealed, clock::now());
@@ -304,7 +304,7 @@ impl Node {
         let Payload::Arriving(arriving) = &mut arrived.payload else { return Err(ReadError::Nothing) };
         let bytes = arriving.bytes as usize;
         let into = into.get_mut(..bytes).ok_or(ReadError::TooSmall(bytes))?;
-        let (valid, story) = net.read_some(index, arriving, into)?;
+        let (valid, story) = net.read_some(index, arriving.ticket, into, arriving.valid)?;
         arriving.valid = valid;
         if let Some(story) = story {
             arriving.shelf = None;

@@ -65,8 +65,7 @@ pub enum ReadError {
     /// The memory is shorter than the payload.
     #[error("the memory is shorter than the payload of {0} bytes")]
     TooSmall(usize),
-    /// There is no payload, it was dropped, it has been read, or it is of a channel of another endpoint. To read no
-    /// bytes of no payload is no error.
+    /// There is no payload, it was dropped, or it has been read. To read no bytes of no payload is no error.
     #[error("there is no payload to read")]
     Nothing,
     /// The channel ended before all of it had arrived.

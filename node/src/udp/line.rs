@@ -15,7 +15,6 @@ use super::door::{Core, Udp};
 use super::lanes::{ADAPTERS, PLACING, Troubles};
 use super::memory::Spot;
 use crate::clock;
-use crate::incoming::Arriving;
 use crate::shm::grant::{Landing, NoMemory, RevokeError};
 use crate::shm::link::{CloseReason, Identity};
 use crate::shm::receive::ReadError;
@@ -209,13 +208,9 @@ impl Udp {
     }
 
     /// Reads a payload that was handed over before it was there, and waits for it.
-    pub(crate) fn read(&self, index: usize, arriving: &Arriving, into: &mut [u8]) -> Result<Story, ReadError> {
+    pub(crate) fn read(&self, index: usize, message: u64, into: &mut [u8]) -> Result<Story, ReadError> {
         let _stay = self.stay();
         let mut core = self.shared.lock();
-        if core.net.memory.get(index).is_some_and(|store| !store.has(arriving)) {
-            return Err(ReadError::Nothing);
-        }
-        let message = arriving.ticket;
         let mut reading = Reading { message, into };
         let mut now = clock::now();
         let (mut looked, mut moved, mut relieved) = (now, now, now);
@@ -256,14 +251,11 @@ impl Udp {
     pub(crate) fn read_some(
         &self,
         index: usize,
-        arriving: &Arriving,
+        message: u64,
         into: &mut [u8],
+        valid: usize,
     ) -> Result<(usize, Option<Story>), ReadError> {
         let mut core = self.enter();
-        if core.net.memory.get(index).is_some_and(|store| !store.has(arriving)) {
-            return Err(ReadError::Nothing);
-        }
-        let (message, valid) = (arriving.ticket, arriving.valid);
         core.turn(None);
         let now = clock::now();
         let mut reading = Reading { message, into };

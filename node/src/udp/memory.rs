@@ -206,11 +206,6 @@ impl Store {
         page.belongs_to(&self.shelf)
     }
 
-    /// Whether this payload is one of the channel's.
-    pub(super) fn has(&self, arriving: &Arriving) -> bool {
-        arriving.is_of(&self.shelf)
-    }
-
     /// Landing pages that nobody else has.
     pub(super) fn landing(&mut self, bytes: usize) -> Option<Page> {
         if self.landing.is_none() {

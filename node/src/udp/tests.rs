@@ -18,7 +18,7 @@ use super::lanes::PLACING;
 use super::told::{Happened, Told};
 use crate::clock;
 use crate::config::Config;
-use crate::incoming::{Arriving, Payload};
+use crate::incoming::Payload;
 use crate::shm::grant::Landing;
 use crate::shm::meanwhile::Alone;
 use crate::shm::send::{Cargo, Load, Sheaf};
@@ -74,19 +74,17 @@ fn across_with(wire: &Wire, ways: Ways, config: &Config) -> (Udp, Udp, usize) {
     (near, far, channel)
 }
 
-/// Looks for messages on the only channel: the payload of one that has a reader.
-fn arriving(at: &Udp) -> Option<Arriving> {
-    let mut found = None;
+/// Looks for messages: the number of one whose payload has a reader.
+fn arriving(at: &Udp) -> Option<u64> {
+    let mut number = None;
     at.turn(64, |_, what| {
         if let Told::Message(_, message) = what
-            && let ReadyPayload::Arriving(ticket, story) = message.payload
+            && let ReadyPayload::Arriving(of, _) = message.payload
         {
-            found = Some((ticket, story.bytes));
+            number = Some(of);
         }
     });
-    let (ticket, bytes) = found?;
-    let shelf = Some(Arc::clone(&at.shared.lock().net.memory.get(0)?.shelf));
-    Some(Arriving { ticket, bytes, valid: 0, shelf })
+    number
 }
 
 /// Sends a private payload on the only channel between two endpoints, and reads it there.
@@ -94,20 +92,18 @@ fn carry(near: &Udp, far: &Udp, channel: usize, payload: &[u8]) {
     let begun = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| send(near, channel, b"long", Cargo { load: Load::Copy(payload), token: None, cookie: None }));
-        let mut coming = loop {
-            if let Some(coming) = arriving(far) {
-                break coming;
-            }
+        let mut number = None;
+        while number.is_none() {
+            number = arriving(far);
             assert!(begun.elapsed() < PATIENCE, "no message");
-        };
-        let mut into = vec![0; payload.len()];
-        while coming.valid < into.len() {
-            near.turn(64, |_, _| ());
-            (coming.valid, _) = far.read_some(0, &coming, &mut into).unwrap();
-            assert!(begun.elapsed() < PATIENCE, "{} bytes", coming.valid);
         }
-        assert!(into == payload, "{} bytes", coming.valid);
-        coming.shelf = None;
+        let (mut into, mut valid) = (vec![0; payload.len()], 0);
+        while valid < into.len() {
+            near.turn(64, |_, _| ());
+            (valid, _) = far.read_some(0, number.unwrap(), &mut into, valid).unwrap();
+            assert!(begun.elapsed() < PATIENCE, "{valid} bytes");
+        }
+        assert!(into == payload, "{valid} bytes");
     });
 }
 

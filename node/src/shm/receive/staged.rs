@@ -378,8 +378,7 @@ impl Link {
         let front = self.inbox.front.as_ref()?;
         let &Front { ticket, base, len, moved, goes: Goes::Reader, .. } = front else { return None };
         let untouched = moved == 0 && self.inbox.staged > base;
-        let its = ticket == arriving.ticket && arriving.is_of(&self.traffic.shelf);
-        if !its || !untouched || !self.moves_at_once(len) {
+        if ticket != arriving.ticket || !untouched || !self.moves_at_once(len) {
             return None;
         }
         let to = into.get_mut(..arriving.bytes as usize)?;
@@ -416,9 +415,6 @@ impl Link {
     ) -> Result<Read, ReadError> {
         let len = arriving.bytes as usize;
         let into = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;
-        if !arriving.is_of(&self.traffic.shelf) {
-            return Err(ReadError::Nothing);
-        }
         if let Some(read) = self.take_set_aside(arriving, into, stat) {
             return Ok(read);
         }

@@ -113,12 +113,12 @@ fn the_memory_of_a_train_is_held_until_that_has_arrived() {
     drop(nobody);
     assert!(under_way > 0, "none has arrived");
     let begun = Instant::now();
-    let mut coming = None;
+    let mut number = None;
     while near.shared.lock().trains_under_way() > 0 {
-        coming = arriving(&far).or(coming);
+        number = arriving(&far).or(number);
         let mut into = vec![0; payload.len()];
-        if let Some(coming) = &coming {
-            let _ = far.read_some(0, coming, &mut into);
+        if let Some(number) = number {
+            let _ = far.read_some(0, number, &mut into, 0);
         }
         near.turn(64, |_, _| ());
         assert!(begun.elapsed() < PATIENCE, "memory of trains that is held");
