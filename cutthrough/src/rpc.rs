@@ -92,12 +92,12 @@
 //!
 //! # In an async runtime
 //!
-//! [`Client::start_connect`] and calls by [`Client::start`] and [`Client::start_raw`] keep no other task waiting, nor
-//! does dropping them. These may: [`Client::connect`], for the server's answer, [`Client::call`] and
-//! [`Client::call_raw`], [`Client::page`] and [`Service::with`](crate::am::Service::with), for who uses the node, and
-//! dropping a service, for a handler that runs and, over a network, for what was sent to arrive. Give them a thread,
-//! such as that of `tokio::task::spawn_blocking`. Many calls are answered by their first poll: after 32 of them in a row on
-//! a thread, one lets its other tasks run first.
+//! [`Client::start_connect`] and calls by [`Client::start`] and [`Client::start_raw`] keep no other task waiting,
+//! nor does dropping them. These may: [`Client::connect`], for the server's answer, [`Client::call`] and
+//! [`Client::call_raw`], [`Client::page`] and [`Service::with`](crate::am::Service::with), for who uses the node,
+//! and dropping a service, for a handler that runs and, over a network, for what was sent to arrive. Give them a
+//! thread, such as that of `tokio::task::spawn_blocking`. Many calls are answered by their first poll: after 32 of
+//! them in a row on a thread, one lets its other tasks run first.
 
 mod client;
 mod idle;

@@ -95,7 +95,6 @@ struct Seat {
 }
 
 /// One engine over its channels.
-#[derive(Debug)]
 pub struct Node {
     turn: Turn,
     seats: Vec<Seat>,

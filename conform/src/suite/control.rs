@@ -6,6 +6,21 @@ use super::config;
 use crate::bytes::pattern;
 use crate::{Join, Side};
 
+/// An endpoint that is shown, as in a log, tells nothing of what its channels carry.
+pub fn an_endpoint_that_is_shown_tells_no_message(join: &dyn Join) {
+    let mut pair = join.pair(config(), config());
+    pair.a.say(b"SECRET");
+    pair.a.send_copy(b"SECRET", b"SECRET", None);
+    pair.b.message();
+    let message = pair.b.message();
+    for shown in [format!("{:?}", pair.a.endpoint), format!("{:?}", pair.b.endpoint)] {
+        let tells = shown.contains("SECRET") || shown.contains("83, 69, 67");
+        assert!(!tells && shown.len() < 500, "{shown}");
+        assert!(shown.contains(&format!("index: {}", pair.a.channel.index())), "{shown}");
+    }
+    drop(message);
+}
+
 /// Messages of every length from 0 to 96 bytes arrive in order, each once, every byte as it was sent; the ring wraps.
 pub fn in_order_once_and_whole(join: &dyn Join) {
     const MESSAGES: u64 = 20_000;

@@ -73,7 +73,8 @@ macro_rules! suite {
     (@control $join:expr) => {
         $crate::suite!(@tests $join;
             control { in_order_once_and_whole, too_long_is_refused, a_full_ring_says_so_and_recovers,
-                an_unsent_message_was_never_there, both_directions_at_once });
+                an_unsent_message_was_never_there, both_directions_at_once,
+                an_endpoint_that_is_shown_tells_no_message });
     };
     (@paths $join:expr) => {
         $crate::suite!(@tests $join;

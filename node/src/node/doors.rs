@@ -1,5 +1,6 @@
 //! Who comes and who goes: names, callers, handshakes, what the dead have left.
 
+use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -23,6 +24,17 @@ use crate::udp::address;
 const LET_IN: u32 = 16;
 /// Nanoseconds until a listener looks again for callers for whom it had no file.
 const SHUT_NS: u64 = 50_000_000;
+
+/// Where it is and what channels it has; of what they carry, nothing: this comes into logs.
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node")
+            .field("listener", &self.listener.as_ref().map(Listener::path))
+            .field("net_address", &self.net_address())
+            .field("channels", &self.channels().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
 
 impl Node {
     /// Takes a name and listens under it, instead of any name before. One that it has already it keeps.
