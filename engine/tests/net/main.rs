@@ -22,6 +22,7 @@ mod told;
 mod trains;
 mod unwanted;
 mod wire;
+mod wired;
 
 use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
 use cutthrough_engine::net::{Cargo, NetEvent, Tally};
