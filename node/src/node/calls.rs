@@ -124,7 +124,7 @@ impl Node {
         let stage = if address::Ways::of(address).is_some() {
             // Looked up once, and not again when it is its turn.
             let address = address::numbers(address)?;
-            let (_, to) = address::parse(address::named(&address)?.0)?;
+            let (_, to) = address::parse_peer(address::named(&address)?.0)?;
             if self.calls_enough(to) { Stage::Queued(to, address) } else { self.call_net(to, &address)? }
         } else {
             Stage::Outside(rendezvous::socket_path(address)?)

@@ -124,7 +124,7 @@ impl Node {
     /// The network side, opened if need be, for a call of `address`; and whom that names.
     fn net_to(&mut self, address: &str) -> Result<(&Udp, SocketAddr, Option<PublicKey>), UdpAddressError> {
         let (address, peer) = address::named(address)?;
-        let (ways, socket) = address::parse(address)?;
+        let (ways, socket) = address::parse_peer(address)?;
         match &self.net {
             Some(net) if net.ways() != ways => return Err(UdpAddressError::OtherWays(net.ways().scheme())),
             Some(_) => {}

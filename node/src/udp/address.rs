@@ -54,6 +54,9 @@ pub enum UdpAddressError {
     /// It is not of the form.
     #[error("'{0}' is no address: say udp:HOST:PORT, for example udp:127.0.0.1:7000 or net:[::1]:7000")]
     Malformed(String),
+    /// It stands for all addresses of a machine, or for any port.
+    #[error("{0} is where nobody is: name one host, as 127.0.0.1 for this one, and the port where it listens")]
+    Nowhere(SocketAddr),
     /// The host has no address.
     #[error("'{host}': {source}")]
     Host {
@@ -139,6 +142,18 @@ pub fn parse(address: &str) -> Result<(Ways, SocketAddr), UdpAddressError> {
     host.to_socket_addrs().map_err(refused)?.next().map(|found| (ways, found)).ok_or_else(malformed)
 }
 
+/// The same of somebody to be called.
+///
+/// # Errors
+/// [`UdpAddressError`].
+pub fn parse_peer(address: &str) -> Result<(Ways, SocketAddr), UdpAddressError> {
+    let (ways, peer) = parse(address)?;
+    if peer.ip().is_unspecified() || peer.port() == 0 {
+        return Err(UdpAddressError::Nowhere(peer));
+    }
+    Ok((ways, peer))
+}
+
 /// Whether nothing is to be looked up for [`numbers`] of an address.
 #[must_use]
 pub fn is_number(address: &str) -> bool {
@@ -182,6 +197,15 @@ mod tests {
         assert!(parse("net:[::1]:7").unwrap().1.is_ipv6());
         for ways in Ways::EACH {
             assert_eq!(parse(&format!("{}:10.0.0.1:7", ways.scheme())).unwrap().0, ways);
+        }
+    }
+
+    #[test]
+    fn who_is_called_is_at_one_address() {
+        assert_eq!(parse_peer("udp:10.0.0.1:7").unwrap(), parse("udp:10.0.0.1:7").unwrap());
+        for nowhere in ["udp:0.0.0.0:7", "net:[::]:7", "udp:10.0.0.1:0"] {
+            assert!(parse(nowhere).is_ok(), "one may listen there");
+            assert!(matches!(parse_peer(nowhere), Err(UdpAddressError::Nowhere(_))), "{nowhere}");
         }
     }
 
