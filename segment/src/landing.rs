@@ -55,6 +55,15 @@ impl LandingMemory {
         self.0.copy_in(offset, bytes, copying);
     }
 
+    /// Asks for the lines of `bytes` bytes at `offset` to be owned by this core soon: they will be written.
+    ///
+    /// # Panics
+    /// If they do not lie within the memory.
+    #[inline]
+    pub fn prefetch_write(&self, offset: u64, bytes: usize) {
+        self.0.prefetch_write(offset, bytes);
+    }
+
     /// Copies bytes out from `offset` on.
     ///
     /// # Panics

@@ -12,6 +12,10 @@ use crate::map::{MapError, Mapping, Writers};
 use crate::pool::Pool;
 pub use crate::shelf::{Filled, Release, Shelf, Waker};
 
+/// Longest payload that is asked for before anybody reads it, bytes. A longer one takes so long to be read that it is no
+/// sooner for that, and who only hands it on need not wait for it.
+const SHORT: usize = 1024;
+
 /// Where pages lie, and where the right to them is given back: shared by all that is lent from there.
 #[derive(Debug)]
 pub struct Ground {
@@ -32,6 +36,17 @@ impl Ground {
     #[must_use]
     pub fn share(&self, shelf: Arc<Shelf>) -> Arc<Self> {
         Self::new((Arc::clone(&self.mapping), self.start), self.page_bytes, shelf)
+    }
+
+    /// Asks for the lines of a payload of `bytes` bytes that begins on this page to be read soon, if it is short.
+    ///
+    /// # Panics
+    /// If they do not lie within the memory.
+    #[inline]
+    pub fn prefetch_read(&self, page: u32, bytes: usize) {
+        if bytes <= SHORT {
+            self.mapping.prefetch_read(self.offset(page), bytes);
+        }
     }
 
     /// Bytes of a page.

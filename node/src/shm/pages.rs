@@ -300,6 +300,12 @@ impl Traffic {
         Some(Run { first, count, id })
     }
 
+    /// The run that will be claimed next, as far as that is known.
+    #[inline]
+    pub(crate) fn next_place(&self) -> Option<Run> {
+        self.places.front().copied()
+    }
+
     /// Runs of the peer's landing pages for `bytes` bytes, as posted by it; `None` if it has not posted enough.
     pub(crate) fn claim(&mut self, peer: &Peer, sizes: &Sizes, bytes: u64) -> Result<Option<List>, Breach> {
         let room = |run: &Run| u64::from(run.count) * u64::from(sizes.page_bytes);

@@ -491,6 +491,7 @@ impl Link {
                 self.traffic.borrow()?;
                 let (cargo, receipt) = self.cargo(Path::Reference, header.payload_len, stat);
                 let ground = self.traffic.peer_ground.take();
+                ground.prefetch_read(run.first, bytes);
                 let release = Releases::One(Release::Lend { number: header.name });
                 let landed = Landed::new(ground, Runs::One(run.first, run.count), bytes, release);
                 Ok(Some(Box::write(cargo, Arrived { payload: Payload::Landed(landed), receipt })))
@@ -501,6 +502,7 @@ impl Link {
                 check::covered(header.payload_len, u64::from(count), self.sizes.page_bytes)?;
                 let (cargo, receipt) = self.cargo(Path::Put, header.payload_len, stat);
                 let ground = self.traffic.landing_ground.take();
+                ground.prefetch_read(first, bytes);
                 let release = Releases::One(Release::Posted { id: run.id });
                 let landed = Landed::new(ground, Runs::One(first, count), bytes, release);
                 Ok(Some(Box::write(cargo, Arrived { payload: Payload::Landed(landed), receipt })))
@@ -513,6 +515,7 @@ impl Link {
                 check::covered(header.payload_len, u64::from(count), self.sizes.page_bytes)?;
                 let (cargo, receipt) = self.cargo(Path::Put, header.payload_len, stat);
                 let ground = self.traffic.landing_ground.take();
+                ground.prefetch_read(first, bytes);
                 let release = Releases::One(Release::Landing { first, count });
                 let landed = Landed::new(ground, Runs::One(first, count), bytes, release);
                 Ok(Some(Box::write(cargo, Arrived { payload: Payload::Landed(landed), receipt })))

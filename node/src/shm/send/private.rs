@@ -17,6 +17,9 @@ use crate::shm::link::{Link, SendError};
 use crate::shm::meanwhile::Meanwhile;
 use crate::stat::Stat;
 
+/// Longest payload whose next place is asked for in advance, bytes: of a longer one it is while it is copied.
+const SHORT: usize = 1024;
+
 impl Link {
     /// Sends a message with private memory: what [`Link::send`] does with [`Load::Copy`](super::Load::Copy).
     ///
@@ -106,6 +109,7 @@ impl Link {
         if let Some(run) = self.traffic.claim_front(page_bytes, wanted) {
             self.outbox.put(&self.peer, u64::from(run.first) * page_bytes, payload);
             self.publish_put(control, bytes, 1, run.to_word());
+            self.warm_next_place(payload.len());
             return Ok(Some(Path::Put));
         }
         let claimed = self.traffic.claim(&self.peer, &self.peer_sizes, wanted);
@@ -131,6 +135,19 @@ impl Link {
         let detail = self.write_list(count, runs.iter().map(|run| run.to_word()), None);
         self.publish_put(control, bytes, count, detail);
         Ok(Some(Path::Put))
+    }
+
+    /// Asks for the lines that the next payload will lie in, if it is as long: the receiver has read what lay there
+    /// before.
+    #[inline]
+    fn warm_next_place(&self, bytes: usize) {
+        // No page is shorter.
+        if bytes <= SHORT
+            && let Some(next) = self.traffic.next_place()
+        {
+            let page_bytes = u64::from(self.peer_sizes.page_bytes);
+            self.peer.landing().prefetch_write(u64::from(next.first) * page_bytes, bytes);
+        }
     }
 
     /// Announces a payload that lies in pages of the peer's free queue.
