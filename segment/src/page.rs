@@ -12,8 +12,8 @@ use crate::map::{MapError, Mapping, Writers};
 use crate::pool::Pool;
 pub use crate::shelf::{Filled, Release, Shelf, Waker};
 
-/// Longest payload that is asked for before anybody reads it, bytes. A longer one takes so long to be read that it is no
-/// sooner for that, and who only hands it on need not wait for it.
+/// Longest payload that is asked for before anybody reads it, bytes. A longer one takes so long to be read that it is
+/// no sooner for that, and who only hands it on need not wait for it.
 const SHORT: usize = 1024;
 
 /// Where pages lie, and where the right to them is given back: shared by all that is lent from there.

@@ -301,6 +301,11 @@ impl<T: Copy> Sent<T> {
         self.bytes
     }
 
+    /// Whether any frame is in flight whose content is such.
+    pub fn any(&self, is: impl Fn(&T) -> bool) -> bool {
+        self.entries.iter().filter_map(|entry| entry.content.as_ref()).any(is)
+    }
+
     /// Whether nothing is in flight.
     #[must_use]
     pub const fn is_empty(&self) -> bool {

@@ -35,8 +35,6 @@ const SILENT: u32 = 4;
 /// A peer is dead when it has been asked for a sign of life so often in vain, and nothing was heard of it for as long
 /// as it may be silent: time in which this machine, or this process, was stopped says nothing of it.
 const QUESTIONS: u32 = 3;
-/// Probe time-outs in a row after which the way is suspected.
-const WAY_FAILS: u32 = 2;
 /// Probe time-outs in a row of which one was of a long frame, after which a short one is sent beside it.
 const DOUBTS: u32 = 2;
 /// Nanoseconds without any acknowledgement before anything is concluded from time-outs: an application, or a machine,
@@ -495,8 +493,10 @@ impl<M: Memory> Channel<M> {
             || room && now >= self.paced && !self.rests() && self.outbox.has_next()
     }
 
+    /// Whether messages wait until those before them, which went another way, have arrived. What goes beside messages
+    /// has no order to keep: a peer that streams itself asks for it all the time.
     fn rests(&self) -> bool {
-        self.resting && self.sent.in_flight() > 0
+        self.resting && self.sent.any(|content| content.is_of_messages())
     }
 
     /// Whether the other side waits for an acknowledgement, or should hear anything else of what it has sent.

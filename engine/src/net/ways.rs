@@ -10,6 +10,9 @@
 //! another, and a later frame that has arrived still proves an earlier one lost ([`Sent`](crate::flow::sent::Sent)).
 //! Each way has a round trip and a window of its own: a ring that runs over says nothing of the socket.
 
+#[cfg(test)]
+mod tests;
+
 use crate::flow::rtt::Rtt;
 use crate::flow::window::Window;
 use crate::time::Instant;
@@ -32,13 +35,16 @@ const STRETCHES: u32 = 32;
 /// measured may have been the beginning of the channel, twice as long each time, and at most.
 const STALE_NS: (u64, u64) = (125_000_000, 1_000_000_000);
 pub(super) const AGAIN: u32 = 4;
+/// Nanoseconds for which there is no trial for a size that is too rare for one, at most.
+const IDLE_NS: u64 = 10_000_000_000;
 /// Stretches in a row for which another way would be better, before a stream comes to rest for it.
 const PRESSURE: u32 = 8;
 /// Losses without anything that came through, after which a way is taken to lead nowhere, though signs of life that
 /// went the first way are answered.
 const LOSSES: u32 = 3;
-/// Nanoseconds for which a way is left alone on which nothing came through.
-const BARRED_NS: u64 = 10_000_000_000;
+/// Nanoseconds for which a way is left alone on which nothing came through: at first, when its other end may only have
+/// been off its processor for a while, twice as long each time that nothing does again, and at most.
+const BARRED_NS: (u64, u64) = (20_000_000, 10_000_000_000);
 /// A way is left for one that costs less than 15 parts in 16 of it.
 pub(super) const BETTER: (u64, u64) = (15, 16);
 
@@ -76,6 +82,10 @@ struct Cost {
     at: Instant,
     /// How often the way was tried again.
     again: u32,
+    /// Stretches in a row that have shown nothing; how many trials in a row have; and until when there is no other.
+    blind: u32,
+    vain: u32,
+    idle_until: Instant,
 }
 
 /// What was ahead and in flight when a way was chosen, until it is acknowledged.
@@ -124,8 +134,9 @@ pub(super) struct Ways {
     trial: Option<Trial>,
     /// Losses on this way since anything came through.
     losses: u32,
-    /// Ways on which nothing came through, until when.
+    /// Ways on which nothing came through, until when, and how often in a row.
     barred: [Instant; WAYS],
+    failed: [u32; WAYS],
     /// When each was left for another one last.
     left: [Instant; WAYS],
     /// The way whose round trip and window the channel has in hand, and those of the others.
@@ -147,6 +158,7 @@ impl Default for Ways {
             trial: None,
             losses: 0,
             barred: [Instant::default(); WAYS],
+            failed: [0; WAYS],
             left: [Instant::default(); WAYS],
             in_hand: 0,
             aside: [const { None }; WAYS],
@@ -226,12 +238,13 @@ impl Ways {
         (self.usable.is_power_of_two() && self.in_hand == self.now.number).then_some(self.now)
     }
 
-    /// Gives a channel the round trip and the window of the way that is taken now, if it has those of another; a window
-    /// for frames of `frame` bytes if that way was never taken.
+    /// Gives a channel the round trip and the window of the way that is taken now, if it has those of another; if that
+    /// way was never taken, a window for frames of `frame` bytes, and what the round trip is by the one before: both
+    /// lead to the same peer, and on a long way what is waited for less would be given up before it can be there.
     pub(super) fn hand_over(&mut self, rtt: &mut Rtt, window: &mut Window, frame: u32) {
         if self.in_hand != self.now.number {
             let next = self.aside[usize::from(self.now.number)].take();
-            let (next_rtt, next_window) = next.unwrap_or_else(|| (Rtt::default(), Window::new(frame)));
+            let (next_rtt, next_window) = next.unwrap_or_else(|| (Rtt::expecting(rtt.smoothed()), Window::new(frame)));
             let before = (core::mem::replace(rtt, next_rtt), core::mem::replace(window, next_window));
             self.aside[usize::from(self.in_hand)] = Some(before);
             self.in_hand = self.now.number;
@@ -248,16 +261,18 @@ impl Ways {
         let cost = |way: usize| &self.costs[way][size];
         // What is begun to be tried is tried to the end, so that the way is not changed each time.
         let tried = |way: usize| cost(way).trials >= TRIALS;
-        if !tried(here) {
+        if !tried(here) && cost(here).idle_until <= now {
             return way(here, Why::Trial);
         }
         let others = (0..WAYS).filter(|other| *other != here && self.is_open(*other, now));
-        let doubted = others.clone().filter(|other| !tried(*other) || cost(*other).is_stale(now));
+        let doubts = |its: &Cost| its.idle_until <= now && (its.trials < TRIALS || its.is_stale(now));
+        let doubted = others.clone().filter(|other| doubts(cost(*other)));
         // Not by number: two whose trials take longer than they are believed would keep the third out for ever.
         if let Some(next) = doubted.min_by_key(|other| self.left[*other]) {
             return way(next, Why::Trial);
         }
-        let cheaper = |other: usize, best: usize| cost(other).ns * BETTER.1 < cost(best).ns * BETTER.0;
+        let less = |other: &Cost, best: &Cost| other.ns * BETTER.1 < best.ns * BETTER.0;
+        let cheaper = |other, best| tried(other) && (!tried(best) || less(cost(other), cost(best)));
         way(others.fold(here, |best, other| if cheaper(other, best) { other } else { best }), Why::Cheapest)
     }
 
@@ -268,29 +283,38 @@ impl Ways {
         stretch.until = (stretch.rest == 0 || all).then_some(self.acked + in_flight);
     }
 
-    /// So many bytes, of so many frames, have been acknowledged at once; for `held` nanoseconds that did not travel.
-    pub(super) fn acked(&mut self, now: Instant, (frames, bytes): (u32, u64), held: u64) {
+    /// So many bytes, of so many frames, are acknowledged at once. Up to `held` nanoseconds of the time since then
+    /// are not the way's, and it takes `least` at least: what both sides say of themselves may be more than there was.
+    pub(super) fn acked(&mut self, now: Instant, (frames, bytes): (u32, u64), (held, least): (u64, u64)) {
         self.acked += bytes;
         let acked = self.acked;
         let Some(stretch) = self.stretch.take_if(|stretch| stretch.until.is_some_and(|until| acked >= until)) else {
             return;
         };
         let elapsed = now.saturating_since(stretch.chosen);
+        let since = acked - stretch.acked;
+        // By itself, and at once.
+        let alone = frames == 1 || stretch.until == Some(acked) && since == bytes;
         // Of more than is judged, or acknowledged with more, it is the part of the time that so many bytes take.
         let ns = match stretch.bytes {
-            ..FRAME if frames > 1 => None,
-            ..FRAME => Some(elapsed.saturating_sub(held)),
+            ..FRAME if !alone => None,
+            ..FRAME => Some(elapsed.saturating_sub(held).max(least.min(elapsed))),
             _ if stretch.first => None,
-            bytes => Some(elapsed.saturating_mul(bytes) / (acked - stretch.acked)),
+            bytes => Some(elapsed.saturating_mul(bytes) / since),
         };
         let (way, size) = (stretch.way, size_of(stretch.bytes));
-        if let Some(ns) = ns {
-            self.costs[way][size].learn(now, ns.max(1));
+        self.failed[way] = 0;
+        match ns {
+            Some(ns) => self.costs[way][size].learn(now, ns.max(1)),
+            None => self.costs[way][size].shows_nothing(now),
         }
         if let Some(trial) = self.trial.as_mut().filter(|trial| trial.way == way) {
             trial.left = trial.left.saturating_sub(1);
             let done = ns.is_some() && trial.size == size && self.costs[way][size].trials >= TRIALS;
-            self.trial.take_if(|trial| done || trial.left == 0);
+            let ended = self.trial.take_if(|trial| done || trial.left == 0);
+            if let Some(Trial { size, .. }) = ended {
+                self.costs[way][size].ends_trial(now, done);
+            }
         }
     }
 
@@ -298,7 +322,8 @@ impl Ways {
     pub(super) fn fails(&mut self, now: Instant) {
         let here = usize::from(self.now.number);
         if here != 0 && self.usable & 1 != 0 {
-            self.barred[here] = now.after(BARRED_NS);
+            self.barred[here] = now.after((BARRED_NS.0 << self.failed[here].min(16)).min(BARRED_NS.1));
+            self.failed[here] = self.failed[here].saturating_add(1);
             self.now = self.first();
         }
         self.losses = 0;
@@ -338,189 +363,28 @@ impl Cost {
         // A machine that stood still shows nothing of the way.
         let ns = if self.ns == 0 { ns } else { ns.min(self.ns * 4) };
         let share = if self.trials >= TRIALS { 8 } else { 2 };
-        self.ns = if self.ns == 0 { ns } else { self.ns - self.ns / share + ns / share };
+        // Rounded up, or what was taken for nearly nothing would be for ever.
+        self.ns = if self.ns == 0 { ns } else { self.ns - self.ns / share + ns.div_ceil(share) };
         self.trials = (self.trials + 1).min(TRIALS);
+        self.blind = 0;
         self.at = now;
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A world in which way `n` takes `costs[n]` ns for a byte and `starts[n]` for a batch.
-    struct World {
-        ways: Ways,
-        now: u64,
-    }
-
-    impl World {
-        fn new(usable: u8) -> Self {
-            let mut ways = Ways::default();
-            ways.set_usable(usable);
-            Self { ways, now: 1_000_000_000 }
-        }
-
-        fn round(&mut self, bytes: u64, cost: impl Fn(u8) -> u64) -> Way {
-            let at = Instant::from_nanos(self.now);
-            let way = self.ways.choose(at, bytes, 0).unwrap();
-            self.ways.sent(bytes, bytes, true);
-            self.now += cost(way.number);
-            self.ways.acked(Instant::from_nanos(self.now), (1, bytes), 0);
-            way
+    /// A stretch has shown nothing. Where none ever does, the way is not held on to for that.
+    fn shows_nothing(&mut self, now: Instant) {
+        self.blind += 1;
+        if self.blind >= STRETCHES && self.trials < TRIALS {
+            self.blind = 0;
+            self.ends_trial(now, false);
         }
     }
 
-    #[test]
-    fn each_size_goes_the_way_that_is_cheapest_for_it() {
-        let mut world = World::new(0b11);
-        let cost = |bytes: u64| move |way: u8| if way == 0 { 4_000 + bytes / 8 } else { 1_500 + bytes };
-        for _ in 0..100 {
-            for bytes in [64, 65_000] {
-                world.round(bytes, cost(bytes));
-            }
+    /// A trial for this size has ended. One in which the size was too rare to be measured, which all others took part
+    /// in, is not repeated at once.
+    fn ends_trial(&mut self, now: Instant, measured: bool) {
+        self.vain = if measured { 0 } else { self.vain.saturating_add(1) };
+        if !measured {
+            self.idle_until = now.after((STALE_NS.0 << self.vain.min(16)).min(IDLE_NS));
         }
-        for _ in 0..100 {
-            assert_eq!(world.round(64, cost(64)), Way { number: 1, why: Why::Cheapest });
-            assert_eq!(world.round(65_000, cost(65_000)), Way { number: 0, why: Why::Cheapest });
-        }
-    }
-
-    #[test]
-    fn every_way_is_tried_however_long_trials_take() {
-        let mut world = World::new(0b111);
-        assert!((0..60).any(|_| world.round(64, |_| 2 * STALE_NS.1).number == 2));
-    }
-
-    #[test]
-    fn a_way_that_has_become_better_is_found() {
-        let mut world = World::new(0b11);
-        for _ in 0..50 {
-            world.round(64, |way| if way == 0 { 2_000 } else { 9_000 });
-        }
-        assert_eq!(world.round(64, |_| 2_000).number, 0);
-        world.now += 2 * STALE_NS.1;
-        for _ in 0..100 {
-            world.round(64, |way| if way == 0 { 2_000 } else { 500 });
-        }
-        assert_eq!(world.round(64, |_| 500), Way { number: 1, why: Why::Cheapest });
-    }
-
-    /// The first stretches of a channel, and the first after a change, cost more than those of a stream.
-    #[test]
-    fn what_the_beginning_has_cost_is_soon_forgotten() {
-        let mut world = World::new(0b11);
-        let begun = world.now;
-        let mut by_first = 0;
-        for round in 0..20_000 {
-            let slow = if round < 2 * u64::from(TRIALS) { 10 } else { 1 };
-            let before = world.ways.now().number;
-            let way = world.ways.choose(Instant::from_nanos(world.now), 65_000, 0).unwrap();
-            let changed = if way.number == before { 1 } else { 20 };
-            world.ways.sent(65_000, 65_000, true);
-            world.now += if way.number == 0 { 10_000 * slow * changed } else { 40_000 * changed };
-            world.ways.acked(Instant::from_nanos(world.now), (1, 65_000), 0);
-            by_first += u64::from(round >= 10_000 && way.number == 0);
-        }
-        assert!(by_first > 9_900, "{by_first} of 10,000, after {} us", (world.now - begun) / 1000);
-    }
-
-    #[test]
-    fn trials_are_rare() {
-        let mut world = World::new(0b111);
-        let cost = |way: u8| 3_000 + 1_000 * u64::from(way);
-        for _ in 0..100 {
-            world.round(64, cost);
-        }
-        let tried = (0..1_000_000).filter(|_| world.round(64, cost).number != 0).count();
-        // Three seconds of three microseconds each, two other ways, a few batches a second.
-        assert!((8..60).contains(&tried), "{tried}");
-    }
-
-    #[test]
-    fn frames_never_overtake_those_of_another_way() {
-        let mut world = World::new(0b11);
-        let at = Instant::from_nanos(world.now);
-        for _ in 0..TRIALS {
-            world.round(64, |_| 1_000);
-        }
-        // The other way is a stranger now: it is tried, but only when nothing is in flight.
-        for _ in 0..PRESSURE {
-            assert_eq!(world.ways.choose(at, 64, 50), Some(Way { number: 0, why: Why::InFlight }));
-            world.ways.sent(64, 114, true);
-            // As long as it is not acknowledged, everything goes with it.
-            assert_eq!(world.ways.choose(at, 64, 114), Some(Way { number: 0, why: Why::InFlight }));
-            world.ways.acked(at, (1, 114), 0);
-        }
-        assert_eq!(world.ways.choose(at, 64, 50), None);
-        assert_eq!(world.ways.choose(at, 64, 0), Some(Way { number: 1, why: Why::Trial }));
-    }
-
-    #[test]
-    fn sizes_that_take_turns_do_not_wait_for_each_other() {
-        let mut world = World::new(0b11);
-        let cost = |bytes: u64| move |way: u8| if way == 0 { 4_000 + bytes / 8 } else { 1_500 + bytes };
-        for bytes in [64, 65_000].into_iter().cycle().take(200) {
-            world.round(bytes, cost(bytes));
-        }
-        let at = Instant::from_nanos(world.now);
-        for bytes in [64, 65_000].into_iter().cycle().take(1000) {
-            assert!(world.ways.choose(at, bytes, 1).is_some());
-        }
-    }
-
-    #[test]
-    fn a_way_on_which_nothing_comes_through_is_left_alone() {
-        let mut world = World::new(0b11);
-        for _ in 0..50 {
-            world.round(64, |way| if way == 0 { 9_000 } else { 1_000 });
-        }
-        assert_eq!(world.round(64, |_| 1_000).number, 1);
-        world.ways.fails(Instant::from_nanos(world.now));
-        for _ in 0..1000 {
-            assert_eq!(world.round(64, |_| 9_000).number, 0);
-        }
-        world.now += 2 * BARRED_NS;
-        assert!((0..50).any(|_| world.round(64, |_| 1_000).number == 1));
-    }
-
-    #[test]
-    fn a_trial_that_measures_nothing_ends() {
-        let mut world = World::new(0b11);
-        for _ in 0..TRIALS {
-            world.round(64, |_| 1_000);
-        }
-        // Whatever is acknowledged covers several frames, which shows nothing of so short a stretch.
-        let mut taken = [0; 2];
-        for _ in 0..STRETCHES {
-            let at = Instant::from_nanos(world.now);
-            taken[usize::from(world.ways.choose(at, 64, 0).unwrap().number)] += 1;
-            world.ways.sent(64, 64, true);
-            world.ways.acked(at, (2, 64), 0);
-        }
-        assert_eq!((taken, world.ways.trial.is_none()), ([0, STRETCHES], true));
-    }
-
-    #[test]
-    fn a_trial_ends_with_its_way() {
-        for gone in [Ways::fails as fn(&mut Ways, Instant), |ways: &mut Ways, _| ways.set_usable(0b01)] {
-            let mut world = World::new(0b11);
-            for _ in 0..=TRIALS {
-                world.round(64, |_| 1_000);
-            }
-            assert_eq!((world.ways.now().number, world.ways.trial.is_some()), (1, true));
-            gone(&mut world.ways, Instant::from_nanos(world.now));
-            assert_eq!((world.ways.now().number, world.ways.trial.is_some()), (0, false));
-        }
-    }
-
-    #[test]
-    fn a_way_that_is_gone_is_not_taken() {
-        let mut world = World::new(0b10);
-        assert_eq!(world.round(64, |_| 1).number, 1);
-        world.ways.set_usable(0b01);
-        assert_eq!(world.round(64, |_| 1), Way { number: 0, why: Why::Only });
-        world.ways.set_usable(0);
-        assert_eq!(world.round(64, |_| 1).number, 0);
     }
 }

@@ -21,6 +21,7 @@ mod together;
 mod told;
 mod trains;
 mod unwanted;
+mod ways;
 mod wire;
 mod wired;
 

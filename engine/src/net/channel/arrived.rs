@@ -113,7 +113,7 @@ impl<M: Memory> Channel<M> {
             return;
         };
         if let Some(ways) = &mut self.ways {
-            ways.acked(now, (frames, bytes), said.saturating_add(self.lag));
+            ways.acked(now, (frames, bytes), (said.saturating_add(self.lag), self.rtt.least()));
         }
         let round = now.saturating_since(sent_at);
         let held = held(round);

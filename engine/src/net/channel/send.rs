@@ -122,8 +122,9 @@ impl<M: Memory> Channel<M> {
 
     /// Chooses the way of what comes next. False if that has to wait until nothing is in flight.
     fn choose(&mut self, now: Instant) -> bool {
+        let has_rested = self.resting && !self.rests();
         let Some(ways) = &mut self.ways else { return true };
-        let in_flight = self.sent.in_flight();
+        let in_flight = if has_rested { 0 } else { self.sent.in_flight() };
         if self.outbox.has_next() {
             self.resting = ways.choose(now, self.outbox.ahead(JUDGED), in_flight).is_none();
         }

@@ -1,0 +1,232 @@
+//! Ways of made-up costs.
+
+use super::*;
+
+/// A world in which way `n` takes `costs[n]` ns for a byte and `starts[n]` for a batch.
+struct World {
+    ways: Ways,
+    now: u64,
+}
+
+impl World {
+    fn new(usable: u8) -> Self {
+        let mut ways = Ways::default();
+        ways.set_usable(usable);
+        Self { ways, now: 1_000_000_000 }
+    }
+
+    fn round(&mut self, bytes: u64, cost: impl Fn(u8) -> u64) -> Way {
+        let at = Instant::from_nanos(self.now);
+        let way = self.ways.choose(at, bytes, 0).unwrap();
+        self.ways.sent(bytes, bytes, true);
+        self.now += cost(way.number);
+        self.ways.acked(Instant::from_nanos(self.now), (1, bytes), (0, 0));
+        way
+    }
+}
+
+#[test]
+fn each_size_goes_the_way_that_is_cheapest_for_it() {
+    let mut world = World::new(0b11);
+    let cost = |bytes: u64| move |way: u8| if way == 0 { 4_000 + bytes / 8 } else { 1_500 + bytes };
+    for _ in 0..100 {
+        for bytes in [64, 65_000] {
+            world.round(bytes, cost(bytes));
+        }
+    }
+    for _ in 0..100 {
+        assert_eq!(world.round(64, cost(64)), Way { number: 1, why: Why::Cheapest });
+        assert_eq!(world.round(65_000, cost(65_000)), Way { number: 0, why: Why::Cheapest });
+    }
+}
+
+#[test]
+fn every_way_is_tried_however_long_trials_take() {
+    let mut world = World::new(0b111);
+    assert!((0..60).any(|_| world.round(64, |_| 2 * STALE_NS.1).number == 2));
+}
+
+#[test]
+fn a_way_that_has_become_better_is_found() {
+    let mut world = World::new(0b11);
+    for _ in 0..50 {
+        world.round(64, |way| if way == 0 { 2_000 } else { 9_000 });
+    }
+    assert_eq!(world.round(64, |_| 2_000).number, 0);
+    world.now += 2 * STALE_NS.1;
+    for _ in 0..100 {
+        world.round(64, |way| if way == 0 { 2_000 } else { 500 });
+    }
+    assert_eq!(world.round(64, |_| 500), Way { number: 1, why: Why::Cheapest });
+}
+
+/// The first stretches of a channel, and the first after a change, cost more than those of a stream.
+#[test]
+fn what_the_beginning_has_cost_is_soon_forgotten() {
+    let mut world = World::new(0b11);
+    let begun = world.now;
+    let mut by_first = 0;
+    for round in 0..20_000 {
+        let slow = if round < 2 * u64::from(TRIALS) { 10 } else { 1 };
+        let before = world.ways.now().number;
+        let way = world.ways.choose(Instant::from_nanos(world.now), 65_000, 0).unwrap();
+        let changed = if way.number == before { 1 } else { 20 };
+        world.ways.sent(65_000, 65_000, true);
+        world.now += if way.number == 0 { 10_000 * slow * changed } else { 40_000 * changed };
+        world.ways.acked(Instant::from_nanos(world.now), (1, 65_000), (0, 0));
+        by_first += u64::from(round >= 10_000 && way.number == 0);
+    }
+    assert!(by_first > 9_900, "{by_first} of 10,000, after {} us", (world.now - begun) / 1000);
+}
+
+#[test]
+fn trials_are_rare() {
+    let mut world = World::new(0b111);
+    let cost = |way: u8| 3_000 + 1_000 * u64::from(way);
+    for _ in 0..100 {
+        world.round(64, cost);
+    }
+    let tried = (0..1_000_000).filter(|_| world.round(64, cost).number != 0).count();
+    // Three seconds of three microseconds each, two other ways, a few batches a second.
+    assert!((8..60).contains(&tried), "{tried}");
+}
+
+#[test]
+fn frames_never_overtake_those_of_another_way() {
+    let mut world = World::new(0b11);
+    let at = Instant::from_nanos(world.now);
+    for _ in 0..TRIALS {
+        world.round(64, |_| 1_000);
+    }
+    // The other way is a stranger now: it is tried, but only when nothing is in flight.
+    for _ in 0..PRESSURE {
+        assert_eq!(world.ways.choose(at, 64, 50), Some(Way { number: 0, why: Why::InFlight }));
+        world.ways.sent(64, 114, true);
+        // As long as it is not acknowledged, everything goes with it.
+        assert_eq!(world.ways.choose(at, 64, 114), Some(Way { number: 0, why: Why::InFlight }));
+        world.ways.acked(at, (1, 114), (0, 0));
+    }
+    assert_eq!(world.ways.choose(at, 64, 50), None);
+    assert_eq!(world.ways.choose(at, 64, 0), Some(Way { number: 1, why: Why::Trial }));
+}
+
+#[test]
+fn sizes_that_take_turns_do_not_wait_for_each_other() {
+    let mut world = World::new(0b11);
+    let cost = |bytes: u64| move |way: u8| if way == 0 { 4_000 + bytes / 8 } else { 1_500 + bytes };
+    for bytes in [64, 65_000].into_iter().cycle().take(200) {
+        world.round(bytes, cost(bytes));
+    }
+    let at = Instant::from_nanos(world.now);
+    for bytes in [64, 65_000].into_iter().cycle().take(1000) {
+        assert!(world.ways.choose(at, bytes, 1).is_some());
+    }
+}
+
+#[test]
+fn a_way_on_which_nothing_comes_through_is_left_alone() {
+    let mut world = World::new(0b11);
+    for _ in 0..50 {
+        world.round(64, |way| if way == 0 { 9_000 } else { 1_000 });
+    }
+    assert_eq!(world.round(64, |_| 1_000).number, 1);
+    world.ways.fails(Instant::from_nanos(world.now));
+    for _ in 0..1000 {
+        assert_eq!(world.round(64, |_| 9_000).number, 0);
+    }
+    world.now += 2 * BARRED_NS.1;
+    assert!((0..50).any(|_| world.round(64, |_| 1_000).number == 1));
+}
+
+#[test]
+fn a_trial_that_measures_nothing_ends() {
+    let mut world = World::new(0b11);
+    for _ in 0..TRIALS {
+        world.round(64, |_| 1_000);
+    }
+    // Whatever is acknowledged covers several frames, which shows nothing of so short a stretch.
+    let mut taken = [0; 2];
+    for _ in 0..STRETCHES {
+        let at = Instant::from_nanos(world.now);
+        taken[usize::from(world.ways.choose(at, 64, 0).unwrap().number)] += 1;
+        world.ways.sent(64, 64, true);
+        world.ways.acked(at, (2, 128), (0, 0));
+    }
+    assert_eq!((taken, world.ways.trial.is_none()), ([0, STRETCHES], true));
+    // Nor does another begin at once.
+    world.now += 1_000;
+    assert_eq!(world.round(64, |_| 1_000).number, 0);
+    assert_eq!(world.round(64, |_| 1_000), Way { number: 0, why: Why::Cheapest });
+}
+
+/// What both sides say that did not travel may be more than the time there was: such a way was taken for one that
+/// costs nothing, and nothing that it cost afterwards changed that.
+#[test]
+fn a_way_that_seemed_to_cost_nothing_is_found_out() {
+    let mut world = World::new(0b11);
+    let mut taken = [0_u32; 2];
+    for round in 0..50_000 {
+        let at = Instant::from_nanos(world.now);
+        let way = world.ways.choose(at, 64, 0).unwrap();
+        world.ways.sent(64, 64, true);
+        world.now += if way.number == 0 { 9_000 } else { 1_000 };
+        let said = if round < 8 { 1 << 20 } else { 0 };
+        world.ways.acked(Instant::from_nanos(world.now), (1, 64), (said, 1));
+        taken[usize::from(way.number)] += 1;
+    }
+    assert!(taken[1] > 45_000, "{taken:?}");
+}
+
+#[test]
+fn who_sends_several_at_once_measures_them_together() {
+    let mut world = World::new(0b11);
+    let mut taken = [0_u32; 2];
+    for _ in 0..10_000 {
+        let at = Instant::from_nanos(world.now);
+        let way = world.ways.choose(at, 300, 0).unwrap();
+        world.ways.sent(300, 300, true);
+        world.now += if way.number == 0 { 9_000 } else { 1_000 };
+        world.ways.acked(Instant::from_nanos(world.now), (3, 300), (0, 0));
+        taken[usize::from(way.number)] += 1;
+    }
+    assert!(taken[1] > 9_000, "{taken:?}");
+}
+
+/// A size of which one stretch in twenty is took all others along to a way that is worse for them, again and again.
+#[test]
+fn a_rare_size_keeps_no_other_on_trial() {
+    let mut world = World::new(0b11);
+    let cost = |way: u8| 1_000 + 1_000 * u64::from(way);
+    for _ in 0..100 {
+        world.round(64, cost);
+    }
+    let trials = (0..20_000).filter(|round| {
+        let bytes = if round % 20 == 0 { 500 } else { 64 };
+        world.round(bytes, cost).number == 1
+    });
+    let trials = trials.count();
+    assert!(trials < 200, "{trials} of 20,000");
+}
+
+#[test]
+fn a_trial_ends_with_its_way() {
+    for gone in [Ways::fails as fn(&mut Ways, Instant), |ways: &mut Ways, _| ways.set_usable(0b01)] {
+        let mut world = World::new(0b11);
+        for _ in 0..=TRIALS {
+            world.round(64, |_| 1_000);
+        }
+        assert_eq!((world.ways.now().number, world.ways.trial.is_some()), (1, true));
+        gone(&mut world.ways, Instant::from_nanos(world.now));
+        assert_eq!((world.ways.now().number, world.ways.trial.is_some()), (0, false));
+    }
+}
+
+#[test]
+fn a_way_that_is_gone_is_not_taken() {
+    let mut world = World::new(0b10);
+    assert_eq!(world.round(64, |_| 1).number, 1);
+    world.ways.set_usable(0b01);
+    assert_eq!(world.round(64, |_| 1), Way { number: 0, why: Why::Only });
+    world.ways.set_usable(0);
+    assert_eq!(world.round(64, |_| 1).number, 0);
+}
