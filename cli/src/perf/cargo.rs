@@ -85,7 +85,8 @@ impl Tally {
 /// One side's payloads: the memory that they leave from and the memory that they arrive in.
 #[derive(Debug)]
 pub struct Cargo {
-    shape: Shape,
+    /// What they look like.
+    pub shape: Shape,
     from: Vec<u8>,
     into: Vec<u8>,
     /// What the receipts said.

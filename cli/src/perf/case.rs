@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::stats::{Quantiles, Samples};
 use crate::units::Size;
 
-use super::cargo::Tally;
+use super::cargo::{Cargo, Tally};
 
 /// What is measured of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,10 +241,13 @@ impl Rig {
             return fetch::measure(peer, lane, core, &self.case, length);
         }
         let job = if test == Test::Lat { lat::job(shape) } else { stream::job(shape) };
+        // Before the job begins: from then on the other end waits.
+        let cargo = on_core(core, || Ok(Cargo::new(shape)?))?;
         peer.begin(lane, job)?;
-        on_core(core, || {
-            if test == Test::Lat { lat::measure(lane, shape, length) } else { stream::measure(lane, shape, length) }
-        })
+        let measured = on_core(core, || {
+            if test == Test::Lat { lat::measure(lane, cargo, length) } else { stream::measure(lane, cargo, length) }
+        });
+        measured.map_err(|failure| peer.why(failure))
     }
 
     /// Closes the lane.

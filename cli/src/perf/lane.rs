@@ -22,6 +22,9 @@ use crate::failure::Failure;
 /// How long one end waits for the other where it has nothing else to do.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Bytes a second of which memory is made, or payloads move, at the least: a machine that has other work is as slow.
+const SLOW: u64 = 64 << 20;
+
 /// Looks in vain between two looks at the clock.
 pub const LOOKS: u64 = 1 << 16;
 
@@ -59,8 +62,8 @@ pub enum LaneError {
     #[error(transparent)]
     Room(#[from] NoRoom),
     /// The other end did not answer.
-    #[error("the other end did not answer in {PATIENCE:?}")]
-    Silent,
+    #[error("the other end did not answer in {0:?}")]
+    Silent(Duration),
     /// The other end cannot do it.
     #[error("the other end refuses: {0}")]
     Refused(String),
@@ -143,6 +146,8 @@ pub struct Lane {
     stop: Arc<AtomicBool>,
     /// How long the other end may say nothing.
     patience: Duration,
+    /// How much longer while it does a job, and makes its memory.
+    spare: Duration,
     /// Looks in vain since it has said something, and when there were [`LOOKS`] of them.
     looks: u64,
     quiet: Instant,
@@ -164,13 +169,33 @@ impl Lane {
         if let Some((bytes, runs)) = setup.landing {
             endpoint.post(channel, bytes as usize, runs)?;
         }
-        Ok(Self { endpoint, channel, number, stop, patience: PATIENCE, looks: 0, quiet: Instant::now() })
+        Ok(Self {
+            endpoint,
+            channel,
+            number,
+            stop,
+            patience: PATIENCE,
+            spare: Duration::ZERO,
+            looks: 0,
+            quiet: Instant::now(),
+        })
     }
 
     /// This lane with another patience than [`PATIENCE`].
     #[must_use]
     pub fn within(self, patience: Duration) -> Self {
         Self { patience, ..self }
+    }
+
+    /// From now on bears with a job of so many bytes: the longest payloads take longer than [`PATIENCE`] where the
+    /// machine has other work.
+    pub fn bear_with(&mut self, bytes: u64) {
+        self.spare = Duration::from_millis(bytes.saturating_mul(1000) / SLOW);
+    }
+
+    /// How long the other end may say nothing now.
+    fn bears(&self) -> Duration {
+        self.patience + self.spare
     }
 
     /// The next message; spins for it.
@@ -219,10 +244,12 @@ impl Lane {
     /// [`LaneError::Closed`] or [`LaneError::Silent`].
     pub fn sleep_for(&mut self) -> Result<Incoming, LaneError> {
         loop {
-            match self.endpoint.wait(Some(self.patience)) {
+            match self.endpoint.wait(Some(self.bears())) {
                 Ok(Event::Message(message)) => return Ok(message),
                 Ok(event) => self.heed(&event)?,
-                Err(WaitError::TimedOut | WaitError::Woken | WaitError::System(_)) => return Err(LaneError::Silent),
+                Err(WaitError::TimedOut | WaitError::Woken | WaitError::System(_)) => {
+                    return Err(LaneError::Silent(self.bears()));
+                }
             }
         }
     }
@@ -303,6 +330,14 @@ impl Lane {
         Err(LaneError::Refused(printable(why.trim_ascii())))
     }
 
+    /// That the other end refuses, if it says so in this time.
+    pub fn refusal(&mut self, within: Duration) -> Option<LaneError> {
+        let patience = std::mem::replace(&mut self.patience, within);
+        let answered = self.answered();
+        self.patience = patience;
+        answered.err().filter(|error| matches!(error, LaneError::Refused(_)))
+    }
+
     /// What is to be done about an event that is no message: nothing, unless it is the end.
     fn heed(&self, event: &Event) -> Result<(), LaneError> {
         match event {
@@ -327,6 +362,6 @@ impl Lane {
         if self.looks == LOOKS {
             self.quiet = Instant::now();
         }
-        if self.quiet.elapsed() < self.patience { Ok(()) } else { Err(LaneError::Silent) }
+        if self.quiet.elapsed() < self.bears() { Ok(()) } else { Err(LaneError::Silent(self.bears())) }
     }
 }

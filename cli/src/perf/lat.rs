@@ -13,15 +13,15 @@ pub fn job(shape: Shape) -> Job {
     Job::Echo(shape)
 }
 
-/// Measures round trips over a lane on which [`job`] has begun.
+/// Measures round trips of this cargo over a lane on which [`job`] has begun.
 ///
 /// # Errors
 /// [`LaneError`].
-pub fn measure(lane: &mut Lane, shape: Shape, length: Length) -> Result<Slice, LaneError> {
-    let (samples, tally) = if shape.is_control() {
-        (control(lane, shape, length)?, Tally::default())
+pub fn measure(lane: &mut Lane, cargo: Cargo, length: Length) -> Result<Slice, LaneError> {
+    let (samples, tally) = if cargo.shape.is_control() {
+        (control(lane, cargo.shape, length)?, Tally::default())
     } else {
-        payload(lane, shape, length)?
+        payload(lane, cargo, length)?
     };
     let count = samples.quantiles(1.0).map_or(0, |quantiles| quantiles.count);
     Ok(Slice { samples: Some(samples), count, msgs_per_s: None, tally })
@@ -36,8 +36,8 @@ fn control(lane: &mut Lane, shape: Shape, length: Length) -> Result<Samples, Lan
     Ok(samples)
 }
 
-fn payload(lane: &mut Lane, shape: Shape, length: Length) -> Result<(Samples, Tally), LaneError> {
-    let mut side = (lane, Cargo::new(shape)?);
+fn payload(lane: &mut Lane, cargo: Cargo, length: Length) -> Result<(Samples, Tally), LaneError> {
+    let mut side = (lane, cargo);
     let hear = |(lane, cargo): &mut (&mut Lane, Cargo)| cargo.take(lane);
     let samples = round_trips(length, &mut side, |(lane, cargo)| cargo.send(lane, MORE), |side| hear(side).map(drop))?;
     side.1.send(side.0, LAST)?;

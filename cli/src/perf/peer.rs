@@ -29,6 +29,9 @@ const ANSWER: Duration = Duration::from_millis(500);
 /// Time between two looks at a process that starts or ends.
 const NAP: Duration = Duration::from_millis(1);
 
+/// How long it is waited for why the other end has closed a lane: it says so before.
+const SOON: Duration = Duration::from_secs(1);
+
 /// The other end of a measurement.
 #[derive(Debug)]
 pub struct Peer {
@@ -151,8 +154,15 @@ impl Peer {
     /// # Errors
     /// If it does not become ready.
     pub fn begin(&mut self, lane: &mut Lane, job: Job) -> Result<(), Failure> {
+        lane.bear_with(job.needs());
         self.ask(&Ask::Run { lane: lane.number, job })?;
         Ok(lane.ready()?)
+    }
+
+    /// Why a job has failed: what the other end says of it, if it has given the job up, and else this.
+    #[must_use]
+    pub fn why(&mut self, failure: Failure) -> Failure {
+        self.lobby.refusal(SOON).map_or(failure, Failure::from)
     }
 
     /// Closes a lane at both ends.

@@ -296,15 +296,20 @@ impl Server {
                 let Some((_, lane)) = self.lanes.get_mut(&lane).filter(|(owner, _)| *owner == client) else {
                     return;
                 };
-                let begun = match job.refusal() {
+                lane.bear_with(job.needs());
+                let done = match job.refusal() {
                     Some(why) => lane.refuse(&why),
                     None => match self.bounds.budget.share(job.needs()) {
                         Some(_share) => answer::run(lane, job),
                         None => lane.refuse("all that is kept for one client is too much; use smaller sizes"),
                     },
                 };
-                if begun.is_err() {
+                if let Err(error) = done {
                     let number = lane.number;
+                    // Before the lane ends, which says nothing of why.
+                    if let Some(why) = given_up(&error) {
+                        self.desk.say(client, Said::Refusal(why));
+                    }
                     self.lanes.remove(&number);
                 }
             }
@@ -379,7 +384,7 @@ impl Server {
         let until = Instant::now() + PATIENCE;
         while !station.let_in(LOOK) {
             if self.is_ending() || Instant::now() >= until || self.has_gone(client) {
-                return Err(LaneError::Silent.into());
+                return Err(LaneError::Silent(PATIENCE).into());
             }
         }
         self.stations.insert(number, (client, station));
@@ -408,7 +413,7 @@ impl Server {
                 return Err(LaneError::Interrupted);
             }
             if Instant::now() >= until || self.has_gone(client) {
-                return Err(LaneError::Silent);
+                return Err(LaneError::Silent(PATIENCE));
             }
         }
     }
@@ -417,6 +422,17 @@ impl Server {
     fn has_gone(&mut self, client: Channel) -> bool {
         self.later.extend(self.heard.try_iter());
         self.later.iter().any(|heard| matches!(heard, Heard::Gone(gone) if *gone == client))
+    }
+}
+
+/// Why a job was given up, for the client; none if that has left its lane.
+fn given_up(error: &LaneError) -> Option<String> {
+    match error {
+        LaneError::Closed(_) => None,
+        LaneError::Silent(time) => Some(format!(
+            "the measuring end said nothing for {time:?}; try again with smaller sizes, or on a machine less busy"
+        )),
+        error => Some(error.to_string()),
     }
 }
 

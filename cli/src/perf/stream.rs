@@ -26,16 +26,17 @@ pub fn job(shape: Shape) -> Job {
     Job::Sink { shape, confirm_every }
 }
 
-/// Sends messages over a lane on which [`job`] has begun. The time that counts ends when the other end has confirmed
-/// the last of them.
+/// Sends this cargo, again and again, over a lane on which [`job`] has begun. The time that counts ends when the other
+/// end has confirmed the last of them.
 ///
 /// # Errors
 /// [`LaneError`].
-pub fn measure(lane: &mut Lane, shape: Shape, length: Length) -> Result<Slice, LaneError> {
+pub fn measure(lane: &mut Lane, cargo: Cargo, length: Length) -> Result<Slice, LaneError> {
+    let shape = cargo.shape;
     let mut sender = Sender {
         shape,
         control: vec![MORE; if shape.is_control() { shape.bytes as usize } else { 0 }],
-        cargo: Cargo::new(shape)?,
+        cargo,
         sent: 0,
         taken: 0,
         window: if shape.memory == Memory::Pool { u64::from(window(shape)) } else { u64::MAX },

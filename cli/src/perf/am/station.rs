@@ -103,7 +103,7 @@ impl Station {
                 break;
             }
             if looks.is_multiple_of(LOOKS) && quiet.lasts(heard(node)) >= self.patience {
-                return Err(LaneError::Silent);
+                return Err(LaneError::Silent(self.patience));
             }
             match node.poll() {
                 Some(Event::Closed(_, why)) if node.channels().next().is_none() => {
@@ -143,7 +143,7 @@ impl Station {
             if asked.elapsed() >= self.patience {
                 asked = Instant::now();
                 if quiet.lasts(service.with(|node| heard(node))) >= self.patience {
-                    break Err(LaneError::Silent);
+                    break Err(LaneError::Silent(self.patience));
                 }
             }
             std::thread::sleep(LOOK);

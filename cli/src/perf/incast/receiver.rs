@@ -145,7 +145,7 @@ impl Receiver {
                 }
                 Ok(_) => return Err(LaneError::Unexpected.into()),
                 Err(_) if begun.elapsed() < PATIENCE => self.senders.running()?,
-                Err(_) => return Err(LaneError::Silent.into()),
+                Err(_) => return Err(LaneError::Silent(PATIENCE).into()),
             }
         }
         Ok(())
@@ -195,7 +195,7 @@ impl Receiver {
                     stopped += 1;
                     phase.lost += frames;
                 }
-                None if asked.elapsed() > PATIENCE => return Err(LaneError::Silent),
+                None if asked.elapsed() > PATIENCE => return Err(LaneError::Silent(PATIENCE)),
                 _ => {}
             }
         }

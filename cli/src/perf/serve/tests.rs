@@ -225,15 +225,35 @@ fn a_client_that_falls_silent_in_a_job_is_given_up() {
         let mut peer = Peer::reach(address, &way).unwrap();
         let mut lane = peer.lane(&setup()).unwrap();
         peer.begin(&mut lane, Job::Echo(Shape { memory: Memory::Private, bytes: 64 })).unwrap();
-        // It hears this when it has given up the job.
-        peer.cpu_time().unwrap();
         assert!(matches!(lane.hear(), Err(LaneError::Closed(CloseReason::Peer))));
+        let why = peer.why(Failure::new("the channel has ended", "try again")).to_string();
+        assert!(why.starts_with("the other end refuses: the measuring end said nothing for 300ms; try again"), "{why}");
+        // It hears this when it has nothing else to do.
+        peer.cpu_time().unwrap();
         // At a station, too.
         let (mut node, channel, _) = peer.station(&setup()).unwrap();
         peer.cpu_time().unwrap();
         assert!(matches!(node.wait(Some(PATIENCE)), Ok(am::Event::Closed(closed, _)) if closed == channel));
         drop(peer);
         assert!(Client::come(address).is_served());
+    });
+}
+
+/// The longest payloads come late from an end that has a busy machine.
+#[test]
+fn a_client_may_say_nothing_for_longer_the_more_a_job_moves() {
+    let patience = Duration::from_millis(10);
+    served_within("late", Bounds { patience, ..Bounds::default() }, |address| {
+        let way = Way::make(&Across::default(), Some(address)).unwrap();
+        let mut peer = Peer::reach(address, &way).unwrap();
+        let mut lane = peer.lane(&setup()).unwrap();
+        let shape = Shape { memory: Memory::Reference, bytes: 1 << 30 };
+        peer.begin(&mut lane, Job::Sink { shape, confirm_every: 1 }).unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        lane.tell(&[ask::LAST]).unwrap();
+        assert_eq!(lane.answered().unwrap(), Answer::Taken(1));
+        let none = Failure::new("nothing", "try again");
+        assert_eq!(peer.why(none).to_string(), "nothing; try again");
     });
 }
 
