@@ -223,7 +223,10 @@ impl Seal {
     fn of(across: &Across, adapter: Adapter, theirs: bool) -> Result<Self, Failure> {
         match (adapter, &across.key) {
             (Adapter::Shm, None) if !across.seal && !across.insecure => Ok(Self::None),
-            (Adapter::Shm, _) => Err(unsealable()),
+            (Adapter::Shm, _) if theirs => {
+                Err(unsealable("--seal, --key and --insecure", "give an address of udp:HOST:PORT"))
+            }
+            (Adapter::Shm, _) => Err(unsealable("--seal, --key and --insecure", "use --adapter udp")),
             (_, Some(path)) => {
                 let secret = Secret::load(path)?;
                 if theirs { Ok(Self::Keys(secret)) } else { secret.for_both().map(Self::Keys) }
@@ -247,7 +250,7 @@ impl Seal {
     pub fn of_server(args: &ServeArgs) -> Result<Self, Failure> {
         let wired = scheme(&args.listen).is_some_and(|adapter| adapter != Adapter::Shm);
         match &args.key {
-            Some(_) if !wired => Err(unsealable()),
+            Some(_) if !wired => Err(unsealable("--key", "listen at udp:HOST:PORT")),
             Some(path) => Secret::load(path).map(Self::Keys),
             None if args.started.key_from_stdin => io::read_to_string(io::stdin())
                 .map(|text| Self::Keys(Secret(text)))
@@ -295,8 +298,8 @@ impl Seal {
     }
 }
 
-fn unsealable() -> Failure {
-    Failure::new("shared memory is not sealed", "leave --seal, --key and --insecure away, or use --adapter udp")
+fn unsealable(options: &str, instead: &str) -> Failure {
+    Failure::new("shared memory is not sealed", format!("leave {options} away, or {instead}"))
 }
 
 fn unsealed() -> Failure {
