@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use cutthrough::{Config, Keys, Placement};
+use cutthrough::{Config, Keys, Placement, SharedKey};
+use cutthrough_seal::Zeroizing;
 
 use super::limits::Wire;
 use super::rights;
@@ -168,9 +169,9 @@ pub enum Seal {
     Keys(Secret),
 }
 
-/// The text of a key file.
+/// The text of a key file, which is wiped when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret(Zeroizing<String>);
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -181,18 +182,16 @@ impl fmt::Debug for Secret {
 impl Secret {
     /// A random key that two ends share.
     fn random() -> io::Result<Self> {
-        let mut key = [0; 32];
+        let mut key = Zeroizing::new([0; 32]);
         // The kernel gives as many as this at once.
         rustix::rand::getrandom(&mut key[..], rustix::rand::GetRandomFlags::empty())?;
-        let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self(format!("psk:{digits}\n")))
+        Ok(Self(SharedKey::generate(*key).line()))
     }
 
     /// The text of a key file that nobody else can read or change.
     fn load(path: &Path) -> Result<Self, Failure> {
-        let text =
-            cutthrough::read_key_text(path).map_err(|error| Failure::from_error(&error, "give another --key"))?;
-        Ok(Self(text.to_string()))
+        let text = cutthrough::read_key_text(path);
+        text.map(Self).map_err(|error| Failure::from_error(&error, "give another --key"))
     }
 
     /// The keys of the text.
@@ -253,7 +252,7 @@ impl Seal {
             Some(_) if !wired => Err(unsealable("--key", "listen at udp:HOST:PORT")),
             Some(path) => Secret::load(path).map(Self::Keys),
             None if args.started.key_from_stdin => io::read_to_string(io::stdin())
-                .map(|text| Self::Keys(Secret(text)))
+                .map(|text| Self::Keys(Secret(Zeroizing::new(text))))
                 .map_err(|error| Failure::new(format!("no key on standard input: {error}"), "give --key FILE")),
             None if !wired => Ok(Self::None),
             None if args.insecure => Ok(Self::Plain),
@@ -451,7 +450,7 @@ mod tests {
         let pair = |peer| {
             let own = PrivateKey::generate([1; 32]);
             let peer = PrivateKey::generate([peer; 32]).public();
-            Secret(format!("{}\n{}\n", *own.line(), peer.line()))
+            Secret(Zeroizing::new(format!("{}\n{}\n", *own.line(), peer.line())))
         };
         assert!(Seal::Keys(pair(2)).fitting().contains("public:HEX of the other end's key"));
         let shared = Secret::random().expect("a random key");
@@ -461,7 +460,7 @@ mod tests {
         let refused = |secret: Secret| secret.for_both().map(drop).map_err(|failure| failure.to_string());
         assert!(refused(pair(2)).is_err_and(|why| why.contains("; give --seal or a key that both share")));
         assert_eq!((refused(pair(1)), refused(shared)), (Ok(()), Ok(())));
-        let lonely = Secret(PrivateKey::generate([1; 32]).line().to_string());
+        let lonely = Secret(PrivateKey::generate([1; 32]).line());
         let why = refused(lonely).expect_err("nobody to be called");
         assert_eq!(why, "key file: there is no peer; write a line `public:HEX` for each");
     }
@@ -535,7 +534,7 @@ mod tests {
             panic!("no key");
         };
         assert_ne!(a, b);
-        assert_eq!((a.0.len(), format!("{a:?}")), ("psk:".len() + 64 + 1, "Secret".into()));
+        assert_eq!((a.0.len(), format!("{a:?}")), ("psk:".len() + 64, "Secret".into()));
         let way = Way {
             adapter: Adapter::Udp,
             wire: Wire::loopback(),
