@@ -106,7 +106,7 @@ impl Way {
             }
             Seal::Keys(secret) => {
                 options.push("--key-from-stdin".into());
-                &secret.0
+                &secret.text
             }
         };
         (options, key)
@@ -171,7 +171,11 @@ pub enum Seal {
 
 /// The text of a key file, which is wiped when it is dropped.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(Zeroizing<String>);
+pub struct Secret {
+    text: Zeroizing<String>,
+    /// Where it is from.
+    from: String,
+}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -180,24 +184,29 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
+    fn of(text: Zeroizing<String>, from: impl Into<String>) -> Self {
+        Self { text, from: from.into() }
+    }
+
     /// A random key that two ends share.
     fn random() -> io::Result<Self> {
         let mut key = Zeroizing::new([0; 32]);
         // The kernel gives as many as this at once.
         rustix::rand::getrandom(&mut key[..], rustix::rand::GetRandomFlags::empty())?;
-        Ok(Self(SharedKey::generate(*key).line()))
+        Ok(Self::of(SharedKey::generate(*key).line(), "random key"))
     }
 
     /// The text of a key file that nobody else can read or change.
     fn load(path: &Path) -> Result<Self, Failure> {
         let text = cutthrough::read_key_text(path);
-        text.map(Self).map_err(|error| Failure::from_error(&error, "give another --key"))
+        text.map(|text| Self::of(text, format!("key file {}", path.display())))
+            .map_err(|error| Failure::from_error(&error, "give another --key"))
     }
 
     /// The keys of the text.
     fn keys(&self) -> Result<Keys, Failure> {
-        let refuse = |error| Failure::from_error(&format!("key file: {error}"), "write a line psk:HEX, 64 digits");
-        Keys::from_text(&self.0).map_err(refuse)
+        let refuse = |error| Failure::from_error(&format!("{}: {error}", self.from), "write a line psk:HEX, 64 digits");
+        Keys::from_text(&self.text).map_err(refuse)
     }
 
     /// Whether it is one end's key of a pair, and not a key that all share.
@@ -252,7 +261,7 @@ impl Seal {
             Some(_) if !wired => Err(unsealable("--key", "listen at udp:HOST:PORT")),
             Some(path) => Secret::load(path).map(Self::Keys),
             None if args.started.key_from_stdin => io::read_to_string(io::stdin())
-                .map(|text| Self::Keys(Secret(Zeroizing::new(text))))
+                .map(|text| Self::Keys(Secret::of(Zeroizing::new(text), "key on standard input")))
                 .map_err(|error| Failure::new(format!("no key on standard input: {error}"), "give --key FILE")),
             None if !wired => Ok(Self::None),
             None if args.insecure => Ok(Self::Plain),
@@ -450,7 +459,7 @@ mod tests {
         let pair = |peer| {
             let own = PrivateKey::generate([1; 32]);
             let peer = PrivateKey::generate([peer; 32]).public();
-            Secret(Zeroizing::new(format!("{}\n{}\n", *own.line(), peer.line())))
+            Secret::of(Zeroizing::new(format!("{}\n{}\n", *own.line(), peer.line())), "key file x")
         };
         assert!(Seal::Keys(pair(2)).fitting().contains("public:HEX of the other end's key"));
         let shared = Secret::random().expect("a random key");
@@ -460,9 +469,9 @@ mod tests {
         let refused = |secret: Secret| secret.for_both().map(drop).map_err(|failure| failure.to_string());
         assert!(refused(pair(2)).is_err_and(|why| why.contains("; give --seal or a key that both share")));
         assert_eq!((refused(pair(1)), refused(shared)), (Ok(()), Ok(())));
-        let lonely = Secret(PrivateKey::generate([1; 32]).line());
+        let lonely = Secret::of(PrivateKey::generate([1; 32]).line(), "key file s.key");
         let why = refused(lonely).expect_err("nobody to be called");
-        assert_eq!(why, "key file: there is no peer; write a line `public:HEX` for each");
+        assert_eq!(why, "key file s.key: there is no peer; write a line `public:HEX` for each");
     }
 
     #[test]
@@ -534,7 +543,7 @@ mod tests {
             panic!("no key");
         };
         assert_ne!(a, b);
-        assert_eq!((a.0.len(), format!("{a:?}")), ("psk:".len() + 64, "Secret".into()));
+        assert_eq!((a.text.len(), format!("{a:?}")), ("psk:".len() + 64, "Secret".into()));
         let way = Way {
             adapter: Adapter::Udp,
             wire: Wire::loopback(),
@@ -542,7 +551,7 @@ mod tests {
             seal: Seal::Keys(a.clone()),
             net_xdp: false,
         };
-        assert_eq!(way.child(), (vec!["--key-from-stdin".into()], a.0.as_str()));
+        assert_eq!(way.child(), (vec!["--key-from-stdin".into()], a.text.as_str()));
         assert_eq!((way.sealed(), way.veth()), (Some(true), None));
     }
 
