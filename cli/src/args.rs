@@ -518,6 +518,11 @@ pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failur
         }
         _ => {
             let (what, remedy) = one_line(&error);
+            // What starts other ranks takes its program without.
+            let of_run = error.render().to_string().contains("-- PROGRAM [ARG]...");
+            if of_run && error.kind() == ErrorKind::UnknownArgument && !what.starts_with("unexpected argument '-") {
+                return Err(Failure::new(what, "put -- before the program"));
+            }
             Err(Failure::new(what, remedy))
         }
     }

@@ -193,6 +193,16 @@ fn what_is_wrong_is_said_for_people() {
     assert_eq!(refusal("cutthrough stat --pid me"), number);
 }
 
+/// Other starters of ranks take their program so.
+#[test]
+fn a_program_that_is_run_stands_behind_two_hyphens() {
+    for line in ["run -n 2 ./first", "run ./first 7 --size 3", "run -n 2 --veth 1500 ./first -- 7"] {
+        let said = refusal(&format!("cutthrough {line}"));
+        assert_eq!(said, "unexpected argument './first' found; put -- before the program", "{line}");
+    }
+    assert!(refusal("cutthrough run --frobnicate -- ./first").ends_with("; add '--help' to see how it is used"));
+}
+
 #[test]
 fn a_bad_size_says_how_sizes_are_written() {
     let message = refusal("cutthrough perf lat --size 8KB");
