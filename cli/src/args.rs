@@ -573,7 +573,7 @@ fn joined(paragraph: &str) -> String {
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(seconds) if seconds > 0.0 && seconds <= 86_400.0 => Ok(seconds),
-        _ => Err("write a number of seconds above 0, such as 0.5 or 10".into()),
+        _ => Err("write a number of seconds above 0, such as 0.5 or 10, and 86400 (a day) at most".into()),
     }
 }
 
