@@ -321,6 +321,12 @@ impl Across {
     /// Whether what lies between the two ends is a way of this adapter.
     fn fits(&self, adapter: Adapter, address: Option<&str>, remedy: &str) -> Result<(), Failure> {
         let ring = matches!(adapter, Adapter::Xdp | Adapter::Packet);
+        if self.veth.is_some() && adapter == Adapter::Shm {
+            return Err(Failure::new(
+                "nothing crosses the veth pair in shared memory",
+                "leave --veth away, or --adapter",
+            ));
+        }
         if ring && self.veth.is_none() && address.is_none() {
             return Err(Failure::new(
                 format!("the adapter {} needs a network interface to the other end", adapter.name()),
@@ -496,6 +502,8 @@ mod tests {
         assert!(refused(Adapter::Packet).contains("give --veth 1500"));
         assert!(across(Adapter::Packet).fits(Adapter::Packet, Some("packet:10.0.0.1:7"), "").is_ok());
         assert!(across(Adapter::Udp).fits(Adapter::Udp, None, "").is_ok());
+        let veth = Across { veth: Some(1500), ..Across::default() };
+        assert!(veth.fits(Adapter::Udp, None, "").is_ok() && veth.fits(Adapter::Shm, None, "").is_err());
     }
 
     #[test]

@@ -87,7 +87,7 @@ fn nothing_is_left_of_a_measurement_and_its_other_end_that_were_killed() {
         return;
     }
     let folder = Folder::new("veth-pair-killed");
-    let first = folder.start(&["perf", "lat", "--adapter", "shm", "--veth", "1500", "--seconds", "60"]);
+    let first = folder.start(&["perf", "lat", "--veth", "1500", "--seconds", "60"]);
     let made = made_by(&first);
     let second = other_end(&first, "serve");
     let of = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/net")).unwrap_or_default();
@@ -107,7 +107,7 @@ fn an_other_end_that_has_just_been_started_ends_too() {
     }
     let folder = Folder::new("veth-young");
     for _ in 0..10 {
-        let first = folder.start(&["perf", "lat", "--adapter", "shm", "--veth", "1500", "--seconds", "60"]);
+        let first = folder.start(&["perf", "lat", "--veth", "1500", "--seconds", "60"]);
         let second = other_end(&first, "serve");
         kill(first.pid(), Signal::KILL);
         drop(first);

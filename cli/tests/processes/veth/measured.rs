@@ -58,17 +58,17 @@ fn both_ends_of_a_measurement_are_apart() {
         return;
     }
     let folder = Folder::new("veth-ends");
-    let across = ["--adapter", "shm", "--veth", "1500"];
+    let across = ["--veth", "1500"];
     let few = ["--size", "64,4KiB", "--count", "20"];
     for test in ["lat", "bw", "rate", "fetch", "sweep"] {
         let lines = folder.lines(&[&["perf", test], &across[..], &few].concat());
         let perf = || lines.iter().filter(|line| line["test"] == test);
-        assert!(perf().count() > 0 && perf().all(|line| line["veth"] == 1500 && line["adapter"] == "shm"), "{lines:?}");
-        assert!(perf().all(|line| line["sealed"].is_null()), "{lines:?}");
+        assert!(perf().count() > 0 && perf().all(|line| line["veth"] == 1500 && line["adapter"] == "udp"), "{lines:?}");
+        assert!(perf().all(|line| line["sealed"] == false), "{lines:?}");
     }
     for words in [&["perf", "wake", "--count", "10"][..], &["perf", "idle", "--seconds", "0.1", "--channels", "10"]] {
         let lines = folder.lines(&[words, &across].concat());
-        assert_eq!((&lines[0]["veth"], &lines[0]["adapter"]), (&1500.into(), &"shm".into()));
+        assert_eq!((&lines[0]["veth"], &lines[0]["adapter"]), (&1500.into(), &"udp".into()));
     }
     let sides = ["--a", "--policy adaptive", "--b", "--policy store-and-forward", "--size", "64"];
     let compared = folder.lines(&[&["perf", "compare", "lat"], &across[..], &sides, &["--seconds", "0.05"]].concat());

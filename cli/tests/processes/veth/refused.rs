@@ -70,7 +70,9 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     let folder = Folder::new("veth-refused");
     for (words, why) in [
         (&["perf", "limits", "--veth", "1279"][..], "1280"),
-        (&["perf", "lat", "--adapter", "shm", "--veth", "70000"], "1280..65535"),
+        (&["perf", "lat", "--veth", "70000"], "1280..65535"),
+        (&["perf", "lat", "--adapter", "shm", "--veth", "1500"], "; leave --veth away, or --adapter"),
+        (&["perf", "wake", "--adapter", "shm", "--veth", "1500"], "; leave --veth away, or --adapter"),
         (&["perf", "lat", "--veth", "1500", "--peer", "shm:x"], "--veth"),
         (&["perf", "lat", "--adapter", "shm", "--seal"], "not sealed"),
         (&["perf", "serve", "--listen", "shm:x", "--key", "/dev/null"], "not sealed"),
