@@ -19,7 +19,10 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 fn run() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1).peekable();
     let file = match args.next_if(|arg| arg == "serve") {
-        Some(_) => Some(std::fs::read(args.next().ok_or("usage: fileserver serve FILE [ADDRESS [KEYS]]")?)?),
+        Some(_) => {
+            let name = args.next().ok_or("usage: fileserver serve FILE [ADDRESS [KEYS]]")?;
+            Some(std::fs::read(&name).map_err(|error| format!("{name}: {error}"))?)
+        }
         None => None,
     };
     let address = args.next().unwrap_or_else(|| "shm:files".into());

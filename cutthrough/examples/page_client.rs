@@ -12,7 +12,8 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 
 fn run() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let number: u32 = args.next().ok_or("usage: page_client NUMBER [ADDRESS [KEYS]]")?.parse()?;
+    let number: Option<u32> = args.next().and_then(|number| number.parse().ok());
+    let number = number.ok_or("usage: page_client NUMBER [ADDRESS [KEYS]]")?;
     let address = args.next().unwrap_or_else(|| "shm:pages".into());
     let keys = args.next().map(read_keys).transpose()?;
     let mut endpoint = Endpoint::open(Config { keys, ..Config::default() })?;

@@ -9,7 +9,8 @@ const PAGE: usize = 4096;
 
 fn run() -> Result<(), Box<dyn Error>> {
     let mut args = std::env::args().skip(1);
-    let file = std::fs::read(args.next().ok_or("usage: page_server FILE [ADDRESS [KEYS]]")?)?;
+    let name = args.next().ok_or("usage: page_server FILE [ADDRESS [KEYS]]")?;
+    let file = std::fs::read(&name).map_err(|error| format!("{name}: {error}"))?;
     let address = args.next().unwrap_or_else(|| "shm:pages".into());
     // The file of a key, for an address of another machine.
     let keys = args.next().map(read_keys).transpose()?;

@@ -177,6 +177,15 @@ fn whoever_finds_nobody_is_told_what_to_do() {
     }
 }
 
+/// What the system says of a file is no use without its name, nor is what the library for numbers says.
+#[test]
+fn what_is_wrong_with_an_argument_is_said_for_people() {
+    let missing = "No such file or directory (os error 2)\n";
+    assert_eq!(complains("page_server", &["nofile"]), format!("page_server: nofile: {missing}"));
+    assert_eq!(complains("fileserver", &["serve", "nofile"]), format!("fileserver: nofile: {missing}"));
+    assert_eq!(complains("page_client", &["x"]), "page_client: usage: page_client NUMBER [ADDRESS [KEYS]]\n");
+}
+
 /// By standard input, as no argument can have so many bytes.
 #[test]
 fn values_may_have_up_to_a_mebibyte() {
