@@ -224,6 +224,22 @@ fn a_file_is_copied_block_by_block() {
     }
 }
 
+/// As of `fileserver | head -c 10`: no error, as there is none for the program itself.
+#[test]
+fn a_reader_of_a_file_may_leave_when_it_has_enough() {
+    let address = address("files-head");
+    let file = std::env::temp_dir().join(format!("example-{}-head", std::process::id()));
+    std::fs::write(&file, vec![b'x'; 1 << 20]).expect("a file");
+    let mut command = example("fileserver");
+    command.arg("serve").arg(&file).arg(&address);
+    let _server = Server::start(command, "serving 1048576 bytes", &address);
+    std::fs::remove_file(&file).expect("it was made");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = example("fileserver").arg(&address).stdout(writer).output().expect("the example");
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+}
+
 #[cfg(feature = "tokio")]
 #[test]
 fn messages_are_echoed_in_a_runtime() {
