@@ -29,6 +29,16 @@ fn settings_out_of_their_bounds_are_refused() {
         let said = Endpoint::open(config).map(drop).expect_err(which).to_string();
         assert!(said.starts_with(&format!("setting out of bounds: Config::{which} has to be ")), "{said}");
     }
+    for (config, which, given) in [
+        (Config { slots: 1000, ..Config::default() }, "slots", 1000),
+        (Config { staging_bytes: 1, ..Config::default() }, "staging_bytes", 1),
+        (Config { pool_bytes: 1 << 40, ..Config::default() }, "pool_bytes", 1 << 40),
+        (Config { landing_bytes: u64::MAX, ..Config::default() }, "landing_bytes", u64::MAX),
+    ] {
+        let said = Endpoint::open(config).map(drop).expect_err(which).to_string();
+        assert!(said.starts_with(&format!("setting out of bounds: Config::{which} has to be ")), "{said}");
+        assert!(said.ends_with(&format!(", and is {given}")), "{said}");
+    }
 }
 
 /// What a program cannot have meant is a mistake in it, and it is told at once.

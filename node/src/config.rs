@@ -171,4 +171,15 @@ impl Config {
         sizes.layout()?;
         Ok(sizes)
     }
+
+    /// The setting that one of the sizes is made of.
+    pub(crate) fn given(&self, which: SizeError) -> u64 {
+        match which {
+            SizeError::Slots => self.slots.into(),
+            SizeError::Page => self.page_size.bytes().into(),
+            SizeError::Staging => self.staging_bytes.into(),
+            SizeError::Pool => self.pool_bytes,
+            SizeError::Landing => self.landing_bytes,
+        }
+    }
 }

@@ -151,7 +151,7 @@ impl Node {
     /// # Errors
     /// [`OpenError`].
     pub fn open(config: Config) -> Result<Self, OpenError> {
-        let sizes = config.sizes().map_err(OpenError::Sizes)?;
+        let sizes = config.sizes().map_err(|which| OpenError::Sizes { which, given: config.given(which) })?;
         config.check().map_err(OpenError::Setting)?;
         let system = |what| move |source| OpenError::System { what, source };
         let sleepers = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll"))?;

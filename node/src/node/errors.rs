@@ -15,11 +15,13 @@ use crate::udp::calls::UdpCallError;
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// A setting is out of its bounds.
-    #[error(
-        "setting out of bounds: {0:?} (slots: power of two 16..65536; page: 4K, 8K, 64K or 2M; \
-         staging: power of two 64K..1G; pool and landing: at most 64G)"
-    )]
-    Sizes(SizeError),
+    #[error("setting out of bounds: {}, and is {given}", bounds(*.which))]
+    Sizes {
+        /// Which one.
+        which: SizeError,
+        /// What was given.
+        given: u64,
+    },
     /// A setting with which nothing could be done.
     #[error("setting out of bounds: {0}")]
     Setting(&'static str),
@@ -34,6 +36,17 @@ pub enum OpenError {
         /// What the system said.
         source: Errno,
     },
+}
+
+/// The setting, and what it has to be.
+const fn bounds(which: SizeError) -> &'static str {
+    match which {
+        SizeError::Slots => "Config::slots has to be a power of two from 16 to 65536",
+        SizeError::Page => "Config::page_size has to be 4 KiB, 8 KiB, 64 KiB or 2 MiB",
+        SizeError::Staging => "Config::staging_bytes has to be a power of two from 64 KiB to 1 GiB",
+        SizeError::Pool => "Config::pool_bytes has to be 1048576 pages and 64 GiB at most",
+        SizeError::Landing => "Config::landing_bytes has to be 1048576 pages and 64 GiB at most",
+    }
 }
 
 /// Why an endpoint does not listen.
