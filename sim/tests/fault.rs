@@ -126,6 +126,7 @@ fn seeds_that_once_failed_keep_every_rule() {
         (37_235, "the version again, on a path that repeats"),
         (37_314, "a channel that only one side knew lived for twice the silence"),
         (44_870, "the same with clocks that jump"),
+        (502_364, "messages went by a way that led nowhere as long as what goes beside them was answered"),
     ];
     let with_rings = [
         (9668, "probes of a channel whose welcome was lost were taken for those of the one that the call got instead"),

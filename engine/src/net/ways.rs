@@ -42,6 +42,8 @@ const PRESSURE: u32 = 8;
 /// Losses without anything that came through, after which a way is taken to lead nowhere, though signs of life that
 /// went the first way are answered.
 const LOSSES: u32 = 3;
+/// Nanoseconds of that, at least: a peer that is off its processor for a moment answers by no way.
+pub(super) const SILENT_NS: u64 = 2_000_000;
 /// Nanoseconds for which a way is left alone on which nothing came through: at first, when its other end may only have
 /// been off its processor for a while, twice as long each time that nothing does again, and at most.
 const BARRED_NS: (u64, u64) = (20_000_000, 10_000_000_000);
@@ -132,8 +134,9 @@ pub(super) struct Ways {
     /// The size that would be better off by another way, while the channel comes to rest for it.
     rests_for: Option<usize>,
     trial: Option<Trial>,
-    /// Losses on this way since anything came through.
+    /// Losses on this way since anything came through, and when the first of them was.
     losses: u32,
+    lost_since: Instant,
     /// Ways on which nothing came through, until when, and how often in a row.
     barred: [Instant; WAYS],
     failed: [u32; WAYS],
@@ -157,6 +160,7 @@ impl Default for Ways {
             rests_for: None,
             trial: None,
             losses: 0,
+            lost_since: Instant::default(),
             barred: [Instant::default(); WAYS],
             failed: [0; WAYS],
             left: [Instant::default(); WAYS],
@@ -337,8 +341,14 @@ impl Ways {
 
     /// Frames were lost, so many of them of messages.
     pub(super) fn lost(&mut self, now: Instant, of_messages: u32) {
-        self.losses += u32::from(of_messages > 0);
-        if self.losses >= LOSSES {
+        if of_messages == 0 {
+            return;
+        }
+        if self.losses == 0 {
+            self.lost_since = now;
+        }
+        self.losses += 1;
+        if self.losses >= LOSSES && now.saturating_since(self.lost_since) >= SILENT_NS {
             self.fails(now);
         }
     }

@@ -45,6 +45,31 @@ fn a_peer_that_does_not_look_for_a_moment_bars_no_way() {
     }
 }
 
+/// A way that leads nowhere is left though what goes beside messages, by the first way, is answered all the time.
+#[test]
+fn a_way_that_leads_nowhere_is_left_while_the_peer_streams() {
+    let (mut world, a, b) = two_ways(20_000);
+    while round(&mut world, (a, b)) != 1 || world.nodes[0].net.way(a).number != 1 {}
+    world.black = Some((0, 1));
+    world.nodes[0].net.send(a, b"q", None).unwrap();
+    assert_eq!(world.nodes[0].net.way(a).number, 1);
+    let since = world.now();
+    let comes = |event| matches!(event, NetEvent::Message(..));
+    let load = pattern(1, 256 << 10);
+    while !world.nodes[1].net.next_event().is_some_and(comes) {
+        let net = &mut world.nodes[1].net;
+        while net.unsent(b) < 4 && net.room(b).unwrap() > 0 {
+            let cargo = Cargo { load: load.clone(), token: None, pages: true, cookie: None };
+            if net.send(b, b"r", Some(cargo)).is_err() {
+                break;
+            }
+        }
+        world.go_on(5_000);
+        while world.nodes[0].net.next_event().is_some() {}
+        assert!(world.now().saturating_since(since) < 50_000_000, "nothing came for 50 ms");
+    }
+}
+
 /// However long frames are on their way, the other way is tried and can be measured.
 #[test]
 fn on_long_ways_the_other_one_is_tried_too() {

@@ -2,6 +2,7 @@
 
 use super::super::greet::CONFIRM_NS;
 use super::super::memory::Memory;
+use super::super::ways::SILENT_NS;
 use super::super::{Settings, Tally};
 use super::{Channel, DOUBTS, End, Ending, LONG_SILENCE_NS, QUESTIONS, SILENT};
 use crate::flow::rtt::Rtt;
@@ -9,9 +10,6 @@ use crate::time::Instant;
 
 /// Probe time-outs in a row after which the way is suspected.
 const WAY_FAILS: u32 = 2;
-/// Nanoseconds for which nothing has come through then, at least: a peer that is off its processor for a moment answers
-/// by no way.
-const WAY_SILENT_NS: u64 = 2_000_000;
 
 impl<M: Memory> Channel<M> {
     /// When this channel has to be looked at next, though nothing comes.
@@ -80,10 +78,10 @@ impl<M: Memory> Channel<M> {
             tally.frames_lost += frames;
             tally.timeouts += 1;
             self.backoff += 1;
-            let silent = now.saturating_since(self.progressed);
-            if let Some(ways) = self.ways.as_mut().filter(|_| silent >= WAY_SILENT_NS) {
+            let silent = now.saturating_since(self.progressed) >= SILENT_NS;
+            if let Some(ways) = &mut self.ways {
                 ways.lost(now, of_messages);
-                if self.backoff >= WAY_FAILS {
+                if silent && self.backoff >= WAY_FAILS {
                     ways.fails(now);
                 }
             }
