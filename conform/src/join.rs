@@ -125,7 +125,7 @@ pub trait Join {
         if let Some(why) = &lack {
             match capability {
                 // Where two machines are, there are none by nature: nobody can do anything about it.
-                Capability::SharedPages => eprintln!("SKIPPED, no {capability:?}: {why}"),
+                Capability::SharedPages => eprintln!("left out, no {capability:?}: {why}"),
                 _ => crate::skipped(format_args!("no {capability:?}: {why}")),
             }
         }

@@ -296,6 +296,27 @@ mod tests {
         assert_eq!(kept.lines().count(), 4);
     }
 
+    /// Another spelling would be no line of a skipped test: nobody would hear of it.
+    #[test]
+    fn whatever_is_skipped_says_so_in_the_same_way() {
+        let sources = crate::sources::find(crate::root(), &["rs"]);
+        let (mut said, mut others) = (0, Vec::new());
+        for source in sources.iter().filter(|source| !source.path.starts_with("xtask/")) {
+            for (number, line) in source.lines() {
+                for text in line.split('"').filter(|text| text.to_lowercase().starts_with("skipp")) {
+                    let name = text.strip_prefix(SKIPPED).and_then(|rest| rest.split_once(": "));
+                    let is_name = |name: &str| !name.is_empty() && !name.contains([' ', ',']);
+                    said += 1;
+                    if !name.is_some_and(|(name, why)| is_name(name) && !why.is_empty()) {
+                        others.push(format!("{}:{number}: {text}", source.path));
+                    }
+                }
+            }
+        }
+        // Those of `node` and `conform`, and of tests that have neither.
+        assert!(said >= 4 && others.is_empty(), "{said} in all, and not '{SKIPPED}NAME: WHY': {others:?}");
+    }
+
     #[test]
     fn what_is_skipped_for_want_of_a_wire_is_told_from_the_rest() {
         for why in ["no veth pair: ip: it failed", "the program 'ip' is missing; install the package iproute2"] {

@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn trains_arrive_as_they_lay_when_they_were_sent() {
         if !Spliced::is_possible() {
-            println!("skipped: this kernel copies what it sends by UDP (before Linux 6.5)");
+            crate::skipped("this kernel copies what it sends by UDP (before Linux 6.5)");
             return;
         }
         let (spliced, (from, to)) = (Spliced::new().unwrap(), joined());

@@ -511,7 +511,7 @@ mod tests {
             joined.sent(to_a, None, (&main, bound));
         }
         if !joined.splices_to(to_a) {
-            println!("skipped: this kernel copies what it sends by UDP (before Linux 6.5)");
+            crate::skipped("this kernel copies what it sends by UDP (before Linux 6.5)");
             return;
         }
         a.set_trains(false).unwrap();

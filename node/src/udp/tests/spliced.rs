@@ -26,7 +26,7 @@ fn joined_with(wire: &Wire, config: &Config) -> (Udp, Udp, usize) {
 fn wire() -> Option<Wire> {
     let wire = Wire::make(1500)?;
     if !Spliced::is_possible() {
-        println!("skipped: this kernel copies what it sends by UDP (before Linux 6.5)");
+        crate::skipped("this kernel copies what it sends by UDP (before Linux 6.5)");
         return None;
     }
     Some(wire)
