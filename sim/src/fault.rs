@@ -20,6 +20,7 @@
 //! | [`script`] | no faults: what is delivered of given messages |
 //! | `watch` | what has to be true |
 
+mod bounds;
 mod calls;
 mod calm;
 pub mod crowd;

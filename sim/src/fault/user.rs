@@ -144,6 +144,12 @@ impl User {
             || self.talks.iter().any(|talk| talk.left > 0)
     }
 
+    /// How many payloads of a channel it reads; none of one that it has closed.
+    pub(super) fn reads(&self, index: usize) -> Option<u64> {
+        let reads = || self.reads.iter().filter(|read| read.index == index).count() as u64;
+        self.talks.iter().any(|talk| talk.index == index).then(reads)
+    }
+
     /// When it has to look at its clock, whatever comes.
     pub(super) fn due(&self) -> Option<Instant> {
         self.party.due()

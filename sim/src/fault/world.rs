@@ -13,6 +13,7 @@ use cutthrough_engine::net::{Net, Settings};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::HEADER_BYTES;
 
+use super::bounds::Bounds;
 use super::guard::Doorkeeper;
 use super::memory::Host;
 use super::network::{Frame, Network};
@@ -48,6 +49,7 @@ struct Living {
     trains: Trains,
     given: Given,
     user: User,
+    bounds: Bounds,
 }
 
 /// An endpoint and its machine.
@@ -296,8 +298,8 @@ impl World {
         }
         self.lives[index] = life;
         let node = &mut self.nodes[index];
-        (node.living, node.starts) =
-            (Some(Living { net, user, trains: Trains::default(), given: Given::default() }), None);
+        let (trains, given, bounds) = (Trains::default(), Given::default(), Bounds::default());
+        (node.living, node.starts) = (Some(Living { net, trains, given, user, bounds }), None);
         node.queue.clear();
         node.rings = Rings::of(index, &self.options);
         self.wake(index, self.now);
@@ -380,7 +382,7 @@ impl World {
             }
             return Ok(());
         }
-        let Some(Living { net, user, trains, given }) = &mut node.living else { return Ok(()) };
+        let Some(Living { net, user, trains, given, bounds }) = &mut node.living else { return Ok(()) };
         let now = Instant::from_nanos(self.now + node.ahead);
         let channels = (net.channels(), user.talks.len());
         for _ in 0..RECEIVES {
@@ -451,9 +453,7 @@ impl World {
                 self.network.send(self.now, &frame, &self.options, &mut self.random, &mut self.summary);
             }
         }
-        if let Some((channel, aside, most)) = net.aside().find(|(_, aside, most)| aside > most) {
-            return Err(format!("{aside} bytes lie aside on channel {channel}, of at most {most}"));
-        }
+        bounds.are_kept(net, now, user, &self.options)?;
         if channels != (net.channels(), user.talks.len()) {
             user.has_all_back(net)?;
         }
