@@ -95,6 +95,8 @@ pub(super) struct User {
     gone: Vec<usize>,
     /// Calls that were given up.
     dropped: Vec<usize>,
+    /// Who was taken for dead while something went wrong, and the line that went out from there.
+    pub(super) silent: Vec<(Life, usize)>,
     /// How much it has done.
     pub(super) did: u64,
 }
@@ -111,6 +113,7 @@ impl User {
             kept: Vec::new(),
             gone: Vec::new(),
             dropped: Vec::new(),
+            silent: Vec::new(),
             did: 0,
         }
     }
@@ -404,7 +407,8 @@ impl User {
                     return Err(format!("{:?} is taken for dead by {:?}", talk.peer, self.me));
                 }
             }
-            Ending::Peer | Ending::Silent => {}
+            Ending::Silent => self.silent.extend(around.watch.back(talk.line).map(|line| (talk.peer, line))),
+            Ending::Peer => {}
         }
         if around.calm.is_none() {
             self.again(now, talk.peer.0, talk.left, around);

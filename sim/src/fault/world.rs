@@ -22,7 +22,7 @@ use super::random::{Random, hash};
 use super::receive::Given;
 use super::ring::{NOBODY, Rings};
 use super::user::{Around, User};
-use super::watch::Watch;
+use super::watch::{Life, Watch};
 use super::{Bug, Summary, receive};
 
 /// Bytes of one call to the network.
@@ -38,6 +38,8 @@ const RECEIVES: usize = 8;
 const RING_CALM: u64 = 24;
 /// Within which time users have said most of what they have to say.
 const SOON_NS: [u64; 3] = [1_000_000, 5_000_000, 20_000_000];
+/// Frames lost in per mille, at most, where nobody is silent by chance.
+const SMALL_LOSS: u64 = 50;
 /// Time between two looks for channels to the dead.
 const MOURN_NS: u64 = 100_000_000;
 /// Steps of a world, at most: a seed that needs more does not come to an end.
@@ -89,6 +91,8 @@ pub(super) struct World {
     batch: Batch,
     lives: Vec<u64>,
     calm: Option<u64>,
+    /// Until when something goes wrong, of all that has begun so far.
+    troubled: u64,
     /// Everybody has closed everything.
     closing: bool,
     /// What was found wrong while something went wrong.
@@ -126,6 +130,7 @@ impl World {
             batch: Batch::default(),
             lives: vec![0; nodes],
             calm: None,
+            troubled: 0,
             closing: false,
             broken: None,
             moved: Arc::default(),
@@ -420,6 +425,7 @@ impl World {
         };
         let before = user.did;
         user.act(net, now, slow, &mut around)?;
+        let silent = std::mem::take(&mut user.silent);
         around.watch.are_counted((index, self.lives[index]), net.tally())?;
         node.idle = if user.did > before { 0 } else { (node.idle + 1).min(10) };
         if self.random.chance(300) {
@@ -468,7 +474,22 @@ impl World {
         if let Some(at) = [timer, soon, later].into_iter().flatten().min() {
             self.wake(index, at);
         }
-        Ok(())
+        self.have_cause(&silent)
+    }
+
+    /// Whether these may have been taken for dead while something went wrong. Where frames are hardly ever lost, and
+    /// nothing else has gone wrong for as long as one may be silent, nobody may that lives and has the channel.
+    fn have_cause(&self, silent: &[(Life, usize)]) -> Result<(), String> {
+        let is_quiet =
+            self.options.loss <= SMALL_LOSS && self.now > self.troubled.saturating_add(self.options.silence_ns);
+        let talks = |&&((index, life), line): &&(Life, usize)| {
+            let living = self.nodes[index].living.as_ref().filter(|_| self.lives[index] == life);
+            living.is_some_and(|living| living.user.talks.iter().any(|talk| talk.line == line))
+        };
+        match silent.iter().find(talks).filter(|_| is_quiet && self.calm.is_none()) {
+            Some((peer, _)) => Err(format!("{peer:?} is taken for dead, and nothing had gone wrong for that long")),
+            None => Ok(()),
+        }
     }
 
     /// What is left to be done, as a sentence.

@@ -41,6 +41,7 @@ impl World {
             found
         });
         if let Some(kind) = kind {
+            self.troubled = self.troubled.max(self.now);
             let amid = self.is_amid_talk();
             self.summary.injected.amid += u64::from(TROUBLES[kind](self) && amid);
         }
@@ -61,15 +62,18 @@ impl World {
         node.living = None;
         node.queue.clear();
         node.starts = Some(self.now + down);
+        self.troubled = self.troubled.max(self.now + down);
         self.lives[index] = 0;
         self.wake(index, self.now + down);
         lived
     }
 
-    /// How long something goes on.
+    /// How long something goes on from now on.
     fn span(&mut self) -> u64 {
         let longest = self.random.pick(&[100_000, 5_000_000, 100_000_000, self.options.silence_ns * 2]);
-        self.random.below(longest)
+        let span = self.random.below(longest);
+        self.troubled = self.troubled.max(self.now + span);
+        span
     }
 
     fn pause(&mut self) -> bool {
@@ -116,6 +120,7 @@ impl World {
     fn narrow(&mut self) -> bool {
         let (from, to) = self.pair();
         self.summary.injected.narrowed += 1;
+        self.troubled = u64::MAX;
         let carries = self.random.pick(&[Some(1200), Some(1200), Some(1452), Some(1464), Some(3000), None]);
         self.network.narrow(from, to, carries);
         true
@@ -183,6 +188,7 @@ impl World {
             return false;
         }
         self.summary.injected.ways_changed += 1;
+        self.troubled = u64::MAX;
         let of = self.options.ways.of[index];
         let some = of & self.random.next().to_le_bytes()[0];
         let node = &mut self.nodes[index];
