@@ -13,6 +13,11 @@ fn no_call_breaks_a_rule_in_any_world() {
         summary.add(&layers::run(seed).unwrap_or_else(|what| panic!("{what}")));
     }
     eprintln!("{summary}");
+    // About half of what these seeds make: where less goes wrong, less is shown.
+    assert!(summary.calls > 2000 && summary.answered > 1300, "{summary}");
+    assert!(summary.failed > 600 && summary.cancelled > 50 && summary.handed_over > 120, "{summary}");
+    assert!(summary.moved > 850 && summary.unmoved > 30, "{summary}");
+    assert!(summary.deaths > 23 && summary.sent > 120_000 && summary.spoilt > 2700, "{summary}");
 }
 
 #[test]
@@ -22,6 +27,8 @@ fn no_message_breaks_a_rule_in_any_storm() {
         summary.add(&storm::world(seed).unwrap_or_else(|what| panic!("{what}")));
     }
     eprintln!("{summary}");
+    assert!(summary.messages > 10_000 && summary.bytes > 250 << 20, "{summary}");
+    assert!(summary.deaths > 45 && summary.sent > 250_000 && summary.spoilt > 15_000, "{summary}");
 }
 
 #[test]
