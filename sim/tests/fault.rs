@@ -6,7 +6,7 @@ use cutthrough_sim::fault::{self, Summary, With};
 
 /// Hash of seeds 0 to 999. Whatever makes other worlds of them changes it: the engine, or what may go wrong. Then the
 /// hashes in `docs/performance.md` are of the worlds of before.
-const HASH: u64 = 0x10bf_ffd3_563f_32a6;
+const HASH: u64 = 0x7254_d81c_0ae5_8e03;
 
 /// Runs seeds, and shows every failure.
 fn all(seeds: impl Iterator<Item = u64>) -> Summary {
@@ -126,7 +126,6 @@ fn seeds_that_once_failed_keep_every_rule() {
         (37_235, "the version again, on a path that repeats"),
         (37_314, "a channel that only one side knew lived for twice the silence"),
         (44_870, "the same with clocks that jump"),
-        (502_364, "messages went by a way that led nowhere as long as what goes beside them was answered"),
     ];
     let with_rings = [
         (9668, "probes of a channel whose welcome was lost were taken for those of the one that the call got instead"),
@@ -139,6 +138,7 @@ fn seeds_that_once_failed_keep_every_rule() {
     let all = seeds.map(of(With::NOTHING)).into_iter().chain(with_rings.map(of(rings))).chain(with_more.map(of(more)));
     let with_all = [
         (310_656, "an opening that had arrived after all carried less than the one that went again"),
+        (502_364, "messages went by a way that led nowhere as long as what goes beside them was answered"),
         (1_753_613_769_024_351, "a frame that was to be forgotten was taken for one that had arrived"),
     ];
     let all = all.chain(with_all.map(|(seed, story)| (fault::run(seed, None), story)));
