@@ -45,8 +45,10 @@ const LOSSES: u32 = 3;
 /// Nanoseconds of that, at least: a peer that is off its processor for a moment answers by no way.
 pub(super) const SILENT_NS: u64 = 2_000_000;
 /// Nanoseconds for which a way is left alone on which nothing came through: at first, when its other end may only have
-/// been off its processor for a while, twice as long each time that nothing does again, and at most.
+/// been off its processor for a while, twice as long each time that nothing does again before it was open for
+/// [`WORKED`] times as long, and at most.
 const BARRED_NS: (u64, u64) = (20_000_000, 10_000_000_000);
+const WORKED: u64 = 16;
 /// A way is left for one that costs less than 15 parts in 16 of it.
 pub(super) const BETTER: (u64, u64) = (15, 16);
 
@@ -307,7 +309,6 @@ impl Ways {
             bytes => Some(elapsed.saturating_mul(bytes) / since),
         };
         let (way, size) = (stretch.way, size_of(stretch.bytes));
-        self.failed[way] = 0;
         match ns {
             Some(ns) => self.costs[way][size].learn(now, ns.max(1)),
             None => self.costs[way][size].shows_nothing(now),
@@ -326,8 +327,10 @@ impl Ways {
     pub(super) fn fails(&mut self, now: Instant) {
         let here = usize::from(self.now.number);
         if here != 0 && self.usable & 1 != 0 {
-            self.barred[here] = now.after((BARRED_NS.0 << self.failed[here].min(16)).min(BARRED_NS.1));
-            self.failed[here] = self.failed[here].saturating_add(1);
+            let bar = |failed: u32| (BARRED_NS.0 << failed.min(16)).min(BARRED_NS.1);
+            let (open, failed) = (now.saturating_since(self.barred[here]), self.failed[here]);
+            self.failed[here] = if open > WORKED * bar(failed) { 0 } else { failed.saturating_add(1) };
+            self.barred[here] = now.after(bar(self.failed[here]));
             self.now = self.first();
         }
         self.losses = 0;

@@ -138,6 +138,23 @@ fn a_way_on_which_nothing_comes_through_is_left_alone() {
     assert!((0..50).any(|_| world.round(64, |_| 1_000).number == 1));
 }
 
+/// One on which nothing comes through again and again, though short frames do in between.
+#[test]
+fn a_way_that_fails_again_is_left_alone_for_longer() {
+    let mut world = World::new(0b11);
+    let mut fail = |opens: u64| {
+        world.now += opens;
+        while world.round(64, |way| if way == 0 { 9_000 } else { 1_000 }).number == 0 {}
+        world.ways.fails(Instant::from_nanos(world.now));
+        let since = world.now;
+        while world.round(64, |way| if way == 0 { 9_000 } else { 1_000 }).number == 0 {}
+        (world.now - since) / 1_000_000
+    };
+    let bars: [u64; 5] = core::array::from_fn(|_| fail(0));
+    assert!(bars.iter().zip([20, 40, 80, 160, 320]).all(|(bar, about)| bar.abs_diff(about) < 2), "{bars:?}");
+    assert!(fail(10_000_000_000).abs_diff(20) < 2, "it had worked for long");
+}
+
 #[test]
 fn a_trial_that_measures_nothing_ends() {
     let mut world = World::new(0b11);
