@@ -460,7 +460,7 @@ impl Link {
     }
 
     /// Reads a payload into private memory while it arrives, and waits for the rest of it: one that
-    /// [`Link::read_whole`] has not read.
+    /// `Link::read_whole` has not read.
     ///
     /// # Errors
     /// [`ReadError`]; then what `into` holds is of no use.
