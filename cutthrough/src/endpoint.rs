@@ -462,7 +462,7 @@ impl Endpoint {
 
     /// Where peers on other machines reach this endpoint, once it listens at `udp:HOST:PORT` or has connected to such
     /// an address. With port 0 the system has chosen one. Where it listens at every address of its machine, the host is
-    /// `0.0.0.0` or `[::]`, and peers say one of these.
+    /// `0.0.0.0` or `[::]`: peers name one of these addresses instead.
     #[must_use]
     pub fn net_address(&self) -> Option<SocketAddr> {
         self.node.net_address()

@@ -350,7 +350,7 @@ impl Ways {
         if self.losses == 0 {
             self.lost_since = now;
         }
-        self.losses += 1;
+        self.losses = self.losses.saturating_add(1);
         if self.losses >= LOSSES && now.saturating_since(self.lost_since) >= SILENT_NS {
             self.fails(now);
         }
@@ -385,8 +385,11 @@ impl Cost {
 
     /// A stretch has shown nothing. Where none ever does, the way is not held on to for that.
     fn shows_nothing(&mut self, now: Instant) {
+        if self.trials >= TRIALS {
+            return;
+        }
         self.blind += 1;
-        if self.blind >= STRETCHES && self.trials < TRIALS {
+        if self.blind >= STRETCHES {
             self.blind = 0;
             self.ends_trial(now, false);
         }

@@ -45,7 +45,7 @@ fn a_peer_that_does_not_look_for_a_moment_bars_no_way() {
     }
 }
 
-/// A way that leads nowhere is left though what goes beside messages, by the first way, is answered all the time.
+/// A way that leads nowhere is left, whatever comes by the first one meanwhile.
 #[test]
 fn a_way_that_leads_nowhere_is_left_while_the_peer_streams() {
     let (mut world, a, b) = two_ways(20_000);

@@ -16,12 +16,20 @@ impl World {
     }
 
     fn round(&mut self, bytes: u64, cost: impl Fn(u8) -> u64) -> Way {
-        let at = Instant::from_nanos(self.now);
-        let way = self.ways.choose(at, bytes, 0).unwrap();
-        self.ways.sent(bytes, bytes, true);
+        self.stretch((1, bytes), cost, (0, 0))
+    }
+
+    /// A stretch of so many frames and bytes, acknowledged at once, with what is said of the time.
+    fn stretch(&mut self, sent: (u32, u64), cost: impl Fn(u8) -> u64, said: (u64, u64)) -> Way {
+        let way = self.ways.choose(self.at(), sent.1, 0).unwrap();
+        self.ways.sent(sent.1, sent.1, true);
         self.now += cost(way.number);
-        self.ways.acked(Instant::from_nanos(self.now), (1, bytes), (0, 0));
+        self.ways.acked(self.at(), sent, said);
         way
+    }
+
+    fn at(&self) -> Instant {
+        Instant::from_nanos(self.now)
     }
 }
 
@@ -138,6 +146,26 @@ fn a_way_on_which_nothing_comes_through_is_left_alone() {
     assert!((0..50).any(|_| world.round(64, |_| 1_000).number == 1));
 }
 
+/// What goes beside messages is answered by the first way all the time: their losses alone tell that theirs leads
+/// nowhere. A peer that is off its processor for a moment loses as many.
+#[test]
+fn a_way_is_left_once_losses_in_a_row_have_lasted() {
+    for (apart, comes_through) in [(SILENT_NS / 100, false), (SILENT_NS, true), (SILENT_NS, false)] {
+        let mut world = World::new(0b11);
+        while world.round(64, |way| if way == 0 { 9_000 } else { 1_000 }).number == 0 {}
+        for _ in 0..2 * LOSSES {
+            world.ways.lost(world.at(), 1);
+            world.ways.lost(world.at(), 0);
+            if comes_through {
+                world.ways.comes_through();
+            }
+            world.now += apart;
+        }
+        let is_left = world.ways.now().number == 0;
+        assert_eq!(is_left, apart == SILENT_NS && !comes_through, "{apart} ns apart, {comes_through}");
+    }
+}
+
 /// One on which nothing comes through again and again, though short frames do in between.
 #[test]
 fn a_way_that_fails_again_is_left_alone_for_longer() {
@@ -183,12 +211,8 @@ fn a_way_that_seemed_to_cost_nothing_is_found_out() {
     let mut world = World::new(0b11);
     let mut taken = [0_u32; 2];
     for round in 0..50_000 {
-        let at = Instant::from_nanos(world.now);
-        let way = world.ways.choose(at, 64, 0).unwrap();
-        world.ways.sent(64, 64, true);
-        world.now += if way.number == 0 { 9_000 } else { 1_000 };
         let said = if round < 8 { 1 << 20 } else { 0 };
-        world.ways.acked(Instant::from_nanos(world.now), (1, 64), (said, 1));
+        let way = world.stretch((1, 64), |way| if way == 0 { 9_000 } else { 1_000 }, (said, 1));
         taken[usize::from(way.number)] += 1;
     }
     assert!(taken[1] > 45_000, "{taken:?}");
@@ -199,11 +223,7 @@ fn who_sends_several_at_once_measures_them_together() {
     let mut world = World::new(0b11);
     let mut taken = [0_u32; 2];
     for _ in 0..10_000 {
-        let at = Instant::from_nanos(world.now);
-        let way = world.ways.choose(at, 300, 0).unwrap();
-        world.ways.sent(300, 300, true);
-        world.now += if way.number == 0 { 9_000 } else { 1_000 };
-        world.ways.acked(Instant::from_nanos(world.now), (3, 300), (0, 0));
+        let way = world.stretch((3, 300), |way| if way == 0 { 9_000 } else { 1_000 }, (0, 0));
         taken[usize::from(way.number)] += 1;
     }
     assert!(taken[1] > 9_000, "{taken:?}");
