@@ -95,8 +95,9 @@ pub enum Command {
         cutthrough stat --watch 0.5 --json    twice a second, for a script\n\n\
         What each counter counts is said in the documentation of cutthrough::Counter\n\
         (cargo doc --open --no-deps --all-features -p cutthrough).\n\
-        frames_lost are frames taken for lost, whose contents were sent again: some of\n\
-        them may only have been late. Counters that are 0 are left out.\n\n\
+        frames_lost are frames taken for lost, whose contents were sent again;\n\
+        frames_late are those of them that have come after all. Counters that are 0\n\
+        are left out.\n\n\
         An endpoint writes the rows of its channels, and what it counts on a network,\n\
         every 20 ms while it is polled. One that sleeps, or whose program does something\n\
         else, shows what it wrote last.")]

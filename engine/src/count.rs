@@ -123,8 +123,10 @@ counters! {
     NotesSent = "notes_sent",
     /// Frames received over a network and taken in.
     FramesReceived = "frames_received",
-    /// Frames taken for lost, whose contents were sent again.
+    /// Frames taken for lost, whose contents were sent again unless they proved to have arrived before that.
     FramesLost = "frames_lost",
+    /// Frames taken for lost that proved to have arrived, as far as that is known: they were late, not lost.
+    FramesLate = "frames_late",
     /// Times nothing was heard for so long that frames were sent again.
     Timeouts = "timeouts",
     /// Frames that had arrived before.

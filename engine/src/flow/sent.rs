@@ -45,7 +45,9 @@ pub struct Acked {
     /// When the largest was sent of those that prove to have arrived after they were given up. Where nothing else is
     /// acknowledged this is what there is to learn from: that the way is longer than was believed.
     pub late: Option<Instant>,
-    /// Bytes of those, as far as [`Sent::lost`] has told of them.
+    /// How many of those there are.
+    pub late_frames: u32,
+    /// Their bytes, as far as [`Sent::lost`] has told of them.
     pub late_bytes: u64,
     /// By how many numbers any of these, or of those, were overtaken at most; 0 if by none.
     pub overtaken: u64,
@@ -372,6 +374,7 @@ impl<T: Copy> Sent<T> {
                 *spurious += 1;
                 each(lost.content);
                 late = late.max(Some((lost.number, lost.sent)));
+                acked.late_frames += 1;
                 acked.late_bytes += u64::from(lost.bytes);
                 acked.overtaken = acked.overtaken.max(reached.saturating_sub(lost.number + 1));
             }

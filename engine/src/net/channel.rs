@@ -463,7 +463,7 @@ impl<M: Memory> Channel<M> {
             (Kind::Note, Body::Aside(body)) => {
                 let note = Note::from_bytes(body).map_err(|_: Malformed| Breach::Descriptor)?;
                 self.outbox.allow(note.limits);
-                self.noted(&note, header.held, now)?;
+                self.noted(&note, header.held, now, tally)?;
             }
             (Kind::Probe, Body::Aside(body)) => self.asks(now, low16(body.len())),
             (Kind::Close, Body::Aside(_)) => {

@@ -46,6 +46,8 @@ pub struct Tally {
     pub notes_sent: u64,
     /// Frames taken for lost, whose contents were sent again.
     pub frames_lost: u64,
+    /// Frames taken for lost that prove to have arrived.
+    pub frames_late: u64,
     /// Times nothing was heard for so long that frames were sent again.
     pub timeouts: u64,
     /// Frames that had arrived before.

@@ -61,13 +61,15 @@ fn what_has_arrived_after_all_is_not_sent_again() {
     net.looked(later);
     assert!(net.doubts(later));
     net.tick(later);
-    assert!(net.tally().timeouts == 1 && net.tally().frames_lost > 0);
+    let lost = net.tally().frames_lost;
+    assert!(net.tally().timeouts == 1 && lost > 0 && net.tally().frames_late == 0);
     bring(&mut world, 1, &mut answer, later);
     let net = &mut world.nodes[0].net;
     let mut again = Batch::default();
     while net.batch(later, &mut again, 65_000).is_some() {
         assert_ne!(again.own()[1], Kind::Records as u8, "it is there");
     }
+    assert_eq!((net.tally().frames_lost, net.tally().frames_late), (lost, lost));
 }
 
 /// When a call would have been repeated means nothing once it is answered, and hides nothing: on a long way that is

@@ -371,7 +371,7 @@ fn told_of(told: Told<'_>, stores: &mut Stores, names: &Names, stat: &Stat, seal
 }
 
 /// How many counters of the network side are shown.
-pub(super) const SHOWN: usize = 30;
+pub(super) const SHOWN: usize = 31;
 
 const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
     [
@@ -390,6 +390,7 @@ const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
         (Counter::NotesSent, tally.notes_sent),
         (Counter::FramesReceived, tally.frames_received),
         (Counter::FramesLost, tally.frames_lost),
+        (Counter::FramesLate, tally.frames_late),
         (Counter::Timeouts, tally.timeouts),
         (Counter::FramesRepeated, tally.duplicates),
         (Counter::FramesForged, tally.forged),

@@ -40,12 +40,12 @@ impl<M: Memory> Channel<M> {
         });
         arrived.drain(..).for_each(|content| self.has_arrived(content, now));
         self.arrived = arrived;
-        self.progress(acked, held, now);
+        self.progress(acked, held, now, tally);
         self.find_lost(now, tally);
     }
 
     /// What a note says besides: ranges of frames that have arrived beyond those, and grants.
-    pub(super) fn noted(&mut self, note: &Note<'_>, held: u16, now: Instant) -> Result<(), Breach> {
+    pub(super) fn noted(&mut self, note: &Note<'_>, held: u16, now: Instant, tally: &mut Tally) -> Result<(), Breach> {
         if note.ranges().count() > RANGES {
             return Err(Breach::Descriptor);
         }
@@ -62,7 +62,7 @@ impl<M: Memory> Channel<M> {
             let mut arrived = Vec::new();
             let acked = self.sent.acked_range(first, end, |content| arrived.push(content));
             arrived.into_iter().for_each(|content| self.has_arrived(content, now));
-            self.progress(acked, held, now);
+            self.progress(acked, held, now, tally);
         }
         self.strides += note.grants().count() as u64;
         if note.grants().all(|(message, upto)| self.outbox.grant(message, upto)) { Ok(()) } else { Err(Breach::Index) }
@@ -92,7 +92,8 @@ impl<M: Memory> Channel<M> {
         }
     }
 
-    fn progress(&mut self, acked: Acked, held: u16, now: Instant) {
+    fn progress(&mut self, acked: Acked, held: u16, now: Instant, tally: &mut Tally) {
+        tally.frames_late += u64::from(acked.late_frames);
         self.reach.acked(now, &acked);
         if acked.overtaken > 0 {
             // What was given up of those was not lost.
