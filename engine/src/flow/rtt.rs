@@ -20,6 +20,10 @@ const ROUND_MAX: u64 = 60_000_000_000;
 /// Longest time, in ns, for which a header can say that an acknowledgement was held.
 const HELD_MAX: u64 = (u16::MAX as u64) << 8;
 
+/// Parts of the slack that a time-out takes away, and that a sample does.
+const SLACK_LOST: u64 = 4;
+const SLACK_PAST: u64 = 1 << 13;
+
 /// Half of the time, in ns, over which the least round trip is kept: a route may get longer.
 const LEAST_HALF: u64 = 5_000_000_000;
 
@@ -33,6 +37,10 @@ pub struct Rtt {
     latest: u64,
     /// How long acknowledgements are usually held.
     held: u64,
+    /// How much longer a probe waits, because answers came after it for which it had not waited.
+    slack: u64,
+    /// Whether it is open if the last probe was sent for nothing.
+    probed: bool,
     /// Least round trip since `since`, and of the 5 s before.
     least: u64,
     least_before: u64,
@@ -65,6 +73,8 @@ impl Default for Rtt {
             prompt: Estimate::first(INITIAL),
             latest: INITIAL,
             held: 0,
+            slack: 0,
+            probed: false,
             least: u64::MAX,
             least_before: u64::MAX,
             since: Instant::default(),
@@ -103,6 +113,7 @@ impl Rtt {
         if !unsaid {
             self.latest = round;
         }
+        self.slack = self.slack.saturating_sub(1 + self.slack / SLACK_PAST);
         if !self.sampled {
             self.sampled = true;
             (self.round, self.prompt, self.held) = (Estimate::first(round), Estimate::first(prompt), held);
@@ -111,6 +122,23 @@ impl Rtt {
         self.round = if unsaid { self.round } else { self.round.then(round) };
         self.prompt = self.prompt.then(prompt);
         self.held = if held > self.held { u64::midpoint(held, self.held) } else { (7 * self.held + held) / 8 };
+    }
+
+    /// A probe is sent: as far as is known, what was in flight is lost.
+    pub const fn probes(&mut self) {
+        self.slack -= self.slack / SLACK_LOST;
+        self.probed = true;
+    }
+
+    /// What was given up then had arrived, as an acknowledgement says that was held for so long, and that no probe has
+    /// called forth. If it was not held for as long as the other side waits before it repeats an answer that is lost,
+    /// nothing was: it was late. Every machine stands still for a moment now and then, for longer than the
+    /// variation of round trips tells: that is a mean, and these are rare. So a probe waits half a round trip longer
+    /// from now on, as long as there are more of those than of frames that were lost, and no longer than two.
+    pub const fn had_arrived(&mut self, held_ns: u64) {
+        if core::mem::replace(&mut self.probed, false) && held_ns < 2 * self.round.smoothed {
+            self.slack += self.round.smoothed / 2;
+        }
     }
 
     fn keep_least(&mut self, now: Instant, round: u64) {
@@ -167,6 +195,8 @@ impl Rtt {
     /// ever longer for what was lost. For this it waits `lag_ns` longer, the time since there was last nothing left to
     /// look at: what was sent may be acknowledged by what lies here still.
     ///
+    /// Where earlier probes were sent for nothing it waits longer, too ([`Rtt::had_arrived`]).
+    ///
     /// Neither that nor `backoff` makes it longer than 200 ms; but what was measured does, for on a way that is longer
     /// nothing could be acknowledged else before it is given up.
     #[must_use]
@@ -174,7 +204,7 @@ impl Rtt {
         let Estimate { smoothed, variation } = self.prompt;
         let once = (2 * smoothed).max(smoothed + 4 * variation) + self.held;
         let all = once.saturating_mul(1_u64 << backoff.min(32)).max(PROBE_MIN);
-        all.saturating_add(lag_ns).min(PROBE_MAX.max(once))
+        all.saturating_add(self.slack).saturating_add(lag_ns).min(PROBE_MAX.max(once))
     }
 }
 
@@ -295,6 +325,39 @@ mod tests {
             }
         }
         assert_eq!(rtt.least(), 70_000);
+    }
+
+    /// Rounds of 16 us, of which each two-hundredth stands still for 20 us. Of `lost` in a hundred the answer is lost,
+    /// and repeated. How many probes are sent for nothing, and by how much the time-out is longer in the end.
+    fn with_stops(rounds: u64, lost: u64) -> (u64, u64) {
+        let mut rtt = steady(16_000, 50);
+        let wait = rtt.probe_timeout(0, 0);
+        let mut in_vain = 0;
+        for turn in 0..rounds {
+            let begun = at(5_000_000 + turn * 100_000);
+            let out = rtt.probe_timeout(0, 0);
+            let stands = if turn % 200 == 77 { 20_000 } else { 0 };
+            let is_lost = turn * lost % 100 < lost;
+            let answered = if is_lost { out + 1_000 } else { 16_000 + stands };
+            if answered > out {
+                in_vain += u64::from(!is_lost);
+                rtt.probes();
+                // The second frame that was given up says no more than the first.
+                (0..2).for_each(|_| rtt.had_arrived(if is_lost { wait } else { 0 }));
+            }
+            rtt.sample(begun.after(answered), 16_000, 0, 0);
+        }
+        (in_vain, rtt.probe_timeout(0, 0).saturating_sub(wait))
+    }
+
+    #[test]
+    fn stops_are_waited_for_where_less_is_lost_than_stops() {
+        let (in_vain, longer) = with_stops(60_000, 0);
+        assert!(in_vain < 60 && longer < 40_000, "{in_vain} of 300 in vain, {longer} ns longer");
+        let (_, longer) = with_stops(60_000, 1);
+        assert!(longer < 8_000, "{longer} ns longer");
+        let (in_vain, longer) = with_stops(70, 3);
+        assert_eq!((in_vain, longer), (0, 0), "a lost answer is no late one");
     }
 
     #[test]

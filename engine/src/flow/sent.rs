@@ -47,6 +47,8 @@ pub struct Acked {
     pub late: Option<Instant>,
     /// How many of those there are.
     pub late_frames: u32,
+    /// Whether one of them proves it though nothing is acknowledged yet that was sent after it was given up.
+    pub unprobed: bool,
     /// Their bytes, as far as [`Sent::lost`] has told of them.
     pub late_bytes: u64,
     /// By how many numbers any of these, or of those, were overtaken at most; 0 if by none.
@@ -375,6 +377,7 @@ impl<T: Copy> Sent<T> {
                 each(lost.content);
                 late = late.max(Some((lost.number, lost.sent)));
                 acked.late_frames += 1;
+                acked.unprobed |= self.reached <= lost.next;
                 acked.late_bytes += u64::from(lost.bytes);
                 acked.overtaken = acked.overtaken.max(reached.saturating_sub(lost.number + 1));
             }

@@ -101,6 +101,9 @@ impl<M: Memory> Channel<M> {
             self.sent.bear(now, &acked, &self.rtt);
         }
         let said = u64::from(held) << 8;
+        if acked.unprobed && acked.overtaken == 0 {
+            self.rtt.had_arrived(said);
+        }
         // What does not fit into the field was perhaps far longer, if so was the answer. A receiver that finds
         // something whenever it looks says as much all the time.
         let held = |round: u64| if held == u16::MAX && round > 2 * said { u64::MAX } else { said };

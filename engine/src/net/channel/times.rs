@@ -78,6 +78,7 @@ impl<M: Memory> Channel<M> {
             tally.frames_lost += frames;
             tally.timeouts += 1;
             self.backoff += 1;
+            self.rtt.probes();
             let silent = now.saturating_since(self.progressed) >= SILENT_NS;
             if let Some(ways) = &mut self.ways {
                 ways.lost(now, of_messages);
