@@ -39,6 +39,10 @@ pub fn light_fence() {
 /// What an armed word says that tells one time from another by nothing: it is rung for whenever it is seen.
 pub const ARMED: u64 = 1;
 
+/// Bit of an armed word: whoever armed it waits for room as well, and is rung for when messages of its own have been
+/// taken. Others are not: most sleepers have room enough, and nothing to gain from being woken for more.
+pub const ROOM: u64 = 1 << 63;
+
 /// For which time that the peer armed it was rung last: one ring wakes it, however much is published before it runs.
 #[derive(Debug, Default)]
 pub struct Rung(AtomicU64);
@@ -48,7 +52,14 @@ impl Rung {
     #[inline]
     #[must_use]
     pub fn is_due(&self, armed: u64) -> bool {
-        armed != 0 && (armed == ARMED || self.0.load(Ordering::Relaxed) != armed)
+        armed != 0 && (armed & !ROOM == ARMED || self.0.load(Ordering::Relaxed) != armed)
+    }
+
+    /// The same, where nothing has come for it but room.
+    #[inline]
+    #[must_use]
+    pub fn is_due_for_room(&self, armed: u64) -> bool {
+        armed & ROOM != 0 && self.is_due(armed)
     }
 
     /// It was, and the ring has gone out.

@@ -33,7 +33,7 @@ pub struct Own {
     layout: Layout,
     /// Which parts of the out memory were given away ([`Own::part`]).
     given: AtomicU8,
-    /// What the armed word said last.
+    /// By which number it was armed last.
     armed: AtomicU64,
 }
 
@@ -112,9 +112,18 @@ impl Own {
 
     /// Asks to be rung for, by another number than each time before.
     pub fn arm(&self) {
-        let armed = self.armed.load(Ordering::Relaxed) + 1;
-        self.armed.store(armed, Ordering::Relaxed);
-        self.set(Line::Armed, armed);
+        self.arm_with(0);
+    }
+
+    /// The same, and to be rung for when messages of ours have been taken.
+    pub fn arm_for_room(&self) {
+        self.arm_with(bell::ROOM);
+    }
+
+    fn arm_with(&self, room: u64) {
+        let number = self.armed.load(Ordering::Relaxed) + 1;
+        self.armed.store(number, Ordering::Relaxed);
+        self.set(Line::Armed, number | room);
     }
 
     /// Does not need to be rung for any more.
@@ -279,7 +288,18 @@ impl Peer {
     #[inline]
     pub fn wake(&self, ring: impl FnOnce() -> bool) -> bool {
         let armed = self.lines.load(word(Line::Armed));
-        let rang = self.rung.is_due(armed) && ring();
+        self.rung.is_due(armed) && self.ring(armed, ring)
+    }
+
+    /// The same, if it waits for room as well: to be asked when messages of its own were taken.
+    #[inline]
+    pub fn wake_for_room(&self, ring: impl FnOnce() -> bool) -> bool {
+        let armed = self.lines.load(word(Line::Armed));
+        self.rung.is_due_for_room(armed) && self.ring(armed, ring)
+    }
+
+    fn ring(&self, armed: u64, ring: impl FnOnce() -> bool) -> bool {
+        let rang = ring();
         if rang {
             self.rung.done(armed);
         }

@@ -24,7 +24,7 @@ pub enum Line {
     Staged = 2,
     /// How many bytes of the peer's staging ring the owner has drained; the next word holds the owner's minpulse.
     Drained = 3,
-    /// Not zero while the owner sleeps and wants to be woken.
+    /// Not zero while the owner sleeps and wants to be woken; bit 63 says that it waits for room as well.
     Armed = 4,
     /// How many runs the owner has posted into its free ring.
     Posted = 5,

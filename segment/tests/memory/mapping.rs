@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use cutthrough_segment::bell::ROOM;
 use cutthrough_segment::copy::Copying;
 use cutthrough_segment::half::{Own, Peer};
 use cutthrough_segment::map::{Array, MapError, Mapping, Writers};
@@ -274,10 +275,18 @@ fn the_halves_of_a_channel_see_each_other() {
         assert!(peer.armed() && !peer.wake(|| false));
         assert!(peer.wake(|| true) && !peer.wake(|| true));
     }
+    // For room only if it waits for that, and once for both.
+    assert!(!peer.wake_for_room(|| true));
+    own.arm_for_room();
+    assert!(peer.armed() && peer.wake_for_room(|| true) && !peer.wake_for_room(|| true) && !peer.wake(|| true));
+    own.arm_for_room();
+    assert!(peer.wake(|| true) && !peer.wake_for_room(|| true));
     own.disarm();
-    assert!(!peer.armed() && !peer.wake(|| true));
+    assert!(!peer.armed() && !peer.wake(|| true) && !peer.wake_for_room(|| true));
     own.set(Line::Armed, 1);
     assert!(peer.wake(|| true) && peer.wake(|| true));
+    own.set(Line::Armed, 1 | ROOM);
+    assert!(peer.wake(|| true) && peer.wake_for_room(|| true) && peer.wake_for_room(|| true));
 
     let place = Place::Pages { first: 1, count: 1 };
     own.set_token(9, 55, place);
