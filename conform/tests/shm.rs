@@ -5,9 +5,11 @@ mod shared_memory;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{CloseReason, Config, Counter, Endpoint, Event, Landing, NoMemory, Policy, SendError};
+use cutthrough::{
+    CloseReason, Config, Counter, Endpoint, Event, Fence, Landing, NoMemory, Policy, SendError, WaitError,
+};
 use cutthrough_conform::bytes::pattern;
-use cutthrough_conform::join::{PATIENCE, circle, connect};
+use cutthrough_conform::join::{PATIENCE, circle, connect, keep_house};
 use cutthrough_conform::{Capability, Join as _, suite};
 use shared_memory::SharedMemory;
 
@@ -207,6 +209,41 @@ fn only_what_was_refused_a_page_is_counted_as_that() {
     assert_eq!(pair.a.endpoint.post(channel, 1, 1), Err(NoMemory::NoPages));
     assert_eq!(no_page(&pair.a.endpoint), 3);
     pair.a.endpoint.revoke(channel, granted).expect("it was not used");
+}
+
+/// Who sleeps until messages come is not woken whenever some of its own have been taken; who waits for room is, once.
+#[test]
+fn who_waits_for_no_room_is_not_rung_for_it() {
+    let mut pair = SharedMemory::new().pair(suite::config(), suite::config());
+    for waits in [false, true] {
+        let sent = (0..).find(|_| pair.a.endpoint.send(pair.a.channel, b"takes room").is_err()).expect("an end");
+        let (slept, rung) = pair.both(
+            |a| {
+                let before = a.endpoint.counter(Counter::Sleeps);
+                if waits {
+                    let since = Instant::now();
+                    a.endpoint.wait_for_room(a.channel, Some(PATIENCE)).expect("room");
+                    assert!(since.elapsed() < PATIENCE, "nobody has said that there is room");
+                } else {
+                    let nothing = a.endpoint.wait(Some(Duration::from_millis(300)));
+                    assert!(matches!(nothing, Err(WaitError::TimedOut)), "{nothing:?}");
+                }
+                a.endpoint.counter(Counter::Sleeps) - before
+            },
+            |b| {
+                // Until the other side sleeps.
+                thread::sleep(Duration::from_millis(100));
+                let before = b.endpoint.counter(Counter::WakesSent);
+                (0..sent).for_each(|_| drop(b.message()));
+                keep_house(&mut b.endpoint, |event| panic!("unasked: {event:?}"));
+                b.endpoint.counter(Counter::WakesSent) - before
+            },
+        );
+        assert!(rung <= u64::from(waits), "rung for {rung} times; waits for room: {waits}");
+        if pair.a.endpoint.fence() != Fence::None {
+            assert_eq!(slept, 1, "waits for room: {waits}");
+        }
+    }
 }
 
 /// Every page of a message comes back, and is counted.

@@ -12,7 +12,8 @@ use cutthrough::am::{Args, CallError, Event, Node, Service, Settings};
 use cutthrough::rpc::{self, Client, Method, RpcError};
 use cutthrough::simulated::{Counts, Network, Time, Wire};
 use cutthrough::{
-    Channel, CloseReason, Config, ConnectError, Endpoint, Incoming, Keys, SharedKey, UdpCallError, WaitError,
+    Channel, CloseReason, Config, ConnectError, Endpoint, Incoming, Keys, RoomError, SendError, SharedKey,
+    UdpCallError, WaitError,
 };
 use cutthrough_conform::bytes::pattern;
 
@@ -313,4 +314,54 @@ fn other_ways_than_the_network_are_refused() {
         assert!(error.contains(why), "{error}");
     }
     drop((a, time));
+}
+
+/// A wait for room lets time pass until there is some, over a bad wire too, and no longer than it may.
+#[test]
+fn room_is_waited_for_in_simulated_time() {
+    const MESSAGES: u64 = 5000;
+    let time = Time::begin(11);
+    let network = Network::new(11, BAD);
+    let mut b = endpoint(&network, B, true);
+    b.listen(AT_B).expect("a free port");
+    let mut a = endpoint(&network, A, true);
+    let (taken, takes) = (Rc::new(RefCell::new(0_u64)), Rc::new(RefCell::new(true)));
+    let (its, whether) = (Rc::clone(&taken), Rc::clone(&takes));
+    time.beside(move || {
+        while *whether.borrow()
+            && let Some(event) = b.poll()
+        {
+            if let cutthrough::Event::Message(message) = event {
+                assert_eq!(message.control(), its.borrow().to_le_bytes());
+                *its.borrow_mut() += 1;
+            }
+        }
+    });
+    let channel = a.connect(AT_B, Duration::from_secs(5)).expect("a channel");
+    *takes.borrow_mut() = false;
+    let mut sent = 0_u64;
+    let mut send = |a: &mut Endpoint| {
+        let refused = a.send(channel, &sent.to_le_bytes());
+        sent += u64::from(refused.is_ok());
+        refused
+    };
+    while send(&mut a).is_ok() {}
+    let (begun, brief) = (cutthrough::now(), Duration::from_millis(70));
+    assert_eq!(a.wait_for_room(channel, Some(brief)), Err(RoomError::TimedOut));
+    let passed = Duration::from_nanos(cutthrough::now().saturating_since(begun));
+    assert!(passed >= brief && passed < brief * 2, "{passed:?}");
+    *takes.borrow_mut() = true;
+    let mut waited = 0;
+    loop {
+        match send(&mut a) {
+            Ok(()) if *taken.borrow() >= MESSAGES => break,
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error, SendError::Full);
+                a.wait_for_room(channel, Some(Duration::from_secs(5))).expect("room");
+                waited += 1;
+            }
+        }
+    }
+    assert!(waited > 0);
 }

@@ -15,6 +15,7 @@ use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_node::config::Config;
 use cutthrough_node::incoming::{Channel, Connecting, Event, Incoming};
+use cutthrough_node::node::room::RoomError;
 use cutthrough_node::node::{ConnectError, ListenError, Node, OpenError, WaitError, Waker};
 use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
 use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
@@ -216,6 +217,24 @@ impl Endpoint {
         self.node.arm_to_read(message, since)
     }
 
+    /// Whether there is room for a message of a channel by now; if not, some of what has happened is set aside.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn look_for_room(&mut self, channel: Channel) -> Result<bool, RoomError> {
+        self.node.look_for_room(channel)
+    }
+
+    /// As [`Endpoint::arm`], for who waits for that; [`Endpoint::want_no_room`] comes at the end.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn arm_for_room(&mut self, channel: Channel) -> bool {
+        self.node.arm_for_room(channel)
+    }
+
+    /// Nobody waits for room any more.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn want_no_room(&mut self) {
+        self.node.want_no_room();
+    }
+
     /// Prepares to sleep on the endpoint's file descriptor ([`AsFd`]; readable means: poll). False if there is
     /// something to poll for already. The order that loses no wake-up: poll until there is nothing, arm, sleep only if
     /// this says true.
@@ -227,7 +246,8 @@ impl Endpoint {
     /// peer sleeps), takes no lock and allocates nothing.
     ///
     /// # Errors
-    /// [`SendError::Full`] if the receiver is behind: poll, then try again.
+    /// [`SendError::Full`] if the receiver is behind: poll, then try again; or wait for room
+    /// ([`Endpoint::wait_for_room`]).
     #[inline]
     pub fn send(&mut self, channel: Channel, control: &[u8]) -> Result<(), SendError> {
         match self.node.link(channel) {
@@ -291,6 +311,39 @@ impl Endpoint {
         let Some((net, index)) = self.node.wire(channel) else { return Err(SendError::Closed(CloseReason::Here)) };
         net.check_room(index).inspect_err(|error| self.node.refused(*error))?;
         Ok(Outgoing::over_net(&mut self.node, channel, &mut self.slot))
+    }
+
+    /// Waits until there is room for a message of this channel, so that neither [`Endpoint::send`] nor
+    /// [`Endpoint::outgoing`] says [`SendError::Full`]: looks for a while, then sleeps. `None` waits for ever. For who
+    /// has something to send, and nothing better to do until it has gone:
+    ///
+    /// ```
+    /// # use cutthrough::{Channel, Endpoint, RoomError, SendError};
+    /// fn send(endpoint: &mut Endpoint, channel: Channel, control: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
+    ///     while let Err(error) = endpoint.send(channel, control) {
+    ///         match error {
+    ///             SendError::Full => endpoint.wait_for_room(channel, None)?,
+    ///             other => return Err(other.into()),
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// The peer may wait for room itself, in a channel to this endpoint. So what happens meanwhile is set aside, at any
+    /// channel, in its order, and polled or waited for afterwards: messages, and that channels have begun or ended.
+    /// When 16,384 events wait like that, the rest stays where it is, and who sends it waits for room as this side
+    /// does. Then it is for this side to poll, if the receiver goes on only when it has more than that of this side's
+    /// hands: wait with a timeout where that can be.
+    ///
+    /// The receiver says how far it is after every eighth of the ring, and when it goes to sleep; over a network with
+    /// what it acknowledges. Until then there is no room, though it has taken some messages.
+    ///
+    /// # Errors
+    /// [`RoomError::Closed`] when the channel has ended, [`RoomError::TimedOut`] when the time is over,
+    /// [`RoomError::Woken`] when a [`Waker`] has ended it.
+    pub fn wait_for_room(&mut self, channel: Channel, timeout: Option<Duration>) -> Result<(), RoomError> {
+        self.node.wait_for_room(channel, timeout)
     }
 
     /// Contiguous pages for `bytes` bytes in the channel's shared pool: to be filled in place and sent by reference.

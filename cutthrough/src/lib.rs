@@ -99,6 +99,7 @@ pub use cutthrough_node::clock::now;
 pub use cutthrough_node::config::{Config, PageSize, Placement};
 pub use cutthrough_node::incoming::{Arriving, Channel, Completion, Connecting, Event, Incoming, Payload};
 pub use cutthrough_node::key_file::{KeyFileError, read_key_text, read_keys};
+pub use cutthrough_node::node::room::RoomError;
 pub use cutthrough_node::node::{ConnectError, ListenError, OpenError, WaitError, Waker};
 pub use cutthrough_node::raw::xdp::lease::{Lease, LeaseError, Tenant};
 pub use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};

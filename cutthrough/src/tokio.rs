@@ -9,13 +9,13 @@ use cutthrough_node::clock;
 use cutthrough_node::sys::readable::Readable;
 use rustix::io::Errno;
 
-use crate::{Channel, ConnectError, Connecting, Endpoint, Event, Incoming, Payload, ReadError, Receipt};
+use crate::{Channel, ConnectError, Connecting, Endpoint, Event, Incoming, Payload, ReadError, Receipt, RoomError};
 
-/// Most events that are told before the other tasks of their thread have a turn.
+/// Most events, and rooms, that are told before the other tasks of their thread have a turn.
 const TURN: u32 = 64;
 
-/// An [`Endpoint`] whose events, channels and payloads can be awaited. Dereferences to the endpoint for everything
-/// else.
+/// An [`Endpoint`] whose events, channels, payloads and room can be awaited. Dereferences to the endpoint for
+/// everything else.
 ///
 /// While a call waits that is not awaited, no other task of its thread runs. These of the endpoint may wait for the
 /// peer, or for a name server:
@@ -24,14 +24,33 @@ const TURN: u32 = 64;
 /// - [`Endpoint::connect`], for the answer. Instead: [`AsyncEndpoint::connect`].
 /// - [`Endpoint::read`] and [`Endpoint::read_traced`], for the rest of a payload that is still arriving. Instead:
 ///   [`AsyncEndpoint::read`].
+/// - [`Endpoint::wait_for_room`], for room. Instead: [`AsyncEndpoint::room`].
 /// - [`Outgoing::send`](crate::Outgoing::send), for room, with private memory that is longer than what is used of the
 ///   staging ring (256 KiB at least); over a network a little while, with some 256 KiB under way. Instead: pages of the
 ///   channel ([`Endpoint::page`]), which never wait, or shorter payloads.
 /// - [`Endpoint::listen`] and [`Endpoint::begin_connect`], for a name server, if a host is not named by its number.
 /// - Dropping an endpoint, until what it has sent over a network has arrived: up to five seconds.
 ///
-/// Nothing tells when there is room for a message that was refused as [`SendError::Full`](crate::SendError::Full): put
-/// `tokio::time::timeout` of a millisecond around [`AsyncEndpoint::next`], heed what that brings, and try again.
+/// A message that finds no room is refused, as [`SendError::Full`](crate::SendError::Full), and not awaited: wait for
+/// room, and send it again.
+///
+/// ```
+/// use std::error::Error;
+/// use cutthrough::{AsyncEndpoint, Event, SendError};
+///
+/// /// Sends back whatever comes, as fast as whoever sent it takes it.
+/// async fn echo(endpoint: &mut AsyncEndpoint) -> Result<(), Box<dyn Error>> {
+///     loop {
+///         let Event::Message(message) = endpoint.next().await? else { continue };
+///         while let Err(error) = endpoint.send(message.channel(), message.control()) {
+///             match error {
+///                 SendError::Full => endpoint.room(message.channel()).await?,
+///                 other => return Err(other.into()),
+///             }
+///         }
+///     }
+/// }
+/// ```
 ///
 /// A [`Waker`](crate::Waker) ends [`Endpoint::wait`] and none of these futures: let the runtime choose between them and
 /// a message of its own, as by `tokio::select!`.
@@ -39,7 +58,7 @@ const TURN: u32 = 64;
 pub struct AsyncEndpoint {
     endpoint: Endpoint,
     readable: Readable,
-    /// Events since others were given one.
+    /// Events and rooms since others were given a turn.
     told: u32,
 }
 
@@ -106,6 +125,31 @@ impl AsyncEndpoint {
         }
     }
 
+    /// Waits until there is room for a message of this channel, as [`Endpoint::wait_for_room`], but keeps nothing else
+    /// of the runtime waiting. What happens meanwhile is set aside, as there, and told by [`AsyncEndpoint::next`] in
+    /// its order. Dropping the future loses nothing. However much room there is, the other tasks of the thread have
+    /// their turn, as there.
+    ///
+    /// # Errors
+    /// [`RoomError::Closed`] when the channel has ended; [`RoomError::System`], an I/O error of the runtime.
+    pub async fn room(&mut self, channel: Channel) -> Result<(), RoomError> {
+        self.take_turns().await;
+        let waiting = WaitingForRoom(self);
+        loop {
+            let AsyncEndpoint { endpoint, readable, told } = &mut *waiting.0;
+            if endpoint.look_for_room(channel)? {
+                *told += 1;
+                return Ok(());
+            }
+            if endpoint.arm_for_room(channel) {
+                let woken = readable.readable().await;
+                woken.map_err(|error| RoomError::System(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
+            } else {
+                let_others_run().await;
+            }
+        }
+    }
+
     /// The next event. Dropping the future loses nothing: an event is taken only when it is returned. However much
     /// comes, the other tasks of the thread have a turn after every 64 events.
     ///
@@ -113,11 +157,7 @@ impl AsyncEndpoint {
     /// An I/O error of the runtime.
     pub async fn next(&mut self) -> std::io::Result<Event> {
         loop {
-            if self.told == TURN {
-                // Before the turn: where this future is dropped meanwhile, the next one finds an event at once.
-                self.told = 0;
-                let_others_run().await;
-            }
+            self.take_turns().await;
             if let Some(event) = self.endpoint.poll() {
                 self.told += 1;
                 return Ok(event);
@@ -127,6 +167,15 @@ impl AsyncEndpoint {
             } else {
                 let_others_run().await;
             }
+        }
+    }
+
+    /// Gives the other tasks of the thread a turn, if so much was told since their last one.
+    async fn take_turns(&mut self) {
+        if self.told == TURN {
+            // Before the turn: where this future is dropped meanwhile, the next one finds an event at once.
+            self.told = 0;
+            let_others_run().await;
         }
     }
 }
@@ -168,5 +217,14 @@ impl Drop for GivingUp<'_> {
         if let Some(connecting) = self.connecting.take() {
             self.endpoint.endpoint.cancel_connect(connecting);
         }
+    }
+}
+
+/// Waits for room, until it is dropped.
+struct WaitingForRoom<'a>(&'a mut AsyncEndpoint);
+
+impl Drop for WaitingForRoom<'_> {
+    fn drop(&mut self) {
+        self.0.endpoint.want_no_room();
     }
 }

@@ -9,6 +9,7 @@ mod house;
 mod left;
 pub mod others;
 mod reading;
+pub mod room;
 mod sleep;
 #[cfg(test)]
 mod tests;
@@ -34,7 +35,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::entropy;
 use crate::idle::Idle;
-use crate::incoming::{Channel, Completion, Event, Incoming, Payload};
+use crate::incoming::{Channel, Completion, Event};
 use crate::pace::Pace;
 use crate::process::Process;
 use crate::shm::link::{CloseReason, Identity, Link, SendError};
@@ -110,6 +111,8 @@ pub struct Node {
     armed: bool,
     /// Channels that are not armed.
     awake: Vec<usize>,
+    /// The channel in which somebody waits for room.
+    wanting: Option<Channel>,
     stat: Stat,
     free_seats: Vec<u32>,
     config: Config,
@@ -174,6 +177,7 @@ impl Node {
             housed: clock::now(),
             armed: false,
             awake: Vec::new(),
+            wanting: None,
             stat: Stat::create(config.channels, generation)?,
             free_seats: Vec::new(),
             config,
@@ -304,22 +308,6 @@ impl Node {
             self.awake.push(index);
         }
         Ok((link, Others::new((before, after), &mut self.awake, self.net.as_deref()), &self.stat))
-    }
-
-    /// Gives back what a message still holds: pages go to where they came from at the next poll.
-    pub fn release(&mut self, mut message: Incoming) {
-        // Who waits for the endpoint's descriptor is woken by what is dropped, and not by this.
-        if self.armed {
-            return;
-        }
-        let channel = message.channel();
-        if matches!(message.payload(), Payload::Landed(_))
-            && let Ok((link, ..)) = self.link_to_wait(channel)
-            && let Payload::Landed(landed) = message.take_payload()
-        {
-            link.release(landed);
-            self.warm(channel);
-        }
     }
 
     /// Looks at a channel first in the next poll: an operation on it has found that it is ending.

@@ -9,6 +9,7 @@ pub mod model;
 pub mod opening;
 pub mod pages;
 pub mod paths;
+pub mod room;
 pub mod tokens;
 pub mod waiting;
 
@@ -57,8 +58,8 @@ impl Drop for Ends<'_> {
 #[macro_export]
 macro_rules! suite {
     ($join:expr) => {
-        $crate::suite!($join; opening, control, paths, pages, tokens, arriving, channels, waiting, midway,
-            model);
+        $crate::suite!($join; opening, control, paths, pages, tokens, arriving, channels, waiting, room,
+            midway, model);
     };
     ($join:expr; $($module:ident),+) => {
         $( $crate::suite!(@$module $join); )+
@@ -129,6 +130,12 @@ macro_rules! suite {
                 returned_pages_are_not_slept_over,
                 thousands_of_pages_go_back_while_both_sides_sleep, pages_held_back_are_not_slept_over,
                 what_is_released_is_not_slept_over, a_payload_dropped_elsewhere_goes_back });
+    };
+    (@room $join:expr) => {
+        $crate::suite!(@tests $join;
+            room { room_comes_when_the_receiver_takes, room_is_awaited_in_tokio,
+                a_wait_for_room_in_tokio_keeps_no_other_task_waiting, two_that_wait_for_room_go_on,
+                who_waits_for_room_holds_others_up_in_the_end, a_wait_for_room_sleeps, a_wait_for_room_ends });
     };
     (@midway $join:expr) => {
         $crate::suite!(@tests $join;

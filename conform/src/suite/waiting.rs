@@ -67,7 +67,7 @@ pub fn a_waker_ends_a_wait(join: &dyn Join) {
 }
 
 /// Pauses of every length from none to longer than anybody spins, in no order.
-fn pause(number: u64) {
+pub(super) fn pause(number: u64) {
     match pattern(number, 1)[0] {
         0..=127 => {}
         byte @ 128..=250 => {

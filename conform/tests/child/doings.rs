@@ -1,6 +1,6 @@
 //! Everything that can be under way at a survivor when the other side dies.
 
-use cutthrough::{Channel, CloseReason, Endpoint, Event, ReadError, SendError};
+use cutthrough::{Channel, CloseReason, Endpoint, Event, ReadError, RoomError, SendError};
 
 use super::PATIENCE;
 
@@ -8,7 +8,7 @@ use super::PATIENCE;
 pub(crate) type Doing = fn(&mut Endpoint, Channel) -> CloseReason;
 
 /// Everything that can be under way, and the part of the one that dies.
-pub(crate) const DOINGS: [(&str, &str, Doing); 6] = [
+pub(crate) const DOINGS: [(&str, &str, Doing); 7] = [
     ("waiting", "", |endpoint, _| {
         loop {
             if let Event::Closed(_, reason) = endpoint.wait(Some(PATIENCE)).expect("the end") {
@@ -32,6 +32,21 @@ pub(crate) const DOINGS: [(&str, &str, Doing); 6] = [
             }
             if let Some(Event::Closed(_, reason)) = endpoint.poll() {
                 return reason;
+            }
+        }
+    }),
+    ("waiting for room", "", |endpoint, channel| {
+        loop {
+            let room = match endpoint.send(channel, b"control") {
+                Ok(()) => continue,
+                Err(SendError::Full) => endpoint.wait_for_room(channel, Some(PATIENCE)),
+                Err(SendError::Closed(reason)) => return reason,
+                Err(error) => panic!("{error}"),
+            };
+            match room {
+                Ok(()) => {}
+                Err(RoomError::Closed(reason)) => return reason,
+                Err(error) => panic!("{error}"),
             }
         }
     }),

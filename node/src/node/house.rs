@@ -38,7 +38,8 @@ impl Node {
         self.left.tidy();
         let now = clock::now();
         self.look_after_payloads(now);
-        if self.events.is_empty() {
+        // Of what is set aside while somebody waits for room nobody has been told.
+        if self.events.is_empty() && self.wanting.is_none() {
             self.left.age_grants(now);
         }
         self.hang_up(|caller| now.saturating_since(caller.since) >= HELLO_NS);

@@ -12,6 +12,22 @@ use crate::shm::link::{CloseReason, SendError};
 use crate::shm::receive::{Read, ReadError};
 
 impl Node {
+    /// Gives back what a message still holds: pages go to where they came from at the next poll.
+    pub fn release(&mut self, mut message: Incoming) {
+        // Who waits for the endpoint's descriptor is woken by what is dropped, and not by this.
+        if self.armed {
+            return;
+        }
+        let channel = message.channel();
+        if matches!(message.payload(), Payload::Landed(_))
+            && let Ok((link, ..)) = self.link_to_wait(channel)
+            && let Payload::Landed(landed) = message.take_payload()
+        {
+            link.release(landed);
+            self.warm(channel);
+        }
+    }
+
     /// Copies a message's payload into private memory, which must be at least as long: by `Link::read` if it is still
     /// arriving.
     ///
@@ -163,7 +179,7 @@ impl Node {
             self.warm(channel);
             return Err(ReadError::Closed(reason));
         }
-        link.arm();
+        link.arm(false);
         bell::heavy_fence(fence);
         let more = link.has_more();
         // Nobody has looked for messages since it is armed: that is done before the next sleep of another kind.

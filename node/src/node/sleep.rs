@@ -60,14 +60,14 @@ impl Waker {
     }
 
     /// Whether it was used since this was last asked.
-    fn take(&self) -> bool {
+    pub(super) fn take(&self) -> bool {
         self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Acquire)
     }
 }
 
 /// What has ended a sleep: of several, the one that comes last here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Woken {
+pub(super) enum Woken {
     /// The time.
     Nothing,
     /// The end of a nap, after which nothing was found.
@@ -275,7 +275,7 @@ impl Node {
     }
 
     /// Sleeps until the kernel has something to say, or something is due.
-    fn sleep(&mut self, left: Option<Duration>) -> Result<Woken, WaitError> {
+    pub(super) fn sleep(&mut self, left: Option<Duration>) -> Result<Woken, WaitError> {
         self.stat.add(Counter::Sleeps, 1);
         let whole = left.map_or(-1, |left| i32::try_from(left.as_millis() + 1).unwrap_or(i32::MAX));
         let longest = if self.callers.is_empty() { whole } else { at_most(whole, 1000) };
@@ -307,19 +307,23 @@ impl Node {
     }
 
     /// As [`Node::arm`]; says whether the caller sleeps outside of a call of ours.
-    fn arm_for(&mut self, outside: bool) -> bool {
+    pub(super) fn arm_for(&mut self, outside: bool) -> bool {
         self.armed = true;
         self.pace.sleeps();
         if let Some(net) = &self.net {
-            self.net_timer = net.before_sleep(outside);
+            let wanting = self.wanting.and_then(|channel| self.wire(channel));
+            self.net_timer = match wanting {
+                Some((net, index)) => net.before_room(index, outside, false),
+                None => net.before_sleep(outside),
+            };
             if self.net_timer.is_none() {
                 return false;
             }
         }
-        let fresh = std::mem::take(&mut self.awake);
+        let (fresh, wanting) = (std::mem::take(&mut self.awake), self.wanting);
         for index in &fresh {
             if let Some(link) = self.seats[*index].link.as_mut() {
-                link.arm();
+                link.arm(wanting == Some(link.channel()));
             }
         }
         if !fresh.is_empty() {
@@ -346,7 +350,9 @@ impl Node {
             }
             self.turn.warm(index);
         }
-        if found || self.crowded || !self.events.is_empty() {
+        let has_room =
+            wanting.is_some_and(|channel| self.link(channel).is_ok_and(|(link, _)| link.look_for_room().is_ok()));
+        if found || has_room || self.crowded || !self.events.is_empty() {
             return false;
         }
         if self.waker.sleep() {

@@ -66,8 +66,8 @@ pub enum SendError {
     /// The ring is full: the peer has not taken enough messages, or, over a network, the word that it has is still on
     /// its way, or copies of as much private memory are kept for it as the settings allow (`Config::staging_bytes`). A
     /// long private payload, which would have to wait for the peer, is refused, too, while a thousand of the peer's
-    /// messages have come that were not received. Poll, then try again; over a network do not wait for a message
-    /// instead, for none need come.
+    /// messages have come that were not received. Poll, then try again; or wait for room (`Endpoint::wait_for_room`).
+    /// Over a network do not wait for a message instead, for none need come.
     #[error("no room: the receiver is behind, or this side is; poll, then try again")]
     Full,
     /// The control message is longer than 96 bytes, or the payload longer than 1 GiB.
@@ -140,6 +140,8 @@ pub struct Link {
     identity: Identity,
     /// Messages sent and received that the endpoint's counters know of.
     shown: (u64, u64),
+    /// Rings for room that they do not know of yet.
+    rung_for_room: u64,
 }
 
 /// What the sending side remembers of its staging ring and its run ring.
@@ -261,6 +263,7 @@ impl Link {
             chooser: Chooser::default(),
             identity,
             shown: (0, 0),
+            rung_for_room: 0,
             peer,
             own,
             socket,
@@ -323,17 +326,25 @@ impl Link {
         self.end(if left { CloseReason::Peer } else { CloseReason::Died });
     }
 
-    /// Asks to be rung for; the caller executes the heavy fence afterwards. False if that was done before.
-    pub fn arm(&mut self) -> bool {
+    /// Asks to be rung for, with `room` also for room; the caller executes the heavy fence afterwards. False if that
+    /// was done before.
+    pub fn arm(&mut self, room: bool) -> bool {
         if self.armed {
             return false;
         }
-        self.own.set(Line::Consumed, self.consumer.taken());
+        // Two who wait for room must not wake each other again and again by going to sleep.
+        if self.own.get(Line::Consumed) != self.consumer.taken() {
+            self.report();
+        }
         self.tell_drained();
         // Sockets are watched for edges: rings left over from waits in the middle of a message would fill the socket up
         // in the end, and then no ring makes an edge any more.
         patience::drain(&self.socket);
-        self.own.arm();
+        if room {
+            self.own.arm_for_room();
+        } else {
+            self.own.arm();
+        }
         self.armed = true;
         true
     }
@@ -365,6 +376,13 @@ impl Link {
         if patience::wake(&self.peer, &self.socket) {
             stat.add(Counter::WakesSent, 1);
         }
+    }
+
+    /// Tells the sender how many of its messages were taken, and wakes it if it waits for that.
+    #[cold]
+    pub(super) fn report(&mut self) {
+        self.own.set(Line::Consumed, self.consumer.taken());
+        self.rung_for_room += u64::from(patience::wake_for_room(&self.peer, &self.socket));
     }
 
     /// Where dropped values leave what they give back.
@@ -444,6 +462,7 @@ impl Link {
         let (sent, received) = (self.producer.next(), self.consumer.taken());
         stat.add(Counter::MessagesSent, sent - self.shown.0);
         stat.add(Counter::MessagesReceived, received - self.shown.1);
+        stat.add(Counter::WakesSent, std::mem::take(&mut self.rung_for_room));
         self.shown = (sent, received);
         if self.producer.refresh(self.peer.get(Line::Consumed)) == Err(Impossible) {
             self.end(CloseReason::Breach(Breach::Index));

@@ -137,3 +137,10 @@ pub(crate) fn wake(peer: &Peer, socket: &OwnedFd) -> bool {
     bell::light_fence();
     peer.wake(|| ring(socket))
 }
+
+/// Rings if the peer sleeps, waits for room, and was not rung for yet: to be called after telling it how many of its
+/// messages were taken. True if it rang.
+pub(crate) fn wake_for_room(peer: &Peer, socket: &OwnedFd) -> bool {
+    bell::light_fence();
+    peer.wake_for_room(|| ring(socket))
+}

@@ -401,7 +401,7 @@ impl Link {
     fn took(&mut self) {
         let taken = self.consumer.taken();
         if taken.wrapping_sub(self.reported) >= self.report_every {
-            self.own.set(Line::Consumed, taken);
+            self.report();
             let messages = taken.wrapping_sub(std::mem::replace(&mut self.reported, taken));
             if self.trail.pass(messages) {
                 self.look_at_trail();

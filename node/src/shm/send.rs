@@ -101,17 +101,21 @@ impl Link {
 
     #[cold]
     fn make_room(&mut self, stat: &Stat) -> Result<(), SendError> {
+        self.look_for_room().inspect_err(|error| stat.add(Counter::Full, u64::from(*error == SendError::Full)))
+    }
+
+    /// As [`Link::check_room`], for who wants to know and has nothing to send yet: nothing was refused.
+    ///
+    /// # Errors
+    /// As [`Link::check_room`].
+    pub fn look_for_room(&mut self) -> Result<(), SendError> {
         if let Some(reason) = self.ending {
             return Err(SendError::Closed(reason));
         }
         if self.producer.refresh(self.peer.get(Line::Consumed)) == Err(Impossible) {
             return Err(self.broken(Breach::Index));
         }
-        if self.producer.has_room() {
-            return Ok(());
-        }
-        stat.add(Counter::Full, 1);
-        Err(SendError::Full)
+        if self.producer.has_room() { Ok(()) } else { Err(SendError::Full) }
     }
 
     fn broken(&mut self, breach: Breach) -> SendError {

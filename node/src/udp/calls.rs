@@ -277,6 +277,8 @@ impl Core {
                 let (index, strides) = self.looked_at;
                 self.net.strides_of(index) != strides || self.net.peer(index).is_none()
             }
+            Awaits::NewsOrRoom(index) => self.has_news() || !self.is_full(index),
+            Awaits::Room(index) => !self.is_full(index),
         }
     }
 

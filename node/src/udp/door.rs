@@ -53,6 +53,10 @@ pub(super) enum Awaits {
     Answers,
     /// More of the payload that it has looked at last, and nothing else.
     Payload,
+    /// Room for a message of this channel, or whatever happens.
+    NewsOrRoom(usize),
+    /// Room for a message of this channel, and nothing else.
+    Room(usize),
 }
 
 /// Everything behind the lock.
@@ -464,6 +468,12 @@ impl Udp {
     /// The same for who waits for more than the last [`Udp::read_some`] has found.
     pub(crate) fn before_reading(&self) -> bool {
         self.go_to_sleep(true, Awaits::Payload).is_some()
+    }
+
+    /// The same for who waits for room for a message of a channel, or whatever happens; or, `alone`, for that and
+    /// nothing else: messages that wait are slept over.
+    pub(crate) fn before_room(&self, index: usize, outside: bool, alone: bool) -> Option<Instant> {
+        self.go_to_sleep(outside, if alone { Awaits::Room(index) } else { Awaits::NewsOrRoom(index) })
     }
 
     fn go_to_sleep(&self, outside: bool, awaits: Awaits) -> Option<Instant> {

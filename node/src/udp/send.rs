@@ -91,14 +91,11 @@ impl Udp {
     /// [`SendError::Full`] or [`SendError::Closed`].
     pub fn check_room(&self, index: usize) -> Result<(), SendError> {
         let mut core = self.enter();
-        let is_full = |core: &mut Core| {
-            core.net.room(index) == Some(0) || core.kept(index, self.staging.saturating_sub(1)) >= self.staging
-        };
-        let mut full = is_full(&mut core);
+        let mut full = core.is_full(index);
         if full {
             core.transmit(clock::now(), true);
             core.turn(None);
-            full = is_full(&mut core);
+            full = core.is_full(index);
         }
         match core.net.room(index) {
             Some(_) if full => Err(SendError::Full),
@@ -359,6 +356,12 @@ impl Udp {
 }
 
 impl Core {
+    /// Whether there is no room for a message of a channel that is open: see [`Udp::check_room`].
+    pub(super) fn is_full(&mut self, index: usize) -> bool {
+        let staging = self.config.staging_bytes as usize;
+        self.net.room(index) == Some(0) || self.kept(index, staging.saturating_sub(1)) >= staging
+    }
+
     /// Bytes of a channel's payloads of which copies are kept; of more than `enough`, only those that are not on their
     /// way. What is has a bound of its own, the window, and a fast stream needs more of it than a peer is worth that
     /// takes nothing.

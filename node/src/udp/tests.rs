@@ -405,6 +405,36 @@ fn the_times_of_who_sleeps_outside_are_kept() {
     assert!(late.get(1).is_none_or(|(late, _)| *late < 800_000), "{late:?}");
 }
 
+/// Who sleeps outside of our calls until there is room is woken for it by the attendant, if that has taken in what the
+/// socket said of it. Messages that wait wake nobody who has set enough aside.
+#[test]
+fn room_that_the_attendant_finds_wakes_who_sleeps_for_it() {
+    let (near, far, channel) = pair();
+    let begun = Instant::now();
+    send(&far, 0, b"waits", Cargo { load: Load::None, token: None, cookie: None });
+    while near.check_room(channel).is_ok() {
+        send(&near, channel, b"takes room", Cargo { load: Load::None, token: None, cookie: None });
+    }
+    while !near.shared.lock().has_news() {
+        near.shared.lock().last_turn();
+        assert!(begun.elapsed() < PATIENCE, "no message");
+    }
+    assert!(near.before_room(channel, true, false).is_none(), "whoever sets aside what comes has something to do");
+    while near.before_room(channel, true, true).is_none() {
+        assert!(near.check_room(channel).is_err() && begun.elapsed() < PATIENCE, "there is room, or always something");
+    }
+    assert!(near.shared.waker.sleep());
+    while near.shared.lock().is_full(channel) {
+        far.turn(64, |_, _| ());
+        near.shared.lock().last_turn();
+        assert!(begun.elapsed() < PATIENCE, "no room");
+    }
+    let mut woken = [PollFd::new(near.shared.waker.event(), PollFlags::IN)];
+    let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+    assert_eq!(poll(&mut woken, Some(&timeout)), Ok(1), "it sleeps, and there is room");
+    assert!(near.before_room(channel, true, true).is_none());
+}
+
 /// A ring fails into whose memory the kernel may write, and nobody can say when it does no more, because the call that
 /// waits for that is refused: the channel ends to which that memory belongs, and nobody gets it. All else goes on, and
 /// payloads are copied from then on.

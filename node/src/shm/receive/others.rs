@@ -5,7 +5,6 @@ use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Refused;
 use cutthrough_segment::page::{Landed, Release, Releases, Runs};
 use cutthrough_segment::ring::Impossible;
-use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
 use cutthrough_wire::slot::{Header, Kind};
 
@@ -53,7 +52,7 @@ impl Link {
         // The sender learns of room in the run ring by this counter alone, and lists fill that ring long before their
         // messages fill the ring of slots.
         self.reported = self.consumer.taken();
-        self.own.set(Line::Consumed, self.reported);
+        self.report();
         Ok(words)
     }
 
