@@ -339,6 +339,10 @@ impl Endpoint {
     /// The receiver says how far it is after every eighth of the ring, and when it goes to sleep; over a network with
     /// what it acknowledges. Until then there is no room, though it has taken some messages.
     ///
+    /// This is for the message alone: for what else its pages need see [`Endpoint::has_room_for_list`]; and a long
+    /// private payload is refused as full while a thousand messages of its peer, which an earlier one has taken out of
+    /// the way, wait to be received ([`Outgoing::send`]).
+    ///
     /// # Errors
     /// [`RoomError::Closed`] when the channel has ended, [`RoomError::TimedOut`] when the time is over,
     /// [`RoomError::Woken`] when a [`Waker`] has ended it.

@@ -67,6 +67,8 @@ pub enum Step {
     Post(u16, u8),
     /// The victim arms.
     Arm,
+    /// The victim looks for room, and if there is none, arms to wait for it.
+    Room,
 }
 
 /// A word in the memory that one side writes and the other reads.
@@ -213,6 +215,7 @@ fn act(step: &Step, peer: &mut Peer, victim: &mut Victim) {
         Step::Revoke(which) => victim.revoke(which),
         Step::Post(bytes, count) => victim.post(u32::from(bytes), count),
         Step::Arm => victim.arm(),
+        Step::Room => victim.room(),
     }
 }
 

@@ -52,6 +52,8 @@ pub enum Step {
     DropPage(bool, u8),
     /// Both get ready to sleep, and do not sleep.
     Arm,
+    /// Looks for room, and if there is none, gets ready to sleep until there is some.
+    Room(bool),
 }
 
 /// What has become of a token.
@@ -180,6 +182,13 @@ impl Pair {
             }
             Step::Arm => {
                 self.node.arm();
+            }
+            Step::Room(side) => {
+                let channel = self.sides[usize::from(side)].channel;
+                if !self.node.look_for_room(channel).expect("an open channel") {
+                    self.node.arm_for_room(channel);
+                }
+                self.node.want_no_room();
             }
         }
     }

@@ -233,6 +233,14 @@ impl Victim {
         self.node.arm();
     }
 
+    /// Looks for room; if there is none, gets ready to sleep until there is some, and does not sleep.
+    pub fn room(&mut self) {
+        if self.node.look_for_room(self.channel) == Ok(false) {
+            self.node.arm_for_room(self.channel);
+        }
+        self.node.want_no_room();
+    }
+
     /// The peer is gone: the channel has to end, everything has to come back, and the node has to be as it was. Why the
     /// channel has ended.
     ///

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use cutthrough::{Breach, CloseReason, Config, Event, Landing, Payload, Refused, SendError, Token};
+use cutthrough::{Breach, CloseReason, Config, Counter, Event, Landing, Payload, Refused, SendError, Token};
+use cutthrough_conform::join::keep_house;
+use cutthrough_segment::bell::ROOM;
 use cutthrough_segment::copy::Copying;
 use cutthrough_wire::layout::Line;
 use cutthrough_wire::run::Run;
@@ -388,6 +390,28 @@ fn a_flood_of_rings_does_no_harm() {
         }
         done.store(true, Ordering::Relaxed);
     });
+}
+
+/// A peer that sleeps and waits for room whenever it is looked at costs one ring for each eighth of its ring.
+#[test]
+fn who_always_waits_for_room_costs_few_rings() {
+    const MESSAGES: u64 = 640;
+    let mut victim = Victim::open();
+    let mut liar = Liar::join(&mut victim);
+    let rung = |victim: &mut Victim| {
+        keep_house(&mut victim.endpoint, |event| panic!("unasked: {event:?}"));
+        victim.endpoint.counter(Counter::WakesSent)
+    };
+    let before = rung(&mut victim);
+    for number in 0..MESSAGES {
+        liar.own.set(Line::Armed, (number + 2) | ROOM);
+        liar.say(Kind::Control, 0, 0, 0, 0);
+        while victim.endpoint.poll().is_none() {}
+    }
+    let rung = rung(&mut victim) - before;
+    // The last eighth is told with the next message.
+    assert_eq!(rung, MESSAGES / (64 / 8) - 1);
+    victim.honest_channel_works(1);
 }
 
 /// A short payload goes by halves. Who reads it waits for the second one, however late it is, and not without end.
