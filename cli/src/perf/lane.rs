@@ -25,6 +25,12 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes a second of which memory is made, or payloads move, at the least: a machine that has other work is as slow.
 const SLOW: u64 = 64 << 20;
 
+/// How long so many bytes take where they are moved, or looked at, as slowly as that.
+#[must_use]
+pub fn spare(bytes: u64) -> Duration {
+    Duration::from_millis(bytes.saturating_mul(1000) / SLOW)
+}
+
 /// Looks in vain between two looks at the clock.
 pub const LOOKS: u64 = 1 << 16;
 
@@ -190,7 +196,7 @@ impl Lane {
     /// From now on bears with a job of so many bytes: the longest payloads take longer than [`PATIENCE`] where the
     /// machine has other work.
     pub fn bear_with(&mut self, bytes: u64) {
-        self.spare = Duration::from_millis(bytes.saturating_mul(1000) / SLOW);
+        self.spare = spare(bytes);
     }
 
     /// How long the other end may say nothing now.

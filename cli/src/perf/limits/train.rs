@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use cutthrough_node::sys::datagram::{Datagrams, Received};
 
 use super::stream::{Meter, Stamp};
-use super::wire::{Wire, spin};
+use super::wire::{LOST, Wire, spin, spin_for};
 use super::{Measured, Unavailable, percentiles, two_cores};
 use crate::clock::{Length, Pace, Phase};
+use crate::perf::lane::spare;
+use crate::perf::room::filled;
 use crate::stats::{Samples, nanoseconds};
 use crate::units::Size;
 
@@ -24,7 +26,7 @@ const TRAIN: usize = 65_000;
 const DATAGRAMS: usize = 64;
 /// Bytes of the datagram back, which says that the next message may come.
 const BACK: usize = 64;
-/// What ends it: one byte.
+/// What ends it, of either end: one byte.
 const END: [u8; 1] = [0];
 
 /// Trains of a stream that may be under way, and after how many the receiver says so.
@@ -82,9 +84,12 @@ pub fn udp_gso_oneway(wire: &Wire, size: Size, header: usize, duration: Duration
     let (near, far) = wire.datagrams()?;
     let cut = Cut::new(wire.mtu(), header, size.bytes());
     let payload = pattern(size.bytes());
+    // All memory is there before the first datagram is: a receiver that has to wait for pages loses some.
+    let mut headers = filled(payload.len().div_ceil(cut.slice) * header, 0)?;
+    let mut landing = filled(payload.len(), 0)?;
+    let mut sender = Sender { socket: &near, cut, payload: &payload, headers: headers.clone() };
     let clock = Instant::now();
     let sending = || -> io::Result<()> {
-        let mut sender = Sender { socket: &near, cut, payload: payload.clone(), headers: Vec::new() };
         let mut pace = Pace::new(Length::of(duration), Instant::now());
         let mut number = 0;
         while pace.phase() != Phase::Over {
@@ -92,16 +97,21 @@ pub fn udp_gso_oneway(wire: &Wire, size: Size, header: usize, duration: Duration
             let counts = pace.phase() == Phase::Measure;
             Stamp { ns: nanoseconds(clock.elapsed()), counts }.write(&mut sender.headers[8..]);
             sender.send()?;
-            receive(&near, &mut [IoSliceMut::new(&mut [0; BACK])])?;
+            if receive_checked(&near, size)? != BACK {
+                // The other end says why.
+                return Ok(());
+            }
             number += 1;
             pace.tick(Instant::now(), 1);
         }
         send(&near, &[IoSlice::new(&END)], None)
     };
     let receiving = || {
-        let mut headers = vec![0; payload.len().div_ceil(cut.slice) * header];
-        let mut landing = vec![0; payload.len()];
-        take_all(&far, cut, &payload, &mut headers, &mut landing, clock)
+        let taken = take_all(&far, cut, &payload, &mut headers, &mut landing, clock);
+        if taken.is_err() {
+            send(&far, &[IoSlice::new(&END)], None)?;
+        }
+        taken
     };
     let (sent, samples) = two_cores()?.run(sending, receiving)?;
     let samples = samples?;
@@ -112,16 +122,14 @@ pub fn udp_gso_oneway(wire: &Wire, size: Size, header: usize, duration: Duration
 struct Sender<'a> {
     socket: &'a Datagrams,
     cut: Cut,
-    payload: Vec<u8>,
+    payload: &'a [u8],
     headers: Vec<u8>,
 }
 
 impl Sender<'_> {
     /// Writes the headers of a message: its number and that of the slice.
     fn head(&mut self, number: u32) {
-        let header = self.cut.header;
-        self.headers.resize(self.payload.len().div_ceil(self.cut.slice) * header, 0);
-        for (index, bytes) in (0_u32..).zip(self.headers.chunks_exact_mut(header)) {
+        for (index, bytes) in (0_u32..).zip(self.headers.chunks_exact_mut(self.cut.header)) {
             bytes[..8].copy_from_slice(&name(number, index));
         }
     }
@@ -239,6 +247,14 @@ fn send(socket: &Datagrams, parts: &[IoSlice<'_>], segment: Option<u16>) -> io::
 
 fn receive(socket: &Datagrams, parts: &mut [IoSliceMut<'_>]) -> io::Result<Received> {
     spin(|| Ok(socket.receive(parts)?))
+}
+
+/// Receives what comes back once the other end has compared a message of so many bytes, however long that takes: how
+/// many bytes that is.
+fn receive_checked(socket: &Datagrams, size: Size) -> io::Result<usize> {
+    let mut back = [0; BACK];
+    let mut parts = [IoSliceMut::new(&mut back)];
+    Ok(spin_for(LOST + spare(size.0), || Ok(socket.receive(&mut parts)?))?.bytes)
 }
 
 /// The bytes by which a slice is known.

@@ -101,7 +101,15 @@ impl Wire {
 ///
 /// # Errors
 /// Its own error, or that it has waited for [`LOST`].
-pub(super) fn spin<R>(mut attempt: impl FnMut() -> io::Result<R>) -> io::Result<R> {
+pub(super) fn spin<R>(attempt: impl FnMut() -> io::Result<R>) -> io::Result<R> {
+    spin_for(LOST, attempt)
+}
+
+/// As [`spin`], with another patience than [`LOST`].
+///
+/// # Errors
+/// Its own error, or that it has waited for so long.
+pub(super) fn spin_for<R>(patience: Duration, mut attempt: impl FnMut() -> io::Result<R>) -> io::Result<R> {
     const TRIES: usize = 1024;
     let mut begun = None;
     loop {
@@ -111,7 +119,7 @@ pub(super) fn spin<R>(mut attempt: impl FnMut() -> io::Result<R>) -> io::Result<
                 other => return other,
             }
         }
-        if begun.get_or_insert_with(Instant::now).elapsed() > LOST {
+        if begun.get_or_insert_with(Instant::now).elapsed() > patience {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "a message was lost"));
         }
     }
