@@ -160,7 +160,8 @@ pub enum PerfTest {
     #[command(after_help = "A private message of up to 96 B is a control message; everything else has a\n\
         payload. In shared memory it is held against cacheline_pingpong (a control\n\
         message), message_64 (a page by reference) or message_64+memcpy_1core (whatever\n\
-        is copied), each measured in the same run.")]
+        is copied). Each case and its limit are measured in turn, in rounds, and the\n\
+        ratio is the median of the rounds'.")]
     Lat(Measure),
 
     /// Bandwidth of a stream of messages

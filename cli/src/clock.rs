@@ -93,20 +93,42 @@ impl Length {
         Self { warmup: self.warmup.part(parts), measure: self.measure.part(parts) }
     }
 
+    /// It in rounds: `most` of them, or fewer if a round were to count fewer than `least` messages. What is counted is
+    /// divided among them; each has its part of the warm-up, a message at least if there is any.
+    #[must_use]
+    pub fn rounds(self, most: u32, least: u64) -> Vec<Self> {
+        let rounds = match self.measure {
+            Span::Time(_) => most,
+            Span::Count(count) => u32::try_from(count / least.max(1)).map_or(most, |rounds| rounds.clamp(1, most)),
+        };
+        let warmup = match self.warmup {
+            Span::Time(time) => Span::Time(time / rounds),
+            Span::Count(count) => Span::Count(count.div_ceil(rounds.into())),
+        };
+        let measure = |at| match self.measure {
+            Span::Time(time) => Span::Time(time / rounds),
+            Span::Count(count) => Span::Count(share_of(count, at, rounds)),
+        };
+        (0..rounds).map(|at| Self { warmup, measure: measure(at) }).collect()
+    }
+
     /// What each of some threads measures that do so at the same time: all take as long, or share what is counted.
     /// There are no threads without anything to be counted.
     pub fn shares(self, threads: u32) -> impl Iterator<Item = Self> {
         let share = move |span: Span, at: u32| match span {
             Span::Time(time) => Span::Time(time),
-            Span::Count(count) => {
-                let (threads, at) = (u64::from(threads.max(1)), u64::from(at));
-                Span::Count(count / threads + u64::from(at < count % threads))
-            }
+            Span::Count(count) => Span::Count(share_of(count, at, threads)),
         };
         (0..threads)
             .map(move |at| Self { warmup: share(self.warmup, at), measure: share(self.measure, at) })
             .filter(|length| length.measure != Span::Count(0))
     }
+}
+
+/// What the one `at` this place has of a number that so many divide among them.
+fn share_of(count: u64, at: u32, among: u32) -> u64 {
+    let (among, at) = (u64::from(among.max(1)), u64::from(at));
+    count / among + u64::from(at < count % among)
 }
 
 /// How far a measurement has come.
@@ -319,6 +341,18 @@ mod tests {
         assert_eq!(length.shares(9).count(), 7);
         let time = Length::of(Duration::from_secs(1));
         assert_eq!(time.shares(2).collect::<Vec<_>>(), [time, time]);
+    }
+
+    #[test]
+    fn rounds_measure_all_that_is_counted() {
+        let count = |warmup, measure| Length { warmup: Span::Count(warmup), measure: Span::Count(measure) };
+        let rounds = |length: Length| length.rounds(5, 10);
+        assert_eq!(rounds(count(7, 52)), [count(2, 11), count(2, 11), count(2, 10), count(2, 10), count(2, 10)]);
+        assert_eq!(rounds(count(0, 29)), [count(0, 15), count(0, 14)]);
+        assert_eq!(rounds(count(1, 3)), [count(1, 3)]);
+        let time = Duration::from_secs(1);
+        let [timed, fifth] = [time, time / 5].map(|time| Length { warmup: Span::Count(3), measure: Span::Time(time) });
+        assert_eq!(rounds(timed), [Length { warmup: Span::Count(1), ..fifth }; 5]);
     }
 
     #[test]

@@ -175,20 +175,31 @@ pub struct PerfLine {
     /// The limit of the machine that this result is held against.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// The median of that limit, measured in the same run.
+    /// The median of that limit, measured in the same run: in turn with the result if there are `rounds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit_ns: Option<f64>,
-    /// The median of this result over the limit: of two times, or of two rates if the result is a rate.
+    /// This result over the limit: of two times, or of two rates if the result is a rate. The median of the ratios of
+    /// the rounds, in each of which both were measured, if there are `rounds`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_to_limit: Option<f64>,
+    /// The least of the ratios of the rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_min: Option<f64>,
+    /// The most of them: far from the least one if the machine was another one in between.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio_max: Option<f64>,
+    /// In how many rounds it was measured, in turn with its limit. Times are those of all rounds, a rate is the median
+    /// of the rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<u32>,
     /// The limit of one core's cipher that a sealed stream is held against, beside `limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cipher: Option<String>,
     /// What that cipher takes at the median for the bytes of one message, in frames as long as the wire lets them be,
-    /// measured in the same run.
+    /// measured in turn with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cipher_ns: Option<f64>,
-    /// The rate of this result over the cipher's.
+    /// The rate of this result over the cipher's: the median of the rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ratio_to_cipher: Option<f64>,
     /// Mean time of one operation of a batch beyond the limit's.
@@ -306,6 +317,9 @@ mod tests {
             limit: Some("cacheline_pingpong".into()),
             limit_ns: Some(2.0),
             ratio_to_limit: Some(1.0),
+            ratio_min: Some(0.9),
+            ratio_max: Some(1.1),
+            rounds: Some(5),
             cipher: Some("aead_aes256gcm".into()),
             cipher_ns: Some(2.0),
             ratio_to_cipher: Some(1.0),
@@ -339,6 +353,9 @@ mod tests {
             "limit",
             "limit_ns",
             "ratio_to_limit",
+            "ratio_min",
+            "ratio_max",
+            "rounds",
             "cipher",
             "cipher_ns",
             "ratio_to_cipher",

@@ -5,8 +5,8 @@
 //! [`incast`]) starts the other end ([`peer`] starts [`serve`]), or finds one
 //! that was started by hand, and asks it ([`ask`]) for lanes ([`lane`]) and for jobs on them ([`answer`]).
 //! [`loss`] loses frames on that way, and [`rights`] says who may not go it.
-//! A [`case`] is measured by [`lat`], [`stream`] or [`fetch`] and held against its [`floor`], which comes from
-//! [`limits`]; [`legend`] says so below the table.
+//! A [`case`] is measured by [`lat`], [`stream`] or [`fetch`] in [`rounds`], in turn with its [`floor`], which comes
+//! from [`limits`]; how far it is from that is [`held`], and [`legend`] says so below the table.
 
 pub mod am;
 pub mod answer;
@@ -17,6 +17,7 @@ pub mod compare;
 pub mod defrag;
 pub mod fetch;
 pub mod floor;
+pub mod held;
 pub mod idle;
 pub mod incast;
 pub mod lane;
@@ -28,6 +29,7 @@ pub mod measure;
 pub mod peer;
 pub mod rights;
 pub mod room;
+pub mod rounds;
 pub mod rpc;
 pub mod serve;
 pub mod stream;

@@ -41,6 +41,13 @@ pub fn median(numbers: &[f64]) -> Option<f64> {
     quantile(numbers, 0.5)
 }
 
+/// The ratios of two things that were measured in turn, round by round. A round in which one of them came to nothing
+/// has none.
+#[must_use]
+pub fn ratios(of: &[Option<f64>], over: &[Option<f64>]) -> Vec<f64> {
+    of.iter().zip(over).filter_map(|(of, over)| Some((*of)? / (*over)?)).collect()
+}
+
 /// Percentiles of one measured time, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantiles {
@@ -183,6 +190,12 @@ mod tests {
         let hundred: Vec<f64> = (0..=100).map(f64::from).collect();
         assert_eq!((quantile(&hundred, 0.1), quantile(&hundred, 0.9)), (Some(10.0), Some(90.0)));
         assert_eq!((quantile(&hundred, 0.0), quantile(&hundred, 1.0)), (Some(0.0), Some(100.0)));
+    }
+
+    #[test]
+    fn ratios_are_of_the_rounds_that_have_both() {
+        assert_eq!(ratios(&[Some(3.0), None, Some(8.0)], &[Some(2.0), Some(1.0), Some(2.0)]), [1.5, 4.0]);
+        assert_eq!(ratios(&[Some(3.0), Some(4.0)], &[None]), [0.0; 0]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Instant;
 use clap::{Args, ValueEnum};
 use cutthrough::am::{Body, RequestError};
 
-use crate::args::{Adapter, Measure, Memory};
+use crate::args::{Adapter, Memory};
 use crate::clock::{Length, Pace, Phase, round_trips};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -18,7 +18,8 @@ use crate::units::Size;
 
 use super::cargo::Tally;
 use super::case::{Case, Slice, Test};
-use super::floor::Floor;
+use super::floor::{Floor, LIMIT};
+use super::held::Against;
 use super::lane::LaneError;
 use station::{MEDIUM, SHORT, STORE};
 use turns::{Common, Figure, Row, Side, Turns};
@@ -169,28 +170,25 @@ fn store(turns: &mut Turns<'_>, case: &Case) -> Result<(), Failure> {
 }
 
 fn rate(turns: &mut Turns<'_>) -> Result<(), Failure> {
-    let options = Measure { size: vec![Size(64)], across: turns.options.across.clone(), ..Measure::default() };
     let mut case = turns.options.case(Test::Rate, 64, Memory::Private)?;
-    // On a wire many requests share a frame, so that no frame is their limit.
-    let floor = if turns.way.adapter == Adapter::Shm {
-        let (core, way) = (turns.core, turns.way);
-        Some(Floor::measure(&mut turns.peer, core, &Case::all(Test::Rate, &options)?, way)?)
-    } else {
-        None
-    };
+    let mut floor = Floor::of(turns.way, turns.core);
+    // On a wire many requests share a frame, so that no frame is their limit, whatever the wire is.
+    let mut against = Against::new(if turns.way.adapter == Adapter::Shm { floor.bar(&case) } else { Ok(None) });
     case.length = case.length.part(STREAMS);
     let mut side = turns.station(64)?;
     let mut rates = Vec::new();
     let mut count = 0;
     for _ in 0..STREAMS {
+        against.round(&mut floor, &mut turns.peer, 1, LIMIT / STREAMS)?;
         let slice = turns.attended(&mut side, |side| {
             stream(side, case.length, 16, |side| side.node.request(side.channel, SHORT, &[1, 2, 3, 4]).map(drop))
         })?;
         count += slice.count;
-        rates.extend(slice.msgs_per_s);
+        rates.push(slice.msgs_per_s);
     }
-    let per_s = median(&rates);
-    let held = per_s.and_then(|per_s| floor.and_then(|floor| turns.missing.or_why(&case, floor.hold(&case, per_s))));
+    floor.close(&mut turns.peer)?;
+    let per_s = median(&rates.iter().copied().flatten().collect::<Vec<_>>());
+    let held = turns.missing.or_why(&case, against.held(&rates));
     let held = held.map(|held| (held.limit, held.ns, held.ratio));
     turns.print(&Figure {
         what: "rate",

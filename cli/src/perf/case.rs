@@ -47,6 +47,12 @@ impl Test {
         matches!(self, Self::Lat | Self::Fetch)
     }
 
+    /// How many of what one sample holds: a round trip is two ways.
+    #[must_use]
+    pub fn ways(self) -> f64 {
+        if self == Self::Lat { 2.0 } else { 1.0 }
+    }
+
     /// The sizes if none are given.
     fn sizes(self) -> &'static [u64] {
         match self {
@@ -126,6 +132,12 @@ impl Case {
         !self.shared && (self.shape.memory == Memory::Pool || self.placement != Placement::Auto)
     }
 
+    /// How much is measured in each round.
+    #[must_use]
+    pub fn rounds(&self) -> Vec<Length> {
+        self.length.rounds(ROUNDS, if self.test.is_time() { LEAST } else { LEAST_OF_STREAM })
+    }
+
     /// The settings of a lane for this case.
     ///
     /// Store-and-forward has to have the whole message in the staging ring before any of it is copied out, and so has,
@@ -156,6 +168,13 @@ impl Case {
         }
     }
 }
+
+/// How often a case and its limit are measured in turn.
+const ROUNDS: u32 = 5;
+
+/// Messages of a round at least, where they are counted: of a stream as many as make one.
+const LEAST: u64 = 10;
+const LEAST_OF_STREAM: u64 = 100;
 
 /// Runs of landing pages that each end posts, and so the payloads that may be on their way to them at a time: enough to
 /// keep both ends busy, few enough to stay in a cache.
@@ -263,8 +282,7 @@ impl Slice {
     /// The percentiles of what was measured as a time by this test.
     #[must_use]
     pub fn quantiles(&self, test: Test) -> Option<Quantiles> {
-        let ways = if test == Test::Lat { 2.0 } else { 1.0 };
-        self.samples.as_ref().and_then(|samples| samples.quantiles(ways))
+        self.samples.as_ref().and_then(|samples| samples.quantiles(test.ways()))
     }
 
     /// The one number that tells: the median time in nanoseconds, or messages per second.

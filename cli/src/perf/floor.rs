@@ -1,158 +1,129 @@
-//! What a result is held against: limits of this machine, measured in the same run.
+//! What a result is held against: limits of this machine, a slice of them at a time, so that each lies beside the time
+//! that it judges.
 
-use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::ask::Shape;
 use super::case::{Case, Rig, Test};
-use super::limits::{
-    Limit, Unavailable, Wire, body, cacheline_pingpong, memcpy_1core, ring_fetch, ring_pingpong, ring_stream,
-    udp_gso_oneway, udp_gso_stream, udp_pingpong,
-};
+use super::limits::{Figure, Limit, Unavailable, Wire, body};
 use super::peer::Peer;
 use super::way::Way;
 use crate::args::{Adapter, Measure, Memory};
 use crate::clock::Length;
 use crate::failure::Failure;
-use crate::stats::median;
-use crate::table::wrapped;
 use crate::units::Size;
 
-/// How long each limit is measured: a few times for so long. What is in the middle counts, so that a limit during
-/// which the machine did something else, or nothing, is none.
-const SHORT: Duration = Duration::from_millis(50);
-const SLICES: usize = 3;
+/// How long a limit is measured for one result, in as many slices as there are rounds.
+pub const LIMIT: Duration = Duration::from_millis(150);
 
-/// Bytes of our own header in a datagram.
-const HEADER: usize = 64;
+/// What takes longer than this is not done again where once will do: of the longest messages a single one does.
+pub const LONG: Duration = Duration::from_secs(1);
+
+/// How often a slice is tried that comes to nothing, as one may on a machine that does something else.
+const TRIES: u32 = 3;
 
 /// The 64-byte message that others are held against.
 const MESSAGE: Size = Size(64);
 
-/// Limits that hold for all cases of a run.
-#[derive(Clone, Debug)]
+/// The limits of this machine for messages that go one way.
+#[derive(Debug)]
 pub struct Floor<'a> {
-    /// Why there is none, otherwise.
-    cacheline_ns: Result<f64, Unavailable>,
-    message_ns: Option<f64>,
+    core: usize,
     /// What messages cross, if they do not stay in the memory of the machine: then the kernel's own datagrams across
     /// the same wire are the limits, and bare rings where the adapter is one.
-    wire: Option<(&'a Wire, Option<cutthrough::Adapter>)>,
+    wire: Option<&'a Wire>,
+    adapter: Adapter,
     /// Whether that wire is none that can be measured here.
     beyond: bool,
     /// Whether frames are sealed there.
     sealed: bool,
+    /// The lane of the 64-byte message, since it was first needed.
+    message: Option<Rig>,
 }
 
-/// A limit, and how far a result is from it.
+/// The limit of a case: the times of its parts together.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Held {
-    /// The limit's name: one of `perf limits`, `message_64` for half a round trip of a 64-byte message, or a sum.
-    pub limit: String,
-    /// Its median in nanoseconds.
-    pub ns: f64,
-    /// The result over the limit: times, or rates if the result is a rate.
-    pub ratio: f64,
+pub struct Bar {
+    /// How often half a round trip of a 64-byte message.
+    messages: u32,
+    /// Other limits, and the bytes for which each is measured.
+    parts: Vec<(Limit, Size)>,
+    /// Bytes of one message of the case.
+    size: Size,
+    /// Whether it is the limit of a time, and not of a rate.
+    pub is_time: bool,
 }
 
-/// Which cases are held against nothing, because this machine could not show their limits: for people, a paragraph for
-/// each reason.
-#[derive(Debug, Default)]
-pub struct Missing(Vec<(String, Vec<String>)>);
-
-impl Missing {
-    /// What a case was held against; if its limit could not be shown, that is noted.
-    pub fn or_why(&mut self, case: &Case, held: Result<Option<Held>, Unavailable>) -> Option<Held> {
-        held.unwrap_or_else(|why| {
-            let (what, why) = (format!("{} {}", case.test.name(), case.size()), why.to_string());
-            match self.0.iter_mut().find(|(other, _)| *other == why) {
-                Some((_, cases)) => cases.push(what),
-                None => self.0.push((why, vec![what])),
-            }
-            None
-        })
-    }
-}
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (why, cases) in &self.0 {
-            let text = format!("Held against nothing: {}: the limit cannot be measured: {why}", cases.join(", "));
-            writeln!(f, "{}", wrapped(&text))?;
-        }
-        Ok(())
+impl Bar {
+    /// Its name: limits of `perf limits`, `message_64` for half a round trip of a 64-byte message, or a sum.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let message = match self.messages {
+            0 => None,
+            1 => Some("message_64".into()),
+            times => Some(format!("{times}*message_64")),
+        };
+        message.into_iter().chain(self.parts.iter().map(|(limit, _)| limit.name())).collect::<Vec<_>>().join("+")
     }
 }
 
 impl<'a> Floor<'a> {
-    /// Measures what these cases are held against, this way.
-    ///
-    /// # Errors
-    /// If the other end goes away. Why this machine cannot show a limit is said where a case is held against it.
-    pub fn measure(peer: &mut Peer, core: usize, cases: &[Case], way: &'a Way) -> Result<Self, Failure> {
-        if way.adapter != Adapter::Shm {
-            let wire = Some((&way.wire, ring(way.adapter)));
-            return Ok(Self {
-                cacheline_ns: Err(Unavailable("another way".into())),
-                message_ns: None,
-                wire,
-                beyond: way.beyond,
-                sealed: way.sealed() == Some(true),
-            });
-        }
-        let cacheline_ns = typical(|| cacheline_pingpong(SHORT).map(|line| line.p50_ns));
-        let needs_message = cases.iter().any(|case| case.test.is_time() && !case.is_control());
-        let message_ns = if needs_message { message(peer, core)? } else { None };
-        Ok(Self { cacheline_ns, message_ns, wire: None, beyond: false, sealed: false })
+    /// The limits of this way, as seen from `core`.
+    #[must_use]
+    pub fn of(way: &'a Way, core: usize) -> Self {
+        let wire = (way.adapter != Adapter::Shm).then_some(&way.wire);
+        let (adapter, beyond, sealed) = (way.adapter, way.beyond, way.sealed() == Some(true));
+        Self { core, wire, adapter, beyond, sealed, message: None }
     }
 
-    /// Holds the figure of a case against its limit; measures a memory copy of its size if that is part of it. None if
-    /// there is no such limit.
+    /// What a case is held against. None if there is no such limit.
     ///
     /// # Errors
-    /// Why this machine cannot show the limit now.
-    pub fn hold(&self, case: &Case, figure: f64) -> Result<Option<Held>, Unavailable> {
+    /// Why its limit cannot be measured at all.
+    pub fn bar(&self, case: &Case) -> Result<Option<Bar>, Unavailable> {
         if self.beyond {
             return Err(Unavailable("the other end may be on another machine".into()));
         }
-        if let Some((wire, ring)) = self.wire {
-            return on_wire(wire, ring, case, figure);
-        }
-        let copied = case.shape.memory != Memory::Reference;
-        let copy = || typical(|| memcpy_1core(case.size(), SHORT).map(|copy| copy.p50_ns));
-        let cacheline = || self.cacheline_ns.clone();
-        let message = || self.message_ns.ok_or_else(|| Unavailable("no message has come back".into()));
-        Ok(Some(match case.test {
-            Test::Rate => rate("cacheline_pingpong", cacheline()?, figure),
-            Test::Bw if case.is_control() => rate("cacheline_pingpong", cacheline()?, figure),
-            Test::Bw if copied => rate("memcpy_1core", copy()?, figure),
-            // Nothing is moved, so there is no bandwidth to hold it against.
-            Test::Bw => return Ok(None),
-            Test::Lat if case.is_control() => time("cacheline_pingpong", cacheline()?, figure),
-            Test::Lat if copied => time("message_64+memcpy_1core", message()? + copy()?, figure),
-            Test::Lat => time("message_64", message()?, figure),
-            Test::Fetch if copied => time("2*message_64+memcpy_1core", 2.0 * message()? + copy()?, figure),
-            Test::Fetch => time("2*message_64", 2.0 * message()?, figure),
-        }))
+        let (messages, limits) = match if self.wire.is_some() { self.on_wire(case) } else { in_memory(case) } {
+            (0, []) => return Ok(None),
+            needed => needed,
+        };
+        let parts = limits.iter().map(|limit| (*limit, case.size())).collect();
+        Ok(Some(Bar { messages, parts, size: case.size(), is_time: case.test.is_time() }))
+    }
+
+    /// The kernel's own UDP across the same wire: its small datagram, its long message in trains that are placed at
+    /// once, and its stream of trains; where bare rings do the same, those.
+    fn on_wire(&self, case: &Case) -> (u32, &'static [Limit]) {
+        let limits: &[Limit] = match (self.adapter, case.test) {
+            // Many small messages share a datagram, so no datagram is their limit.
+            (_, Test::Rate) => &[],
+            (Adapter::Packet, Test::Lat) if case.is_control() => &[Limit::PacketPingpong],
+            (Adapter::Packet, Test::Fetch) => &[Limit::PacketFetch],
+            (Adapter::Packet, Test::Bw) => &[Limit::PacketStream],
+            (Adapter::Xdp, Test::Lat) if case.is_control() => &[Limit::XdpPingpong],
+            (Adapter::Xdp, Test::Fetch) => &[Limit::XdpFetch],
+            (Adapter::Xdp, Test::Bw) => &[Limit::XdpStream],
+            (_, Test::Lat) if case.is_control() => &[Limit::UdpPingpong],
+            (_, Test::Lat) => &[Limit::UdpGsoOnewayHeader64],
+            (_, Test::Fetch) => &[Limit::UdpPingpong, Limit::UdpGsoOnewayHeader64],
+            (_, Test::Bw) => &[Limit::UdpGsoStream],
+        };
+        (0, limits)
     }
 
     /// The wire on which the messages of this test are sealed as a stream; none if they are not, or it is one that
     /// nothing is known of here.
     fn sealed_stream(&self, test: Test) -> Option<&'a Wire> {
-        let (wire, _) = self.wire.filter(|_| self.sealed && !self.beyond && test == Test::Bw)?;
-        Some(wire)
+        self.wire.filter(|_| self.sealed && !self.beyond && test == Test::Bw)
     }
 
-    /// Holds the figure of a sealed stream against the cipher alone on one core, measured now, in frames as long as the
+    /// What a sealed stream is held against beside its limit: the cipher alone on one core, in frames as long as the
     /// wire lets them be: one core seals while the other one opens. None if it is no such stream.
-    ///
-    /// # Errors
-    /// Why this machine cannot show the limit now.
-    pub fn cipher(&self, case: &Case, figure: f64) -> Result<Option<Held>, Unavailable> {
-        let Some(wire) = self.sealed_stream(case.test).filter(|_| !case.is_control()) else { return Ok(None) };
-        let (limit, body) = (Limit::cipher_here(), body(wire));
-        let frame_ns = typical(|| limit.measure(wire, body, SHORT)?.p50_ns())?;
-        Ok(Some(rate(&limit.name(), frame_ns * case.size().0 as f64 / body.0 as f64, figure)))
+    #[must_use]
+    pub fn cipher(&self, case: &Case) -> Option<Bar> {
+        let wire = self.sealed_stream(case.test).filter(|_| !case.is_control())?;
+        Some(Bar { messages: 0, parts: vec![(Limit::cipher_here(), body(wire))], size: case.size(), is_time: false })
     }
 
     /// What the column says that a table has for [`Floor::cipher`]; none if it has none.
@@ -161,103 +132,102 @@ impl<'a> Floor<'a> {
         let (wire, limit) = (self.sealed_stream(test)?, Limit::cipher_here().name());
         let frames = format!("frames with {} B of payload", body(wire).0);
         Some(format!(
-            "Cipher: bandwidth over that of {limit}, measured in the same run: one core seals {frames}, and nothing \
+            "Cipher: bandwidth over that of {limit}, measured in turn with it: one core seals {frames}, and nothing \
              else."
         ))
     }
-}
 
-/// Holds the figure of a case against the kernel's own UDP, measured now across the same wire: its small datagram, its
-/// long message in trains that are placed at once, and its stream of trains; where bare rings do the same, against
-/// those.
-fn on_wire(
-    wire: &Wire,
-    ring: Option<cutthrough::Adapter>,
-    case: &Case,
-    figure: f64,
-) -> Result<Option<Held>, Unavailable> {
-    if let Some(ring) = ring
-        && let Some(held) = on_ring(wire, ring, case, figure)?
-    {
-        return Ok(Some(held));
+    /// Whether the lane of a case has to be closed while limits of this way are measured: its rings would see their
+    /// frames, too, or leave them no queue of the interface.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        !self.beyond && matches!(self.adapter, Adapter::Packet | Adapter::Xdp | Adapter::Net)
     }
-    let small = || typical(|| udp_pingpong(wire, SHORT).map(|datagram| datagram.p50_ns));
-    let long = || typical(|| udp_gso_oneway(wire, case.size(), HEADER, SHORT).map(|message| message.p50_ns));
-    Ok(Some(match case.test {
-        Test::Lat if case.is_control() => time("udp_pingpong", small()?, figure),
-        Test::Lat => time("udp_gso_oneway_header64", long()?, figure),
-        Test::Fetch => time("udp_pingpong+udp_gso_oneway_header64", small()? + long()?, figure),
-        Test::Bw => {
-            let bytes_per_s = typical(|| udp_gso_stream(wire, SHORT))?;
-            rate("udp_gso_stream", case.size().0 as f64 / bytes_per_s * 1e9, figure)
-        }
-        // Many small messages share a datagram, so no datagram is their limit.
-        Test::Rate => return Ok(None),
-    }))
-}
 
-/// The ring that an adapter has for all of its frames.
-const fn ring(adapter: Adapter) -> Option<cutthrough::Adapter> {
-    match adapter {
-        Adapter::Packet => Some(cutthrough::Adapter::Packet),
-        Adapter::Xdp => Some(cutthrough::Adapter::Xdp),
-        Adapter::Shm | Adapter::Udp | Adapter::Net | Adapter::Fabric => None,
+    /// Measures a limit for a while: nanoseconds for one message of its case. What comes to nothing is measured again,
+    /// unless that has taken long.
+    ///
+    /// # Errors
+    /// If the other end goes away; within, why this machine cannot show the limit now.
+    pub fn slice(&mut self, peer: &mut Peer, bar: &Bar, time: Duration) -> Result<Result<f64, Unavailable>, Failure> {
+        if self.is_alone() {
+            // Whoever answers has closed what it was told to close before.
+            peer.cpu_time()?;
+        }
+        let mut ns = 0.0;
+        if bar.messages > 0 {
+            match self.message(peer, time)? {
+                Some(message) => ns += f64::from(bar.messages) * message,
+                None => return Ok(Err(Unavailable("no message has come back".into()))),
+            }
+        }
+        let loopback = Wire::loopback();
+        let wire = self.wire.unwrap_or(&loopback);
+        for &(limit, bytes) in &bar.parts {
+            let nothing = || Unavailable("nothing was measured in the time given".into());
+            let measure = || nanoseconds(&limit.measure(wire, bytes, time)?, bytes, bar.size).ok_or_else(nothing);
+            match again(measure) {
+                Ok(part) => ns += part,
+                Err(why) => return Ok(Err(why)),
+            }
+        }
+        Ok(Ok(ns))
+    }
+
+    /// Half a round trip of a 64-byte message with default settings.
+    fn message(&mut self, peer: &mut Peer, time: Duration) -> Result<Option<f64>, Failure> {
+        let rig = match &mut self.message {
+            Some(rig) => rig,
+            message => {
+                let options = Measure { size: vec![MESSAGE], ..Measure::default() };
+                let Some(case) = Case::all(Test::Lat, &options)?.pop() else { return Ok(None) };
+                let shape = Shape { memory: Memory::Private, ..case.shape };
+                message.insert(Rig::open(peer, Case { shape, ..case })?)
+            }
+        };
+        Ok(rig.measure_as(peer, self.core, Test::Lat, Length::of(time))?.figure(Test::Lat))
+    }
+
+    /// Closes what was opened for limits.
+    ///
+    /// # Errors
+    /// If the other end has gone.
+    pub fn close(self, peer: &mut Peer) -> Result<(), Failure> {
+        self.message.map_or(Ok(()), |rig| rig.close(peer))
     }
 }
 
-/// Holds the figure of a case against bare rings, measured now across the same wire, where they do the same thing.
-fn on_ring(wire: &Wire, ring: cutthrough::Adapter, case: &Case, figure: f64) -> Result<Option<Held>, Unavailable> {
-    Ok(Some(match case.test {
-        Test::Lat if case.is_control() => {
-            let ns = typical(|| ring_pingpong(wire, ring, SHORT).map(|frame| frame.p50_ns))?;
-            time(&format!("{ring}_pingpong"), ns, figure)
-        }
-        Test::Fetch => {
-            let ns = typical(|| ring_fetch(wire, ring, case.size(), SHORT).map(|page| page.p50_ns))?;
-            time(&format!("{ring}_fetch"), ns, figure)
-        }
-        Test::Bw => {
-            let bytes_per_s = typical(|| ring_stream(wire, ring, SHORT))?;
-            rate(&format!("{ring}_stream"), case.size().0 as f64 / bytes_per_s * 1e9, figure)
-        }
-        Test::Lat | Test::Rate => return Ok(None),
-    }))
+/// The memory of this machine alone: a cache line for what is a control message, a message of 64 bytes where a page
+/// goes by reference, and a copy beside it where it is copied.
+fn in_memory(case: &Case) -> (u32, &'static [Limit]) {
+    let copied: &[Limit] = if case.shape.memory == Memory::Reference { &[] } else { &[Limit::Memcpy1core] };
+    match case.test {
+        Test::Rate => (0, &[Limit::CachelinePingpong]),
+        Test::Lat | Test::Bw if case.is_control() => (0, &[Limit::CachelinePingpong]),
+        // By reference nothing is moved, so there is no bandwidth to hold it against.
+        Test::Bw => (0, copied),
+        Test::Lat => (1, copied),
+        Test::Fetch => (2, copied),
+    }
 }
 
-/// Half a round trip of a 64-byte message with default settings.
-fn message(peer: &mut Peer, core: usize) -> Result<Option<f64>, Failure> {
-    let options = Measure { size: vec![MESSAGE], ..Measure::default() };
-    let Some(case) = Case::all(Test::Lat, &options)?.pop() else { return Ok(None) };
-    let case = Case { length: Length::of(SHORT), shape: Shape { memory: Memory::Private, ..case.shape }, ..case };
-    let mut rig = Rig::open(peer, case)?;
-    let slices = (0..SLICES).map(|_| rig.measure(peer, core)).collect::<Result<Vec<_>, _>>()?;
-    rig.close(peer)?;
-    Ok(median(&slices.iter().filter_map(|slice| slice.figure(Test::Lat)).collect::<Vec<_>>()))
+/// Nanoseconds that a limit takes for `size` bytes, if it was measured with `bytes` in each operation: a cipher takes
+/// them for each frame, and a stream as long as its bytes do.
+fn nanoseconds(figure: &Figure, bytes: Size, size: Size) -> Option<f64> {
+    let of_times = figure.times.map(|times| times.p50_ns * (size.0 as f64 / bytes.0 as f64));
+    of_times.or(figure.bytes_per_s.map(|rate| size.0 as f64 / rate * 1e9))
 }
 
-/// What is in the middle of a few measurements. On a machine that does something else, one may come to nothing: then
-/// there are more of them.
-fn typical(mut once: impl FnMut() -> Result<f64, Unavailable>) -> Result<f64, Unavailable> {
-    let (mut slices, mut why) = (Vec::new(), String::new());
-    for _ in 0..3 * SLICES {
-        match once() {
-            Ok(slice) => slices.push(slice),
-            Err(Unavailable(reason)) => why = reason,
-        }
-        if slices.len() == SLICES {
-            break;
+/// Tries again what comes to nothing, unless it takes long.
+fn again<R>(mut once: impl FnMut() -> Result<R, Unavailable>) -> Result<R, Unavailable> {
+    let begun = Instant::now();
+    for _ in 1..TRIES {
+        let tried = once();
+        if tried.is_ok() || begun.elapsed() > LONG {
+            return tried;
         }
     }
-    median(&slices).ok_or(Unavailable(why))
-}
-
-fn time(limit: &str, ns: f64, figure_ns: f64) -> Held {
-    Held { limit: limit.into(), ns, ratio: figure_ns / ns }
-}
-
-/// A rate against one operation per `ns`.
-fn rate(limit: &str, ns: f64, per_s: f64) -> Held {
-    Held { limit: limit.into(), ns, ratio: per_s * ns / 1e9 }
+    once()
 }
 
 #[cfg(test)]
@@ -269,115 +239,115 @@ mod tests {
         Case::all(test, &options).expect("good options").remove(0)
     }
 
-    const FLOOR: Floor<'_> =
-        Floor { cacheline_ns: Ok(50.0), message_ns: Some(60.0), wire: None, beyond: false, sealed: false };
+    const MEMORY: Floor<'_> =
+        Floor { core: 0, wire: None, adapter: Adapter::Shm, beyond: false, sealed: false, message: None };
 
-    fn against(test: Test, memory: Memory, size: u64, figure: f64) -> Option<Held> {
-        FLOOR.hold(&case(test, memory, size), figure).expect("a machine that can show it")
+    const LOOPBACK: &Wire = &Wire::loopback();
+
+    fn wired(adapter: Adapter) -> Floor<'static> {
+        Floor { wire: Some(LOOPBACK), adapter, ..MEMORY }
+    }
+
+    fn against(floor: &Floor<'_>, test: Test, memory: Memory, size: u64) -> String {
+        floor.bar(&case(test, memory, size)).expect("this machine").map_or_else(|| "nothing".into(), |bar| bar.name())
     }
 
     #[test]
     fn a_message_is_held_against_the_cache_line_and_a_page_against_the_message() {
-        let held = against(Test::Lat, Memory::Private, 64, 75.0).expect("a limit");
-        assert_eq!((held.limit.as_str(), held.ns, held.ratio), ("cacheline_pingpong", 50.0, 1.5));
-        let held = against(Test::Lat, Memory::Reference, 4096, 120.0).expect("a limit");
-        assert_eq!((held.limit.as_str(), held.ratio), ("message_64", 2.0));
-        let held = against(Test::Fetch, Memory::Reference, 4096, 120.0).expect("a limit");
-        assert_eq!((held.limit.as_str(), held.ratio), ("2*message_64", 1.0));
+        let name = |test, memory, size| against(&MEMORY, test, memory, size);
+        assert_eq!(name(Test::Lat, Memory::Private, 64), "cacheline_pingpong");
+        assert_eq!(name(Test::Rate, Memory::Private, 64), "cacheline_pingpong");
+        assert_eq!(name(Test::Bw, Memory::Private, 64), "cacheline_pingpong");
+        assert_eq!(name(Test::Lat, Memory::Reference, 4096), "message_64");
+        assert_eq!(name(Test::Fetch, Memory::Reference, 4096), "2*message_64");
     }
 
     #[test]
     fn what_is_copied_is_held_against_a_copy_too() {
+        let name = |test, memory| against(&MEMORY, test, memory, 4096);
         for memory in [Memory::Private, Memory::Pool] {
-            let held = against(Test::Lat, memory, 4096, 500.0).expect("a limit");
-            assert_eq!(held.limit, "message_64+memcpy_1core");
-            assert!(held.ns > 60.0);
+            assert_eq!(name(Test::Lat, memory), "message_64+memcpy_1core");
+            assert_eq!(name(Test::Fetch, memory), "2*message_64+memcpy_1core");
+            assert_eq!(name(Test::Bw, memory), "memcpy_1core");
         }
-        assert_eq!(against(Test::Bw, Memory::Private, 4096, 1e6).expect("a limit").limit, "memcpy_1core");
+        assert_eq!(name(Test::Bw, Memory::Reference), "nothing");
     }
 
     #[test]
-    fn what_crosses_a_wire_is_held_against_datagrams_across_it() {
-        let wire = Wire::loopback();
-        let floor = Floor { wire: Some((&wire, None)), ..FLOOR };
-        if crate::cpu::Pair::apart().is_none() {
-            cutthrough_conform::skipped("one core cannot show these limits");
-            return;
-        }
-        for (test, size, limit) in [
-            (Test::Lat, 64, "udp_pingpong"),
-            (Test::Lat, 8192, "udp_gso_oneway_header64"),
-            (Test::Fetch, 8192, "udp_pingpong+udp_gso_oneway_header64"),
-            (Test::Bw, 8192, "udp_gso_stream"),
+    fn what_crosses_a_wire_is_held_against_datagrams_or_rings_across_it() {
+        for (adapter, test, size, limit) in [
+            (Adapter::Udp, Test::Lat, 64, "udp_pingpong"),
+            (Adapter::Udp, Test::Lat, 8192, "udp_gso_oneway_header64"),
+            (Adapter::Net, Test::Fetch, 8192, "udp_pingpong+udp_gso_oneway_header64"),
+            (Adapter::Udp, Test::Bw, 8192, "udp_gso_stream"),
+            (Adapter::Udp, Test::Rate, 64, "nothing"),
+            (Adapter::Packet, Test::Lat, 64, "packet_pingpong"),
+            (Adapter::Packet, Test::Lat, 8192, "udp_gso_oneway_header64"),
+            (Adapter::Packet, Test::Bw, 8192, "packet_stream"),
+            (Adapter::Xdp, Test::Lat, 64, "xdp_pingpong"),
+            (Adapter::Xdp, Test::Fetch, 8192, "xdp_fetch"),
+            (Adapter::Xdp, Test::Bw, 8192, "xdp_stream"),
+            (Adapter::Xdp, Test::Rate, 64, "nothing"),
         ] {
-            let held = floor.hold(&case(test, Memory::Private, size), 1e6).expect("two cores").expect("a limit");
-            assert_eq!(held.limit, limit);
-            assert!(held.ns > 0.0 && held.ratio > 0.0);
+            assert_eq!(against(&wired(adapter), test, Memory::Private, size), limit, "{adapter:?} {test:?}");
         }
-        assert_eq!(floor.hold(&case(Test::Rate, Memory::Private, 64), 1e6).expect("two cores"), None);
+        assert_eq!([Adapter::Xdp, Adapter::Net].map(|adapter| wired(adapter).is_alone()), [true; 2]);
+        assert!(!wired(Adapter::Udp).is_alone() && !MEMORY.is_alone());
     }
 
     #[test]
     fn a_sealed_stream_is_held_against_the_cipher_too() {
-        let wire = Wire::loopback();
-        let sealed = Floor { wire: Some((&wire, None)), sealed: true, ..FLOOR };
+        let sealed = || Floor { sealed: true, ..wired(Adapter::Udp) };
         let stream = case(Test::Bw, Memory::Private, 1 << 20);
-        let held = sealed.cipher(&stream, 1e3).expect("one core is enough").expect("a limit");
-        assert!(held.limit.starts_with("aead_") && held.ns > 0.0, "{held:?}");
-        assert!((held.ratio - 1e3 * held.ns / 1e9).abs() < 1e-9, "{held:?}");
+        let bar = sealed().cipher(&stream).expect("a limit");
+        assert!(bar.name().starts_with("aead_") && !bar.is_time, "{bar:?}");
         for (floor, case) in [
-            (&Floor { sealed: false, ..sealed.clone() }, &stream),
-            (&Floor { beyond: true, ..sealed.clone() }, &stream),
-            (&FLOOR, &stream),
-            (&sealed, &case(Test::Lat, Memory::Private, 1 << 20)),
-            (&sealed, &case(Test::Bw, Memory::Private, 64)),
+            (Floor { sealed: false, ..sealed() }, &stream),
+            (Floor { beyond: true, ..sealed() }, &stream),
+            (MEMORY, &stream),
+            (sealed(), &case(Test::Lat, Memory::Private, 1 << 20)),
+            (sealed(), &case(Test::Bw, Memory::Private, 64)),
         ] {
-            assert_eq!(floor.cipher(case, 1e3), Ok(None));
+            assert_eq!(floor.cipher(case), None);
         }
-        for (floor, told) in [(&sealed, true), (&FLOOR, false)] {
+        for (floor, told) in [(sealed(), true), (MEMORY, false)] {
             assert_eq!(floor.explain_cipher(Test::Bw).is_some_and(|text| text.contains("aead_")), told);
         }
     }
 
     #[test]
     fn what_goes_to_another_machine_is_held_against_nothing_of_this_one() {
-        let wire = Wire::loopback();
-        let floor = Floor { wire: Some((&wire, None)), beyond: true, ..FLOOR };
+        let floor = Floor { beyond: true, ..wired(Adapter::Udp) };
         for test in [Test::Lat, Test::Fetch, Test::Bw, Test::Rate] {
-            let why = floor.hold(&case(test, Memory::Private, 8192), 1e6).unwrap_err().to_string();
+            let why = floor.bar(&case(test, Memory::Private, 8192)).unwrap_err().to_string();
             assert_eq!(why, "the other end may be on another machine");
         }
     }
 
     #[test]
-    fn a_limit_that_cannot_be_shown_is_none_and_says_why() {
-        let floor = Floor { cacheline_ns: Err(Unavailable("one core".into())), message_ns: None, ..FLOOR };
-        for (test, memory) in [(Test::Rate, Memory::Private), (Test::Lat, Memory::Private)] {
-            assert_eq!(floor.hold(&case(test, memory, 64), 75.0).unwrap_err().to_string(), "one core");
-        }
-        let (mut missing, control) = (Missing::default(), case(Test::Lat, Memory::Private, 64));
-        assert_eq!(missing.or_why(&control, floor.hold(&control, 75.0)), None);
-        let other = Case { shape: Shape { bytes: 8192, ..control.shape }, ..control.clone() };
-        assert_eq!(missing.or_why(&other, Err(Unavailable("one core".into()))), None);
-        let said = "Held against nothing: lat 64 B, lat 8 KiB: the limit cannot be measured: one core\n";
-        assert_eq!(missing.to_string().replace("one\n", "one "), said);
-        assert!(floor.hold(&case(Test::Lat, Memory::Reference, 4096), 75.0).is_err());
-        assert_eq!(floor.hold(&case(Test::Bw, Memory::Reference, 4096), 1e6).expect("no limit at all"), None);
+    fn a_limit_counts_for_the_bytes_of_a_message() {
+        let rate = |bytes_per_s| Figure { times: None, bytes_per_s: Some(bytes_per_s) };
+        assert_eq!(nanoseconds(&rate(2e9), Size(8192), Size(8192)), Some(4096.0));
+        let mut samples = crate::stats::Samples::new();
+        samples.record(500);
+        let times = Figure { times: samples.quantiles(1.0), bytes_per_s: None };
+        assert_eq!(nanoseconds(&times, Size(8192), Size(8192)), Some(500.0));
+        // A message in four frames.
+        assert_eq!(nanoseconds(&times, Size(2048), Size(8192)), Some(2000.0));
     }
 
     #[test]
-    fn a_limit_while_the_machine_did_something_else_is_none() {
-        let mut slices = [60.0, 5.2e6, 50.0].into_iter();
-        assert_eq!(typical(|| Ok(slices.next().expect("no more than are needed"))), Ok(60.0));
-        let mut slices = [Err(Unavailable("nothing".into())), Ok(60.0), Ok(50.0), Ok(70.0)].into_iter();
-        assert_eq!(typical(|| slices.next().expect("no more than are needed")), Ok(60.0));
-        assert_eq!(typical(|| Err(Unavailable("one core".into()))), Err(Unavailable("one core".into())));
-    }
-
-    #[test]
-    fn a_rate_is_held_against_a_rate() {
-        let held = against(Test::Rate, Memory::Private, 64, 60e6).expect("a limit");
-        assert_eq!((held.limit.as_str(), held.ratio), ("cacheline_pingpong", 3.0));
-        assert_eq!(against(Test::Bw, Memory::Reference, 4096, 1e6), None);
+    fn what_comes_to_nothing_is_tried_again() {
+        let lost = || Err(Unavailable("lost".into()));
+        let mut tries = [lost(), lost(), Ok(60.0)].into_iter();
+        assert_eq!(again(|| tries.next().expect("no more than are needed")), Ok(60.0));
+        let mut tries = [Ok(50.0)].into_iter();
+        assert_eq!(again(|| tries.next().expect("no more than are needed")), Ok(50.0));
+        let mut count = 0;
+        let never = again(|| {
+            count += 1;
+            lost().map(|never: f64| never)
+        });
+        assert_eq!((never, count), (lost(), TRIES));
     }
 }

@@ -1,19 +1,22 @@
 //! What stands below a table of results: what was measured and what it was held against, and nothing else.
 
 use super::case::{Case, Test};
-use super::floor::Held;
+use super::held::Held;
 use crate::args::Memory;
-use crate::clock::Span;
 use crate::table::wrapped;
+use crate::units;
+
+/// Ratios of rounds of which the most is so many times the least are told.
+const APART: f64 = 1.5;
 
 /// The text below the results of a test: `held` has each case, and what it was held against, if it was.
 #[must_use]
 pub fn of(test: Test, held: &[(&Case, Option<&Held>)]) -> String {
     let mut text = vec![measured(test, held)];
-    if held.iter().any(|(_, held)| held.is_some()) {
-        text.push(ratio(test).into());
-    }
+    let rounds = held.iter().filter_map(|(_, held)| Some(held.as_ref()?.rounds)).max();
+    text.extend(rounds.map(|rounds| ratio(test, rounds)));
     text.extend(limits(held));
+    text.extend(apart(held));
     if held.iter().any(|(case, _)| case.is_control()) {
         text.push("A private message of up to 96 B is a control message: it has no payload.".into());
     }
@@ -37,18 +40,33 @@ fn measured(test: Test, held: &[(&Case, Option<&Held>)]) -> String {
     match test {
         Test::Lat => "Half a round trip; both ends spin.".into(),
         Test::Fetch => "From the request for a page until the page is there; both ends spin.".into(),
-        // One that has a number of messages is not measured in parts.
-        _ if held.iter().any(|(case, _)| matches!(case.length.measure, Span::Count(_))) => format!("{whole}."),
+        _ if held.iter().all(|(case, _)| case.rounds().len() == 1) => format!("{whole}."),
         _ => format!("{whole}; the median of several."),
     }
 }
 
-fn ratio(test: Test) -> &'static str {
-    match test {
-        Test::Lat | Test::Fetch => "Ratio: p50 over the limit, which is measured in the same run:",
-        Test::Bw => "Ratio: bandwidth over the limit's, which is measured in the same run:",
-        Test::Rate => "Ratio: messages over the limit's, which is measured in the same run:",
+fn ratio(test: Test, rounds: u32) -> String {
+    let of = match test {
+        Test::Lat | Test::Fetch => "p50 over the limit",
+        Test::Bw => "bandwidth over the limit's",
+        Test::Rate => "messages over the limit's",
+    };
+    match rounds {
+        1 => format!("Ratio: {of}, which is measured in the same run:"),
+        rounds => format!("Ratio: {of}, which is measured in turn with it; the median of {rounds} rounds:"),
     }
+}
+
+/// Whose rounds do not agree: the machine was another one in between, or the limit was.
+fn apart(held: &[(&Case, Option<&Held>)]) -> Option<String> {
+    let held = held.iter().filter_map(|(case, held)| Some((case, (*held)?)));
+    let apart = held.filter(|(_, held)| held.range[1] > APART * held.range[0]);
+    let told = apart.map(|(case, held)| {
+        let [least, most] = held.range.map(units::ratio);
+        format!("{} {least} to {most}", case.size())
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| format!("Ratios of single rounds, where they are far apart: {}.", told.join(", ")))
 }
 
 /// Each limit once, with the sizes that were held against it and the meaning of its parts.
@@ -110,7 +128,7 @@ mod tests {
     }
 
     fn held(limit: &str) -> Held {
-        Held { limit: limit.into(), ns: 100.0, ratio: 1.0 }
+        Held { limit: limit.into(), ns: 100.0, ratio: 1.0, range: [0.9, 1.1], rounds: 5 }
     }
 
     #[test]
@@ -128,6 +146,31 @@ mod tests {
             "A stream, until the other end has confirmed the last message.\nBy reference nothing is moved: there is no \
              bandwidth to hold it against."
         );
+    }
+
+    #[test]
+    fn a_ratio_is_told_with_its_rounds_and_with_what_lies_between_them() {
+        let cases = [64, 8192].map(|size| case(Test::Lat, Memory::Private, size, None));
+        let flag = held("cacheline_pingpong");
+        let (flipped, sum) = (Held { range: [0.7, 2.9], ..flag.clone() }, held("message_64+memcpy_1core"));
+        let text = of(Test::Lat, &[(&cases[0], Some(&flipped)), (&cases[1], Some(&sum))]).replace('\n', " ");
+        assert!(
+            text.contains("p50 over the limit, which is measured in turn with it; the median of 5 rounds:"),
+            "{text}"
+        );
+        assert!(text.contains("where they are far apart: 64 B 0.70 to 2.90."), "{text}");
+        let once = Held { rounds: 1, ..flag };
+        let text = of(Test::Lat, &[(&cases[0], Some(&once))]);
+        assert!(text.contains("which is measured in the same run:") && !text.contains("apart"), "{text}");
+    }
+
+    #[test]
+    fn streams_of_few_messages_are_not_cut() {
+        for (count, cut) in [(Some(10), false), (Some(1000), true), (None, true)] {
+            let stream = case(Test::Bw, Memory::Private, 8192, count);
+            let text = of(Test::Bw, &[(&stream, None)]).replace('\n', " ");
+            assert_eq!(text.contains("the median of several"), cut, "{count:?}");
+        }
     }
 
     #[test]

@@ -61,6 +61,14 @@ pub struct Frames {
     pub dropped: u64,
 }
 
+impl Frames {
+    /// Adds what crossed it later.
+    pub fn add(&mut self, more: Self) {
+        self.came += more.came;
+        self.dropped += more.dropped;
+    }
+}
+
 /// Whether these options, in whose place a side of a comparison may have its own, can be served.
 ///
 /// # Errors

@@ -1,26 +1,21 @@
-//! `perf lat`, `bw`, `rate` and `fetch`: every case, one after the other, each held against its limit.
+//! `perf lat`, `bw`, `rate` and `fetch`: every case, one after the other, each in turn with its limit.
 
-use super::case::{Case, Rig, Slice, Test};
-use super::floor::{Floor, Held, Missing};
+use super::case::{Case, Test};
+use super::floor::Floor;
+use super::held::{Held, Missing};
 use super::legend;
 use super::loss::{self, Lossy};
 use super::peer::{Peer, cores};
+use super::rounds::{Bench, Measured};
 use super::serve;
 use super::way::Way;
 use crate::args::{Measure, ServeArgs};
-use crate::clock::Span;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output::{Output, PerfLine, Times, tenths, thousandths};
 use crate::progress;
-use crate::stats::median;
 use crate::table::{Table, wrapped};
 use crate::units;
-
-use super::cargo::Tally;
-
-/// Streams into which a bandwidth measurement is cut; the median of them counts, because machines are noisy.
-const STREAMS: u32 = 8;
 
 /// Measures every case of these options and prints it; or, with `--listen`, is the other end once.
 ///
@@ -36,29 +31,27 @@ pub fn run(test: Test, options: &Measure, output: Output) -> Result<(), Failure>
     let core = cores().first;
     let way = Way::make(&options.across, options.far.peer.as_deref())?;
     let lossy = Lossy::asked(options, &way)?;
-    let mut peer = other_end(options, &way)?;
-    let bar = progress::bar(cases.len() + 1);
-    bar.set_message("limits");
-    let floor = Floor::measure(&mut peer, core, &cases, &way)?;
-    bar.inc(1);
+    let peer = other_end(options, &way)?;
+    let bar = progress::bar(cases.len());
+    let floor = Floor::of(&way, core);
     let cipher = floor.explain_cipher(test);
     let of_cipher: &[&str] = if cipher.is_some() { &["cipher"] } else { &[] };
     let headings = [headings(test), of_cipher].concat();
     let (mut table, mut missing, mut shown) = (Table::new(&headings), Missing::default(), Vec::new());
+    let mut bench = Bench { peer, core, floor, lossy, loss: options.loss };
     for case in cases {
         bar.set_message(format!("{} {}", test.name(), case.size()));
-        // What it is held against is measured without loss.
-        let (result, lost) = loss::during(lossy.as_ref(), options.loss, || measure(&mut peer, core, &case))?;
-        let held = result.figure().and_then(|figure| missing.or_why(&result.case, floor.hold(&result.case, figure)));
-        let sealed =
-            result.figure().and_then(|figure| missing.or_why(&result.case, floor.cipher(&result.case, figure)));
+        let result = bench.measure(&case)?;
+        let held = missing.or_why(&case, result.held());
+        let sealed = missing.or_why(&case, result.cipher());
         let line = line(&result, held.as_ref(), sealed.as_ref(), &machine);
-        output.line(&loss::mark(way.mark(line), lost))?;
+        output.line(&loss::mark(way.mark(line), result.lost))?;
         let of_cipher = sealed.iter().map(|sealed| units::ratio(sealed.ratio)).collect();
         table.row([cells(&result, held.as_ref()), of_cipher].concat());
-        shown.push((result.case, held));
+        shown.push((case, held));
         bar.inc(1);
     }
+    bench.close()?;
     bar.finish_and_clear();
     let shown: Vec<_> = shown.iter().map(|(case, held)| (case, held.as_ref())).collect();
     let cipher = cipher.map(|text| format!("\n{}", wrapped(&text))).unwrap_or_default();
@@ -87,47 +80,9 @@ pub fn other_end(options: &Measure, way: &Way) -> Result<Peer, Failure> {
     }
 }
 
-/// A case and what was measured of it.
-struct Measured {
-    case: Case,
-    slices: Vec<Slice>,
-}
-
-/// Measures a case over a lane of its own.
-fn measure(peer: &mut Peer, core: usize, case: &Case) -> Result<Measured, Failure> {
-    let parts = match case.length.measure {
-        Span::Time(_) if !case.test.is_time() => STREAMS,
-        _ => 1,
-    };
-    let length = case.length.part(parts);
-    let mut rig = Rig::open(peer, Case { length, ..case.clone() })?;
-    let slices = (0..parts).map(|_| rig.measure(peer, core)).collect::<Result<Vec<_>, _>>()?;
-    let case = rig.case.clone();
-    rig.close(peer)?;
-    Ok(Measured { case, slices })
-}
-
-impl Measured {
-    /// The one number that tells: the median of the slices.
-    fn figure(&self) -> Option<f64> {
-        let figures: Vec<f64> = self.slices.iter().filter_map(|slice| slice.figure(self.case.test)).collect();
-        median(&figures)
-    }
-
-    fn tally(&self) -> Tally {
-        let mut tally = Tally::default();
-        self.slices.iter().for_each(|slice| tally.add(&slice.tally));
-        tally
-    }
-
-    fn count(&self) -> u64 {
-        self.slices.iter().map(|slice| slice.count).sum()
-    }
-}
-
 fn line(result: &Measured, held: Option<&Held>, cipher: Option<&Held>, machine: &Machine) -> PerfLine {
     let case = &result.case;
-    let quantiles = result.slices.first().and_then(|slice| slice.quantiles(case.test));
+    let quantiles = result.quantiles();
     let msgs_per_s = result.figure().filter(|_| !case.test.is_time());
     let tally = result.tally();
     PerfLine {
@@ -145,6 +100,9 @@ fn line(result: &Measured, held: Option<&Held>, cipher: Option<&Held>, machine: 
         limit: held.map(|held| held.limit.clone()),
         limit_ns: held.map(|held| tenths(held.ns)),
         ratio_to_limit: held.map(|held| thousandths(held.ratio)),
+        ratio_min: held.map(|held| thousandths(held.range[0])),
+        ratio_max: held.map(|held| thousandths(held.range[1])),
+        rounds: Some(result.rounds()),
         cipher: cipher.map(|held| held.limit.clone()),
         cipher_ns: cipher.map(|held| tenths(held.ns)),
         ratio_to_cipher: cipher.map(|held| thousandths(held.ratio)),
@@ -166,7 +124,7 @@ fn cells(result: &Measured, held: Option<&Held>) -> Vec<String> {
     let tally = result.tally();
     let memory = if case.is_control() { "-".into() } else { format!("{:?}", case.shape.memory).to_lowercase() };
     let mut cells = vec![case.size().to_string(), memory];
-    let quantiles = result.slices.first().and_then(|slice| slice.quantiles(case.test));
+    let quantiles = result.quantiles();
     match (quantiles, result.figure()) {
         (Some(times), _) => cells.extend([times.p50_ns, times.p99_ns, times.min_ns].map(units::time)),
         (None, Some(rate)) => {

@@ -5,7 +5,8 @@ use std::num::NonZeroU64;
 use cutthrough::Policy;
 
 use super::case::{Case, Rig, Test};
-use super::floor::{Floor, Held, Missing};
+use super::floor::{Floor, LIMIT};
+use super::held::{Against, Held, Missing};
 use super::legend;
 use super::loss::{self, Lossy};
 use super::measure::other_end;
@@ -32,6 +33,9 @@ const LONGEST_BATCH: u64 = 64 << 10;
 /// How often each policy is measured; its time is divided among the rounds.
 const ROUNDS: u32 = 15;
 
+/// Slices of the limit of a size, which is measured after it.
+const SLICES: u32 = 3;
+
 /// How long each figure is measured if nothing is said.
 const SECONDS: f64 = 0.3;
 
@@ -49,7 +53,7 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
     let lossy = Lossy::asked(&options, &way)?;
     let mut peer = other_end(&options, &way)?;
     let bar = progress::bar(cases.len() * ROUNDS as usize);
-    let (floor, mut missing) = (Floor::measure(&mut peer, core, &cases, &way)?, Missing::default());
+    let (mut floor, mut missing) = (Floor::of(&way, core), Missing::default());
     let mut regrets = Table::new(&["size", "latency", "quickest", "bandwidth", "widest"]);
     let mut figures = Table::new(&["policy", "size", "p50", "bandwidth", "ratio", "limit"]);
     let mut shown = Vec::new();
@@ -57,8 +61,10 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
         bar.set_message(case.size().to_string());
         let run = || sweep(&mut peer, core, &case, || bar.inc(1));
         let (swept, lost) = loss::during(lossy.as_ref(), options.loss, run)?;
-        // Of a nanosecond, so that it is measured once for all policies.
-        let limit = missing.or_why(&case, floor.hold(&case, 1.0));
+        // For all policies, whose lanes are closed: a ring has to have the interface for itself.
+        let mut against = Against::new(floor.bar(&case));
+        against.round(&mut floor, &mut peer, SLICES, LIMIT / SLICES)?;
+        let limit = missing.or_why(&case, against.held(&[Some(1.0)]));
         for one in &swept {
             output.line(&loss::mark(way.mark(one.line(&machine, limit.as_ref())), lost))?;
             figures.row(one.cells(limit.as_ref()));
@@ -75,6 +81,7 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
         }
         shown.push((case, limit));
     }
+    floor.close(&mut peer)?;
     bar.finish_and_clear();
     let shown: Vec<_> = shown.iter().map(|(case, limit)| (case, limit.as_ref())).collect();
     let held = legend::of(Test::Lat, &shown);

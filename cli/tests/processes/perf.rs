@@ -12,6 +12,14 @@ fn number(line: &Value, field: &str) -> f64 {
     line[field].as_f64().unwrap_or_else(|| panic!("{field} of {line}"))
 }
 
+/// Where a result is held against a limit, its ratio lies between those of the rounds.
+fn in_range(line: &Value) {
+    if !line["limit"].is_null() {
+        let [least, ratio, most] = ["ratio_min", "ratio_to_limit", "ratio_max"].map(|field| number(line, field));
+        assert!(least <= ratio && ratio <= most, "{line}");
+    }
+}
+
 /// What a measurement says if each line has as many copies as it `should`. What its reader comes for late is set aside,
 /// a copy more: then it is measured again.
 fn in_time(folder: &Folder, words: &[&str], should: impl Fn(&Value) -> Value) -> Vec<Value> {
@@ -40,7 +48,8 @@ fn latency_has_times_and_says_how_payloads_travelled() {
                 (&line["test"], &line["adapter"], &line["policy"]),
                 (&"lat".into(), &"shm".into(), &"adaptive".into())
             );
-            assert_eq!((&line["size"], &line["count"]), (&size.into(), &50.into()));
+            assert_eq!((&line["size"], &line["count"], &line["rounds"]), (&size.into(), &50.into(), &5.into()));
+            in_range(line);
             assert!(
                 number(line, "min_ns") <= number(line, "p50_ns") && number(line, "p50_ns") <= number(line, "p999_ns")
             );
@@ -70,7 +79,8 @@ fn streams_have_rates() {
         for test in ["bw", "rate"] {
             let lines = folder.lines(&["perf", test, "--size", "64,8KiB,1MiB", "--count", "300", "--memory", memory]);
             for line in &lines {
-                assert_eq!((&line["test"], &line["count"]), (&test.into(), &300.into()));
+                assert_eq!((&line["test"], &line["count"], &line["rounds"]), (&test.into(), &300.into(), &3.into()));
+                in_range(line);
                 assert!(number(line, "msgs_per_s") > 0.0 && number(line, "bytes_per_s") > 0.0);
                 assert!(line["p50_ns"].is_null());
             }

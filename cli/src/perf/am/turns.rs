@@ -14,12 +14,12 @@ use crate::output::{Output, PerfLine, Times, tenths, thousandths};
 use crate::perf::ask::Setup;
 use crate::perf::cargo::Tally;
 use crate::perf::case::{Case, Rig, Slice, Test};
-use crate::perf::floor::Missing;
+use crate::perf::held::Missing;
 use crate::perf::lane::{LaneError, PATIENCE, on_core};
 use crate::perf::measure::{other_end, serve_once};
 use crate::perf::peer::{Peer, cores};
 use crate::perf::way::Way;
-use crate::stats::{Quantiles, Samples, median};
+use crate::stats::{Quantiles, Samples, median, ratios};
 use crate::table::{Table, wrapped};
 use crate::units::{self, Size};
 
@@ -302,12 +302,12 @@ impl Turns<'_> {
             rounds.push((raw, own));
         }
         rig.close(&mut self.peer)?;
-        let raw: Vec<f64> = rounds.iter().filter_map(|(raw, _)| raw.figure(case.test)).collect();
-        let figures: Vec<f64> = rounds.iter().filter_map(|(_, own)| own.figure(row.test)).collect();
+        let raw: Vec<_> = rounds.iter().map(|(raw, _)| raw.figure(case.test).map(|raw| raw * row.times)).collect();
+        let figures: Vec<_> = rounds.iter().map(|(_, own)| own.figure(row.test)).collect();
         let rates: Vec<f64> = rounds.iter().filter_map(|(_, own)| own.msgs_per_s).collect();
-        let ratios: Vec<f64> = figures.iter().zip(&raw).map(|(own, raw)| own / (raw * row.times)).collect();
-        let limit = median(&raw).map(|raw| if row.test.is_time() { raw * row.times } else { 1e9 / (raw * row.times) });
-        let held = limit.zip(median(&ratios));
+        let middle = |figures: &[Option<f64>]| median(&figures.iter().copied().flatten().collect::<Vec<_>>());
+        let limit = middle(&raw).map(|raw| if row.test.is_time() { raw } else { 1e9 / raw });
+        let held = limit.zip(median(&ratios(&figures, &raw)));
         let mut tally = Tally::default();
         let mut samples = Samples::new();
         for (_, own) in &rounds {
@@ -321,7 +321,7 @@ impl Turns<'_> {
             size: case.size().0,
             count: rounds.iter().map(|(_, own)| own.count).sum(),
             quantiles: samples.quantiles(if row.test == Test::Lat { 2.0 } else { 1.0 }),
-            per_s: if row.test.is_time() { median(&rates) } else { median(&figures) },
+            per_s: if row.test.is_time() { median(&rates) } else { middle(&figures) },
             copies: tally.copies(),
             held: held.map(|(ns, ratio)| (row.limit.to_owned(), ns, ratio)),
             mean_ns: None,
