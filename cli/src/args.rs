@@ -196,6 +196,10 @@ pub enum PerfTest {
     Sweep(Measure),
 
     /// Two sets of options in turn, many short rounds, and their ratio
+    #[command(after_help = "Examples:\n  \
+        cutthrough perf compare lat --a \"--policy adaptive\" --b \"--policy fixed:8192\"\n  \
+        cutthrough perf compare bw --adapter udp --a \"--seal\" --b \"--insecure\"\n\n\
+        Where one side seals and the other does not, each has an end of its own there.")]
     Compare(CompareArgs),
 
     /// The other end, for `--peer` in another terminal or on another machine; uses no CPU while idle
@@ -318,6 +322,13 @@ pub struct Across {
     /// Let messages on a wire be plain text, which anybody there may read and forge
     #[arg(long, conflicts_with_all = ["seal", "key"])]
     pub insecure: bool,
+}
+
+impl Across {
+    /// Whether these options say how messages on a wire are sealed.
+    fn says_how_to_seal(&self) -> bool {
+        self.seal || self.insecure || self.key.is_some()
+    }
 }
 
 /// Options of `perf wake`.
@@ -483,7 +494,13 @@ impl CompareArgs {
         let Side { measure: own } = Side::try_parse_from(options.split_whitespace()).map_err(refuse)?;
         let mut side = Side { measure: self.common.clone() };
         side.try_update_from(options.split_whitespace()).map_err(refuse)?;
-        // Two ways to say one thing.
+        // A switch that a side does not set stays as it is; clap takes it for one that is not to be.
+        let (common, across) = (&self.common.across, &mut side.measure.across);
+        across.net_xdp = own.across.net_xdp || common.net_xdp;
+        // Ways to say one thing: what a side says takes the place of all.
+        let sealing = if own.across.says_how_to_seal() { &own.across } else { common };
+        (across.seal, across.insecure) = (sealing.seal, sealing.insecure);
+        across.key.clone_from(&sealing.key);
         if own.seconds.is_some() || own.count.is_some() {
             (side.measure.seconds, side.measure.count) = (own.seconds, own.count);
         }

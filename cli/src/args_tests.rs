@@ -241,6 +241,30 @@ fn each_side_of_a_comparison_puts_its_options_over_the_common_ones() {
 }
 
 #[test]
+fn what_both_sides_have_stays_unless_a_side_says_otherwise() {
+    let across = |common: Across, a: &str| {
+        let mut args = compare([a, ""]);
+        args.common.across = common;
+        let (a, b) = args.sides().expect("good options");
+        (a.across, b.across)
+    };
+    let (sealed, ring) = (Across { seal: true, ..Across::default() }, Across { net_xdp: true, ..Across::default() });
+    let (plain, keys) =
+        (Across { insecure: true, ..Across::default() }, Across { key: Some("k".into()), ..sealed.clone() });
+    let keys = Across { seal: false, ..keys };
+    for (common, a, expected) in [
+        (&sealed, "", &sealed),
+        (&sealed, "--insecure", &plain),
+        (&keys, "--insecure", &plain),
+        (&plain, "--seal", &sealed),
+        (&sealed, "--key k", &keys),
+        (&ring, "--seed 4", &ring),
+    ] {
+        assert_eq!(across(common.clone(), a), (expected.clone(), common.clone()), "{a}");
+    }
+}
+
+#[test]
 fn a_bad_side_is_named() {
     let failure = compare(["--policy adaptive", "--size huge"]).sides();
     let message = failure.expect_err("a bad size").to_string();

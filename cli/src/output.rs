@@ -260,6 +260,12 @@ pub struct CompareLine {
     pub a: String,
     /// The options of B.
     pub b: String,
+    /// Whether the messages of A were sealed; absent if they crossed no wire.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub a_sealed: Option<bool>,
+    /// Whether those of B were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub b_sealed: Option<bool>,
     /// Payload bytes of one message.
     pub size: u64,
     /// Median over rounds of A over B.
@@ -405,6 +411,8 @@ mod tests {
             test: "compare",
             a: "--policy adaptive".into(),
             b: String::new(),
+            a_sealed: Some(true),
+            b_sealed: None,
             size: 64,
             ratio_p50: 1.0,
             ratio_lo: 0.5,
@@ -414,7 +422,7 @@ mod tests {
         assert_eq!(
             serde_json::to_string(&compare).expect("serializable"),
             concat!(
-                r#"{"test":"compare","a":"--policy adaptive","b":"","size":64,"#,
+                r#"{"test":"compare","a":"--policy adaptive","b":"","a_sealed":true,"size":64,"#,
                 r#""ratio_p50":1.0,"ratio_lo":0.5,"ratio_hi":2.0,"rounds":9}"#
             )
         );

@@ -5,13 +5,13 @@ use super::case::{Case, Rig, Test};
 use super::loss::{self, Lossy};
 use super::measure::other_end;
 use super::peer::{Peer, cores};
-use super::way::Way;
+use super::way::{Seal, Way};
 use crate::args::{Across, CompareArgs, CompareTest, Measure};
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output::{CompareLine, Output, thousandths};
 use crate::progress;
-use crate::stats::quantile;
+use crate::stats::{quantile, ratios};
 use crate::table::{Table, hanging};
 
 /// How often each side is measured; its time is divided among the rounds.
@@ -31,22 +31,24 @@ pub fn run(args: &CompareArgs, output: Output) -> Result<(), Failure> {
     let (lossy, losses) = (a.loss.is_some() || b.loss.is_some(), [a.loss, b.loss].map(Option::unwrap_or_default));
     let pairs = pairs(Case::all(test, &a)?, Case::all(test, &b)?)?;
     let core = cores().first;
-    let way = Way::make(&args.common.across, args.common.far.peer.as_deref())?;
+    let mut way = Way::make(&sealed_as(&a.across, &args.common.across), args.common.far.peer.as_deref())?;
     let lossy = way.wire.pair().filter(|_| lossy).map(Lossy::between).transpose()?;
     let lose = |side: usize| lossy.iter().for_each(|lossy| lossy.set(losses[side]));
-    let mut peer = other_end(&args.common, &way)?;
+    let mut ends = Ends::find(args, [&a.across, &b.across], &mut way)?;
     let bar = progress::bar(pairs.len() * ROUNDS as usize);
     let mut table = Table::new(&["size", "A / B", "10 %", "90 %"]);
     for (a, b) in pairs {
         let sizes = if a.size() == b.size() { a.size().to_string() } else { format!("{}, {}", a.size(), b.size()) };
         let size = a.size();
         bar.set_message(sizes.clone());
-        let ratios = ratios(&mut peer, core, [a, b], lose, || bar.inc(1))?;
+        let ratios = in_turn(&mut ends, core, [a, b], lose, || bar.inc(1))?;
         let at = |share| quantile(&ratios, share).map(thousandths).unwrap_or_default();
         let line = CompareLine {
             test: "compare",
             a: args.a.clone(),
             b: args.b.clone(),
+            a_sealed: ends.seals[0].is_sealed(),
+            b_sealed: ends.seals[1].is_sealed(),
             size: size.0,
             ratio_p50: at(0.5),
             ratio_lo: at(0.1),
@@ -61,7 +63,7 @@ pub fn run(args: &CompareArgs, output: Output) -> Result<(), Failure> {
     let what = if test.is_time() { "times: below 1, A is faster" } else { "rates: above 1, A is faster" };
     output.say(&format!(
         "{}\n\nA: {}\nB: {}\n\n{table}\n\n{} of {} rounds; ratio of {what}.",
-        way.head(&Machine::here()),
+        way.head_of(&Machine::here(), &ends.in_words()),
         options(&args.a),
         options(&args.b),
         test.name(),
@@ -83,21 +85,71 @@ fn test(test: CompareTest) -> Test {
     }
 }
 
-/// Both sides have to have the same other end, or they cannot be measured in turn.
+/// The other ends of both sides: one, unless one side seals and the other one does not, for an other end does so on all
+/// of its lanes or on none.
+struct Ends {
+    peers: Vec<Peer>,
+    /// How A seals, and B.
+    seals: [Seal; 2],
+}
+
+impl Ends {
+    /// Finds or starts them, at the end of this way, which seals as A does.
+    fn find(args: &CompareArgs, sides: [&Across; 2], way: &mut Way) -> Result<Self, Failure> {
+        let mut peers = vec![other_end(&args.common, way)?];
+        let of_a = way.seal.clone();
+        if !seal_alike(sides) {
+            way.seal = Seal::of(sides[1], way.adapter, false)?;
+            peers.push(Peer::start(cores().second, way)?);
+        }
+        Ok(Self { peers, seals: [of_a, way.seal.clone()] })
+    }
+
+    /// The other end of a side.
+    fn of(&mut self, side: usize) -> &mut Peer {
+        let at = side.min(self.peers.len() - 1);
+        &mut self.peers[at]
+    }
+
+    /// Whether messages were sealed, for people.
+    fn in_words(&self) -> String {
+        let [a, b] = self.seals.each_ref().map(Seal::in_words);
+        if a == b { a.into() } else { format!("A {a}, B {b}") }
+    }
+}
+
+/// These options, with what is said of sealing in others.
+fn sealed_as(sealing: &Across, across: &Across) -> Across {
+    Across { seal: sealing.seal, key: sealing.key.clone(), insecure: sealing.insecure, ..across.clone() }
+}
+
+/// Whether both sides seal with the same keys, or neither does.
+fn seal_alike([a, b]: [&Across; 2]) -> bool {
+    (a.seal, &a.key) == (b.seal, &b.key)
+}
+
+/// Both sides have to go the same way, or they cannot be measured in turn.
 fn check(args: &CompareArgs, sides: [&Measure; 2]) -> Result<(), Failure> {
     let common = &args.common;
-    // Each lane has endpoints, and so a placement and rings, of its own.
+    // Each lane has endpoints, and so a placement and rings, of its own; and each side an other end, where they seal
+    // differently.
     let across = |side: &Measure| Across {
         placement: common.across.placement,
         net_xdp: common.across.net_xdp,
-        ..side.across.clone()
+        ..sealed_as(&common.across, &side.across)
     };
     let apart =
         sides.iter().any(|side| side.far != common.far || across(side) != common.across || side.far.listen.is_some());
     if apart {
         return Err(Failure::new(
             "A and B need the same other end",
-            "give --peer, --adapter, --veth and keys outside --a and --b, and no --listen",
+            "give --peer, --adapter and --veth outside --a and --b, and no --listen",
+        ));
+    }
+    if common.far.peer.is_some() && !seal_alike(sides.map(|side| &side.across)) {
+        return Err(Failure::new(
+            "the other end at --peer seals in one way",
+            "give --seal, --key and --insecure outside --a and --b, or leave --peer away",
         ));
     }
     Ok(())
@@ -115,8 +167,8 @@ fn pairs(a: Vec<Case>, b: Vec<Case>) -> Result<Vec<(Case, Case)>, Failure> {
 
 /// The figure of A over that of B in each round, `before` each of which it is said whose turn it is. Who goes first
 /// changes from round to round.
-fn ratios(
-    peer: &mut Peer,
+fn in_turn(
+    ends: &mut Ends,
     core: usize,
     cases: [Case; 2],
     before: impl Fn(usize),
@@ -124,23 +176,19 @@ fn ratios(
 ) -> Result<Vec<f64>, Failure> {
     let test = cases[0].test;
     let mut rigs = Vec::new();
-    for case in cases {
-        rigs.push(Rig::open(peer, Case { length: case.length.part(ROUNDS), ..case })?);
+    for (side, case) in cases.into_iter().enumerate() {
+        rigs.push(Rig::open(ends.of(side), Case { length: case.length.part(ROUNDS), ..case })?);
     }
-    let mut ratios = Vec::new();
+    let mut figures = [Vec::new(), Vec::new()];
     for round in 0..ROUNDS {
-        let mut figures = [None; 2];
         for side in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
             before(side);
-            figures[side] = rigs[side].measure(peer, core)?.figure(test);
-        }
-        if let [Some(a), Some(b)] = figures {
-            ratios.push(a / b);
+            figures[side].push(rigs[side].measure(ends.of(side), core)?.figure(test));
         }
         done();
     }
-    rigs.into_iter().try_for_each(|rig| rig.close(peer))?;
-    Ok(ratios)
+    rigs.into_iter().enumerate().try_for_each(|(side, rig)| rig.close(ends.of(side)))?;
+    Ok(ratios(&figures[0], &figures[1]))
 }
 
 #[cfg(test)]
@@ -166,8 +214,17 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_have_one_other_end() {
+    fn both_sides_go_the_same_way_and_seal_as_they_like() {
         assert!(checked(&args("--peer shm:a", "")).is_err());
+        assert!(checked(&args("--adapter udp", "")).is_err());
+        let mut wired = args("--seal", "--insecure");
+        wired.common.across.adapter = Some(crate::args::Adapter::Udp);
+        assert_eq!(checked(&wired).ok(), Some(1));
+        wired.common.far.peer = Some("udp:10.0.0.1:7000".into());
+        assert!(checked(&wired).is_err_and(|failure| failure.to_string().contains("or leave --peer away")));
+        // The same on both sides, however it is said.
+        wired.b = "--seal".into();
+        assert_eq!(checked(&wired).ok(), Some(1));
         assert!(checked(&args("", "--listen shm:a")).is_err());
     }
 }

@@ -123,14 +123,16 @@ impl Way {
     /// said aloud, because figures of sealed ones are others.
     #[must_use]
     pub fn head(&self, machine: &Machine) -> String {
+        self.head_of(machine, self.seal.in_words())
+    }
+
+    /// As [`Way::head`], where these words say whether messages were sealed.
+    #[must_use]
+    pub fn head_of(&self, machine: &Machine, sealed: &str) -> String {
         let mtu = self.veth().map(|mtu| format!(", MTU {mtu}")).unwrap_or_default();
         let ring = if self.net_xdp { " with a ring of AF_XDP" } else { "" };
-        let sealed = match self.sealed() {
-            None => "",
-            Some(true) => ", sealed",
-            Some(false) => ", plain text",
-        };
-        wrapped(&format!("{machine}\n{}{ring}{mtu}{sealed}", self.adapter.name()))
+        let comma = if sealed.is_empty() { "" } else { ", " };
+        wrapped(&format!("{machine}\n{}{ring}{mtu}{comma}{sealed}", self.adapter.name()))
     }
 
     /// The MTU of the veth pair, if there is one.
@@ -142,11 +144,7 @@ impl Way {
     /// Whether messages are sealed, where they cross a wire.
     #[must_use]
     pub fn sealed(&self) -> Option<bool> {
-        match self.seal {
-            Seal::None => None,
-            Seal::Plain => Some(false),
-            Seal::Keys(_) => Some(true),
-        }
+        self.seal.is_sealed()
     }
 }
 
@@ -227,8 +225,31 @@ impl Secret {
 }
 
 impl Seal {
+    /// Whether messages are sealed, where they cross a wire.
+    #[must_use]
+    pub fn is_sealed(&self) -> Option<bool> {
+        match self {
+            Self::None => None,
+            Self::Plain => Some(false),
+            Self::Keys(_) => Some(true),
+        }
+    }
+
+    /// The same for people; nothing of messages that cross none.
+    #[must_use]
+    pub fn in_words(&self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Plain => "plain text",
+            Self::Keys(_) => "sealed",
+        }
+    }
+
     /// What the options of a measuring end ask for. `theirs` is whether somebody else starts the other end.
-    fn of(across: &Across, adapter: Adapter, theirs: bool) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// If they cannot be served, or a key cannot be read.
+    pub fn of(across: &Across, adapter: Adapter, theirs: bool) -> Result<Self, Failure> {
         match (adapter, &across.key) {
             (Adapter::Shm, None) if !across.seal && !across.insecure => Ok(Self::None),
             (Adapter::Shm, _) if theirs => {

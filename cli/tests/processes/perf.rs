@@ -150,6 +150,30 @@ fn a_comparison_has_a_ratio_for_every_size() {
     }
 }
 
+/// What sealing costs, in one run: each side has an other end of its own.
+#[test]
+fn sealed_messages_are_compared_with_plain_ones() {
+    let folder = Folder::new("compare-sealed");
+    let compare = |options: &[&str]| {
+        folder.lines(
+            &[&["perf", "compare", "lat", "--adapter", "udp", "--size", "64", "--count", "31"], options].concat(),
+        )
+    };
+    let sealed = |line: &Value| [&line["a_sealed"], &line["b_sealed"]].map(Value::as_bool);
+    for (options, how) in [
+        (&["--a", "--seal", "--b", "--insecure"][..], [true, false]),
+        (&["--seal", "--a", "--insecure", "--b", ""], [false, true]),
+        (&["--seal", "--a", "", "--b", ""], [true, true]),
+        (&["--a", "", "--b", "--insecure"], [false, false]),
+    ] {
+        let lines = compare(options);
+        assert_eq!(lines.iter().map(sealed).collect::<Vec<_>>(), [how.map(Some)], "{options:?}");
+        assert!(number(&lines[0], "ratio_p50") > 0.0, "{lines:?}");
+    }
+    folder.refuses(&["perf", "compare", "lat", "--a", "--seal", "--b", ""]);
+    folder.wait_until_empty();
+}
+
 #[test]
 fn sleepers_are_woken_and_idle_endpoints_are_weighed() {
     let folder = Folder::new("wake");
