@@ -53,7 +53,6 @@ impl Bench<'_> {
     /// If the other end goes away.
     pub fn measure(&mut self, case: &Case) -> Result<Measured, Failure> {
         let (limit, cipher) = (Against::new(self.floor.bar(case)), Against::new(Ok(self.floor.cipher(case))));
-        let is_alone = limit.is_something() && self.floor.is_alone();
         let mut measured = Measured { case: case.clone(), slices: Vec::new(), limit, cipher, lost: None };
         let (lengths, mut spent) = (case.rounds(), Duration::ZERO);
         let rounds = u32::try_from(lengths.len()).unwrap_or(u32::MAX);
@@ -63,7 +62,7 @@ impl Bench<'_> {
                 break;
             }
             if round % 2 == 0 {
-                self.limits(&mut measured, rounds)?;
+                self.limits(&mut measured, rounds, &mut rig)?;
             }
             let mut open = match rig.take() {
                 Some(open) => open,
@@ -72,13 +71,9 @@ impl Bench<'_> {
             let begun = Instant::now();
             self.slice(&mut measured, &mut open, *length)?;
             spent += begun.elapsed();
-            if is_alone {
-                open.close(&mut self.peer)?;
-            } else {
-                rig = Some(open);
-            }
+            rig = Some(open);
             if round % 2 == 1 {
-                self.limits(&mut measured, rounds)?;
+                self.limits(&mut measured, rounds, &mut rig)?;
             }
         }
         rig.map_or(Ok(()), |rig| rig.close(&mut self.peer))?;
@@ -96,8 +91,11 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// Measures what the case is held against, in one of so many rounds.
-    fn limits(&mut self, measured: &mut Measured, rounds: u32) -> Result<(), Failure> {
+    /// Measures what the case is held against, in one of so many rounds. Its lane is closed first if it has to be.
+    fn limits(&mut self, measured: &mut Measured, rounds: u32, rig: &mut Option<Rig>) -> Result<(), Failure> {
+        if measured.limit.is_something() && self.floor.is_alone() {
+            rig.take().map_or(Ok(()), |rig| rig.close(&mut self.peer))?;
+        }
         let slices = SLICES.div_ceil(rounds);
         let time = LIMIT / (slices * rounds);
         for against in [&mut measured.limit, &mut measured.cipher] {
