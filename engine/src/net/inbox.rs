@@ -416,7 +416,7 @@ impl<P: Place> Inbox<P> {
             _ => {}
         }
         if arrival.have.has(offset, end) {
-            // An empty payload is there with its opening.
+            // An empty payload is there with its opening, and a frame without bytes brings nothing.
             self.advance();
             return Ok(true);
         }

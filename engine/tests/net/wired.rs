@@ -22,6 +22,19 @@ fn what_comes_before_its_opening_has_one_bound_for_all_messages() {
     still_works(&mut world, a);
 }
 
+/// Frames that carry no byte, whose place in the payload is said to be far into it.
+#[test]
+fn frames_without_bytes_lay_none_aside() {
+    let (mut world, a, mut forger) = world();
+    for offset in 1..200 {
+        forger.send(&mut world, Kind::Data, [0, 100 * offset], &[]);
+        forger.send(&mut world, Kind::Data, [1, 20_000], &[]);
+    }
+    let (_, aside, most) = world.nodes[VICTIM].net.aside().find(|of| of.0 == forger.tag as usize).expect("a channel");
+    assert_eq!(aside, 0, "bytes aside, of {most}");
+    still_works(&mut world, a);
+}
+
 /// The cookie in it was used up by the channel that it has opened.
 #[test]
 fn a_hello_that_was_used_opens_nothing_again() {
