@@ -96,8 +96,7 @@ pub enum Command {
         What each counter counts is said in the documentation of cutthrough::Counter\n\
         (cargo doc --open --no-deps --all-features -p cutthrough).\n\
         frames_lost are frames taken for lost, whose contents were sent again;\n\
-        frames_late are those of them that have come after all. Counters that are 0\n\
-        are left out.\n\n\
+        frames_late are those of them that have come. Counters that are 0 are left out.\n\n\
         An endpoint writes the rows of its channels, and what it counts on a network,\n\
         every 20 ms while it is polled. One that sleeps, or whose program does something\n\
         else, shows what it wrote last.")]
