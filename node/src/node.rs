@@ -344,6 +344,7 @@ impl Node {
             self.orphans.push((path, clock::now()));
             self.sweep();
         }
+        link.part();
     }
 
     /// What has happened next, if anything has. Never waits for it, but may linger (`Link::linger`). For a control

@@ -29,6 +29,7 @@ use super::pages::Traffic;
 use super::patience::{self, Waited};
 use super::receive::Inbox;
 use super::send::{Halves, least_lap};
+use super::unmap;
 use crate::clock;
 use crate::incoming::Channel;
 use crate::stat::{Cell, Stat};
@@ -494,6 +495,15 @@ impl Link {
     pub fn leave(&self) {
         self.own.set(Line::Consumed, self.consumer.taken());
         self.own.set(Line::Left, 1);
+    }
+
+    /// Closes the socket, and gives the memory back without waiting for that.
+    pub fn part(self) {
+        let Self { socket, producer, consumer, peer, own, inbox, traffic, outbox, sizes, peer_sizes, .. } = self;
+        drop(socket);
+        let bytes = |sizes: Sizes| sizes.layout().map_or(0, |layout| layout.out_bytes + layout.landing_bytes);
+        let memory = (producer, consumer, peer, own, inbox, traffic, outbox);
+        if bytes(sizes) + bytes(peer_sizes) >= unmap::LARGE { unmap::later(memory) } else { drop(memory) }
     }
 
     /// Says what was refused, by counter.

@@ -1,0 +1,99 @@
+//! Memory of channels that have ended, given back elsewhere.
+//!
+//! Whoever lets go of memory last has its pages freed: 0.3 ms for each MiB that was used. A peer that dies lets go
+//! first, and its channel ends in a poll, which all others would wait for.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::process::Process;
+
+/// Bytes of a channel's memory, used or not, from which on it is given back elsewhere: to start a thread for it takes
+/// as long as to free a little.
+pub(crate) const LARGE: u64 = 1 << 20;
+/// Channels whose memory waits for that, at most. That of others is given back at once: who ends channels faster than
+/// their memory can be freed waits for it.
+const MOST: usize = 64;
+
+/// Memory that waits, and which process has a thread that gives it back.
+struct Waiting {
+    memory: Vec<Box<dyn Send>>,
+    served_in: Option<Process>,
+}
+
+static WAITING: Mutex<Waiting> = Mutex::new(Waiting { memory: Vec::new(), served_in: None });
+
+fn waiting() -> MutexGuard<'static, Waiting> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Drops this in a thread of its own, or at once if too much waits or there is no thread to be had.
+pub(crate) fn later(memory: impl Send + 'static) {
+    let mut all = waiting();
+    if all.memory.len() >= MOST {
+        drop(all);
+        return drop(memory);
+    }
+    all.memory.push(Box::new(memory));
+    // A child has no threads of its parent's.
+    if all.served_in.is_some_and(Process::is_this) {
+        return;
+    }
+    all.served_in = Some(Process::this());
+    drop(all);
+    let thread = std::thread::Builder::new().name("cutthrough-unmap".into()).stack_size(64 << 10);
+    if thread.spawn(serve).is_err() {
+        serve();
+    }
+}
+
+/// Drops what waits, until nothing does.
+fn serve() {
+    loop {
+        let mut all = waiting();
+        let Some(memory) = all.memory.pop() else {
+            all.served_in = None;
+            return;
+        };
+        drop(all);
+        drop(memory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread::ThreadId;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Says who drops it, once it may be.
+    struct Heavy(Sender<ThreadId>, Option<Receiver<()>>);
+
+    impl Drop for Heavy {
+        fn drop(&mut self) {
+            if let Some(may) = &self.1 {
+                let _ = may.recv();
+            }
+            let _ = self.0.send(std::thread::current().id());
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_memory_that_is_given_back_unless_too_much_waits() {
+        let (says, by) = channel();
+        let (lets, may) = channel();
+        later(Heavy(says.clone(), Some(may)));
+        // One is being dropped, or will be; so many more may wait. Other tests end channels, too.
+        let here = std::thread::current().id();
+        let mut at_once = false;
+        for _ in 0..=MOST {
+            later(Heavy(says.clone(), None));
+            at_once |= by.try_recv() == Ok(here);
+        }
+        assert!(at_once, "more wait than may");
+        lets.send(()).expect("it waits for that");
+        let others = (0..MOST).filter(|_| by.recv_timeout(Duration::from_secs(20)).is_ok_and(|by| by != here)).count();
+        assert!(others >= MOST / 2, "{others} were dropped elsewhere");
+    }
+}
