@@ -41,6 +41,7 @@ use crate::process::Process;
 use crate::shm::link::{CloseReason, Identity, Link, SendError};
 use crate::shm::rendezvous::Listener;
 use crate::shm::strangers::Stranger;
+use crate::shm::unmap;
 use crate::stat::{Cell, Stat};
 use crate::udp::{Names, Udp};
 
@@ -584,5 +585,6 @@ impl Drop for Node {
             }
         }
         self.calls.iter().for_each(Call::hang_up);
+        unmap::finish();
     }
 }

@@ -14,4 +14,4 @@ pub mod rendezvous;
 pub mod send;
 mod share;
 pub mod strangers;
-mod unmap;
+pub(crate) mod unmap;

@@ -3,7 +3,8 @@
 //! Whoever lets go of memory last has its pages freed: 0.3 ms for each MiB that was used. A peer that dies lets go
 //! first, and its channel ends in a poll, which all others would wait for.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::process::Process;
 
@@ -21,6 +22,8 @@ struct Waiting {
 }
 
 static WAITING: Mutex<Waiting> = Mutex::new(Waiting { memory: Vec::new(), served_in: None });
+/// Told when nothing waits, and the thread ends.
+static DONE: Condvar = Condvar::new();
 
 fn waiting() -> MutexGuard<'static, Waiting> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -52,10 +55,20 @@ fn serve() {
         let mut all = waiting();
         let Some(memory) = all.memory.pop() else {
             all.served_in = None;
-            return;
+            drop(all);
+            return DONE.notify_all();
         };
         drop(all);
-        drop(memory);
+        // Whatever happens there, somebody may wait for the end.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(memory)));
+    }
+}
+
+/// Returns when nothing waits any more: an endpoint that has gone leaves no memory behind.
+pub(crate) fn finish() {
+    let mut all = waiting();
+    while all.served_in.is_some_and(Process::is_this) {
+        all = DONE.wait(all).unwrap_or_else(PoisonError::into_inner);
     }
 }
 
