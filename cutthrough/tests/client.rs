@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, CallError, Deferred, Failure, Node, RequestError, Service, Settings};
@@ -20,7 +20,7 @@ over_both! {
     the_last_of_a_client_closes_its_channel, a_channel_that_comes_too_late_is_closed,
     a_continuation_keeps_its_channel, continuations_find_a_server_that_comes_again, a_channel_may_be_awaited,
     who_awaits_a_channel_is_told_why_there_is_none, a_channel_that_nobody_awaits_any_more_is_closed,
-    a_task_that_calls_again_and_again_lets_others_run,
+    a_task_that_calls_again_and_again_lets_others_run, a_channel_that_nobody_awaits_any_more_keeps_no_place,
 }
 
 const DOUBLE: Method<u64, u64> = Method::new(1);
@@ -264,6 +264,32 @@ fn a_channel_that_nobody_awaits_any_more_is_closed(over: Over) {
     // What was never polled was never begun.
     let opened = service.with(|node| node.endpoint().counter(Counter::ChannelsOpened));
     assert!((1..=30).contains(&opened), "{opened} of 29, and one");
+}
+
+/// Who gave up, as by `select!`, left behind what was begun: that kept its place among the channels until its time was
+/// over.
+fn a_channel_that_nobody_awaits_any_more_keeps_no_place(over: Over) {
+    let (mut node, address) = over.listening(small(), Settings::default());
+    rpc::serve(&mut node, DOUBLE, |number| Ok(number * 2));
+    let config = Config { insecure: true, channels: 4, ..small() };
+    let endpoint = Endpoint::open(config).expect("an endpoint");
+    let service = Arc::new(Service::spawn(Node::new(endpoint, Settings::default()), |_| ()).expect("a thread"));
+    let mut context = Context::from_waker(Waker::noop());
+    for _ in 0..12 {
+        // Whoever listens does not look, so that over shared memory there is no answer.
+        let mut connecting = Box::pin(Client::start_connect(Arc::clone(&service), &address, PATIENCE));
+        for _ in 0..2 {
+            if let Poll::Ready(outcome) = connecting.as_mut().poll(&mut context) {
+                drop(outcome.expect("a place"));
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    }
+    let server = Server::run(node, address);
+    let client = block_on(Client::start_connect(Arc::clone(&service), &server.address, PATIENCE)).expect("a channel");
+    assert_eq!(client.call(DOUBLE, &1), Ok(2));
+    until("only this one is left", || channels(&service) == 1);
 }
 
 /// A call is often answered by its first poll: a task that made one after the other kept its thread for itself.

@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use cutthrough_node::clock;
-use cutthrough_node::incoming::Channel;
+use cutthrough_node::incoming::{Channel, Connecting};
 use cutthrough_node::node::ConnectError;
 use cutthrough_node::udp::address::{UdpAddressError, is_number, numbers};
 use rustix::io::Errno;
@@ -23,8 +23,8 @@ const STEP: Duration = Duration::from_micros(100);
 /// What has become of a channel.
 #[derive(Debug)]
 enum Fate {
-    /// Nothing yet; whom to wake then, if a task waits.
-    Opening(Option<Waker>),
+    /// Nothing yet; whom to wake then, if a task waits, and what the node knows it by, once that has begun.
+    Opening(Option<Waker>, Option<Connecting>),
     Told(Result<Channel, ConnectError>),
     /// Nobody waits for it any more.
     GivenUp,
@@ -39,7 +39,7 @@ struct Opening {
 
 impl Opening {
     fn new() -> Arc<Self> {
-        Arc::new(Self { fate: Mutex::new(Fate::Opening(None)), told: Condvar::new() })
+        Arc::new(Self { fate: Mutex::new(Fate::Opening(None, None)), told: Condvar::new() })
     }
 
     fn fate(&self) -> MutexGuard<'_, Fate> {
@@ -56,26 +56,41 @@ impl Opening {
         // Whoever is woken may look here at once.
         drop(fate);
         self.told.notify_one();
-        if let Fate::Opening(Some(waker)) = before {
+        if let Fate::Opening(Some(waker), _) = before {
             waker.wake();
         }
         None
     }
 
-    /// Waits for what becomes of it. `None` if that is not known in time: then it is given up.
-    fn wait(&self, time: Duration) -> Option<Result<Channel, ConnectError>> {
-        let waits = |fate: &mut Fate| matches!(fate, Fate::Opening(_));
-        drop(self.told.wait_timeout_while(self.fate(), time, waits));
-        self.take()
+    /// The node opens it, and knows it by this. False if nobody waits for it any more.
+    fn has_begun(&self, connecting: Connecting) -> bool {
+        let mut fate = self.fate();
+        let Fate::Opening(_, known) = &mut *fate else { return false };
+        *known = Some(connecting);
+        true
     }
 
-    /// What has become of it, if that is known. It is given up otherwise.
-    fn take(&self) -> Option<Result<Channel, ConnectError>> {
+    /// Waits until it is known what becomes of it, but no longer than this.
+    fn wait(&self, time: Duration) {
+        let waits = |fate: &mut Fate| matches!(fate, Fate::Opening(..));
+        drop(self.told.wait_timeout_while(self.fate(), time, waits));
+    }
+
+    /// What has become of it, if that is known. It is given up otherwise: what the node does for it ends, and takes
+    /// nothing any more.
+    fn take(&self, service: &Service) -> Option<Result<Channel, ConnectError>> {
         // To drop a waker may run anything, which may wait for who looks here.
         let before = std::mem::replace(&mut *self.fate(), Fate::GivenUp);
         match before {
             Fate::Told(outcome) => Some(outcome),
-            Fate::Opening(_) | Fate::GivenUp => None,
+            Fate::Opening(_, Some(connecting)) => {
+                // The node may be in use just now, by this thread, too.
+                service.leave_to_thread(move |node| {
+                    node.lock().cancel_connect(connecting);
+                });
+                None
+            }
+            Fate::Opening(_, None) | Fate::GivenUp => None,
         }
     }
 
@@ -84,12 +99,15 @@ impl Opening {
         // To copy a waker may run anything, too.
         let waker = waker.clone();
         let mut fate = self.fate();
-        let next = if matches!(*fate, Fate::Opening(_)) { Fate::Opening(Some(waker)) } else { Fate::GivenUp };
+        let next = match *fate {
+            Fate::Opening(_, connecting) => Fate::Opening(Some(waker), connecting),
+            Fate::Told(_) | Fate::GivenUp => Fate::GivenUp,
+        };
         let before = std::mem::replace(&mut *fate, next);
         drop(fate);
         match before {
             Fate::Told(outcome) => Poll::Ready(outcome),
-            Fate::Opening(_) | Fate::GivenUp => Poll::Pending,
+            Fate::Opening(..) | Fate::GivenUp => Poll::Pending,
         }
     }
 
@@ -107,8 +125,14 @@ impl Opening {
                     close(&service, channel);
                 }
             };
-            if let Err(error) = node.connect_then(&address, timeout, then) {
-                its.tell(Err(error));
+            match node.connect_then(&address, timeout, then) {
+                // Nothing is told before the node is polled.
+                Ok(connecting) => {
+                    if !its.has_begun(connecting) {
+                        node.cancel_connect(connecting);
+                    }
+                }
+                Err(error) => drop(its.tell(Err(error))),
             }
         });
     }
@@ -130,7 +154,7 @@ impl Future for Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(Ok(channel)) = self.opening.take() {
+        if let Some(Ok(channel)) = self.opening.take(self.service) {
             close(self.service, channel);
         }
     }
@@ -144,12 +168,13 @@ pub(super) fn open(service: &Arc<Service>, address: &str, timeout: Duration) -> 
     let longest = timeout.saturating_add(GRACE);
     if clock::is_simulated() {
         let until = clock::now().after(nanos(longest));
-        while matches!(*opening.fate(), Fate::Opening(_)) && clock::now() < until {
+        while matches!(*opening.fate(), Fate::Opening(..)) && clock::now() < until {
             service.rest(STEP);
         }
-        return opening.take().unwrap_or(Err(ConnectError::Timeout(timeout)));
+    } else {
+        opening.wait(longest);
     }
-    opening.wait(longest).unwrap_or(Err(ConnectError::Timeout(timeout)))
+    opening.take(service).unwrap_or(Err(ConnectError::Timeout(timeout)))
 }
 
 /// The same for a task, which is woken. A name is looked up on a thread of its own.
