@@ -80,10 +80,11 @@
 //! # How often a call runs
 //!
 //! At most once, whatever happens. A call that failed may have run, unless the error says otherwise. A server that is
-//! [`Busy`](crate::am::Failure::Busy) has not run it, so that is tried again until the deadline. Where the channel has
-//! ended, only an [`idempotent`](Method::idempotent) method is called again, on a new channel, as soon as a server
-//! listens again and until the deadline. A call with a continuation ([`Client::call_then`]) is made once, and its
-//! continuation hears all of that itself. A call whose payload lies in pages is sent once, too: they go with it.
+//! [`Busy`](crate::am::Failure::Busy) has not run it, so that is tried again until the deadline; but where that is one
+//! that the call was handed to, whoever was asked has run it, and only an [`idempotent`](Method::idempotent) method is
+//! called again. Where the channel has ended, only such a one is called again, too, on a new channel, as soon as a
+//! server listens again and until the deadline. A call with a continuation ([`Client::call_then`]) is made once, and
+//! its continuation hears all of that itself. A call whose payload lies in pages is sent once, too: they go with it.
 //!
 //! A call that finds its channel ended before anything was sent has another one opened. If there is no server just
 //! then, it ends at once ([`RpcError::NoChannel`]), but that of an idempotent method waits for one until its deadline.

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use cutthrough::am::{Args, Body, Call, CallError, Deferred, Failure, Node, RequestError, Settings, WINDOW};
+use cutthrough::am::{Args, Body, Call, CallError, Deferred, Failure, Node, RequestError, Service, Settings, WINDOW};
+use cutthrough::rpc::{Client, Raw};
 use cutthrough::{Channel, Config, Counter, Endpoint, Event, Landing, Policy, Stage, Trace};
 use two::{Over, PATIENCE, Server, small};
 
@@ -18,6 +19,7 @@ over_both! {
     who_takes_a_request_and_stalls_holds_its_giver_no_longer_than_a_call,
     who_has_taken_a_request_hears_that_it_is_cancelled,
     who_has_taken_a_request_and_dies_is_gone,
+    who_hands_over_to_somebody_busy_runs_once,
 }
 
 const ECHO: u16 = 1;
@@ -86,6 +88,43 @@ fn handing_over_to_a_stranger_fails(over: Over) {
     while a.call(to_b, 7, &[], PATIENCE).map(drop).map_err(CallError::from) != refused {
         assert!(since.elapsed() < PATIENCE);
     }
+}
+
+/// The caller of a client asked again and again until its deadline, and each time the handler ran that handed it over.
+fn who_hands_over_to_somebody_busy_runs_once(over: Over) {
+    let (mut c, at_c) = over.listening(small(), Settings { serve: 1, ..Settings::default() });
+    let held = Arc::new(Mutex::new(Vec::<Deferred>::new()));
+    let its = Arc::clone(&held);
+    c.short(8, Args::Any, move |request| its.lock().expect("the list").push(request.defer()));
+    let _c = Server::run(c, at_c.clone());
+    let (mut b, at_b) = over.listening(small(), Settings::default());
+    let b_to_c = b.connect(&at_c, PATIENCE).expect("a channel");
+    let runs = Arc::new(AtomicU32::new(0));
+    let its = Arc::clone(&runs);
+    b.short(7, Args::Any, move |request| {
+        its.fetch_add(1, Ordering::Relaxed);
+        request.hand_over(b_to_c, 8, &[], Body::None).map_err(|(error, _)| error).expect("room");
+    });
+    let _b = Server::run(b, at_b.clone());
+    let a = Arc::new(Service::spawn(Over::node(small(), Settings::default()), |_| ()).expect("a thread"));
+    let _to_c = Client::connect(Arc::clone(&a), &at_c, PATIENCE).expect("a channel");
+    let to_b = Client::connect(a, &at_b, PATIENCE).expect("a channel");
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| to_b.call_raw(Raw::new(7)));
+        two::until("it is put off", || held.lock().expect("the list").len() == 1);
+        let busy = to_b.call_raw(Raw::new(7)).expect_err("the other one is busy");
+        assert_eq!((busy.error, runs.load(Ordering::Relaxed)), (CallError::Failed(Failure::Busy), 2));
+        // What may run twice does.
+        let again = scope.spawn(|| to_b.call_raw(Raw::new(7).idempotent()));
+        two::until("it is asked again", || runs.load(Ordering::Relaxed) > 4);
+        held.lock().expect("the list").clear();
+        two::until("the other runs", || held.lock().expect("the list").len() == 1);
+        held.lock().expect("the list").clear();
+        for call in [first, again] {
+            let thrown = call.join().expect("the caller").expect_err("it was thrown away");
+            assert_eq!(thrown.error, CallError::Failed(Failure::Abandoned));
+        }
+    });
 }
 
 /// A request has room for 64 bytes, whatever else it says; one that is handed over has to say who has asked.

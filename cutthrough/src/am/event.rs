@@ -174,6 +174,8 @@ pub struct Failed {
     /// The place that was granted for the reply's payload. The token is dead, so nothing can be written there any more.
     /// `None` if its payload is on its way, or if the peer has ended the channel, with which its memory goes.
     pub landing: Option<Landing>,
+    /// Whether whoever it was handed to says so: then the handler of whoever was asked has run.
+    pub(crate) was_handed: bool,
 }
 
 /// Why a request that was waited for ([`Node::call`](super::Node::call), [`Node::wait_for`](super::Node::wait_for)) has

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cutthrough_engine::am::message::{ARGS_MAX, Arguments, CallId};
+use cutthrough_engine::am::message::{ARGS_MAX, Arguments, CallId, is_direct};
 use cutthrough_engine::am::{Failure, Got, Plain, ReplyTo};
 use cutthrough_engine::count::Counter;
 use cutthrough_engine::time::Instant;
@@ -269,8 +269,8 @@ impl Node {
             }
             Ok(Got::Reply(call, context, _)) => Taken::Reply(call, context),
             Ok(Got::Failed(call, context, why, args)) => {
-                let args = args.to_vec();
-                self.failed(call, context, why.into(), &args);
+                let (args, was_handed) = (args.to_vec(), is_direct(incoming.control()));
+                self.failed_by(was_handed, call, context, why.into(), &args);
                 Taken::Ready
             }
             Ok(Got::Early(call)) => Taken::Early(call),
@@ -362,6 +362,11 @@ impl Node {
 
     /// A call has ended without a reply: whoever waits for it is told, now or by an event.
     pub(super) fn failed(&mut self, call: CallId, context: Context, error: CallError, args: &[u8]) {
+        self.failed_by(false, call, context, error, args);
+    }
+
+    /// The same; `was_handed` if whoever it was handed to says so.
+    fn failed_by(&mut self, was_handed: bool, call: CallId, context: Context, error: CallError, args: &[u8]) {
         if error == CallError::Late {
             self.inside.endpoint.count(Counter::CallsLate, 1);
         }
@@ -371,16 +376,18 @@ impl Node {
         let call = Call(call);
         match then {
             Then::Tell | Then::Seek => {
-                self.ready.push_back(Event::Failed(Failed { call, error, args: args.to_vec(), landing }));
+                let args = args.to_vec();
+                self.ready.push_back(Event::Failed(Failed { call, error, args, landing, was_handed }));
             }
             Then::Handler(handler) => {
                 if let Some(take) = self.replies.get_mut(usize::from(handler)).and_then(Option::as_mut) {
-                    upcall(|| take(Err(Failed { call, error, args: args.to_vec(), landing })));
+                    let args = args.to_vec();
+                    upcall(|| take(Err(Failed { call, error, args, landing, was_handed })));
                 }
             }
             Then::Continue(slot) => {
                 if let Some(run) = self.take_continuation(slot) {
-                    let failed = Failed { call, error, args: args.to_vec(), landing };
+                    let failed = Failed { call, error, args: args.to_vec(), landing, was_handed };
                     let mut inside = Continuing { endpoint: &mut self.inside.endpoint };
                     upcall(|| run.run(&mut inside, Err(failed)));
                 }

@@ -276,14 +276,13 @@ impl<'a> Calling<'a> {
     }
 
     fn judge_failure(&mut self, failed: Failed) -> Option<RawError> {
-        let mut failed = RawError::from(failed);
         let again = match failed.error {
-            // A busy server has not run it.
-            CallError::Failed(Failure::Busy) => true,
+            // A busy server has not run it, but whoever has handed it over to that one has.
+            CallError::Failed(Failure::Busy) => !failed.was_handed || self.raw.idempotent,
             CallError::Closed(_) => self.raw.idempotent,
             _ => false,
         };
-        let now = clock::now();
+        let (mut failed, now) = (RawError::from(failed), clock::now());
         if again && after(now, AGAIN) < self.until(now).0 {
             match self.raw.renew(failed.landing.take()) {
                 Ok(()) => {

@@ -202,6 +202,12 @@ impl Kind {
     }
 }
 
+/// Whether a control message that is an active message has come from whoever a request was handed to.
+#[must_use]
+pub fn is_direct(control: &[u8]) -> bool {
+    control.first().is_some_and(|kind| *kind == Kind::Direct as u8)
+}
+
 /// A handed-over request: who asked first, and for which of its calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Origin {
