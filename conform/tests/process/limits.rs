@@ -42,7 +42,8 @@ fn try_limits(address: &str, resource: Resource, limits: impl Iterator<Item = u6
 /// The part that has ever more files, from none on.
 pub(crate) fn few_files(address: &str, say: impl Fn(&str)) {
     let open = std::fs::read_dir("/proc/self/fd").expect("our files").count() as u64;
-    try_limits(address, Resource::Nofile, open - 1..open + 24, say);
+    // What an attempt in vain has opened may still be closing at the next one.
+    try_limits(address, Resource::Nofile, open - 1..open + 48, say);
 }
 
 /// The part that has ever more address space.
