@@ -51,7 +51,7 @@ use self::calls::Call;
 pub use self::errors::{ConnectError, ListenError, OpenError};
 use self::left::{Kept, Left};
 use self::others::Others;
-pub use self::sleep::{WaitError, Waker};
+pub use self::sleep::{WaitError, Waker, left_of};
 use self::wires::SHOWN;
 
 /// Nanoseconds for which the name of a peer that has ended is looked after.

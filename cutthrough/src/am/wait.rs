@@ -7,7 +7,7 @@ use cutthrough_engine::am::calls::NEVER;
 use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
 use cutthrough_node::incoming::{Channel, Connecting};
-use cutthrough_node::node::WaitError;
+use cutthrough_node::node::{WaitError, left_of};
 use cutthrough_node::shm::grant::Landing;
 
 use super::asking::boxed;
@@ -277,14 +277,7 @@ impl Node {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(event);
             }
-            let passed = Duration::from_nanos(now.saturating_since(begun));
-            let left = match timeout {
-                None => None,
-                Some(timeout) => {
-                    Some(timeout.checked_sub(passed).filter(|left| !left.is_zero()).ok_or(WaitError::TimedOut)?)
-                }
-            };
-            let limit = match (left, self.nap(now)) {
+            let limit = match (left_of(timeout, begun, now)?, self.nap(now)) {
                 (Some(left), Some(nap)) => Some(left.min(nap)),
                 (left, nap) => left.or(nap),
             };

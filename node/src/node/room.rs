@@ -10,7 +10,7 @@ use std::time::Duration;
 use cutthrough_segment::bell;
 use rustix::io::Errno;
 
-use super::sleep::Woken;
+use super::sleep::{Woken, left_of};
 use super::{Node, SPIN_NS, WaitError};
 use crate::clock;
 use crate::incoming::Channel;
@@ -78,13 +78,7 @@ impl Node {
                 return Ok(());
             }
             let now = clock::now();
-            let passed = Duration::from_nanos(now.saturating_since(begun));
-            let left = match timeout {
-                Some(timeout) => {
-                    Some(timeout.checked_sub(passed).filter(|left| !left.is_zero()).ok_or(RoomError::TimedOut)?)
-                }
-                None => None,
-            };
+            let left = left_of(timeout, begun, now)?;
             if looking_since.is_some_and(|since| now.saturating_since(since) < SPIN_NS) {
                 std::hint::spin_loop();
                 continue;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cutthrough_engine::count::{Count as _, Counter};
+use cutthrough_engine::time::Instant;
 use cutthrough_segment::bell::{self, Fence, NAP_MS};
 use cutthrough_segment::page::Waker as Bell;
 use rustix::event::{Timespec, epoll};
@@ -236,13 +237,7 @@ impl Node {
                 return Err(WaitError::TimedOut);
             }
             let now = clock::now();
-            let passed = Duration::from_nanos(now.saturating_since(begun));
-            let left = match timeout {
-                Some(timeout) => {
-                    Some(timeout.checked_sub(passed).filter(|left| !left.is_zero()).ok_or(WaitError::TimedOut)?)
-                }
-                None => None,
-            };
+            let left = left_of(timeout, begun, now)?;
             // Of a sign of life nothing follows; behind a part of a message there is more.
             if woken.take().is_some_and(|strides| strides != self.strides()) {
                 looking_since = now;
@@ -371,6 +366,16 @@ pub(super) fn napper(fence: Fence, sleepers: &OwnedFd) -> Result<Option<OwnedFd>
     let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
     epoll::add(sleepers, &timer, epoll::EventData::new_u64(NAP), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
     Ok(Some(timer))
+}
+
+/// What is left by now of a time to wait that has begun then; of one without an end, `None`.
+///
+/// # Errors
+/// [`WaitError::TimedOut`] when it is over.
+pub fn left_of(timeout: Option<Duration>, begun: Instant, now: Instant) -> Result<Option<Duration>, WaitError> {
+    let Some(timeout) = timeout else { return Ok(None) };
+    let passed = Duration::from_nanos(now.saturating_since(begun));
+    timeout.checked_sub(passed).filter(|left| !left.is_zero()).map(Some).ok_or(WaitError::TimedOut)
 }
 
 /// The smaller of two timeouts, of which -1 is the longest.
