@@ -293,7 +293,8 @@ impl Node {
     #[must_use]
     pub fn with_state(endpoint: Endpoint, settings: Settings, state: impl Any + Send) -> Self {
         assert!((1..=WINDOW).contains(&settings.window), "Settings::window is {}: 1 to {WINDOW}", settings.window);
-        let core = Core::new(settings.window);
+        // A call that is passed to another node is none of its calls.
+        let core = Core::naming_from(settings.window, endpoint.first_nonce());
         let shelf = Arc::new(Shelf::new(endpoint.bell()));
         let now = clock::now();
         Self {

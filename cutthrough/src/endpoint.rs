@@ -193,6 +193,12 @@ impl Endpoint {
         self.node.waker().clone()
     }
 
+    /// Where the names of calls begin: at another number for each endpoint.
+    #[allow(clippy::cast_possible_truncation, reason = "any half of a random number is one")]
+    pub(crate) fn first_nonce(&self) -> u32 {
+        self.node.generation() as u32
+    }
+
     /// What has this endpoint look while it sleeps, from any thread.
     pub(crate) fn bell(&self) -> Arc<Bell> {
         Arc::clone(self.node.bell())

@@ -2,13 +2,17 @@
 
 mod two;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cutthrough::am::{Args, Body, Call, Failure, Settings};
 use cutthrough::{Landing, now};
-use two::{Over, PATIENCE, small};
+use two::{Over, PATIENCE, meet, small, until};
 
-over_both! { nothing_is_told_of_a_call_that_is_cancelled_after_its_answer_has_come }
+over_both! {
+    nothing_is_told_of_a_call_that_is_cancelled_after_its_answer_has_come, a_call_of_another_node_is_not_cancelled,
+    who_has_cancelled_a_call_can_make_another_at_once,
+}
 
 const PAID: u16 = 1;
 const BARE: u16 = 2;
@@ -41,4 +45,43 @@ fn nothing_is_told_of_a_call_that_is_cancelled_after_its_answer_has_come(over: O
         let more = node.wait(Some(Duration::from_millis(20)));
         assert!(more.is_err(), "{more:?} is told of a call that was cancelled");
     }
+}
+
+/// The first call of each node of a process had the same name.
+fn a_call_of_another_node_is_not_cancelled(over: Over) {
+    let (server, mut node, channel) = over.serve(|node| {
+        node.short(BARE, Args::Any, |request| request.reply(&[1]));
+    });
+    let mut other = Over::node(small(), Settings::default());
+    let others_channel = other.connect(&server.address, PATIENCE).expect("a channel");
+    let call = node.request(channel, BARE, &[]).expect("room");
+    let others = other.request(others_channel, BARE, &[]).expect("room");
+    assert_ne!(call, others);
+    assert_eq!(node.cancel(others), None);
+    let until = now().after(5_000_000_000);
+    assert_eq!(node.wait_for(call, until).expect("it was not cancelled").word(0), 1);
+    assert_eq!(other.wait_for(others, until).expect("nor this one").word(0), 1);
+}
+
+/// There was none before the next poll, which told the peer of it.
+fn who_has_cancelled_a_call_can_make_another_at_once(over: Over) {
+    let (mut far, address) = over.listening(small(), Settings::default());
+    let deferred = Arc::new(Mutex::new(None));
+    let its = Arc::clone(&deferred);
+    far.short(BARE, Args::Any, move |request| *its.lock().expect("the place") = Some(request.defer()));
+    let mut node = Over::node(small(), Settings::default());
+    let channel = meet(&mut far, &mut node, &address);
+    let call = node.request(channel, BARE, &[]).expect("room");
+    until("it has come", || {
+        assert!(far.poll().is_none());
+        deferred.lock().expect("the place").is_some()
+    });
+    let first = deferred.lock().expect("the place").take().expect("it has come");
+    assert!(!first.is_over());
+    assert_eq!(node.cancel(call), None);
+    node.request(channel, BARE, &[]).expect("room for another");
+    until("the server hears of it, though nobody polls", || {
+        assert!(far.poll().is_none());
+        first.is_over()
+    });
 }

@@ -10,7 +10,7 @@ use two::{Over, PATIENCE, small};
 
 over_both! {
     a_channel_opens_between_calls, a_continuation_gets_the_channel, what_was_given_up_is_not_told,
-    what_was_found_while_a_call_was_waited_for_can_be_given_up,
+    what_was_found_while_a_call_was_waited_for_can_be_given_up, what_another_node_opens_is_not_given_up,
 }
 
 const ECHO: u16 = 1;
@@ -113,5 +113,23 @@ fn what_was_found_while_a_call_was_waited_for_can_be_given_up(over: Over) {
     }
     if let Ok(event) = node.wait(Some(Duration::from_millis(30))) {
         panic!("told of what was given up: {event:?}");
+    }
+}
+
+/// The second channel of each node of a process had the same name.
+fn what_another_node_opens_is_not_given_up(over: Over) {
+    let (server, mut node, _) = over.serve(echo);
+    let mut other = Over::node(small(), Settings::default());
+    other.connect(&server.address, PATIENCE).expect("a channel");
+    let connecting = node.begin_connect(&server.address, PATIENCE).expect("begun");
+    let others = other.begin_connect(&server.address, PATIENCE).expect("begun");
+    assert_ne!(connecting, others);
+    assert!(!node.cancel_connect(others), "it is another node's");
+    for (node, connecting) in [(&mut node, connecting), (&mut other, others)] {
+        match node.wait(Some(PATIENCE)) {
+            Ok(Event::Connected(of, outcome)) if of == connecting => drop(outcome.expect("a channel")),
+            other => panic!("instead of an answer: {other:?}"),
+        }
+        assert_eq!(node.channels().count(), 2);
     }
 }

@@ -84,8 +84,15 @@ impl<K, L> Core<K, L> {
     /// Without channels; at most `window` requests under way on each, and never more than [`WINDOW`].
     #[must_use]
     pub fn new(window: u32) -> Self {
+        Self::naming_from(window, 1)
+    }
+
+    /// The same, whose calls have names from this nonce on: where each has one of its own, no two have the same names.
+    #[must_use]
+    pub fn naming_from(window: u32, nonce: u32) -> Self {
         let window = window.clamp(1, WINDOW);
-        Self { peers: Vec::new(), calls: Calls::default(), backlog: Vec::new(), borrower: None, window, thrown: 0 }
+        let calls = Calls::beginning_at(nonce);
+        Self { peers: Vec::new(), calls, backlog: Vec::new(), borrower: None, window, thrown: 0 }
     }
 
     /// The calls of this side.

@@ -34,7 +34,7 @@ impl Channel {
     }
 }
 
-/// Names a channel that is being opened.
+/// Names a channel that is being opened. To any other endpoint of this process it is one that was told of already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Connecting(pub(crate) u64);
 

@@ -131,8 +131,6 @@ pub struct Node {
     /// Whether more callers wait than were looked at.
     crowded: bool,
     callers: Vec<Caller>,
-    /// Callers and calls so far.
-    callers_seen: u64,
     calls: Vec<Call>,
     reached: Vec<(Channel, PathBuf)>,
     /// Names of peers that have ended, and since when.
@@ -193,7 +191,6 @@ impl Node {
             listener: None,
             crowded: false,
             callers: Vec::new(),
-            callers_seen: 0,
             calls: Vec::new(),
             reached: Vec::new(),
             orphans: Vec::new(),
@@ -222,6 +219,13 @@ impl Node {
     #[must_use]
     pub const fn waker(&self) -> &Waker {
         &self.woken
+    }
+
+    /// What tells this endpoint from all others, and from those that had its address before: a random number, which its
+    /// peers are told.
+    #[must_use]
+    pub const fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// The counters.

@@ -69,6 +69,8 @@ pub struct Calls<K> {
     handing: BTreeSet<(Theirs, u32)>,
     /// Calls that have no deadline yet.
     undated: usize,
+    /// Where the numbers of calls of one place begin.
+    first: u32,
     /// No deadline is earlier than this.
     due: Instant,
     /// How many were looked at by those who ask for the next one that is late, and for the next one that is lost.
@@ -83,16 +85,7 @@ pub const NEVER: Instant = Instant::from_nanos(u64::MAX);
 
 impl<K> Default for Calls<K> {
     fn default() -> Self {
-        Self {
-            entries: Vec::new(),
-            free: Vec::new(),
-            waiting: 0,
-            handing: BTreeSet::new(),
-            undated: 0,
-            due: NEVER,
-            looked: 0,
-            swept: 0,
-        }
+        Self::beginning_at(1)
     }
 }
 
@@ -106,6 +99,22 @@ pub enum Answered<K> {
 }
 
 impl<K> Calls<K> {
+    /// No calls. The first one of each place gets this nonce: whose tables begin elsewhere have other calls.
+    #[must_use]
+    pub const fn beginning_at(first: u32) -> Self {
+        Self {
+            entries: Vec::new(),
+            free: Vec::new(),
+            waiting: 0,
+            handing: BTreeSet::new(),
+            undated: 0,
+            first,
+            due: NEVER,
+            looked: 0,
+            swept: 0,
+        }
+    }
+
     /// Calls whose answers somebody waits for.
     pub const fn waiting(&self) -> usize {
         self.waiting
@@ -144,9 +153,10 @@ impl<K> Calls<K> {
         }
         let index = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let state = State::Waiting(context);
-        self.entries.push(Entry { nonce: 1, row, state, deadline, common: false, by: By::Asked, handed: false });
+        let nonce = self.first;
+        self.entries.push(Entry { nonce, row, state, deadline, common: false, by: By::Asked, handed: false });
         self.free.reserve(self.entries.len());
-        CallId::new(index, 1)
+        CallId::new(index, nonce)
     }
 
     /// A call hands somebody's request over: nobody but who was asked may reply to it.

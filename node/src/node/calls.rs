@@ -9,7 +9,8 @@ use cutthrough_engine::time::Instant;
 use rustix::event::{Timespec, epoll};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-use super::{ConnectError, HELLO, Node};
+use super::doors::hello_number;
+use super::{ConnectError, Node};
 use crate::clock;
 use crate::incoming::{Channel, Connecting, Event};
 use crate::shm::handshake::{self, Offer};
@@ -115,8 +116,7 @@ impl Node {
     /// # Errors
     /// [`ConnectError`], if it has failed already.
     pub fn begin_connect(&mut self, address: &str, timeout: Duration) -> Result<Connecting, ConnectError> {
-        let number = HELLO + self.callers_seen;
-        self.callers_seen += 1;
+        let number = hello_number();
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(ConnectError::System)?;
         epoll::add(&self.sleepers, &timer, epoll::EventData::new_u64(number), epoll::EventFlags::IN)

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::hello::Refusal;
@@ -34,6 +35,13 @@ impl fmt::Debug for Node {
             .field("channels", &self.channels().collect::<Vec<_>>())
             .finish_non_exhaustive()
     }
+}
+
+/// A new number for a hello in progress. No other in this process has it, since it names a channel that is being
+/// opened.
+pub(super) fn hello_number() -> u64 {
+    static NUMBERS: AtomicU64 = AtomicU64::new(HELLO);
+    NUMBERS.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Node {
@@ -176,8 +184,7 @@ impl Node {
 
     /// A caller has not said hello yet.
     fn wait_for(&mut self, socket: Stranger) {
-        let number = HELLO + self.callers_seen;
-        self.callers_seen += 1;
+        let number = hello_number();
         let data = epoll::EventData::new_u64(number);
         if epoll::add(&self.sleepers, &socket, data, epoll::EventFlags::IN | epoll::EventFlags::RDHUP).is_ok() {
             self.callers.push(Caller { socket, number, since: clock::now() });
