@@ -443,6 +443,8 @@ impl Node {
     /// The same; `late` if that is for its deadline's sake.
     pub(crate) fn give_up(&mut self, call: Call, late: bool) -> Option<Landing> {
         let taken = self.inside.core.cancel(call.0).or_else(|| self.gathering.take_reply(call.0));
+        // The peer is told at once: until it is, no request can be made on that channel.
+        self.inside.flush();
         let Some(context) = taken else { return self.untell(call) };
         self.inside.endpoint.count(Counter::CallsLate, u64::from(late));
         let Wanted { then, token } = self.unbox(context?);

@@ -99,6 +99,15 @@ impl Inside {
         }
     }
 
+    /// Sends what waits for room, as far as there is some.
+    pub(super) fn flush(&mut self) {
+        if self.core.has_backlog() {
+            let (mut way, core) = self.split();
+            cutthrough_engine::am::Core::<Context, Kept>::flush(core, &mut way);
+            self.count_thrown();
+        }
+    }
+
     /// Counts the replies that were thrown away.
     #[cold]
     fn count_thrown(&mut self) {
@@ -481,11 +490,7 @@ impl Node {
         if self.inside.shelf.any() {
             self.inside.send_left();
         }
-        if self.inside.core.has_backlog() {
-            let (mut way, core) = self.inside.split();
-            cutthrough_engine::am::Core::<Context, Kept>::flush(core, &mut way);
-            self.inside.count_thrown();
-        }
+        self.inside.flush();
         !self.gathering.is_empty() && self.gather()
     }
 
