@@ -21,6 +21,7 @@ over_both! {
     a_continuation_keeps_its_channel, continuations_find_a_server_that_comes_again, a_channel_may_be_awaited,
     who_awaits_a_channel_is_told_why_there_is_none, a_channel_that_nobody_awaits_any_more_is_closed,
     a_task_that_calls_again_and_again_lets_others_run, a_channel_that_nobody_awaits_any_more_keeps_no_place,
+    short_calls_find_a_server_that_comes_again,
 }
 
 const DOUBLE: Method<u64, u64> = Method::new(1);
@@ -357,4 +358,32 @@ fn continuations_find_a_server_that_comes_again(over: Over) {
             false
         }
     });
+}
+
+/// Another channel had no longer to open than the call that had it opened.
+fn short_calls_find_a_server_that_comes_again(over: Over) {
+    let (mut node, address) = over.listening(small(), Settings::default());
+    rpc::serve(&mut node, DOUBLE, |number| Ok(number * 2));
+    let client = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| Client::connect(service(), &address, PATIENCE).expect("a channel"));
+        until("it has come", || node.poll().is_some());
+        connecting.join().expect("no panic")
+    });
+    let first = node.channels().next().expect("a channel");
+    node.close(first);
+    // Who serves is slower than any of these calls may be.
+    let short = client.within(Duration::from_millis(5));
+    until("there is another channel", || {
+        let called = short.call(DOUBLE, &4);
+        assert!(called.is_err(), "nobody has served it");
+        std::thread::sleep(Duration::from_millis(30));
+        while node.poll().is_some() {}
+        node.channels().next().is_some()
+    });
+    // It is kept, too.
+    std::thread::sleep(Duration::from_millis(30));
+    while node.poll().is_some() {}
+    assert_eq!(node.channels().count(), 1);
+    let _server = Server::run(node, address);
+    assert_eq!(client.call(DOUBLE, &4), Ok(8));
 }

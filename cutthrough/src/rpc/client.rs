@@ -17,7 +17,7 @@ use super::{Message, Method, RpcError, result};
 use crate::am::{Continuation, Continuing, Failed, Reply, RequestError, Service, nanos};
 
 /// How long one try to open another channel may take.
-pub(super) const RECONNECT: Duration = Duration::from_millis(500);
+const RECONNECT: Duration = Duration::from_millis(500);
 /// How long after one that has failed there is none.
 const REST: Duration = Duration::from_millis(1);
 /// The same where the server's name was not found, at most: each time that it is not, twice as long as before.
@@ -54,8 +54,10 @@ struct Line {
 
 impl Client {
     /// Opens a channel to the server at `address`, and waits up to `timeout` for its answer. The service's thread opens
-    /// it, and others use the node meanwhile. In a handler or a continuation, where the node is in use, this waits in
-    /// vain.
+    /// it, and others use the node meanwhile.
+    ///
+    /// # Panics
+    /// As [`Service::with`]: in a handler or a continuation, which has the node, it would wait in vain.
     ///
     /// # Errors
     /// [`ConnectError`].
@@ -110,6 +112,11 @@ impl Client {
 
     /// Calls a method and waits for its result.
     ///
+    /// # Panics
+    /// As [`Service::with`]: in a handler or a continuation, which has the node, it would wait in vain. A method that
+    /// has to call others by its own node answers later ([`serve_later`](super::serve_later)), and calls on another
+    /// thread.
+    ///
     /// # Errors
     /// [`RpcError`].
     pub fn call<Q: Message, R: Message>(&self, method: Method<Q, R>, asked: &Q) -> Result<R, RpcError> {
@@ -117,6 +124,9 @@ impl Client {
     }
 
     /// Makes a raw call and waits for its reply, all of which has come then.
+    ///
+    /// # Panics
+    /// As [`Client::call`].
     ///
     /// # Errors
     /// [`RawError`], and the place that was granted, if it can be given back.
@@ -181,7 +191,7 @@ impl Client {
         let asked = self.inside.service.with(|node| raw.ask(node, channel, self.within, Some(take)));
         asked.map(drop).map_err(|why| {
             if matches!(why, RequestError::Closed | RequestError::Lost) {
-                self.inside.reconnect(channel, self.within.min(RECONNECT));
+                self.inside.reconnect(channel);
             }
             (why, raw)
         })
@@ -200,7 +210,7 @@ impl Client {
         let channel = self.inside.channel();
         let page = self.inside.service.with(|node| node.page(channel, bytes));
         if matches!(page, Err(NoMemory::Closed(_))) {
-            self.inside.reconnect(channel, self.within.min(RECONNECT));
+            self.inside.reconnect(channel);
         }
         page
     }
@@ -223,7 +233,7 @@ impl Inside {
     /// Has another channel opened in place of one that has ended, unless that is under way: how often it has failed so
     /// far. Nobody waits for what becomes of it. A name is looked up on a thread of its own: it may take a while, and
     /// the service's thread serves others.
-    pub(super) fn reconnect(self: &Arc<Self>, ended: Channel, timeout: Duration) -> u64 {
+    pub(super) fn reconnect(self: &Arc<Self>, ended: Channel) -> u64 {
         let mut line = self.line();
         if line.channel == ended && !line.opening && line.again <= clock::now() {
             line.opening = true;
@@ -231,7 +241,7 @@ impl Inside {
             let begun = look_up(line.address.clone(), move |found| {
                 let Some(inside) = its.upgrade() else { return };
                 match found {
-                    Ok(address) => inside.open(address, timeout),
+                    Ok(address) => inside.open(address),
                     // On a thread of its own: the line is not held there.
                     Err(error) => inside.line().unknown(error.into()),
                 }
@@ -244,7 +254,7 @@ impl Inside {
     }
 
     /// Has the service's thread open another channel.
-    fn open(self: &Arc<Self>, address: String, timeout: Duration) {
+    fn open(self: &Arc<Self>, address: String) {
         let (its, service) = (Arc::downgrade(self), Arc::downgrade(&self.service));
         self.service.leave_to_thread(move |node| {
             if its.strong_count() == 0 {
@@ -262,7 +272,7 @@ impl Inside {
                 (None, Err(_)) => {}
             };
             let mut node = node.lock();
-            let begun = node.connect_then(&address, timeout, opened);
+            let begun = node.connect_then(&address, RECONNECT, opened);
             drop(node);
             if let (Err(error), Some(inside)) = (begun, its.upgrade()) {
                 inside.line().opened(Err(error));

@@ -13,7 +13,7 @@ use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::SPIN_NS;
 use cutthrough_node::shm::grant::{Landing, NoMemory};
 
-use super::client::{Client, Inside, RECONNECT};
+use super::client::{Client, Inside};
 use super::idle;
 use super::raw::{Raw, RawError};
 use super::slot::{Lent, waker};
@@ -192,7 +192,7 @@ impl<'a> Calling<'a> {
         } else {
             driving.try_with(|node| make(node, driving, raw, places, channel, left))
         };
-        self.made(inside, Tried { channel, made, answer }, left)
+        self.made(inside, Tried { channel, made, answer })
     }
 
     /// The same once that was tried.
@@ -200,7 +200,6 @@ impl<'a> Calling<'a> {
         &mut self,
         inside: &Arc<Inside>,
         Tried { channel, made, answer }: Tried,
-        left: Duration,
     ) -> ControlFlow<Result<Reply, RawError>, Duration> {
         if let Some(answer) = answer {
             return self.judge(answer).map_or(ControlFlow::Continue(AGAIN), ControlFlow::Break);
@@ -218,7 +217,7 @@ impl<'a> Calling<'a> {
             }
             // Nothing was sent, so another channel does no harm. A call that may be made twice waits for a server.
             Some(Err(RequestError::Closed)) => {
-                let failed = inside.reconnect(channel, left.min(RECONNECT));
+                let failed = inside.reconnect(channel);
                 let tried = failed > *self.failed.get_or_insert(failed);
                 self.note(RequestError::Closed.into());
                 if tried && !self.raw.idempotent {
@@ -243,7 +242,7 @@ impl<'a> Calling<'a> {
         tried: Tried,
         context: &Context<'_>,
     ) -> Poll<Result<Reply, RawError>> {
-        match self.made(inside, tried, self.within) {
+        match self.made(inside, tried) {
             ControlFlow::Continue(again) => {
                 let begun = clock::now();
                 self.drive(inside, driving, (begun, after(begun, again)), context)
