@@ -17,6 +17,7 @@ over_both! {
     a_panic_in_an_upcall_does_not_end_the_service,
     a_handler_that_waits_for_its_own_node_is_told_so, a_panic_of_who_uses_the_node_does_not_put_the_service_to_sleep,
     a_panic_of_who_is_woken_does_not_end_the_service, a_continuation_reads_its_reply,
+    a_handler_that_calls_by_its_own_node_is_told_so,
     what_somebody_panics_with_may_panic_when_it_is_dropped, who_is_woken_may_be_dropped_where_the_answer_comes,
 }
 
@@ -62,6 +63,38 @@ fn a_handler_that_waits_for_its_own_node_is_told_so(over: Over) {
         let waits = peer.call(channel, ECHO, &[1], PATIENCE).map(drop).map_err(|unanswered| unanswered.error);
         assert_eq!(waits, Err(CallError::Failed(Failure::Panicked)));
         assert_eq!(peer.call(channel, ECHO, &[0], PATIENCE).expect("a reply").word(0), 7);
+    }
+}
+
+/// It waited until its time was over, and all who wanted the node with it.
+fn a_handler_that_calls_by_its_own_node_is_told_so(over: Over) {
+    const CONNECT: u16 = 3;
+    let (other, _, _) = over.serve(|node| {
+        rpc::serve(node, WAIT, |number| Ok(number + 1));
+    });
+    let (address, own) = (other.address.clone(), Arc::<OnceLock<(Arc<Service>, Client)>>::default());
+    let (mut node, its_address) = over.listening(small(), Settings::default());
+    let its = Arc::clone(&own);
+    node.short(ECHO, Args::Words(0), move |request| {
+        let sum = its.get().expect("it is there").1.call(WAIT, &7).expect("a result");
+        request.reply(&[sum]);
+    });
+    let its = Arc::clone(&own);
+    node.short(CONNECT, Args::Words(0), move |request| {
+        let service = Arc::clone(&its.get().expect("it is there").0);
+        drop(Client::connect(service, &address, PATIENCE));
+        request.reply(&[]);
+    });
+    let service = Arc::new(Service::spawn(node, |_| ()).expect("a thread"));
+    let client = Client::connect(Arc::clone(&service), &other.address, PATIENCE).expect("a channel");
+    assert_eq!(client.call(WAIT, &7), Ok(8));
+    assert!(own.set((service, client.clone())).is_ok());
+    let mut peer = Over::node(small(), Settings::default());
+    let channel = peer.connect(&its_address, PATIENCE).expect("a channel");
+    for handler in [ECHO, CONNECT] {
+        let waits = peer.call(channel, handler, &[], PATIENCE / 4).map(drop).map_err(|unanswered| unanswered.error);
+        assert_eq!(waits, Err(CallError::Failed(Failure::Panicked)), "of {handler}");
+        assert_eq!(client.call(WAIT, &7), Ok(8), "elsewhere it can be called");
     }
 }
 

@@ -11,8 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use cutthrough_node::clock;
-
 use super::Node;
 
 /// Looks of who waits, before it queues: as long as most have the node.
@@ -99,14 +97,18 @@ impl<T> Lock<T> {
             if let Some(held) = self.try_lock() {
                 return held;
             }
-            assert!(
-                !self.is_this_threads(),
-                "whoever has the node of a service, as its handlers do, asks for it again"
-            );
             if let Some(held) = self.wait(Duration::MAX) {
                 return held;
             }
         }
+    }
+
+    /// It can be waited for here.
+    ///
+    /// # Panics
+    /// If this thread has it: that would be for ever.
+    pub(super) fn assert_elsewhere(&self) {
+        assert!(!self.is_this_threads(), "whoever has the node of a service, as its handlers do, asks for it again");
     }
 
     /// Whether this thread has it. What it reads of another thread's is never this one's number.
@@ -115,16 +117,17 @@ impl<T> Lock<T> {
         this != 0 && self.owner.load(Ordering::Relaxed) == this
     }
 
-    /// It, as soon as it is free, if that is so soon. Where time is simulated there is one thread: it has it already.
+    /// It, as soon as it is free, if that is so soon.
+    ///
+    /// # Panics
+    /// If this thread has it.
     pub(crate) fn lock_for(&self, time: Duration) -> Option<Held<'_, T>> {
         self.try_lock().or_else(|| self.wait(time))
     }
 
     #[cold]
     fn wait(&self, time: Duration) -> Option<Held<'_, T>> {
-        if time != Duration::MAX && clock::is_simulated() {
-            return None;
-        }
+        self.assert_elsewhere();
         let _waits = Waits::new(self);
         for _ in 0..LOOKS {
             std::hint::spin_loop();
@@ -339,9 +342,12 @@ mod tests {
     fn who_has_it_does_not_wait_for_it() {
         let lock = Lock::new(());
         let held = lock.lock();
-        let again = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(lock.lock())));
-        assert!(again.is_err());
-        assert!(lock.lock_for(Duration::from_millis(1)).is_none());
+        let panics = |work: &dyn Fn()| std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err();
+        assert!(panics(&|| drop(lock.lock())));
+        assert!(panics(&|| drop(lock.lock_for(Duration::from_millis(1)))));
+        // Others wait for it.
+        let had = std::thread::scope(|scope| scope.spawn(|| lock.lock_for(Duration::from_millis(1)).is_some()).join());
+        assert!(!had.expect("it does not have it"));
         drop(held);
         drop(lock.lock());
     }

@@ -190,6 +190,14 @@ impl Service {
         Some(work(&mut node))
     }
 
+    /// Somebody is about to wait for what its thread does.
+    ///
+    /// # Panics
+    /// As [`Service::with`].
+    pub(crate) fn assert_elsewhere(&self) {
+        self.shared.node.assert_elsewhere();
+    }
+
     /// How long a reply may take where the call says nothing else.
     pub(crate) fn deadline(&self) -> Duration {
         self.shared.deadline

@@ -161,7 +161,11 @@ impl Drop for Waiting<'_> {
 }
 
 /// Has the service's thread open a channel, and waits for it up to `timeout`. A name is looked up on this thread.
+///
+/// # Panics
+/// Where this thread has the node.
 pub(super) fn open(service: &Arc<Service>, address: &str, timeout: Duration) -> Result<Channel, ConnectError> {
+    service.assert_elsewhere();
     let address = numbers(address)?;
     let opening = Opening::new();
     opening.begin(service, address, timeout);
