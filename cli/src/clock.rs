@@ -261,6 +261,28 @@ pub fn operations<S, E>(
     Ok(samples)
 }
 
+/// The same for operations that are awaited: each takes as long as others keep its task waiting, too. `record` gets how
+/// long each has taken, the cost of the clock included: to measure that here would keep others waiting.
+///
+/// # Errors
+/// The first error of `work`.
+pub async fn operations_awaited<E>(
+    length: Length,
+    work: impl AsyncFn() -> Result<(), E>,
+    mut record: impl FnMut(u64),
+) -> Result<(), E> {
+    let mut pace = Pace::new(length, Instant::now());
+    while pace.phase() != Phase::Over {
+        let start = Instant::now();
+        work().await?;
+        let now = Instant::now();
+        if pace.tick(now, 1) == Phase::Measure {
+            record(nanoseconds(now - start));
+        }
+    }
+    Ok(())
+}
+
 /// Measures batches of `work` for a time, the first tenth of it unrecorded as warm-up. Each sample is one batch, the
 /// clock's own cost taken off; divide by `batch` to get one piece of work.
 #[must_use]

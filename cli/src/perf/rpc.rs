@@ -1,16 +1,17 @@
 //! `perf rpc`: calls, and pages fetched by them, each row in turn with the raw messages that it is held against; and
 //! beside them what the same costs as active messages, without a client that threads share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use cutthrough::Landing;
 use cutthrough::am::{CallError, Failure as Refusal, Reply, Service};
 use cutthrough::rpc::{Client, Raw};
+use tokio::runtime::Runtime;
 
 use crate::args::Memory;
-use crate::clock::{Length, operations};
+use crate::clock::{Length, operations, operations_awaited, reading_cost};
 use crate::cpu;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -28,6 +29,9 @@ use super::lane::{LaneError, PATIENCE};
 /// Threads that share a client, unless more or fewer are asked for.
 const THREADS: u32 = 8;
 
+/// Tasks of one runtime that share a client, unless more or fewer are asked for.
+const TASKS: u32 = 100;
+
 /// Options of `perf rpc`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct RpcArgs {
@@ -38,6 +42,10 @@ pub struct RpcArgs {
     /// Threads that share the client of the row `shared` [default: 8]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: Option<u32>,
+
+    /// Tasks that share the client of the row `tasks` [default: 100]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub tasks: Option<u32>,
 
     /// Sizes of fetched pages [default: 8KiB]
     #[arg(long, value_name = "SIZES", value_delimiter = ',')]
@@ -55,6 +63,8 @@ pub enum RpcRow {
     Raw,
     /// The same as a future in a runtime of tokio with one thread
     Tokio,
+    /// The same by many tasks of such a runtime at a time
+    Tasks,
     /// A typed call of 64 bytes by such a client, and a number back
     Typed,
     /// A blocking raw call of 64 bytes to a server that is on a service's thread, which sleeps while nothing comes
@@ -80,6 +90,10 @@ fn explain(what: &str) -> &'static str {
              messages of 64 B; without the cost of reading the clock, for which a blocking call leaves no time."
         }
         "served" => "the same to a server that is on a thread of am::Service.",
+        "tasks" => {
+            "raw calls by tasks of one runtime that share one client: the time of each call, other tasks' turns \
+             included, and the calls of all of them a second; limit: as for one."
+        }
         "shared" => {
             "the same by threads that share one client: the time of each call, and the calls of all of them a second; \
              limit: as for one thread."
@@ -111,10 +125,10 @@ pub fn run(args: &RpcArgs, output: Output) -> Result<(), Failure> {
             match row {
                 RpcRow::Raw => client(turns, "raw", |client| echoed(&client.call_raw(words())?))?,
                 RpcRow::Tokio => {
-                    let runtime =
-                        tokio::runtime::Builder::new_current_thread().build().map_err(|error| again(&error))?;
+                    let runtime = runtime()?;
                     client(turns, "tokio", |client| echoed(&runtime.block_on(client.start_raw(words()))?))?;
                 }
+                RpcRow::Tasks => tasks(turns, args.tasks.unwrap_or(TASKS))?,
                 RpcRow::Typed => {
                     // 64 bytes with the lengths of both parts.
                     let asked = (7, vec![7; 48]);
@@ -195,6 +209,52 @@ fn client(
     turns.close(side)
 }
 
+/// A runtime of tokio that runs on the calling thread.
+fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread().build().map_err(|error| again(&error))
+}
+
+/// The same by many tasks of one runtime.
+fn tasks(turns: &mut Turns<'_>, tasks: u32) -> Result<(), Failure> {
+    let case = turns.options.case(Test::Lat, 64, Memory::Private)?;
+    let row = Row { what: "tasks", test: Test::Fetch, limit: "2*message_64", times: 2.0 };
+    let mut side = turns.station(64)?;
+    let (client, runtime, cost) = (client_of(turns, &mut side, 64)?, runtime()?, reading_cost());
+    turns.row(&row, &case, &mut side, |_, length| {
+        let (samples, begun) = (Arc::new(Mutex::new(Samples::new())), Instant::now());
+        let each: Vec<_> = length
+            .shares(tasks)
+            .map(|length| {
+                let (client, samples) = (client.clone(), Arc::clone(&samples));
+                let call = async move || echoed(&client.start_raw(words()).await?);
+                let record = move |took: u64| lock(&samples).record(took.saturating_sub(cost));
+                runtime.spawn(operations_awaited(length, call, record))
+            })
+            .collect();
+        runtime.block_on(async {
+            for task in each {
+                task.await.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()))?;
+            }
+            Ok::<_, LaneError>(())
+        })?;
+        Ok(together(std::mem::take(&mut *lock(&samples)), begun))
+    })?;
+    drop(client);
+    turns.close(side)
+}
+
+/// What tasks have measured: of one histogram for each, to add them up would take longer than the calls.
+fn lock(samples: &Mutex<Samples>) -> MutexGuard<'_, Samples> {
+    samples.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What several have measured at the same time, and how many operations that were a second.
+fn together(samples: Samples, begun: Instant) -> Slice {
+    let count = samples.quantiles(1.0).map_or(0, |quantiles| quantiles.count);
+    let msgs_per_s = Some(count as f64 / begun.elapsed().as_secs_f64());
+    Slice { samples: Some(samples), count, msgs_per_s, tally: Tally::default() }
+}
+
 /// The same to a server that a service's thread serves.
 fn served(turns: &mut Turns<'_>) -> Result<(), Failure> {
     let case = turns.options.case(Test::Lat, 64, Memory::Private)?;
@@ -231,9 +291,7 @@ fn shared(turns: &mut Turns<'_>, threads: u32) -> Result<(), Failure> {
                 Ok::<_, LaneError>(all)
             })
         })?;
-        let count = samples.quantiles(1.0).map_or(0, |quantiles| quantiles.count);
-        let msgs_per_s = Some(count as f64 / begun.elapsed().as_secs_f64());
-        Ok(Slice { samples: Some(samples), count, msgs_per_s, tally: Tally::default() })
+        Ok(together(samples, begun))
     })?;
     drop(client);
     turns.close(side)
