@@ -49,6 +49,7 @@
 
 mod asking;
 mod continuing;
+mod crowd;
 mod deferred;
 mod early;
 mod event;
@@ -84,6 +85,7 @@ use cutthrough_segment::page::Page;
 pub use asking::{Asking, Unsent};
 pub use continuing::Continuing;
 pub(crate) use continuing::{Continuation, Taker};
+pub(crate) use crowd::Crowd;
 pub use cutthrough_engine::am::message::Malformed;
 pub use cutthrough_engine::am::{Failure, LARGE, WINDOW};
 pub(crate) use deferred::Answered;
@@ -91,7 +93,7 @@ pub use deferred::Deferred;
 pub(crate) use event::with_words;
 pub use event::{Call, CallError, Ended, Event, Failed, Reply, RequestError, Unanswered};
 pub use request::Request;
-pub(crate) use serve::nanos;
+pub(crate) use serve::{nanos, upcall};
 pub(crate) use service::Driving;
 pub use service::{Service, ServiceError};
 pub use way::Body;

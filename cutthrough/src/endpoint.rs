@@ -199,6 +199,11 @@ impl Endpoint {
         self.node.generation() as u32
     }
 
+    /// Whether the peer is reached over a network.
+    pub(crate) fn is_wire(&self, channel: Channel) -> bool {
+        self.node.is_wire(channel)
+    }
+
     /// What has this endpoint look while it sleeps, from any thread.
     pub(crate) fn bell(&self) -> Arc<Bell> {
         Arc::clone(self.node.bell())

@@ -518,7 +518,7 @@ impl Node {
 
 /// Runs what somebody has given. A panic ends there: whoever polls goes on, be it the only thread that does.
 #[inline(always)]
-pub(super) fn upcall(run: impl FnOnce()) {
+pub(crate) fn upcall(run: impl FnOnce()) {
     // What it shares with the rest of the program is its own matter; the node's own state is whole.
     if let Err(with) = catch_unwind(AssertUnwindSafe(run)) {
         let_go(with);

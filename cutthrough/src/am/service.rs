@@ -10,7 +10,6 @@ use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cutthrough_engine::am::calls::NEVER;
 use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
 use cutthrough_node::idle::Idle;
@@ -20,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::lock::{Held, NodeLock};
 use super::serve::{nanos, upcall};
-use super::{Event, Node};
+use super::{Crowd, Event, Node};
 
 /// Why a service could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -37,8 +36,10 @@ const MOMENT: Duration = Duration::from_micros(100);
 /// The same where it finds that somebody drives the node just then, and nobody relies on it: to wait for the node takes
 /// the processor from that driver twice.
 const DRIVEN: Duration = Duration::from_millis(4);
-/// How often it does so in a row. Events that no handler takes wait so long at most.
-const SLEEPS_ON: u32 = 4;
+/// How long it does so before it looks all the same. Events that no handler takes wait so long at most.
+const LEFT: Duration = Duration::from_millis(16);
+/// Most events that who makes way for others takes in before.
+const TAKEN_IN: u32 = 256;
 /// Looks of the thread in one hold of the node, as long as nobody else wants it.
 const LOOKS: u32 = 128;
 
@@ -57,6 +58,8 @@ struct Shared {
     /// Whom the thread wakes, and when.
     sleepers: Mutex<Vec<(Instant, Waker)>>,
     summons: Arc<Summons>,
+    /// The tasks that wait for calls and are about to run.
+    crowd: Arc<Crowd>,
     over: AtomicBool,
     /// How many drive the node.
     drivers: AtomicU32,
@@ -136,6 +139,7 @@ impl Service {
             errands: Mutex::default(),
             sleepers: Mutex::default(),
             summons,
+            crowd: Arc::default(),
             over: AtomicBool::new(false),
             drivers: AtomicU32::new(0),
             used: AtomicU32::new(0),
@@ -201,6 +205,11 @@ impl Service {
     /// How long a reply may take where the call says nothing else.
     pub(crate) fn deadline(&self) -> Duration {
         self.shared.deadline
+    }
+
+    /// The tasks that wait for calls and are about to run.
+    pub(crate) fn crowd(&self) -> &Arc<Crowd> {
+        &self.shared.crowd
     }
 
     /// Has the thread do something that may take a while.
@@ -285,6 +294,11 @@ impl Driving<'_> {
         self.shared.node.lock_for(time).map(|mut node| work(&mut node))
     }
 
+    /// The tasks that wait for calls and are about to run.
+    pub(crate) fn crowd(&self) -> &Arc<Crowd> {
+        &self.shared.crowd
+    }
+
     /// Whether nobody else is in want of the node just now. Two loads.
     pub(crate) fn is_alone(&self) -> bool {
         self.shared.drivers.load(Ordering::Relaxed) == 1 && !self.shared.node.is_wanted()
@@ -299,6 +313,11 @@ impl Driving<'_> {
                 }
             }
         });
+    }
+
+    /// Takes in what has come, and sends what waits, on behalf of the thread: answers to others.
+    pub(crate) fn take_in(&self) {
+        self.try_with(|node| (0..TAKEN_IN).all(|_| node.drive(false)));
     }
 
     /// Leaves the node. `is_content`: whether it waits for nothing more; otherwise it relies on the thread from now on.
@@ -514,15 +533,14 @@ impl Shared {
         let mut lately = Lately::default();
         let mut watch = Watch::new(clock::now());
         let mut fds = [PollFd::new(heard, PollFlags::IN), PollFd::new(sleepers, PollFlags::IN)];
-        // How often it may sleep on before it looks, and until when: not at all, unless it looks again by itself.
-        let (mut sleeps_on, mut due) = (0, NEVER);
+        // Until when it may sleep on before it looks: not at all, unless it looks again by itself.
+        let mut due = clock::now();
         while !self.over.load(Ordering::Acquire) {
             self.run_errands();
             let until_sleeper = self.wake_sleepers();
-            if sleeps_on > 0 && self.is_driven() {
+            if self.is_driven() {
                 let left = Duration::from_nanos(due.saturating_since(clock::now()));
                 if !left.is_zero() {
-                    sleeps_on -= 1;
                     let nap = until_sleeper.map_or(DRIVEN, |until| until.min(DRIVEN)).min(left);
                     self.sleep(heard, &mut fds[..1], Some(nap));
                     continue;
@@ -551,9 +569,8 @@ impl Shared {
             let patrol = patrol.ok();
             let nap = node.nap(now);
             drop(node);
-            due = nap.map_or(NEVER, |nap| now.after(nanos(nap)));
+            due = if patrol.is_some() { now.after(nanos(nap.map_or(LEFT, |nap| nap.min(LEFT)))) } else { now };
             let nap = [nap, patrol, until_sleeper].into_iter().flatten().min();
-            sleeps_on = if patrol.is_some() { SLEEPS_ON } else { 0 };
             // While others drive, the endpoint is not armed, and only the bell says something.
             let fds = if patrol.is_some() { &mut fds[..1] } else { &mut fds[..] };
             self.sleep(heard, fds, nap);

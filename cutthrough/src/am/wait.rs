@@ -157,6 +157,11 @@ impl Node {
         Err(unanswered)
     }
 
+    /// Whether a peer may have answered before a task could let others run: one in the same memory.
+    pub(crate) fn answers_soon(&self, channel: Channel) -> bool {
+        !self.inside.endpoint.is_wire(channel)
+    }
+
     /// Looks for the answer to a call that [was made for that](super::Asking::try_send_to_seek), as long as it may
     /// `go_on`, but not long: the clock is not read. Serves requests meanwhile, and keeps other events for later polls.
     /// Without an answer the call is to be [entrusted](Node::entrust) to somebody, or given up. To move an answer takes

@@ -1,6 +1,7 @@
 //! Who calls: from any thread, blocking, awaited, or with a continuation.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Wake;
 use std::time::Duration;
 
 use cutthrough_engine::time::Instant;
@@ -12,6 +13,7 @@ use cutthrough_segment::page::Page;
 
 use super::opening::{close, look_up, open, opened};
 use super::pending::{self, Pending, RawPending};
+use super::queue::{AGAIN, Queue};
 use super::raw::{Raw, RawError};
 use super::{Message, Method, RpcError, result};
 use crate::am::{Continuation, Continuing, Failed, Reply, RequestError, Service, nanos};
@@ -34,6 +36,8 @@ pub struct Client {
 #[derive(Debug)]
 pub(super) struct Inside {
     pub(super) service: Arc<Service>,
+    /// Calls that wait to be made.
+    pub(super) queue: Queue,
     line: Mutex<Line>,
 }
 
@@ -87,7 +91,8 @@ impl Client {
         let again = clock::now();
         let line = Line { address, channel, opening: false, failed: 0, error: None, again, rest: REST };
         let within = service.deadline();
-        let inside = Inside { service, line: Mutex::new(line) };
+        let queue = Queue::new(Arc::clone(service.crowd()));
+        let inside = Inside { service, queue, line: Mutex::new(line) };
         Self { inside: Arc::new(inside), within }
     }
 
@@ -243,14 +248,38 @@ impl Inside {
                 match found {
                     Ok(address) => inside.open(address),
                     // On a thread of its own: the line is not held there.
-                    Err(error) => inside.line().unknown(error.into()),
+                    Err(error) => inside.unserved(|line| line.unknown(error.into())),
                 }
             });
             if let Err(error) = begun {
-                line.unknown(error);
+                drop(line);
+                self.unserved(|line| line.unknown(error));
+                line = self.line();
             }
         }
         line.failed
+    }
+
+    /// How often another channel could not be opened.
+    pub(super) fn failed(&self) -> u64 {
+        self.line().failed
+    }
+
+    /// Another channel could not be opened: those calls end that do not wait for a server.
+    fn unserved(&self, note: impl FnOnce(&mut Line)) {
+        note(&mut self.line());
+        self.queue.unserved();
+    }
+
+    /// There is another channel, or there was none to be had.
+    fn opened(&self, outcome: Result<Channel, ConnectError>) {
+        match outcome {
+            Ok(channel) => {
+                self.line().opened(channel);
+                self.queue.answered(clock::now);
+            }
+            Err(error) => self.unserved(|line| line.refused(error)),
+        }
     }
 
     /// Has the service's thread open another channel.
@@ -262,7 +291,7 @@ impl Inside {
             }
             let opens = Weak::clone(&its);
             let opened = move |outcome: Result<Channel, ConnectError>| match (opens.upgrade(), outcome) {
-                (Some(inside), outcome) => inside.line().opened(outcome),
+                (Some(inside), outcome) => inside.opened(outcome),
                 // The last client has gone meanwhile.
                 (None, Ok(channel)) => {
                     if let Some(service) = service.upgrade() {
@@ -275,9 +304,30 @@ impl Inside {
             let begun = node.connect_then(&address, RECONNECT, opened);
             drop(node);
             if let (Err(error), Some(inside)) = (begun, its.upgrade()) {
-                inside.line().opened(Err(error));
+                inside.opened(Err(error));
             }
         });
+    }
+}
+
+/// Looks after the calls of a client that wait to be made.
+struct Tends(Weak<Inside>);
+
+impl Wake for Tends {
+    fn wake(self: Arc<Self>) {
+        let Some(inside) = self.0.upgrade() else { return };
+        let now = clock::now();
+        if let Some(again) = inside.queue.tend(now) {
+            inside.service.wake_at(now.after(nanos(again)), self.into());
+        }
+    }
+}
+
+impl Inside {
+    /// Has the service's thread look after the calls that wait to be made, every so often.
+    pub(super) fn tend(self: &Arc<Self>, now: Instant) {
+        let tends = Arc::new(Tends(Arc::downgrade(self)));
+        self.service.wake_at(now.after(nanos(AGAIN)), tends.into());
     }
 }
 
@@ -289,13 +339,15 @@ impl Drop for Inside {
 }
 
 impl Line {
-    /// There is another channel, or there was none to be had.
-    fn opened(&mut self, outcome: Result<Channel, ConnectError>) {
+    /// There is another channel.
+    fn opened(&mut self, channel: Channel) {
+        (self.opening, self.channel, self.error, self.rest) = (false, channel, None, REST);
+    }
+
+    /// There was none to be had.
+    fn refused(&mut self, error: ConnectError) {
         self.rest = REST;
-        match outcome {
-            Ok(channel) => (self.opening, self.channel, self.error) = (false, channel, None),
-            Err(error) => self.failed(error, REST),
-        }
+        self.failed(error, REST);
     }
 
     /// Nobody knows the server's name, or what it stands for now.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 use std::thread::Thread;
 
-use crate::am::{Failed, Reply, Taker};
+use crate::am::{Crowd, Failed, Reply, Taker};
 
 /// Most places that a thread keeps for its calls to come.
 const MOST: usize = 64;
@@ -44,8 +44,23 @@ pub(super) struct Slot {
 struct Left {
     answer: Option<Result<Reply, Failed>>,
     waker: Option<Waker>,
+    /// Where it counts that a task has its answer, and has not come for it.
+    crowd: Option<Arc<Crowd>>,
     /// Nobody waits any more: what is left here is thrown away.
     over: bool,
+}
+
+impl Left {
+    /// The answer, if it has come: whoever waits for it is here.
+    fn take(&mut self) -> Option<Result<Reply, Failed>> {
+        let answer = self.answer.take();
+        if answer.is_some()
+            && let Some(crowd) = &self.crowd
+        {
+            crowd.goes();
+        }
+        answer
+    }
 }
 
 impl Slot {
@@ -54,9 +69,13 @@ impl Slot {
     }
 
     /// Somebody waits here again.
-    fn renew(&mut self) {
+    fn renew(&mut self, crowd: &Arc<Crowd>) {
         *self.done.get_mut() = false;
-        self.inside.get_mut().unwrap_or_else(PoisonError::into_inner).over = false;
+        let left = self.inside.get_mut().unwrap_or_else(PoisonError::into_inner);
+        left.over = false;
+        if left.crowd.as_ref().is_none_or(|before| !Arc::ptr_eq(before, crowd)) {
+            left.crowd = Some(Arc::clone(crowd));
+        }
     }
 
     /// Whether an answer has come.
@@ -73,7 +92,7 @@ impl Slot {
         let mut other = waker.cloned();
         let mut left = self.lock();
         self.done.store(false, Ordering::Relaxed);
-        let answer = left.answer.take();
+        let answer = left.take();
         if answer.is_none() {
             std::mem::swap(&mut left.waker, &mut other);
         }
@@ -92,6 +111,9 @@ impl Taker for Slot {
             return drop(answer);
         }
         left.answer = Some(answer);
+        if let Some(crowd) = &left.crowd {
+            crowd.comes();
+        }
         self.done.store(true, Ordering::Release);
         let waker = left.waker.take();
         // Whoever is woken may look here at once.
@@ -109,13 +131,17 @@ pub(super) struct Lent(Arc<Slot>);
 impl Lent {
     /// A place that was in use before, if this thread has one that nobody else has hold of: whoever has left an answer
     /// there may have for a moment.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(crowd: &Arc<Crowd>) -> Self {
         let free = KEPT.try_with(|kept| {
             let mut kept = kept.borrow_mut();
-            let at = kept.iter_mut().rposition(|slot| Arc::get_mut(slot).map(Slot::renew).is_some())?;
+            let at = kept.iter_mut().rposition(|slot| Arc::get_mut(slot).is_some())?;
             Some(kept.swap_remove(at))
         });
-        Self(free.ok().flatten().unwrap_or_default())
+        let mut slot: Arc<Slot> = free.ok().flatten().unwrap_or_default();
+        if let Some(slot) = Arc::get_mut(&mut slot) {
+            slot.renew(crowd);
+        }
+        Self(slot)
     }
 
     /// What the answer is given to.
@@ -136,7 +162,7 @@ impl Drop for Lent {
     fn drop(&mut self) {
         let mut left = self.0.lock();
         left.over = true;
-        let (answer, waker) = (left.answer.take(), left.waker.take());
+        let (answer, waker) = (left.take(), left.waker.take());
         drop(left);
         // To drop these may run anything, which may make calls and drop them.
         drop((answer, waker));
