@@ -97,7 +97,7 @@
 //! nor does dropping them. These may: [`Client::connect`], for the server's answer, [`Client::call`] and
 //! [`Client::call_raw`], [`Client::page`] and [`Service::with`](crate::am::Service::with), for who uses the node,
 //! and dropping a service, for a handler that runs and, over a network, for what was sent to arrive. Give them a
-//! thread, such as that of `tokio::task::spawn_blocking`. Many calls are answered by their first poll: after 32 of
+//! thread, such as that of `tokio::task::spawn_blocking`. Many calls are answered by their first poll: after 8 of
 //! them in a row on a thread, one lets its other tasks run first. Calls of many tasks are under way at the same time;
 //! those for which there is no room wait in the order in which they came, and one that is not polled any more keeps
 //! none of the others waiting.

@@ -64,7 +64,7 @@ pub(super) fn make(
     (within, leaves): (Duration, bool),
 ) -> Result<Call, RequestError> {
     let call = raw.ask(node, channel, within, None)?;
-    if leaves || !node.seek(call, answer, || driving.is_alone() && !driving.crowd().any()) {
+    if leaves || !node.seek(call, answer, || driving.is_alone()) {
         let taker = slot.get_or_insert_with(|| Lent::new(driving.crowd())).taker();
         node.entrust(call, within, Continuation::Leave(taker));
     }
@@ -191,12 +191,12 @@ impl<'a> Calling<'a> {
                 make(node, driving, raw, places, channel, (left, false))
             })
         } else {
-            let leaves = turn::has_others() && driving.crowd().looks();
             let (is_far, turn) = (&mut self.is_far, &mut self.turn);
             driving.try_with(|node| {
                 *is_far = !node.answers_soon(channel);
-                // No answer comes there before others could run.
-                let leaves = leaves || (*is_far && turn.lets_others_run());
+                // No answer comes from afar before others could run.
+                let others = || turn::has_others() && driving.crowd().looks();
+                let leaves = *is_far && (others() || turn.lets_others_run());
                 make(node, driving, raw, places, channel, (left, leaves))
             })
         };

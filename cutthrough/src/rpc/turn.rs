@@ -11,7 +11,7 @@ use crate::am::Crowd;
 
 /// Calls that are answered by their first poll before one lets others run: each takes a microsecond or less over shared
 /// memory, and ten at most.
-const TURN: u32 = 32;
+const TURN: u32 = 8;
 /// Most calls that look for their answer at once, after others were let run and there were none.
 const MOST_ALONE: u32 = 8;
 
