@@ -66,10 +66,8 @@ mod words;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use cutthrough_engine::am::message::CallId;
 use cutthrough_engine::am::{Core, ReplyTo};
 use cutthrough_engine::count::Counter;
 use cutthrough_engine::time::Instant;
@@ -100,7 +98,7 @@ pub use way::Body;
 
 use crate::Endpoint;
 use crate::rma::Owner;
-use deferred::Shelf;
+use deferred::{PutOffs, Shelf};
 use early::Early;
 use gather::Gathering;
 use handlers::Registered;
@@ -181,23 +179,12 @@ pub(crate) struct Wanted {
 
 type ReplyHandler = Box<dyn FnMut(Result<Reply, Failed>) + Send>;
 
-/// A request whose answer was put off.
-#[derive(Debug)]
-struct PutOff {
-    /// The row that it came on, and its number there, by which it is cancelled.
-    by: (u32, CallId),
-    /// The row that the answer goes to: another, if the request was handed over.
-    to: u32,
-    /// Whether nobody waits for the answer any more.
-    over: Arc<AtomicBool>,
-}
-
 /// The part of a node that handlers can reach.
 pub(crate) struct Inside {
     pub(crate) endpoint: Endpoint,
     core: Core<Context, Kept>,
     doors: Vec<Option<Channel>>,
-    deferred: Vec<PutOff>,
+    deferred: PutOffs,
     shelf: Arc<Shelf>,
 }
 
@@ -300,7 +287,7 @@ impl Node {
         let shelf = Arc::new(Shelf::new(endpoint.bell()));
         let now = clock::now();
         Self {
-            inside: Inside { endpoint, core, doors: Vec::new(), deferred: Vec::new(), shelf },
+            inside: Inside { endpoint, core, doors: Vec::new(), deferred: PutOffs::default(), shelf },
             settings,
             state: Box::new(state),
             handlers: Vec::new(),

@@ -1,9 +1,11 @@
 //! Requests that were put off, and the answers to them: given or thrown away on any thread, sent by the node.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use cutthrough_engine::am::message::CallId;
 use cutthrough_engine::am::{Failure, ReplyTo};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
@@ -16,12 +18,17 @@ use super::service::Summons;
 use super::way::Body;
 use super::{Inside, Node};
 
+/// The row of a channel that has ended.
+const NOBODY: u32 = u32::MAX;
+
 /// A request whose answer was put off. Dropped unanswered, on any thread, the requester gets [`Failure::Abandoned`], or
 /// [`Failure::Panicked`] if that thread panics.
 #[derive(Debug)]
 pub struct Deferred {
     /// Gone with the node.
     shelf: Weak<Shelf>,
+    /// Its number among those of the node.
+    number: u64,
     over: Arc<AtomicBool>,
     token: Option<Token>,
     deadline: Option<Instant>,
@@ -30,14 +37,14 @@ pub struct Deferred {
 }
 
 impl Deferred {
-    pub(super) const fn new(
+    pub(super) fn new(
         shelf: Weak<Shelf>,
-        over: Arc<AtomicBool>,
+        (number, over): (u64, Arc<AtomicBool>),
         (token, deadline): (Option<Token>, Option<Instant>),
         peer: Option<Identity>,
         to: Option<ReplyTo>,
     ) -> Self {
-        Self { shelf, over, token, deadline, peer, to }
+        Self { shelf, number, over, token, deadline, peer, to }
     }
 
     /// Who was on the other side of the request's channel when its answer was put off:
@@ -74,7 +81,7 @@ impl Deferred {
 
     fn put(&mut self, answer: Answered) {
         if let (Some(to), Some(shelf)) = (self.to.take(), self.shelf.upgrade()) {
-            shelf.put(Left { to, over: Arc::clone(&self.over), token: self.token, answer });
+            shelf.put(Left { to, number: self.number, token: self.token, answer });
         }
     }
 }
@@ -83,6 +90,69 @@ impl Drop for Deferred {
     fn drop(&mut self) {
         let why = if std::thread::panicking() { Failure::Panicked } else { Failure::Abandoned };
         self.put(Answered::Failed(why, Vec::new()));
+    }
+}
+
+/// A request whose answer was put off, as its node knows it.
+#[derive(Debug)]
+struct PutOff {
+    /// The row that it came on, and its number there, by which it is cancelled.
+    by: (u32, CallId),
+    /// The row that the answer goes to: another, if the request was handed over.
+    to: u32,
+    /// Whether nobody waits for the answer any more.
+    over: Arc<AtomicBool>,
+}
+
+/// The requests whose answers were put off, until they are answered or thrown away.
+#[derive(Debug, Default)]
+pub(super) struct PutOffs {
+    by_number: BTreeMap<u64, PutOff>,
+    /// The same by how they are cancelled. A peer that lies has several of one number.
+    by_call: BTreeSet<(u32, CallId, u64)>,
+    numbers: u64,
+}
+
+impl PutOffs {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.by_number.len()
+    }
+
+    /// One is put off that came on this row with this number, and whose answer goes to that row: its number here, and
+    /// what says whether nobody waits for the answer any more.
+    pub(super) fn put(&mut self, by: (u32, CallId), to: u32) -> (u64, Arc<AtomicBool>) {
+        self.numbers += 1;
+        let (number, over) = (self.numbers, Arc::default());
+        self.by_call.insert((by.0, by.1, number));
+        self.by_number.insert(number, PutOff { by, to, over: Arc::clone(&over) });
+        (number, over)
+    }
+
+    /// One is about to be answered.
+    fn settle(&mut self, number: u64) {
+        if let Some(PutOff { by: (row, call), .. }) = self.by_number.remove(&number) {
+            self.by_call.remove(&(row, call, number));
+        }
+    }
+
+    /// Who has asked waits no more.
+    pub(super) fn cancel(&self, row: u32, call: CallId) {
+        for (_, _, number) in self.by_call.range((row, call, 0)..=(row, call, u64::MAX)) {
+            self.by_number[number].over.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A channel has ended. They count until they are answered or thrown away: who comes again has no more of them in
+    /// service. But nobody can cancel them.
+    pub(super) fn end(&mut self, row: u32) {
+        for (number, put_off) in &mut self.by_number {
+            if put_off.by.0 == row || put_off.to == row {
+                put_off.over.store(true, Ordering::Relaxed);
+                self.by_call.remove(&(put_off.by.0, put_off.by.1, *number));
+                (put_off.by.0, put_off.to) = (NOBODY, NOBODY);
+            }
+        }
     }
 }
 
@@ -99,7 +169,7 @@ pub(crate) enum Answered {
 #[derive(Debug)]
 struct Left {
     to: ReplyTo,
-    over: Arc<AtomicBool>,
+    number: u64,
     token: Option<Token>,
     answer: Answered,
 }
@@ -170,20 +240,12 @@ impl Inside {
 
     /// Sends the answers that were left by other threads.
     pub(super) fn send_left(&mut self) {
-        for Left { to, over, token, answer } in self.shelf.take() {
-            self.settle(&over);
+        for Left { to, number, token, answer } in self.shelf.take() {
+            self.deferred.settle(number);
             match answer {
                 Answered::Reply(args, payload) => self.reply_with(to, &args, token, Body::Owned(payload)),
                 Answered::Failed(why, words) => self.fail(to, why, &words),
             }
-        }
-    }
-
-    /// A request that was put off is about to be answered.
-    fn settle(&mut self, over: &Arc<AtomicBool>) {
-        let found = self.deferred.iter().position(|put_off| Arc::ptr_eq(&put_off.over, over));
-        if let Some(found) = found {
-            self.deferred.swap_remove(found);
         }
     }
 }
@@ -198,7 +260,7 @@ impl Node {
         }
         if let Some(to) = deferred.to.take() {
             let token = deferred.token;
-            self.inside.settle(&deferred.over);
+            self.inside.deferred.settle(deferred.number);
             self.inside.reply_with(to, args, token, body);
         }
     }
@@ -209,8 +271,83 @@ impl Node {
             return deferred.leave(Answered::Failed(why, args.to_vec()));
         }
         if let Some(to) = deferred.to.take() {
-            self.inside.settle(&deferred.over);
+            self.inside.deferred.settle(deferred.number);
             self.inside.fail(to, why, args);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What happens to requests that were put off.
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        /// One is, on this row with this number of its requester's, to be answered on that row.
+        Put(u32, u32, u32),
+        /// One of those so far is settled, perhaps once more.
+        Settle(usize),
+        Cancel(u32, u32),
+        End(u32),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let row = || 0_u32..3;
+        let step = prop_oneof![
+            4 => (row(), 0_u32..3, row()).prop_map(|(row, call, to)| Step::Put(row, call, to)),
+            2 => (0_usize..40).prop_map(Step::Settle),
+            2 => (row(), 0_u32..3).prop_map(|(row, call)| Step::Cancel(row, call)),
+            1 => row().prop_map(Step::End),
+        ];
+        prop::collection::vec(step, 0..40)
+    }
+
+    fn call(nonce: u32) -> CallId {
+        CallId::new(7, nonce)
+    }
+
+    proptest! {
+        /// Against a list of all that was ever put off.
+        #[test]
+        fn those_are_over_that_nobody_waits_for(steps in steps()) {
+            let mut put_offs = PutOffs::default();
+            // Number, how it can be cancelled, where its answer goes, whether it counts, whether it is over.
+            let mut list = Vec::<(u64, Option<(u32, u32)>, Option<u32>, bool, bool)>::new();
+            let mut flags = Vec::new();
+            for step in steps {
+                match step {
+                    Step::Put(row, nonce, to) => {
+                        let (number, over) = put_offs.put((row, call(nonce)), to);
+                        list.push((number, Some((row, nonce)), Some(to), true, false));
+                        flags.push(over);
+                    }
+                    Step::Settle(which) => {
+                        if let Some(which) = which.checked_rem(list.len()) {
+                            put_offs.settle(list[which].0);
+                            list[which].3 = false;
+                        }
+                    }
+                    Step::Cancel(row, nonce) => {
+                        put_offs.cancel(row, call(nonce));
+                        list.iter_mut().filter(|its| its.3 && its.1 == Some((row, nonce))).for_each(|its| its.4 = true);
+                    }
+                    Step::End(row) => {
+                        put_offs.end(row);
+                        for its in list.iter_mut().filter(|its| its.3) {
+                            if its.2 == Some(row) || its.1.is_some_and(|by| by.0 == row) {
+                                (its.1, its.2, its.4) = (None, None, true);
+                            }
+                        }
+                    }
+                }
+                prop_assert_eq!(put_offs.len(), list.iter().filter(|its| its.3).count());
+                let over: Vec<_> = flags.iter().map(|over| over.load(Ordering::Relaxed)).collect();
+                prop_assert_eq!(over, list.iter().map(|its| its.4).collect::<Vec<_>>());
+                prop_assert!(put_offs.by_call.len() <= put_offs.len());
+            }
         }
     }
 }

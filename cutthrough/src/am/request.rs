@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::panic::UnwindSafe;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use super::deferred::Deferred;
 use super::event::{HEAD, call_of};
 use super::way::Body;
 use super::words;
-use super::{Inside, PutOff, RequestError, Then, Wanted};
+use super::{Inside, RequestError, Then, Wanted};
 
 /// A request, in the hands of its handler. It can be answered once; dropped unanswered, an empty reply goes back, or,
 /// if the handler panics, [`Failure::Panicked`]. Nothing here polls, so a handler is never entered twice.
@@ -284,15 +283,15 @@ impl Request<'_> {
     /// node's [`serve`](super::Settings::serve) limit.
     #[must_use]
     pub fn defer(self) -> Deferred {
-        let over = Arc::new(AtomicBool::new(false));
-        if let Some(to) = &self.serving.to {
-            let by = (self.serving.incoming.channel().index(), call_of(self.serving.incoming));
-            self.serving.inside.deferred.push(PutOff { by, to: to.row(), over: Arc::clone(&over) });
-        }
+        let by = (self.serving.incoming.channel().index(), call_of(self.serving.incoming));
+        let known = match &self.serving.to {
+            Some(to) => self.serving.inside.deferred.put(by, to.row()),
+            None => Default::default(),
+        };
         let shelf = Arc::downgrade(&self.serving.inside.shelf);
         let (token, deadline) = (self.place(), self.serving.deadline());
         let peer = self.peer();
-        Deferred::new(shelf, over, (token, deadline), peer, self.serving.to.take())
+        Deferred::new(shelf, known, (token, deadline), peer, self.serving.to.take())
     }
 
     /// Hands the request over to the endpoint on another channel, with other arguments: up to 64 bytes, or 58 if the

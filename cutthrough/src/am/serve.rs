@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cutthrough_engine::am::message::{ARGS_MAX, Arguments, CallId, is_direct};
@@ -21,9 +20,6 @@ use super::handlers::Coming;
 use super::request::More;
 use super::way::{Body, Kept, Straight};
 use super::{Context, Continuation, DATE_NS, Inside, NAP, Node, POLLS_PER_LOOK, Tally, Then, WINDOW, Wanted};
-
-/// The row of a channel that has ended.
-const NOBODY: u32 = u32::MAX;
 
 /// Most boxes that are kept for calls to come: as many as may be under way on a channel before its window grows.
 const SPARE: usize = WINDOW as usize;
@@ -168,11 +164,7 @@ impl Node {
             self.failed(ended.call, ended.context, error, &[]);
         }
         self.inside.doors[row as usize] = None;
-        // They count until they are answered or thrown away: who comes again has no more of them in service.
-        for put_off in self.inside.deferred.iter_mut().filter(|put_off| put_off.by.0 == row || put_off.to == row) {
-            put_off.over.store(true, Ordering::Relaxed);
-            (put_off.by.0, put_off.to) = (NOBODY, NOBODY);
-        }
+        self.inside.deferred.end(row);
         // With a channel ends whoever should have announced a direct reply, too.
         self.early.end(channel, self.inside.core.calls());
         self.ready.push_back(Event::Closed(channel, why));
@@ -288,9 +280,7 @@ impl Node {
                 Taken::Ready
             }
             Ok(Got::Cancelled(call)) => {
-                for put_off in self.inside.deferred.iter().filter(|put_off| put_off.by == (row, call)) {
-                    put_off.over.store(true, Ordering::Relaxed);
-                }
+                self.inside.deferred.cancel(row, call);
                 self.inside.cancel_handed(row, call);
                 if let Some(to) = self.gathering.take_request(row, call) {
                     // Who has handed it over gives up when its deadline has passed, and says the same.
