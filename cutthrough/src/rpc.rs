@@ -80,7 +80,8 @@
 //! # How often a call runs
 //!
 //! At most once, whatever happens. A call that failed may have run, unless the error says otherwise. A server that is
-//! [`Busy`](crate::am::Failure::Busy) has not run it, so that is tried again until the deadline; but where that is one
+//! [`Busy`](crate::am::Failure::Busy) has not run it, so that is tried again until the deadline (one that has only
+//! waited behind such calls until its own ends with the same error, and was not sent); but where that is one
 //! that the call was handed to, whoever was asked has run it, and only an [`idempotent`](Method::idempotent) method is
 //! called again. Where the channel has ended, only such a one is called again, too, on a new channel, as soon as a
 //! server listens again and until the deadline. A call with a continuation ([`Client::call_then`]) is made once, and

@@ -33,9 +33,9 @@ impl Crowd {
         self.ready.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a task leaves it to others to look for what has come, and to send what waits: not too often in a row.
+    /// Whether a task leaves it to others to look for what has come: not too often in a row.
     #[inline]
-    pub(crate) fn looks(&self) -> bool {
+    pub(crate) fn others_look(&self) -> bool {
         if !self.any() {
             return false;
         }
@@ -54,12 +54,12 @@ mod tests {
     #[test]
     fn somebody_looks_however_many_are_about_to_run() {
         let crowd = Crowd::default();
-        assert!(!crowd.looks(), "there is nobody else");
+        assert!(!crowd.others_look(), "there is nobody else");
         crowd.comes();
-        let looks = |polls: u32| (0..polls).filter(|_| !crowd.looks()).count();
+        let looks = |polls: u32| (0..polls).filter(|_| !crowd.others_look()).count();
         assert_eq!(looks(PASSES), 0);
         assert_eq!(looks(10 * (PASSES + 1)), 10);
         crowd.goes();
-        assert!(!crowd.any() && !crowd.looks());
+        assert!(!crowd.any() && !crowd.others_look());
     }
 }

@@ -195,7 +195,7 @@ impl<'a> Calling<'a> {
             driving.try_with(|node| {
                 *is_far = !node.answers_soon(channel);
                 // No answer comes from afar before others could run.
-                let others = || turn::has_others() && driving.crowd().looks();
+                let others = || turn::has_others() && driving.crowd().others_look();
                 let leaves = *is_far && (others() || turn.lets_others_run());
                 make(node, driving, raw, places, channel, (left, leaves))
             })
@@ -354,7 +354,7 @@ impl<'a> Calling<'a> {
         let now = clock::now();
         if self.call.is_none() && !self.blocks {
             match self.line_up(inside, now, context.waker()) {
-                ControlFlow::Continue(true) if turn::has_others() && inside.service.crowd().looks() => {
+                ControlFlow::Continue(true) if turn::has_others() && inside.service.crowd().others_look() => {
                     return Poll::Pending;
                 }
                 ControlFlow::Continue(_) => {}
@@ -402,7 +402,7 @@ impl<'a> Calling<'a> {
                     self.turn.make_way(crowd, context.waker());
                     true
                 }
-                Made::Yes | Made::Waits => has_others && crowd.looks(),
+                Made::Yes | Made::Waits => has_others && crowd.others_look(),
                 Made::No => false,
             };
             for _ in 0..16 {

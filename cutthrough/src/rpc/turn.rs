@@ -12,7 +12,7 @@ use cutthrough_node::clock;
 use crate::am::Crowd;
 
 /// Calls that are answered by their first poll before one lets others run: each takes a microsecond or less over shared
-/// memory, and ten at most.
+/// memory, and some thirty at most, over a network.
 const TURN: u32 = 8;
 /// Most calls that look for their answer at once, after others were let run and there were none.
 const MOST_ALONE: u32 = 8;
