@@ -51,20 +51,28 @@ pub(super) struct Kept {
     ticket: u64,
     from: usize,
     bytes: Vec<u8>,
-    /// What is told of one that came over a network.
-    receipt: Option<Receipt>,
+    told: Told,
 }
 
-impl From<Aside> for Kept {
-    fn from((ticket, from, bytes): Aside) -> Self {
-        Self { ticket, from, bytes, receipt: None }
+/// What its reader is told of one of them.
+#[derive(Debug)]
+enum Told {
+    /// Pulses in which it came out of a staging ring.
+    Pulses(u32),
+    /// All of one that came over a network.
+    Receipt(Receipt),
+}
+
+impl From<(u64, Aside)> for Kept {
+    fn from((ticket, Aside { from, bytes, pulses }): (u64, Aside)) -> Self {
+        Self { ticket, from, bytes, told: Told::Pulses(pulses) }
     }
 }
 
 impl Kept {
     /// One that came over a network.
     pub(super) fn of_net(inbox::Left { message, from, bytes, story }: inbox::Left, sealed: bool) -> Self {
-        Self { ticket: message, from, bytes, receipt: Some(receipt(&story, Path::Wire, sealed, story.ended)) }
+        Self { ticket: message, from, bytes, told: Told::Receipt(receipt(&story, Path::Wire, sealed, story.ended)) }
     }
 }
 
@@ -87,13 +95,16 @@ impl Left {
         let Some(place) = self.channels.iter().position(|of| of.channel == channel) else { return false };
         let payloads = &mut self.channels[place].payloads;
         let Some(at) = payloads.iter().position(|kept| kept.ticket == arriving.ticket) else { return false };
-        let Kept { from, bytes, receipt: told, .. } = payloads.swap_remove(at);
+        let Kept { from, bytes, told, .. } = payloads.swap_remove(at);
         if payloads.is_empty() {
             self.channels.swap_remove(place);
         }
         into[from..from + bytes.len()].copy_from_slice(&bytes);
         arriving.shelf = None;
-        *receipt = told.unwrap_or(Receipt { pulses: 0, copies: receipt.copies.saturating_add(1), ..*receipt });
+        *receipt = match told {
+            Told::Pulses(pulses) => Receipt { pulses, copies: receipt.copies.saturating_add(1), ..*receipt },
+            Told::Receipt(told) => told,
+        };
         stat.add(Counter::Copies, 1);
         stat.add(Counter::CopiedBytes, bytes.len() as u64);
         true
@@ -139,7 +150,10 @@ mod tests {
 
     fn left() -> (Left, Arc<Shelf>) {
         let (mut left, shelf) = (Left::default(), Arc::new(Shelf::default()));
-        left.keep(CHANNEL, Arc::clone(&shelf), vec![(1, 0, vec![1; 10]).into(), (2, 4, vec![2; 6]).into()]);
+        let asides =
+            [(0, vec![1; 10], 1), (4, vec![2; 6], 3)].map(|(from, bytes, pulses)| Aside { from, bytes, pulses });
+        let payloads = (1..).zip(asides).map(Kept::from).collect();
+        left.keep(CHANNEL, Arc::clone(&shelf), payloads);
         (left, shelf)
     }
 
@@ -157,7 +171,7 @@ mod tests {
         assert!(!left.read((CHANNEL, &mut arriving(3, &shelf)), &mut into, &mut receipt, &stat));
         let mut second = arriving(2, &shelf);
         assert!(left.read((CHANNEL, &mut second), &mut into, &mut receipt, &stat));
-        assert_eq!((into, receipt.copies), ([9, 9, 9, 9, 2, 2, 2, 2, 2, 2], 2));
+        assert_eq!((into, receipt.copies, receipt.pulses), ([9, 9, 9, 9, 2, 2, 2, 2, 2, 2], 2, 3));
         assert!(!left.read((CHANNEL, &mut second), &mut into, &mut receipt, &stat));
         assert!(left.read((CHANNEL, &mut arriving(1, &shelf)), &mut into, &mut receipt, &stat));
         assert!(left.channels.is_empty());

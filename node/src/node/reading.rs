@@ -119,6 +119,7 @@ impl Node {
             let read = link.read_some(arriving, into, &mut (), stat);
             let read = read.inspect_err(|_| self.warm(channel))?;
             arrived.receipt.pulses = read.pulses;
+            arrived.receipt.copies = arrived.receipt.copies.saturating_add(read.extra_copies);
             (read.valid, read.done)
         };
         if done {

@@ -50,9 +50,9 @@ impl Link {
         Ok(())
     }
 
-    /// Payloads that have arrived whole, and whose readers have not come for them yet: none of a peer that is not
-    /// believed any more.
-    pub fn take_aside(&mut self) -> Vec<Aside> {
+    /// Payloads that have arrived whole, and whose readers have not come for them yet, with their tickets: none of a
+    /// peer that is not believed any more.
+    pub fn take_aside(&mut self) -> Vec<(u64, Aside)> {
         if self.disbelieved() { Vec::new() } else { self.inbox.aside.take_all() }
     }
 }

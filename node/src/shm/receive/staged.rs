@@ -19,7 +19,7 @@ use cutthrough_wire::layout::Line;
 use cutthrough_wire::slot::{Header, Kind};
 use rustix::fd::OwnedFd;
 
-use super::{ASIDE_MAX, Expected, Front, Goes, Inbox, Read, ReadError, token};
+use super::{ASIDE_MAX, Aside, Expected, Front, Goes, Inbox, Read, ReadError, token};
 use crate::clock;
 use crate::incoming::{Arriving, Incoming, Payload};
 use crate::shm::copier::Copier;
@@ -210,7 +210,7 @@ impl Link {
                 Ok(Some(arrival))
             }
             Goes::Aside(from, bytes) => {
-                self.inbox.aside.put(front.ticket, from, bytes);
+                self.inbox.aside.put(front.ticket, Aside { from, bytes, pulses });
                 Ok(None)
             }
             Goes::Away | Goes::Reader => Ok(None),
@@ -446,12 +446,12 @@ impl Link {
 
     /// The rest of a payload, if all of that lies aside.
     fn take_set_aside(&mut self, arriving: &mut Arriving, into: &mut [u8], stat: &Stat) -> Option<Read> {
-        let (from, bytes) = self.inbox.aside.take(arriving.ticket)?;
+        let Aside { from, bytes, pulses } = self.inbox.aside.take(arriving.ticket)?;
         into[from..].copy_from_slice(&bytes);
         stat.add(Counter::Copies, 1);
         stat.add(Counter::CopiedBytes, bytes.len() as u64);
         arriving.shelf = None;
-        Some(Read { valid: into.len(), done: true, pulses: 0, extra_copies: 1 })
+        Some(Read { valid: into.len(), done: true, pulses, extra_copies: 1 })
     }
 
     pub(super) fn unreadable(&mut self, breach: Breach) -> ReadError {

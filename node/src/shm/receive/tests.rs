@@ -6,7 +6,7 @@ use std::time::Duration;
 use cutthrough_engine::count::Counter;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::ASIDE_MAX;
+use super::{ASIDE_MAX, Aside};
 use crate::config::Config;
 use crate::incoming::{Channel, Event};
 use crate::node::{Node, WaitError};
@@ -62,7 +62,8 @@ fn who_can_set_nothing_aside_sleeps() {
         });
         let Ok(Event::Message(mut message)) = b.wait(Some(PATIENCE)) else { panic!("no message") };
         // As if all of it had come: nobody touches it.
-        b.link(at_b).unwrap().0.inbox.aside.put(u64::MAX, 0, vec![0; usize::try_from(ASIDE_MAX).unwrap()]);
+        let all = Aside { from: 0, bytes: vec![0; usize::try_from(ASIDE_MAX).unwrap()], pulses: 1 };
+        b.link(at_b).unwrap().0.inbox.aside.put(u64::MAX, all);
         let before = b.stat().value(Counter::Sleeps);
         assert!(matches!(b.wait(Some(Duration::from_millis(200))), Err(WaitError::TimedOut)));
         assert!(b.stat().value(Counter::Sleeps) > before, "it looks without end");
