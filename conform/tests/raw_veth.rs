@@ -85,7 +85,7 @@ mod packet {
     use super::Veth;
 
     // To close a ring takes the kernel tens of milliseconds: what opens hundreds of them is left to UDP, or is `long`.
-    cutthrough_conform::suite!(Veth(1500, "packet"); opening, control, paths, pages, tokens, arriving, waiting);
+    cutthrough_conform::suite!(Veth(1500, "packet"); opening, control, paths, pages, tokens, arriving, waiting, asked);
 }
 
 mod packet_jumbo {
@@ -97,7 +97,10 @@ mod packet_jumbo {
 mod xdp {
     use super::Veth;
 
-    cutthrough_conform::suite!(Veth(1500, "xdp"); opening, control, paths, pages, tokens, arriving, channels, waiting);
+    cutthrough_conform::suite!(
+        Veth(1500, "xdp");
+        opening, control, paths, pages, tokens, arriving, channels, waiting, asked
+    );
 }
 
 mod xdp_jumbo {

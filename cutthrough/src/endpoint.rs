@@ -15,7 +15,6 @@ use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
 use cutthrough_node::config::Config;
 use cutthrough_node::incoming::{Channel, Connecting, Event, Incoming};
-use cutthrough_node::node::room::RoomError;
 use cutthrough_node::node::{ConnectError, ListenError, Node, OpenError, WaitError, Waker};
 use cutthrough_node::shm::grant::{Landing, NoMemory, RevokeError};
 use cutthrough_node::shm::link::{CloseReason, Identity, SendError};
@@ -28,6 +27,8 @@ use cutthrough_segment::page::{Page, Waker as Bell};
 use cutthrough_wire::slot::CONTROL_MAX;
 
 use crate::outgoing::Outgoing;
+
+mod room;
 
 /// A process's own door: listens, connects, sends, receives. One thread uses it at a time.
 pub struct Endpoint {
@@ -228,24 +229,6 @@ impl Endpoint {
         self.node.arm_to_read(message, since)
     }
 
-    /// Whether there is room for a message of a channel by now; if not, some of what has happened is set aside.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn look_for_room(&mut self, channel: Channel) -> Result<bool, RoomError> {
-        self.node.look_for_room(channel)
-    }
-
-    /// As [`Endpoint::arm`], for who waits for that; [`Endpoint::want_no_room`] comes at the end.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn arm_for_room(&mut self, channel: Channel) -> bool {
-        self.node.arm_for_room(channel)
-    }
-
-    /// Nobody waits for room any more.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn want_no_room(&mut self) {
-        self.node.want_no_room();
-    }
-
     /// Prepares to sleep on the endpoint's file descriptor ([`AsFd`]; readable means: poll). False if there is
     /// something to poll for already. The order that loses no wake-up: poll until there is nothing, arm, sleep only if
     /// this says true.
@@ -258,7 +241,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`SendError::Full`] if the receiver is behind: poll, then try again; or wait for room
-    /// ([`Endpoint::wait_for_room`]).
+    /// ([`Endpoint::wait_for_room`]), or ask to be told of it ([`Endpoint::ask_for_room`]).
     #[inline]
     pub fn send(&mut self, channel: Channel, control: &[u8]) -> Result<(), SendError> {
         match self.node.link(channel) {
@@ -324,43 +307,6 @@ impl Endpoint {
         Ok(Outgoing::over_net(&mut self.node, channel, &mut self.slot))
     }
 
-    /// Waits until there is room for a message of this channel, so that neither [`Endpoint::send`] nor
-    /// [`Endpoint::outgoing`] says [`SendError::Full`]: looks for a while, then sleeps. `None` waits for ever. For who
-    /// has something to send, and nothing better to do until it has gone:
-    ///
-    /// ```
-    /// # use cutthrough::{Channel, Endpoint, RoomError, SendError};
-    /// fn send(endpoint: &mut Endpoint, channel: Channel, control: &[u8]) -> Result<(), Box<dyn std::error::Error>> {
-    ///     while let Err(error) = endpoint.send(channel, control) {
-    ///         match error {
-    ///             SendError::Full => endpoint.wait_for_room(channel, None)?,
-    ///             other => return Err(other.into()),
-    ///         }
-    ///     }
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
-    /// The peer may wait for room itself, in a channel to this endpoint. So what happens meanwhile is set aside, at any
-    /// channel, in its order, and polled or waited for afterwards: messages, and that channels have begun or ended.
-    /// When 16,384 events wait like that, the rest stays where it is, and who sends it waits for room as this side
-    /// does. Then it is for this side to poll, if the receiver goes on only when it has more than that of this side's
-    /// hands: wait with a timeout where that can be.
-    ///
-    /// The receiver says how far it is after every eighth of the ring, and when it goes to sleep; over a network with
-    /// what it acknowledges. Until then there is no room, though it has taken some messages.
-    ///
-    /// This is for the message alone: for what else its pages need see [`Endpoint::has_room_for_list`]; and a long
-    /// private payload is refused as full while a thousand messages of its peer, which an earlier one has taken out of
-    /// the way, wait to be received ([`Outgoing::send`]).
-    ///
-    /// # Errors
-    /// [`RoomError::Closed`] when the channel has ended, [`RoomError::TimedOut`] when the time is over,
-    /// [`RoomError::Woken`] when a [`Waker`] has ended it.
-    pub fn wait_for_room(&mut self, channel: Channel, timeout: Option<Duration>) -> Result<(), RoomError> {
-        self.node.wait_for_room(channel, timeout)
-    }
-
     /// Contiguous pages for `bytes` bytes in the channel's shared pool: to be filled in place and sent by reference.
     ///
     /// # Errors
@@ -385,26 +331,6 @@ impl Endpoint {
             Some((net, index)) => net.would_wait(index, bytes),
             None => self.node.link(channel).is_ok_and(|(link, _)| link.would_wait(bytes, token)),
         }
-    }
-
-    /// Whether a list of so many runs of pages ([`Outgoing::attach_list`]), or one run for a token, can be sent now,
-    /// which needs room of its own over shared memory. Sent without it is refused as [`SendError::TooManyRuns`], and
-    /// what was written to the pages is lost. A list that is too long for any room can be sent: it is refused for that.
-    ///
-    /// ```
-    /// # fn send(endpoint: &mut cutthrough::Endpoint, channel: cutthrough::Channel, pages: Vec<cutthrough::Page>)
-    /// # -> Result<(), Box<dyn std::error::Error>> {
-    /// while !endpoint.has_room_for_list(channel, pages.len()) {
-    ///     if let Some(event) = endpoint.poll() {
-    ///         println!("meanwhile: {event:?}");
-    ///     }
-    /// }
-    /// endpoint.outgoing(channel)?.attach_list(pages).send()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn has_room_for_list(&mut self, channel: Channel, pages: usize) -> bool {
-        self.node.link(channel).map_or(true, |(link, _)| link.has_room_for_list(pages))
     }
 
     /// Bytes of a channel's pool, which has whole pages.

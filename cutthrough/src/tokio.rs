@@ -32,7 +32,8 @@ const TURN: u32 = 64;
 /// - Dropping an endpoint, until what it has sent over a network has arrived: up to five seconds.
 ///
 /// A message that finds no room is refused, as [`SendError::Full`](crate::SendError::Full), and not awaited: wait for
-/// room, and send it again.
+/// room, and send it again; or ask for room ([`Endpoint::ask_for_room`]) and go on, and [`AsyncEndpoint::next`] tells
+/// when there is some.
 ///
 /// ```
 /// use std::error::Error;

@@ -1,14 +1,18 @@
-//! A node's waits end when another thread says so.
+//! A node's waits end when another thread says so; and nothing else wakes it.
 
 mod two;
 
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cutthrough::WaitError;
-use cutthrough::am::{Args, Settings};
+use cutthrough::am::{Args, Continuing, Settings};
+use cutthrough::{Counter, WaitError};
 use two::{Over, PATIENCE, small};
 
-over_both! { a_node_is_woken, a_node_that_is_woken_in_a_call_is_told_afterwards }
+over_both! {
+    a_node_is_woken, a_node_that_is_woken_in_a_call_is_told_afterwards, who_waits_for_a_full_window_sleeps,
+}
 
 const CALL: u16 = 1;
 
@@ -43,4 +47,35 @@ fn a_node_that_is_woken_in_a_call_is_told_afterwards(over: Over) {
     assert_eq!(reply.word(0), 7);
     let woken = mine.wait(Some(PATIENCE));
     assert!(matches!(woken, Err(WaitError::Woken)), "{woken:?}");
+}
+
+/// Room comes with answers that are told to nobody: who waits for it sleeps until then, and looks when one has come.
+fn who_waits_for_a_full_window_sleeps(over: Over) {
+    let settings = Settings { window: 3, ..Settings::default() };
+    let put_off = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&put_off);
+    let (_server, mut node, channel) = over.serve_with(small(), settings, |node| {
+        node.short(CALL, Args::Any, move |request| its.lock().expect("the list").push(request.defer()));
+    });
+    let answered = Arc::new(AtomicU32::new(0));
+    for _ in 0..3 {
+        let its = Arc::clone(&answered);
+        let counts = move |_: &mut Continuing<'_>, _| {
+            its.fetch_add(1, Ordering::Relaxed);
+        };
+        node.ask(channel, CALL).send_then(counts).expect("room");
+    }
+    let before = node.endpoint().counter(Counter::Sleeps);
+    let waited = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            put_off.lock().expect("the list").clear();
+        });
+        node.wait_for_room(channel, PATIENCE)
+    });
+    assert_eq!(waited, Ok(()));
+    let slept = node.endpoint().counter(Counter::Sleeps) - before;
+    // Over a network it is woken by what keeps a channel alive, too.
+    assert!((1..20).contains(&slept), "woken {slept} times");
+    assert!(answered.load(Ordering::Relaxed) > 0, "there was room before");
 }

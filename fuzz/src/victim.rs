@@ -9,7 +9,7 @@ use cutthrough_node::config::Config;
 use cutthrough_node::incoming::{Channel, Event, Incoming, Payload};
 use cutthrough_node::node::Node;
 use cutthrough_node::shm::grant::Landing;
-use cutthrough_node::shm::link::CloseReason;
+use cutthrough_node::shm::link::{CloseReason, SendError};
 use cutthrough_node::shm::send::{Cargo, Control, Load, Sheaf};
 use cutthrough_segment::page::Page;
 
@@ -32,6 +32,8 @@ pub struct Victim {
     pages: Vec<Page>,
     tokens: Vec<Token>,
     cookies: u64,
+    /// Whether it has asked to be told of room.
+    asked: bool,
     closed: Option<CloseReason>,
 }
 
@@ -78,7 +80,7 @@ impl Victim {
             other => panic!("{other:?} of an old channel"),
         };
         let (held, taken, pages, tokens) = Default::default();
-        (Self { node, channel, held, taken, pages, tokens, cookies: 0, closed: None }, caller)
+        (Self { node, channel, held, taken, pages, tokens, cookies: 0, asked: false, closed: None }, caller)
     }
 
     /// Looks once for what has happened.
@@ -104,6 +106,10 @@ impl Victim {
                 assert_eq!(channel, self.channel);
                 assert!(self.node.link(channel).is_err());
                 self.closed = Some(reason);
+            }
+            Event::Room(channel) => {
+                assert_eq!(channel, self.channel);
+                assert!(std::mem::take(&mut self.asked), "told of room without being asked");
             }
             Event::Opened(channel) => panic!("{channel:?} was opened by nobody"),
             Event::Connected(connecting, _) => panic!("{connecting:?} was begun by nobody"),
@@ -161,7 +167,10 @@ impl Victim {
     /// Sends a control message.
     pub fn send_control(&mut self, len: u8) {
         if let Ok((link, stat)) = self.node.link(self.channel) {
-            let _ = link.send_control(&[7; 96][..usize::from(len % 97)], stat);
+            let sent = link.send_control(&[7; 96][..usize::from(len % 97)], stat);
+            if sent == Err(SendError::Full) {
+                self.asked |= self.node.ask_for_room(self.channel).is_ok();
+            }
         }
     }
 

@@ -53,6 +53,8 @@ pub enum Event {
     Closed(Channel, CloseReason),
     /// The pages (or the private memory) of a message that was sent with a cookie may be used again.
     Completed(Completion),
+    /// There is room for a message of this channel, as was asked to be told: until then it was refused as full.
+    Room(Channel),
 }
 
 impl Event {
@@ -60,7 +62,10 @@ impl Event {
     pub(crate) const fn channel(&self) -> Option<Channel> {
         match self {
             Self::Message(message) => Some(message.channel()),
-            Self::Opened(channel) | Self::Connected(_, Ok(channel)) | Self::Closed(channel, _) => Some(*channel),
+            Self::Opened(channel)
+            | Self::Connected(_, Ok(channel))
+            | Self::Closed(channel, _)
+            | Self::Room(channel) => Some(*channel),
             Self::Connected(_, Err(_)) => None,
             Self::Completed(completion) => Some(completion.channel),
         }

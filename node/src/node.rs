@@ -114,6 +114,8 @@ pub struct Node {
     awake: Vec<usize>,
     /// The channel in which somebody waits for room.
     wanting: Option<Channel>,
+    /// Those of whose room the application is to be told.
+    asked: Vec<Channel>,
     stat: Stat,
     free_seats: Vec<u32>,
     config: Config,
@@ -177,6 +179,7 @@ impl Node {
             armed: false,
             awake: Vec::new(),
             wanting: None,
+            asked: Vec::new(),
             stat: Stat::create(config.channels, generation)?,
             free_seats: Vec::new(),
             config,
@@ -444,6 +447,9 @@ impl Node {
                 net.here();
             }
             let _ = self.hear(0);
+        }
+        if !self.asked.is_empty() {
+            self.tell_of_room();
         }
         if !self.events.is_empty() {
             return self.next_told();

@@ -116,6 +116,8 @@ pub(super) struct Talk {
     begun: BTreeSet<[u8; 16]>,
     pub(super) kept: VecDeque<(Incoming, Word)>,
     pub(super) cookies: BTreeSet<u64>,
+    /// Whether it was asked to be told of room.
+    asked: bool,
 }
 
 /// One process of the storm.
@@ -207,7 +209,14 @@ impl Node {
                 }
                 true
             }
-            Err(SendError::Full | SendError::TooManyRuns) => false,
+            Err(SendError::Full) => {
+                let asks = self.random.one_in(2) && self.endpoint.ask_for_room(channel).is_ok();
+                if let Some(talk) = self.talks.get_mut(&channel).filter(|_| asks) {
+                    talk.asked = true;
+                }
+                false
+            }
+            Err(SendError::TooManyRuns) => false,
             Err(SendError::Closed(reason)) => {
                 ended(reason);
                 false
@@ -491,6 +500,11 @@ impl Node {
             Event::Completed(completion) => {
                 if let Some(talk) = self.talks.get_mut(&completion.channel) {
                     assert!(talk.cookies.remove(&completion.cookie), "completed twice: {completion:?}");
+                }
+            }
+            Event::Room(channel) => {
+                if let Some(talk) = self.talks.get_mut(&channel) {
+                    assert!(std::mem::take(&mut talk.asked), "told of room without being asked");
                 }
             }
         }

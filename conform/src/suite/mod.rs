@@ -2,6 +2,7 @@
 #![expect(clippy::missing_panics_doc, reason = "a behaviour panics if an endpoint breaks its promise: that is its use")]
 
 pub mod arriving;
+pub mod asked;
 pub mod channels;
 pub mod control;
 pub mod midway;
@@ -58,7 +59,7 @@ impl Drop for Ends<'_> {
 #[macro_export]
 macro_rules! suite {
     ($join:expr) => {
-        $crate::suite!($join; opening, control, paths, pages, tokens, arriving, channels, waiting, room,
+        $crate::suite!($join; opening, control, paths, pages, tokens, arriving, channels, waiting, room, asked,
             midway, model);
     };
     ($join:expr; $($module:ident),+) => {
@@ -136,6 +137,11 @@ macro_rules! suite {
             room { room_comes_when_the_receiver_takes, room_is_awaited_in_tokio,
                 a_wait_for_room_in_tokio_keeps_no_other_task_waiting, two_that_wait_for_room_go_on,
                 who_waits_for_room_holds_others_up_in_the_end, a_wait_for_room_sleeps, a_wait_for_room_ends });
+    };
+    (@asked $join:expr) => {
+        $crate::suite!(@tests $join;
+            asked { room_is_told_of_when_it_comes, room_is_told_of_in_tokio, room_of_several_channels_is_told_of_each,
+                room_is_told_of_once, who_has_asked_for_room_sleeps, room_of_an_ended_channel_is_not_told_of });
     };
     (@midway $join:expr) => {
         $crate::suite!(@tests $join;

@@ -14,12 +14,12 @@ use crate::join::PATIENCE;
 use crate::{Join, Pair, Side};
 
 /// Messages of a test, many times as many as there is room for.
-const MESSAGES: u64 = 4000;
+pub(super) const MESSAGES: u64 = 4000;
 /// Messages that go the other way meanwhile: one for so many.
-const ANSWERED: u64 = 10;
+pub(super) const ANSWERED: u64 = 10;
 
 /// Sends until there is no more room: how many there were.
-fn fill(side: &mut Side) -> u64 {
+pub(super) fn fill(side: &mut Side) -> u64 {
     let mut sent = 0_u64;
     loop {
         match side.endpoint.send(side.channel, &sent.to_le_bytes()) {
@@ -68,7 +68,7 @@ fn say(side: &mut Side, number: u64) {
 }
 
 /// Takes so many messages, one by one, with pauses of all lengths, and answers some.
-fn take_slowly(side: &mut Side, count: u64) {
+pub(super) fn take_slowly(side: &mut Side, count: u64) {
     for number in 0..count {
         assert_eq!(side.message().control(), number.to_le_bytes());
         pause(number);

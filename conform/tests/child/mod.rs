@@ -214,7 +214,7 @@ fn play(endpoint: &mut Endpoint, channel: Channel, how: &str) {
                 }
             }
             Event::Closed(..) => return,
-            Event::Opened(_) | Event::Connected(..) | Event::Completed(_) => {}
+            Event::Opened(_) | Event::Connected(..) | Event::Completed(_) | Event::Room(_) => {}
         }
     }
 }

@@ -146,7 +146,8 @@ impl Liar {
         let channel = loop {
             match victim.endpoint.wait(Some(PATIENCE)).expect("the liar comes") {
                 Event::Opened(channel) => break channel,
-                Event::Connected(..) | Event::Message(_) | Event::Completed(_) | Event::Closed(..) => {}
+                Event::Connected(..) | Event::Message(_) | Event::Completed(_) | Event::Closed(..) | Event::Room(_) => {
+                }
             }
         };
         let heard = handshake::listen(&socket).expect("an answer").expect("at once");

@@ -82,10 +82,15 @@ impl Node {
             if now >= until {
                 break Err(RequestError::TimedOut(timeout));
             }
-            let nap = NAP.min(Duration::from_nanos(until.saturating_since(now)));
-            match self.wait(Some(nap)) {
-                Ok(event) => aside.push(event),
-                Err(WaitError::TimedOut) => {}
+            let left = Duration::from_nanos(until.saturating_since(now));
+            // With an answer comes room for another request; of room for its message alone nobody else tells.
+            if self.room(channel) > 0 {
+                let _ = self.inside.endpoint.ask_for_room(channel);
+            }
+            let over = |node: &mut Self| node.inside.door(channel.index()) != Some(channel) || node.has_room(channel);
+            match self.wait_unless(Some(left), over) {
+                Ok(Some(event)) => aside.push(event),
+                Ok(None) | Err(WaitError::TimedOut) => {}
                 Err(WaitError::Woken) => woken = true,
                 Err(WaitError::System(_)) => break Err(RequestError::Wait),
             }
@@ -273,14 +278,28 @@ impl Node {
     /// # Errors
     /// [`WaitError::TimedOut`] when the time is over, [`WaitError::Woken`] when a [`Waker`](crate::Waker) has ended it.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Event, WaitError> {
+        // It is never over without an event.
+        let event = self.wait_unless(timeout, |_| false)?;
+        event.ok_or(WaitError::TimedOut)
+    }
+
+    /// The same, unless it is over, which is asked whenever something has come, whoever is told of that.
+    fn wait_unless(
+        &mut self,
+        timeout: Option<Duration>,
+        over: impl Fn(&mut Self) -> bool,
+    ) -> Result<Option<Event>, WaitError> {
         let begun = clock::now();
         loop {
             if let Some(event) = self.poll() {
-                return Ok(event);
+                return Ok(Some(event));
             }
             let now = self.look(true);
             if let Some(event) = self.ready.pop_front() {
-                return Ok(event);
+                return Ok(Some(event));
+            }
+            if over(self) {
+                return Ok(None);
             }
             let limit = match (left_of(timeout, begun, now)?, self.nap(now)) {
                 (Some(left), Some(nap)) => Some(left.min(nap)),
@@ -289,7 +308,7 @@ impl Node {
             match self.inside.wait_or_wake(limit) {
                 Ok(event) => {
                     if let Some(event) = self.take(event) {
-                        return Ok(event);
+                        return Ok(Some(event));
                     }
                 }
                 Err(WaitError::TimedOut) => {}

@@ -1,4 +1,4 @@
-//! Waiting for room: until a message can be sent in a channel that has none.
+//! Waiting for room: until a message can be sent in a channel that has none; or being told of it, among other events.
 //!
 //! The peer may wait for room itself, with messages of this side before it that it takes only when it goes on. So
 //! whoever waits here sets aside what happens meanwhile, to be polled for afterwards, and two that wait for each other
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::sleep::{Woken, left_of};
 use super::{Node, SPIN_NS, WaitError};
 use crate::clock;
-use crate::incoming::Channel;
+use crate::incoming::{Channel, Event};
 use crate::shm::link::{CloseReason, SendError};
 
 /// Events that may wait to be polled for before nothing more is set aside: as many as a send that waits takes out of
@@ -115,6 +115,56 @@ impl Node {
         self.has_room(channel)
     }
 
+    /// Has [`Event::Room`] told, once, when there is room for a message of this channel: next, if there is some now. If
+    /// the channel ends before, that is told, and nothing of room.
+    ///
+    /// # Errors
+    /// [`RoomError::Closed`].
+    pub fn ask_for_room(&mut self, channel: Channel) -> Result<(), RoomError> {
+        let told = |event: &Event| matches!(event, Event::Room(of) if *of == channel);
+        if self.has_room(channel)? {
+            if !self.events.iter().any(told) {
+                self.events.push_back(Event::Room(channel));
+            }
+            return Ok(());
+        }
+        if self.asked.contains(&channel) {
+            return Ok(());
+        }
+        self.asked.push(channel);
+        match self.wire(channel) {
+            Some((net, index)) => net.ask_for_room(index),
+            None => self.arm_anew(channel),
+        }
+        Ok(())
+    }
+
+    /// Looks for room where the application has asked to be told of it.
+    pub(super) fn tell_of_room(&mut self) {
+        let mut asked = std::mem::take(&mut self.asked);
+        asked.retain(|channel| {
+            let found = match self.wire(*channel) {
+                // What has come is taken in by the same poll anyway.
+                Some((net, index)) => net.found_room(index),
+                None => self.has_room(*channel).ok(),
+            };
+            if found == Some(true) {
+                self.events.push_back(Event::Room(*channel));
+            }
+            // The end of a channel is told by itself.
+            found == Some(false)
+        });
+        self.asked = asked;
+    }
+
+    /// Whether there is room where the application has asked to be told of it, of the channels of this machine.
+    pub(super) fn has_asked_room(&mut self) -> bool {
+        let asked = std::mem::take(&mut self.asked);
+        let found = asked.iter().any(|channel| self.link(*channel).is_ok_and(|(link, _)| link.look_for_room().is_ok()));
+        self.asked = asked;
+        found
+    }
+
     fn has_room(&mut self, channel: Channel) -> Result<bool, RoomError> {
         let room = match self.wire(channel) {
             Some((net, index)) => net.check_room(index),
@@ -144,13 +194,15 @@ impl Node {
             return;
         }
         let before = std::mem::replace(&mut self.wanting, channel);
-        for changed in [before, channel].into_iter().flatten() {
-            // It is armed anew before the next sleep, with what holds then.
-            if let Ok((link, _)) = self.link(changed)
-                && link.disarm()
-            {
-                self.awake.push(changed.index as usize);
-            }
+        [before, channel].into_iter().flatten().for_each(|changed| self.arm_anew(changed));
+    }
+
+    /// Has a channel of this machine armed anew before the next sleep, with what holds then.
+    fn arm_anew(&mut self, channel: Channel) {
+        if let Ok((link, _)) = self.link(channel)
+            && link.disarm()
+        {
+            self.awake.push(channel.index as usize);
         }
     }
 

@@ -318,7 +318,8 @@ impl Node {
         let (fresh, wanting) = (std::mem::take(&mut self.awake), self.wanting);
         for index in &fresh {
             if let Some(link) = self.seats[*index].link.as_mut() {
-                link.arm(wanting == Some(link.channel()));
+                let channel = link.channel();
+                link.arm(wanting == Some(channel) || self.asked.contains(&channel));
             }
         }
         if !fresh.is_empty() {
@@ -347,6 +348,7 @@ impl Node {
         }
         let has_room =
             wanting.is_some_and(|channel| self.link(channel).is_ok_and(|(link, _)| link.look_for_room().is_ok()));
+        let has_room = has_room || self.has_asked_room();
         if found || has_room || self.crowded || !self.events.is_empty() {
             return false;
         }

@@ -271,13 +271,13 @@ impl Core {
     /// Whether there is what the application sleeps for.
     pub(super) fn has_awaited(&mut self) -> bool {
         match self.awaits {
-            Awaits::News => self.has_news(),
+            Awaits::News => self.has_news() || self.has_asked_room(),
             Awaits::Answers => self.has_answers(),
             Awaits::Payload => {
                 let (index, strides) = self.looked_at;
                 self.net.strides_of(index) != strides || self.net.peer(index).is_none()
             }
-            Awaits::NewsOrRoom(index) => self.has_news() || !self.is_full(index),
+            Awaits::NewsOrRoom(index) => self.has_news() || !self.is_full(index) || self.has_asked_room(),
             Awaits::Room(index) => !self.is_full(index),
         }
     }

@@ -94,6 +94,8 @@ pub(super) struct Core {
     pub(super) tidied: Vec<usize>,
     /// What the application sleeps for.
     pub(super) awaits: Awaits,
+    /// The channels of whose room it is to be told.
+    pub(super) asked: Vec<usize>,
     /// The channel of which a payload was looked at last, and how often anything had come there by then.
     pub(super) looked_at: (usize, u64),
     /// Whether something has come of which only the application has been told so far.
@@ -265,6 +267,7 @@ impl Udp {
             filled: Arc::default(),
             tidied: Vec::new(),
             awaits: Awaits::News,
+            asked: Vec::new(),
             looked_at: (0, 0),
             owed: false,
             told_at: Instant::default(),

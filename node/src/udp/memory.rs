@@ -520,7 +520,9 @@ impl Store {
 impl Udp {
     /// A channel is over for its user.
     pub(crate) fn retire(&self, channel: usize) {
-        if let Some(store) = self.shared.lock().net.memory.get(channel) {
+        let mut core = self.shared.lock();
+        core.asked.retain(|asked| *asked != channel);
+        if let Some(store) = core.net.memory.get(channel) {
             store.retire();
             // What tokens name is nobody's any more: who was told of the end has it already.
             store.take_grants(Vec::new());

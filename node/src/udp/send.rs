@@ -104,6 +104,22 @@ impl Udp {
         }
     }
 
+    /// The application is to be told when there is room for a message of a channel.
+    pub(crate) fn ask_for_room(&self, index: usize) {
+        self.shared.lock().asked.push(index);
+    }
+
+    /// Whether there is by now: then nobody asks for it any more. `None` if the channel has ended.
+    pub(crate) fn found_room(&self, index: usize) -> Option<bool> {
+        let mut core = self.shared.lock();
+        core.net.room(index)?;
+        let found = !core.is_full(index);
+        if found {
+            core.asked.retain(|asked| *asked != index);
+        }
+        Some(found)
+    }
+
     /// Whether so many bytes of private memory would wait for the peer: more than are copied for it, now or ever.
     #[must_use]
     pub fn would_wait(&self, index: usize, bytes: usize) -> bool {
@@ -360,6 +376,11 @@ impl Core {
     pub(super) fn is_full(&mut self, index: usize) -> bool {
         let staging = self.config.staging_bytes as usize;
         self.net.room(index) == Some(0) || self.kept(index, staging.saturating_sub(1)) >= staging
+    }
+
+    /// Whether there is room in a channel of which the application has asked to be told.
+    pub(super) fn has_asked_room(&mut self) -> bool {
+        (0..self.asked.len()).any(|place| !self.is_full(self.asked[place]))
     }
 
     /// Bytes of a channel's payloads of which copies are kept; of more than `enough`, only those that are not on their

@@ -424,15 +424,48 @@ fn room_that_the_attendant_finds_wakes_who_sleeps_for_it() {
         assert!(near.check_room(channel).is_err() && begun.elapsed() < PATIENCE, "there is room, or always something");
     }
     assert!(near.shared.waker.sleep());
+    take_until_there_is_room((&near, channel), &far);
+    assert_rung(&near);
+    assert!(near.before_room(channel, true, true).is_none());
+}
+
+/// So is who sleeps until whatever happens, and has asked to be told of room.
+#[test]
+fn room_that_was_asked_for_wakes_who_sleeps() {
+    let (near, far, channel) = pair();
+    let begun = Instant::now();
+    while near.check_room(channel).is_ok() {
+        send(&near, channel, b"takes room", Cargo { load: Load::None, token: None, cookie: None });
+    }
+    near.ask_for_room(channel);
+    while near.before_sleep(true).is_none() {
+        assert_eq!(near.found_room(channel), Some(false), "there is room, or always something");
+        assert!(begun.elapsed() < PATIENCE, "it never sleeps");
+        near.turn(64, |_, _| ());
+    }
+    assert!(near.shared.waker.sleep());
+    take_until_there_is_room((&near, channel), &far);
+    assert_rung(&near);
+    assert!(near.before_sleep(true).is_none(), "it is to look, not to sleep");
+    assert_eq!(near.found_room(channel), Some(true));
+    assert!(!near.shared.lock().has_asked_room(), "whoever was told asks no more");
+}
+
+/// Has messages taken until there is room for more. Who has sent them, and sleeps, learns that from its socket.
+fn take_until_there_is_room((near, channel): (&Udp, usize), far: &Udp) {
+    let begun = Instant::now();
     while near.shared.lock().is_full(channel) {
         far.turn(64, |_, _| ());
         near.shared.lock().last_turn();
         assert!(begun.elapsed() < PATIENCE, "no room");
     }
+}
+
+/// Whoever sleeps on this one's waker is woken.
+fn assert_rung(near: &Udp) {
     let mut woken = [PollFd::new(near.shared.waker.event(), PollFlags::IN)];
     let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
     assert_eq!(poll(&mut woken, Some(&timeout)), Ok(1), "it sleeps, and there is room");
-    assert!(near.before_room(channel, true, true).is_none());
 }
 
 /// A ring fails into whose memory the kernel may write, and nobody can say when it does no more, because the call that
