@@ -564,9 +564,11 @@ fn vouched(greeting: &Greeting) -> [u8; GREETING_BYTES] {
     Greeting { body: BODY_MIN, ..*greeting }.to_bytes(0)
 }
 
-/// What a handshake is bound to: everything that the hello says.
-fn prologue(greeting: &Greeting) -> [u8; GREETING_BYTES] {
-    greeting.to_bytes(0)
+/// What a handshake is bound to: everything that the hello says, and the version whose frames its key shall seal.
+fn prologue(greeting: &Greeting) -> [u8; GREETING_BYTES + 1] {
+    let mut bytes = [FRAME_VERSION; GREETING_BYTES + 1];
+    bytes[..GREETING_BYTES].copy_from_slice(&greeting.to_bytes(0));
+    bytes
 }
 
 /// How often there is each of these.

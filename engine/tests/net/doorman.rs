@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cutthrough_engine::seal::{BoxedSeal, Guard, Handshake, Seal, WrongKey};
+use cutthrough_wire::frame::FRAME_VERSION;
 
 use super::wire::mix;
 
@@ -84,7 +85,9 @@ impl Guard for Doorman {
         Ok((Box::new(Begun(answer(prologue))), b"how do you do".to_vec()))
     }
     fn answer(&mut self, prologue: &[u8], first: &[u8]) -> Result<(BoxedSeal, Vec<u8>), WrongKey> {
-        if first == b"how do you do" { Ok((Box::new(Sum), answer(prologue))) } else { Err(WrongKey) }
+        // Who speaks another version shall get no key that seals frames of this one.
+        let is_meant = first == b"how do you do" && prologue.ends_with(&[FRAME_VERSION]);
+        if is_meant { Ok((Box::new(Sum), answer(prologue))) } else { Err(WrongKey) }
     }
     fn plain(&mut self) -> &mut dyn Seal {
         &mut self.sum

@@ -8,8 +8,8 @@ use cutthrough_engine::net::channel::{Bodies, Body, Ending};
 use cutthrough_engine::net::inbox::{Ready, ReadyPayload};
 use cutthrough_engine::net::{CallError, Cargo, NetEvent};
 use cutthrough_wire::frame::{
-    BODY_MIN, Greeting, HEADER_BYTES, Header, Kind, Limits, Note, OPENING_BYTES, Opening, Refusal, SEAL_BYTES,
-    SEALED_BYTES,
+    BODY_MIN, FRAME_VERSION, Greeting, HEADER_BYTES, Header, Kind, Limits, Note, OPENING_BYTES, Opening, Refusal,
+    SEAL_BYTES, SEALED_BYTES,
 };
 use cutthrough_wire::seal::OPENING_NUMBER;
 use cutthrough_wire::slot::CONTROL_MAX;
@@ -587,7 +587,8 @@ fn a_welcome_is_vouched_for() {
         let truth = greeting(0);
         let limits = Limits { messages: truth.limits.messages + u32::from(lie), ..truth.limits };
         let proof = sum(0, [&truth.to_bytes(0), &[]]);
-        let handshake = [&answer(&said.to_bytes(0))[..], &proof].concat();
+        let prologue = [&said.to_bytes(0)[..], &[FRAME_VERSION]].concat();
+        let handshake = [&answer(&prologue)[..], &proof].concat();
         let told = Greeting { limits, body: 1200, ..truth }.to_bytes(u16::try_from(handshake.len()).unwrap());
         forger.send(&mut world, Kind::Welcome, [0, 0], &[&told[..], &handshake].concat());
         match world.nodes[VICTIM].net.next_event() {
