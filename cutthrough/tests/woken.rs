@@ -4,7 +4,7 @@ mod two;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, Continuing, Settings};
 use cutthrough::{Counter, WaitError};
@@ -12,9 +12,11 @@ use two::{Over, PATIENCE, small};
 
 over_both! {
     a_node_is_woken, a_node_that_is_woken_in_a_call_is_told_afterwards, who_waits_for_a_full_window_sleeps,
+    who_waits_for_a_full_ring_hears_of_room,
 }
 
 const CALL: u16 = 1;
+const ANSWERED: u16 = 5;
 
 fn a_node_is_woken(over: Over) {
     let (mut node, _) = over.listening(small(), Settings::default());
@@ -78,4 +80,31 @@ fn who_waits_for_a_full_window_sleeps(over: Over) {
     // Over a network it is woken by what keeps a channel alive, too.
     assert!((1..20).contains(&slept), "woken {slept} times");
     assert!(answered.load(Ordering::Relaxed) > 0, "there was room before");
+}
+
+/// The window has room as soon as the first answer has come, and the ring only when the server goes on.
+fn who_waits_for_a_full_ring_hears_of_room(over: Over) {
+    let put_off = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&put_off);
+    let settings = Settings { window: 16, ..Settings::default() };
+    let mut served = 0;
+    let (_server, mut node, channel) = over.serve_with(small(), settings, move |node| {
+        node.short(CALL, Args::Any, move |request| {
+            served += 1;
+            if served == 1 {
+                return request.reply(&[1]);
+            }
+            if served == 2 {
+                // Until the other side has looked, has found no room, and sleeps.
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            its.lock().expect("the list").push(request.defer());
+        });
+    });
+    node.on_reply(ANSWERED, |_| ());
+    while node.ask(channel, CALL).then(ANSWERED).send().is_ok() {}
+    let begun = Instant::now();
+    assert_eq!(node.wait_for_room(channel, PATIENCE), Ok(()));
+    // When the calls are late it looks again.
+    assert!(begun.elapsed() < Settings::default().deadline, "there is room, and nobody said so");
 }

@@ -84,10 +84,15 @@ impl Node {
             }
             let left = Duration::from_nanos(until.saturating_since(now));
             // With an answer comes room for another request; of room for its message alone nobody else tells.
-            if self.room(channel) > 0 {
-                let _ = self.inside.endpoint.ask_for_room(channel);
-            }
-            let over = |node: &mut Self| node.inside.door(channel.index()) != Some(channel) || node.has_room(channel);
+            let over = |node: &mut Self| {
+                if node.inside.door(channel.index()) != Some(channel) || node.has_room(channel) {
+                    return true;
+                }
+                if node.room(channel) > 0 && !node.inside.core.is_behind(channel.index()) {
+                    let _ = node.inside.endpoint.ask_for_room(channel);
+                }
+                false
+            };
             match self.wait_unless(Some(left), over) {
                 Ok(Some(event)) => aside.push(event),
                 Ok(None) | Err(WaitError::TimedOut) => {}
