@@ -70,7 +70,11 @@ impl<T> Lock<T> {
     /// It, if it is free.
     #[inline]
     pub(super) fn try_lock(&self) -> Option<Held<'_, T>> {
-        if self.is_kept.load(Ordering::Relaxed) { None } else { self.try_inside() }
+        if self.is_kept.load(Ordering::Relaxed) {
+            return None;
+        }
+        // Whoever had it until now may have left it to somebody meanwhile, who waits no longer than this look takes.
+        self.try_inside().filter(|_| !self.is_kept.load(Ordering::Relaxed))
     }
 
     #[inline]
@@ -109,6 +113,13 @@ impl<T> Lock<T> {
     /// If this thread has it: that would be for ever.
     pub(super) fn assert_elsewhere(&self) {
         assert!(!self.is_this_threads(), "whoever has the node of a service, as its handlers do, asks for it again");
+    }
+
+    /// It, as soon as it is free, if that is so soon; and not at all if this thread has it. Without any time nobody is
+    /// waited for.
+    pub(super) fn lock_elsewhere_for(&self, time: Duration) -> Option<Held<'_, T>> {
+        let waits = || !time.is_zero() && !self.is_this_threads();
+        self.try_lock().or_else(|| if waits() { self.wait(time) } else { None })
     }
 
     /// Whether this thread has it. What it reads of another thread's is never this one's number.
@@ -168,7 +179,7 @@ impl<T> Lock<T> {
         true
     }
 
-    /// Takes what is kept for this thread. Somebody who came just before it was kept may have it for a moment.
+    /// Takes what is kept for this thread. Whoever has kept it, or has just looked for it, may have it for a moment.
     fn take_kept(&self) -> Held<'_, T> {
         let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         self.held_kept(self.held(inside))
@@ -245,10 +256,11 @@ impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
         self.lock.owner.store(0, Ordering::Relaxed);
-        self.inside = None;
+        // Before it is free: nobody gets it in between, who may have it for long.
         if self.lock.queued.load(Ordering::SeqCst) > 0 {
             self.lock.call_next();
         }
+        self.inside = None;
     }
 }
 
@@ -288,6 +300,32 @@ mod tests {
         before.sort_unstable();
         // Most times, since this thread may have lost its core before it queued.
         assert!(before[25] <= 4, "{before:?} went before");
+    }
+
+    /// Nor does anybody get it in between who looks for it all the time.
+    #[test]
+    fn nobody_gets_it_before_who_has_queued() {
+        for _ in 0..200 {
+            let (lock, had) = (Lock::new(()), AtomicBool::new(false));
+            let held = lock.lock();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let held = lock.lock_for(Duration::from_secs(10));
+                    had.store(true, Ordering::SeqCst);
+                    drop(held.expect("it is its turn"));
+                });
+                while lock.queued.load(Ordering::SeqCst) == 0 {
+                    std::hint::spin_loop();
+                }
+                scope.spawn(|| {
+                    let held = std::iter::repeat_with(|| lock.try_lock()).find_map(|held| held);
+                    assert!(held.is_some() && had.load(Ordering::SeqCst), "it came later");
+                });
+                // Until the other one looks.
+                std::thread::sleep(Duration::from_micros(50));
+                drop(held);
+            });
+        }
     }
 
     /// Many threads, some of which give up: nothing is lost, and nobody is left waiting.

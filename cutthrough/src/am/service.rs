@@ -294,6 +294,11 @@ impl Driving<'_> {
         self.shared.node.lock_for(time).map(|mut node| work(&mut node))
     }
 
+    /// The same, or not at all where this thread uses the node already: for a task, which may be polled anywhere.
+    pub(crate) fn with_elsewhere_in<R>(&self, time: Duration, work: impl FnOnce(&mut Node) -> R) -> Option<R> {
+        self.shared.node.lock_elsewhere_for(time).map(|mut node| work(&mut node))
+    }
+
     /// The tasks that wait for calls and are about to run.
     pub(crate) fn crowd(&self) -> &Arc<Crowd> {
         &self.shared.crowd

@@ -26,6 +26,8 @@ const SPIN_TASK_NS: u64 = 10_000;
 const SPIN_FAR_NS: u64 = 32_000;
 /// Looks in one hold of the node.
 const LOOKS: u32 = 8;
+/// How long a task that found the node in use waits for it when it comes again, and others of its executor with it.
+const QUEUES: Duration = Duration::from_micros(200);
 
 /// The call, and how far it has come.
 #[derive(Debug)]
@@ -192,7 +194,9 @@ impl<'a> Calling<'a> {
             })
         } else {
             let (is_far, turn) = (&mut self.is_far, &mut self.turn);
-            driving.try_with(|node| {
+            // Where threads use the node all the time, one waits for it in their line, and never finds it free.
+            let queues = if self.ticket.is_some() { QUEUES } else { Duration::ZERO };
+            driving.with_elsewhere_in(queues, |node| {
                 *is_far = !node.answers_soon(channel);
                 // No answer comes from afar before others could run.
                 let others = || turn::has_others() && driving.crowd().others_look();
