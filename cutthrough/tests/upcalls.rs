@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use cutthrough::am::{Args, Body, CallError, Continuing, Event, Failed, Failure, Node, Reply, Service, Settings};
-use cutthrough::rpc::{self, Answer, Client, Method};
+use cutthrough::rpc::{self, Answer, Client, Method, Raw};
 use cutthrough::{Channel, Endpoint};
 use two::{Over, PATIENCE, Server, small, until};
 
@@ -69,11 +69,15 @@ fn a_handler_that_waits_for_its_own_node_is_told_so(over: Over) {
 /// It waited until its time was over, and all who wanted the node with it.
 fn a_handler_that_calls_by_its_own_node_is_told_so(over: Over) {
     const CONNECT: u16 = 3;
+    const HELD: u16 = 9;
+    let held = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&held);
     let (other, _, _) = over.serve(|node| {
         rpc::serve(node, WAIT, |number| Ok(number + 1));
+        node.short(HELD, Args::Any, move |request| its.lock().expect("the list").push(request.defer()));
     });
     let (address, own) = (other.address.clone(), Arc::<OnceLock<(Arc<Service>, Client)>>::default());
-    let (mut node, its_address) = over.listening(small(), Settings::default());
+    let (mut node, its_address) = over.listening(small(), Settings { window: 1, ..Settings::default() });
     let its = Arc::clone(&own);
     node.short(ECHO, Args::Words(0), move |request| {
         let sum = its.get().expect("it is there").1.call(WAIT, &7).expect("a result");
@@ -96,6 +100,20 @@ fn a_handler_that_calls_by_its_own_node_is_told_so(over: Over) {
         assert_eq!(waits, Err(CallError::Failed(Failure::Panicked)), "of {handler}");
         assert_eq!(client.call(WAIT, &7), Ok(8), "elsewhere it can be called");
     }
+    // Where calls wait to be made, it would wait behind them.
+    let mut context = Context::from_waker(Waker::noop());
+    let mut first = client.start_raw(Raw::new(HELD));
+    until("the first is there", || {
+        assert!(Pin::new(&mut first).poll(&mut context).is_pending());
+        !held.lock().expect("the list").is_empty()
+    });
+    let mut second = client.start(WAIT, &7);
+    assert!(Pin::new(&mut second).poll(&mut context).is_pending());
+    let waits = peer.call(channel, ECHO, &[], PATIENCE / 4).map(drop).map_err(|unanswered| unanswered.error);
+    assert_eq!(waits, Err(CallError::Failed(Failure::Panicked)));
+    drop((first, second));
+    held.lock().expect("the list").clear();
+    assert_eq!(client.call(WAIT, &7), Ok(8));
 }
 
 fn a_panic_in_an_upcall_does_not_end_the_service(over: Over) {

@@ -56,6 +56,8 @@ pub(super) fn call(inside: &Arc<Inside>, mut raw: Raw<'_>, within: Duration) -> 
     let (mut slot, mut answer, channel) = (None, None, inside.channel());
     let places = (&mut slot, &mut answer);
     let made = if within.is_zero() || !inside.queue.may_try(None) {
+        // Whoever has the node in hand would keep those from it that it waits for.
+        inside.service.assert_elsewhere();
         None
     } else {
         driving.try_with(|node| make(node, &driving, &mut raw, places, channel, (within, false)))
