@@ -168,7 +168,8 @@ impl Queue {
             // Where one has not come, the next ones may not either.
             woken.extend(inside.call(1.max(2 * missed), now));
         }
-        let any = inside.len() + inside.absent.len() > 0;
+        // Whoever was called and never came begins that anew, if it comes.
+        let any = inside.len() > 0;
         inside.tended = inside.tended.filter(|_| any).map(|before| SELDOM.min(before * 2));
         let again = inside.tended;
         self.leave_inside(inside);
@@ -345,7 +346,7 @@ mod tests {
         assert_eq!(queue.tend(at(3000)), Some(SELDOM));
         assert!(calls.iter().all(|call| call.times() == 1 && call.may_try(&queue)), "also those that have not come");
         assert!(!queue.may_try(None), "the last one has its turn before");
-        queue.tend(at(4000));
+        assert_eq!(queue.tend(at(4000)), None, "nor looked after");
         assert!(queue.may_try(None) && !crowd.any(), "nobody is waited for for ever");
         for call in calls {
             queue.leave(call.ticket, || at(5000));
