@@ -1,8 +1,11 @@
 //! A process that forks: what its child drops is still the parent's, and so are its keys.
 
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Waker};
 
-use cutthrough::am::{Node, Service, Settings};
+use cutthrough::am::{Args, Body, Node, Service, Settings};
+use cutthrough::rpc::{Client, Raw};
 use cutthrough::{Channel, CloseReason, Config, Endpoint, Event, Keys, SharedKey};
 
 use crate::child::{Folder, Other, PATIENCE, config};
@@ -109,4 +112,59 @@ fn a_child_seals_nothing_with_its_parents_keys() {
     };
     assert_eq!(message.control(), b"parent");
     assert_eq!(other.says(), "forked");
+}
+
+const HELD: u16 = 1;
+const ECHO: u16 = 2;
+
+/// Makes a call, and has a child that drops it, and all that it was made by.
+pub(crate) fn fork_calls(address: &str, say: fn(&str)) {
+    let node = Node::new(Endpoint::open(config()).expect("an endpoint"), Settings::default());
+    let service = Arc::new(Service::spawn(node, |_| ()).expect("a service"));
+    let client = Client::connect(Arc::clone(&service), address, PATIENCE).expect("a channel").within(PATIENCE);
+    let mut call = Box::pin(client.start_raw(Raw::new(HELD)));
+    assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    // SAFETY: the child drops what it has, and ends, without a word to the threads that it lacks.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: it has nobody else's timer.
+        unsafe { libc::alarm(CHILD_MAX) };
+        drop(call);
+        drop(client);
+        drop(service);
+        // SAFETY: it ends the process.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of this process, and a place for what has become of it.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child");
+    for number in 0..4_u32 {
+        let reply = client.call_raw(Raw::new(ECHO).args(&number.to_le_bytes())).expect("an answer");
+        assert_eq!(reply.word(0), number);
+    }
+    say("forked");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    say(&format!("{:?}", runtime.block_on(pin!(call)).map(|reply| reply.word(0))));
+}
+
+#[test]
+fn a_call_that_a_child_drops_is_its_parents() {
+    let folder = Folder::new();
+    let mut node = Node::new(Endpoint::open(config()).expect("an endpoint"), Settings::default());
+    let held = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&held);
+    node.short(HELD, Args::Any, move |request| its.lock().expect("the list").push(request.defer()));
+    node.short(ECHO, Args::Words(1), |request| {
+        let words: [u32; 1] = request.words();
+        request.reply(&words);
+    });
+    node.listen(&folder.address()).expect("the name");
+    let server = Service::spawn(node, |_| ()).expect("a service");
+    let mut other = Other::start(Other::command("fork-calls", &folder.address()));
+    assert_eq!(other.says(), "forked");
+    for deferred in held.lock().expect("the list").drain(..) {
+        server.with(|node| node.answer(deferred, &7_u32.to_le_bytes(), Body::None));
+    }
+    assert_eq!(other.says(), "Ok(7)");
 }

@@ -18,6 +18,7 @@ fn other_side() {
         "no-file-for-a-caller" => limits::no_file_for_a_caller(address, say),
         "fork" => forks::fork(address, say),
         "fork-sends" => forks::fork_sends(address, say),
+        "fork-calls" => forks::fork_calls(address, say),
         "little-memory" => limits::little_memory(address, say),
         "small-files" => limits::small_files(address, say),
         other => panic!("no such part: {other}"),

@@ -187,7 +187,11 @@ impl Service {
     }
 
     /// As [`Service::with`], unless somebody else uses the node just now: waits for nobody.
+    /// In a child that forks, where the node is its parent's, it uses none.
     pub(crate) fn try_with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> Option<R> {
+        if !self.process.is_this() {
+            return None;
+        }
         let free = self.shared.node.try_lock()?;
         let _uses = Uses(&self.shared);
         let mut node = free;
@@ -212,8 +216,11 @@ impl Service {
         &self.shared.crowd
     }
 
-    /// Has the thread do something that may take a while.
+    /// Has the thread do something that may take a while. A child that forks has no such thread.
     pub(crate) fn leave_to_thread(&self, errand: impl FnOnce(&NodeLock) + Send + 'static) {
+        if !self.process.is_this() {
+            return;
+        }
         self.shared.errands.lock().unwrap_or_else(PoisonError::into_inner).push_back(Box::new(errand));
         self.shared.ring();
     }
@@ -409,8 +416,9 @@ impl Shared {
     }
 
     /// How long the thread leaves the node to others before it looks again; or, if what comes has to wake it, whether
-    /// anybody relies on that. Asked with the node in hand, so that what was done with it before is known.
-    fn patrol(&self, lately: &mut Lately, watch: &mut Watch, now: Instant) -> Result<Duration, bool> {
+    /// anybody relies on that. Asked with the node in hand, so that what was done with it before is known. `waits`:
+    /// whether calls are under way, whose answers are noticed at once when nobody looks for them.
+    fn patrol(&self, lately: &mut Lately, watch: &mut Watch, now: Instant, waits: bool) -> Result<Duration, bool> {
         // SYNC POINT patrol: both sides store, then load; at least one sees the other. Those who use the node note that
         // first, then whether they rely on the thread, then that they leave; it looks for that in the same order.
         self.summons.patrols.store(true, Ordering::SeqCst);
@@ -424,7 +432,7 @@ impl Shared {
         if relied && uses > 0 {
             watch.begin(now);
         }
-        if !relied && often {
+        if !relied && !waits && often {
             return Ok(PATROL);
         }
         self.summons.patrols.store(false, Ordering::SeqCst);
@@ -559,7 +567,7 @@ impl Shared {
             } else {
                 watch.go_on(now);
             }
-            let patrol = self.patrol(&mut lately, &mut watch, now);
+            let patrol = self.patrol(&mut lately, &mut watch, now, node.inside.core.calls().waiting() > 0);
             if let Err(relied) = patrol {
                 let quiet = self.used.load(Ordering::SeqCst) == 0 && node.ready.is_empty();
                 if !quiet || !watch.rests || !node.inside.endpoint.arm() {
