@@ -68,16 +68,16 @@ impl Idle {
     /// The same for so many looks.
     #[inline]
     pub const fn look_often(&mut self, looks: u32) -> bool {
-        self.looks += looks;
-        if self.looks < self.interval || self.resting {
+        self.looks = self.looks.saturating_add(looks);
+        if self.looks < self.interval || self.resting && self.looks < RARE {
             return false;
         }
-        self.looks = 0;
+        (self.looks, self.resting) = (0, false);
         true
     }
 
     /// Whether whoever waits had better sleep at once. Asked once for each time that it waits. Then looks are followed
-    /// by no yield until this is asked again.
+    /// by no yield until this is asked again, or there were so many that nobody can have slept.
     #[inline]
     pub const fn rests(&mut self) -> bool {
         self.resting = self.rests > 0;
@@ -161,5 +161,16 @@ mod tests {
         assert!(idle.rests());
         idle.yielded(32, LONG_NS);
         assert!(!idle.rests(), "the core is ours again");
+    }
+
+    #[test]
+    fn who_only_looks_rests_no_more() {
+        let mut idle = Idle::default();
+        for time in 0..9 {
+            idle.yielded(time, LONG_NS);
+        }
+        assert!(idle.rests());
+        assert_eq!(looks_until_yield(&mut idle), RARE);
+        assert_eq!(looks_until_yield(&mut idle), OFTEN);
     }
 }
