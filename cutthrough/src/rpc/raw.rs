@@ -189,11 +189,18 @@ impl<'a> Raw<'a> {
         };
         self.landing = unsent.landing.or(self.landing.take());
         let error = unsent.error;
-        if let Some(pages) = pages_of(unsent.body) {
+        let back = pages_of(unsent.body);
+        let is_lost = in_pages && back.is_none();
+        if let Some(pages) = back {
             self.body = pages;
         }
-        // The endpoint knows that the channel has ended, and has not told the node yet.
-        Err(if matches!(error, RequestError::NoMemory(NoMemory::Closed(_))) { RequestError::Closed } else { error })
+        Err(match error {
+            // The channel ended when the message was made, and the pages are gone: without them it is another call.
+            RequestError::Closed | RequestError::Full if is_lost => RequestError::Payload,
+            // The endpoint knows that the channel has ended, and has not told the node yet.
+            RequestError::NoMemory(NoMemory::Closed(_)) => RequestError::Closed,
+            error => error,
+        })
     }
 
     /// Makes the call ready to be made again, after a failure that gave back this place. Where that cannot be, it is
