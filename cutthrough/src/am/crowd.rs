@@ -3,6 +3,9 @@
 //! A task that looks for the answer to its call keeps its executor from others, whose requests could travel meanwhile
 //! and whose answers may be here already. So it looks only where none is known that is about to run. Those are known
 //! whose answer has come, and those that have let others run. The last of them looks for all.
+//!
+//! Some of them may be polled no more, or much later: a future that lost a `select!` and is kept. So those do not count
+//! that have been there all the time of late.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,6 +17,10 @@ const PASSES: u32 = 32;
 pub(crate) struct Crowd {
     ready: AtomicU32,
     passes: AtomicU32,
+    /// The fewest that there were since it was last asked who is stuck.
+    fewest: AtomicU32,
+    /// So many of them do not run.
+    stuck: AtomicU32,
 }
 
 impl Crowd {
@@ -24,13 +31,26 @@ impl Crowd {
 
     /// It runs, or is no more.
     pub(crate) fn goes(&self) {
-        self.ready.fetch_sub(1, Ordering::Relaxed);
+        let left = self.ready.fetch_sub(1, Ordering::Relaxed).saturating_sub(1);
+        for most in [&self.fewest, &self.stuck] {
+            if left < most.load(Ordering::Relaxed) {
+                most.store(left, Ordering::Relaxed);
+            }
+        }
     }
 
-    /// Whether there is any.
+    /// Whether there is any, of those that run.
     #[inline]
     pub(crate) fn any(&self) -> bool {
-        self.ready.load(Ordering::Relaxed) > 0
+        self.ready.load(Ordering::Relaxed) > self.stuck.load(Ordering::Relaxed)
+    }
+
+    /// A while is over, in which most of those that are about to run have run: those that were there all the time are
+    /// stuck.
+    pub(crate) fn find_stuck(&self) {
+        let ready = self.ready.load(Ordering::Relaxed);
+        let fewest = self.fewest.swap(ready, Ordering::Relaxed);
+        self.stuck.store(fewest.min(ready), Ordering::Relaxed);
     }
 
     /// Whether a task leaves it to others to look for what has come: not too often in a row.
@@ -61,5 +81,26 @@ mod tests {
         assert_eq!(looks(10 * (PASSES + 1)), 10);
         crowd.goes();
         assert!(!crowd.any() && !crowd.others_look());
+    }
+
+    #[test]
+    fn who_does_not_run_does_not_count() {
+        let crowd = Crowd::default();
+        crowd.comes();
+        crowd.find_stuck();
+        assert!(crowd.any(), "it may have come just now");
+        crowd.find_stuck();
+        assert!(!crowd.any());
+        // Others come and go beside it, and count.
+        for _ in 0..3 {
+            crowd.comes();
+            assert!(crowd.any());
+            crowd.goes();
+            assert!(!crowd.any());
+            crowd.find_stuck();
+        }
+        crowd.goes();
+        crowd.comes();
+        assert!(crowd.any(), "nobody is stuck any more");
     }
 }

@@ -548,11 +548,17 @@ impl Shared {
         let mut fds = [PollFd::new(heard, PollFlags::IN), PollFd::new(sleepers, PollFlags::IN)];
         // Until when it may sleep on before it looks: not at all, unless it looks again by itself.
         let mut due = clock::now();
+        let mut found_stuck = due;
         while !self.over.load(Ordering::Acquire) {
             self.run_errands();
             let until_sleeper = self.wake_sleepers();
+            let now = clock::now();
+            if now.saturating_since(found_stuck) >= nanos(PATROL) {
+                found_stuck = now;
+                self.crowd.find_stuck();
+            }
             if self.is_driven() {
-                let left = Duration::from_nanos(due.saturating_since(clock::now()));
+                let left = Duration::from_nanos(due.saturating_since(now));
                 if !left.is_zero() {
                     let nap = until_sleeper.map_or(DRIVEN, |until| until.min(DRIVEN)).min(left);
                     self.sleep(heard, &mut fds[..1], Some(nap));
