@@ -60,6 +60,7 @@ mod request;
 mod serve;
 mod service;
 mod wait;
+mod watch;
 mod way;
 mod words;
 

@@ -104,7 +104,7 @@ impl AsyncEndpoint {
     /// waiting for what has not arrived yet. Nothing else is taken in meanwhile: messages wait, and their senders,
     /// where there is no more room. Dropping the future leaves the payload as [`Endpoint::read_some`] does: it can be
     /// read on, into the same memory. For how long a sender may stand still (`Config::deadline`) is counted anew by
-    /// each future: whoever gives them up sooner than that, as a loop over `select!` with a tick may, sees to it itself.
+    /// each future: whoever gives them up sooner, as a loop over `select!` with a tick may, sees to that itself.
     ///
     /// # Errors
     /// [`ReadError`]; then what `into` holds is of no use.

@@ -12,13 +12,12 @@ use std::time::Duration;
 
 use cutthrough_engine::time::Instant;
 use cutthrough_node::clock;
-use cutthrough_node::idle::Idle;
-use cutthrough_node::node::SPIN_NS;
 use cutthrough_node::process::Process;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::lock::{Held, NodeLock};
 use super::serve::{nanos, upcall};
+use super::watch::{Lately, Watch};
 use super::{Crowd, Event, Node};
 
 /// Why a service could not be started.
@@ -341,53 +340,6 @@ impl Driving<'_> {
 impl Drop for Driving<'_> {
     fn drop(&mut self) {
         self.shared.note_driven(self.is_content);
-    }
-}
-
-/// How long the thread looks for what comes next before it sleeps, after something has come, or somebody relies on it:
-/// as long as an endpoint does that waits.
-struct Watch {
-    /// Since when nothing has come.
-    since: Instant,
-    /// Whether it has looked long enough: once more after others had the core, since perhaps the peer waits for that.
-    is_over: bool,
-    /// Whether it sleeps at once, because there is other work for its core, or it has looked so once more.
-    rests: bool,
-    idle: Idle,
-}
-
-impl Watch {
-    const fn new(now: Instant) -> Self {
-        Self { since: now, is_over: false, rests: false, idle: Idle::new() }
-    }
-
-    /// Something has come, or somebody relies on the thread from now on.
-    const fn begin(&mut self, now: Instant) {
-        (self.since, self.is_over) = (now, false);
-        self.rests = self.idle.rests();
-    }
-
-    /// Nothing has come.
-    const fn go_on(&mut self, now: Instant) {
-        self.is_over = now.saturating_since(self.since) >= SPIN_NS;
-    }
-}
-
-/// Whether the node was used again and again of late.
-#[derive(Default)]
-struct Lately {
-    since: Instant,
-    uses: u32,
-}
-
-impl Lately {
-    /// It was used so many times since this was asked last.
-    fn is_often(&mut self, uses: u32, now: Instant) -> bool {
-        if now.saturating_since(self.since) > nanos(PATROL) {
-            (self.since, self.uses) = (now, 0);
-        }
-        self.uses = self.uses.saturating_add(uses);
-        self.uses > 1
     }
 }
 
