@@ -17,7 +17,7 @@ over_both! {
     a_panic_in_an_upcall_does_not_end_the_service,
     a_handler_that_waits_for_its_own_node_is_told_so, a_panic_of_who_uses_the_node_does_not_put_the_service_to_sleep,
     a_panic_of_who_is_woken_does_not_end_the_service, a_continuation_reads_its_reply,
-    a_handler_that_calls_by_its_own_node_is_told_so,
+    a_handler_that_calls_by_its_own_node_is_told_so, a_handler_runs_well_while_its_thread_unwinds,
     what_somebody_panics_with_may_panic_when_it_is_dropped, who_is_woken_may_be_dropped_where_the_answer_comes,
 }
 
@@ -114,6 +114,30 @@ fn a_handler_that_calls_by_its_own_node_is_told_so(over: Over) {
     drop((first, second));
     held.lock().expect("the list").clear();
     assert_eq!(client.call(WAIT, &7), Ok(8));
+}
+
+/// It has not panicked itself.
+fn a_handler_runs_well_while_its_thread_unwinds(over: Over) {
+    struct Serves(Node, Arc<AtomicU32>);
+    impl Drop for Serves {
+        fn drop(&mut self) {
+            until("a request has come", || self.0.poll().is_none() && self.1.load(Ordering::Relaxed) > 0);
+        }
+    }
+    let (mut node, address) = over.listening(small(), Settings::default());
+    let served = Arc::<AtomicU32>::default();
+    let its = Arc::clone(&served);
+    node.short(ECHO, Args::Any, move |_| {
+        its.fetch_add(1, Ordering::Relaxed);
+    });
+    let panics = std::thread::spawn(|| {
+        let _serves = Serves(node, served);
+        panic!("as it shall");
+    });
+    let mut peer = Over::node(small(), Settings::default());
+    let channel = peer.connect(&address, PATIENCE).expect("a channel");
+    assert_eq!(peer.call(channel, ECHO, &[], PATIENCE).map(drop), Ok(()));
+    assert!(panics.join().is_err());
 }
 
 fn a_panic_in_an_upcall_does_not_end_the_service(over: Over) {

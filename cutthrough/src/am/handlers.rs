@@ -298,7 +298,8 @@ fn run(
         medium = buffer;
     }
     let Coming { handler, args, more, to, .. } = coming;
-    let mut serving = Serving { inside, incoming, medium, args, handler, more, to: Some(to) };
+    let unwinding = std::thread::panicking();
+    let mut serving = Serving { inside, incoming, medium, args, handler, more, to: Some(to), unwinding };
     let (run, request) = (&mut registered.run, Request::new(&mut serving));
     // The node's own state is whole at every point where a handler can panic. The request itself tells the requester.
     upcall(move || run(state, request));

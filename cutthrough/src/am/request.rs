@@ -72,6 +72,8 @@ pub(super) struct Serving<'a> {
     pub(super) more: Option<More>,
     /// The right to answer, until it is used.
     pub(super) to: Option<ReplyTo>,
+    /// Whether its thread was unwinding before: somebody who polls for what he waits for as he is dropped.
+    pub(super) unwinding: bool,
 }
 
 impl Serving<'_> {
@@ -333,11 +335,11 @@ impl Request<'_> {
 impl Drop for Request<'_> {
     #[inline]
     fn drop(&mut self) {
-        let Serving { inside, incoming, to, .. } = &mut *self.serving;
+        let Serving { inside, incoming, to, unwinding, .. } = &mut *self.serving;
         if to.is_none() {
             return;
         }
-        if std::thread::panicking() {
+        if !*unwinding && std::thread::panicking() {
             to.take().into_iter().for_each(|to| inside.fail(to, Failure::Panicked, &[]));
         } else {
             inside.reply_bytes(incoming.channel(), to, &[]);
