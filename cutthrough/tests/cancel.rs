@@ -5,13 +5,13 @@ mod two;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cutthrough::am::{Args, Body, Call, Failure, Settings};
+use cutthrough::am::{Args, Body, Call, CallError, Failure, Settings};
 use cutthrough::{Landing, now};
 use two::{Over, PATIENCE, meet, small, until};
 
 over_both! {
     nothing_is_told_of_a_call_that_is_cancelled_after_its_answer_has_come, a_call_of_another_node_is_not_cancelled,
-    who_has_cancelled_a_call_can_make_another_at_once,
+    who_has_cancelled_a_call_can_make_another_at_once, who_keeps_requests_keeps_nobody_from_making_others,
 }
 
 const PAID: u16 = 1;
@@ -84,4 +84,33 @@ fn who_has_cancelled_a_call_can_make_another_at_once(over: Over) {
         assert!(far.poll().is_none());
         first.is_over()
     });
+}
+
+/// As whoever holds back answers until there is news: calls of it that were late had all of the window.
+fn who_keeps_requests_keeps_nobody_from_making_others(over: Over) {
+    const KEPT: u16 = 7;
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let its = Arc::clone(&kept);
+    let settings = Settings { window: 4, ..Settings::default() };
+    let (server, mut node, channel) = over.serve_with(small(), settings, |node| {
+        node.short(KEPT, Args::Any, move |request| its.lock().expect("the list").push(request.defer()));
+        node.short(BARE, Args::Any, |request| request.reply(&[1]));
+    });
+    for round in 0..20 {
+        let late = node.call(channel, KEPT, &[], Duration::from_millis(2)).expect_err("nobody answers it");
+        assert_eq!(late.error, CallError::Late, "in round {round}");
+        assert_eq!(node.call(channel, BARE, &[], PATIENCE).expect("a reply").word(0), 1);
+    }
+    until("the server knows that they are over", || {
+        let kept = kept.lock().expect("the list");
+        kept.len() == 20 && kept.iter().all(cutthrough::am::Deferred::is_over)
+    });
+    // What is answered in the end is told to nobody.
+    let mut far = server.end();
+    for deferred in kept.lock().expect("the list").drain(..) {
+        far.answer(deferred, &[7; 4], Body::None);
+    }
+    while far.poll().is_some() {}
+    let told = node.wait(Some(Duration::from_millis(20)));
+    assert!(told.is_err(), "{told:?} is told of a call that was late");
 }

@@ -33,7 +33,8 @@ pub struct Deferred {
     token: Option<Token>,
     deadline: Option<Instant>,
     peer: Option<Identity>,
-    to: Option<ReplyTo>,
+    /// Whether it was neither answered nor thrown away.
+    is_open: bool,
 }
 
 impl Deferred {
@@ -42,9 +43,9 @@ impl Deferred {
         (number, over): (u64, Arc<AtomicBool>),
         (token, deadline): (Option<Token>, Option<Instant>),
         peer: Option<Identity>,
-        to: Option<ReplyTo>,
+        is_open: bool,
     ) -> Self {
-        Self { shelf, number, over, token, deadline, peer, to }
+        Self { shelf, number, over, token, deadline, peer, is_open }
     }
 
     /// Who was on the other side of the request's channel when its answer was put off:
@@ -55,7 +56,8 @@ impl Deferred {
     }
 
     /// Whether nobody waits for the answer any more: the requester has cancelled, its deadline has passed, or one of
-    /// both endpoints has gone. The right has to be dropped or used all the same.
+    /// both endpoints has gone. The right has to be dropped or used all the same: until then the request counts among
+    /// those in service ([`Settings::serve`](super::Settings::serve)). Whoever has cancelled is not kept waiting by it.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
@@ -80,8 +82,10 @@ impl Deferred {
     }
 
     fn put(&mut self, answer: Answered) {
-        if let (Some(to), Some(shelf)) = (self.to.take(), self.shelf.upgrade()) {
-            shelf.put(Left { to, number: self.number, token: self.token, answer });
+        if std::mem::take(&mut self.is_open)
+            && let Some(shelf) = self.shelf.upgrade()
+        {
+            shelf.put(Left { number: self.number, token: self.token, answer });
         }
     }
 }
@@ -95,52 +99,67 @@ impl Drop for Deferred {
 
 /// A request whose answer was put off, as its node knows it.
 #[derive(Debug)]
-struct PutOff {
+struct PutOff<R> {
     /// The row that it came on, and its number there, by which it is cancelled.
     by: (u32, CallId),
     /// The row that the answer goes to: another, if the request was handed over.
     to: u32,
+    /// The right to answer, until it is used or the request is cancelled.
+    right: Option<R>,
     /// Whether nobody waits for the answer any more.
     over: Arc<AtomicBool>,
 }
 
 /// The requests whose answers were put off, until they are answered or thrown away.
-#[derive(Debug, Default)]
-pub(super) struct PutOffs {
-    by_number: BTreeMap<u64, PutOff>,
+#[derive(Debug)]
+pub(super) struct PutOffs<R = ReplyTo> {
+    by_number: BTreeMap<u64, PutOff<R>>,
     /// The same by how they are cancelled. A peer that lies has several of one number.
     by_call: BTreeSet<(u32, CallId, u64)>,
     numbers: u64,
 }
 
-impl PutOffs {
+impl<R> Default for PutOffs<R> {
+    fn default() -> Self {
+        Self { by_number: BTreeMap::new(), by_call: BTreeSet::new(), numbers: 0 }
+    }
+}
+
+impl<R> PutOffs<R> {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.by_number.len()
     }
 
-    /// One is put off that came on this row with this number, and whose answer goes to that row: its number here, and
-    /// what says whether nobody waits for the answer any more.
-    pub(super) fn put(&mut self, by: (u32, CallId), to: u32) -> (u64, Arc<AtomicBool>) {
+    /// One is put off that came on this row with this number, and whose answer goes to that row, by this right: its
+    /// number here, and what says whether nobody waits for the answer any more.
+    pub(super) fn put(&mut self, by: (u32, CallId), (to, right): (u32, R)) -> (u64, Arc<AtomicBool>) {
         self.numbers += 1;
         let (number, over) = (self.numbers, Arc::default());
         self.by_call.insert((by.0, by.1, number));
-        self.by_number.insert(number, PutOff { by, to, over: Arc::clone(&over) });
+        self.by_number.insert(number, PutOff { by, to, right: Some(right), over: Arc::clone(&over) });
         (number, over)
     }
 
-    /// One is about to be answered.
-    fn settle(&mut self, number: u64) {
-        if let Some(PutOff { by: (row, call), .. }) = self.by_number.remove(&number) {
-            self.by_call.remove(&(row, call, number));
-        }
+    /// One is about to be answered, by this right if it was not cancelled.
+    fn settle(&mut self, number: u64) -> Option<R> {
+        let PutOff { by: (row, call), right, .. } = self.by_number.remove(&number)?;
+        self.by_call.remove(&(row, call, number));
+        right
     }
 
-    /// Who has asked waits no more.
-    pub(super) fn cancel(&self, row: u32, call: CallId) {
+    /// Who has asked waits no more, and shall hear so at once, by these rights: it may have no room for other requests
+    /// before. They count until they are answered or thrown away all the same.
+    #[must_use]
+    pub(super) fn cancel(&mut self, row: u32, call: CallId) -> Vec<R> {
+        let mut rights = Vec::new();
         for (_, _, number) in self.by_call.range((row, call, 0)..=(row, call, u64::MAX)) {
-            self.by_number[number].over.store(true, Ordering::Relaxed);
+            if let Some(put_off) = self.by_number.get_mut(number) {
+                put_off.over.store(true, Ordering::Relaxed);
+                rights.extend(put_off.right.take());
+            }
         }
+        rights
     }
 
     /// A channel has ended. They count until they are answered or thrown away: who comes again has no more of them in
@@ -165,10 +184,9 @@ pub(crate) enum Answered {
     Failed(Failure, Vec<u8>),
 }
 
-/// An answer that is to be sent, and the right to do so.
+/// An answer that is to be sent.
 #[derive(Debug)]
 struct Left {
-    to: ReplyTo,
     number: u64,
     token: Option<Token>,
     answer: Answered,
@@ -240,8 +258,8 @@ impl Inside {
 
     /// Sends the answers that were left by other threads.
     pub(super) fn send_left(&mut self) {
-        for Left { to, number, token, answer } in self.shelf.take() {
-            self.deferred.settle(number);
+        for Left { number, token, answer } in self.shelf.take() {
+            let Some(to) = self.deferred.settle(number) else { continue };
             match answer {
                 Answered::Reply(args, payload) => self.reply_with(to, &args, token, Body::Owned(payload)),
                 Answered::Failed(why, words) => self.fail(to, why, &words),
@@ -258,10 +276,8 @@ impl Node {
         if !deferred.is_of(&self.inside.shelf) {
             return deferred.leave(Answered::Reply(args.to_vec(), body.into_bytes()));
         }
-        if let Some(to) = deferred.to.take() {
-            let token = deferred.token;
-            self.inside.deferred.settle(deferred.number);
-            self.inside.reply_with(to, args, token, body);
+        if let Some(to) = self.settle(&mut deferred) {
+            self.inside.reply_with(to, args, deferred.token, body);
         }
     }
 
@@ -270,10 +286,14 @@ impl Node {
         if !deferred.is_of(&self.inside.shelf) {
             return deferred.leave(Answered::Failed(why, args.to_vec()));
         }
-        if let Some(to) = deferred.to.take() {
-            self.inside.deferred.settle(deferred.number);
+        if let Some(to) = self.settle(&mut deferred) {
             self.inside.fail(to, why, args);
         }
+    }
+
+    /// One is answered: by which right, if it was not cancelled.
+    fn settle(&mut self, deferred: &mut Deferred) -> Option<ReplyTo> {
+        if std::mem::take(&mut deferred.is_open) { self.inside.deferred.settle(deferred.number) } else { None }
     }
 }
 
@@ -313,26 +333,32 @@ mod tests {
         /// Against a list of all that was ever put off.
         #[test]
         fn those_are_over_that_nobody_waits_for(steps in steps()) {
-            let mut put_offs = PutOffs::default();
+            let mut put_offs = PutOffs::<u64>::default();
             // Number, how it can be cancelled, where its answer goes, whether it counts, whether it is over.
             let mut list = Vec::<(u64, Option<(u32, u32)>, Option<u32>, bool, bool)>::new();
-            let mut flags = Vec::new();
+            let (mut flags, mut rights) = (Vec::new(), Vec::new());
             for step in steps {
                 match step {
                     Step::Put(row, nonce, to) => {
-                        let (number, over) = put_offs.put((row, call(nonce)), to);
+                        let right = flags.len() as u64;
+                        let (number, over) = put_offs.put((row, call(nonce)), (to, right));
                         list.push((number, Some((row, nonce)), Some(to), true, false));
                         flags.push(over);
+                        rights.push(Some(right));
                     }
                     Step::Settle(which) => {
                         if let Some(which) = which.checked_rem(list.len()) {
-                            put_offs.settle(list[which].0);
+                            let right = put_offs.settle(list[which].0);
+                            prop_assert_eq!(right, rights[which].take());
                             list[which].3 = false;
                         }
                     }
                     Step::Cancel(row, nonce) => {
-                        put_offs.cancel(row, call(nonce));
-                        list.iter_mut().filter(|its| its.3 && its.1 == Some((row, nonce))).for_each(|its| its.4 = true);
+                        let used = put_offs.cancel(row, call(nonce));
+                        let its = (0..list.len()).filter(|at| list[*at].3 && list[*at].1 == Some((row, nonce)));
+                        let its: Vec<_> = its.collect();
+                        prop_assert_eq!(used, its.iter().filter_map(|at| rights[*at].take()).collect::<Vec<_>>());
+                        its.into_iter().for_each(|at| list[at].4 = true);
                     }
                     Step::End(row) => {
                         put_offs.end(row);

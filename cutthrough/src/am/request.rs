@@ -286,14 +286,13 @@ impl Request<'_> {
     #[must_use]
     pub fn defer(self) -> Deferred {
         let by = (self.serving.incoming.channel().index(), call_of(self.serving.incoming));
-        let known = match &self.serving.to {
-            Some(to) => self.serving.inside.deferred.put(by, to.row()),
-            None => Default::default(),
-        };
+        let to = self.serving.to.take();
+        let is_open = to.is_some();
+        let known = to.map(|to| self.serving.inside.deferred.put(by, (to.row(), to))).unwrap_or_default();
         let shelf = Arc::downgrade(&self.serving.inside.shelf);
         let (token, deadline) = (self.place(), self.serving.deadline());
         let peer = self.peer();
-        Deferred::new(shelf, known, (token, deadline), peer, self.serving.to.take())
+        Deferred::new(shelf, known, (token, deadline), peer, is_open)
     }
 
     /// Hands the request over to the endpoint on another channel, with other arguments: up to 64 bytes, or 58 if the

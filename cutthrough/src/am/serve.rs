@@ -280,9 +280,9 @@ impl Node {
                 Taken::Ready
             }
             Ok(Got::Cancelled(call)) => {
-                self.inside.deferred.cancel(row, call);
+                let put_off = self.inside.deferred.cancel(row, call);
                 self.inside.cancel_handed(row, call);
-                if let Some(to) = self.gathering.take_request(row, call) {
+                for to in put_off.into_iter().chain(self.gathering.take_request(row, call)) {
                     // Who has handed it over gives up when its deadline has passed, and says the same.
                     let why = if to.is_handed_over() { Failure::Late } else { Failure::Cancelled };
                     self.inside.fail(to, why, &[]);
