@@ -203,6 +203,19 @@ pub enum RpcError {
     Call(#[from] CallError),
 }
 
+impl RpcError {
+    /// Whether the method may have begun to run. If not, it does no harm to call again, whatever it does:
+    /// [`CallError::may_have_run`].
+    #[must_use]
+    pub const fn may_have_run(&self) -> bool {
+        match self {
+            Self::Refused(_) | Self::Type => true,
+            Self::NoChannel(_) => false,
+            Self::Call(why) => why.may_have_run(),
+        }
+    }
+}
+
 /// What a raw call of a method has come to: the reply lies in its arguments or, if it is long, in its payload.
 fn result<R: Message>(outcome: Result<Reply, RawError>) -> Result<R, RpcError> {
     let mut reply = outcome?;

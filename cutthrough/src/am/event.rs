@@ -277,6 +277,14 @@ pub enum RequestError {
     NoHandler,
 }
 
+impl RequestError {
+    /// Whether the request may have been served all the same: see [`CallError::may_have_run`].
+    #[must_use]
+    pub const fn may_have_run(self) -> bool {
+        matches!(self, Self::Lost)
+    }
+}
+
 impl From<Unasked> for RequestError {
     fn from(why: Unasked) -> Self {
         match why {
@@ -301,12 +309,35 @@ pub enum CallError {
     /// The deadline has passed. Whether the request was or will be served is not known.
     #[error("no reply before the deadline")]
     Late,
-    /// The request was not even sent.
+    /// The request was not sent, or, as [`RequestError::Lost`], not all of it.
     #[error(transparent)]
     NotSent(#[from] RequestError),
     /// The reply's payload could not be read.
     #[error("the reply's payload did not arrive: {0}")]
     Payload(ReadError),
+}
+
+impl CallError {
+    /// Whether a handler may have begun to serve the request. If not, it does no harm to make it again, whatever it
+    /// asks for. A handler that hands requests over has served one whose taker was busy, unknown, or takes other
+    /// arguments; that is not known here.
+    ///
+    /// ```
+    /// use cutthrough::am::{CallError, Failure, RequestError};
+    ///
+    /// assert!(CallError::Late.may_have_run());
+    /// assert!(!CallError::Failed(Failure::Busy).may_have_run());
+    /// assert!(!CallError::NotSent(RequestError::Closed).may_have_run());
+    /// assert!(CallError::NotSent(RequestError::Lost).may_have_run());
+    /// ```
+    #[must_use]
+    pub const fn may_have_run(self) -> bool {
+        match self {
+            Self::Failed(why) => !matches!(why, Failure::Busy | Failure::Unknown | Failure::Arguments),
+            Self::NotSent(why) => why.may_have_run(),
+            Self::Closed(_) | Self::Late | Self::Payload(_) => true,
+        }
+    }
 }
 
 impl From<ReadError> for CallError {
