@@ -39,6 +39,8 @@ pub struct Rtt {
     held: u64,
     /// How much longer a probe waits, because answers came after it for which it had not waited.
     slack: u64,
+    /// Whether nobody could say how much of the last sample was the way.
+    unsaid: bool,
     /// Whether it is open if the last probe was sent for nothing.
     probed: bool,
     /// Least round trip since `since`, and of the 5 s before.
@@ -74,6 +76,7 @@ impl Default for Rtt {
             latest: INITIAL,
             held: 0,
             slack: 0,
+            unsaid: false,
             probed: false,
             least: u64::MAX,
             least_before: u64::MAX,
@@ -98,8 +101,9 @@ impl Rtt {
     ///
     /// `held_ns` is `u64::MAX` if it was longer than the other side can say. How much of it was the way is not known
     /// then: perhaps that machine stood still, perhaps nothing was sent to it for a while. So the round trip stays what
-    /// it was, unless it was believed to be longer than all of that; but a probe waits as long as such an answer has
-    /// taken.
+    /// it was, unless it was believed to be longer than all of that; but a probe waits as long as such answers have
+    /// taken. One alone may be late by as long as the way was blocked, of which nothing follows for the next: it makes
+    /// a probe wait no longer than probes in vain do.
     pub fn sample(&mut self, now: Instant, round_ns: u64, held_ns: u64, lag_ns: u64) {
         let round = round_ns.clamp(1, ROUND_MAX);
         self.keep_least(now, round);
@@ -110,6 +114,8 @@ impl Rtt {
         // The way is no longer than that, whatever else is in it.
         let unsaid = beyond && round >= self.round.smoothed;
         let prompt = round.saturating_sub(lag_ns).max(least);
+        let before = core::mem::replace(&mut self.unsaid, unsaid);
+        let prompt = if unsaid && !before { prompt.min(PROBE_MAX.max(self.prompt.smoothed)) } else { prompt };
         if !unsaid {
             self.latest = round;
         }
@@ -291,6 +297,20 @@ mod tests {
         let mut rtt = steady(700_000_000, 50);
         (0..50).for_each(|turn| rtt.sample(at(800_000_000 + turn), 50_000_000, u64::MAX, 0));
         assert!(rtt.smoothed() < 51_000_000, "{} ns", rtt.smoothed());
+    }
+
+    #[test]
+    fn one_answer_that_was_late_makes_no_probe_wait_so_long() {
+        let mut rtt = steady(1_000_000, 50);
+        rtt.sample(at(2_000_000_000), 2_000_000_000, u64::MAX, 0);
+        let wait = rtt.probe_timeout(0, 0);
+        assert!((100_000_000..300_000_000).contains(&wait), "{wait} ns");
+        // Where it is said twice, that is how long answers take.
+        rtt.sample(at(4_000_000_000), 2_000_000_000, u64::MAX, 0);
+        assert!(rtt.probe_timeout(0, 0) > 1_000_000_000);
+        (0..50).for_each(|turn| rtt.sample(at(4_000_000_000 + turn), 1_000_000, 0, 0));
+        rtt.sample(at(6_000_000_000), 2_000_000_000, u64::MAX, 0);
+        assert!(rtt.probe_timeout(0, 0) < 300_000_000);
     }
 
     /// What such an answer says of less than was believed is taken, whatever it was held for.
