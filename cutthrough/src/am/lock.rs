@@ -257,10 +257,15 @@ impl<T> Drop for Held<'_, T> {
     fn drop(&mut self) {
         self.lock.owner.store(0, Ordering::Relaxed);
         // Before it is free: nobody gets it in between, who may have it for long.
-        if self.lock.queued.load(Ordering::SeqCst) > 0 {
+        let is_left = self.lock.queued.load(Ordering::SeqCst) > 0;
+        if is_left {
             self.lock.call_next();
         }
         self.inside = None;
+        // Somebody may have queued in between, and have found it in use. Only who has it leaves it to others.
+        if !is_left && self.lock.queued.load(Ordering::SeqCst) > 0 {
+            drop(self.lock.try_lock());
+        }
     }
 }
 

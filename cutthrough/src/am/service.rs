@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::lock::{Held, NodeLock};
 use super::serve::{nanos, upcall};
-use super::watch::{Lately, Watch};
+use super::watch::{Lately, PATROL, Watch};
 use super::{Crowd, Event, Node};
 
 /// Why a service could not be started.
@@ -28,8 +28,6 @@ pub enum ServiceError {
     System(#[from] std::io::Error),
 }
 
-/// How long the thread sleeps while others drive the node again and again.
-const PATROL: Duration = Duration::from_millis(1);
 /// The same while somebody does so for once: longer than any caller looks for its answer.
 const MOMENT: Duration = Duration::from_micros(100);
 /// The same where it finds that somebody drives the node just then, and nobody relies on it: to wait for the node takes

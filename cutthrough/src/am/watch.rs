@@ -1,12 +1,16 @@
 //! What the thread of a service goes by when it decides whether to look for what comes next, to sleep, or to leave the
 //! node to others.
 
+use std::time::Duration;
+
 use cutthrough_engine::time::Instant;
 use cutthrough_node::idle::Idle;
 use cutthrough_node::node::SPIN_NS;
 
-/// Uses of a node that lie so many nanoseconds apart follow each other.
-const WHILE_NS: u64 = 1_000_000;
+use super::serve::nanos;
+
+/// How long the thread sleeps while others drive the node again and again.
+pub(super) const PATROL: Duration = Duration::from_millis(1);
 
 /// How long the thread looks for what comes next before it sleeps, after something has come, or somebody relies on it:
 /// as long as an endpoint does that waits.
@@ -47,7 +51,7 @@ pub(super) struct Lately {
 impl Lately {
     /// It was used so many times since this was asked last.
     pub(super) fn is_often(&mut self, uses: u32, now: Instant) -> bool {
-        if now.saturating_since(self.since) > WHILE_NS {
+        if now.saturating_since(self.since) > nanos(PATROL) {
             (self.since, self.uses) = (now, 0);
         }
         self.uses = self.uses.saturating_add(uses);
