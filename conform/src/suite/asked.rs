@@ -5,11 +5,11 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{AsyncEndpoint, Channel, CloseReason, Counter, Endpoint, Event, Fence, RoomError, SendError};
+use cutthrough::{Channel, CloseReason, Counter, Endpoint, Event, Fence, RoomError, SendError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::room::{ANSWERED, MESSAGES, fill, take_slowly};
-use super::{beside_tokio, config, in_time};
+use super::room::{ANSWERED, MESSAGES, beside_who_takes_slowly, fill, take_slowly};
+use super::{config, in_time};
 use crate::join::{PATIENCE, connect};
 use crate::{Join, Pair, Side};
 
@@ -79,41 +79,32 @@ pub fn room_is_told_of_when_it_comes(join: &dyn Join) {
 
 /// The same in tokio, with waits that are given up in between.
 pub fn room_is_told_of_in_tokio(join: &dyn Join) {
-    let Pair { a, mut b, .. } = join.pair(config(), config());
-    beside_tokio(
-        |_| {
-            take_slowly(&mut b, MESSAGES);
-            assert_eq!(b.closed(), CloseReason::Peer);
-        },
-        async {
-            let channel = a.channel;
-            let mut a = AsyncEndpoint::new(a.endpoint).expect("an endpoint in a runtime");
-            let mut answers = 0;
-            for number in 0..MESSAGES {
-                while let Err(error) = a.send(channel, &number.to_le_bytes()) {
-                    assert_eq!(error, SendError::Full, "message {number}");
-                    a.ask_for_room(channel).expect("an open channel");
-                    let mut briefly = Some(Duration::from_micros(number % 7 * 20));
-                    loop {
-                        let event = match briefly.take() {
-                            Some(briefly) => match tokio::time::timeout(briefly, a.next()).await {
-                                Ok(event) => event,
-                                Err(_) => continue,
-                            },
-                            None => in_time(a.next()).await,
-                        };
-                        match event.expect("an event") {
-                            Event::Room(of) => break assert_eq!(of, channel),
-                            other => answered(&other, &mut answers),
-                        }
+    beside_who_takes_slowly(join, async |mut a, channel| {
+        let mut answers = 0;
+        for number in 0..MESSAGES {
+            while let Err(error) = a.send(channel, &number.to_le_bytes()) {
+                assert_eq!(error, SendError::Full, "message {number}");
+                a.ask_for_room(channel).expect("an open channel");
+                let mut briefly = Some(Duration::from_micros(number % 7 * 20));
+                loop {
+                    let event = match briefly.take() {
+                        Some(briefly) => match tokio::time::timeout(briefly, a.next()).await {
+                            Ok(event) => event,
+                            Err(_) => continue,
+                        },
+                        None => in_time(a.next()).await,
+                    };
+                    match event.expect("an event") {
+                        Event::Room(of) => break assert_eq!(of, channel),
+                        other => answered(&other, &mut answers),
                     }
                 }
             }
-            while answers < MESSAGES / ANSWERED {
-                answered(&in_time(a.next()).await.expect("an event"), &mut answers);
-            }
-        },
-    );
+        }
+        while answers < MESSAGES / ANSWERED {
+            answered(&in_time(a.next()).await.expect("an event"), &mut answers);
+        }
+    });
 }
 
 /// What `endpoint` says next of room; nothing else happens there.

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cutthrough::{AsyncEndpoint, CloseReason, Counter, Endpoint, Event, Fence, RoomError, SendError};
+use cutthrough::{AsyncEndpoint, Channel, CloseReason, Counter, Endpoint, Event, Fence, RoomError, SendError};
 
 use super::waiting::pause;
 use super::{beside_tokio, config, in_time};
@@ -93,36 +93,39 @@ pub fn room_comes_when_the_receiver_takes(join: &dyn Join) {
     );
 }
 
-/// The same in tokio, with waits that are given up in between.
-pub fn room_is_awaited_in_tokio(join: &dyn Join) {
+/// Sends to somebody who takes so many messages slowly, in a runtime beside that.
+pub(super) fn beside_who_takes_slowly(join: &dyn Join, send: impl AsyncFnOnce(AsyncEndpoint, Channel)) {
     let Pair { a, mut b, .. } = join.pair(config(), config());
     beside_tokio(
         |_| {
             take_slowly(&mut b, MESSAGES);
             assert_eq!(b.closed(), CloseReason::Peer);
         },
-        async {
-            let channel = a.channel;
-            let mut a = AsyncEndpoint::new(a.endpoint).expect("an endpoint in a runtime");
-            for number in 0..MESSAGES {
-                while let Err(error) = a.send(channel, &number.to_le_bytes()) {
-                    assert_eq!(error, SendError::Full, "message {number}");
-                    let briefly = Duration::from_micros(number % 7 * 20);
-                    if let Ok(room) = tokio::time::timeout(briefly, a.room(channel)).await {
-                        room.expect("room");
-                    } else {
-                        in_time(a.room(channel)).await.expect("room");
-                    }
-                }
-            }
-            for number in 0..MESSAGES / ANSWERED {
-                match in_time(a.next()).await.expect("an event") {
-                    Event::Message(message) => assert_eq!(message.control(), number.to_le_bytes()),
-                    other => panic!("instead of a message: {other:?}"),
-                }
-            }
-        },
+        async { send(AsyncEndpoint::new(a.endpoint).expect("an endpoint in a runtime"), a.channel).await },
     );
+}
+
+/// The same in tokio, with waits that are given up in between.
+pub fn room_is_awaited_in_tokio(join: &dyn Join) {
+    beside_who_takes_slowly(join, async |mut a, channel| {
+        for number in 0..MESSAGES {
+            while let Err(error) = a.send(channel, &number.to_le_bytes()) {
+                assert_eq!(error, SendError::Full, "message {number}");
+                let briefly = Duration::from_micros(number % 7 * 20);
+                if let Ok(room) = tokio::time::timeout(briefly, a.room(channel)).await {
+                    room.expect("room");
+                } else {
+                    in_time(a.room(channel)).await.expect("room");
+                }
+            }
+        }
+        for number in 0..MESSAGES / ANSWERED {
+            match in_time(a.next()).await.expect("an event") {
+                Event::Message(message) => assert_eq!(message.control(), number.to_le_bytes()),
+                other => panic!("instead of a message: {other:?}"),
+            }
+        }
+    });
 }
 
 /// Who awaits room keeps no other task of its thread waiting, whether there is none or always some.

@@ -13,6 +13,31 @@ use crate::child::{Folder, Other, PATIENCE, config};
 /// Seconds after which a child that does not end is killed.
 const CHILD_MAX: u32 = 10;
 
+/// Forks: 0 in the child, which drops what it has, and ends, without a word to the threads that it lacks.
+fn child() -> libc::pid_t {
+    // SAFETY: that is what it does.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: it has nobody else's timer.
+        unsafe { libc::alarm(CHILD_MAX) };
+    }
+    child
+}
+
+/// The end of the child.
+fn end() -> ! {
+    // SAFETY: it ends the process.
+    unsafe { libc::_exit(0) }
+}
+
+/// Waits for the end of the child, which is a good one.
+fn wait_for(child: libc::pid_t) {
+    let mut status = 0;
+    // SAFETY: a child of this process, and a place for what has become of it.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child");
+}
+
 /// Listens, on a network too, and once somebody has come has a child that drops the endpoint, and a service.
 pub(crate) fn fork(address: &str, say: fn(&str)) {
     let mut endpoint = Endpoint::open(config()).expect("an endpoint");
@@ -22,20 +47,13 @@ pub(crate) fn fork(address: &str, say: fn(&str)) {
     let service = Service::spawn(node, |_| ()).expect("a service");
     say("ready");
     while !matches!(endpoint.wait(Some(PATIENCE)), Ok(Event::Opened(_))) {}
-    // SAFETY: the child drops what it has, and ends, without a word to the threads that it lacks.
-    let child = unsafe { libc::fork() };
+    let child = child();
     if child == 0 {
-        // SAFETY: it has nobody else's timer.
-        unsafe { libc::alarm(CHILD_MAX) };
         drop(endpoint);
         drop(service);
-        // SAFETY: it ends the process.
-        unsafe { libc::_exit(0) };
+        end();
     }
-    let mut status = 0;
-    // SAFETY: a child of this process, and a place for what has become of it.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0, "the child");
+    wait_for(child);
     say("forked");
     say(&format!("udp:{}", endpoint.net_address().expect("it is bound")));
     loop {
@@ -85,8 +103,7 @@ pub(crate) fn fork_sends(address: &str, say: fn(&str)) {
         let _ = endpoint.send(channel, b"child");
         endpoint.flush();
         let _ = endpoint.wait(Some(std::time::Duration::from_millis(50)));
-        // SAFETY: it ends the process.
-        unsafe { libc::_exit(0) };
+        end();
     }
     let mut status = 0;
     // SAFETY: a child of this process, and a place for what has become of it.
@@ -124,21 +141,14 @@ pub(crate) fn fork_calls(address: &str, say: fn(&str)) {
     let client = Client::connect(Arc::clone(&service), address, PATIENCE).expect("a channel").within(PATIENCE);
     let mut call = Box::pin(client.start_raw(Raw::new(HELD)));
     assert!(call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    // SAFETY: the child drops what it has, and ends, without a word to the threads that it lacks.
-    let child = unsafe { libc::fork() };
+    let child = child();
     if child == 0 {
-        // SAFETY: it has nobody else's timer.
-        unsafe { libc::alarm(CHILD_MAX) };
         drop(call);
         drop(client);
         drop(service);
-        // SAFETY: it ends the process.
-        unsafe { libc::_exit(0) };
+        end();
     }
-    let mut status = 0;
-    // SAFETY: a child of this process, and a place for what has become of it.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0, "the child");
+    wait_for(child);
     for number in 0..4_u32 {
         let reply = client.call_raw(Raw::new(ECHO).args(&number.to_le_bytes())).expect("an answer");
         assert_eq!(reply.word(0), number);
