@@ -115,6 +115,12 @@ fn told_of_room(endpoint: &mut Endpoint, way: u64) -> Channel {
     }
 }
 
+/// Nothing is told any more.
+fn quiet(endpoint: &mut Endpoint) {
+    let after = endpoint.wait(Some(Duration::from_millis(20)));
+    assert!(after.is_err(), "told without being asked: {after:?}");
+}
+
 /// Whoever asks for room of several channels is told of each.
 pub fn room_of_several_channels_is_told_of_each(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
@@ -150,10 +156,6 @@ pub fn room_of_several_channels_is_told_of_each(join: &dyn Join) {
 pub fn room_is_told_of_once(join: &dyn Join) {
     let mut pair = join.pair(config(), config());
     let channel = pair.a.channel;
-    let quiet = |endpoint: &mut Endpoint| {
-        let after = endpoint.wait(Some(Duration::from_millis(20)));
-        assert!(after.is_err(), "told without being asked: {after:?}");
-    };
     for way in 0..3 {
         (0..2).for_each(|_| pair.a.endpoint.ask_for_room(channel).expect("an open channel"));
         assert_eq!(told_of_room(&mut pair.a.endpoint, way), channel);
@@ -166,6 +168,36 @@ pub fn room_is_told_of_once(join: &dyn Join) {
                 // Until the other side sleeps, if it does.
                 thread::sleep(Duration::from_millis(20));
                 (0..sent).for_each(|_| drop(b.message()));
+            },
+        );
+        quiet(&mut pair.a.endpoint);
+    }
+}
+
+/// Who asks again is told once, and of room that is still there: also if it has come since the first time, or was there
+/// then and is gone.
+pub fn room_that_is_asked_for_again_is_told_of_once(join: &dyn Join) {
+    let mut pair = join.pair(config(), config());
+    let channel = pair.a.channel;
+    for way in 0..6 {
+        let was_full = way < 3;
+        let mut sent = if was_full { fill(&mut pair.a) } else { 0 };
+        pair.a.endpoint.ask_for_room(channel).expect("an open channel");
+        if !was_full {
+            sent = fill(&mut pair.a);
+        }
+        pair.both(
+            |a| {
+                for _ in 0..20 {
+                    a.endpoint.ask_for_room(channel).expect("an open channel");
+                    thread::sleep(Duration::from_millis(1));
+                }
+                assert_eq!(told_of_room(&mut a.endpoint, way), channel);
+                assert_eq!(a.endpoint.send(channel, b"here"), Ok(()), "it was told of room, and found none");
+            },
+            |b| {
+                thread::sleep(Duration::from_millis(10));
+                (0..=sent).for_each(|_| drop(b.message()));
             },
         );
         quiet(&mut pair.a.endpoint);

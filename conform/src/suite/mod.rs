@@ -141,7 +141,8 @@ macro_rules! suite {
     (@asked $join:expr) => {
         $crate::suite!(@tests $join;
             asked { room_is_told_of_when_it_comes, room_is_told_of_in_tokio, room_of_several_channels_is_told_of_each,
-                room_is_told_of_once, who_has_asked_for_room_sleeps, room_of_an_ended_channel_is_not_told_of });
+                room_is_told_of_once, room_that_is_asked_for_again_is_told_of_once, who_has_asked_for_room_sleeps,
+                room_of_an_ended_channel_is_not_told_of });
     };
     (@midway $join:expr) => {
         $crate::suite!(@tests $join;

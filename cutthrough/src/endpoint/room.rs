@@ -47,7 +47,8 @@ impl Endpoint {
 
     /// Asks to be told, by [`Event::Room`](crate::Event::Room), once there is room for a message of this channel, as
     /// [`Endpoint::wait_for_room`] would find it: next, if there is some already. For who has several channels, or
-    /// something else to do meanwhile. It is told once; whoever finds no room after that asks again.
+    /// something else to do meanwhile. It is told once, also to whoever asks again before that; whoever finds no room
+    /// after it asks again.
     ///
     /// ```
     /// use std::error::Error;

@@ -115,22 +115,20 @@ impl Node {
         self.has_room(channel)
     }
 
-    /// Has [`Event::Room`] told, once, when there is room for a message of this channel: next, if there is some now. If
-    /// the channel ends before, that is told, and nothing of room.
+    /// Has [`Event::Room`] told, once, when there is room for a message of this channel: by the next poll, if there is
+    /// some now. If the channel ends before, that is told, and nothing of room. Asked again before it was told, that
+    /// there is room is told once for both.
     ///
     /// # Errors
     /// [`RoomError::Closed`].
     pub fn ask_for_room(&mut self, channel: Channel) -> Result<(), RoomError> {
-        let told = |event: &Event| matches!(event, Event::Room(of) if *of == channel);
-        if self.has_room(channel)? {
-            if !self.events.iter().any(told) {
-                self.events.push_back(Event::Room(channel));
-            }
+        let has_room = self.has_room(channel)?;
+        let tells = |event: &Event| matches!(event, Event::Room(of) if *of == channel);
+        if self.asked.contains(&channel) || has_room && self.events.iter().any(tells) {
             return Ok(());
         }
-        if self.asked.contains(&channel) {
-            return Ok(());
-        }
+        // Room that was found for it before is gone.
+        self.events.retain(|event| !tells(event));
         self.asked.push(channel);
         match self.wire(channel) {
             Some((net, index)) => net.ask_for_room(index),
