@@ -32,6 +32,7 @@ enum Step {
     Insert(u64),
     Run(u64, u64),
     Forget(u64),
+    Late(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -39,6 +40,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         12 => (0_u64..200).prop_map(Step::Insert),
         2 => (0_u64..200, 0_u64..20).prop_map(|(first, count)| Step::Run(first, count)),
         1 => (0_u64..250).prop_map(Step::Forget),
+        1 => (0_usize..4).prop_map(Step::Late),
     ];
     prop::collection::vec(step, 0..200)
 }
@@ -47,29 +49,38 @@ proptest! {
     #[test]
     fn it_is_a_set_of_numbers(steps in steps()) {
         let (mut seen, mut taken, mut forgotten) = (Seen::default(), BTreeSet::new(), 0);
+        // Those that came after their sender had said that it does not wait for them, and was not told of.
+        let mut late = BTreeSet::new();
         for step in steps {
             match step {
                 Step::Insert(number) => {
-                    let new = number >= forgotten && !taken.contains(&number);
+                    let new = !taken.contains(&number);
                     prop_assert_eq!(seen.is_new(number), new);
                     prop_assert_eq!(seen.insert(number), new);
                     prop_assert!(!seen.is_new(number));
-                    if new {
-                        taken.insert(number);
+                    if taken.insert(number) && number < forgotten {
+                        late.insert(number);
                     }
                 }
                 Step::Run(first, count) => {
                     // A run often goes on where all has arrived.
                     let first = if first % 2 == 0 { seen.below() } else { first };
                     seen.insert_run(first, count);
-                    taken.extend((first..first + count).filter(|number| *number >= forgotten));
+                    late.extend((first..first + count).filter(|number| taken.insert(*number) && *number < forgotten));
                 }
                 Step::Forget(number) => {
                     seen.forget_below(number);
                     let next = taken.last().map_or(0, |last| last + 1).max(forgotten);
                     forgotten = forgotten.max(number.min(next));
                 }
+                Step::Late(most) => {
+                    let told: Vec<u64> = seen.take_late(most).collect();
+                    let newest: Vec<u64> = late.iter().rev().take(most).copied().collect();
+                    prop_assert_eq!(&told, &newest);
+                    late.retain(|number| !told.contains(number));
+                }
             }
+            prop_assert_eq!(seen.has_late(), !late.is_empty());
             agrees(&seen, &taken, forgotten);
         }
     }
@@ -149,6 +160,43 @@ fn a_leap_is_refused() {
     assert!(!seen.insert(1 << 20) && seen.insert((1 << 20) - 1));
     assert!(!seen.is_new(1 << 21) && seen.is_new((1 << 21) - 1));
     assert!(!seen.is_new(u64::MAX));
+}
+
+/// Its sender may have sent 2^31 messages since, and frames say the low half of their numbers only.
+#[test]
+fn what_is_far_behind_is_not_taken() {
+    let (mut seen, far) = (Seen::default(), 1 << 16);
+    (2..far).for_each(|number| assert!(seen.insert(number)));
+    seen.forget_below(far);
+    assert!(seen.is_new(0) && seen.is_new(1), "nobody has seen them");
+    assert!(seen.insert(far));
+    assert!(!seen.is_new(0) && seen.insert(1), "one is as far as that");
+    assert_eq!(seen.take_late(9).collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn of_many_gaps_the_newest_can_be_filled() {
+    let mut seen = Seen::default();
+    for turn in 0..300 {
+        assert!(seen.insert(2 * turn + 1));
+        seen.forget_below(2 * turn + 2);
+    }
+    assert_eq!(seen.below(), 600);
+    assert_eq!(
+        (0..600).filter(|number| seen.insert(*number)).collect::<Vec<_>>(),
+        Vec::from_iter((88..600).step_by(2))
+    );
+    let told: Vec<u64> = seen.take_late(1000).collect();
+    assert_eq!((told.len(), told[0]), (128, 598), "its sender is told of the newest");
+}
+
+#[test]
+fn who_rests_forgets_what_may_be_late() {
+    let mut seen = Seen::default();
+    assert!(seen.insert(1));
+    seen.forget_below(2);
+    seen.settle_down();
+    assert!(!seen.is_new(0) && seen.is_new(2));
 }
 
 #[test]

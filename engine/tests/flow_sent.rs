@@ -294,6 +294,42 @@ fn a_gap_that_was_forgotten_is_not_counted() {
     assert_eq!(flight.spurious(), 0, "the receiver was told by frame 5 to forget number 0");
 }
 
+/// A way may be several times as long as another one, and what comes by it is not lost.
+#[test]
+fn what_comes_long_after_others_is_borne() {
+    let rtt = steady();
+    for (late, longer) in [(2 * ROUND, 7 * ROUND / 8), (4 * ROUND, 23 * ROUND / 8), (9 * ROUND, 4 * ROUND)] {
+        let mut flight = sent(5);
+        flight.acked(Ack { below: 0, bits: 0b1111 }, 8, drop);
+        assert_eq!(flight.lost(at(6_000), &rtt, |_, _| ()), 100, "number 0");
+        flight.push(5, at(6_000), 100, 0);
+        flight.acked(Ack { below: 6, bits: 0 }, 8, drop);
+        let mut arrived = Vec::new();
+        let acked = flight.acked_range(0, 1, |content| arrived.push(content));
+        assert_eq!((arrived, acked.late_frames, acked.overtaken), (vec![0], 1, 5), "{late} ns");
+        flight.bear(at(late), &acked, &rtt);
+        let now = 10 * ROUND;
+        (6..11).for_each(|number| flight.push(number, at(now), 100, number));
+        flight.acked_range(7, 11, drop);
+        let given_up = now + rtt.loss_delay() + longer;
+        assert_eq!(flight.lost(at(given_up - 1), &rtt, |_, _| ()), 0, "{late} ns");
+        assert_eq!(flight.lost(at(given_up), &rtt, |_, _| ()), 100, "{late} ns");
+    }
+}
+
+#[test]
+fn what_was_given_up_is_forgotten_in_time() {
+    let rtt = steady();
+    for (later, spurious) in [(14_999_999_000, 1), (15_000_000_000, 0)] {
+        let mut flight = sent(5);
+        flight.acked(Ack { below: 0, bits: 0b1111 }, 8, drop);
+        assert_eq!(flight.lost(at(6_000), &rtt, |_, _| ()), 100);
+        flight.lost(at(later), &rtt, |_, _| ());
+        flight.acked_range(0, 1, drop);
+        assert_eq!(flight.spurious(), spurious, "{later} ns");
+    }
+}
+
 /// Found by the simulator of faults: seed 1753613769024351.
 #[test]
 fn what_a_far_frame_has_told_to_forget_has_not_arrived() {

@@ -497,6 +497,39 @@ fn silence_takes_the_window_back_to_the_beginning_and_on() {
 }
 
 /// Frames that are overtaken seem to be lost for a while.
+/// What was in flight then is lost, and the way that is there again has not lost it.
+#[test]
+fn what_the_silence_has_lost_does_not_end_the_doubling() {
+    let least = 100 * MICROSECOND;
+    let (mut window, mut now) = filled(8, least, least);
+    let before = window.bytes();
+    window.silent();
+    let begin = window.bytes();
+    assert!(before > 8 * begin, "{before} bytes");
+    window.lost(Instant::from_nanos(now), before / 2);
+    for _ in 0..3 {
+        now = round(&mut window, now, least, least);
+    }
+    assert!(window.bytes() >= 6 * begin, "{} bytes", window.bytes());
+    // What is lost afterwards counts.
+    window.lost(Instant::from_nanos(now), before / 2);
+    round(&mut window, now, least, least);
+    assert!(window.bytes() < 6 * begin, "{} bytes", window.bytes());
+}
+
+#[test]
+fn on_a_long_way_it_begins_with_ten_frames() {
+    let begin = |round| {
+        let mut window = Window::new(FRAME);
+        window.expects(round);
+        let begin = window.bytes();
+        (0..4).for_each(|_| window.silent());
+        assert_eq!(window.bytes(), (begin >> 4).max(4 * u64::from(FRAME)));
+        begin
+    };
+    assert_eq!((begin(MILLISECOND), begin(MILLISECOND + 1)), (64 << 10, 15_000));
+}
+
 #[test]
 fn losses_that_were_none_do_not_shrink_the_window() {
     for frames in [50, 700] {

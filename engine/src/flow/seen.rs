@@ -2,11 +2,26 @@
 //!
 //! Numbers come in order but for the gaps that losses leave, so what is kept is one number, below which all is settled,
 //! and the ranges that arrived above it (RFC 9000, section 13.2.3). As long as nothing is lost there are none.
+//!
+//! What its sender does not wait for any more may come all the same, by a way that is longer than others. It is taken,
+//! and its sender told: that is how it learns of such ways.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 /// Ranges that are kept above the first gap. With more, the lowest is forgotten.
 const RANGES_MAX: usize = 256;
+
+/// Gaps that are kept of those that were closed though nothing had come. With more, the lowest is forgotten.
+const CLOSED_MAX: usize = 256;
+
+/// How far behind the next number what fills one of them may be. Frames say of most numbers in them the low half only,
+/// so nothing that is much older may be taken.
+const BEHIND_MAX: u64 = 1 << 16;
+
+/// Numbers that came late of which the sender is told, if it is told at all. With more, the lowest is forgotten.
+const LATE_MAX: usize = 128;
 
 /// Ranges for which room is kept when none is left.
 const RANGES_KEPT: usize = 8;
@@ -25,18 +40,65 @@ pub struct Seen {
     floor: u64,
     /// `[first, end)` of what arrived at or above `floor`, rising, with a gap before each.
     ranges: VecDeque<(u64, u64)>,
+    /// What may come late, once there was a gap that was closed.
+    late: Option<Box<Late>>,
+}
+
+/// Numbers below those that are settled.
+#[derive(Debug, Clone, Default)]
+struct Late {
+    /// `[first, end)` of those that have not arrived and are taken yet, rising.
+    gaps: VecDeque<(u64, u64)>,
+    /// Those that have since, and whose sender was not told.
+    came: Vec<u64>,
+}
+
+impl Late {
+    fn close(&mut self, first: u64, end: u64) {
+        if first < end {
+            if self.gaps.len() == CLOSED_MAX {
+                self.gaps.pop_front();
+            }
+            self.gaps.push_back((first, end));
+        }
+    }
+
+    fn place(&self, number: u64) -> Option<usize> {
+        let place = self.gaps.partition_point(|gap| gap.1 <= number);
+        self.gaps.get(place).is_some_and(|gap| gap.0 <= number).then_some(place)
+    }
+
+    fn take(&mut self, number: u64) {
+        let Some(place) = self.place(number) else { return };
+        let (first, end) = self.gaps[place];
+        match (first == number, number + 1 == end) {
+            (true, true) => drop(self.gaps.remove(place)),
+            (true, false) => self.gaps[place].0 = number + 1,
+            (false, true) => self.gaps[place].1 = number,
+            (false, false) => {
+                self.gaps[place].1 = number;
+                self.gaps.insert(place + 1, (number + 1, end));
+            }
+        }
+        let place = self.came.partition_point(|came| *came < number);
+        self.came.insert(place, number);
+        if self.came.len() > LATE_MAX {
+            self.came.remove(0);
+        }
+    }
 }
 
 impl Seen {
-    /// Lets go of memory in which nothing lies.
+    /// Lets go of memory in which nothing lies, and of what may come late.
     pub fn settle_down(&mut self) {
         self.ranges.shrink_to_fit();
+        self.late = None;
     }
 
     /// The numbers of a channel whose first is `number`.
     #[must_use]
     pub fn starting_at(number: u64) -> Self {
-        Self { below: number, floor: number, ranges: VecDeque::new() }
+        Self { below: number, floor: number, ..Self::default() }
     }
 
     /// Whether `number` can be taken: it has not arrived before, is not so old that nobody knows whether it has, and is
@@ -47,7 +109,10 @@ impl Seen {
         if number >= next {
             return number - next < AHEAD_MAX && number < u64::MAX;
         }
-        number >= self.floor && self.ranges.get(self.after(number).wrapping_sub(1)).is_none_or(|last| last.1 <= number)
+        if number < self.floor {
+            return next - number <= BEHIND_MAX && self.late.as_ref().is_some_and(|late| late.place(number).is_some());
+        }
+        self.ranges.get(self.after(number).wrapping_sub(1)).is_none_or(|last| last.1 <= number)
     }
 
     /// Whether `count` numbers from `first` on can be taken, and all of them are greater than every one that arrived.
@@ -65,6 +130,10 @@ impl Seen {
     pub fn insert(&mut self, number: u64) -> bool {
         if !self.is_new(number) {
             return false;
+        }
+        if number < self.floor {
+            self.late.iter_mut().for_each(|late| late.take(number));
+            return true;
         }
         if number == self.below {
             self.below += 1;
@@ -111,11 +180,40 @@ impl Seen {
         if number <= self.below {
             return;
         }
+        self.close_gaps(number);
         self.below = number;
         while self.ranges.front().is_some_and(|first| first.1 <= number) {
             self.ranges.pop_front();
         }
         self.settle();
+    }
+
+    /// The gaps below `number` are kept as closed.
+    fn close_gaps(&mut self, number: u64) {
+        let next = self.next();
+        let late = self.late.get_or_insert_default();
+        while late.gaps.front().is_some_and(|gap| next - gap.1 >= BEHIND_MAX) {
+            late.gaps.pop_front();
+        }
+        let mut first = self.floor;
+        for range in self.ranges.iter().take_while(|range| range.0 < number) {
+            late.close(first, range.0);
+            first = range.1;
+        }
+        late.close(first, number);
+    }
+
+    /// Takes out at most so many of the numbers that came after their gap was closed, and of which this has not told,
+    /// newest first: for an acknowledgement, in which they are below all others.
+    pub fn take_late(&mut self, most: usize) -> impl Iterator<Item = u64> {
+        let newest = |late: &mut Box<Late>| late.came.split_off(late.came.len().saturating_sub(most));
+        self.late.as_mut().map(newest).unwrap_or_default().into_iter().rev()
+    }
+
+    /// Whether there are such numbers.
+    #[must_use]
+    pub fn has_late(&self) -> bool {
+        self.late.as_ref().is_some_and(|late| !late.came.is_empty())
     }
 
     /// All numbers below this have arrived, or their sender has said that it does not wait for them.

@@ -7,8 +7,9 @@
 //! then has one way only to send something again.
 //!
 //! On some ways frames overtake each other. Where one that was given up, because others had overtaken it, proves to
-//! have arrived, only time counts, and as much more of it as the last of those would have needed, up to a round trip;
-//! until no frame has been overtaken for a second (compare RFC 8985, section 6.2).
+//! have arrived, only time counts, and as much more of it as the last of those would have needed, up to four round
+//! trips; until no frame has been overtaken for a second (compare RFC 8985, section 6.2, which bears one round trip:
+//! then two ways of which one is four times as long as the other carry next to nothing).
 
 use alloc::collections::VecDeque;
 
@@ -28,8 +29,14 @@ const PROBES: usize = 2;
 /// Frames for which room is kept when none is in flight.
 const KEPT: usize = 32;
 
-/// Lost numbers that are remembered, to know when giving them up was wrong.
-const GIVEN_UP_MAX: usize = 64;
+/// Round trips by which a frame is borne to be later than others, at most.
+const BORNE_ROUNDS: u64 = 4;
+
+/// Lost numbers that are remembered, to know when giving them up was wrong; and for how many round trips since they
+/// were sent, and nanoseconds at least.
+const GIVEN_UP_MAX: usize = 128;
+const GIVEN_UP_ROUNDS: u64 = 8;
+const GIVEN_UP_NS: u64 = 15_000_000_000;
 
 /// What an acknowledgement has settled.
 #[derive(Default, Clone, Copy, Debug)]
@@ -116,6 +123,7 @@ pub struct Sent<T> {
     /// One past the largest number acknowledged.
     reached: u64,
     last_sent: Instant,
+    /// By rising number: what is given up is older than what is not.
     given_up: VecDeque<GivenUp<T>>,
     spurious: u64,
     /// Where frames that are not lost were overtaken: for how many ns longer than usual, and when that was last seen.
@@ -178,16 +186,15 @@ impl<T: Copy> Sent<T> {
         }
         // The bits reach as far as anything was sent, so they show the largest number that arrived.
         let shows_all = end <= ack.below.saturating_add(65);
-        let fate = |lost: &GivenUp<T>| {
+        // Below it is also what the receiver was told not to wait for. If that comes, a range says so.
+        let arrived = |lost: &GivenUp<T>| {
             if lost.number >= ack.below {
-                Fate::arrived_if(ack.has_bit(lost.number))
-            } else if shows_all && (ack.end() <= lost.next || lost.number + 1 == ack.end()) {
-                Fate::Arrived
+                ack.has_bit(lost.number)
             } else {
-                Fate::Unknown
+                shows_all && (ack.end() <= lost.next || lost.number + 1 == ack.end())
             }
         };
-        self.look_back(&mut acked, reached, fate, each);
+        self.look_back(&mut acked, reached, arrived, each);
         self.settle(acked.frames, acked.bytes);
         acked
     }
@@ -207,8 +214,10 @@ impl<T: Copy> Sent<T> {
                 each(content);
             }
         }
-        let fate = |lost: &GivenUp<T>| Fate::arrived_if((first..end).contains(&lost.number));
-        self.look_back(&mut acked, reached, fate, each);
+        let place = self.given_up.partition_point(|lost| lost.number < first);
+        if self.given_up.get(place).is_some_and(|lost| lost.number < end) {
+            self.look_back(&mut acked, reached, |lost| (first..end).contains(&lost.number), each);
+        }
         self.settle(acked.frames, acked.bytes);
         acked
     }
@@ -219,7 +228,8 @@ impl<T: Copy> Sent<T> {
         let before = self.disorder.map(|(longer, _)| longer);
         let longer = match acked.late {
             Some(sent) if acked.overtaken > 0 => {
-                let longer = now.saturating_since(sent).saturating_sub(rtt.loss_delay()).min(rtt.smoothed());
+                let longer =
+                    now.saturating_since(sent).saturating_sub(rtt.loss_delay()).min(BORNE_ROUNDS * rtt.smoothed());
                 Some(longer.max(before.unwrap_or(0)))
             }
             // As far as that it is borne, and still needed.
@@ -232,6 +242,10 @@ impl<T: Copy> Sent<T> {
     /// the lost frames.
     pub fn lost(&mut self, now: Instant, rtt: &Rtt, mut each: impl FnMut(T, Lost)) -> u64 {
         self.disorder = self.disorder.filter(|(_, seen)| now.saturating_since(*seen) < DISORDER_NS);
+        let forgets = GIVEN_UP_NS.max(GIVEN_UP_ROUNDS * rtt.smoothed());
+        while self.given_up.front().is_some_and(|lost| lost.sent.after(forgets) <= now) {
+            self.given_up.pop_front();
+        }
         let (mut frames, mut bytes) = (0, 0);
         let (reached, next, delay) = (self.reached, self.next, self.loss_delay(rtt));
         let in_order = self.disorder.is_none();
@@ -329,7 +343,7 @@ impl<T: Copy> Sent<T> {
     }
 
     /// Frames that were given up as lost and had arrived after all, as far as is known: of the numbers given up only
-    /// the last 64 are remembered, and only until the receiver is told to forget them.
+    /// the last 128 are remembered, for some seconds.
     #[must_use]
     pub const fn spurious(&self) -> u64 {
         self.spurious
@@ -357,13 +371,13 @@ impl<T: Copy> Sent<T> {
         self.given_up.shrink_to_fit();
     }
 
-    /// Counts and removes those given up of which `fate` knows more now, and says of those that have arrived, whose
-    /// contents it hands to `each`. Until now one less than `reached` was the largest number acknowledged.
+    /// Counts and removes those given up of which `arrived` says that they have, and hands their contents to `each`.
+    /// Until now one less than `reached` was the largest number acknowledged.
     fn look_back(
         &mut self,
         acked: &mut Acked,
         reached: u64,
-        fate: impl Fn(&GivenUp<T>) -> Fate,
+        arrived: impl Fn(&GivenUp<T>) -> bool,
         mut each: impl FnMut(T),
     ) {
         if self.given_up.is_empty() {
@@ -371,8 +385,8 @@ impl<T: Copy> Sent<T> {
         }
         let (spurious, mut late) = (&mut self.spurious, None);
         self.given_up.retain(|lost| {
-            let fate = fate(lost);
-            if fate == Fate::Arrived {
+            let arrived = arrived(lost);
+            if arrived {
                 *spurious += 1;
                 each(lost.content);
                 late = late.max(Some((lost.number, lost.sent)));
@@ -381,7 +395,7 @@ impl<T: Copy> Sent<T> {
                 acked.late_bytes += u64::from(lost.bytes);
                 acked.overtaken = acked.overtaken.max(reached.saturating_sub(lost.number + 1));
             }
-            fate == Fate::Open
+            !arrived
         });
         acked.late = late.map(|(_, sent)| sent);
     }
@@ -408,22 +422,6 @@ fn remember<T>(given_up: &mut VecDeque<GivenUp<T>>, lost: GivenUp<T>) {
     if given_up.len() == GIVEN_UP_MAX {
         given_up.pop_front();
     }
+    debug_assert!(given_up.back().is_none_or(|before| before.number < lost.number), "given up out of their order");
     given_up.push_back(lost);
-}
-
-/// What an acknowledgement says of a number that was given up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    /// It had arrived.
-    Arrived,
-    /// Nothing yet.
-    Open,
-    /// It is below what the receiver may have been told to forget: nothing can be known of it any more.
-    Unknown,
-}
-
-impl Fate {
-    const fn arrived_if(arrived: bool) -> Self {
-        if arrived { Self::Arrived } else { Self::Open }
-    }
 }

@@ -38,6 +38,9 @@
 //! *A frame that others have overtaken.* It may be taken for lost until it proves to have arrived. Then it does not
 //! count, and if it was for such frames that the window was halved, it is as before (Eifel; Ludwig and Katz, 2000).
 //!
+//! *What was in flight when the way fell silent.* It is lost because there was no way, and says nothing of the one that
+//! there is again: the window goes on doubling to where it was.
+//!
 //! # What it does not do
 //!
 //! It gives way to senders that fill every queue until it overflows, as TCP does. And it shrinks to four frames, never
@@ -46,10 +49,12 @@
 
 use crate::time::Instant;
 
-/// The window begins with this many frames (RFC 6928), or [`BEGIN_BYTES`] if that is more.
+/// The window begins with this many frames (RFC 6928); on a short way with [`BEGIN_BYTES`], if that is more.
 const BEGIN_FRAMES: u64 = 10;
 
-/// A payload that most ways take at once: a millisecond on 0.5 Gb/s, and the smallest buffer that is usual in a switch.
+/// A payload that most short ways take at once: a millisecond on 0.5 Gb/s, and the smallest buffer that is usual in a
+/// switch. A long one may be slow: 64 KiB of each of eight senders stand in front of 20 Mb/s for 200 ms, and whoever
+/// comes then takes that for the way.
 const BEGIN_BYTES: u64 = 64 << 10;
 
 /// Frames below which the window never shrinks: with fewer, three later frames would not be there to tell a loss.
@@ -70,7 +75,7 @@ const LOSS_FRAMES: u64 = 256;
 /// Round trip in ns below which frames go as they come. Nobody who polls can spread them so finely.
 const PACED: u64 = 64_000;
 
-/// Round trip in ns up to which the window of the beginning goes out at once.
+/// Round trip in ns up to which the window of the beginning is larger, and goes out at once.
 const LONG: u64 = 1_000_000;
 
 /// For each so many ns of the least round trip the window grows by a frame in a round: on a long way, whose windows are
@@ -103,6 +108,8 @@ pub struct Window {
     least: u64,
     /// By how much delays of one round differ.
     varies: u64,
+    /// Bytes that were in flight when the way fell silent, and have not been found lost since.
+    silenced: u64,
 }
 
 /// What has been seen since the round began.
@@ -123,9 +130,9 @@ impl Window {
     #[must_use]
     pub fn new(frame_bytes: u32) -> Self {
         let frame = u64::from(frame_bytes.max(1));
-        Self {
+        let new = Self {
             frame,
-            bytes: Self::begin(frame),
+            bytes: 0,
             doubles: true,
             calm: 0,
             round: Round::default(),
@@ -137,11 +144,20 @@ impl Window {
             in_flight: 0,
             least: 1,
             varies: 0,
-        }
+            silenced: 0,
+        };
+        Self { bytes: new.begin(), ..new }
     }
 
-    fn begin(frame: u64) -> u64 {
-        BEGIN_BYTES.max(BEGIN_FRAMES * frame)
+    /// Nothing was sent yet, and a round trip seems to take so long.
+    pub fn expects(&mut self, round_ns: u64) {
+        self.least = round_ns.clamp(1, ROUND_MAX);
+        self.set(self.begin());
+    }
+
+    fn begin(&self) -> u64 {
+        let frames = BEGIN_FRAMES * self.frame;
+        if self.least > LONG { frames } else { frames.max(BEGIN_BYTES) }
     }
 
     /// Bytes that may be sent now, when `in_flight` are in flight.
@@ -175,8 +191,11 @@ impl Window {
 
     /// Frames of `bytes` are lost, and are not in flight any more.
     pub fn lost(&mut self, now: Instant, bytes: u64) {
-        self.lost = self.lost.saturating_add(bytes);
-        self.round.lossy |= bytes > 0;
+        // What was lost because there was no way says nothing of the way that there is again.
+        let silenced = bytes.min(self.silenced);
+        self.silenced -= silenced;
+        self.lost = self.lost.saturating_add(bytes - silenced);
+        self.round.lossy |= bytes > silenced;
         self.in_flight = self.in_flight.saturating_sub(bytes);
         self.advance(now, bytes);
     }
@@ -201,12 +220,13 @@ impl Window {
     /// every further silence half of it: nothing is known of the way any more, and probes alone go out until it speaks.
     /// Then it takes a few rounds to double to where it was.
     pub fn silent(&mut self) {
-        let begin = Self::begin(self.frame);
+        let begin = self.begin();
         self.set(if self.bytes > begin { begin } else { self.bytes / 2 });
         self.doubles = true;
         self.calm = 0;
         self.settling = 0;
         self.halved = None;
+        self.silenced = self.in_flight;
         self.round = Round::default();
     }
 
@@ -215,7 +235,7 @@ impl Window {
     /// window no larger than the one of the beginning, which goes out at once then too.
     #[must_use]
     pub fn pace(&self, round_ns: u64) -> u64 {
-        if round_ns < PACED || round_ns <= LONG && self.bytes <= Self::begin(self.frame) {
+        if round_ns < PACED || round_ns <= LONG && self.bytes <= self.begin() {
             return 0;
         }
         let spread = round_ns.min(ROUND_MAX);
@@ -258,7 +278,7 @@ impl Window {
     fn judge(&mut self, round: &Round) {
         let bearable = self.settled / 50 + 4 * self.frame;
         let (heavy, too_much) = (self.lost > bearable, self.lost.saturating_sub(bearable));
-        self.halved = None;
+        (self.halved, self.silenced) = (None, 0);
         if heavy || self.settled > LOSS_FRAMES * self.frame {
             self.settled /= 2;
             self.lost /= 2;

@@ -342,7 +342,7 @@ impl<M: Memory> Channel<M> {
                 self.owed.may_be_answered();
             }
             // The sender waits to hear that something was lost, and that it has come again (RFC 9000, section 13.2.1).
-            self.note |= self.seen.gaps() != gaps;
+            self.note |= self.seen.gaps() != gaps || self.seen.has_late();
         }
     }
 

@@ -293,7 +293,8 @@ impl<M: Memory> Channel<M> {
         self.unlimited = false;
         let limits = self.inbox.limits(asks);
         let bits_end = self.seen.ack().below + 64;
-        let ranges: Vec<(u64, u64)> = self.seen.ranges(RANGES).filter(|range| range.1 > bits_end).collect();
+        let mut ranges: Vec<(u64, u64)> = self.seen.ranges(RANGES).filter(|range| range.1 > bits_end).collect();
+        ranges.extend(self.seen.take_late(RANGES - ranges.len()).map(|number| (number, number + 1)));
         let mut body = Vec::with_capacity(NOTE_BYTES + (ranges.len() + grants.len()) * NOTE_ENTRY_BYTES);
         body.extend_from_slice(&Note::head(limits, low16(ranges.len()), low16(grants.len())));
         for (first, end) in ranges {

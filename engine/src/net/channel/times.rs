@@ -128,6 +128,7 @@ impl<M: Memory> Channel<M> {
     pub(in crate::net) fn expects(&mut self, round_ns: u64) {
         if self.sent.is_empty() {
             self.rtt = Rtt::expecting(round_ns);
+            self.window.expects(round_ns);
         }
     }
 
