@@ -16,7 +16,7 @@
 //! | `memory`, `guard` | pages, tokens, readers; keys and check sums |
 //! | `network` | the wire |
 //! | `calm`, [`crowd`] | no faults: many peers that are quiet |
-//! | [`incast`] | no faults: many who send to one, and which payloads that one asks for |
+//! | [`links`] | no faults: links that are long, slow, crowded or uneven |
 //! | [`script`] | no faults: what is delivered of given messages |
 //! | `watch` | what has to be true |
 
@@ -26,7 +26,7 @@ mod calm;
 pub mod crowd;
 mod cut;
 mod guard;
-pub mod incast;
+pub mod links;
 mod memory;
 mod network;
 mod options;

@@ -179,10 +179,11 @@ impl<C: Copy + Ord> Default for Turns<C> {
 }
 
 /// Those of the wanting that are asked for more now, and up to where. At most `admitted` of them share the `budget`:
-/// the one that has waited longest, which comes first and has a part of it, and those whose readers wait, or with the
-/// fewest bytes left, which share the rest; one alone has all of it. Only `free` bytes of it may be granted now; what
-/// one of them does not take yet of its share is kept for it. An owner that is far away has no more than `far` says,
-/// and all of those together get no more than `free_far` now.
+/// the one that has waited longest, which has a part of it, and those whose readers wait, or with the fewest bytes
+/// left, which share the rest; one alone has all of it. Only `free` bytes of it may be granted now, to the one first
+/// that has waited longest of them, which may be one of the others, too; what one of them does not take yet of its
+/// share is kept for it. An owner that is far away has no more than `far` says, and all of those together get no more
+/// than `free_far` now.
 fn choose<C: Copy>(
     wanting: &[(C, Wanting)],
     budget: u32,
@@ -197,23 +198,25 @@ fn choose<C: Copy>(
         more > 0 && (wanting.most == wanting.payload || wanting.sought || more >= budget / 8)
     };
     let able = || wanting.iter().filter(|(_, wanting)| worth(wanting));
-    let mut chosen: Vec<&(C, Wanting)> = Vec::with_capacity(admitted);
+    let mut chosen: Vec<(&(C, Wanting), bool)> = Vec::with_capacity(admitted);
     while chosen.len() < admitted {
-        let others = able().filter(|other| !chosen.iter().any(|one| core::ptr::eq(*one, *other)));
+        let others = able().filter(|other| !chosen.iter().any(|(one, _)| core::ptr::eq(*one, *other)));
         let oldest = !chosen.is_empty() && chosen.len() + 1 == admitted;
         let rank = |(_, wanting): &&(C, Wanting)| match oldest {
             true => (false, 0, wanting.begun),
             false => (!wanting.read, left(wanting), wanting.begun),
         };
         let Some(next) = others.min_by_key(rank) else { break };
-        // Short ones may come all the time: they would leave it nothing.
-        chosen.insert(if oldest { 0 } else { chosen.len() }, next);
+        chosen.push((next, oldest));
     }
-    let first = if chosen.len() > 1 { budget / OLDEST } else { budget };
-    let rest = (budget - first) / u32::try_from(chosen.len()).map_or(1, |count| count.saturating_sub(1).max(1));
-    let shares = core::iter::once(first).chain(core::iter::repeat(rest));
-    let grant = |((owner, wanting), share): (&(C, Wanting), u32)| {
+    let of_oldest = if chosen.iter().any(|(_, oldest)| *oldest) { budget / OLDEST } else { 0 };
+    let others = chosen.iter().filter(|(_, oldest)| !*oldest).count();
+    let each = (budget - of_oldest) / u32::try_from(others.max(1)).unwrap_or(u32::MAX);
+    // Others may come all the time: they would leave nothing to the one that has waited longest.
+    chosen.sort_by_key(|((_, wanting), _)| wanting.begun);
+    let grant = |((owner, wanting), is_oldest): (&(C, Wanting), bool)| {
         let far = far(*owner);
+        let share = if is_oldest { of_oldest } else { each };
         let share = share.min(far.unwrap_or(share));
         let most = wanting.most.min(wanting.have.saturating_add(share)).saturating_sub(wanting.granted);
         let more = most.min(free).min(far.map_or(most, |_| free_far));
@@ -224,7 +227,7 @@ fn choose<C: Copy>(
         let worth = more > 0 && (upto == wanting.most || more >= share / 2);
         worth.then_some((*owner, *wanting, upto))
     };
-    chosen.into_iter().zip(shares).filter_map(grant).collect()
+    chosen.into_iter().filter_map(grant).collect()
 }
 
 #[cfg(test)]
@@ -298,7 +301,38 @@ mod tests {
         assert_eq!(of_free(&waiting, 2000, 300, 2), vec![(0, 1, 300)]);
         // It waits for a worthwhile step, and short ones do not take it from it.
         assert_eq!(of_free(&waiting, 2000, 240, 2), vec![]);
-        assert_eq!(of_free(&waiting[1..], 2000, 1000, 2), vec![(0, 3, 500), (0, 2, 400)]);
+        assert_eq!(of_free(&waiting[1..], 2000, 1000, 2), vec![(0, 2, 400), (0, 3, 500)]);
+    }
+
+    /// Of many that are equally long, and ever more of them, the first would be left out for ever else: it has the
+    /// fewest bytes left, too, and whoever has waited longest beside it would take all that is free.
+    #[test]
+    fn the_first_of_equals_is_never_left_out() {
+        let waiting: Vec<(u8, Wanting)> = (1..9).map(|message| wanting(message, 0, 0, 400)).collect();
+        assert_eq!(of_free(&waiting, 2000, 100, 2), vec![]);
+        assert_eq!(of_free(&waiting, 2000, 400, 2), vec![(0, 1, 400)]);
+        assert_eq!(of_free(&waiting, 2000, 800, 2), vec![(0, 1, 400), (0, 2, 400)]);
+    }
+
+    proptest! {
+        /// Whatever there is: nobody is granted anything while the one that has waited longest is granted nothing.
+        #[test]
+        fn the_oldest_of_all_goes_first(
+            payloads in prop::collection::vec((1_u64..100, 0_u32..900, 1_u32..900, any::<bool>()), 1..20),
+            free in 0_u32..2000,
+            admitted in 2_usize..5,
+        ) {
+            let waiting: Vec<(u8, Wanting)> = payloads
+                .iter()
+                .map(|&(begun, have, more, read)| {
+                    let (owner, wanting) = wanting(begun, have, have, have + more);
+                    (owner, Wanting { read, ..wanting })
+                })
+                .collect();
+            let chosen = super::choose(&waiting, 2000, (free, 0), |_| None, admitted);
+            let oldest = waiting.iter().map(|(_, wanting)| wanting.begun).min();
+            prop_assert!(chosen.is_empty() || chosen.iter().any(|(_, wanting, _)| Some(wanting.begun) == oldest));
+        }
     }
 
     #[test]
@@ -313,7 +347,7 @@ mod tests {
     fn of_equals_the_one_that_has_waited_longer_is_asked_for() {
         let waiting = [wanting(7, 0, 0, 9000), wanting(5, 0, 0, 9000), wanting(4, 0, 0, 9000), wanting(6, 0, 0, 9000)];
         assert_eq!(choose(&waiting, 2000, 1), vec![(0, 4, 2000)]);
-        assert_eq!(choose(&waiting, 2000, 2), vec![(0, 5, 500), (0, 4, 1500)]);
+        assert_eq!(choose(&waiting, 2000, 2), vec![(0, 4, 1500), (0, 5, 500)]);
     }
 
     #[test]
@@ -417,7 +451,7 @@ mod tests {
     fn who_sends_nothing_loses_its_turn_until_it_does() {
         let mut world = World::new(&[(0, 9000), (1, 9500), (2, 9900)]);
         world.payloads[2].begins = 43;
-        assert_eq!(world.look(1), vec![1, 0]);
+        assert_eq!(world.look(1), vec![0, 1]);
         assert_eq!((world.payloads[0].granted, world.payloads[1].granted), (1500, 500));
         assert_eq!(world.look(2), vec![]);
         assert_eq!(world.turns.next_end(Instant::from_nanos(2_000_000)), Some(Instant::from_nanos(41_000_000)));
@@ -432,19 +466,19 @@ mod tests {
         world.comes(0, 900);
         assert_eq!(world.look(60), vec![]);
         (0..3).for_each(|message| world.comes(message, 2000));
-        assert_eq!(world.look(61), vec![0, 1]);
+        assert_eq!(world.look(61), vec![1, 0]);
     }
 
     /// A sender may send its payloads one after the other: what waits behind another one holds that up as little.
     #[test]
     fn a_payload_behind_another_one_loses_its_turn_alone() {
         let mut world = World::new(&[(0, 9000), (0, 5000), (1, 9900)]);
-        assert_eq!(world.look(0), vec![0, 1]);
+        assert_eq!(world.look(0), vec![1, 0]);
         // The first one goes on; the second one has not begun, and its place is another's.
         world.comes(0, 900);
         assert_eq!(world.look(30), vec![0]);
         world.comes(0, 900);
-        assert_eq!(world.look(60), vec![2, 0]);
+        assert_eq!(world.look(60), vec![0, 2]);
     }
 
     /// Bytes now and then are not enough to keep a turn.

@@ -1,0 +1,62 @@
+//! Ways that are not like a machine room: what they carry, in virtual time, by the engine's own code. Each run is the
+//! same, so these are counts.
+
+use cutthrough_sim::fault::links::cases::{
+    Crowd, MEGABIT, MILLISECOND, SECOND, evenness, late_frames, losses, outage, standstill, two_ways,
+};
+
+const GIGABIT: u64 = 1_000 * MEGABIT;
+
+/// What came later than others by more than 1.5 round trips was refused as old, and 3.7 Mb/s were carried.
+#[test]
+fn ways_of_unequal_length_are_both_used() {
+    let carried = two_ways(100 * MEGABIT, [MILLISECOND, 25 * MILLISECOND]);
+    assert!(carried > 170.0, "{carried} Mb/s of 200");
+}
+
+#[test]
+fn frames_that_come_late_now_and_then_do_not_stop_the_others() {
+    let carried = late_frames(GIGABIT, 5 * MILLISECOND, (2, 20 * MILLISECOND));
+    assert!(carried > 400.0, "{carried} Mb/s");
+}
+
+/// With 64 KiB at first frames waited for 94 ms.
+#[test]
+fn who_begins_on_a_slow_way_does_not_fill_it() {
+    let crowd = Crowd { senders: 8, rate: 20 * MEGABIT, round: 20 * MILLISECOND, gap: 0, queue_ms: 1_000, ahead: 8 };
+    let until = 20 * SECOND;
+    let world = crowd.run(until);
+    let waited = crowd.waited_ms(&world, until);
+    assert!(waited < 45.0, "{waited} ms");
+    let rates: Vec<f64> = (0..8).map(|sender| world.rate(sender, until / 2, until)).collect();
+    assert!(evenness(&rates) > 0.95, "{rates:?}");
+}
+
+/// One of four had nothing for ever: the oldest of payloads that are equally long was left out.
+#[test]
+fn late_comers_get_their_share() {
+    let gap = 500 * MILLISECOND;
+    let crowd = Crowd { senders: 4, rate: GIGABIT, round: 10 * MILLISECOND, gap, queue_ms: 20, ahead: 32 };
+    let world = crowd.run(5 * SECOND);
+    let rates: Vec<f64> = (0..4).map(|sender| world.rate(sender, 3 * SECOND, 5 * SECOND)).collect();
+    assert!(rates.iter().sum::<f64>() > 850.0 && evenness(&rates) > 0.98, "{rates:?}");
+}
+
+/// What was lost then ended the doubling of the window: 450 ms.
+#[test]
+fn what_an_outage_has_lost_does_not_slow_down_what_comes_after_it() {
+    let after = outage(GIGABIT, 10 * MILLISECOND, 400 * MILLISECOND);
+    assert!(after.recovered_ms < 300.0, "{after:?}");
+}
+
+#[test]
+fn a_receiver_that_stands_still_is_sent_to_as_quickly_as_before() {
+    let after = standstill(GIGABIT, 100_000, SECOND);
+    assert!(after.first_ms < 5.0 && after.recovered_ms < 30.0, "{after:?}");
+}
+
+#[test]
+fn acknowledgements_that_are_lost_cost_little() {
+    let carried = losses(GIGABIT, MILLISECOND, [0, 300_000]);
+    assert!(carried > 700.0, "{carried} Mb/s");
+}
