@@ -341,7 +341,7 @@ impl World {
     /// finishes when it returns.
     ///
     /// # Errors
-    /// The error of the lowest rank that has failed; where another has died first, it says so.
+    /// The error of the lowest rank that has failed by itself; of the lowest at all, if each has lost another.
     ///
     /// # Panics
     /// If a rank panics, or the system gives no thread.
@@ -376,7 +376,10 @@ impl World {
             let threads: Vec<_> = (0..settings.size).map(|rank| scope.spawn(move || run(rank))).collect();
             let ends = threads.into_iter().map(|thread| thread.join());
             let ends: Vec<_> = ends.map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect();
-            ends.into_iter().collect()
+            // A rank that is lost to others has said why itself.
+            let cause =
+                ends.iter().filter_map(|end| end.as_ref().err()).find(|error| !matches!(error, Error::Lost { .. }));
+            cause.cloned().map_or_else(|| ends.into_iter().collect(), Err)
         })
     }
 }

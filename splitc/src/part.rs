@@ -154,7 +154,7 @@ impl Part {
         self.arrivals[round]
     }
 
-    /// Bytes that others have stored here so far.
+    /// Bytes that were stored here so far.
     pub(crate) const fn stored(&self) -> u64 {
         self.stored
     }

@@ -20,6 +20,9 @@ const SENDS: u64 = 64;
 const SENDS_PER_POLL: u32 = 32;
 /// Bytes of a payload before which a rank looks at what has come.
 const LONG: usize = 16 << 10;
+/// Bytes of a piece of a long read that waits, and how many of them are under way.
+const READ: usize = PIECE;
+const READS: usize = 8;
 /// Looks in vain before a rank sleeps, where every rank has a core of its own, and where not.
 const LOOKS: (u32, u32) = (4000, 50);
 
@@ -358,8 +361,27 @@ impl World {
     /// # Errors
     /// [`Error`].
     pub fn read_bulk<T: Element>(&mut self, from: Global<T>, into: &mut [T]) -> Result<(), Error> {
-        let coming = self.get_bulk(from, into.len())?;
-        self.take_bulk(coming, into)
+        let len = self.checked::<T>(from, into.len())?;
+        if from.rank() == self.rank {
+            return self.local(from, into);
+        }
+        if len <= READ {
+            let coming = self.get_bulk(from, into.len())?;
+            return self.take_bulk(coming, into);
+        }
+        // So many pieces that there is always one under way; their places are used again, while they lie in a cache.
+        let mut under_way = VecDeque::with_capacity(READS);
+        let mut pieces = into.chunks_mut(READ / T::BYTES).zip(0_usize..);
+        loop {
+            while under_way.len() < READS
+                && let Some((piece, number)) = pieces.next()
+            {
+                let coming = self.get_bulk(from.at(number * (READ / T::BYTES)), piece.len())?;
+                under_way.push_back((coming, piece));
+            }
+            let Some((coming, piece)) = under_way.pop_front() else { return Ok(()) };
+            self.take_bulk(coming, piece)?;
+        }
     }
 
     /// Writes an element, and waits until it is there (`*p = x`), and all that was written before it.
@@ -384,7 +406,7 @@ impl World {
         self.broken.clone().map_or(Ok(()), Err)
     }
 
-    /// Waits until others have stored `bytes` bytes in this rank's part since it was made, all told.
+    /// Waits until `bytes` bytes were stored in this rank's part since it was made, all told: by others, and by itself.
     ///
     /// # Errors
     /// [`Error`]; [`Error::Late`] names any other rank.
@@ -413,7 +435,7 @@ impl World {
         self.hand_over_all()
     }
 
-    /// Bytes that others have stored here; and of how many letters how many bytes are kept.
+    /// Bytes that were stored here; and of how many letters how many bytes are kept.
     #[cfg(feature = "fuzz")]
     #[must_use]
     pub fn kept(&self) -> (u64, usize, usize) {

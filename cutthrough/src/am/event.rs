@@ -265,7 +265,7 @@ pub enum RequestError {
     Payload,
     /// There is no memory for the reply.
     #[error("no place for the reply: {0}")]
-    NoMemory(#[from] NoMemory),
+    NoMemory(NoMemory),
     /// There was no room in time, or, for a call of a client of `rpc`, no moment at which nobody else used the node.
     #[error("not sent within {0:?}: the peer makes no room, or others keep the node in use")]
     TimedOut(Duration),
@@ -282,6 +282,16 @@ impl RequestError {
     #[must_use]
     pub const fn may_have_run(self) -> bool {
         matches!(self, Self::Lost)
+    }
+}
+
+impl From<NoMemory> for RequestError {
+    fn from(why: NoMemory) -> Self {
+        match why {
+            // The endpoint knows that the channel has ended, and has not told the node yet.
+            NoMemory::Closed(_) => Self::Closed,
+            why => Self::NoMemory(why),
+        }
     }
 }
 
