@@ -40,8 +40,8 @@ mod remote;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cutthrough_node::entropy;
@@ -91,10 +91,45 @@ pub struct Region {
 #[derive(Debug)]
 struct Inside {
     bytes: Mutex<PrivateMemory>,
+    /// The thread that has them, or 0.
+    holder: AtomicUsize,
     len: u64,
     slot: u32,
     /// A bit for each slot.
     valid: Box<[AtomicU64]>,
+}
+
+/// The bytes of a [`Region`], which nobody else has meanwhile.
+#[derive(Debug)]
+pub struct Locked<'r> {
+    bytes: MutexGuard<'r, PrivateMemory>,
+    holder: &'r AtomicUsize,
+}
+
+impl Deref for Locked<'_> {
+    type Target = PrivateMemory;
+
+    fn deref(&self) -> &PrivateMemory {
+        &self.bytes
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut PrivateMemory {
+        &mut self.bytes
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.holder.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A number that this thread alone has, and not 0.
+fn this_thread() -> usize {
+    thread_local!(static HERE: u8 = const { 0 });
+    HERE.try_with(|here| std::ptr::from_ref(here).addr()).unwrap_or(0).max(1)
 }
 
 impl Region {
@@ -108,7 +143,7 @@ impl Region {
         let slots = bytes.div_ceil(slot as usize);
         let valid = (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let zeros = PrivateMemory::zeroed(bytes).unwrap_or_else(|error| panic!("{error}"));
-        let inside = Inside { bytes: Mutex::new(zeros), len: bytes as u64, slot, valid };
+        let inside = Inside { bytes: Mutex::new(zeros), holder: AtomicUsize::new(0), len: bytes as u64, slot, valid };
         Self { inside: Arc::new(inside) }
     }
 
@@ -130,10 +165,22 @@ impl Region {
         self.inside.slot
     }
 
-    /// The bytes, for as long as this is kept: no peer reads or writes them meanwhile, and nothing of this thread may
-    /// poll a node whose [`Owner`] has the region.
-    pub fn lock(&self) -> MutexGuard<'_, PrivateMemory> {
-        self.inside.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The bytes, for as long as this is kept: no peer reads or writes them meanwhile. A node whose [`Owner`] has the
+    /// region serves nobody while it waits for them, where somebody asks for them. Where its own thread has them, what
+    /// is asked of the region while it polls is refused: let go of them, or copy them, before an operation that waits.
+    ///
+    /// # Panics
+    /// If this thread has them already: it would wait for ever.
+    pub fn lock(&self) -> Locked<'_> {
+        assert!(!self.is_locked_here(), "this thread has locked the region already, and would wait for ever");
+        let bytes = self.inside.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        self.inside.holder.store(this_thread(), Ordering::Relaxed);
+        Locked { bytes, holder: &self.inside.holder }
+    }
+
+    /// Whether this thread has the bytes. Of others it is not known.
+    fn is_locked_here(&self) -> bool {
+        self.inside.holder.load(Ordering::Relaxed) == this_thread()
     }
 
     /// Whether a whole page has arrived in this slot since it was last [invalidated](Self::invalidate). May be asked on
@@ -248,17 +295,23 @@ impl Owner {
 
     /// The bytes of the region that a request has found, unless its registration was taken back while they were waited
     /// for.
-    fn enter<'r>(&self, request: &Request<'_>, region: &'r Region) -> Option<MutexGuard<'r, PrivateMemory>> {
+    fn enter<'r>(&self, request: &Request<'_>, region: &'r Region) -> Result<Locked<'r>, &'static [u8]> {
+        if region.is_locked_here() {
+            return Err(LOCKED);
+        }
         let bytes = region.lock();
         let its = self.region(request.args()).is_some_and(|its| Arc::ptr_eq(&its.inside, &region.inside));
-        its.then_some(bytes)
+        if its { Ok(bytes) } else { Err(NO_REGION) }
     }
 
     fn put(&self, mut request: Request<'_>) {
         let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         let Ok(len) = u32::try_from(request.payload_len()) else { return request.refuse(OUTSIDE) };
         let extent = Extent { offset: offset(&request, 2), len };
-        let Some(mut bytes) = self.enter(&request, &region) else { return request.refuse(NO_REGION) };
+        let mut bytes = match self.enter(&request, &region) {
+            Ok(bytes) => bytes,
+            Err(why) => return request.refuse(why),
+        };
         let Some(place) = Region::run(&mut bytes, extent) else { return request.refuse(OUTSIDE) };
         if len > 0 && request.read(place).is_err() {
             request.fail(Failure::Abandoned);
@@ -268,7 +321,10 @@ impl Owner {
     fn get(&self, mut request: Request<'_>) {
         let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         let extent = Extent { offset: offset(&request, 2), len: request.word(4) };
-        let Some(mut bytes) = self.enter(&request, &region) else { return request.refuse(NO_REGION) };
+        let mut bytes = match self.enter(&request, &region) {
+            Ok(bytes) => bytes,
+            Err(why) => return request.refuse(why),
+        };
         let place = Region::run(&mut bytes, extent).filter(|place| place.len() <= GATHER_MAX);
         let Some(place) = place else { return request.refuse(OUTSIDE) };
         if request.place().is_none()
@@ -284,7 +340,10 @@ impl Owner {
         let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         let (at, operand, expected) = (offset(&request, 3), offset(&request, 5), offset(&request, 7));
         let operation = request.word(2);
-        let Some(mut bytes) = self.enter(&request, &region) else { return request.refuse(NO_REGION) };
+        let mut bytes = match self.enter(&request, &region) {
+            Ok(bytes) => bytes,
+            Err(why) => return request.refuse(why),
+        };
         let cell = Region::run(&mut bytes, Extent { offset: at, len: 8 }).filter(|_| at.is_multiple_of(8));
         let Some(cell) = cell.and_then(|cell| cell.first_chunk_mut::<8>()) else { return request.refuse(OUTSIDE) };
         let before = u64::from_le_bytes(*cell);
@@ -326,7 +385,10 @@ impl Owner {
         let Some((list, payload)) = Self::list(&mut request, count, &mut scratch) else {
             return request.fail(Failure::Arguments);
         };
-        let Some(mut bytes) = self.enter(&request, &region) else { return request.refuse(NO_REGION) };
+        let mut bytes = match self.enter(&request, &region) {
+            Ok(bytes) => bytes,
+            Err(why) => return request.refuse(why),
+        };
         // All is looked at before anything is written.
         let inside = list.iter().all(|extent| Region::run(&mut bytes, *extent).is_some());
         if !inside || total(&list).and_then(|bytes| bytes.checked_add(count * EXTENT_BYTES)) != Some(len) {
@@ -354,7 +416,10 @@ impl Owner {
         let Some((list, _)) = Self::list(&mut request, count, &mut scratch) else {
             return request.fail(Failure::Arguments);
         };
-        let Some(mut bytes) = self.enter(&request, &region) else { return request.refuse(NO_REGION) };
+        let mut bytes = match self.enter(&request, &region) {
+            Ok(bytes) => bytes,
+            Err(why) => return request.refuse(why),
+        };
         let inside = list.iter().all(|extent| Region::run(&mut bytes, *extent).is_some());
         // What is asked for may be more than was ever registered, by runs that lie on top of each other.
         let Some(len) = total(&list).filter(|len| inside && *len <= GATHER_MAX) else {
@@ -385,6 +450,7 @@ impl Owner {
 }
 
 const NO_REGION: &[u8] = b"no region has that key";
+const LOCKED: &[u8] = b"the owner polls while it has locked the region";
 const OUTSIDE: &[u8] = b"outside of the region, not aligned, or too much";
 
 /// Two words of the arguments.

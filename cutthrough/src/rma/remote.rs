@@ -8,7 +8,7 @@ use cutthrough_node::incoming::{Channel, Payload};
 use cutthrough_node::shm::grant::NoMemory;
 
 use super::extents::{EXTENT_BYTES, Extent};
-use super::{ATOMIC, Atomic, GATHER, GATHER_MAX, GET, Key, PUT, Region, SCATTER};
+use super::{ATOMIC, Atomic, GATHER, GET, Key, PUT, Region, SCATTER};
 use crate::am::{Body, Call, CallError, Failure, Node, Reply, RequestError, Unanswered};
 
 /// Bytes of one message of a batch, without the list of its runs: what is under way then stays in a second-level cache
@@ -139,37 +139,72 @@ impl<'n> Remote<'n> {
         wrong.map_or(all, Err)
     }
 
-    /// Reads bytes of the region, from `offset` on; more than 16 MiB in several pieces.
+    /// Reads bytes of the region, from `offset` on; more than 64 KiB in several pieces, some of which are under way at
+    /// the same time.
     ///
     /// # Errors
     /// As [`Remote::put`]; [`Failure::TooLong`] if the owner answers with another number of bytes. Some of `into` may
     /// have been written.
     pub fn get(&mut self, offset: u64, into: &mut [u8]) -> Result<(), Unanswered> {
         let until = self.until();
-        // What is asked for without bytes shows whether it lies in the region, too.
-        let count = into.len().div_ceil(GATHER_MAX).max(1);
-        let mut pieces = into.chunks_mut(GATHER_MAX);
-        for piece in 0..count {
-            let into = pieces.next().unwrap_or_default();
-            self.node.wait_for_room(self.channel, left(until))?;
-            let left = left(until);
-            if left.is_zero() {
-                return Err(CallError::Late.into());
-            }
-            let mut args = self.args([offset.saturating_add((piece * GATHER_MAX) as u64)]);
-            let len = u32::try_from(into.len()).map_err(|_| RequestError::Payload)?;
-            args.extend_from_slice(&len.to_le_bytes());
-            let call = self.node.ask(self.channel, GET).args(&args).within(left).send();
-            let mut reply = self.finish(call, until)?;
-            // The other side lies: the rest of the memory would be as it was.
-            if reply.payload_len() != into.len() {
-                return Err(CallError::from(Failure::TooLong).into());
-            }
-            if !into.is_empty() {
-                self.node.read(&mut reply, into)?;
-            }
+        if into.len() > BATCH {
+            return self.get_pieces(offset, into, until);
+        }
+        self.node.wait_for_room(self.channel, left(until))?;
+        let left = left(until);
+        if left.is_zero() {
+            return Err(CallError::Late.into());
+        }
+        let args = self.get_args(offset, into.len());
+        let call = self.node.ask(self.channel, GET).args(&args).within(left).send();
+        let mut reply = self.finish(call, until)?;
+        // The other side lies: the rest of the memory would be as it was.
+        if reply.payload_len() != into.len() {
+            return Err(CallError::from(Failure::TooLong).into());
+        }
+        if !into.is_empty() {
+            self.node.read(&mut reply, into)?;
         }
         Ok(())
+    }
+
+    /// Arguments of a request for bytes: the key, where, and how many.
+    fn get_args(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut args = self.args([offset]);
+        args.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
+        args
+    }
+
+    /// The same in pieces, of which some are under way at the same time: one is copied in while another is copied out,
+    /// and nobody else waits at the owner for more than a piece.
+    fn get_pieces(&mut self, offset: u64, into: &mut [u8], until: Instant) -> Result<(), Unanswered> {
+        let (many, channel, all_bytes) = (into.len().div_ceil(BATCH), self.channel, into.len());
+        let piece = |number: usize| number * BATCH..all_bytes.min((number + 1) * BATCH);
+        let key = self.key;
+        let send = |node: &mut Node, tally: u32, number: usize, left: Duration| {
+            let its = piece(number);
+            let at = offset.saturating_add(its.start as u64).to_le_bytes();
+            let len = u32::try_from(its.len()).unwrap_or(u32::MAX).to_le_bytes();
+            let args: Vec<u8> = key.0.to_le_bytes().into_iter().chain(at).chain(len).collect();
+            node.ask(channel, GET).args(&args).impatient().within(left).tally(tally).send()
+        };
+        let mut wrong = None;
+        let all = self.run(many, (until, Duration::ZERO), send, |number, result| {
+            let place = &mut into[piece(number)];
+            let taken = result.and_then(|mut reply| {
+                if reply.payload_len() != place.len() {
+                    return Err(CallError::from(Failure::TooLong).into());
+                }
+                match reply.take_payload() {
+                    Payload::Landed(landed) => landed.read_at(0, place),
+                    Payload::Buffer(bytes) => place.copy_from_slice(&bytes),
+                    _ => return Err(CallError::from(Failure::TooLong).into()),
+                }
+                Ok(())
+            });
+            wrong = wrong.take().or(taken.err());
+        });
+        wrong.map_or(all, Err)
     }
 
     /// Adds to the 8 bytes at `offset`, a multiple of 8, as a little-endian number: what it was before.
@@ -266,7 +301,7 @@ impl<'n> Remote<'n> {
     /// `into` tells of each page as soon as it lies there.
     ///
     /// # Errors
-    /// [`MoveError`], which says exactly which pages have arrived.
+    /// [`MoveError`], which says exactly which pages have arrived; pages of more than 16 MiB are refused.
     ///
     /// # Panics
     /// If a slot lies outside of `into`, or is its last one and shorter than the others. Then nothing is asked for.

@@ -317,3 +317,50 @@ fn an_owner_with_one_page_answers_whoever_reads_lists() {
         assert!(got == expected);
     }
 }
+
+/// Two nodes that put straight out of regions that they own waited for each other for ever, beyond any timeout.
+#[test]
+fn who_polls_with_its_region_locked_is_not_waited_for() {
+    let (said, hears) = std::sync::mpsc::channel();
+    // Not scoped: threads that hang are left behind.
+    std::thread::spawn(move || {
+        let region = Region::new(1 << 20, PAGE);
+        let mut owner =
+            Node::new(Endpoint::open(Config::default()).expect("an endpoint"), cutthrough::am::Settings::default());
+        let key = Owner::new(&mut owner).register(&region);
+        let address = format!("shm:rma-locked-{}", std::process::id());
+        owner.listen(&address).expect("a name");
+        let asker = std::thread::spawn(move || {
+            let mut node =
+                Node::new(Endpoint::open(Config::default()).expect("an endpoint"), cutthrough::am::Settings::default());
+            let channel = node.connect(&address, PATIENCE).expect("a channel");
+            Remote::new(&mut node, channel, key, Duration::from_secs(1)).fetch_add(0, 1)
+        });
+        let bytes = region.lock();
+        let begun = std::time::Instant::now();
+        while !asker.is_finished() && begun.elapsed() < Duration::from_secs(5) {
+            let _ = owner.wait(Some(Duration::from_millis(10)));
+        }
+        drop(bytes);
+        let _ = said.send(asker.join().expect("no panic"));
+    });
+    let answer = hears.recv_timeout(Duration::from_secs(8)).expect("the owner's thread goes on");
+    assert_eq!(answer.map_err(|unanswered| unanswered.error), Err(CallError::Failed(Failure::Refused)));
+}
+
+/// A put said that there was no place for its reply.
+#[test]
+fn an_operation_on_a_channel_that_has_ended_says_so() {
+    let region = Region::new(1 << 20, PAGE);
+    for over in [Over::Shm, Over::Udp] {
+        let (server, mut node, channel, key) = owning(over, &region);
+        drop(server);
+        let mut remote = Remote::new(&mut node, channel, key, PATIENCE);
+        while remote.put(0, &[1]).is_ok() {}
+        let ended = Err(CallError::NotSent(cutthrough::am::RequestError::Closed));
+        assert_eq!(remote.put(0, &[1]).map_err(|unanswered| unanswered.error), ended);
+        assert_eq!(remote.put(0, &vec![1; 1 << 18]).map_err(|unanswered| unanswered.error), ended);
+        let pages = remote.fetch_pages(&Region::new(PAGE as usize, PAGE), &[(0, 0)]);
+        assert_eq!(pages.map_err(|error| error.error.error), ended);
+    }
+}
