@@ -15,6 +15,7 @@ use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, Shutdown, recv, recvmsg, shutdown};
 
 use crate::process::Process;
+use crate::sys::forked::Own;
 
 /// Lots of files that may wait to be closed before nobody else is listened to.
 const LOTS: u64 = 32;
@@ -30,10 +31,8 @@ enum Lot {
     Files(Vec<OwnedFd>),
 }
 
-/// Lots that wait for their thread.
-static WAITING: Mutex<Vec<Lot>> = Mutex::new(Vec::new());
-/// Lots that are not closed yet.
-static OPEN: AtomicU64 = AtomicU64::new(0);
+/// Lots that wait for their thread, and how many are not closed yet.
+static OWN: Own<(Mutex<Vec<Lot>>, AtomicU64)> = Own::new();
 
 /// A socket to somebody with whom there is no channel yet, and may never be one.
 #[derive(Debug)]
@@ -151,7 +150,7 @@ pub(super) fn skip(socket: &impl AsFd) -> bool {
 
 /// Whether so few files wait to be closed that others may bring more.
 pub(crate) fn has_room() -> bool {
-    let room = OPEN.load(Ordering::Relaxed) < LOTS;
+    let room = OWN.get().1.load(Ordering::Relaxed) < LOTS;
     if !room && !waiting().is_empty() {
         // There was no thread to be had.
         start();
@@ -161,7 +160,7 @@ pub(crate) fn has_room() -> bool {
 
 /// Closes files, whatever that takes, elsewhere.
 fn close(lot: Lot) {
-    OPEN.fetch_add(1, Ordering::Relaxed);
+    OWN.get().1.fetch_add(1, Ordering::Relaxed);
     waiting().push(lot);
     start();
 }
@@ -177,11 +176,11 @@ fn start() {
                 Lot::Socket(socket) => (0..RECORDS).take_while(|_| skip(&socket)).for_each(drop),
                 Lot::Files(files) => drop(files),
             }
-            OPEN.fetch_sub(1, Ordering::Relaxed);
+            OWN.get().1.fetch_sub(1, Ordering::Relaxed);
         }
     });
 }
 
 fn waiting() -> MutexGuard<'static, Vec<Lot>> {
-    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+    OWN.get().0.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -6,7 +6,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::process::Process;
+use crate::sys::forked::Own;
 
 /// Bytes of a channel's memory, used or not, from which on it is given back elsewhere: to start a thread for it takes
 /// as long as to free a little.
@@ -15,18 +15,18 @@ pub(crate) const LARGE: u64 = 1 << 20;
 /// their memory can be freed waits for it.
 const MOST: usize = 64;
 
-/// Memory that waits, and which process has a thread that gives it back.
+/// Memory that waits, and whether there is a thread that gives it back.
+#[derive(Default)]
 struct Waiting {
     memory: Vec<Box<dyn Send>>,
-    served_in: Option<Process>,
+    served: bool,
 }
 
-static WAITING: Mutex<Waiting> = Mutex::new(Waiting { memory: Vec::new(), served_in: None });
-/// Told when nothing waits, and the thread ends.
-static DONE: Condvar = Condvar::new();
+/// Whatever waits in this process; and told when nothing does, and the thread ends.
+static OWN: Own<(Mutex<Waiting>, Condvar)> = Own::new();
 
 fn waiting() -> MutexGuard<'static, Waiting> {
-    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+    OWN.get().0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Drops this in a thread of its own, or at once if too much waits or there is no thread to be had.
@@ -37,11 +37,9 @@ pub(crate) fn later(memory: impl Send + 'static) {
         return drop(memory);
     }
     all.memory.push(Box::new(memory));
-    // A child has no threads of its parent's.
-    if all.served_in.is_some_and(Process::is_this) {
+    if std::mem::replace(&mut all.served, true) {
         return;
     }
-    all.served_in = Some(Process::this());
     drop(all);
     let thread = std::thread::Builder::new().name("cutthrough-unmap".into()).stack_size(64 << 10);
     if thread.spawn(serve).is_err() {
@@ -54,9 +52,9 @@ fn serve() {
     loop {
         let mut all = waiting();
         let Some(memory) = all.memory.pop() else {
-            all.served_in = None;
+            all.served = false;
             drop(all);
-            return DONE.notify_all();
+            return OWN.get().1.notify_all();
         };
         drop(all);
         // Whatever happens there, somebody may wait for the end.
@@ -67,8 +65,8 @@ fn serve() {
 /// Returns when nothing waits any more: an endpoint that has gone leaves no memory behind.
 pub(crate) fn finish() {
     let mut all = waiting();
-    while all.served_in.is_some_and(Process::is_this) {
-        all = DONE.wait(all).unwrap_or_else(PoisonError::into_inner);
+    while all.served {
+        all = OWN.get().1.wait(all).unwrap_or_else(PoisonError::into_inner);
     }
 }
 

@@ -1,11 +1,13 @@
-//! Tells a process from its copies: a page that a child finds empty.
+//! Tells a process from its copies: a page that a child finds empty. And what each of them has for itself.
 
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+
+use crate::process::Process;
 
 /// Bytes of the page, or of a part of one where pages are longer: the kernel rounds up.
 const BYTES: usize = 4096;
@@ -38,5 +40,76 @@ pub(crate) fn own_number() -> u32 {
             std::process::id()
         }
         number => number,
+    }
+}
+
+/// State that every process has for itself. A child that is forked begins with its own: in what it has a copy of, a
+/// thread that it lacks may have locked something, or counted what only that thread would take off.
+#[derive(Debug)]
+pub(crate) struct Own<T: 'static>(AtomicPtr<(Process, T)>);
+
+impl<T: Default + Send + Sync> Own<T> {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(null_mut()))
+    }
+
+    /// That of this process. What a child has none of its own use for stays where it is, once for each fork.
+    pub(crate) fn get(&self) -> &'static T {
+        let found = self.0.load(Ordering::Acquire);
+        // SAFETY: what is stored there was leaked, whole, before it was stored.
+        if let Some((process, own)) = unsafe { found.as_ref() }
+            && process.is_this()
+        {
+            return own;
+        }
+        let new = Box::into_raw(Box::new((Process::this(), T::default())));
+        let stored = self.0.compare_exchange(found, new, Ordering::AcqRel, Ordering::Acquire);
+        let own = match stored {
+            Ok(_) => new,
+            Err(of_another_thread) => {
+                // SAFETY: it was made here, and nobody else has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                of_another_thread
+            }
+        };
+        // SAFETY: as above. Only threads of this process have stored anything since `found` was there.
+        unsafe { &(*own).1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn a_child_waits_for_no_lock_of_a_thread_that_it_lacks() {
+        static OWN: Own<Mutex<u32>> = Own::new();
+        *OWN.get().lock().expect("nobody panics") = 7;
+        let held = OWN.get().lock().expect("nobody panics");
+        // SAFETY: the child looks at memory of its own, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let begins_anew = OWN.get().try_lock().is_ok_and(|own| *own == 0);
+            let stays = OWN.get().try_lock().is_ok_and(|mut own| std::mem::replace(&mut *own, 1) == 0)
+                && OWN.get().try_lock().is_ok_and(|own| *own == 1);
+            // SAFETY: it ends the process.
+            unsafe { libc::_exit(i32::from(!begins_anew || !stays)) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of this process, and a place for what has become of it.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child has what its parent has");
+        assert_eq!(*held, 7);
+    }
+
+    #[test]
+    fn all_threads_of_a_process_have_the_same() {
+        static OWN: Own<AtomicU32> = Own::new();
+        std::thread::scope(|scope| {
+            (0..8).for_each(|_| drop(scope.spawn(|| OWN.get().fetch_add(1, Ordering::Relaxed))));
+        });
+        assert_eq!(OWN.get().load(Ordering::Relaxed), 8);
     }
 }
