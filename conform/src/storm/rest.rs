@@ -102,7 +102,8 @@ fn one(node: &mut Node, channel: Channel, config: &Config) -> Option<String> {
         let now = Room::of(&mut node.endpoint, channel);
         let whole = Room { landing: all.landing - posted, ..all };
         if cookies > 0 || now != whole {
-            return Some(format!("{channel:?}: {now:?} of {whole:?}, {posted} posted, {cookies} cookies"));
+            let peer = node.endpoint.peer(channel);
+            return Some(format!("{channel:?} to {peer:?}: {now:?} of {whole:?}, {posted} posted, {cookies} cookies"));
         }
         if node.say(channel, WELL, 0, None) {
             node.talks.get_mut(&channel)?.told = WELL;
