@@ -4,7 +4,7 @@
 
 use cutthrough_sim::fault::links::cases::{
     self, Crowd, MEGABIT, MILLISECOND, Recovery, SECOND, evenness, far, late_frames, longer, losses, outage,
-    shorter_frames, slow_back, standstill, two_ways,
+    shorter_frames, slow_back, slower, standstill, two_ways,
 };
 
 const GIGABIT: u64 = 1_000 * MEGABIT;
@@ -29,6 +29,10 @@ fn main() {
     for (rate, before, after) in [(1_000, 5_000, 50_000), (1_000, 1_000, 3_000), (10_000, 50, 500)] {
         let (carried, then) = longer(rate * MEGABIT, before * 1_000, after * 1_000);
         println!("{rate} Mb/s, {before} us, then {after} us: {carried:.0} Mb/s, then{}", rates(then));
+    }
+    for (rate, less) in [(1_000, 10), (100, 10)] {
+        let (before, carried, then) = slower(rate * MEGABIT, less * MEGABIT, 10 * MILLISECOND);
+        println!("{rate} Mb/s, 10 ms, then {less} for 4 s: {before:.0} Mb/s, {carried:.1}, then{}", rates(then));
     }
     for (senders, gap) in [(8, 0), (32, 0), (8, 500)] {
         let crowd = Crowd {

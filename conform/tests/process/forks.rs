@@ -1,12 +1,22 @@
 //! A process that forks: what its child drops is still the parent's, and so are its keys.
 
+use std::io::{IoSlice, Write as _};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cutthrough::am::{Args, Body, Node, Service, Settings};
 use cutthrough::rpc::{Client, Raw};
-use cutthrough::{Channel, CloseReason, Config, Endpoint, Event, Keys, SharedKey};
+use cutthrough::{Channel, CloseReason, Config, Counter, Endpoint, Event, Keys, SharedKey};
+use cutthrough_node::shm::rendezvous::{reach, socket_path};
+use rustix::cmsg_space;
+use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::child::{Folder, Other, PATIENCE, config};
 
@@ -177,4 +187,70 @@ fn a_call_that_a_child_drops_is_its_parents() {
         server.with(|node| node.answer(deferred, &7_u32.to_le_bytes(), Body::None));
     }
     assert_eq!(other.says(), "Ok(7)");
+}
+
+/// A file whose last close lasts until the other end goes.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    set_socket_recv_buffer_size(&listener, 4096).expect("a small buffer");
+    let mut socket = TcpStream::connect(listener.local_addr().expect("its address")).expect("connected");
+    let (end, _) = listener.accept().expect("a caller");
+    set_socket_send_buffer_size(&socket, 4096).expect("a small buffer");
+    socket.set_nonblocking(true).expect("non-blocking");
+    while socket.write(&[0; 4096]).is_ok() {}
+    set_socket_linger(&socket, Some(2 * PATIENCE)).expect("it lingers");
+    (socket.into(), end)
+}
+
+/// Strangers whose files may wait to be closed before nobody else is heard.
+const LOTS: u64 = 32;
+
+/// Listens until as many strangers' files wait to be closed, and forks. The child opens an endpoint of its own: whether
+/// it gets a channel once the files are closed.
+pub(crate) fn fork_crowded(address: &str, say: fn(&str)) {
+    let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+    let here = format!("{address}-here.sock");
+    endpoint.listen(&here).expect("the name");
+    let path = socket_path(&here).expect("a path");
+    let mut kept = Vec::new();
+    let begun = Instant::now();
+    while endpoint.counter(Counter::HellosRefused) < LOTS && begun.elapsed() < PATIENCE {
+        if let Ok(socket) = reach(&path) {
+            let (file, end) = lingering();
+            let (mut space, files) = ([MaybeUninit::uninit(); cmsg_space!(ScmRights(1))], [file.as_fd()]);
+            let mut ancillary = SendAncillaryBuffer::new(&mut space);
+            assert!(ancillary.push(SendAncillaryMessage::ScmRights(&files)));
+            sendmsg(&socket, &[IoSlice::new(b"nonsense")], &mut ancillary, SendFlags::NOSIGNAL).expect("said");
+            kept.push((socket, end));
+        }
+        let _ = endpoint.wait(Some(Duration::from_millis(5)));
+    }
+    say(&format!("{} refused", endpoint.counter(Counter::HellosRefused)));
+    let connected = |patience| {
+        let connected = Endpoint::open(config()).expect("an endpoint").connect(address, patience);
+        connected.map_or_else(|error| error.to_string(), |_| "connected".to_owned())
+    };
+    let child = child();
+    // All that lingers is closed by its other end from here on.
+    drop(kept);
+    if child == 0 {
+        say(&connected(PATIENCE / 5));
+        end();
+    }
+    wait_for(child);
+    say(&connected(PATIENCE));
+}
+
+/// It was counted for the child, too, where nobody would take it off.
+#[test]
+fn a_child_is_not_kept_by_files_that_its_parent_closes() {
+    let folder = Folder::new();
+    let mut endpoint = Endpoint::open(config()).expect("an endpoint");
+    endpoint.listen(&folder.address()).expect("the name");
+    let mut other = Other::start(Other::command("fork-crowded", &folder.address()));
+    let said = thread::spawn(move || [other.says(), other.says(), other.says()]);
+    while !said.is_finished() {
+        let _ = endpoint.wait(Some(Duration::from_millis(10)));
+    }
+    assert_eq!(said.join().expect("what it says"), [&format!("{LOTS} refused"), "connected", "connected"]);
 }

@@ -64,6 +64,12 @@ fn more(valid: &[Option<bool>]) -> String {
     }
 }
 
+/// Arguments of a request for bytes: the key, where, and how many.
+fn get_args(key: Key, offset: u64, len: usize) -> Vec<u8> {
+    let len = u32::try_from(len).unwrap_or(u32::MAX);
+    key.0.to_le_bytes().into_iter().chain(offset.to_le_bytes()).chain(len.to_le_bytes()).collect()
+}
+
 impl<'n> Remote<'n> {
     /// The region that the peer of `channel` has registered as `key`. Every operation ends within `timeout`;
     /// [`Remote::store_pages`] takes as long again, but at most a second, to learn what has become of pages that were
@@ -155,7 +161,7 @@ impl<'n> Remote<'n> {
         if left.is_zero() {
             return Err(CallError::Late.into());
         }
-        let args = self.get_args(offset, into.len());
+        let args = get_args(self.key, offset, into.len());
         let call = self.node.ask(self.channel, GET).args(&args).within(left).send();
         let mut reply = self.finish(call, until)?;
         // The other side lies: the rest of the memory would be as it was.
@@ -168,24 +174,15 @@ impl<'n> Remote<'n> {
         Ok(())
     }
 
-    /// Arguments of a request for bytes: the key, where, and how many.
-    fn get_args(&self, offset: u64, len: usize) -> Vec<u8> {
-        let mut args = self.args([offset]);
-        args.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
-        args
-    }
-
     /// The same in pieces, of which some are under way at the same time: one is copied in while another is copied out,
     /// and nobody else waits at the owner for more than a piece.
     fn get_pieces(&mut self, offset: u64, into: &mut [u8], until: Instant) -> Result<(), Unanswered> {
-        let (many, channel, all_bytes) = (into.len().div_ceil(BATCH), self.channel, into.len());
+        let (many, all_bytes) = (into.len().div_ceil(BATCH), into.len());
+        let (channel, key) = (self.channel, self.key);
         let piece = |number: usize| number * BATCH..all_bytes.min((number + 1) * BATCH);
-        let key = self.key;
         let send = |node: &mut Node, tally: u32, number: usize, left: Duration| {
             let its = piece(number);
-            let at = offset.saturating_add(its.start as u64).to_le_bytes();
-            let len = u32::try_from(its.len()).unwrap_or(u32::MAX).to_le_bytes();
-            let args: Vec<u8> = key.0.to_le_bytes().into_iter().chain(at).chain(len).collect();
+            let args = get_args(key, offset.saturating_add(its.start as u64), its.len());
             node.ask(channel, GET).args(&args).impatient().within(left).tally(tally).send()
         };
         let mut wrong = None;

@@ -31,8 +31,16 @@ enum Lot {
     Files(Vec<OwnedFd>),
 }
 
-/// Lots that wait for their thread, and how many are not closed yet.
-static OWN: Own<(Mutex<Vec<Lot>>, AtomicU64)> = Own::new();
+/// What a process has to close.
+#[derive(Debug, Default)]
+struct Lots {
+    /// Those that wait for their thread.
+    waiting: Mutex<Vec<Lot>>,
+    /// How many are not closed yet.
+    open: AtomicU64,
+}
+
+static OWN: Own<Lots> = Own::new();
 
 /// A socket to somebody with whom there is no channel yet, and may never be one.
 #[derive(Debug)]
@@ -150,7 +158,7 @@ pub(super) fn skip(socket: &impl AsFd) -> bool {
 
 /// Whether so few files wait to be closed that others may bring more.
 pub(crate) fn has_room() -> bool {
-    let room = OWN.get().1.load(Ordering::Relaxed) < LOTS;
+    let room = OWN.get().open.load(Ordering::Relaxed) < LOTS;
     if !room && !waiting().is_empty() {
         // There was no thread to be had.
         start();
@@ -160,7 +168,7 @@ pub(crate) fn has_room() -> bool {
 
 /// Closes files, whatever that takes, elsewhere.
 fn close(lot: Lot) {
-    OWN.get().1.fetch_add(1, Ordering::Relaxed);
+    OWN.get().open.fetch_add(1, Ordering::Relaxed);
     waiting().push(lot);
     start();
 }
@@ -176,11 +184,11 @@ fn start() {
                 Lot::Socket(socket) => (0..RECORDS).take_while(|_| skip(&socket)).for_each(drop),
                 Lot::Files(files) => drop(files),
             }
-            OWN.get().1.fetch_sub(1, Ordering::Relaxed);
+            OWN.get().open.fetch_sub(1, Ordering::Relaxed);
         }
     });
 }
 
 fn waiting() -> MutexGuard<'static, Vec<Lot>> {
-    OWN.get().0.lock().unwrap_or_else(PoisonError::into_inner)
+    OWN.get().waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -22,11 +22,18 @@ struct Waiting {
     served: bool,
 }
 
-/// Whatever waits in this process; and told when nothing does, and the thread ends.
-static OWN: Own<(Mutex<Waiting>, Condvar)> = Own::new();
+/// What waits in a process.
+#[derive(Default)]
+struct Unmapping {
+    waiting: Mutex<Waiting>,
+    /// Told when nothing waits, and the thread ends.
+    done: Condvar,
+}
+
+static OWN: Own<Unmapping> = Own::new();
 
 fn waiting() -> MutexGuard<'static, Waiting> {
-    OWN.get().0.lock().unwrap_or_else(PoisonError::into_inner)
+    OWN.get().waiting.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Drops this in a thread of its own, or at once if too much waits or there is no thread to be had.
@@ -54,7 +61,7 @@ fn serve() {
         let Some(memory) = all.memory.pop() else {
             all.served = false;
             drop(all);
-            return OWN.get().1.notify_all();
+            return OWN.get().done.notify_all();
         };
         drop(all);
         // Whatever happens there, somebody may wait for the end.
@@ -66,7 +73,7 @@ fn serve() {
 pub(crate) fn finish() {
     let mut all = waiting();
     while all.served {
-        all = OWN.get().1.wait(all).unwrap_or_else(PoisonError::into_inner);
+        all = OWN.get().done.wait(all).unwrap_or_else(PoisonError::into_inner);
     }
 }
 

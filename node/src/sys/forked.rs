@@ -53,7 +53,7 @@ impl<T: Default + Send + Sync> Own<T> {
         Self(AtomicPtr::new(null_mut()))
     }
 
-    /// That of this process. What a child has none of its own use for stays where it is, once for each fork.
+    /// That of this process. What a child finds there of its parent's is left alone, and never freed.
     pub(crate) fn get(&self) -> &'static T {
         let found = self.0.load(Ordering::Acquire);
         // SAFETY: what is stored there was leaked, whole, before it was stored.

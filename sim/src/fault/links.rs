@@ -15,7 +15,7 @@ use std::rc::Rc;
 use cutthrough_engine::net::batch::Batch;
 use cutthrough_engine::net::inbox::{Ready, ReadyPayload};
 use cutthrough_engine::net::trains::{TRAIN_BYTES, Trains};
-use cutthrough_engine::net::{Net, NetEvent, Settings, Tally};
+use cutthrough_engine::net::{Net, NetEvent, Settings};
 use cutthrough_engine::time::Instant;
 
 use self::link::Going;
@@ -243,12 +243,6 @@ impl World {
     #[must_use]
     pub fn socket(&self, machine: usize) -> (u64, u64) {
         (self.nodes[machine].most, self.nodes[machine].dropped)
-    }
-
-    /// What a machine has counted.
-    #[must_use]
-    pub fn tally(&self, machine: usize) -> Tally {
-        *self.nodes[machine].net.tally()
     }
 
     fn at(&mut self, when: u64, what: Happens) {

@@ -52,6 +52,20 @@ pub fn longer(rate: u64, before: u64, after: u64) -> (f64, Vec<f64>) {
     (world.rate(0, 2 * SECOND, 4 * SECOND), rates.collect())
 }
 
+/// A link that carries `less` from 3 s on, for 4 s: Mbit/s before, in the last second of that time, and in each half
+/// second after it.
+#[must_use]
+pub fn slower(rate: u64, less: u64, round: u64) -> (f64, f64, Vec<f64>) {
+    let (begun, end) = (3 * SECOND, 7 * SECOND);
+    let carries = move |now, _| if (begun..end).contains(&now) { less } else { rate };
+    let there = Link::new(rate, queue(rate, 20), round / 2).carrying(carries);
+    let mut world = World::pair(Machine::default(), [there, Link::new(rate, queue(rate, 20), round / 2)], &stream(64));
+    world.run_until(9 * SECOND);
+    let halves = (0..4).map(|half| end + half * SECOND / 2);
+    let after = halves.map(|from| world.rate(0, from, from + SECOND / 2)).collect();
+    (world.rate(0, begun - SECOND, begun), world.rate(0, end - SECOND, end), after)
+}
+
 /// Senders who share one link to a receiver, each begun `gap` after the one before.
 #[derive(Debug, Clone, Copy)]
 pub struct Crowd {
