@@ -349,8 +349,7 @@ impl Node {
         let channel = link.channel();
         if let Some(place) = self.reached.iter().position(|(reached, _)| *reached == channel) {
             let (_, path) = self.reached.swap_remove(place);
-            self.orphans.push((path, clock::now()));
-            self.sweep();
+            self.look_after(path);
         }
         link.part();
     }

@@ -102,6 +102,11 @@ impl Stat {
         self.store(4, bytes.len() as u64);
     }
 
+    /// Forgets what the row `row` said of the channel before.
+    pub fn clear(&self, row: usize) {
+        (0..ROW).for_each(|cell| self.store(HEAD + COUNTERS + row * ROW + cell, 0));
+    }
+
     /// Sets a cell of the row `row`. Only the endpoint's own thread writes.
     ///
     /// # Panics

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -128,6 +129,14 @@ impl Node {
         let seat = u32::try_from(self.seats.len()).ok().filter(|seat| *seat < self.config.channels)?;
         self.seats.push(Seat::default());
         Some(seat)
+    }
+
+    /// A channel to whoever listens by this name has ended: the name is removed if its owner turns out to be dead. It
+    /// is remembered once, however many channels there were.
+    pub(super) fn look_after(&mut self, path: PathBuf) {
+        self.orphans.retain(|(orphan, _)| *orphan != path);
+        self.orphans.push((path, clock::now()));
+        self.sweep();
     }
 
     /// Removes what peers that have ended left of their names, as soon as they are dead for certain.

@@ -206,3 +206,72 @@ fn what_is_over_wakes_nobody_though_a_child_has_its_files() {
         drop((caller, of_child));
     }
 }
+
+/// The name of one peer is looked after once, however many channels to it have ended.
+#[test]
+fn a_name_is_looked_after_once() {
+    let small =
+        || Config { slots: 16, staging_bytes: 64 << 10, pool_bytes: 4096, landing_bytes: 4096, ..Config::default() };
+    let address = format!("shm:/tmp/cutthrough-node-tests-once-{}.sock", std::process::id());
+    let (mut a, mut b) = (Node::open(small()).unwrap(), Node::open(small()).unwrap());
+    b.listen(&address).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let _ = b.wait(Some(Duration::from_millis(10)));
+            }
+        });
+        let channels: Vec<Channel> = (0..30).map(|_| a.connect(&address, PATIENCE).unwrap()).collect();
+        channels.into_iter().for_each(|channel| a.close(channel));
+        over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(a.orphans.len(), 1);
+}
+
+/// A row of the counters tells of its own channel, and of none before it.
+#[test]
+fn a_row_forgets_the_channel_before() {
+    use crate::stat::Cell;
+    let address = format!("shm:/tmp/cutthrough-node-tests-row-{}.sock", std::process::id());
+    let (mut a, mut b) = (open(), open());
+    b.listen(&address).unwrap();
+    let net = format!("udp:{}", b.net_address().unwrap());
+    let connecting = a.begin_connect(&address, PATIENCE).unwrap();
+    let begun = Instant::now();
+    let channel = loop {
+        let _ = b.poll();
+        if let Some(Event::Connected(of, channel)) = a.poll() {
+            assert_eq!(of, connecting);
+            break channel.unwrap();
+        }
+        assert!(begun.elapsed() < PATIENCE);
+    };
+    let (link, stat) = a.link(channel).unwrap();
+    let page = link.page(4096, stat).unwrap();
+    a.keep_house();
+    let shown = |a: &Node| {
+        let watches = crate::stat::find().unwrap().into_iter();
+        let mut all =
+            watches.filter_map(|(_, path)| crate::stat::Watch::open(&path).ok()).map(|watch| watch.snapshot());
+        let mine = all.find(|all| all.generation == a.generation).expect("its own counters");
+        mine.rows.iter().find(|row| row.channel == channel.index as usize).unwrap().cells[Cell::Lent as usize]
+    };
+    assert_eq!(shown(&a), 1);
+    a.close(channel);
+    drop(page);
+    let over = AtomicBool::new(false);
+    let again = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let _ = b.poll();
+            }
+        });
+        let again = a.connect(&net, PATIENCE).unwrap();
+        over.store(true, Ordering::Relaxed);
+        again
+    });
+    assert_eq!(again.index, channel.index);
+    a.keep_house();
+    assert_eq!(shown(&a), 0, "pages of the channel before");
+}

@@ -156,6 +156,7 @@ impl Node {
         (place.net, place.ended) = (Some(index), None);
         self.names.set(index, Some(channel));
         let row = seat as usize;
+        self.stat.clear(row);
         if let Some(identity) = self.net.as_ref().and_then(|net| net.identity(index)) {
             self.stat.set(row, Cell::Peer, u64::from(identity.process));
             self.stat.set(row, Cell::User, u64::from(identity.user));

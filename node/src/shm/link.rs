@@ -485,6 +485,7 @@ impl Link {
 
     /// Opens the channel's row.
     pub fn show_open(&self, stat: &Stat) {
+        stat.clear(self.channel.index as usize);
         stat.set(self.channel.index as usize, Cell::Peer, u64::from(self.identity.process));
         stat.set(self.channel.index as usize, Cell::User, u64::from(self.identity.user));
         stat.set(self.channel.index as usize, Cell::Opened, clock::now().as_nanos() / 1_000_000);

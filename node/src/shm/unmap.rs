@@ -78,12 +78,28 @@ pub(crate) fn finish() {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread::ThreadId;
     use std::time::Duration;
 
     use super::*;
+
+    /// Who has all that waits to himself.
+    static ALONE: Mutex<()> = Mutex::new(());
+
+    /// Does something while nothing that waits is given back.
+    pub(crate) fn while_all_waits<T>(work: impl FnOnce() -> T) -> T {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (says, by) = channel();
+        let (lets, may) = channel();
+        later(Heavy(says, Some(may)));
+        by.recv_timeout(PATIENCE).expect("it is dropped");
+        let made = work();
+        drop(lets);
+        finish();
+        made
+    }
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -101,6 +117,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_memory_that_is_given_back_unless_too_much_waits() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (says, by) = channel();
         let (lets, may) = channel();
         later(Heavy(says.clone(), Some(may)));

@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::incoming::{Arrived, Arriving, Payload};
 use crate::raw::xdp::Flights;
 use crate::shm::grant::Landing;
+use crate::shm::unmap;
 use crate::sys::xdp::socket::pages_of;
 
 /// Most runs that may be posted on a channel.
@@ -94,6 +95,8 @@ pub(crate) struct Store {
     /// What a ring has of the pool's pages, if they lie in its memory.
     flights: Option<Arc<Flights>>,
     landing: Option<(Pages, Arc<Ground>)>,
+    /// Whether that lies in the memory of a ring.
+    in_ring: bool,
     /// Posted runs that wait, in order.
     free: VecDeque<Spot>,
     posted: Vec<(u32, u32)>,
@@ -134,6 +137,7 @@ impl Store {
             pool: None,
             flights: None,
             landing: None,
+            in_ring: false,
             free: VecDeque::new(),
             posted: Vec::new(),
             tokens: Tokens::new(seed),
@@ -160,6 +164,7 @@ impl Store {
         });
         if let Some([ground, handed]) = made {
             self.landing = Some((pages_of(ground, self.landing_pages), handed));
+            self.in_ring = true;
         }
     }
 
@@ -299,7 +304,16 @@ impl Store {
     /// there.
     pub(super) fn retire(&mut self) -> (Arc<Shelf>, Vec<u64>) {
         self.retired = true;
-        (self.landing, self.pool, self.flights, self.guess) = (None, None, None, None);
+        let memory = (self.landing.take(), self.pool.take(), self.guess.take());
+        let pages = if memory.0.is_some() { u64::from(self.landing_pages) } else { 0 }
+            + if memory.1.is_some() { u64::from(self.pool_pages) } else { 0 };
+        // What lies in a ring's memory stays there, and the next channel may have it at once.
+        let stays = self.flights.take().is_some() || self.in_ring;
+        if !stays && pages * u64::from(self.page_bytes) >= unmap::LARGE {
+            unmap::later(memory);
+        } else {
+            drop(memory);
+        }
         (self.free, self.posted) = (VecDeque::new(), Vec::new());
         (Arc::clone(&self.shelf), std::mem::take(&mut self.unread))
     }

@@ -25,6 +25,7 @@ use crate::shm::send::{Cargo, Load, Sheaf};
 use crate::stat::Stat;
 use crate::sys::xdp::wire::{FAR, NEAR, PORT, Wire};
 
+mod ended;
 mod rings;
 mod spliced;
 mod stuck;
