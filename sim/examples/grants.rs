@@ -18,7 +18,7 @@ type Sent = (&'static str, Vec<Flow>, fn(usize) -> bool);
 fn cases(share: u64) -> [Sent; 3] {
     let flow = |sender: usize, messages: u64, bytes, ahead, every_ns| {
         let messages = messages.div_ceil(share);
-        Flow { between: (sender + 1, 0), begins: 0, messages, bytes, ahead, every_ns }
+        Flow { between: (sender + 1, 0), begins: 0, messages, bytes, ahead, every_ns, pages: true }
     };
     let mixed = |sender| match sender {
         0..4 => flow(sender, 40, 1 << 20, 2, 0),

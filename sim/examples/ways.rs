@@ -58,9 +58,23 @@ fn main() {
     for half in (0..6 * SECOND).step_by(500_000_000) {
         println!("  {} ms:{}", half / MILLISECOND, rates((0..4).map(|k| world.rate(k, half, half + SECOND / 2))));
     }
-    for buffer in [416 << 10, 4 << 20] {
-        let carried = far(GIGABIT, 100 * MILLISECOND, (1 << 20, buffer));
-        println!("1 Gb/s, 100 ms, messages of 1 MiB, sockets of {} KiB: {carried:.1} Mb/s", buffer >> 10);
+    for (round, bytes, buffer, pages, computes) in [
+        (20, 64 << 10, 416 << 10, false, 0),
+        (20, 64 << 10, 4 << 20, false, 0),
+        (100, 1 << 20, 416 << 10, true, 0),
+        (100, 1 << 20, 4 << 20, true, 0),
+        (100, 64 << 10, 4 << 20, false, 0),
+        (100, 64 << 10, 4 << 20, false, 10),
+    ] {
+        let (carried, most, dropped) = far(GIGABIT, round * MILLISECOND, (bytes, buffer), pages, computes);
+        println!(
+            "1 Gb/s, {round} ms, messages of {} KiB{}, sockets of {} KiB, {computes} ms of 20 computed: {carried:.1} \
+             Mb/s, {} KiB lay in the socket, {dropped} frames dropped",
+            bytes >> 10,
+            if pages { "" } else { " that are read" },
+            buffer >> 10,
+            most >> 10
+        );
     }
     for (rate, round, out) in [(1_000, 10, 400), (100, 20, 2_000), (1_000, 1, 2_000)] {
         let what = format!("{rate} Mb/s, {round} ms, nothing comes for {out} ms");

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use cutthrough_wire::slot::PAYLOAD_MAX;
 
 use super::channel::Channel;
-use super::grants::Wanting;
+use super::grants::{Distance, Wanting};
 use super::memory::Memory;
 use super::{Net, State};
 use crate::time::Instant;
@@ -37,6 +37,8 @@ impl<M: Memory> Net<M> {
                     self.ready.push_back(index);
                 }
             }
+            let stretch = channel.distance().stretch();
+            channel.inbox.stretch(stretch.into());
             wanting.extend(channel.inbox.wanting().map(|wanting| (index, wanting)));
             channel.inbox.wants_more() || channel.inbox.awaits_place()
         });
@@ -49,14 +51,19 @@ impl<M: Memory> Net<M> {
         // A peer that acknowledges late makes the way as long as it likes; others must not wait for it until they are
         // given up.
         let longest = (self.settings.silence_ns / 3).min(self.settings.deadline_ns / WAITS);
-        let round = |index| channel(index).map_or(0, Channel::round_ns).min(longest);
-        for (index, message, upto) in self.turns.choose(now, &wanting, self.settings.granted, due, round) {
+        let distance = |index| {
+            let Distance { round_ns, least_ns } = channel(index).map_or(Distance::default(), Channel::distance);
+            Distance { round_ns: round_ns.min(longest), least_ns }
+        };
+        for (index, message, upto) in self.turns.choose(now, &wanting, self.settings.granted, due, distance) {
             #[cfg(feature = "planted")]
             if self.planted == Some(super::Planted::Ungranted) && message % 4 == 3 {
                 self.channel(index).into_iter().for_each(|channel| channel.inbox.granted(message, upto));
                 continue;
             }
-            if let Some(channel) = self.channel(index) {
+            if let Some(channel) = self.channel(index)
+                && let Some(upto) = channel.inbox.may_be_granted(message, upto)
+            {
                 channel.grant(message, upto);
             }
             self.touch(index);

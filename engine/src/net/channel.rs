@@ -14,6 +14,7 @@ use cutthrough_wire::frame::{Header, Kind, LIMITS_BYTES, Limits, Malformed, Note
 use cutthrough_wire::seal::Seal;
 
 use self::reach::Reach;
+use super::grants::Distance;
 use super::inbox::{Bytes, Inbox, Reading};
 use super::memory::{Memory, bytes_of, front};
 use super::outbox::{Content, Outbox, frame_bytes, widen};
@@ -539,9 +540,9 @@ impl<M: Memory> Channel<M> {
         self.reach.shorten(now, u32::try_from(bytes).unwrap_or(u32::MAX));
     }
 
-    /// How long a round trip takes.
-    pub(super) const fn round_ns(&self) -> u64 {
-        self.rtt.smoothed()
+    /// How far away the other side is.
+    pub(super) fn distance(&self) -> Distance {
+        Distance { round_ns: self.rtt.smoothed(), least_ns: self.rtt.least() }
     }
 
     /// After how long the other side sends again what this side has not acknowledged, if its way is as long as ours.

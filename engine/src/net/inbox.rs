@@ -130,6 +130,8 @@ pub(super) struct Inbox<P> {
     allowance: u64,
     /// The most that it has been so far.
     widest: u64,
+    /// How many times as much may be asked for to come aside, since the way is long, and the most that it has been.
+    stretch: (u64, u64),
     /// Up to where bytes may come unasked, as it was last told.
     credit: u64,
     /// Unasked bytes of all openings so far: what the sender has used up.
@@ -178,6 +180,7 @@ impl<P: Place> Inbox<P> {
             released: begin,
             allowance,
             widest: allowance,
+            stretch: (1, 1),
             credit: begin + allowance,
             used: begin,
             aside: 0,
@@ -408,7 +411,7 @@ impl<P: Place> Inbox<P> {
     ) -> Result<bool, Breach> {
         self.bounds(number, 1)?;
         let end = offset.checked_add(bytes.len()).filter(|end| u64::from(*end) <= PAYLOAD_MAX).ok_or(Breach::Length)?;
-        let (aside_now, aside_max, by) = (self.books.lies, self.widest.saturating_mul(2), self.by);
+        let (aside_now, aside_max, by) = (self.books.lies, self.early_max(), self.by);
         let Some(arrival) = self.arrival(number, now) else { return Ok(true) };
         match &arrival.opening {
             Some(opening) if end > opening.payload || end > arrival.granted => return Err(Breach::Length),

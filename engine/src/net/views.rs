@@ -32,6 +32,12 @@ impl<M: Memory> Net<M> {
         })
     }
 
+    /// Each channel: how many times as much it has been asked for at most as may come while nobody looks, because its
+    /// way is long ([`Distance`](super::grants::Distance)).
+    pub fn stretched(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.open_channels().map(|(index, channel)| (index, channel.inbox.stretched()))
+    }
+
     /// Payload bytes that may be on their way unasked, or lie here, on all channels together.
     #[must_use]
     pub fn unasked(&self) -> u64 {

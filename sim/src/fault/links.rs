@@ -13,7 +13,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use cutthrough_engine::net::batch::Batch;
-use cutthrough_engine::net::inbox::{Ready, ReadyPayload};
+use cutthrough_engine::net::inbox::{Reading, Ready, ReadyPayload};
 use cutthrough_engine::net::trains::{TRAIN_BYTES, Trains};
 use cutthrough_engine::net::{Net, NetEvent, Settings};
 use cutthrough_engine::time::Instant;
@@ -67,13 +67,16 @@ pub struct Flow {
     pub ahead: u64,
     /// Nanoseconds between two messages, on average; 0 if one follows the other.
     pub every_ns: u64,
+    /// Whether a payload comes from pages, and lands in others; else its receiver reads it into private memory, one
+    /// after the other.
+    pub pages: bool,
 }
 
 impl Flow {
     /// Payloads of 64 KiB without end, of which so many are under way at a time.
     #[must_use]
     pub const fn stream(between: (usize, usize), ahead: u64) -> Self {
-        Self { between, begins: 0, messages: u64::MAX, bytes: 64 << 10, ahead, every_ns: 0 }
+        Self { between, begins: 0, messages: u64::MAX, bytes: 64 << 10, ahead, every_ns: 0, pages: true }
     }
 }
 
@@ -112,6 +115,19 @@ struct Node {
     looks: u64,
     /// Its channels by their other end, and whether they are open.
     channels: BTreeMap<usize, (usize, bool)>,
+    /// Payloads that it reads, one after the other.
+    reads: VecDeque<Read>,
+}
+
+/// A payload that is read.
+struct Read {
+    channel: usize,
+    message: u64,
+    into: Vec<u8>,
+    valid: usize,
+    /// Of which flow it is, and when it was sent.
+    flow: usize,
+    sent: u64,
 }
 
 /// The links between two machines, in one direction: frames take each of these ways in turn.
@@ -317,7 +333,12 @@ impl World {
         let mut done = now;
         if !node.queue.is_empty() {
             let trains = (&mut node.net, &mut node.trains, &mut receive::Given::default());
-            let received = receive::receive(trains, at, &mut node.queue, None, &mut Summary::default());
+            let lent = node.reads.front_mut().map(|read| receive::Lent {
+                channel: read.channel,
+                message: read.message,
+                into: &mut read.into,
+            });
+            let received = receive::receive(trains, at, &mut node.queue, lent, &mut Summary::default());
             received.expect("room for a train");
             let left: u64 = node.queue.iter().map(|frame| frame.bytes.len() as u64).sum();
             done += CALL_NS + (node.queued - left) / COPY;
@@ -333,6 +354,7 @@ impl World {
             node.net.tick(at);
         }
         self.take(index, now);
+        self.read(index, now);
         (0..self.flows.len()).for_each(|flow| self.send(index, flow, now));
         let node = &mut self.nodes[index];
         let mut leaving = Vec::new();
@@ -368,7 +390,7 @@ impl World {
     fn take(&mut self, index: usize, now: u64) {
         while let Some(event) = self.nodes[index].net.next_event() {
             match event {
-                NetEvent::Message(_, message) => self.arrives(&message, now),
+                NetEvent::Message(channel, message) => self.arrives(index, channel, &message, now),
                 NetEvent::Connected(connected) => {
                     let mut mine = self.nodes[index].channels.values_mut();
                     mine.find(|(channel, _)| *channel == connected)
@@ -381,19 +403,47 @@ impl World {
         }
     }
 
+    /// A message has come: it has arrived, or is read from now on.
+    fn arrives(&mut self, index: usize, channel: usize, ready: &Ready<Pages>, now: u64) {
+        let number = |at: usize| ready.control[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        let (flow, sent) = (usize::try_from(number(0)).expect("the number of a flow"), number(8));
+        let bytes = self.flows[flow].0.bytes;
+        match &ready.payload {
+            ReadyPayload::Landed(_, story) => assert_eq!(story.bytes as usize, bytes),
+            ReadyPayload::None => assert_eq!(bytes, 0),
+            ReadyPayload::Arriving(message, _) => {
+                let read = Read { channel, message: *message, into: vec![0; bytes], valid: 0, flow, sent };
+                return self.nodes[index].reads.push_back(read);
+            }
+            other @ ReadyPayload::Refused(..) => panic!("{other:?}"),
+        }
+        self.has_arrived(flow, sent, now);
+    }
+
     /// A message has arrived. Its sender hears of that at once, for the next one.
-    fn arrives(&mut self, message: &Ready<Pages>, now: u64) {
-        let number = |at: usize| message.control[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-        let (flow, course) = &mut self.flows[usize::try_from(number(0)).expect("the number of a flow")];
-        let bytes = match &message.payload {
-            ReadyPayload::Landed(_, story) => story.bytes,
-            ReadyPayload::None => 0,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(bytes as usize, flow.bytes);
-        course.arrived.push((number(8), now));
+    fn has_arrived(&mut self, flow: usize, sent: u64, now: u64) {
+        let (flow, course) = &mut self.flows[flow];
+        course.arrived.push((sent, now));
         let sender = flow.between.0;
         self.look(sender, now + 1);
+    }
+
+    /// A machine reads what has come of the payload that it reads, and goes on to the next one if that is all of it.
+    fn read(&mut self, index: usize, now: u64) {
+        loop {
+            let Node { net, reads, .. } = &mut self.nodes[index];
+            let Some(read) = reads.front_mut() else { return };
+            let mut reading = Reading { message: read.message, into: &mut read.into };
+            let come = net.read(Instant::from_nanos(now), read.channel, &mut reading, read.valid, true);
+            let (valid, whole) = come.expect("a channel that does not end");
+            read.valid = valid;
+            if !whole {
+                return;
+            }
+            net.forget(read.channel, read.message);
+            let Read { flow, sent, .. } = reads.pop_front().expect("it was there");
+            self.has_arrived(flow, sent, now);
+        }
     }
 
     /// A machine sends what is due of a flow.
@@ -415,7 +465,7 @@ impl World {
             let cargo = (flow.bytes > 0).then(|| {
                 let load =
                     Cargo { bytes: vec![0; flow.bytes], page: 1 << 20, _counts: node.net.memory.cargoes.clone() };
-                cutthrough_engine::net::Cargo { load, token: None, pages: true, cookie: None }
+                cutthrough_engine::net::Cargo { load, token: None, pages: flow.pages, cookie: None }
             });
             if node.net.send(channel, &control, cargo).is_err() {
                 // Too many are under way.
@@ -458,6 +508,7 @@ impl Node {
             busy: 0,
             looks: u64::MAX,
             channels: BTreeMap::new(),
+            reads: VecDeque::new(),
         }
     }
 }

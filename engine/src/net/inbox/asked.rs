@@ -40,7 +40,7 @@ impl<P: Place> Inbox<P> {
     pub(in crate::net) fn wanting(&self) -> impl Iterator<Item = Wanting> + '_ {
         #[cfg(debug_assertions)]
         debug_assert!(self.are_booked(), "the books are out of date");
-        let room = u32::try_from(self.allowance.saturating_sub(self.books.promised)).unwrap_or(u32::MAX);
+        let room = self.room();
         let mut placed = self.books.placed.iter().take(LOOKED).peekable();
         let mut aside = self.books.aside.iter().take(if room > 0 { LOOKED } else { 0 }).peekable();
         let numbers = core::iter::from_fn(move || match (placed.peek(), aside.peek()) {
@@ -124,6 +124,21 @@ impl<P: Place> Inbox<P> {
         let all = self.window.iter().filter_map(Coming::loaded).chain(self.handed_over());
         let placed = all.filter(|arrival| matches!(arrival.target, Target::Place(_)));
         placed.count() + self.ready.iter().filter(|ready| is_placed(ready)).count()
+    }
+
+    /// Bytes that may still be asked for to come aside.
+    fn room(&self) -> u32 {
+        let room = (self.allowance * self.stretch.0).saturating_sub(self.books.asked);
+        u32::try_from(room).unwrap_or(u32::MAX)
+    }
+
+    /// Up to where a payload may be granted that was to be up to `upto`: others that were chosen beside it may have
+    /// taken the room. `None` if that is no more than it was.
+    pub(in crate::net) fn may_be_granted(&self, number: u64, upto: u32) -> Option<u32> {
+        let arrival = self.known_now(number)?;
+        let takes_room = matches!(arrival.target, Target::Aside(_)) && !arrival.relieved && !arrival.sought;
+        let most = if takes_room { arrival.granted.saturating_add(self.room()) } else { u32::MAX };
+        Some(upto.min(most)).filter(|upto| *upto > arrival.granted)
     }
 
     /// Remembers a grant.

@@ -9,16 +9,16 @@ use super::arrival::{Arrival, Target};
 use super::aside::Aside;
 
 /// Bytes of a payload that is read from where it lies aside which may be there beyond what was read: as many as this
-/// side may be sent unasked, within these bounds. It has them to itself, or it would wait for what nobody reads; their
-/// reader has memory for all of them.
+/// side may be sent unasked, within these bounds; on a long way as many more as there are ways of 10 ms in it. It has
+/// them to itself, or it would wait for what nobody reads; their reader has memory for all of them.
 const WINDOW: (u64, u64) = (64 << 10, 1 << 20);
 
 /// What one payload adds to the books.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Entry {
-    /// Bytes of it that lie aside, or may come there.
-    promised: u64,
-    /// Bytes of it that lie aside, unless they have memory of their own there.
+    /// Bytes of it that were asked for and lie aside, or may come there.
+    asked: u64,
+    /// Bytes of it that lie aside and came unasked, unless they have memory of their own there.
     lies: u64,
     /// Bytes that it may have aside because it makes way for who waits.
     relieved: u64,
@@ -49,10 +49,11 @@ enum Wants {
 /// The sums, and who is meant.
 #[derive(Debug, Default)]
 pub(super) struct Books {
-    /// Bytes that lie aside or were allowed to come there, but for payloads that have memory of their own there: they
-    /// are read from there, or make way.
-    pub(super) promised: u64,
-    /// Those of them that lie there.
+    /// Bytes that were asked for and lie aside, or may come there, but for payloads that have memory of their own
+    /// there: they are read from there, or make way. What came unasked is not among them, for it may be of later
+    /// payloads: the one that is to be read next would wait until it is read to be asked for.
+    pub(super) asked: u64,
+    /// Bytes that lie aside and came unasked, but for the same.
     pub(super) lies: u64,
     /// Bytes of payloads that make way.
     pub(super) relieved: u64,
@@ -69,7 +70,7 @@ pub(super) struct Books {
 impl Books {
     /// What message `number` adds is `now`, and was `before`.
     pub(super) fn change(&mut self, number: u64, before: Entry, now: Entry) {
-        self.promised = self.promised + now.promised - before.promised;
+        self.asked = self.asked + now.asked - before.asked;
         self.lies = self.lies + now.lies - before.lies;
         self.relieved = self.relieved + now.relieved - before.relieved;
         if now.wants != before.wants {
@@ -126,8 +127,9 @@ impl<P> Arrival<P> {
             Target::Aside(_) | Target::Place(_) | Target::Reader | Target::Away => 0,
         };
         let is_own = !matches!(self.target, Target::Aside(_)) || self.sought || self.relieved;
-        let promised = if is_own { 0 } else { lies.max(u64::from(self.granted)) };
-        let Some(opening) = &self.opening else { return Entry { promised, lies, ..Entry::default() } };
+        let Some(opening) = &self.opening else { return Entry { lies, ..Entry::default() } };
+        let asked = if is_own { 0 } else { u64::from(self.granted.saturating_sub(opening.unasked)) };
+        let lies = lies.min(opening.unasked.into());
         let makes_way = self.relieved && matches!(self.target, Target::Aside(_));
         let relieved = if makes_way { u64::from(opening.payload) } else { 0 };
         let wants = match &self.target {
@@ -146,7 +148,7 @@ impl<P> Arrival<P> {
         // What does not come from pages may be read from anywhere, whatever it waits for.
         let no_place = matches!(self.target, Target::Aside(_)) && (!self.later || !opening.pages);
         let unread = more && no_place && !self.relieved;
-        Entry { promised, lies, relieved, wants, later: self.later.then_some(opening.token.is_some()), unread }
+        Entry { asked, lies, relieved, wants, later: self.later.then_some(opening.token.is_some()), unread }
     }
 }
 
@@ -158,7 +160,7 @@ pub(super) fn read_upto(aside: &Aside, window: u32) -> u32 {
 impl<P: Place> Inbox<P> {
     /// How many bytes of a payload may lie aside for a reader that takes them from there.
     pub(super) fn window(&self) -> u32 {
-        u32::try_from(self.allowance.clamp(WINDOW.0, WINDOW.1)).unwrap_or(u32::MAX)
+        u32::try_from(self.allowance.clamp(WINDOW.0, WINDOW.1) * self.stretch.0).unwrap_or(u32::MAX)
     }
 
     /// Brings the books up to date with a message that has changed.
@@ -178,7 +180,7 @@ impl<P: Place> Inbox<P> {
         let all = || self.handed_over().chain(self.window.iter().filter_map(super::Coming::loaded));
         let mut books = Books::default();
         all().for_each(|arrival| books.change(arrival.number, Entry::default(), arrival.state(self.window())));
-        let sums = |of: &Books| (of.promised, of.lies, of.relieved, of.later, of.named, of.unread);
+        let sums = |of: &Books| (of.asked, of.lies, of.relieved, of.later, of.named, of.unread);
         (sums(&books), &books.placed, &books.aside) == (sums(&self.books), &self.books.placed, &self.books.aside)
     }
 }

@@ -42,7 +42,24 @@ impl<P: Place> Inbox<P> {
     pub(in crate::net) fn allow(&mut self, allowance: u64) {
         let window = self.window();
         (self.allowance, self.widest) = (allowance, self.widest.max(allowance));
-        // What one payload adds to the books depends on nothing else here.
+        self.book_anew(window);
+    }
+
+    /// The way is so many times as long as one that is filled by what may lie here unasked: so many times as much may
+    /// be asked for to come aside.
+    pub(in crate::net) fn stretch(&mut self, times: u64) {
+        let window = self.window();
+        self.stretch = (times, self.stretch.1.max(times));
+        self.book_anew(window);
+    }
+
+    /// How many times as much it has been at most.
+    pub(in crate::net) const fn stretched(&self) -> u64 {
+        self.stretch.1
+    }
+
+    /// What one payload adds to the books depends on the window, and on nothing else here, if that is another one now.
+    fn book_anew(&mut self, window: u32) {
         if self.window() == window {
             return;
         }
@@ -61,11 +78,18 @@ impl<P: Place> Inbox<P> {
         u64::from(messages) >= (self.slots / 8).max(1) || u64::from(unasked) >= (self.allowance / 2).max(1)
     }
 
+    /// Bytes of a payload that may come before its opening: those that may be sent unasked, twice over.
+    pub(super) const fn early_max(&self) -> u64 {
+        self.widest.saturating_mul(2)
+    }
+
     /// Bytes that lie aside, and how many may at most: those that may be sent unasked, twice over for what came before
-    /// its opening, and once more for what was granted of payloads without a place; and for each that is read from
-    /// there what may be there beyond that, and as much again until it is given up; and all of those that make way.
+    /// its opening, and what was asked for of payloads without a place; and for each that is read from there what may
+    /// be there beyond that, and as much again until it is given up; and all of those that make way.
     pub(in crate::net) fn aside(&self) -> (u64, u64) {
         let sought = self.handed_over().filter(|arrival| arrival.sought).count() as u64;
-        (self.aside, 3 * self.widest + 2 * sought * u64::from(self.window()) + self.books.relieved)
+        let window = u64::from(self.window()) / self.stretch.0 * self.stretch.1;
+        let asked = self.widest.saturating_mul(self.stretch.1);
+        (self.aside, self.early_max() + asked + 2 * sought * window + self.books.relieved)
     }
 }

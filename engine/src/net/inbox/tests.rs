@@ -43,7 +43,7 @@ fn no_more_makes_way_than_there_may_be() {
     assert_eq!((inbox.relieved(), room), (2 << 30, 0));
     let most: Vec<u32> = inbox.wanting().map(|wanting| wanting.most).collect();
     assert_eq!((most[0], most[1], most[3], most[4]), (LENS[0], LENS[1], LENS[3], LENS[4]));
-    assert!(most[2] <= 100_000, "it may come as far as any other");
+    assert!(most[2] <= 1000 + 100_000, "it may come as far as any other, beside what comes unasked");
     // Whoever reads one makes room for it.
     inbox.advance();
     inbox.forget(0);

@@ -117,14 +117,22 @@ pub fn evenness(rates: &[f64]) -> f64 {
     sum * sum / (rates.len() as f64 * rates.iter().map(|rate| rate * rate).sum::<f64>())
 }
 
-/// Messages of so many bytes over a long way, with sockets of `buffer` bytes: Mbit/s after 10 s.
+/// Messages of so many bytes over a long way, 64 MiB of them under way at a time, from pages to pages or not, to a
+/// machine with a socket of `buffer` bytes that computes for so many of every 20 ms: Mbit/s after 3 s, most bytes that
+/// have waited in the socket, and frames for which it had no room.
 #[must_use]
-pub fn far(rate: u64, round: u64, (bytes, buffer): (usize, u64)) -> f64 {
-    let links = [0, 1].map(|_| Link::new(rate, queue(rate, 100), round / 2));
-    let flows = stream(8).map(|flow| Flow { bytes, ..flow });
-    let mut world = World::pair(Machine { buffer, ..Machine::default() }, links, &flows);
-    world.run_until(20 * SECOND);
-    world.rate(0, 10 * SECOND, 20 * SECOND)
+pub fn far(rate: u64, round: u64, (bytes, buffer): (usize, u64), pages: bool, computes_ms: u64) -> (f64, u64, u64) {
+    let links = [0, 1].map(|_| Link::new(rate, queue(rate, 50), round / 2));
+    let flow = Flow { bytes, pages, ..Flow::stream((0, 1), (64 << 20) / bytes as u64) };
+    let pauses = if computes_ms == 0 { 0..0 } else { 0..300 };
+    let pauses = pauses.map(|at| (at * 20 * MILLISECOND, (at * 20 + computes_ms) * MILLISECOND)).collect();
+    let receiver = Machine { buffer, pauses, ..Machine::default() };
+    let mut world = World::new(vec![Machine { buffer, ..Machine::default() }, receiver], links.into(), &[flow], 1);
+    world.path((0, 1), &[&[0]]);
+    world.path((1, 0), &[&[1]]);
+    world.run_until(6 * SECOND);
+    let (most, dropped) = world.socket(1);
+    (world.rate(0, 3 * SECOND, 6 * SECOND), most, dropped)
 }
 
 /// What comes after nothing has come through for a while.
