@@ -145,6 +145,14 @@ impl Datagrams {
         sockopt::socket_recv_buffer_size(&self.fd).unwrap_or_default()
     }
 
+    /// Whether half of what the kernel keeps of what was sent is on its way to the wire. False if it does not say.
+    pub(crate) fn is_half_full(&self) -> bool {
+        let (mut bytes, room): (c_int, _) = (0, sockopt::socket_send_buffer_size(&self.fd).unwrap_or(usize::MAX));
+        // SAFETY: the kernel writes one number, and there is room for it.
+        let told = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } == 0;
+        told && usize::try_from(bytes).is_ok_and(|bytes: usize| bytes > room / 2)
+    }
+
     /// Joins it to one peer: only that one is heard from then on, and whatever is sent without an address goes there.
     ///
     /// # Errors
@@ -379,11 +387,13 @@ impl Datagrams {
         set(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).expect("an option of every socket");
     }
 
-    /// Has no room for anything more, as before a device that stands still; returns who would have to read.
-    pub(crate) fn stand_still(&mut self) -> OwnedFd {
+    /// Takes so many bytes for anybody, as before a device that stands still; returns who would have to read.
+    pub(crate) fn stand_still(&mut self, bytes: usize) -> OwnedFd {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (from, to) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, flags, None).expect("a pair");
-        while rustix::net::send(&from, &[0; 512], rustix::net::SendFlags::empty()).is_ok() {}
+        let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+        let (from, to) = pair.expect("a pair");
+        let mut parts = (0..=bytes).step_by(512);
+        while parts.next().is_some() && rustix::net::send(&from, &[0; 512], rustix::net::SendFlags::empty()).is_ok() {}
         self.fd = from;
         to
     }

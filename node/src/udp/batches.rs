@@ -18,6 +18,8 @@ use crate::sys::datagram::TRAIN_BYTES;
 
 /// For how many nanoseconds a batch may wait for room in the joined socket.
 const BLOCKED_NS: u64 = 5_000_000;
+/// Bytes of a batch that finds room in the endpoint's socket though much is on its way.
+const SHORT: usize = 2048;
 /// Messages that wait for each other at most.
 const HELD: u64 = 512;
 /// How long after the application was told of several messages what it answers to them goes together, in nanoseconds.
@@ -75,21 +77,32 @@ impl Core {
         }
     }
 
-    /// Whether others wait for a batch that nobody needs, or that the joined socket has not taken for long: its peer's
-    /// way stands still, perhaps, and not that of others. It is as if lost on its way, and what follows goes by the
-    /// other socket.
+    /// Whether others wait for a batch that nobody needs, or that a socket has not taken for long: its peer's way
+    /// stands still, perhaps, and not that of others. It is as if lost on its way. What follows goes by the other
+    /// socket if it was the joined one; if it was the endpoint's own, what follows and is not taken is given up at
+    /// once, until it takes something again.
     fn blocks(&mut self, channel: usize, to: SocketAddr, for_ns: u64) -> bool {
         if self.net.peer(channel).is_none_or(|(peer, ..)| peer != to) {
             return true;
         }
+        if self.batch.way().number > 0 {
+            return false;
+        }
         let from = self.sources.as_ref().and_then(|sources| sources.get(channel));
-        let late = for_ns > BLOCKED_NS && self.batch.way().number == 0;
-        let joined = self.joined.as_mut().filter(|joined| late && joined.leads(to, from).is_some());
-        joined.is_some_and(|joined| {
-            joined.let_go();
-            self.troubles.refused_calls += 1;
-            true
-        })
+        let late = for_ns > BLOCKED_NS;
+        let blocks = match self.joined.as_mut().filter(|joined| joined.leads(to, from).is_some()) {
+            Some(joined) if late => {
+                joined.let_go();
+                true
+            }
+            Some(_) => false,
+            None => {
+                self.blocked = self.net.channels() > 1 && (late || self.blocked);
+                self.blocked
+            }
+        };
+        self.troubles.refused_calls += u64::from(blocks);
+        blocks
     }
 
     /// After a message was queued: sends, unless it may wait for others. With `more`, the application has got several
@@ -199,8 +212,11 @@ impl Core {
         segment: Option<u16>,
         sent: Result<usize, Errno>,
     ) -> bool {
-        if let Some(joined) = self.joined.as_mut().filter(|_| sent.is_ok()) {
-            joined.sent(to, from, (&self.socket, self.bound));
+        if sent.is_ok() {
+            self.blocked &= self.joined.as_ref().is_some_and(|joined| joined.leads(to, from).is_some());
+            if let Some(joined) = &mut self.joined {
+                joined.sent(to, from, (&self.socket, self.bound));
+            }
         }
         match sent {
             Ok(_) => true,
@@ -300,6 +316,11 @@ impl Core {
             if let sent @ (Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS)) = joined.send(parts, segment) {
                 return sent;
             }
+        }
+        // A half of it is left to short ones: those to peers whose way is free, and whom others' do not concern.
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        if bytes > SHORT && self.net.channels() > 1 && self.socket.is_half_full() {
+            return Err(Errno::AGAIN);
         }
         self.socket.send_from(from, Some(to), parts, segment)
     }

@@ -80,6 +80,8 @@ pub(super) struct Core {
     pub(super) batch: Batch,
     /// The channel of a batch that the socket has not taken, and since when it waits.
     pub(super) stuck: Option<(usize, SocketAddr, Instant)>,
+    /// Whether the socket has not taken one for so long that those by it count as lost: others wait behind them.
+    pub(super) blocked: bool,
     /// Frames of the batch that have gone alone, because the system takes no trains.
     pub(super) went: usize,
     /// To whom the kernel has said last that there is no way, and why.
@@ -258,6 +260,7 @@ impl Udp {
             trains: Trains::default(),
             batch: Batch::default(),
             stuck: None,
+            blocked: false,
             went: 0,
             unreachable: None,
             calls: Vec::new(),

@@ -160,7 +160,7 @@ impl Joined {
     /// Has the socket take nothing any more; returns what has to live as long.
     #[cfg(test)]
     pub(super) fn stand_still(&mut self) -> rustix::fd::OwnedFd {
-        self.socket.stand_still()
+        self.socket.stand_still(usize::MAX)
     }
 
     #[cfg(test)]

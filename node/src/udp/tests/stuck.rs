@@ -48,3 +48,73 @@ fn a_socket_that_takes_nothing_keeps_nobody_waiting_but_its_peer() {
     }
     assert!(near.tally().1.refused_calls > 0);
 }
+
+/// The same for the endpoint's own socket: who is reached by the joined one does not wait for a peer that is not.
+#[test]
+fn a_socket_of_all_that_takes_nothing_keeps_the_joined_peer_not_waiting() {
+    // Nobody is taken for dead, and given up for that, before the test is.
+    let patient = Config { silence: 3 * PATIENCE, deadline: 3 * PATIENCE, ..Config::default() };
+    let [near, far, other] = [(); 3].map(|()| at(Ipv4Addr::LOCALHOST, patient.clone()));
+    let [to_far, to_other] = [&far, &other].map(|peer| {
+        peer.listen().unwrap();
+        near.call(peer.local(), None, PATIENCE).unwrap()
+    });
+    let say = |channel| send(&near, channel, b"a word", Cargo { load: Load::None, token: None, cookie: None });
+    let heard_by = |at: &Udp| {
+        let mut heard = 0;
+        at.turn(64, |_, told| heard += u32::from(matches!(told, Told::Message(..))));
+        heard
+    };
+    let begun = Instant::now();
+    let (mut said, mut heard) = (0, 0);
+    while near.shared.lock().joined.as_ref().is_none_or(|joined| joined.leads(far.local(), None).is_none()) {
+        say(to_far);
+        said += 1;
+        near.turn(64, |_, _| ());
+        heard += heard_by(&far);
+        assert!(begun.elapsed() < PATIENCE, "no socket is joined");
+    }
+    let _reader = near.shared.lock().socket.stand_still(usize::MAX);
+    say(to_other);
+    near.flush();
+    say(to_far);
+    said += 1;
+    while heard < said {
+        near.turn(64, |_, _| ());
+        heard += heard_by(&far);
+        assert!(begun.elapsed() < PATIENCE, "it waits for the other one");
+    }
+}
+
+/// A peer whose way stands still gets a part of the endpoint's own socket, and others have the rest for what is short.
+#[test]
+fn a_peer_that_takes_nothing_leaves_room_for_others() {
+    let patient = Config { silence: 3 * PATIENCE, deadline: 3 * PATIENCE, ..Config::default() };
+    let [near, far, other] = [(); 3].map(|()| at(Ipv4Addr::LOCALHOST, patient.clone()));
+    let [to_far, to_other] = [&far, &other].map(|peer| {
+        peer.listen().unwrap();
+        near.call(peer.local(), None, PATIENCE).unwrap()
+    });
+    let reader = near.shared.lock().socket.stand_still(64 << 10);
+    let begun = Instant::now();
+    while near.shared.lock().stuck.is_none() {
+        let load = Load::Pages(Sheaf::One(near.page(to_other, 60_000).unwrap()));
+        send(&near, to_other, b"long", Cargo { load, token: None, cookie: None });
+        near.flush();
+        assert!(begun.elapsed() < PATIENCE, "it takes all");
+    }
+    send(&near, to_far, b"a word", Cargo { load: Load::None, token: None, cookie: None });
+    let (mut went, mut frame) = (false, vec![0; 64 << 10]);
+    let mut look = || match rustix::net::recv(&reader, &mut frame[..], rustix::net::RecvFlags::empty()) {
+        Ok((bytes, _)) => frame[..bytes].windows(6).any(|part| part == b"a word"),
+        Err(_) => false,
+    };
+    while !went {
+        near.turn(64, |_, _| ());
+        // As long as it is there, nobody takes anything.
+        if near.shared.lock().net.unsent(to_far) == 0 {
+            went = look();
+        }
+        assert!(begun.elapsed() < PATIENCE, "it waits for the other one");
+    }
+}
