@@ -106,15 +106,20 @@ mod kernel {
     /// Makes every store of this thread visible to, and every earlier store visible from, all running threads that
     /// share memory with it. One system call; microseconds with [`Fence::Expedited`].
     ///
-    /// # Panics
-    /// If the kernel refuses a command that it offered when this process registered.
-    pub fn heavy_fence(fence: Fence) {
+    /// False if that is not so: with [`Fence::None`], or because the kernel refuses by now what it offered when this
+    /// process registered (its sandbox may have become stricter). Then the caller may not sleep longer than
+    /// [`NAP_MS`](super::NAP_MS).
+    pub fn heavy_fence(fence: Fence) -> bool {
         let command = match fence {
-            Fence::Expedited => MembarrierCommand::GlobalExpedited,
-            Fence::Slow => MembarrierCommand::Global,
-            Fence::None => return atomic::fence(Ordering::SeqCst),
+            Fence::Expedited => Some(MembarrierCommand::GlobalExpedited),
+            Fence::Slow => Some(MembarrierCommand::Global),
+            Fence::None => None,
         };
-        membarrier(command).expect("membarrier was offered by this kernel");
+        let fenced = command.is_some_and(|command| membarrier(command).is_ok());
+        if !fenced {
+            atomic::fence(Ordering::SeqCst);
+        }
+        fenced
     }
 
     /// Whether others' heavy fences reach the threads of this process, as far as is known.
@@ -128,6 +133,7 @@ pub use kernel::{heavy_fence, is_reached, register};
 
 /// Stands in for the system call under loom.
 #[cfg(loom)]
-pub fn heavy_fence(_fence: Fence) {
+pub fn heavy_fence(_fence: Fence) -> bool {
     fence(Ordering::SeqCst);
+    true
 }

@@ -18,11 +18,17 @@ use crate::liar::{Liar, PATIENCE, Victim};
 
 /// Runs something on a thread that has no `membarrier`; nothing runs if that cannot be had here.
 fn without_membarrier(run: impl FnOnce() + Send + 'static) {
+    losing_membarrier(|| (), |()| run());
+}
+
+/// The same behind something that is done before the kernel begins to refuse it.
+fn losing_membarrier<T: 'static>(before: impl FnOnce() -> T + Send + 'static, run: impl FnOnce(T) + Send + 'static) {
     let (done, ended) = mpsc::channel();
     let thread = thread::Builder::new().name("naps".to_owned());
     let thread = thread.spawn(move || {
+        let made = before();
         match refuse_membarrier() {
-            Ok(()) => run(),
+            Ok(()) => run(made),
             Err(error) => cutthrough_conform::skipped(format_args!("no system call can be refused here: {error}")),
         }
         let _ = done.send(());
@@ -135,6 +141,30 @@ fn who_sleeps_in_tokio_finds_what_nobody_rang_for() {
                 assert!(said, "it was there before anybody slept");
             }
         });
+    });
+}
+
+/// A process that shuts itself in, as many do once they have opened what they need, is refused what it was offered.
+#[test]
+fn who_is_refused_the_fence_later_finds_what_nobody_rang_for() {
+    let before = || {
+        let mut victim = Victim::open();
+        let liar = Liar::join(&mut victim);
+        (victim, liar)
+    };
+    losing_membarrier(before, |(mut victim, mut liar)| {
+        thread::scope(|scope| {
+            let said = scope.spawn(|| {
+                while !liar.peer.armed() {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                say(&mut liar);
+            });
+            assert_eq!(victim.message().control().len(), 3);
+            said.join().expect("said");
+        });
+        assert_eq!(victim.endpoint.fence(), Fence::None);
+        victim.honest_channel_works(1);
     });
 }
 

@@ -3,7 +3,6 @@
 use cutthrough_engine::receipt::{Path, Receipt};
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::transfer::Trace;
-use cutthrough_segment::bell;
 
 use super::Node;
 use crate::clock;
@@ -166,7 +165,7 @@ impl Node {
     /// Has the sender ring for more of a payload, unless it has stood still for too long: when that will be. `None` if
     /// more has come meanwhile.
     fn arm_link_to_read(&mut self, channel: Channel, due: Instant, now: Instant) -> Result<Option<Instant>, ReadError> {
-        let (fence, index) = (self.fence, channel.index as usize);
+        let index = channel.index as usize;
         let (link, _) = self.link(channel).map_err(unreadable)?;
         if link.has_more() {
             return Ok(None);
@@ -181,8 +180,8 @@ impl Node {
             return Err(ReadError::Closed(reason));
         }
         link.arm(false);
-        bell::heavy_fence(fence);
-        let more = link.has_more();
+        self.fence_off();
+        let more = self.link(channel).map_err(unreadable)?.0.has_more();
         // Nobody has looked for messages since it is armed: that is done before the next sleep of another kind.
         self.awake.retain(|awake| *awake != index);
         self.awake.push(index);

@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use cutthrough_segment::bell;
 use rustix::io::Errno;
 
 use super::sleep::{Woken, left_of};
@@ -241,11 +240,11 @@ impl Node {
 
     /// Has the peer ring for room. False if there is some, or none will be.
     fn arm_link_for_room(&mut self, channel: Channel) -> bool {
-        let (fence, index) = (self.fence, channel.index as usize);
+        let index = channel.index as usize;
         let Ok((link, _)) = self.link(channel) else { return false };
         link.arm(true);
-        bell::heavy_fence(fence);
-        let full = link.look_for_room() == Err(SendError::Full);
+        self.fence_off();
+        let full = self.link(channel).is_ok_and(|(link, _)| link.look_for_room() == Err(SendError::Full));
         // Nobody has looked for messages since it is armed: that is done before the next sleep of another kind.
         self.awake.retain(|awake| *awake != index);
         self.awake.push(index);

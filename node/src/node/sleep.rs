@@ -292,13 +292,23 @@ impl Node {
 
     /// Sets the timer that ends a nap, where a peer may overlook that this side is armed. False if it cannot be set.
     pub(super) fn nap(&self) -> bool {
-        let Some(timer) = self.napper.as_ref().filter(|_| self.seats.iter().any(|seat| seat.link.is_some())) else {
+        if self.fence != Fence::None || !self.seats.iter().any(|seat| seat.link.is_some()) {
             return true;
-        };
+        }
+        let Some(timer) = &self.napper else { return false };
         let never = Timespec { tv_sec: 0, tv_nsec: 0 };
         let soon = Timespec { tv_nsec: i64::from(NAP_MS) * 1_000_000, ..never };
         let nap = Itimerspec { it_interval: never, it_value: soon };
         timerfd_settime(timer, TimerfdTimerFlags::empty(), &nap).is_ok()
+    }
+
+    /// Makes peers see what is armed. Where the kernel does not do that any more, because this process has shut itself
+    /// in meanwhile, this node naps from now on.
+    pub(super) fn fence_off(&mut self) {
+        if !bell::heavy_fence(self.fence) && self.fence != Fence::None {
+            self.fence = Fence::None;
+            self.napper = napper(self.fence, &self.sleepers).unwrap_or_default();
+        }
     }
 
     /// As [`Node::arm`]; says whether the caller sleeps outside of a call of ours.
@@ -323,7 +333,7 @@ impl Node {
             }
         }
         if !fresh.is_empty() {
-            bell::heavy_fence(self.fence);
+            self.fence_off();
         }
         let mut found = false;
         for index in fresh {

@@ -89,8 +89,7 @@ impl Patience {
         };
         drain(socket);
         own.arm();
-        bell::heavy_fence(fence);
-        let nap = if fence == Fence::None { Nap::Short } else { nap };
+        let nap = if bell::heavy_fence(fence) { nap } else { Nap::Short };
         let waited = if ready() { Waited::Again } else { sleep(socket, left, nap) };
         own.disarm();
         waited

@@ -41,13 +41,13 @@ fn publish_against_sleep(light: impl Fn() + Send + 'static, heavy: impl Fn()) {
 
 #[test]
 fn no_wakeup_is_lost() {
-    explore(3, || publish_against_sleep(light_fence, || heavy_fence(Fence::Expedited)));
+    explore(3, || publish_against_sleep(light_fence, || drop(heavy_fence(Fence::Expedited))));
 }
 
 #[test]
 #[should_panic = "nobody will wake it"]
 fn without_the_publishers_fence_a_wakeup_is_lost() {
-    explore(3, || publish_against_sleep(|| (), || heavy_fence(Fence::Expedited)));
+    explore(3, || publish_against_sleep(|| (), || drop(heavy_fence(Fence::Expedited))));
 }
 
 #[test]
@@ -129,13 +129,13 @@ fn take_against_sleep(light: impl Fn() + Send + 'static, heavy: impl Fn()) {
 
 #[test]
 fn no_room_is_slept_over() {
-    explore(3, || take_against_sleep(light_fence, || heavy_fence(Fence::Expedited)));
+    explore(3, || take_against_sleep(light_fence, || drop(heavy_fence(Fence::Expedited))));
 }
 
 #[test]
 #[should_panic = "nobody will wake it"]
 fn without_the_takers_fence_room_is_slept_over() {
-    explore(3, || take_against_sleep(|| (), || heavy_fence(Fence::Expedited)));
+    explore(3, || take_against_sleep(|| (), || drop(heavy_fence(Fence::Expedited))));
 }
 
 #[test]
