@@ -58,6 +58,10 @@ impl Node {
         if self.listener.as_ref().is_some_and(|listener| listener.is_at(&path)) {
             return Ok(());
         }
+        if self.listener.as_ref().is_some_and(|listener| listener.path() == path) {
+            // Somebody has removed what lay there, and nobody reaches it: its lock would be in the way.
+            self.leave_door();
+        }
         let listener = Listener::open(address)?;
         let flags = epoll::EventFlags::IN;
         epoll::add(&self.sleepers, listener.socket(), epoll::EventData::new_u64(LISTENER), flags)
@@ -135,8 +139,10 @@ impl Node {
     /// is remembered once, however many channels there were.
     pub(super) fn look_after(&mut self, path: PathBuf) {
         self.orphans.retain(|(orphan, _)| *orphan != path);
-        self.orphans.push((path, clock::now()));
-        self.sweep();
+        // Those before it are looked at from time to time: there may be thousands.
+        if !rendezvous::sweep_name(&path) {
+            self.orphans.push((path, clock::now()));
+        }
     }
 
     /// Removes what peers that have ended left of their names, as soon as they are dead for certain.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cutthrough_engine::count::Counter;
+use rustix::fs::inotify;
 use rustix::io::fcntl_dupfd_cloexec;
 
 use super::calls::Stage;
@@ -227,6 +228,64 @@ fn a_name_is_looked_after_once() {
         over.store(true, Ordering::Relaxed);
     });
     assert_eq!(a.orphans.len(), 1);
+}
+
+/// Whoever lets go of many peers that live looks at the name of each, and not each time at all of them.
+#[test]
+fn the_names_of_many_peers_are_looked_at_one_by_one() {
+    const PEERS: usize = 60;
+    let small =
+        || Config { slots: 16, staging_bytes: 64 << 10, pool_bytes: 4096, landing_bytes: 4096, ..Config::default() };
+    let folder = std::env::temp_dir().join(format!("cutthrough-node-tests-many-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let address = |peer: usize| format!("shm:{}/{peer}.sock", folder.display());
+    let mut a = Node::open(small()).unwrap();
+    let mut peers: Vec<Node> = (0..PEERS).map(|_| Node::open(small()).unwrap()).collect();
+    (0..).zip(&mut peers).for_each(|(peer, node)| node.listen(&address(peer)).unwrap());
+    let over = AtomicBool::new(false);
+    let opened = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                peers.iter_mut().for_each(|node| drop(node.poll()));
+            }
+        });
+        let channels: Vec<Channel> = (0..PEERS).map(|peer| a.connect(&address(peer), PATIENCE).unwrap()).collect();
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&watch, &folder, inotify::WatchFlags::OPEN).unwrap();
+        channels.into_iter().for_each(|channel| a.close(channel));
+        over.store(true, Ordering::Relaxed);
+        let mut space = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&watch, &mut space);
+        std::iter::from_fn(|| events.next().ok().map(drop)).count()
+    });
+    assert_eq!(a.orphans.len(), PEERS);
+    drop(peers);
+    std::fs::remove_dir(&folder).unwrap();
+    // Somebody else may look at the temporary folder, too.
+    assert!((PEERS..5 * PEERS).contains(&opened), "{opened} looks at the locks of {PEERS} names");
+}
+
+/// Whose socket was removed by somebody else, as those do who clear temporary folders, can listen there again.
+#[test]
+fn a_name_that_was_removed_is_taken_again_by_whoever_has_it() {
+    let path = std::env::temp_dir().join(format!("cutthrough-node-tests-again-{}.sock", std::process::id()));
+    let address = format!("shm:{}", path.display());
+    let (mut a, mut b) = (open(), open());
+    b.listen(&address).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    b.listen(&address).unwrap();
+    let connecting = a.begin_connect(&address, PATIENCE).unwrap();
+    let begun = Instant::now();
+    loop {
+        let _ = b.poll();
+        if let Some(Event::Connected(of, channel)) = a.poll() {
+            assert!(of == connecting && channel.is_ok());
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    drop(b);
+    assert!(!path.exists(), "it stays behind");
 }
 
 /// A row of the counters tells of its own channel, and of none before it.

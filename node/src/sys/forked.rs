@@ -29,15 +29,18 @@ fn wiped() -> Option<&'static AtomicU32> {
 }
 
 /// A number that a process has for as long as it lives, and that no child of it has which was forked after it was first
-/// asked for. It costs no call of the kernel, but the first time.
+/// asked for. It costs no call of the kernel, but the first time. It is not the kernel's: where processes have name
+/// spaces of their own, a child may have its parent's, and the kernel gives those of the dead away again.
 #[inline]
 pub(crate) fn own_number() -> u32 {
+    /// The last that was given: a child goes on where its parent was when it was forked.
+    static NUMBERS: AtomicU32 = AtomicU32::new(0);
     let Some(wiped) = wiped() else { return std::process::id() };
     match wiped.load(Ordering::Relaxed) {
         0 => {
-            // Other threads write the same.
-            wiped.store(std::process::id(), Ordering::Relaxed);
-            std::process::id()
+            let next = NUMBERS.fetch_add(1, Ordering::Relaxed) + 1;
+            // Another thread may have been the first.
+            wiped.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed).map_or_else(|theirs| theirs, |_| next)
         }
         number => number,
     }
@@ -102,6 +105,45 @@ mod tests {
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child has what its parent has");
         assert_eq!(*held, 7);
+    }
+
+    /// Waits for a child, or is it: what the child's work comes to.
+    fn fork(work: impl FnOnce() -> i32) -> i32 {
+        // SAFETY: the child looks at memory of its own, makes calls of the kernel, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: it ends the process.
+            unsafe { libc::_exit(work()) };
+        }
+        let mut status = 0;
+        // SAFETY: a child of this process, and a place for what has become of it.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        libc::WEXITSTATUS(status)
+    }
+
+    /// The first process of a container may fork the first process of another one: both have number 1.
+    #[test]
+    fn a_child_is_another_process_though_it_has_the_number_of_its_parent() {
+        const NOT_HERE: i32 = 77;
+        // SAFETY: what is made from now on, in a process of one thread, is in name spaces of its own.
+        let apart = |spaces| unsafe { libc::unshare(spaces) } == 0;
+        let same = fork(|| {
+            if !apart(libc::CLONE_NEWUSER | libc::CLONE_NEWPID) {
+                return NOT_HERE;
+            }
+            fork(|| {
+                let first = Process::this();
+                if std::process::id() != 1 || !apart(libc::CLONE_NEWPID) {
+                    return NOT_HERE;
+                }
+                fork(|| i32::from(std::process::id() != 1 || first.is_this()))
+            })
+        });
+        if same == NOT_HERE {
+            crate::skipped("no name spaces of processes can be had here");
+        } else {
+            assert_eq!(same, 0, "the child is taken for its parent");
+        }
     }
 
     #[test]

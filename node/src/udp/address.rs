@@ -133,13 +133,23 @@ pub fn parse(address: &str) -> Result<(Ways, SocketAddr), UdpAddressError> {
     let malformed = || UdpAddressError::Malformed(address.to_owned());
     let (ways, host) = Ways::of(address).filter(|(_, host)| !host.is_empty()).ok_or_else(malformed)?;
     if let Ok(numbers) = host.parse() {
-        return Ok((ways, numbers));
+        return Ok((ways, as_told(numbers)));
     }
     if host.rsplit_once(':').is_none_or(|(name, port)| name.is_empty() || port.parse::<u16>().is_err()) {
         return Err(malformed());
     }
     let refused = |source| UdpAddressError::Host { host: host.to_owned(), source };
-    host.to_socket_addrs().map_err(refused)?.next().map(|found| (ways, found)).ok_or_else(malformed)
+    host.to_socket_addrs().map_err(refused)?.next().map(|found| (ways, as_told(found))).ok_or_else(malformed)
+}
+
+/// An address as the kernel names who has sent something: with an interface only if it is of one link.
+fn as_told(mut address: SocketAddr) -> SocketAddr {
+    if let SocketAddr::V6(six) = &mut address
+        && !six.ip().is_unicast_link_local()
+    {
+        six.set_scope_id(0);
+    }
+    address
 }
 
 /// The same of somebody to be called.
@@ -198,6 +208,18 @@ mod tests {
         for ways in Ways::EACH {
             assert_eq!(parse(&format!("{}:10.0.0.1:7", ways.scheme())).unwrap().0, ways);
         }
+    }
+
+    /// The kernel names an interface with such addresses alone, and nobody else's frames would be the peer's.
+    #[test]
+    fn an_interface_is_a_part_of_addresses_of_one_link() {
+        let scope = |address: &str| match parse(address).unwrap().1 {
+            SocketAddr::V6(found) => found.scope_id(),
+            SocketAddr::V4(found) => panic!("{found}"),
+        };
+        assert_eq!((scope("udp:[fe80::1%7]:9"), scope("udp:[fe80::1]:9")), (7, 0));
+        assert_eq!((scope("udp:[::1%7]:9"), scope("net:[2001:db8::1%7]:9"), scope("udp:[::%7]:9")), (0, 0, 0));
+        assert_eq!(numbers("udp:[::1%7]:9#00ff").unwrap(), "udp:[::1]:9#00ff");
     }
 
     #[test]

@@ -42,8 +42,9 @@ pub(crate) struct Kept {
     len: usize,
     /// Memory of batches, which may hold more than has to be kept.
     carried: Hauls,
-    /// The rest.
+    /// The rest, and how many bytes are to be kept in all.
     copied: Haul,
+    wanted: usize,
     home: Spare,
     /// How its trains lie when it goes.
     lies: Lies,
@@ -57,11 +58,12 @@ impl Kept {
     pub(super) fn new(payload: &[u8], carried: &mut Carried, spare: &Spare, all: KeptBytes) -> Self {
         let lies = carried.what_is_kept();
         let (carried, copied, home) = (carried.hauls(), Haul::default(), spare.clone());
-        Self { len: payload.len(), carried, copied, home, lies, bytes: 0, all }
+        Self { len: payload.len(), carried, copied, wanted: 0, home, lies, bytes: 0, all }
     }
 
     /// What lies from `begin` to `end` in the payload is to be kept: to be said of all of it before any is.
     pub(super) fn want(&mut self, begin: usize, end: usize) {
+        self.wanted += end - begin;
         self.carried.want(begin, end);
     }
 
@@ -81,7 +83,8 @@ impl Kept {
             if from < to {
                 if self.copied.bytes.capacity() == 0 {
                     self.copied = self.home.take();
-                    self.copied.bytes.reserve(self.len - from);
+                    // Of a long payload that is but a part of what lies behind.
+                    self.copied.bytes.reserve(self.wanted);
                 }
                 self.copied.add(from, payload.get(from..to).unwrap_or(&[]));
             }
@@ -224,6 +227,21 @@ mod tests {
         // Pages that lie elsewhere are in nobody's ring.
         let Outgoing::Pages(pages, ..) = one else { panic!("pages") };
         assert!(!Outgoing::Pages(pages, None, Lies::Anywhere).is_in_use());
+    }
+
+    /// A frame that was lost at the beginning of a long payload, and what was sent last, are all that is not there yet:
+    /// the copy takes no more memory than they do.
+    #[test]
+    fn room_for_copies_is_for_what_is_kept() {
+        const BYTES: usize = 32 << 20;
+        let (payload, all) = (vec![1; BYTES], KeptBytes::default());
+        let mut kept = Kept::new(&payload, &mut Carried::default(), &Spare::default(), all.clone());
+        let wanted = [(1000, 2000), (BYTES - 5000, BYTES)];
+        wanted.iter().for_each(|&(begin, end)| kept.want(begin, end));
+        kept.keep_what_is_wanted();
+        wanted.iter().for_each(|&(begin, end)| kept.add(begin, end, &payload));
+        assert_eq!((kept.copied.bytes.len(), all.get()), (6000, 6000));
+        assert!(kept.copied.bytes.capacity() < 10 * 6000, "{} bytes", kept.copied.bytes.capacity());
     }
 
     fn pairs(cuts: &std::collections::BTreeSet<usize>) -> Vec<(usize, usize)> {
