@@ -142,7 +142,11 @@ impl PacketRing {
             self.counts.refused += self.packets.pass_over_longer();
             kicked = self.packets.kick();
         }
-        self.waits = matches!(kicked, Err(Errno::AGAIN)) || kicked.is_ok() && self.packets.has_unsent();
+        self.waits = match kicked {
+            Ok(()) => self.packets.has_unsent(),
+            // What is passed over soon shall not keep shorter ones until somebody sends again.
+            Err(error) => error == Errno::AGAIN || error == Errno::NOBUFS && self.packets.keeps_shorter(),
+        };
         match kicked {
             Ok(()) if self.waits => {}
             Ok(()) => (self.unkicked, self.dropped) = (0, None),

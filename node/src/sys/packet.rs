@@ -317,6 +317,13 @@ impl Packets {
         self.unsent().next().map(|(turn, _)| turn.at)
     }
 
+    /// Whether the next frame is longer than one behind it.
+    #[cold]
+    pub(crate) fn keeps_shorter(&self) -> bool {
+        let mut bytes = self.unsent().map(|(_, bytes)| bytes);
+        bytes.next().is_some_and(|head| bytes.any(|bytes| bytes < head))
+    }
+
     /// Has the kernel pass over those of the next frames that are longer than the shortest one behind them, with the
     /// next [`Packets::kick`]: they are lost. How many.
     pub(crate) fn pass_over_longer(&mut self) -> u64 {

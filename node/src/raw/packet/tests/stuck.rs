@@ -15,6 +15,7 @@ fn what_never_goes_holds_up_nothing_that_is_shorter() {
         for body in bodies {
             assert!(sender.ring.send(&sender.way, &[IoSlice::new(body)], body.len()).unwrap());
         }
+        assert!(sender.ring.leaves(), "nobody looks again, though short ones wait behind a long one");
         let (begun, mut came) = (Instant::now(), 0);
         while came < 2 {
             assert!(begun.elapsed() < PATIENCE, "{came} have come");
