@@ -86,7 +86,11 @@ fn messages_that_share_trains_land_where_they_belong() {
 fn a_listener_at_all_addresses_is_reached_by_each() {
     let loopback = Loopback(None);
     let open = || Endpoint::open(loopback.config(Config::default())).expect("an endpoint");
-    for (all, hosts) in [("udp:0.0.0.0:0", &["127.0.0.2", "127.0.0.3", "127.0.0.1"][..]), ("udp:[::]:0", &["[::1]"])] {
+    for (all, hosts) in [
+        ("udp:0.0.0.0:0", &["127.0.0.2", "127.0.0.3", "127.0.0.1"][..]),
+        ("udp:[::]:0", &["[::1]", "127.0.0.2", "127.0.0.1"]),
+        ("udp:[::]:0", &["127.0.0.3", "127.0.0.1"]),
+    ] {
         let (mut a, mut b) = (open(), open());
         b.listen(all).expect("a port");
         let port = b.net_address().expect("an address").port();
@@ -278,10 +282,15 @@ fn a_channel_that_closes_leaves_its_place() {
 /// What is said of channels that have ended comes from the address that was called, as all else does.
 #[test]
 fn a_listener_at_all_addresses_goes_by_the_one_that_was_called() {
+    goes_by_the_one_that_was_called("udp:0.0.0.0:0");
+    goes_by_the_one_that_was_called("udp:[::]:0");
+}
+
+fn goes_by_the_one_that_was_called(all: &str) {
     let loopback = Loopback(None);
     let open = || Endpoint::open(loopback.config(Config::default())).expect("an endpoint");
     let (mut caller, mut listener) = (open(), open());
-    listener.listen("udp:0.0.0.0:0").expect("a port");
+    listener.listen(all).expect("a port");
     let called = SocketAddr::from(([127, 0, 0, 2], listener.net_address().expect("an address").port()));
     // Somebody between the two, who sees from where things come.
     let between = UdpSocket::bind("127.0.0.1:0").expect("a socket");

@@ -56,10 +56,10 @@ impl Endpoint {
     /// this machine, `udp:HOST:PORT` for others; one of each at a time. A second one takes the place of the first,
     /// which is free again; channels that were opened by it stay. To listen at the same one again changes nothing. With
     /// `packet:` or `xdp:` instead of `udp:` frames go by rings shared with the kernel, which needs rights; with `net:`
-    /// each batch goes the way that has cost the least. All of these understand each other. At `udp:0.0.0.0:PORT` or
-    /// `udp:[::]:PORT` peers reach it by every address of this machine. An endpoint with channels over a network stays
-    /// at the address that it has there. Peers appear as [`Event::Opened`]. The address is free again when the endpoint
-    /// is dropped or its process ends in any way.
+    /// each batch goes the way that has cost the least. All of these understand each other. At `udp:[::]:PORT` peers
+    /// reach it by every address of this machine, at `udp:0.0.0.0:PORT` by those of IPv4. An endpoint with channels
+    /// over a network stays at the address that it has there. Peers appear as [`Event::Opened`]. The address is free
+    /// again when the endpoint is dropped or its process ends in any way.
     ///
     /// # Errors
     /// [`ListenError`], whose text says what to do.

@@ -216,9 +216,10 @@ pub fn printable(text: &[u8]) -> String {
 /// The counters of every endpoint of every process that may be looked at: process number, and the path to open.
 ///
 /// # Errors
-/// An I/O error, if `/proc` cannot be read at all.
+/// An I/O error, if `/proc` cannot be read at all, or is not what it should be: not even this process is in it.
 pub fn find() -> std::io::Result<Vec<(u32, PathBuf)>> {
     let mut found = Vec::new();
+    std::fs::metadata("/proc/self/fd")?;
     for process in std::fs::read_dir("/proc")?.flatten() {
         let Some(number) = process.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         let Ok(files) = std::fs::read_dir(process.path().join("fd")) else { continue };

@@ -69,7 +69,7 @@ impl Node {
 
     /// Lets peers in at `udp:HOST:PORT`, or at an address of other adapters.
     pub(super) fn listen_net(&mut self, address: &str) -> Result<(), UdpAddressError> {
-        let (ways, socket) = address::parse(address)?;
+        let (ways, socket) = address::parse_own(address)?;
         // Any port is the one that it has.
         let is_there = |net: &Udp| {
             let local = net.local();
@@ -139,7 +139,7 @@ impl Node {
             }
         }
         let net = self.net.as_deref().expect("it was opened");
-        Ok((net, socket, peer))
+        Ok((net, address::as_reached(socket, net.local()), peer))
     }
 
     /// A seat for a channel of the network side.

@@ -51,7 +51,7 @@ pub struct Received {
 }
 
 impl Datagrams {
-    /// Binds to `address`; port 0 is any free port. IPv4 or IPv6, as the address is; never both.
+    /// Binds to `address`; port 0 is any free port. IPv4 or IPv6, as the address is; at `[::]` both.
     ///
     /// It asks for the largest buffers that it may have, and for datagrams that are never fragmented, whatever the path
     /// is believed to carry (`IP_PMTUDISC_PROBE`, so that the caller finds out by RFC 8899).
@@ -71,12 +71,10 @@ impl Datagrams {
     pub fn unbound(like: SocketAddr) -> io::Result<Self> {
         let fd = open(like)?;
         set(fd.as_fd(), libc::SOL_UDP, libc::UDP_GRO, 1)?;
-        match like {
-            SocketAddr::V4(_) => set(fd.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?,
-            SocketAddr::V6(_) => {
-                sockopt::set_ipv6_v6only(&fd, true)?;
-                set(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
-            }
+        set(fd.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
+        if like.is_ipv6() {
+            sockopt::set_ipv6_v6only(&fd, !like.ip().is_unspecified())?;
+            set(fd.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
         }
         // Only who may administer the network gets more than the machine's usual limit.
         sockopt::set_socket_recv_buffer_size_force(&fd, BUFFER_BYTES)
@@ -147,7 +145,7 @@ impl Datagrams {
 
     /// Whether half of what the kernel keeps of what was sent is on its way to the wire. False if it does not say.
     pub(crate) fn is_half_full(&self) -> bool {
-        let (mut bytes, room): (c_int, _) = (0, sockopt::socket_send_buffer_size(&self.fd).unwrap_or(usize::MAX));
+        let (mut bytes, Ok(room)) = (0, sockopt::socket_send_buffer_size(&self.fd)) else { return false };
         // SAFETY: the kernel writes one number, and there is room for it.
         let told = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) } == 0;
         told && usize::try_from(bytes).is_ok_and(|bytes: usize| bytes > room / 2)

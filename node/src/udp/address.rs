@@ -2,7 +2,7 @@
 //! a key pair may name its public key: `udp:HOST:PORT#HEX`.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 use cutthrough_seal::{KeyFault, PublicKey};
 
@@ -54,7 +54,7 @@ pub enum UdpAddressError {
     /// It is not of the form.
     #[error("'{0}' is no address: say udp:HOST:PORT, for example udp:127.0.0.1:7000 or net:[::1]:7000")]
     Malformed(String),
-    /// It stands for all addresses of a machine, or for any port.
+    /// It stands for all addresses of a machine, for those of many, or for any port.
     #[error("{0} is where nobody is: name one host, as 127.0.0.1 for this one, and the port where it listens")]
     Nowhere(SocketAddr),
     /// The host has no address.
@@ -111,6 +111,7 @@ fn remedy_of(address: SocketAddr, error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied if address.port() < FREE_PORT => {
             "; choose a port from 1024 on, or run it as root"
         }
+        io::ErrorKind::InvalidInput if lacks_its_link(address) => "; name its interface, as in [fe80::1%eth0]:7000",
         _ => cure_of(error),
     }
 }
@@ -139,7 +140,22 @@ pub fn parse(address: &str) -> Result<(Ways, SocketAddr), UdpAddressError> {
         return Err(malformed());
     }
     let refused = |source| UdpAddressError::Host { host: host.to_owned(), source };
-    host.to_socket_addrs().map_err(refused)?.next().map(|found| (ways, as_told(found))).ok_or_else(malformed)
+    look_up(host).map_err(refused)?.next().map(|found| (ways, as_told(found))).ok_or_else(malformed)
+}
+
+/// What the resolver says of a host and a port. It alone knows an address of one link whose interface is named, as in
+/// `[fe80::1%eth0]:7000`; it wants that without brackets.
+fn look_up(host: &str) -> io::Result<std::vec::IntoIter<SocketAddr>> {
+    let scoped = host.strip_prefix('[').and_then(|rest| rest.rsplit_once("]:")).filter(|(bare, _)| bare.contains('%'));
+    match scoped.and_then(|(bare, port)| Some((bare, port.parse::<u16>().ok()?))) {
+        Some(scoped) => scoped.to_socket_addrs(),
+        None => host.to_socket_addrs(),
+    }
+}
+
+/// Whether it is an address of one link, and does not say of which.
+fn lacks_its_link(address: SocketAddr) -> bool {
+    matches!(address, SocketAddr::V6(at) if at.ip().is_unicast_link_local() && at.scope_id() == 0)
 }
 
 /// An address as the kernel names who has sent something: with an interface only if it is of one link.
@@ -150,6 +166,27 @@ fn as_told(mut address: SocketAddr) -> SocketAddr {
         six.set_scope_id(0);
     }
     address
+}
+
+/// The same of an address to listen at: that of many machines is nobody's.
+///
+/// # Errors
+/// [`UdpAddressError`].
+pub(crate) fn parse_own(address: &str) -> Result<(Ways, SocketAddr), UdpAddressError> {
+    let (ways, own) = parse(address)?;
+    let of_many = own.ip().is_multicast() || own.ip() == IpAddr::V4(Ipv4Addr::BROADCAST);
+    if of_many { Err(UdpAddressError::Nowhere(own)) } else { Ok((ways, own)) }
+}
+
+/// The address of a peer as a socket at this local one names it: where that is of all IPv6 addresses, those of IPv4 are
+/// among them.
+pub(crate) fn as_reached(peer: SocketAddr, local: SocketAddr) -> SocketAddr {
+    match (peer.ip(), local) {
+        (IpAddr::V4(peer_ip), SocketAddr::V6(local)) if local.ip().is_unspecified() => {
+            (peer_ip.to_ipv6_mapped(), peer.port()).into()
+        }
+        _ => peer,
+    }
 }
 
 /// The same of somebody to be called.
@@ -220,6 +257,32 @@ mod tests {
         assert_eq!((scope("udp:[fe80::1%7]:9"), scope("udp:[fe80::1]:9")), (7, 0));
         assert_eq!((scope("udp:[::1%7]:9"), scope("net:[2001:db8::1%7]:9"), scope("udp:[::%7]:9")), (0, 0, 0));
         assert_eq!(numbers("udp:[::1%7]:9#00ff").unwrap(), "udp:[::1]:9#00ff");
+    }
+
+    #[test]
+    fn nobody_listens_at_an_address_of_many() {
+        for many in ["udp:224.0.0.1:7", "udp:255.255.255.255:7", "udp:[ff02::1]:7"] {
+            assert!(matches!(parse_own(many), Err(UdpAddressError::Nowhere(_))), "{many}");
+        }
+        assert!(parse_own("udp:0.0.0.0:0").is_ok() && parse_own("udp:[::]:7").is_ok());
+    }
+
+    #[test]
+    fn an_interface_may_be_named() {
+        let found = |address: &str| match parse(address) {
+            Ok((_, SocketAddr::V6(found))) => (found.ip().to_string(), found.scope_id(), found.port()),
+            other => panic!("{address}: {other:?}"),
+        };
+        let numbered = found("udp:[fe80::1%1]:7");
+        assert_eq!(numbered, ("fe80::1".into(), 1, 7));
+        assert_eq!(found("udp:[fe80::1%lo]:7"), numbered, "lo is the first interface everywhere");
+        assert_eq!(numbers("net:[fe80::1%lo]:7#00").unwrap(), "net:[fe80::1%1]:7#00");
+        assert!(matches!(parse("udp:[fe80::1%no-such-one]:7"), Err(UdpAddressError::Host { .. })));
+        let refused = UdpAddressError::Socket {
+            address: "[fe80::1]:7".parse().unwrap(),
+            source: io::ErrorKind::InvalidInput.into(),
+        };
+        assert!(refused.to_string().ends_with("; name its interface, as in [fe80::1%eth0]:7000"), "{refused}");
     }
 
     #[test]
