@@ -53,7 +53,12 @@ pub fn check(address: &str, what_for: Use) -> Result<(), Failure> {
         Err(_) if port.is_empty() => return wrong("it has no port"),
         Err(_) => return wrong(&format!("'{port}' is no port, which is a number up to 65535")),
     }
-    if host.contains(['[', ']']) && format!("{host}:0").parse::<SocketAddrV6>().is_err() {
+    // The resolver finds an interface that is named.
+    let unscoped = match host.split_once('%') {
+        Some((bare, scope)) if scope.len() > 1 && scope.ends_with(']') => format!("{bare}]"),
+        _ => host.to_owned(),
+    };
+    if host.contains(['[', ']']) && format!("{unscoped}:0").parse::<SocketAddrV6>().is_err() {
         return wrong("what stands in brackets is an IPv6 address");
     }
     if !host.starts_with('[') && host.contains(':') {
@@ -80,6 +85,7 @@ mod tests {
             "udp:localhost:1",
             "net:[::1]:65535",
             "net:[fe80::1%2]:70",
+            "udp:[fe80::1%eth0]:70",
             "packet:10.0.0.1:80",
             "shm:name",
             "fabric:x",
@@ -108,6 +114,8 @@ mod tests {
             ("udp: host:7", "there is a space in its host"),
             ("udp:[::1:7000", "what stands in brackets is an IPv6 address"),
             ("udp:[host]:7000", "what stands in brackets is an IPv6 address"),
+            ("udp:[fe80::1%]:7000", "what stands in brackets is an IPv6 address"),
+            ("udp:[host%eth0]:7000", "what stands in brackets is an IPv6 address"),
             ("udp:::1:7000", "an IPv6 address stands in brackets"),
             ("xdp:[::1]:70", "rings carry IPv4 alone, so far"),
             ("packet:[fd00::1]:70", "rings carry IPv4 alone, so far"),

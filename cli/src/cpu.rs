@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::thread::{self, Builder, Scope, ScopedJoinHandle};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -47,16 +47,27 @@ pub fn apart_from(core: usize, cores: &[usize]) -> Option<usize> {
     std::iter::once(first).chain(others).find(|other| !siblings.contains(other)).or(Some(first))
 }
 
+/// A thread of this scope. `Scope::spawn` would panic where the system gives no more of them.
+///
+/// # Errors
+/// What the system says.
+pub fn spawn<'scope, R: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    run: impl FnOnce() -> R + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, R>> {
+    Builder::new().spawn_scoped(scope, run)
+}
+
 /// Runs this on one core, in a thread of its own, so that the caller may use all cores afterwards.
 ///
 /// # Errors
-/// If this process may not use that core; then it does not run.
+/// If this process may not use that core, or have another thread; then it does not run.
 ///
 /// # Panics
 /// If it panics.
 pub fn on<R: Send>(cpu: usize, run: impl FnOnce() -> R + Send) -> io::Result<R> {
     thread::scope(|scope| {
-        let thread = scope.spawn(|| pin(cpu).map(|()| run()));
+        let thread = spawn(scope, || pin(cpu).map(|()| run()))?;
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
@@ -89,7 +100,7 @@ impl Pair {
     /// Runs both sides, each in its own thread pinned to its core, and returns what they return. They start together.
     ///
     /// # Errors
-    /// If a thread cannot be pinned; then neither side runs.
+    /// If there is no thread for one, or it cannot be pinned; then neither side runs.
     ///
     /// # Panics
     /// If a side panics, after both have ended.
@@ -100,8 +111,9 @@ impl Pair {
     ) -> io::Result<(A, B)> {
         let start = Start::default();
         thread::scope(|scope| {
-            let first = scope.spawn(|| start.pinned(self.first).then(ask));
-            let second = scope.spawn(|| start.pinned(self.second).then(answer));
+            let first = spawn(scope, || start.pinned(self.first).then(ask))?;
+            // In its place, so that the first does not wait for it for ever.
+            let second = spawn(scope, || start.pinned(self.second).then(answer)).inspect_err(|_| start.without())?;
             let first = first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             let second = second.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             first.zip(second).ok_or_else(|| io::Error::other("a thread cannot be pinned to its core"))
@@ -128,6 +140,11 @@ impl Start {
         }
         self.both.wait();
         self.pinned.load(Ordering::SeqCst) == 2
+    }
+
+    /// There is no second side: the first does not run.
+    fn without(&self) {
+        self.both.wait();
     }
 }
 
@@ -178,5 +195,16 @@ mod tests {
     fn a_core_that_does_not_exist_stops_both_sides() {
         let pair = Pair { first: allowed()[0], second: usize::MAX };
         assert!(pair.run(|| (), || ()).is_err());
+    }
+
+    #[test]
+    fn a_side_alone_does_not_run() {
+        let start = Start::default();
+        let ran = thread::scope(|scope| {
+            let first = spawn(scope, || start.pinned(allowed()[0])).expect("a thread");
+            start.without();
+            first.join().expect("no panic")
+        });
+        assert!(!ran);
     }
 }

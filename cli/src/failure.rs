@@ -71,6 +71,23 @@ impl Failure {
         Self::from_error(&error, remedy)
     }
 
+    /// An endpoint that could not be opened: memory may be short, or a sandbox stricter than the program expects.
+    #[must_use]
+    pub fn of_memory(error: &(dyn std::error::Error + 'static)) -> Self {
+        let causes = std::iter::successors(Some(error), |error| error.source());
+        let mut said = causes.filter_map(|cause| {
+            let of_io = || cause.downcast_ref::<io::Error>()?.raw_os_error().map(Errno::from_raw_os_error);
+            cause.downcast_ref::<Errno>().copied().or_else(of_io)
+        });
+        let remedy = match said.next() {
+            Some(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => {
+                "let this process make that call, if a sandbox forbids it"
+            }
+            _ => "use smaller sizes",
+        };
+        Self::from_error(&error, remedy)
+    }
+
     /// A process that could not be started. Where a limit is the cause, that one is named.
     #[must_use]
     pub fn of_start(what: &str, error: &io::Error) -> Self {

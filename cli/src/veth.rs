@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
+use crate::cpu;
 use crate::failure::Failure;
 
 /// The shortest and the longest MTU: what IPv6 asks for (RFC 8200), and the longest IP datagram.
@@ -103,7 +104,7 @@ impl Space {
     /// # Panics
     /// If it panics.
     pub fn within<R: Send>(&self, run: impl FnOnce() -> R + Send) -> io::Result<R> {
-        apart(|| self.enter().map(|()| run()))
+        apart(|| self.enter().map(|()| run()))?
     }
 
     /// A fresh one, into which the calling thread goes.
@@ -146,7 +147,7 @@ impl Pair {
             return Err(Missing::Mtu(mtu));
         }
         let ip = Ip::find(std::env::var_os("PATH").iter().flat_map(std::env::split_paths))?;
-        apart(|| {
+        let made = apart(|| {
             let far = Space::fresh()?;
             let near = Space::fresh()?;
             let wire = |name: &str| format!("name {name} mtu {mtu}");
@@ -162,13 +163,17 @@ impl Pair {
             near.enter().map_err(|error| Missing::Other(error.to_string()))?;
             ip.until_up("near")?;
             Ok(Self { near, far, mtu })
-        })
+        });
+        made.map_err(|error| Missing::Other(format!("no thread to make it: {error}")))?
     }
 }
 
 /// Runs this in a thread of its own.
-fn apart<R: Send>(run: impl FnOnce() -> R + Send) -> R {
-    thread::scope(|scope| scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+fn apart<R: Send>(run: impl FnOnce() -> R + Send) -> io::Result<R> {
+    thread::scope(|scope| {
+        let ran = cpu::spawn(scope, run)?.join();
+        Ok(ran.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
 }
 
 /// The program `ip`.

@@ -43,6 +43,24 @@ fn help_and_version_are_exit_code_0_on_standard_output() {
     }
 }
 
+/// No address space has room for a stack so long, so that each thread is refused.
+#[test]
+fn where_there_are_no_more_threads_nothing_panics_or_hangs() {
+    for words in [
+        &["sim", "T1", "N2"][..],
+        &["sim", "fault", "--seeds", "2"],
+        &["perf", "limits", "--seconds", "0.01"],
+        &["perf", "lat", "--size", "64", "--seconds", "0.01"],
+        &["perf", "incast", "--senders", "2", "--seconds", "0.01", "--adapter", "udp", "--insecure"],
+    ] {
+        let output =
+            program(words).env("RUST_MIN_STACK", (1_u64 << 46).to_string()).output().expect("it can be started");
+        let message = text(&output.stderr);
+        assert!(!message.contains("panicked"), "{words:?}: {message}");
+        assert!(matches!(output.status.code(), Some(0 | 2)), "{words:?}: {message}");
+    }
+}
+
 #[test]
 fn info_is_one_object() {
     let output = run(&["info", "--json"]);

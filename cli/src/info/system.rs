@@ -53,7 +53,10 @@ impl System {
                 .and_then(chosen),
             huge_pages_free: read("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
                 .and_then(|text| text.parse().ok()),
-            memory_available: kibibytes(&meminfo, "MemAvailable:"),
+            memory_available: kibibytes(&meminfo, "MemAvailable:")
+                .into_iter()
+                .chain(left_of_group(Path::new("/")))
+                .min(),
             open_files: getrlimit(Resource::Nofile).current,
             file_size: getrlimit(Resource::Fsize).current,
             locked_memory: getrlimit(Resource::Memlock).current,
@@ -101,6 +104,36 @@ fn kibibytes(meminfo: &str, name: &str) -> Option<u64> {
     count.checked_mul(1 << 10)
 }
 
+/// Bytes that this process's control group, or one above it, may still have, as the files below this root say; nothing
+/// where there is no limit.
+fn left_of_group(root: &Path) -> Option<u64> {
+    let groups = read(root.join("proc/self/cgroup"))?;
+    let above = |place: &str, path: &str| {
+        let place = root.join(place);
+        let path = place.join(path.trim_start_matches('/'));
+        path.ancestors().take_while(|folder| folder.starts_with(&place)).map(Path::to_path_buf).collect::<Vec<_>>()
+    };
+    let left = |folder: &Path, limit: &str, used: &str| {
+        let number = |name: &str| read(folder.join(name))?.parse::<u64>().ok();
+        // What lies there of files only is let go of when memory is short.
+        let stat = read(folder.join("memory.stat")).unwrap_or_default();
+        let of_files = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.trim().parse::<u64>().ok());
+        Some(number(limit)?.saturating_sub(number(used)?.saturating_sub(of_files.unwrap_or(0))))
+    };
+    let of_line = |line: &str| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        match controllers {
+            "" => above("sys/fs/cgroup", path).iter().filter_map(|at| left(at, "memory.max", "memory.current")).min(),
+            _ if controllers.split(',').any(|name| name == "memory") => above("sys/fs/cgroup/memory", path)
+                .iter()
+                .filter_map(|at| left(at, "memory.limit_in_bytes", "memory.usage_in_bytes"))
+                .min(),
+            _ => None,
+        }
+    };
+    groups.lines().filter_map(of_line).min()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +149,29 @@ mod tests {
         let text = "MemTotal:  4 kB\nMemAvailable:   3 kB\n";
         assert_eq!(kibibytes(text, "MemAvailable:"), Some(3 << 10));
         assert_eq!(kibibytes(text, "Absent:"), None);
+    }
+
+    #[test]
+    fn the_closest_limit_of_all_groups_counts() {
+        let root = std::env::temp_dir().join(format!("cutthrough-info-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("it is made");
+            fs::write(path, text).expect("it is written");
+        };
+        assert_eq!(left_of_group(&root), None);
+        write("proc/self/cgroup", "4:cpu,memory:/a/b\n0::/c/d\n");
+        write("sys/fs/cgroup/c/d/memory.max", "max\n");
+        write("sys/fs/cgroup/c/d/memory.current", "70\n");
+        assert_eq!(left_of_group(&root), None);
+        write("sys/fs/cgroup/c/memory.max", "1000\n");
+        write("sys/fs/cgroup/c/memory.current", "900\n");
+        write("sys/fs/cgroup/c/memory.stat", "anon 600\ninactive_file 250\nactive_file 50\n");
+        assert_eq!(left_of_group(&root), Some(350));
+        write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "500\n");
+        write("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "200\n");
+        assert_eq!(left_of_group(&root), Some(300));
+        fs::remove_dir_all(root).expect("it is removed");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A lane: one channel of an endpoint of its own, over which a test runs. Both ends use it alike.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -79,6 +80,17 @@ pub enum LaneError {
     /// This process was asked to end.
     #[error("interrupted")]
     Interrupted,
+    /// The system gives no more threads.
+    #[error(
+        "no thread to call with: {0}; raise the limits of processes and memory (ulimit -u, ulimit -v), or end some"
+    )]
+    Thread(String),
+}
+
+impl From<io::Error> for LaneError {
+    fn from(error: io::Error) -> Self {
+        Self::Thread(error.to_string())
+    }
 }
 
 impl From<RawError> for LaneError {
@@ -96,10 +108,13 @@ impl From<LaneError> for Failure {
 /// Runs this pinned to one core.
 ///
 /// # Errors
-/// Its own error, or that this process may not use that core.
+/// Its own error, or that this process may not use that core, or have another thread.
 pub fn on_core<R: Send>(core: usize, run: impl FnOnce() -> Result<R, LaneError> + Send) -> Result<R, Failure> {
     let ran = cpu::on(core, run);
-    Ok(ran.map_err(|error| Failure::new(format!("core {core}: {error}"), "choose another with taskset"))??)
+    Ok(ran.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => Failure::of_start("there is no thread to measure with", &error),
+        _ => Failure::new(format!("core {core}: {error}"), "choose another with taskset"),
+    })??)
 }
 
 /// The settings of an endpoint for this setup.

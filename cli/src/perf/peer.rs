@@ -1,14 +1,15 @@
 //! The measuring end's side of the other end: starts it, or finds the one that was started by hand; asks it for lanes
 //! and jobs; ends it.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use cutthrough::am::{Node, Settings};
-use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, SealError, UdpCallError};
+use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, SealError, UdpAddressError, UdpCallError};
 use cutthrough_node::shm::rendezvous::sweep_own;
 
 use super::ask::{self, Answer, Ask, Job, Setup};
@@ -212,7 +213,7 @@ impl Drop for Peer {
 /// # Errors
 /// If there is no memory for it.
 pub(super) fn open(config: Config) -> Result<Endpoint, Failure> {
-    Endpoint::open(config).map_err(|error| Failure::from_error(&error, "use smaller sizes"))
+    Endpoint::open(config).map_err(|error| Failure::of_memory(&error))
 }
 
 /// The lobby of whoever listens at `address`; `again` is asked about each error whether to try once more.
@@ -252,6 +253,14 @@ pub(super) struct Far<'a> {
 }
 
 impl Far<'_> {
+    /// Which number was called, if its host is a name: that may have others, too.
+    fn number(self) -> String {
+        let (address, _) = self.address.split_once('#').unwrap_or((self.address, ""));
+        let named = address.split_once(':').filter(|(_, host)| host.parse::<SocketAddr>().is_err());
+        let found = named.and_then(|(_, host)| host.to_socket_addrs().ok()?.next());
+        found.map(|number| format!(", which is {number} here")).unwrap_or_default()
+    }
+
     /// What starts it.
     fn command(self) -> String {
         let (address, _) = self.address.split_once('#').unwrap_or((self.address, ""));
@@ -267,7 +276,7 @@ pub(super) fn unreachable(error: &ConnectError, seal: &Seal, far: Option<Far<'_>
         }
         (ConnectError::Net(UdpCallError::Silence(_)), Some(far)) => {
             let remedy = format!("start '{}' there, and see that no firewall keeps UDP away", far.command());
-            return Failure::new(format!("nobody answers at {}", far.address), remedy);
+            return Failure::new(format!("nobody answers at {}{}", far.address, far.number()), remedy);
         }
         (ConnectError::Net(UdpCallError::Silence(time)), None) => {
             let what = format!("the other end does not answer within {time:?}");
@@ -290,7 +299,16 @@ pub(super) fn unreachable(error: &ConnectError, seal: &Seal, far: Option<Far<'_>
             let what = format!("the other end does not answer within {time:?}");
             return Failure::new(what, "see that it is not stopped, and may open enough files (ulimit -n)");
         }
-        (ConnectError::NetAddress(_), _) => "check the address that is given to --peer",
+        (ConnectError::NetAddress(UdpAddressError::Socket { source, .. }), _)
+            if source.kind() == io::ErrorKind::WouldBlock =>
+        {
+            "raise the limits of processes and memory (ulimit -u, ulimit -v), or end some"
+        }
+        (ConnectError::NetAddress(_), Some(_)) => "check the address that is given to --peer",
+        // That is this machine's own.
+        (ConnectError::NetAddress(_) | ConnectError::Net(UdpCallError::Unreachable { .. }), None) => {
+            "see that the loopback interface is up: ip link set lo up"
+        }
         // Either end may be the one that has no room.
         (ConnectError::Handshake(_), _) => {
             "use the same version at both ends, and raise their limits of open files and memory (ulimit -n, ulimit -v)"

@@ -285,8 +285,8 @@ fn shared(turns: &mut Turns<'_>, threads: u32) -> Result<(), Failure> {
             }
         });
         let samples = std::thread::scope(|scope| {
-            let begun: Vec<_> = each.map(|run| scope.spawn(run)).collect();
-            begun.into_iter().try_fold(Samples::new(), |mut all, thread| {
+            let begun: Result<Vec<_>, _> = each.map(|run| cpu::spawn(scope, run)).collect();
+            begun?.into_iter().try_fold(Samples::new(), |mut all, thread| {
                 all.add(&thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
                 Ok::<_, LaneError>(all)
             })

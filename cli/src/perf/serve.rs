@@ -136,9 +136,9 @@ fn refusal(error: impl std::error::Error + 'static) -> Failure {
         {
             "choose a port from 1024 on, or run it as root"
         }
-        Some(ListenError::Address(_) | ListenError::Net(UdpAddressError::Host { .. })) => {
-            "check the address that is given to --listen"
-        }
+        Some(
+            ListenError::Address(_) | ListenError::Net(UdpAddressError::Host { .. } | UdpAddressError::Nowhere(_)),
+        ) => "check the address that is given to --listen",
         _ => "see 'cutthrough info'",
     };
     Failure::of_address(&error, remedy)

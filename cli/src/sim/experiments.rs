@@ -8,6 +8,7 @@ use cutthrough_sim::catalogue::Catalogue;
 use cutthrough_sim::outcome::{Experiment, Outcome};
 use indicatif::ProgressBar;
 
+use crate::cpu;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress;
@@ -39,19 +40,22 @@ pub fn run(wanted: &[Experiment], output: Output) -> Vec<(Experiment, Outcome)> 
     let bar = if wanted.len() > 1 && !output.is_json() { progress::bar(wanted.len()) } else { ProgressBar::hidden() };
     let next = AtomicUsize::new(0);
     let done: Vec<Mutex<Option<Outcome>>> = wanted.iter().map(|_| Mutex::new(None)).collect();
-    thread::scope(|scope| {
-        for _ in 0..THREADS.min(wanted.len()) {
-            scope.spawn(|| {
-                while let Some((index, experiment)) = take(&next, wanted) {
-                    bar.set_message(experiment.title);
-                    let outcome = (experiment.run)();
-                    if let Ok(mut place) = done[index].lock() {
-                        *place = Some(outcome);
-                    }
-                    bar.inc(1);
-                }
-            });
+    let work = || {
+        while let Some((index, experiment)) = take(&next, wanted) {
+            bar.set_message(experiment.title);
+            let outcome = (experiment.run)();
+            if let Ok(mut place) = done[index].lock() {
+                *place = Some(outcome);
+            }
+            bar.inc(1);
         }
+    };
+    thread::scope(|scope| {
+        for _ in 1..THREADS.min(wanted.len()) {
+            // Without it this takes longer.
+            let _ = cpu::spawn(scope, work);
+        }
+        work();
     });
     bar.finish_and_clear();
     // Every place is filled: a thread that panics takes the whole scope with it.

@@ -119,31 +119,34 @@ pub fn run(args: &FaultArgs, output: Output) -> Result<(), Failure> {
     thread::scope(|scope| {
         let (runs, ends) = mpsc::channel();
         let (at_work, next, results) = (&at_work, &next, &results);
-        scope.spawn(move || at_work.watch(&ends, output));
-        for thread in 0..threads {
-            let runs = runs.clone();
-            scope.spawn(move || {
-                let _runs = runs;
-                loop {
-                    let done = next.fetch_add(1, Ordering::Relaxed);
-                    if done >= seeds {
-                        return;
-                    }
-                    let seed = first.wrapping_add(done);
-                    at_work.is_at(thread, Some(seed));
-                    let ran = fault::run(seed, bug);
-                    at_work.is_at(thread, None);
-                    let Ok(mut results) = results.lock() else { return };
-                    match ran {
-                        Ok(summary) => results.0.add(&summary),
-                        Err(failure) => {
-                            results.1 += 1;
-                            results.2 = std::mem::replace(&mut results.2, Ok(())).and_then(|()| show(&failure, output));
-                        }
+        // Without one of these it takes longer, or says less of what is at work.
+        let _ = cpu::spawn(scope, move || at_work.watch(&ends, output));
+        let work = move |thread, runs| {
+            let _runs: mpsc::Sender<_> = runs;
+            loop {
+                let done = next.fetch_add(1, Ordering::Relaxed);
+                if done >= seeds {
+                    return;
+                }
+                let seed = first.wrapping_add(done);
+                at_work.is_at(thread, Some(seed));
+                let ran = fault::run(seed, bug);
+                at_work.is_at(thread, None);
+                let Ok(mut results) = results.lock() else { return };
+                match ran {
+                    Ok(summary) => results.0.add(&summary),
+                    Err(failure) => {
+                        results.1 += 1;
+                        results.2 = std::mem::replace(&mut results.2, Ok(())).and_then(|()| show(&failure, output));
                     }
                 }
-            });
+            }
+        };
+        for thread in 1..threads {
+            let runs = runs.clone();
+            let _ = cpu::spawn(scope, move || work(thread, runs));
         }
+        work(0, runs);
     });
     let (summary, failed, told) = results.into_inner().map_err(|_| Failure::check("a thread has panicked"))?;
     let hash = format!("{:016x}", summary.hash);

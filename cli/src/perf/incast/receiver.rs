@@ -1,5 +1,6 @@
 //! The receiver of an incast: lets the senders begin and stop, and counts what comes of each.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -113,7 +114,8 @@ impl Receiver {
         let mut endpoint = open(way.seal.apply(Config { landing_bytes, ..config })?)?;
         endpoint.listen(&address).map_err(|error| Failure::from_error(&error, "see 'cutthrough info'"))?;
         let overruns = kernel::sockets(port).map(|sockets| sockets.drops);
-        let watch = Watch::begin(port);
+        let watch =
+            Watch::begin(port).map_err(|error| Failure::of_start("there is no thread to look beside it", &error))?;
         let (senders, bytes) = (args.senders.to_string(), size.0.to_string());
         let words = ["perf", "incast", "--to", &address, "--senders", &senders, "--size", &bytes];
         let senders = Process::start(&words, cores.second, way)?;
@@ -302,10 +304,10 @@ struct Watch {
 }
 
 impl Watch {
-    fn begin(port: u16) -> Self {
+    fn begin(port: u16) -> io::Result<Self> {
         let (queue, memory, over) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default(), Arc::default());
         let before = kernel::resident();
-        let thread = std::thread::spawn({
+        let thread = std::thread::Builder::new().spawn({
             let (queue, memory, over) = (Arc::clone(&queue), Arc::clone(&memory), Arc::<AtomicBool>::clone(&over));
             move || {
                 while !over.load(Ordering::Relaxed) {
@@ -314,8 +316,8 @@ impl Watch {
                     std::thread::sleep(LOOK);
                 }
             }
-        });
-        Self { before, queue, memory, over, thread: Some(thread) }
+        })?;
+        Ok(Self { before, queue, memory, over, thread: Some(thread) })
     }
 }
 

@@ -10,6 +10,7 @@ use super::super::way::{self, Seal};
 use super::IncastArgs;
 use super::receiver::{GO, PAYLOAD, STOP, STOPPED, TAKEN, under_way};
 use crate::args::ServeArgs;
+use crate::cpu;
 use crate::failure::Failure;
 use crate::units::Size;
 
@@ -27,8 +28,9 @@ pub fn run(args: &IncastArgs, to: &str) -> Result<(), Failure> {
     let payload = vec![0x5a; args.size.unwrap_or(Size(1 << 20)).bytes()];
     std::thread::scope(|scope| {
         let (seal, payload) = (&seal, &payload[..]);
-        let threads: Vec<_> =
-            (0..args.senders).map(|_| scope.spawn(|| Sender::call(to, seal)?.obey(payload))).collect();
+        let cannot = |error| Failure::of_start("a sender cannot be started", &error);
+        let begin = |_| cpu::spawn(scope, || Sender::call(to, seal)?.obey(payload)).map_err(cannot);
+        let threads = (0..args.senders).map(begin).collect::<Result<Vec<_>, _>>()?;
         let ended =
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         ended.fold(Ok(()), Result::and)

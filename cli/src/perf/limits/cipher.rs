@@ -30,7 +30,6 @@ pub fn body(wire: &Wire) -> Size {
 /// If the thread cannot be pinned, or there is no memory.
 pub fn aead(cipher: Cipher, size: Size, duration: Duration) -> Measured {
     let seal = || {
-        cpu::pin(Pair::together().first)?;
         let mut sealer = sealer(cipher).map_err(|error| Unavailable(error.to_string()))?;
         let (plain, mut sealed) = (filled(size.bytes(), 0x5a)?, filled(size.bytes(), 0)?);
         let (batch, mut number) = (per_sample(size.bytes()), 0);
@@ -40,10 +39,7 @@ pub fn aead(cipher: Cipher, size: Size, duration: Duration) -> Measured {
         });
         percentiles(&samples, f64::from(batch))
     };
-    std::thread::scope(|scope| {
-        let sealing = scope.spawn(seal);
-        sealing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    cpu::on(Pair::together().first, seal)?
 }
 
 /// One direction of a channel that nobody uses. Whatever its keys are, they are as quick as others.

@@ -78,14 +78,7 @@ pub(super) fn per_sample(length: usize) -> u32 {
 /// # Errors
 /// If the thread cannot be pinned.
 pub fn memcpy_1core(size: Size, duration: Duration) -> Measured {
-    let copy = || {
-        cpu::pin(Pair::together().first)?;
-        Copy::new(size)?.measure(duration)
-    };
-    std::thread::scope(|scope| {
-        let copying = scope.spawn(copy);
-        copying.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
+    cpu::on(Pair::together().first, || Copy::new(size)?.measure(duration))?
 }
 
 /// Two cores copy at once, each `size` bytes between its own private buffers: bytes per second of both together.
