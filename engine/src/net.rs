@@ -42,6 +42,7 @@ mod pulses;
 mod reading;
 mod release;
 mod seats;
+mod shares;
 mod spans;
 mod timers;
 mod told;
@@ -70,6 +71,7 @@ use self::parted::Partings;
 use self::placing::Placing;
 use self::porter::Porter;
 use self::pulses::Worth;
+use self::shares::Shares;
 use self::ways::{Most, WAYS};
 pub use self::words::{CallError, CargoOf, Guess, NetEvent, Planted, Refused, Settings, Tally};
 use crate::check::Breach;
@@ -112,6 +114,7 @@ pub struct Net<M: Memory> {
     others: usize,
     /// Bytes that may be on their way unasked, as they were dealt to channels, and to calls that have told of them.
     dealt: u64,
+    shares: Shares,
     /// Channels that were let in and have not been heard of since.
     welcomed: Vec<Welcomed>,
     porter: Porter,
@@ -184,6 +187,7 @@ impl<M: Memory> Net<M> {
             closing: 0,
             others: 0,
             dealt: 0,
+            shares: Shares::default(),
             welcomed: Vec::new(),
             porter: Porter::default(),
             partings: Partings::default(),
@@ -360,7 +364,7 @@ impl<M: Memory> Net<M> {
         };
         let reading = reading.filter(|(reader, _)| *reader == index).map(|(_, reading)| reading);
         let mut held = true;
-        self.take_in(index, header.kind, |channel, memory, looked, tally| {
+        self.take_in(index, (header.kind, now), |channel, memory, looked, tally| {
             let taken = channel.receive((&header, head), body, reading, memory, (now, looked), tally);
             held = !core::mem::take(&mut channel.guess_failed);
             taken
@@ -380,7 +384,7 @@ impl<M: Memory> Net<M> {
         let Some(Ok(first)) = heads.first().map(Header::from_bytes) else { return 0 };
         let Some(index) = self.whose(&first, from).filter(|_| first.kind == Kind::Data) else { return 0 };
         let reading = reading.filter(|(reader, _)| *reader == index).map(|(_, reading)| reading);
-        self.take_in(index, first.kind, |channel, _, looked, tally| {
+        self.take_in(index, (first.kind, now), |channel, _, looked, tally| {
             channel.receive_run((heads, bodies), reading, (now, looked), tally)
         })
         .unwrap_or(0)
@@ -399,7 +403,7 @@ impl<M: Memory> Net<M> {
     fn take_in<T>(
         &mut self,
         index: usize,
-        kind: Kind,
+        (kind, now): (Kind, Instant),
         receive: impl FnOnce(&mut Channel<M>, &mut M, Instant, &mut Tally) -> Result<T, Breach>,
     ) -> Option<T> {
         let looked = self.looked;
@@ -425,7 +429,7 @@ impl<M: Memory> Net<M> {
                 // What nobody has proved steers nothing.
                 if self.tally.opened() > opened {
                     if kind == Kind::Open {
-                        self.deal(index);
+                        self.deal(index, now);
                     }
                     self.received(index, kind);
                 }

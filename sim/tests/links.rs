@@ -2,7 +2,7 @@
 //! same, so these are counts.
 
 use cutthrough_sim::fault::links::cases::{
-    Crowd, MEGABIT, MILLISECOND, SECOND, evenness, far, late_frames, losses, outage, standstill, two_ways,
+    Crowd, MEGABIT, MILLISECOND, SECOND, beside_idle, evenness, far, late_frames, losses, outage, standstill, two_ways,
 };
 
 const GIGABIT: u64 = 1_000 * MEGABIT;
@@ -69,6 +69,14 @@ fn a_long_way_is_filled() {
         let (carried, most, dropped) = far(GIGABIT, 100 * MILLISECOND, (1 << 20, 4 << 20), pages, computes_ms);
         assert!(carried > 600.0 && dropped == 0, "{pages}, {computes_ms}: {carried} Mb/s, {most} bytes, {dropped}");
     }
+}
+
+/// Channels that sent nothing kept what they were dealt first, and one that came late was asked for all but a short
+/// frame: 98 us.
+#[test]
+fn idle_channels_keep_nobody_waiting() {
+    let took = beside_idle(60, 8 << 10);
+    assert!(took < 50.0, "{took} us");
 }
 
 /// A socket as an unprivileged process gets: no more is asked for than it holds while its owner computes.

@@ -419,12 +419,12 @@ impl<M: Memory> Channel<M> {
                     return Err(Breach::Descriptor);
                 }
                 self.inbox.records(message, header.words[1], records)?;
-                self.outbox.allow(Limits::from_bytes(limits));
+                self.outbox.allow(Limits::from_bytes(limits), header.number);
             }
             (Kind::Open, Body::Aside(body)) => {
                 let (opening, payload) = body.split_first_chunk().ok_or(Breach::Descriptor)?;
                 let opening = Opening::from_bytes(opening).map_err(|_: Malformed| Breach::Descriptor)?;
-                self.outbox.allow(opening.limits);
+                self.outbox.allow(opening.limits, header.number);
                 self.inbox.open(message, Box::new(opening), self.index, memory, now)?;
                 self.count_miss(message, (1, payload.len()), tally);
                 return self.inbox.data(message, 0, &Bytes::Here(payload), reading, now);
@@ -432,7 +432,7 @@ impl<M: Memory> Channel<M> {
             (Kind::Open, Body::Landed { opening: Some(opening), len }) => {
                 let opening = opening.first_chunk().ok_or(Breach::Descriptor)?;
                 let opening = Opening::from_bytes(opening).map_err(|_: Malformed| Breach::Descriptor)?;
-                self.outbox.allow(opening.limits);
+                self.outbox.allow(opening.limits, header.number);
                 let guessed = self.inbox.open(message, Box::new(opening), self.index, memory, now)?;
                 let there = u32::try_from(*len).map_err(|_| Breach::Length)?;
                 if guessed {
@@ -463,7 +463,7 @@ impl<M: Memory> Channel<M> {
             }
             (Kind::Note, Body::Aside(body)) => {
                 let note = Note::from_bytes(body).map_err(|_: Malformed| Breach::Descriptor)?;
-                self.outbox.allow(note.limits);
+                self.outbox.allow(note.limits, header.number);
                 self.noted(&note, header.held, now, tally)?;
             }
             (Kind::Probe, Body::Aside(body)) => self.asks(now, low16(body.len())),

@@ -32,9 +32,6 @@ const WELCOMED: usize = 64;
 pub(super) const CONFIRM_NS: u64 = 1_000_000_000;
 /// Nanoseconds after which such a caller gives way to any other, if there is no room.
 const GRACE_NS: u64 = 20_000_000;
-/// How many times what one channel may send unasked all may together, but for a short frame of each: the first ones
-/// have more than their share until they have used it.
-const SHARES: u64 = 3;
 /// Bodies that are tried when longer ones do not come through: Ethernet's 1,500 bytes over IPv6, and what every path
 /// carries.
 pub(super) const SHORTER: [u16; 2] = [1452 - 64, BODY_MIN];
@@ -95,25 +92,6 @@ impl<M: Memory> Net<M> {
     pub(super) fn draw(&mut self) -> u32 {
         let bytes = self.guard.random().to_le_bytes();
         u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).max(1)
-    }
-
-    /// Unasked bytes that one of so many channels may send: an even share, if others have left so much.
-    fn allowance(&self, channels: usize, others: u64) -> u64 {
-        let most = self.settings.unasked;
-        let share = most / channels.max(1) as u64;
-        share.min((SHARES * most).saturating_sub(others)).max(u64::from(BODY_MIN))
-    }
-
-    /// Deals a channel its share anew, as others have come and gone.
-    pub(super) fn deal(&mut self, index: usize) {
-        let (channels, all) = (self.open, self.dealt);
-        let Some(before) = self.channel(index).map(|channel| channel.dealt) else { return };
-        let allowance = self.allowance(channels, all - before);
-        if let Some(channel) = self.channel(index) {
-            channel.inbox.allow(allowance);
-            channel.dealt = channel.inbox.unasked();
-            self.dealt = all - before + channel.dealt;
-        }
     }
 
     /// Calls whoever listens at `address`, over a path that is believed to carry bodies of `body` bytes: the channel,

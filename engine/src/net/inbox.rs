@@ -132,8 +132,12 @@ pub(super) struct Inbox<P> {
     widest: u64,
     /// How many times as much may be asked for to come aside, since the way is long, and the most that it has been.
     stretch: (u64, u64),
-    /// Up to where bytes may come unasked, as it was last told.
+    /// Up to where bytes may come unasked: as it was last told, as it may still be believed, and as it ever was.
     credit: u64,
+    believed: u64,
+    granted_once: u64,
+    /// The frame that has told of less than was believed before, once there is one.
+    lowers: Option<Option<u64>>,
     /// Unasked bytes of all openings so far: what the sender has used up.
     used: u64,
     /// Bytes aside.
@@ -145,6 +149,8 @@ pub(super) struct Inbox<P> {
     pub(super) payload_bytes: u64,
     /// When bytes of a payload have come last that had not come before.
     pub(super) came: Instant,
+    /// When all channels were looked at, at the last time that this one was found to be active, or became so since.
+    active: Option<Instant>,
     /// By which way the frame comes that is taken in.
     pub(super) by: u8,
     /// How payloads are placed that begin now, and those that have come whole since somebody has asked.
@@ -182,12 +188,16 @@ impl<P: Place> Inbox<P> {
             widest: allowance,
             stretch: (1, 1),
             credit: begin + allowance,
+            believed: begin + allowance,
+            granted_once: begin + allowance,
+            lowers: None,
             used: begin,
             aside: 0,
             told: limits,
             lent: None,
             payload_bytes: 0,
             came: Instant::default(),
+            active: None,
             by: 0,
             choice: Choice::default(),
             whole: Vec::new(),
@@ -309,7 +319,8 @@ impl<P: Place> Inbox<P> {
         now: Instant,
     ) -> Result<bool, Breach> {
         self.bounds(number, 1)?;
-        let (credit, unasked) = (self.credit, u64::from(opening.unasked));
+        // Who has not heard that it is less by now keeps the rules.
+        let (credit, unasked) = (self.granted_once, u64::from(opening.unasked));
         let used = self.used;
         let Some(arrival) = self.arrival(number, now) else { return Ok(false) };
         if arrival.opening.is_some() {

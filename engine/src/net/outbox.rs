@@ -134,6 +134,8 @@ pub(super) struct Outbox<L> {
     /// Limits of the other side.
     messages: u64,
     unasked: u64,
+    /// The frame of the other side that has said so.
+    told_by: u64,
     /// Bytes sent unasked so far.
     used: u64,
     /// Cookies of messages that are done.
@@ -155,6 +157,7 @@ impl<L: Load> Outbox<L> {
             again: VecDeque::new(),
             messages: widen(limits.messages, begin),
             unasked: widen(limits.unasked, begin),
+            told_by: 0,
             used: begin,
             completed: VecDeque::new(),
             in_use: Vec::new(),
@@ -270,11 +273,13 @@ impl<L: Load> Outbox<L> {
         }
     }
 
-    /// How far the other side takes messages and unasked bytes by now. False if it takes back what it has allowed.
-    pub(super) fn allow(&mut self, limits: Limits) {
-        // Frames overtake each other: an older, lower limit says nothing.
+    /// How far the other side takes messages and unasked bytes by now, as it says in its frame of this number. Frames
+    /// overtake each other: of unasked bytes, which it may take back, the latest counts.
+    pub(super) fn allow(&mut self, limits: Limits, number: u64) {
         self.messages = self.messages.max(widen(limits.messages, self.messages));
-        self.unasked = self.unasked.max(widen(limits.unasked, self.unasked));
+        if number >= self.told_by {
+            (self.unasked, self.told_by) = (widen(limits.unasked, self.unasked), number);
+        }
     }
 
     /// The other side takes a payload up to a byte. False if there never was such a message.

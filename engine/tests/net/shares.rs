@@ -59,6 +59,60 @@ fn shares_are_dealt_anew_as_they_are_used() {
     assert_eq!(world.nodes[1].net.unasked(), UNASKED);
 }
 
+/// The first channels have more than their share, and who sends nothing does not use it up: of many later ones each
+/// would have no more than a short frame, for ever.
+#[test]
+fn what_idle_channels_have_is_taken_back() {
+    let mut world = World::new(19, Faults::NONE);
+    let channels: Vec<_> = (0..16).map(|_| world.join()).collect();
+    let even = UNASKED / 16;
+    world.let_pass(2_000_000_000);
+    let last = channels[15];
+    carry(&mut world, last, 1);
+    assert!(world.nodes[1].net.unasked() > 2 * UNASKED, "others have what they were dealt first");
+    for seed in 2..4 {
+        world.let_pass(110_000_000);
+        carry(&mut world, last, seed);
+    }
+    world.settle();
+    // Each of the others has twice an even share at most, and the last one as much as if it were alone.
+    let all = world.nodes[1].net.unasked();
+    assert!((UNASKED + 15 * even / 2..=5 * UNASKED / 2).contains(&all), "{all} bytes");
+    // They are not forgotten: the next one that sends has what there is.
+    for seed in 4..6 {
+        world.let_pass(1_500_000_000);
+        carry(&mut world, channels[0], seed);
+    }
+    assert!(world.nodes[1].net.unasked() <= 3 * UNASKED);
+}
+
+/// Who sends at the moment when it is taken back keeps the rules, and so does whoever has not heard of it.
+#[test]
+fn what_is_on_its_way_when_it_is_taken_back_is_taken_in() {
+    for seed in 0..30 {
+        let mut world = World::new(seed, Faults { loss: 20, reorder: 20, ..Faults::NONE });
+        let channels: Vec<_> = (0..12).map(|_| world.join()).collect();
+        let mut draw = seed;
+        for round in 0..12 {
+            draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            world.let_pass((draw >> 40) % 4 * 600_000_000);
+            let (one, other) = ((draw >> 20) as usize % 12, (draw >> 30) as usize % 12);
+            let len = 100 + (draw >> 44) as usize % 60_000;
+            for (channel, seed) in [(one, round), (other, round + 100)] {
+                let cargo = Cargo { load: pattern(seed, len), token: None, pages: false, cookie: None };
+                world.nodes[0].net.send(channels[channel].0, b"to be read", Some(cargo)).unwrap();
+            }
+            for _ in 0..2 {
+                let (at, message) = world.message(1);
+                let ReadyPayload::Arriving(number, _) = message.payload else { panic!("{:?}", message.payload) };
+                let mut into = vec![0; len];
+                world.read(1, at, &mut Reading { message: number, into: &mut into });
+                assert!(into == pattern(round, len) || into == pattern(round + 100, len), "seed {seed}");
+            }
+        }
+    }
+}
+
 /// Shares are dealt when an opening has come, and what nobody has proved deals none.
 #[test]
 fn a_forged_opening_deals_nothing() {

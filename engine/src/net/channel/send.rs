@@ -292,6 +292,7 @@ impl<M: Memory> Channel<M> {
         let asks = !grants.is_empty() || again || self.unlimited || self.inbox.limits_are_old();
         self.unlimited = false;
         let limits = self.inbox.limits(asks);
+        self.inbox.tells_less(self.number);
         let bits_end = self.seen.ack().below + 64;
         let mut ranges: Vec<(u64, u64)> = self.seen.ranges(RANGES).filter(|range| range.1 > bits_end).collect();
         ranges.extend(self.seen.take_late(RANGES - ranges.len()).map(|number| (number, number + 1)));

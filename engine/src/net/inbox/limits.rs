@@ -4,6 +4,7 @@ use cutthrough_wire::frame::{Limits, low};
 
 use super::super::memory::Place;
 use super::Inbox;
+use crate::time::Instant;
 
 impl<P: Place> Inbox<P> {
     /// How far the other side may go now. If it is said in a frame that is acknowledged, or found lost (`heard`), it
@@ -11,6 +12,8 @@ impl<P: Place> Inbox<P> {
     pub(in crate::net) fn limits(&mut self, heard: bool) -> Limits {
         self.upto = self.messages();
         self.credit = self.unasked_upto();
+        self.believed = self.believed.max(self.credit);
+        self.granted_once = self.granted_once.max(self.credit);
         let limits = Limits { messages: low(self.upto), unasked: low(self.credit) };
         self.told = if heard { limits } else { self.told };
         limits
@@ -27,14 +30,52 @@ impl<P: Place> Inbox<P> {
         self.away
     }
 
-    /// Up to where bytes may come unasked. What was told once is never taken back.
+    /// Up to where bytes may come unasked, as is told next. What was told once is not taken back, but by
+    /// [`Inbox::withdraw`].
     fn unasked_upto(&self) -> u64 {
         self.credit.max(self.released + self.allowance)
     }
 
-    /// Bytes that may be on their way unasked, or lie here.
+    /// Bytes that may be on their way unasked, or lie here: also those that were taken back, as long as the other side
+    /// may not have heard of that.
     pub(in crate::net) fn unasked(&self) -> u64 {
-        self.unasked_upto() - self.released
+        self.unasked_upto().max(self.believed) - self.released
+    }
+
+    /// Takes back what may come unasked beyond so many bytes. Only where all has come and been taken that was sent, as
+    /// far as is known: what is on its way all the same is taken in. Whether there is anything to take back, and the
+    /// other side is to be told.
+    pub(in crate::net) fn withdraw(&mut self, allowance: u64) -> bool {
+        let upto = self.released + allowance;
+        if self.used != self.released || upto >= self.credit {
+            return false;
+        }
+        self.allow(allowance);
+        self.credit = upto;
+        self.lowers = Some(None);
+        true
+    }
+
+    /// Whether this channel was counted among the active ones already, since all were looked at; it is from now on.
+    pub(in crate::net) fn is_active(&mut self, looked: Instant) -> bool {
+        self.active.replace(looked) == Some(looked)
+    }
+
+    /// Bytes that were taken back, and that a peer which breaks the rules might still send.
+    pub(in crate::net) fn withdrawn(&self) -> u64 {
+        self.granted_once - self.granted_once.min(self.unasked_upto())
+    }
+
+    /// The frame `note` tells of the limits as they are.
+    pub(in crate::net) fn tells_less(&mut self, note: u64) {
+        self.lowers = self.lowers.map(|by| Some(by.unwrap_or(note)));
+    }
+
+    /// The other side has heard what the frame `note` has told.
+    pub(super) fn heard_less(&mut self, note: u64) {
+        if self.lowers.flatten().is_some_and(|first| note >= first) {
+            (self.lowers, self.believed) = (None, self.credit);
+        }
     }
 
     /// Lets so many bytes be on their way unasked, or lie here, from now on; once what was allowed before is used up,

@@ -153,8 +153,10 @@ impl<P: Place> Inbox<P> {
         self.advance();
     }
 
-    /// The sender has heard what was told in frame `note`: forgets payloads that were thrown away and told there.
+    /// The sender has heard what was told in frame `note`: that less may come unasked; and forgets payloads that were
+    /// thrown away and told there.
     pub(in crate::net) fn bury(&mut self, note: u64) {
+        self.heard_less(note);
         if !self.told_early.is_empty() {
             let mut early = core::mem::take(&mut self.told_early);
             early.retain(|number| {
