@@ -1,6 +1,8 @@
 //! Two endpoints, joined, and short words for what a test does with them.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,6 +10,7 @@ use std::time::{Duration, Instant};
 use cutthrough::{
     Channel, CloseReason, Config, Counter, Endpoint, Event, Incoming, Landed, Path, Payload, Receipt, SendError, Token,
 };
+use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size};
 
 /// Nothing in the suite may take longer than this: whoever waits so long has lost something.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -131,6 +134,24 @@ pub trait Join {
         }
         lack.is_some()
     }
+}
+
+/// A file whose last close lasts for so long, and the other end, which ends that when it goes.
+///
+/// # Panics
+/// If the system gives no such sockets.
+#[must_use]
+pub fn lingering(lingers: Duration) -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    set_socket_recv_buffer_size(&listener, 4096).expect("a small buffer");
+    let mut socket = TcpStream::connect(listener.local_addr().expect("its address")).expect("connected");
+    let (end, _) = listener.accept().expect("a caller");
+    set_socket_send_buffer_size(&socket, 4096).expect("a small buffer");
+    socket.set_nonblocking(true).expect("non-blocking");
+    // What nobody reads has to be sent before the close returns.
+    while socket.write(&[0; 4096]).is_ok() {}
+    set_socket_linger(&socket, Some(lingers)).expect("it lingers");
+    (socket.into(), end)
 }
 
 /// Opens a channel from `from` to `to`, which listens at `address`: the channel as each of them knows it.

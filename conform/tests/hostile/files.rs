@@ -1,16 +1,15 @@
 //! Files that come where none belong: whoever is the last to close one may wait for as long as its sender likes. And
 //! memory that costs its sender nothing, and its receiver addresses.
 
-use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cutthrough::{Counter, Endpoint, Event};
+use cutthrough_conform::join::lingering;
 use cutthrough_node::shm::rendezvous;
 use cutthrough_wire::layout::Sizes;
-use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size};
 
 use crate::hello::{SEALED, hello, memory, reach, refused, send};
 use crate::liar::{Victim, config, sizes};
@@ -20,25 +19,11 @@ const LINGERS: Duration = Duration::from_secs(40);
 /// Who waits longer has closed it.
 const AT_ONCE: Duration = Duration::from_secs(15);
 
-/// A file whose last close lasts, and the other end, which ends that.
-fn lingering() -> (OwnedFd, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    set_socket_recv_buffer_size(&listener, 4096).expect("a small buffer");
-    let mut socket = TcpStream::connect(listener.local_addr().expect("its address")).expect("connected");
-    let (end, _) = listener.accept().expect("a caller");
-    set_socket_send_buffer_size(&socket, 4096).expect("a small buffer");
-    socket.set_nonblocking(true).expect("non-blocking");
-    // What nobody reads has to be sent before the close returns.
-    while socket.write(&[0; 4096]).is_ok() {}
-    set_socket_linger(&socket, Some(LINGERS)).expect("it lingers");
-    (socket.into(), end)
-}
-
 /// Says something with such a file among others: what the victim makes of it does not keep it, nor anybody else.
 fn no_file_keeps(name: &str, says: impl FnOnce(&Victim, BorrowedFd<'_>) -> OwnedFd) {
     let mut victim = Victim::open();
     let before = victim.endpoint.counter(Counter::HellosRefused);
-    let (file, end) = lingering();
+    let (file, end) = lingering(LINGERS);
     let liar = says(&victim, file.as_fd());
     drop(file);
     let begun = Instant::now();
@@ -86,7 +71,7 @@ fn a_file_whose_close_lingers_keeps_nobody() {
 /// Of callers who were not let in before the endpoint goes, nothing is looked at.
 #[test]
 fn a_file_of_who_was_never_let_in_keeps_nobody() {
-    let (file, end) = lingering();
+    let (file, end) = lingering(LINGERS);
     let Victim { endpoint, address, .. } = Victim::open();
     let socket = rendezvous::reach(&rendezvous::socket_path(&address).expect("a path")).expect("it listens");
     send(&socket, b"nonsense", &[file.as_fd()]);
@@ -101,7 +86,7 @@ fn a_file_of_who_was_never_let_in_keeps_nobody() {
 #[test]
 fn a_crowd_of_files_keeps_nobody() {
     let mut victim = Victim::open();
-    let crowd: Vec<_> = (0..40).map(|_| lingering()).collect();
+    let crowd: Vec<_> = (0..40).map(|_| lingering(LINGERS)).collect();
     let (files, ends): (Vec<OwnedFd>, Vec<TcpStream>) = crowd.into_iter().unzip();
     let begun = Instant::now();
     let liars: Vec<_> = files
@@ -144,7 +129,7 @@ fn a_file_beside_an_answer_keeps_nobody() {
                 Err(_) => thread::sleep(Duration::from_millis(1)),
             }
         };
-        let (file, end) = lingering();
+        let (file, end) = lingering(LINGERS);
         send(&socket, b"nonsense", &[file.as_fd()]);
         (socket, end)
     });

@@ -144,6 +144,20 @@ fn who_sleeps_in_tokio_finds_what_nobody_rang_for() {
     });
 }
 
+/// Something is said, and nobody rings, once the victim sleeps in a wait: it finds that.
+fn hears_once_it_sleeps(victim: &mut Victim, liar: &mut Liar) {
+    thread::scope(|scope| {
+        let said = scope.spawn(|| {
+            while !liar.peer.armed() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            say(liar);
+        });
+        assert_eq!(victim.message().control().len(), 3);
+        said.join().expect("said");
+    });
+}
+
 /// A process that shuts itself in, as many do once they have opened what they need, is refused what it was offered.
 #[test]
 fn who_is_refused_the_fence_later_finds_what_nobody_rang_for() {
@@ -153,16 +167,7 @@ fn who_is_refused_the_fence_later_finds_what_nobody_rang_for() {
         (victim, liar)
     };
     losing_membarrier(before, |(mut victim, mut liar)| {
-        thread::scope(|scope| {
-            let said = scope.spawn(|| {
-                while !liar.peer.armed() {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                say(&mut liar);
-            });
-            assert_eq!(victim.message().control().len(), 3);
-            said.join().expect("said");
-        });
+        hears_once_it_sleeps(&mut victim, &mut liar);
         assert_eq!(victim.endpoint.fence(), Fence::None);
         victim.honest_channel_works(1);
     });
@@ -173,15 +178,6 @@ fn who_sleeps_in_a_wait_finds_what_nobody_rang_for() {
     without_membarrier(|| {
         let mut victim = Victim::open();
         let mut liar = Liar::join(&mut victim);
-        thread::scope(|scope| {
-            let said = scope.spawn(|| {
-                while !liar.peer.armed() {
-                    thread::sleep(Duration::from_millis(1));
-                }
-                say(&mut liar);
-            });
-            assert_eq!(victim.message().control().len(), 3);
-            said.join().expect("said");
-        });
+        hears_once_it_sleeps(&mut victim, &mut liar);
     });
 }

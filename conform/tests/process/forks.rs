@@ -1,9 +1,8 @@
 //! A process that forks: what its child drops is still the parent's, and so are its keys.
 
-use std::io::{IoSlice, Write as _};
+use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
@@ -13,9 +12,9 @@ use std::time::{Duration, Instant};
 use cutthrough::am::{Args, Body, Node, Service, Settings};
 use cutthrough::rpc::{Client, Raw};
 use cutthrough::{Channel, CloseReason, Config, Counter, Endpoint, Event, Keys, SharedKey};
+use cutthrough_conform::join::lingering;
 use cutthrough_node::shm::rendezvous::{reach, socket_path};
 use rustix::cmsg_space;
-use rustix::net::sockopt::{set_socket_linger, set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::child::{Folder, Other, PATIENCE, config};
@@ -189,19 +188,6 @@ fn a_call_that_a_child_drops_is_its_parents() {
     assert_eq!(other.says(), "Ok(7)");
 }
 
-/// A file whose last close lasts until the other end goes.
-fn lingering() -> (OwnedFd, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    set_socket_recv_buffer_size(&listener, 4096).expect("a small buffer");
-    let mut socket = TcpStream::connect(listener.local_addr().expect("its address")).expect("connected");
-    let (end, _) = listener.accept().expect("a caller");
-    set_socket_send_buffer_size(&socket, 4096).expect("a small buffer");
-    socket.set_nonblocking(true).expect("non-blocking");
-    while socket.write(&[0; 4096]).is_ok() {}
-    set_socket_linger(&socket, Some(2 * PATIENCE)).expect("it lingers");
-    (socket.into(), end)
-}
-
 /// Strangers whose files may wait to be closed before nobody else is heard.
 const LOTS: u64 = 32;
 
@@ -216,7 +202,7 @@ pub(crate) fn fork_crowded(address: &str, say: fn(&str)) {
     let begun = Instant::now();
     while endpoint.counter(Counter::HellosRefused) < LOTS && begun.elapsed() < PATIENCE {
         if let Ok(socket) = reach(&path) {
-            let (file, end) = lingering();
+            let (file, end) = lingering(2 * PATIENCE);
             let (mut space, files) = ([MaybeUninit::uninit(); cmsg_space!(ScmRights(1))], [file.as_fd()]);
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
             assert!(ancillary.push(SendAncillaryMessage::ScmRights(&files)));

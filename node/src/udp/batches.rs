@@ -16,7 +16,7 @@ use super::outgoing::Outgoing;
 use crate::clock;
 use crate::sys::datagram::TRAIN_BYTES;
 
-/// For how many nanoseconds a batch may wait for room in the joined socket.
+/// For how many nanoseconds a batch may wait for room in a socket, while others wait behind it.
 const BLOCKED_NS: u64 = 5_000_000;
 /// Bytes of a batch that finds room in the endpoint's socket though much is on its way.
 const SHORT: usize = 2048;
