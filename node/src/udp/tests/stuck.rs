@@ -17,11 +17,9 @@ fn what_is_stuck_is_looked_after_until_its_channel_is_another_one() {
     assert!(core.stuck.is_none());
 }
 
-/// An endpoint and two peers, and its channels to these. Nobody is taken for dead, and given up for that, before a test
-/// is.
-fn three() -> ([Udp; 3], [usize; 2]) {
-    let patient = Config { silence: 3 * PATIENCE, deadline: 3 * PATIENCE, ..Config::default() };
-    let all = [(); 3].map(|()| at(Ipv4Addr::LOCALHOST, patient.clone()));
+/// An endpoint and two peers, and its channels to these.
+fn three(config: &Config) -> ([Udp; 3], [usize; 2]) {
+    let all = [(); 3].map(|()| at(Ipv4Addr::LOCALHOST, config.clone()));
     let [near, far, other] = &all;
     let channels = [far, other].map(|peer| {
         peer.listen().unwrap();
@@ -30,10 +28,15 @@ fn three() -> ([Udp; 3], [usize; 2]) {
     (all, channels)
 }
 
+/// Nobody is taken for dead, and given up for that, before a test is.
+fn patient() -> Config {
+    Config { silence: 3 * PATIENCE, deadline: 3 * PATIENCE, ..Config::default() }
+}
+
 /// The device on the way to one peer stands still, as one does that was told to: nobody else hears less for that.
 #[test]
 fn a_socket_that_takes_nothing_keeps_nobody_waiting_but_its_peer() {
-    let ([near, far, other], [to_far, to_other]) = three();
+    let ([near, far, other], [to_far, to_other]) = three(&Config::default());
     let say = |channel| send(&near, channel, b"a word", Cargo { load: Load::None, token: None, cookie: None });
     let all_turn = || [&near, &far].map(|at| drop(at.turn(64, |_, _| ())));
     let begun = Instant::now();
@@ -61,7 +64,7 @@ fn a_socket_that_takes_nothing_keeps_nobody_waiting_but_its_peer() {
 /// The same for the endpoint's own socket: who is reached by the joined one does not wait for a peer that is not.
 #[test]
 fn a_socket_of_all_that_takes_nothing_keeps_the_joined_peer_not_waiting() {
-    let ([near, far, _other], [to_far, to_other]) = three();
+    let ([near, far, _other], [to_far, to_other]) = three(&patient());
     let say = |channel| send(&near, channel, b"a word", Cargo { load: Load::None, token: None, cookie: None });
     let heard_by = |at: &Udp| {
         let mut heard = 0;
@@ -92,7 +95,7 @@ fn a_socket_of_all_that_takes_nothing_keeps_the_joined_peer_not_waiting() {
 /// A peer whose way stands still gets a part of the endpoint's own socket, and others have the rest for what is short.
 #[test]
 fn a_peer_that_takes_nothing_leaves_room_for_others() {
-    let ([near, _far, _other], [to_far, to_other]) = three();
+    let ([near, _far, _other], [to_far, to_other]) = three(&patient());
     let reader = near.shared.lock().socket.stand_still(64 << 10);
     let begun = Instant::now();
     while near.shared.lock().stuck.is_none() {
