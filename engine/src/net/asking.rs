@@ -55,15 +55,20 @@ impl<M: Memory> Net<M> {
             let Distance { round_ns, least_ns } = channel(index).map_or(Distance::default(), Channel::distance);
             Distance { round_ns: round_ns.min(longest), least_ns }
         };
-        for (index, message, upto) in self.turns.choose(now, &wanting, self.settings.granted, due, distance) {
+        let chosen = self.turns.choose(now, &wanting, self.settings.granted, due, distance);
+        let chosen: Vec<_> = chosen.into_iter().map(|of| (of, distance(of.0))).collect();
+        for ((index, wanting, upto), distance) in chosen {
+            let message = wanting.message;
+            let Some(channel) = self.channel(index) else { continue };
+            // Others that were chosen beside it may have taken the room.
+            let Some(upto) = channel.inbox.may_be_granted(message, upto) else { continue };
+            self.turns.asks(now, index, &wanting, upto, distance);
             #[cfg(feature = "planted")]
             if self.planted == Some(super::Planted::Ungranted) && message % 4 == 3 {
                 self.channel(index).into_iter().for_each(|channel| channel.inbox.granted(message, upto));
                 continue;
             }
-            if let Some(channel) = self.channel(index)
-                && let Some(upto) = channel.inbox.may_be_granted(message, upto)
-            {
+            if let Some(channel) = self.channel(index) {
                 channel.grant(message, upto);
             }
             self.touch(index);

@@ -92,6 +92,11 @@ impl Distance {
         self.round_ns > FAR.0
     }
 
+    /// Until when something has to come of what is asked for now.
+    fn patience(self, now: Instant) -> Instant {
+        now.after(self.round_ns.saturating_mul(PATIENCE.0).saturating_add(PATIENCE.1))
+    }
+
     /// Of so many bytes that are under way one counts: those that come while nobody looks.
     pub(super) fn stretch(self) -> u32 {
         u32::try_from(self.least_ns / UNSEEN.0).unwrap_or(UNSEEN.1).clamp(1, UNSEEN.1)
@@ -125,7 +130,7 @@ impl<C: Copy + Ord> Turns<C> {
 
     /// Up to where each of the wanting is granted now, of those that are not late. What counts of all that was asked
     /// for of those that are not late is no more than `budget` bytes. `due` tells what is to come of a payload, and
-    /// `distance` how far away an owner is.
+    /// `distance` how far away an owner is. Whoever is asked then is to be [remembered](Turns::asks).
     pub fn choose(
         &mut self,
         now: Instant,
@@ -133,8 +138,8 @@ impl<C: Copy + Ord> Turns<C> {
         budget: u32,
         due: impl Fn(C, u64) -> Option<Due>,
         distance: impl Fn(C) -> Distance,
-    ) -> Vec<(C, u64, u32)> {
-        let until = |owner| now.after(distance(owner).round_ns.saturating_mul(PATIENCE.0).saturating_add(PATIENCE.1));
+    ) -> Vec<(C, Wanting, u32)> {
+        let until = |owner| distance(owner).patience(now);
         let ends = &mut self.ends;
         ends.retain(|_, end| *end > now);
         let is_far = |owner| distance(owner).is_far();
@@ -171,7 +176,7 @@ impl<C: Copy + Ord> Turns<C> {
         let of_far = budget - budget / FAR.1;
         let mut free = (budget.saturating_sub(missing), of_far.saturating_sub(far));
         let part = |owner| (distance(owner).stretch(), is_far(owner).then_some(of_far));
-        let chosen = if far > of_far / 2 {
+        if far > of_far / 2 {
             // There may be no worthwhile step more for those that are far away, however small what they leave to others
             // makes the steps of these: each kind has its own turns.
             let (away, near): (Vec<_>, Vec<_>) = able.iter().partition(|(owner, _)| is_far(*owner));
@@ -180,12 +185,14 @@ impl<C: Copy + Ord> Turns<C> {
             chosen
         } else {
             choose(&able, budget, &mut free, part, self.admitted)
-        };
-        for &(owner, Wanting { message, have, .. }, upto) in &chosen {
-            let asked = || Asked { goal: have + upto.saturating_sub(have).div_ceil(LEAST), until: until(owner) };
-            self.asked.entry((owner, message)).or_insert_with(asked);
         }
-        chosen.into_iter().map(|(owner, wanting, upto)| (owner, wanting.message, upto)).collect()
+    }
+
+    /// A payload of an owner so far away is asked for up to there now.
+    pub fn asks(&mut self, now: Instant, owner: C, wanting: &Wanting, upto: u32, distance: Distance) {
+        let &Wanting { message, have, .. } = wanting;
+        let goal = have + upto.saturating_sub(have).div_ceil(LEAST);
+        self.asked.entry((owner, message)).or_insert(Asked { goal, until: distance.patience(now) });
     }
 
     /// When somebody loses its turn next, if nothing comes from there.

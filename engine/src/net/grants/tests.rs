@@ -18,6 +18,22 @@ fn of_free(wanting: &[(u8, Wanting)], budget: u32, free: u32, admitted: usize) -
     chosen.map(|(owner, wanting, upto)| (owner, wanting.message, upto)).collect()
 }
 
+/// Who is asked now, for what, up to where: and that is remembered.
+fn asks(
+    turns: &mut Turns<u8>,
+    now: Instant,
+    wanting: &[(u8, Wanting)],
+    due: impl Fn(u8, u64) -> Option<Due>,
+    distance: impl Fn(u8) -> Distance,
+) -> Vec<(u8, u64, u32)> {
+    let chosen = turns.choose(now, wanting, BUDGET, due, &distance).into_iter();
+    let asked = chosen.map(|(owner, wanting, upto)| {
+        turns.asks(now, owner, &wanting, upto, distance(owner));
+        (owner, wanting.message, upto)
+    });
+    asked.collect()
+}
+
 const fn wanting(message: u64, have: u32, granted: u32, payload: u32) -> (u8, Wanting) {
     (
         0,
@@ -191,7 +207,7 @@ impl World {
             let of = payloads.get(usize::try_from(message).ok()?).filter(|of| of.owner == owner)?;
             (of.granted > of.have).then(|| Due { came: of.have, missing: of.granted - of.have })
         };
-        let granted = self.turns.choose(Instant::from_nanos(ms * 1_000_000), &wanting, BUDGET, due, |_| NEAR);
+        let granted = asks(&mut self.turns, Instant::from_nanos(ms * 1_000_000), &wanting, due, |_| NEAR);
         for &(owner, message, upto) in &granted {
             let of = &mut self.payloads[usize::try_from(message).unwrap()];
             assert!(of.owner == owner && upto > of.granted && upto <= of.bytes, "{upto} of {of:?}");
@@ -279,7 +295,7 @@ fn who_was_granted_nothing_is_never_late() {
     };
     let mut look = |ms: u64, wanting: Wanting| {
         let now = Instant::from_nanos(ms * 1_000_000);
-        let granted = turns.choose(now, &[(0, wanting)], BUDGET, |_, _| None, |_| NEAR);
+        let granted = asks(&mut turns, now, &[(0, wanting)], |_, _| None, |_| NEAR);
         (granted.len(), turns.next_end(now))
     };
     for ms in 0..100 {
@@ -294,7 +310,7 @@ fn of_what_is_on_a_long_way_a_part_counts() {
     let away = |ms: u64| move |_: u8| Distance { round_ns: ms * 1_000_000, least_ns: ms * 1_000_000 };
     let look = |ms: u64, wanting: &[(u8, Wanting)], missing: u32| {
         let due = |_, message| (message == 1 && missing > 0).then_some(Due { came: 0, missing });
-        Turns::new().choose(Instant::from_nanos(1), wanting, BUDGET, due, away(ms))
+        asks(&mut Turns::new(), Instant::from_nanos(1), wanting, due, away(ms))
     };
     let alone = wanting(1, 0, 0, 900_000);
     assert_eq!(look(19, &[alone], 0), vec![(0, 1, 2000)], "no more than all of it may come while nobody looks");
@@ -311,7 +327,7 @@ fn of_what_is_on_a_long_way_a_part_counts() {
     let far = |owner: u8| away(if owner == 0 { 45 } else { 1 })(owner);
     let mut look = |wanting: &[(u8, Wanting)], missing: u32| {
         let due = |owner, _| (owner == 0).then_some(Due { came: 0, missing });
-        turns.choose(Instant::from_nanos(1), wanting, BUDGET, due, far)
+        asks(&mut turns, Instant::from_nanos(1), wanting, due, far)
     };
     let near = (1, wanting(2, 0, 0, 900_000).1);
     assert_eq!(look(&[alone], 0), vec![(0, 1, 8000)]);
@@ -325,7 +341,7 @@ fn who_is_far_away_leaves_something_for_others() {
     let mut turns = Turns::new();
     let mut look = |wanting: &[(u8, Wanting)], missing: u32| {
         let due = |owner, message| (owner == 0 && message == 1).then_some(Due { came: 0, missing });
-        turns.choose(Instant::from_nanos(1), wanting, BUDGET, due, far)
+        asks(&mut turns, Instant::from_nanos(1), wanting, due, far)
     };
     let alone = wanting(1, 0, 0, 9000);
     assert_eq!(look(&[alone], 0), vec![(0, 1, 1500)]);
