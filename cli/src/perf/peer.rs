@@ -2,7 +2,6 @@
 //! and jobs; ends it.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant};
 use cutthrough::am::{Node, Settings};
 use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, SealError, UdpAddressError, UdpCallError};
 use cutthrough_node::shm::rendezvous::sweep_own;
+use cutthrough_node::udp::address::{is_number, numbers};
 
 use super::ask::{self, Answer, Ask, Job, Setup};
 use super::lane::{Lane, LaneError, PATIENCE, config, has_ring};
@@ -256,9 +256,10 @@ impl Far<'_> {
     /// Which number was called, if its host is a name: that may have others, too.
     fn number(self) -> String {
         let (address, _) = self.address.split_once('#').unwrap_or((self.address, ""));
-        let named = address.split_once(':').filter(|(_, host)| host.parse::<SocketAddr>().is_err());
-        let found = named.and_then(|(_, host)| host.to_socket_addrs().ok()?.next());
-        found.map(|number| format!(", which is {number} here")).unwrap_or_default()
+        if is_number(address) {
+            return String::new();
+        }
+        numbers(address).map(|number| format!(", which is {number} here")).unwrap_or_default()
     }
 
     /// What starts it.

@@ -48,7 +48,7 @@ impl<M: Memory> Net<M> {
                 self.look_at_shares(now);
             }
             let looked = self.shares.looked;
-            let news = self.channel(index).is_some_and(|channel| !channel.inbox.is_active(looked));
+            let news = self.channel(index).is_some_and(|channel| channel.inbox.joins_active(looked));
             self.shares.active += usize::from(news);
             channels = self.shares.active.clamp(1, channels);
         }
@@ -76,7 +76,7 @@ impl<M: Memory> Net<M> {
             withdrawn += channel.inbox.withdrawn();
             let came = channel.inbox.came;
             if came != Instant::default() && now.saturating_since(came) < IDLE_NS {
-                active += usize::from(!channel.inbox.is_active(now));
+                active += usize::from(channel.inbox.joins_active(now));
             } else if channel.dealt > 2 * even {
                 idle.push(index);
             }

@@ -56,9 +56,9 @@ impl<P: Place> Inbox<P> {
         true
     }
 
-    /// Whether this channel was counted among the active ones already, since all were looked at; it is from now on.
-    pub(in crate::net) fn is_active(&mut self, looked: Instant) -> bool {
-        self.active.replace(looked) == Some(looked)
+    /// Counts this channel among the active ones. False if it was counted already, since all were looked at.
+    pub(in crate::net) fn joins_active(&mut self, looked: Instant) -> bool {
+        self.active.replace(looked) != Some(looked)
     }
 
     /// Bytes that were taken back, and that a peer which breaks the rules might still send.
