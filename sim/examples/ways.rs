@@ -51,10 +51,27 @@ fn main() {
             "{senders} senders at 20 Mb/s, 20 ms, begun {gap} ms apart: frames wait {waited:.1} ms, index {even:.3}"
         );
     }
+    for (senders, rate, round, queue_ms, seconds) in [
+        (4, 1_000, 100, 4, 2),
+        (8, 1_000, 100, 4, 2),
+        (32, 1_000, 100, 4, 2),
+        (16, 100, 1_000, 60, 10),
+        (16, 100, 1_000, 60, 60),
+    ] {
+        let crowd = Crowd { senders, rate: rate * MEGABIT, round: round * 1_000, gap: 0, queue_ms, ahead: 4 };
+        let until = seconds * SECOND;
+        let world = crowd.run(until);
+        let even: Vec<f64> = (0..senders).map(|sender| world.rate(sender, until / 2, until)).collect();
+        let (waited, even, dropped) = (crowd.waited_ms(&world, until), evenness(&even), world.link(0).dropped);
+        println!(
+            "{senders} senders at {rate} Mb/s, {round} us, for {seconds} s: frames wait {waited:.2} ms of {queue_ms}, \
+             index {even:.3}, {dropped} dropped"
+        );
+    }
     let crowd =
-        Crowd { senders: 4, rate: GIGABIT, round: 10 * MILLISECOND, gap: 500 * MILLISECOND, queue_ms: 20, ahead: 32 };
+        Crowd { senders: 4, rate: GIGABIT, round: 10 * MILLISECOND, gap: 550 * MILLISECOND, queue_ms: 20, ahead: 32 };
     let world = crowd.run(6 * SECOND);
-    println!("4 senders at 1 Gb/s, 10 ms, begun 500 ms apart:");
+    println!("4 senders at 1 Gb/s, 10 ms, begun 550 ms apart:");
     for half in (0..6 * SECOND).step_by(500_000_000) {
         println!("  {} ms:{}", half / MILLISECOND, rates((0..4).map(|k| world.rate(k, half, half + SECOND / 2))));
     }

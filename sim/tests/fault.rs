@@ -6,7 +6,7 @@ use cutthrough_sim::fault::{self, Summary, With};
 
 /// Hash of seeds 0 to 999. Whatever makes other worlds of them changes it: the engine, or what may go wrong. Then the
 /// hashes in `docs/performance.md` are of the worlds of before.
-const HASH: u64 = 0x5aa8_5d10_119b_b772;
+const HASH: u64 = 0x061b_52c1_8a8a_b7fd;
 
 /// Runs seeds, and shows every failure.
 fn all(seeds: impl Iterator<Item = u64>) -> Summary {

@@ -94,6 +94,14 @@ impl Rtt {
         Self { round: expected, prompt: expected, latest: expected.smoothed, ..Self::default() }
     }
 
+    /// One of a channel whose handshake took `round_ns`, until `now`, from one side to the other and back. A round trip
+    /// is expected to take as long; and the least of those to come is no longer, though frames may stand in queues from
+    /// the first one on.
+    #[must_use]
+    pub fn greeted(now: Instant, round_ns: u64) -> Self {
+        Self { least: round_ns.clamp(1, ROUND_MAX), since: now, ..Self::expecting(round_ns) }
+    }
+
     /// A frame was acknowledged `round_ns` after it left. The other side says that it had it for `held_ns` before it
     /// acknowledged. That is believed only as far as the rest is no less than the least round trip: so no claim makes
     /// the round trip shorter than it was ever seen to be. For the last `lag_ns` of it the acknowledgement may have
@@ -107,7 +115,7 @@ impl Rtt {
     pub fn sample(&mut self, now: Instant, round_ns: u64, held_ns: u64, lag_ns: u64) {
         let round = round_ns.clamp(1, ROUND_MAX);
         self.keep_least(now, round);
-        let least = self.least().min(round);
+        let least = self.shortest().min(round);
         let beyond = held_ns == u64::MAX && self.sampled;
         let held = if beyond { HELD_MAX } else { held_ns }.min(round - least);
         let round = round - held;
@@ -176,11 +184,15 @@ impl Rtt {
         self.round.variation
     }
 
-    /// The least round trip of the last 5 to 10 s in which there were samples, with whatever time acknowledgements were
-    /// held; what is assumed, if there was none yet.
+    /// The least round trip of the last 5 to 10 s in which there were samples, the handshake's among them, with
+    /// whatever time acknowledgements were held; what is assumed, if there was no sample yet.
     #[must_use]
     pub fn least(&self) -> u64 {
-        if self.sampled || self.least != u64::MAX { self.least.min(self.least_before) } else { INITIAL }
+        if self.sampled { self.shortest() } else { INITIAL }
+    }
+
+    fn shortest(&self) -> u64 {
+        self.least.min(self.least_before)
     }
 
     /// How old a frame must be to be lost when a later one is acknowledged: 9/8 of a round trip (RFC 9002, section
@@ -401,6 +413,24 @@ mod tests {
             assert_eq!(rtt.probe_timeout(9, 7), 2 * round, "{round}");
             assert!(steady(round, 1).probe_timeout(0, 0) >= 2 * round, "{round}");
         }
+    }
+
+    /// Who begins where others have filled a queue would else take that for the way.
+    #[test]
+    fn the_way_is_no_longer_than_the_handshake() {
+        let mut rtt = Rtt::greeted(at(100 * SECOND), 100_000);
+        assert_eq!((rtt.smoothed(), rtt.least()), (INITIAL, INITIAL));
+        rtt.sample(at(100 * SECOND + 1), 4_000_000, 0, 0);
+        assert_eq!((rtt.smoothed(), rtt.least()), (4_000_000, 100_000));
+        // It is forgotten as all round trips are.
+        rtt.sample(at(106 * SECOND), 4_000_000, 0, 0);
+        assert_eq!(rtt.least(), 100_000);
+        rtt.sample(at(112 * SECOND), 4_000_000, 0, 0);
+        assert_eq!(rtt.least(), 4_000_000);
+        // One that was late says nothing.
+        let mut rtt = Rtt::greeted(at(1), 300_000_000);
+        rtt.sample(at(2), 20_000, 0, 0);
+        assert_eq!(rtt.least(), 20_000);
     }
 
     #[test]

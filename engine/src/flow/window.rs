@@ -6,8 +6,10 @@
 //! at the *least* delay that it saw in it:
 //!
 //! * the delay is within its target: the window grows by a frame, if it was what held the sender back; on a long way by
-//!   a frame for each 200 us. After five such rounds with hardly a queue and without a loss it grows by a sixteenth
-//!   (TIMELY's hyperactive increase; Mittal et al., SIGCOMM 2015);
+//!   half the square root of its frames, at most by one for each 200 us. So a small window grows faster than a large
+//!   one for its size, and catches up (binomial increase; Bansal and Balakrishnan, INFOCOM 2001), where a large one
+//!   does not take minutes to grow. After five such rounds with hardly a queue and without a loss it grows by a
+//!   sixteenth (TIMELY's hyperactive increase; Mittal et al., SIGCOMM 2015);
 //! * the delay is above, and more than four frames of this sender's own stand in the queue (Vegas' measure; Brakmo and
 //!   Peterson, 1995): the window shrinks to what fits the way without a queue, by half at most. For one round it holds
 //!   still lower, so that the queue drains: then every sender on the way sees the way without a queue, also one that
@@ -23,8 +25,8 @@
 //! no larger. Without this the window shrank to four frames there, for the fewer frames a round has, the longer is the
 //! least of their delays.
 //!
-//! At the beginning, and after silence, the window doubles each round until the delay is once above the target that
-//! holds where nothing varies.
+//! At the beginning, after silence, and when the way proves to be longer than it was, the window doubles each round
+//! until the delay is once above the target that holds where nothing varies.
 //!
 //! # What is not congestion
 //!
@@ -78,8 +80,8 @@ const PACED: u64 = 64_000;
 /// Round trip in ns up to which the window of the beginning is larger, and goes out at once.
 const LONG: u64 = 1_000_000;
 
-/// For each so many ns of the least round trip the window grows by a frame in a round: on a long way, whose windows are
-/// large and whose rounds are rare, senders would else take minutes to come to equal shares. A 64th at most.
+/// For each so many ns of the least round trip the window may grow by a frame in a round: on a long way, whose windows
+/// are large and whose rounds are rare, senders would else take minutes to come to equal shares.
 const STEP: u64 = 200_000;
 
 /// Longest round trip, in ns, that is reckoned with.
@@ -176,7 +178,10 @@ impl Window {
     /// other side held it; `least_ns` is [`Rtt::least`](super::rtt::Rtt::least); `in_flight` is what was in flight
     /// until it came, `bytes` among it.
     pub fn acked(&mut self, now: Instant, bytes: u64, delay_ns: u64, least_ns: u64, in_flight: u64) {
-        self.least = least_ns.clamp(1, ROUND_MAX);
+        let least = least_ns.clamp(1, ROUND_MAX);
+        // The windows of a way are far too small for one that is so much longer.
+        self.doubles |= least > self.least + self.standing();
+        self.least = least;
         self.in_flight = in_flight.saturating_sub(bytes);
         let delay = delay_ns.clamp(self.least, ROUND_MAX);
         let full = in_flight >= self.bytes / 4 * 3;
@@ -302,7 +307,7 @@ impl Window {
             let calm = !round.lossy && delay < self.least + (self.target() - self.least) / 4;
             self.calm = if calm { self.calm + 1 } else { 0 };
             if round.full && !self.doubles {
-                let steady = (self.frame * (self.least / STEP)).min(self.bytes / 64);
+                let steady = self.frame * (self.least / STEP).min((self.bytes / self.frame).isqrt() / 2);
                 let step = if self.calm > CALM_ROUNDS { self.bytes / 16 } else { steady };
                 self.set(self.bytes + step.max(self.frame));
             }

@@ -490,7 +490,7 @@ impl<M: Memory> Net<M> {
         };
         let mut channel = Channel::new(index, agreed, seal, (&self.settings, self.begin), allowance, now);
         channel.confirmed = true;
-        channel.expects(round);
+        channel.expects(now, round);
         channel.hopes(now, most);
         // Shows the other side that we have heard its answer.
         channel.probe(0);
@@ -507,7 +507,7 @@ impl<M: Memory> Net<M> {
             && let Some(channel) = self.channel(index)
         {
             let round = channel.heard.saturating_since(known.since);
-            channel.expects(round);
+            channel.expects(channel.heard, round);
         }
         self.happened.push_back(NetEvent::Opened(index));
     }

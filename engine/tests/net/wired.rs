@@ -122,9 +122,9 @@ impl Stream {
     /// One whose frames are so long on their way, and of which so many per cent are lost.
     fn begin(loss: u32, delay: u64) -> Self {
         let mut world = World::new(43, Faults { loss, ..Faults::NONE });
+        world.delay = delay;
         let (channel, _) = world.join();
         world.settle();
-        world.delay = delay;
         Self { world, channel, sent: 0 }
     }
 

@@ -123,11 +123,12 @@ impl<M: Memory> Channel<M> {
         }
     }
 
-    /// The handshake has taken so long from one side to the other and back: no less than a frame, and perhaps more, if
-    /// it was repeated. So before anything is measured no frame is given up on a long way.
-    pub(in crate::net) fn expects(&mut self, round_ns: u64) {
+    /// The handshake has taken so long, until `now`, from one side to the other and back: no less than a frame, and
+    /// perhaps more, if it was repeated. So before anything is measured no frame is given up on a long way, and no
+    /// queue that stands there already is taken for the way.
+    pub(in crate::net) fn expects(&mut self, now: Instant, round_ns: u64) {
         if self.sent.is_empty() {
-            self.rtt = Rtt::expecting(round_ns);
+            self.rtt = Rtt::greeted(now, round_ns);
             self.window.expects(round_ns);
         }
     }
