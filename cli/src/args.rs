@@ -98,8 +98,8 @@ pub enum Command {
         frames_lost are frames taken for lost, whose contents were sent again;\n\
         frames_late are those of them that have come. Counters that are 0 are left out.\n\n\
         An endpoint writes the rows of its channels, and what it counts on a network,\n\
-        every 20 ms while it is polled. One that sleeps, or whose program does something\n\
-        else, shows what it wrote last.")]
+        every 20 ms while it is polled, and those of shared memory before it sleeps. One\n\
+        whose program does something else shows what it wrote last.")]
     Stat(StatArgs),
 
     /// The papers' results from the simulator, and today's machines

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use cutthrough::{
     AddressError, Channel, CloseReason, Config, ConnectError, Counter, Endpoint, Event, Path, SendError, UdpCallError,
+    WaitError, stat,
 };
 
 use super::config;
@@ -335,4 +336,50 @@ pub fn a_dropped_endpoint_closes_its_channels(join: &dyn Join) {
     drop(b);
     assert_eq!(waiting.join().expect("the waiting side"), CloseReason::Peer);
     drop(join.listening(config(), &pair.address));
+}
+
+/// Who sleeps has counted all that it has sent and received before, and shows it: nobody knows how long it will sleep.
+pub fn who_sleeps_shows_how_far_it_is(join: &dyn Join) {
+    let mut pair = join.pair(config(), config());
+    if pair.wire {
+        return;
+    }
+    let (a, b) = (pair.a.channel.index() as usize, pair.b.channel.index() as usize);
+    let mut all = 0;
+    for burst in [1, 40, 3] {
+        // Between two rounds of housekeeping.
+        keep_house(&mut pair.a.endpoint, drop);
+        keep_house(&mut pair.b.endpoint, drop);
+        for _ in 0..burst {
+            pair.a.say(b"asked");
+            assert_eq!(pair.b.message().control(), b"asked");
+            pair.b.say(b"answered");
+            assert_eq!(pair.a.message().control(), b"answered");
+        }
+        all += burst;
+        for endpoint in [&mut pair.b.endpoint, &mut pair.a.endpoint] {
+            let before = endpoint.counter(Counter::Sleeps);
+            // Who is kept from running has no time left to sleep.
+            while endpoint.counter(Counter::Sleeps) == before {
+                assert!(matches!(endpoint.wait(Some(Duration::from_millis(5))), Err(WaitError::TimedOut)));
+            }
+        }
+        for (endpoint, row) in [(&pair.a.endpoint, a), (&pair.b.endpoint, b)] {
+            let counted = [Counter::MessagesSent, Counter::MessagesReceived].map(|counter| endpoint.counter(counter));
+            assert_eq!(counted, [all; 2], "after a burst of {burst}");
+            let shown = shown(endpoint.counter(Counter::ChannelsOpened), row, all);
+            assert!(shown, "no endpoint of this process shows {all} messages each way in row {row}");
+        }
+    }
+}
+
+/// Whether an endpoint of this process that has opened so many channels shows, to who looks from outside, so many
+/// messages of this channel in each direction.
+fn shown(opened: u64, row: usize, messages: u64) -> bool {
+    let endpoints = stat::find().expect("the processes").into_iter().filter(|(pid, _)| *pid == std::process::id());
+    let seen = endpoints.filter_map(|(_, path)| Some(stat::Watch::open(&path).ok()?.snapshot()));
+    let its = seen.filter(|seen| seen.counters.contains(&(Counter::ChannelsOpened, opened)));
+    let rows: Vec<_> = its.flat_map(|seen| seen.rows).filter(|its| its.channel == row).collect();
+    let of = |cells: [u64; 16]| [stat::Cell::Sent, stat::Cell::Received].map(|cell| cells[cell as usize]);
+    rows.into_iter().any(|row| of(row.cells) == [messages; 2])
 }

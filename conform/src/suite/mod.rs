@@ -119,7 +119,7 @@ macro_rules! suite {
                 who_closes_hears_nothing_more, who_stops_listening_keeps_its_channels,
                 what_had_arrived_can_be_read_after_the_end,
                 two_channels_between_the_same_endpoints, who_has_most_to_do_with_one_hears_the_others,
-                a_thousand_channels, counters_agree, a_closed_channel_says_so,
+                a_thousand_channels, counters_agree, who_sleeps_shows_how_far_it_is, a_closed_channel_says_so,
                 a_channel_of_another_endpoint_is_none,
                 a_dropped_endpoint_closes_its_channels });
     };

@@ -342,6 +342,8 @@ impl Node {
                 let now = clock::now();
                 link.look_after_payload(now).into_iter().for_each(|due| self.alarm.set(due, now));
             }
+            // Whoever looks from outside while this side sleeps, which may be for ever, sees how far it is.
+            link.show(&self.stat);
             if !link.ready() {
                 continue;
             }
