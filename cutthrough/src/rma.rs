@@ -64,6 +64,8 @@ const ATOMIC: u16 = RESERVED + 2;
 const SCATTER: u16 = RESERVED + 3;
 /// Reads runs of bytes that the payload lists.
 const GATHER: u16 = RESERVED + 4;
+/// Says of the slots under the runs that the payload lists that nothing of use lies there until their pages come.
+const AWAIT: u16 = RESERVED + 5;
 
 /// Most bytes that are read for one request, which the owner may have to keep: eight times the largest page.
 const GATHER_MAX: usize = 16 << 20;
@@ -183,8 +185,8 @@ impl Region {
         self.inside.holder.load(Ordering::Relaxed) == this_thread()
     }
 
-    /// Whether a whole page has arrived in this slot since it was last [invalidated](Self::invalidate). May be asked on
-    /// any thread while pages arrive.
+    /// Whether a whole page has arrived in this slot since it was last [invalidated](Self::invalidate), or a batch of
+    /// pages that has one for it began. May be asked on any thread while pages arrive.
     #[must_use]
     pub fn is_valid(&self, slot: u32) -> bool {
         let word = self.inside.valid.get(slot as usize / 64);
@@ -225,6 +227,15 @@ impl Region {
         let [first, end] = [first, end].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
         first..end
     }
+
+    /// The slots of which a run covers something; none, if it does not lie in the region.
+    fn slots_under(&self, extent: Extent) -> Range<u32> {
+        let slot = u64::from(self.inside.slot);
+        let end = extent.offset.checked_add(u64::from(extent.len)).filter(|end| *end <= self.inside.len);
+        let bounds = end.map_or([0, 0], |end| [extent.offset / slot, end.div_ceil(slot)]);
+        let [first, end] = bounds.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        first..end
+    }
 }
 
 /// The regions that a node's peers may use.
@@ -253,6 +264,7 @@ impl Owner {
         // A list of runs comes before their bytes.
         on(SCATTER, 4, |region| region.saturating_add(GATHER_MAX), Self::scatter);
         on(GATHER, 3, |_| GATHER_MAX, Self::gather);
+        on(AWAIT, 3, |_| GATHER_MAX, Self::await_pages);
         node.owner = Some(owner.clone());
         owner
     }
@@ -446,6 +458,19 @@ impl Owner {
                 request.reply_with(&[], Body::Copy(&copy));
             }
         }
+    }
+}
+
+impl Owner {
+    /// Pages are about to come: what lies in their slots is not what shall lie there. A slot outside of the region is
+    /// passed over, for its page will be refused.
+    fn await_pages(&self, mut request: Request<'_>) {
+        let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
+        let (count, mut scratch) = (request.word(2) as usize, Vec::new());
+        let Some((list, _)) = Self::list(&mut request, count, &mut scratch) else {
+            return request.fail(Failure::Arguments);
+        };
+        list.iter().flat_map(|extent| region.slots_under(*extent)).for_each(|slot| region.invalidate(slot));
     }
 }
 

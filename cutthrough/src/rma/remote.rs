@@ -8,7 +8,7 @@ use cutthrough_node::incoming::{Channel, Payload};
 use cutthrough_node::shm::grant::NoMemory;
 
 use super::extents::{EXTENT_BYTES, Extent};
-use super::{ATOMIC, Atomic, GATHER, GET, Key, PUT, Region, SCATTER};
+use super::{ATOMIC, AWAIT, Atomic, GATHER, GET, Key, PUT, Region, SCATTER};
 use crate::am::{Body, Call, CallError, Failure, Node, Reply, RequestError, Unanswered};
 
 /// Bytes of one message of a batch, without the list of its runs: what is under way then stays in a second-level cache
@@ -141,7 +141,7 @@ impl<'n> Remote<'n> {
         };
         let mut wrong = None;
         let many = bytes.len().div_ceil(most).max(1);
-        let all = self.run(many, (until, Duration::ZERO), send, |_, result| wrong = wrong.take().or(result.err()));
+        let all = self.run((many, 0), (until, Duration::ZERO), send, |_, result| wrong = wrong.take().or(result.err()));
         wrong.map_or(all, Err)
     }
 
@@ -186,7 +186,7 @@ impl<'n> Remote<'n> {
             node.ask(channel, GET).args(&args).impatient().within(left).tally(tally).send()
         };
         let mut wrong = None;
-        let all = self.run(many, (until, Duration::ZERO), send, |number, result| {
+        let all = self.run((many, 0), (until, Duration::ZERO), send, |number, result| {
             let place = &mut into[piece(number)];
             let taken = result.and_then(|mut reply| {
                 if reply.payload_len() != place.len() {
@@ -272,9 +272,10 @@ impl<'n> Remote<'n> {
         self.gather(&runs, take).map(drop).map_err(|error| error.error)
     }
 
-    /// Copies pages of `from` to slots of the region: `moves` are pairs of slots, from and to. The owner's
-    /// [`Region::is_valid`] tells of each page as soon as it lies there. Slots count as those of `from` do: where the
-    /// owner's are shorter, a page makes all of them valid that it covers; where they are longer, none.
+    /// Copies pages of `from` to slots of the region: `moves` are pairs of slots, from and to. All slots of the region
+    /// that pages go to are made invalid first, and the owner's [`Region::is_valid`] tells of each page as soon as it
+    /// lies there. Slots count as those of `from` do: where the owner's are shorter, a page makes all of them valid
+    /// that it covers; where they are longer, none.
     ///
     /// # Errors
     /// [`MoveError`], which says of each page whether it has arrived, as far as that can be known;
@@ -328,7 +329,21 @@ impl<'n> Remote<'n> {
         let pool = self.pool();
         let batches = batches(runs, pool);
         let (key, channel) = (self.key.0.to_le_bytes(), self.channel);
-        let send = |node: &mut Node, tally: u32, batch: usize, left: Duration| {
+        // Before the pages, all of their slots: what lies there is not valid from then on, whatever becomes of this.
+        let most = (BATCH.min(pool) / EXTENT_BYTES).max(1);
+        let awaited = if pages { runs.len().div_ceil(most) } else { 0 };
+        let send = |node: &mut Node, tally: u32, number: usize, left: Duration| {
+            let Some(batch) = number.checked_sub(awaited) else {
+                let list = &runs[number * most..runs.len().min((number + 1) * most)];
+                let mut page = node.page(channel, list.len() * EXTENT_BYTES)?;
+                for (run, place) in list.iter().zip(page.chunks_exact_mut(EXTENT_BYTES)) {
+                    place.copy_from_slice(&run.to_bytes());
+                }
+                let count = u32::try_from(list.len()).unwrap_or(u32::MAX);
+                let args: Vec<u8> = key.into_iter().chain(count.to_le_bytes()).collect();
+                let asking = node.ask(channel, AWAIT).args(&args).body(Body::Page(page));
+                return asking.within(left + grace).tally(tally).send();
+            };
             let (first, end) = batches[batch];
             let list = &runs[first..end];
             let bytes: usize = list.iter().map(|run| run.len as usize).sum();
@@ -351,7 +366,11 @@ impl<'n> Remote<'n> {
         };
         let mut valid = vec![Some(false); runs.len()];
         let mut wrong = None;
-        let all = self.run(batches.len(), (until, grace), send, |batch, result| {
+        let all = self.run((awaited + batches.len(), awaited), (until, grace), send, |number, result| {
+            let Some(batch) = number.checked_sub(awaited) else {
+                wrong = wrong.take().or(result.err());
+                return;
+            };
             let (first, end) = batches[batch];
             valid[first..end].fill(match &result {
                 Ok(_) => Some(true),
@@ -385,7 +404,7 @@ impl<'n> Remote<'n> {
         };
         let mut valid = vec![Some(false); runs.len()];
         let mut wrong = None;
-        let all = self.run(batches.len(), (until, Duration::ZERO), send, |batch, result| {
+        let all = self.run((batches.len(), 0), (until, Duration::ZERO), send, |batch, result| {
             let (first, end) = batches[batch];
             let bytes: usize = runs[first..end].iter().map(|run| run.len as usize).sum();
             let taken = result.and_then(|mut reply| {
@@ -413,12 +432,12 @@ impl<'n> Remote<'n> {
         wrong.map_or(all, Err).map_err(|error| MoveError { error, valid })
     }
 
-    /// Makes so many calls, a few at a time, and waits for all of them until `until`; after the first error no more are
-    /// made. Those that are under way at that time are waited for by so much longer, and then given up. Late, if calls
-    /// were left to be made by then; of those that were made each says for itself.
+    /// Makes so many calls, a few at a time beside the first `ahead` of them, and waits for all of them until `until`;
+    /// after the first error no more are made. Those that are under way at that time are waited for by so much longer,
+    /// and then given up. Late, if calls were left to be made by then; of those that were made each says for itself.
     fn run(
         &mut self,
-        count: usize,
+        (count, ahead): (usize, usize),
         (until, longer): (Instant, Duration),
         mut send: impl FnMut(&mut Node, u32, usize, Duration) -> Result<Call, RequestError>,
         mut end: impl FnMut(usize, Result<Reply, Unanswered>),
@@ -429,7 +448,7 @@ impl<'n> Remote<'n> {
         let (mut next, mut looks, mut all) = (0, 0_u32, Ok(()));
         let at_last = until.after(u64::try_from(longer.as_nanos()).unwrap_or(u64::MAX));
         while next < count || !under_way.is_empty() {
-            while next < count && under_way.len() < DEPTH {
+            while next < count && under_way.iter().filter(|(_, its)| *its >= ahead).count() < DEPTH {
                 let left = left(until);
                 if left.is_zero() {
                     break;

@@ -14,7 +14,8 @@ use crate::{PAGE, over_both, owning, pattern};
 
 over_both! {
     pages_go_to_exact_slots, arriving_pages_are_seen_one_by_one, a_dead_owner_leaves_a_list_of_what_is_valid,
-    an_owner_that_ends_leaves_a_list_of_what_was_stored, a_late_owner_leaves_a_list_of_what_was_stored,
+    an_owner_that_ends_leaves_a_list_of_what_was_stored, what_lay_there_before_is_no_page_that_has_come,
+    a_late_owner_leaves_a_list_of_what_was_stored,
     a_refused_batch_moves_nothing, pages_of_other_slots_fill_those_that_they_cover,
     a_pool_of_no_more_than_a_batch_is_enough, what_comes_late_has_arrived,
 }
@@ -200,6 +201,29 @@ fn an_owner_that_ends_leaves_a_list_of_what_was_stored(over: Over) {
             known >= 100 && error.to_string().starts_with(&format!("{known} of 3000 pages have arrived")),
             "{error}"
         );
+    }
+}
+
+/// A slot that was filled once was valid for ever: pages of a second batch that never came were taken for there.
+fn what_lay_there_before_is_no_page_that_has_come(over: Over) {
+    let many = 3000;
+    let there = Region::new(many as usize * PAGE as usize, PAGE);
+    let here = Region::new(many as usize * PAGE as usize, PAGE);
+    let moves: Vec<(u32, u32)> = (0..many).zip(shuffled(many)).collect();
+    let store = |node: &mut Node, channel, key| {
+        here.lock().fill(1);
+        Remote::new(node, channel, key, PATIENCE).store_pages(&here, &moves).expect("all pages");
+        assert_eq!(there.count_valid(), many);
+        here.lock().fill(2);
+        Remote::new(node, channel, key, PATIENCE).store_pages(&here, &moves)
+    };
+    let second = || there.lock().chunks_exact(PAGE as usize).filter(|page| page[0] == 2).count();
+    let error = polled(over, &there, store, |owner, _| serve_a_while(owner, 2, || second() >= 100));
+    let error = error.expect_err("the owner is gone");
+    for ((_, slot), valid) in moves.iter().zip(&error.valid) {
+        let byte = there.lock()[*slot as usize * PAGE as usize];
+        assert_eq!(there.is_valid(*slot), byte == 2, "slot {slot} has what was stored by the batch of number {byte}");
+        assert!(valid.is_none_or(|valid| valid == there.is_valid(*slot)), "slot {slot}: {valid:?}");
     }
 }
 
