@@ -93,6 +93,8 @@ counters! {
     TokenRevoked = "token_revoked",
     /// Payloads that carried a token which had been used before.
     TokenReused = "token_reused",
+    /// Payloads that were longer than the place that their token names.
+    TokenShort = "token_short",
     /// Payloads dropped, whose control message was delivered.
     PayloadDropped = "payload_dropped",
     /// Requests answered with a failure: no such handler, other arguments, too late, refused or panicked.

@@ -36,7 +36,7 @@ impl Refused {
             Self::Wrong => Counter::TokenWrong,
             Self::Revoked => Counter::TokenRevoked,
             Self::Used => Counter::TokenReused,
-            Self::TooLong => Counter::PayloadDropped,
+            Self::TooLong => Counter::TokenShort,
         }
     }
 }

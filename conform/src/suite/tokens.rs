@@ -93,6 +93,8 @@ pub fn a_payload_too_long_for_its_token_is_dropped(join: &dyn Join) {
     let token = pair.b.endpoint.grant(pair.b.channel, Landing::Buffer(vec![0x55; 99])).expect("a token");
     refused(join, &mut pair, 100, token, Refused::TooLong);
     assert_eq!(pair.b.endpoint.revoke(pair.b.channel, token), Ok(Landing::Buffer(vec![0x55; 99])));
+    let reasons = [Counter::PayloadDropped, Counter::TokenShort].map(|counter| pair.b.endpoint.counter(counter));
+    assert!(reasons[0] > 0 && reasons[1] == reasons[0], "dropped, and for this reason: {reasons:?}");
 }
 
 /// Grants one page whose bytes were left by an earlier payload.

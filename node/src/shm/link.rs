@@ -510,9 +510,7 @@ impl Link {
     /// Says what was refused, by counter.
     pub(crate) fn count_refused(stat: &Stat, refused: Refused) {
         stat.add(refused.counter(), 1);
-        if refused.counter() != Counter::PayloadDropped {
-            stat.add(Counter::PayloadDropped, 1);
-        }
+        stat.add(Counter::PayloadDropped, 1);
     }
 
     /// Whether a look at the rings would find something: the last look before sleeping.
