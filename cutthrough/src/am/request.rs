@@ -8,6 +8,7 @@ use std::time::Duration;
 use cutthrough_engine::am::calls::UNDATED;
 use cutthrough_engine::am::message::Arguments;
 use cutthrough_engine::am::{Ask, Failure, ReplyTo};
+use cutthrough_engine::receipt::Receipt;
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
@@ -194,6 +195,12 @@ impl Request<'_> {
     #[must_use]
     pub fn payload_len(&self) -> usize {
         self.serving.incoming.payload_len()
+    }
+
+    /// How the payload came so far: path and copies.
+    #[must_use]
+    pub fn receipt(&self) -> Receipt {
+        self.serving.incoming.receipt()
     }
 
     /// Copies the payload of a long request to where it shall lie, while the rest of it still comes in.
