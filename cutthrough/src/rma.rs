@@ -463,14 +463,20 @@ impl Owner {
 
 impl Owner {
     /// Pages are about to come: what lies in their slots is not what shall lie there. A slot outside of the region is
-    /// passed over, for its page will be refused.
+    /// passed over, for its page will be refused; and one that is named often is looked at once.
     fn await_pages(&self, mut request: Request<'_>) {
         let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         let (count, mut scratch) = (request.word(2) as usize, Vec::new());
         let Some((list, _)) = Self::list(&mut request, count, &mut scratch) else {
             return request.fail(Failure::Arguments);
         };
-        list.iter().flat_map(|extent| region.slots_under(*extent)).for_each(|slot| region.invalidate(slot));
+        let mut under: Vec<_> = list.iter().map(|extent| region.slots_under(*extent)).collect();
+        under.sort_unstable_by_key(|slots| slots.start);
+        let mut next = 0;
+        for slots in under {
+            (slots.start.max(next)..slots.end).for_each(|slot| region.invalidate(slot));
+            next = next.max(slots.end);
+        }
     }
 }
 

@@ -158,7 +158,7 @@ impl World {
     fn step(&mut self, step: &Step) {
         match step {
             Step::Any(which, args, payload, page) => {
-                let handler = [1, 2, RESERVED, RESERVED + 1, RESERVED + 2, RESERVED + 3, RESERVED + 4, RESERVED + 7];
+                let handler = [1, 2, RESERVED, RESERVED + 1, RESERVED + 2, RESERVED + 3, RESERVED + 4, RESERVED + 5];
                 let mine = args.starts_with(&self.key.0.to_le_bytes());
                 self.ask(handler[usize::from(*which) % handler.len()], args, payload, *page);
                 if mine {
