@@ -113,7 +113,7 @@ pub use cutthrough_node::{shm::rendezvous::folder, stat};
 pub use cutthrough_seal::{KeyError, KeyFault, Keys, PrivateKey, PublicKey, SealError, SharedKey};
 pub use cutthrough_segment::bell::Fence;
 pub use cutthrough_segment::map::MapError;
-pub use cutthrough_segment::page::{Landed, Page};
+pub use cutthrough_segment::page::{Frozen, Landed, Page};
 pub use cutthrough_segment::private::PrivateMemory;
 pub use cutthrough_wire::VERSION as WIRE_VERSION;
 pub use cutthrough_wire::frame::FRAME_VERSION;

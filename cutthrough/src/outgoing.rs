@@ -7,7 +7,7 @@ use cutthrough_node::incoming::Channel;
 use cutthrough_node::node::Node;
 use cutthrough_node::shm::link::{CloseReason, SendError};
 use cutthrough_node::shm::send::{Cargo, Control, Load, Sheaf};
-use cutthrough_segment::page::Page;
+use cutthrough_segment::page::{Frozen, Page};
 use cutthrough_wire::slot::CONTROL_MAX;
 
 /// How the message leaves.
@@ -73,6 +73,21 @@ impl<'a> Outgoing<'a> {
     #[must_use]
     pub fn attach(self, page: Page) -> Self {
         self.load(Load::Pages(Sheaf::One(page)))
+    }
+
+    /// Attaches a page of this channel that was frozen ([`Page::freeze`]): as [`Self::attach`], but it stays where it
+    /// is, and may be sent again at once, however many have not read it yet. Over shared memory up to 1,024 messages
+    /// of such pages are lent at a time; [`Endpoint::has_room_for_list`](crate::Endpoint::has_room_for_list) says
+    /// whether there is room for one.
+    #[must_use]
+    pub fn attach_frozen(self, page: &Frozen) -> Self {
+        self.attach(page.view())
+    }
+
+    /// Attaches pages of this channel that were frozen, as [`Self::attach_list`] does others.
+    #[must_use]
+    pub fn attach_frozen_list(self, pages: &[&Frozen]) -> Self {
+        self.attach_list(pages.iter().map(|page| page.view()).collect())
     }
 
     /// Attaches pages of this channel, which together are the payload, in this order; all but the last are full. No

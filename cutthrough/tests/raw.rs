@@ -16,8 +16,7 @@ use two::{Over, PATIENCE, Server, small, until};
 
 over_both! {
     a_reply_comes_from_the_servers_pages, a_reply_lands_in_the_callers_pages, a_reply_lands_in_the_callers_buffer,
-    a_payload_goes_from_the_callers_pages, a_server_knows_how_a_payload_came, a_place_that_is_not_used_comes_back,
-    a_call_that_fails_gives_the_place_back,
+    a_payload_goes_from_the_callers_pages, a_place_that_is_not_used_comes_back, a_call_that_fails_gives_the_place_back,
     nothing_is_written_to_the_place_of_a_dropped_call, a_call_may_be_dropped_at_any_time,
     a_late_place_is_used_again_when_its_token_is_dead, more_calls_than_tokens_are_answered,
     a_continuation_gets_the_reply, what_cannot_be_called_comes_back, pages_go_once,
@@ -179,29 +178,6 @@ fn a_reply_lands_in_the_callers_buffer(over: Over) {
             assert_eq!((buffer.as_ptr(), &buffer), (place, &bytes(len)), "the same memory");
         }
     }
-}
-
-/// Whoever serves had no way to tell whether a page of the caller's had come without a copy.
-fn a_server_knows_how_a_payload_came(over: Over) {
-    const TELLS: u16 = 77;
-    let (server, _, _) = over.serve(|node| {
-        rpc::serve_raw(node, TELLS, |request| {
-            let receipt = request.receipt();
-            let by_reference = receipt.path == Path::Reference;
-            request.reply(&[u32::from(by_reference), u32::from(receipt.copies), receipt.bytes as u32]);
-        });
-    });
-    let client = Client::connect(service(Config::default(), Settings::default()), &server.address, PATIENCE);
-    let client = client.expect("a channel");
-    let mut page = client.page(9000).expect("a page");
-    page.fill(7);
-    let reply = client.call_raw(Raw::new(TELLS).body(Body::Page(page))).expect("a reply");
-    let [by_reference, copies, bytes] = reply.words();
-    assert_eq!(bytes, 9000);
-    if over == Over::Shm {
-        assert_eq!((by_reference, copies), (1, 0));
-    }
-    assert_eq!(client.call_raw(Raw::new(TELLS)).expect("a reply").words(), [0, 0, 0]);
 }
 
 fn a_payload_goes_from_the_callers_pages(over: Over) {

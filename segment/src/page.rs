@@ -161,10 +161,10 @@ impl Pages {
     pub fn take(&mut self, bytes: usize) -> Option<Page> {
         let count = u32::try_from(bytes.max(1).div_ceil(self.handles.ground.page_bytes as usize)).ok()?;
         let first = self.pool.take(count)?;
-        Some(Page { ground: Some(self.handles.take()), bytes, first, count })
+        Some(Page { ground: Some(self.handles.take()), frozen: None, bytes, first, count })
     }
 
-    /// The run of a page, which is the caller's to give back now; keeps its handle for the next one.
+    /// The run of a page, which is the caller's to give back now; keeps its handle for the next one. A view has none.
     #[inline(always)]
     pub fn part(&mut self, page: &mut Page) -> (u32, u32) {
         if let Some(handle) = page.ground.take() {
@@ -193,6 +193,8 @@ impl Pages {
 pub struct Page {
     /// Taken out when the run becomes somebody else's to give back.
     ground: Option<Arc<Ground>>,
+    /// Of a view: the page that it is one of, whose the run is.
+    frozen: Option<Arc<Self>>,
     bytes: usize,
     first: u32,
     count: u32,
@@ -209,6 +211,20 @@ impl Page {
     /// Sends fewer bytes than were asked for.
     pub fn truncate(&mut self, bytes: usize) {
         self.bytes = self.bytes.min(bytes);
+    }
+
+    /// Keeps what was written: it can be read and sent as often as one likes, and is not written any more.
+    #[must_use]
+    pub fn freeze(self) -> Frozen {
+        Frozen(Arc::new(self))
+    }
+
+    /// Whether this is a view of a frozen page ([`Frozen::view`]), which somebody else may send, too.
+    #[doc(hidden)]
+    #[inline]
+    #[must_use]
+    pub const fn is_view(&self) -> bool {
+        self.frozen.is_some()
     }
 
     /// Whether all of the pages' bytes are in use.
@@ -248,25 +264,51 @@ impl Deref for Page {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         let Some(ground) = &self.ground else { return &[] };
-        // SAFETY: the pool gave this run to this value alone, and nobody else reaches it; see `Pages` and `Pages::new`.
-        // Writing takes `&mut self`, which nobody has while the slice lives.
+        // SAFETY: the pool gave this run to this value alone, or to the page that this is a view of and keeps; nobody
+        // else reaches it, see `Pages` and `Pages::new`. Writing takes `&mut self` of what is no view, which nobody has
+        // while the slice lives: a page that has views is shared.
         unsafe { ground.mapping.slice(ground.offset(self.first), self.bytes) }
     }
 }
 
 impl DerefMut for Page {
     fn deref_mut(&mut self) -> &mut [u8] {
-        let Some(ground) = &self.ground else { return &mut [] };
-        // SAFETY: as above, and `&mut self` is exclusive.
+        let Some(ground) = self.ground.as_ref().filter(|_| self.frozen.is_none()) else { return &mut [] };
+        // SAFETY: as above, and `&mut self` is exclusive: of a run that has views nobody has it.
         unsafe { ground.mapping.slice_mut(ground.offset(self.first), self.bytes) }
     }
 }
 
 impl Drop for Page {
     fn drop(&mut self) {
-        if let Some(ground) = self.ground.take() {
+        if self.frozen.is_none()
+            && let Some(ground) = self.ground.take()
+        {
             ground.shelf.put(Release::Page { first: self.first, count: self.count });
         }
+    }
+}
+
+/// A page that is not written any more ([`Page::freeze`]), and so may be sent as often as one likes, also while others
+/// read it still: what is answered again and again is written once. Copies of this value are the same page, which goes
+/// back to its pool when the last of them is dropped and nobody reads it any more; or with its channel.
+#[derive(Debug, Clone)]
+pub struct Frozen(Arc<Page>);
+
+impl Frozen {
+    /// The page as what is sent. It can be read; as a slice to be written it is empty.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn view(&self) -> Page {
+        let Page { ground, bytes, first, count, .. } = &*self.0;
+        Page { ground: ground.clone(), frozen: Some(Arc::clone(&self.0)), bytes: *bytes, first: *first, count: *count }
+    }
+}
+
+impl Deref for Frozen {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the other end does on a lane, job by job.
 
-use cutthrough::{Incoming, Landing, Page, TOKEN_BYTES, Token};
+use cutthrough::{Frozen, Incoming, Landing, TOKEN_BYTES, Token};
 
 use super::ask::{Answer, Job, LAST, MORE, Shape};
 use super::cargo::Cargo;
@@ -99,8 +99,8 @@ struct Library {
     memory: Memory,
     page_bytes: usize,
     region: Vec<u8>,
-    /// By reference each page lies in the pool, and is handed over once.
-    stock: Vec<Option<Page>>,
+    /// By reference each page lies in the pool, and stays there.
+    stock: Vec<Frozen>,
 }
 
 impl Library {
@@ -109,8 +109,12 @@ impl Library {
         let page_bytes = shape.bytes as usize;
         let by_reference = shape.memory == Memory::Reference;
         let stock = (0..if by_reference { count } else { 0 })
-            .map(|_| lane.endpoint.page(lane.channel, page_bytes).map(Some))
-            .collect::<Result<_, _>>()?;
+            .map(|_| {
+                let mut page = lane.endpoint.page(lane.channel, page_bytes)?;
+                page.fill(0x5a);
+                Ok(page.freeze())
+            })
+            .collect::<Result<_, LaneError>>()?;
         let region = filled(if by_reference { 0 } else { page_bytes * count as usize }, 0x5a)?;
         lane.answer(&Answer::Ready)?;
         Ok(Self { memory: shape.memory, page_bytes, region, stock })
@@ -139,8 +143,8 @@ impl Library {
             Memory::Private => reply.attach_copy(self.page(request.page)?).send(),
             Memory::Pool => reply.attach_copy(self.page(request.page)?).to(request.token).send(),
             Memory::Reference => {
-                let page = self.stock.get_mut(request.page as usize).and_then(Option::take);
-                reply.attach(page.ok_or(LaneError::Unexpected)?).send()
+                let page = self.stock.get(request.page as usize).ok_or(LaneError::Unexpected)?;
+                reply.attach_frozen(page).send()
             }
         }?;
         Ok(())

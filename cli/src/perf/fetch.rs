@@ -40,10 +40,8 @@ pub fn measure(peer: &mut Peer, lane: &mut Lane, core: usize, case: &Case, lengt
     let count = pages_of(case.shape.bytes);
     let mut fetcher = Fetcher::new(case, count, length)?;
     let mut random = fastrand::Rng::with_seed(case.seed);
-    // By reference each page is handed over once, so the other end has to fill its stock again after each round.
-    let rounds = if case.shape.memory == Memory::Reference { 1 } else { ROUNDS };
     while fetcher.pace.phase() != Phase::Over {
-        let pages: Vec<u32> = (0..rounds).flat_map(|_| shuffled(0..count, &mut random)).collect();
+        let pages: Vec<u32> = (0..ROUNDS).flat_map(|_| shuffled(0..count, &mut random)).collect();
         peer.begin(lane, Job::Pages { shape: case.shape, count })?;
         on_core(core, || fetcher.fetch(lane, &pages))?;
     }

@@ -134,6 +134,87 @@ pub fn a_released_page_completes(join: &dyn Join) {
     assert_eq!(pair.a.endpoint.counter(Counter::PagesReturned), 3);
 }
 
+/// A frozen page stays where it is. It is sent while others read it, alone, in lists and to where a token says, more
+/// often than its pool has pages, and is there again when nobody has it any more.
+pub fn a_frozen_page_is_sent_again_and_again(join: &dyn Join) {
+    let small = Config { pool_bytes: 3 * 4096, ..config() };
+    let mut pair = join.pair(small, config());
+    let mut page = pair.a.endpoint.page(pair.a.channel, 4096).expect("a page");
+    page.copy_from_slice(&pattern(7, 4096));
+    let page = page.freeze();
+    let again = page.clone();
+    let mut held = Vec::new();
+    for cookie in 0..20 {
+        let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
+        let receipt = outgoing.attach_frozen(&page).track(cookie).send().expect("sent");
+        assert_eq!((receipt.path, receipt.bytes), (pair.path(Path::Reference), 4096));
+        let mut message = pair.b.message();
+        pair.b.read_checked(&mut message, 7);
+        held.push(message);
+    }
+    drop(page);
+    // Behind a page that is sent once, and before one.
+    for frozen_first in [true, false] {
+        let mut own = pair.a.endpoint.page(pair.a.channel, 4096).expect("a page");
+        own.copy_from_slice(&pattern(8, 4096));
+        let [frozen, own] = [again.clone(), own.freeze()];
+        let pages = if frozen_first { [&frozen, &own] } else { [&own, &frozen] };
+        let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
+        outgoing.attach_frozen_list(&pages).track(20).send().expect("sent");
+        let mut message = pair.b.message();
+        let mut both = [0; 2 * 4096];
+        pair.b.endpoint.read(&mut message, &mut both).expect("a payload");
+        let expected = if frozen_first { [7, 8] } else { [8, 7] };
+        expected.iter().zip(both.chunks(4096)).for_each(|(seed, bytes)| check(*seed, bytes));
+        held.push(message);
+    }
+    let token = pair.b.endpoint.grant(pair.b.channel, Landing::Buffer(vec![0; 4096])).expect("a token");
+    let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
+    outgoing.attach_frozen(&again).to(token).track(22).send().expect("sent");
+    let message = pair.b.message();
+    let Payload::Buffer(bytes) = message.payload() else { panic!("{message:?}") };
+    check(7, bytes);
+    held.push(message);
+    held.into_iter().for_each(drop);
+    assert!(pair.b.endpoint.poll().is_none());
+    let mut completed: Vec<_> = (0..23).map(|_| pair.a.completed()).collect();
+    completed.sort_unstable();
+    assert_eq!(completed, (0..20).chain([20, 20, 22]).collect::<Vec<_>>());
+    check(7, &again);
+    // Nobody reads it any more, but it is kept.
+    assert_eq!(pair.a.endpoint.page(pair.a.channel, 3 * 4096).map(|_| ()), Err(NoMemory::NoPages));
+    drop(again);
+    pair.a.endpoint.page(pair.a.channel, 3 * 4096).expect("all pages");
+}
+
+/// What nobody reads on is lent any number of times, up to a bound: then the sender is told to wait.
+pub fn frozen_pages_are_lent_up_to_a_bound(join: &dyn Join) {
+    if join.skips(Capability::SharedPages) {
+        return;
+    }
+    let mut pair = join.pair(Config { pool_bytes: 4096, ..config() }, config());
+    let page = pair.a.endpoint.page(pair.a.channel, 4096).expect("a page").freeze();
+    let mut held = Vec::new();
+    let refused = loop {
+        let room = pair.a.endpoint.has_room_for_list(pair.a.channel, 1);
+        let outgoing = pair.a.endpoint.outgoing(pair.a.channel).expect("a slot");
+        match outgoing.attach_frozen(&page).send() {
+            Ok(_) => held.push(pair.b.message()),
+            Err(error) => break (room, error),
+        }
+        assert!(room && held.len() <= 1024, "{} are lent", held.len());
+    };
+    assert_eq!((refused, held.len()), ((false, SendError::TooManyRuns), 1024));
+    held.truncate(1000);
+    assert!(pair.b.endpoint.poll().is_none());
+    assert!(pair.a.endpoint.poll().is_none());
+    assert!(pair.a.endpoint.has_room_for_list(pair.a.channel, 1));
+    pair.a.endpoint.outgoing(pair.a.channel).expect("a slot").attach_frozen(&page).send().expect("sent");
+    drop(pair.b.message());
+    pair.b.say(b"still here");
+    assert_eq!(pair.a.message().control(), b"still here");
+}
+
 /// A copied payload's memory may be used again at once; its completion comes all the same.
 pub fn private_memory_completes_at_once(join: &dyn Join) {
     let mut pair = join.pair(config(), config());

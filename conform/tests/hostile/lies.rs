@@ -252,15 +252,15 @@ fn lends_and_tokens_that_are_not() {
             liar.own.set(Line::Returned, 2);
         }),
         ("more lends than pages", Breach::Lend, |liar, victim| {
-            for number in 0..256 {
+            for number in 0..256 + 1024 {
                 liar.say(Kind::Reference, 1, 1, run(0, 1, 0), number);
                 let message = victim.message();
                 victim.forget(message);
             }
-            liar.say(Kind::Reference, 1, 1, run(0, 1, 0), 256);
+            liar.say(Kind::Reference, 1, 1, run(0, 1, 0), 256 + 1024);
         }),
         ("more lends than pages, all of them dropped and none taken back", Breach::Lend, |liar, victim| {
-            for number in 0..4096 + 256 {
+            for number in 0..4096 + 256 + 1024 {
                 liar.say(Kind::Reference, 1, 1, run(0, 1, 0), number);
                 drop(victim.message());
                 assert!(victim.endpoint.poll().is_none());

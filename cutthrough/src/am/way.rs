@@ -6,7 +6,7 @@ use cutthrough_engine::token::Token;
 use cutthrough_node::incoming::Channel;
 use cutthrough_node::shm::grant::NoMemory;
 use cutthrough_node::shm::link::SendError;
-use cutthrough_segment::page::Page;
+use cutthrough_segment::page::{Frozen, Page};
 use cutthrough_wire::slot::PAYLOAD_MAX;
 
 use crate::Endpoint;
@@ -30,6 +30,13 @@ pub enum Body<'a> {
     Page(Page),
     /// Pages of the channel, one behind the other; all but the last are full.
     Pages(Vec<Page>),
+}
+
+/// A frozen page, as often as one likes: the page that it becomes can be read, and not be written.
+impl From<&Frozen> for Body<'_> {
+    fn from(page: &Frozen) -> Self {
+        Self::Page(page.view())
+    }
 }
 
 impl Body<'_> {
@@ -232,12 +239,13 @@ impl<'a> Transport<Body<'a>> for Way<'_> {
             body => body,
         };
         // Asked before the payload is given away, which a refused message takes with it.
-        let listed = match &body {
-            Body::Pages(pages) => pages.len(),
-            Body::Page(_) => 1,
-            Body::None | Body::Copy(_) | Body::Owned(_) => 0,
+        let (listed, free) = match &body {
+            Body::Pages(pages) => (pages.len(), usize::from(!pages.iter().any(Page::is_view))),
+            Body::Page(page) => (1, usize::from(!page.is_view())),
+            Body::None | Body::Copy(_) | Body::Owned(_) => (0, 0),
         };
-        if listed > usize::from(token.is_none()) && !self.endpoint.has_room_for_list(door, listed) {
+        let free = if token.is_none() { free } else { 0 };
+        if listed > free && !self.endpoint.has_room_for_list(door, listed) {
             return Err((Unsent::Full, copied.map_or(body, Body::Copy)));
         }
         // It moves while it is sent, and its message comes with the first of it.

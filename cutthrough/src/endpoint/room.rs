@@ -92,9 +92,9 @@ impl Endpoint {
     }
 
     /// Whether a list of so many runs of pages ([`Outgoing::attach_list`](crate::Outgoing::attach_list)), or one run
-    /// for a token, can be sent now, which needs room of its own over shared memory. Sent without it is refused as
-    /// [`SendError::TooManyRuns`](crate::SendError::TooManyRuns), and what was written to the pages is lost. A list
-    /// that is too long for any room can be sent: it is refused for that.
+    /// for a token, or of frozen pages, can be sent now, which needs room of its own over shared memory. Sent without
+    /// it is refused as [`SendError::TooManyRuns`](crate::SendError::TooManyRuns), and what was written to the pages
+    /// is lost, but for frozen ones. A list that is too long for any room can be sent: it is refused for that.
     ///
     /// ```
     /// # fn send(endpoint: &mut cutthrough::Endpoint, channel: cutthrough::Channel, pages: Vec<cutthrough::Page>)
@@ -109,7 +109,7 @@ impl Endpoint {
     /// # }
     /// ```
     pub fn has_room_for_list(&mut self, channel: Channel, pages: usize) -> bool {
-        self.node.link(channel).map_or(true, |(link, _)| link.has_room_for_list(pages))
+        self.node.link(channel).map_or(true, |(link, stat)| link.has_room_for_list(pages, stat))
     }
 
     /// Whether there is room for a message of a channel by now; if not, some of what has happened is set aside.

@@ -18,6 +18,10 @@ use cutthrough_wire::run::Run;
 
 use super::lends::Lends;
 
+/// Messages of nothing but frozen pages that may be lent at a time. Of others each has a page of the pool, which is the
+/// bound of those.
+pub(super) const FROZEN_MAX: u32 = 1024;
+
 /// What a granted token stands for.
 #[derive(Debug)]
 pub(crate) enum Place {
@@ -69,7 +73,7 @@ pub(crate) struct Traffic {
     return_backlog: VecDeque<u64>,
     /// Messages that the peer has lent and that were not returned yet.
     borrowed: u32,
-    /// Pages of the peer's pool: no more messages can be lent at a time.
+    /// Pages of the peer's pool.
     peer_pages: u32,
     // Where the peer lets us put payloads.
     places: VecDeque<Run>,
@@ -111,9 +115,9 @@ impl Traffic {
     }
 
     /// Whether somebody waits for what the peer returns: a message is tracked, or so many are lent that the peer may be
-    /// holding some back until others have been taken out of its return ring.
+    /// holding some back until others have been taken out of its return ring, or that no frozen page may be lent.
     pub(crate) const fn awaits_returns(&self) -> bool {
-        self.lends.tracked() > 0 || self.lends.messages() > RECORDS
+        self.lends.tracked() > 0 || self.lends.messages() > RECORDS || self.lends.frozen() >= FROZEN_MAX
     }
 
     /// Whether the peer has returned anything that was not taken back yet.
@@ -151,11 +155,11 @@ impl Traffic {
         Ok(Reclaimed { pages: returned, was_full })
     }
 
-    /// Counts a message that the peer has lent: each has a page at least, and the peer takes none back before it was
-    /// returned here, so there are never more than it has pages.
+    /// Counts a message that the peer has lent: each has a page at least that no other has, and the peer takes none
+    /// back before it was returned here, so there are never more than it has pages; but for those of frozen pages.
     pub(crate) fn borrow(&mut self) -> Result<(), Breach> {
         self.borrowed += 1;
-        if self.borrowed <= self.peer_pages { Ok(()) } else { Err(Breach::Lend) }
+        if self.borrowed <= self.peer_pages.saturating_add(FROZEN_MAX) { Ok(()) } else { Err(Breach::Lend) }
     }
 
     /// Whether lends wait for room in the return ring.

@@ -27,6 +27,7 @@ use cutthrough_wire::token::Place;
 
 use super::link::{CloseReason, LIST_MAX, Link, SendError};
 use super::meanwhile::Meanwhile;
+use super::pages::FROZEN_MAX;
 use super::share::{self, Share};
 use crate::clock;
 use crate::stat::Stat;
@@ -59,13 +60,14 @@ impl Sheaf {
         }
     }
 
-    /// The runs of its pages, which are the caller's to give back.
-    fn take_runs(&mut self, pool: &mut Pages) -> Vec<(u32, u32)> {
+    /// The runs of its pages, which are the caller's to give back, and those that are views of frozen ones.
+    fn take_apart(self, pool: &mut Pages) -> (Vec<(u32, u32)>, Vec<Page>) {
         let pages = match self {
-            Self::One(page) => std::slice::from_mut(page),
-            Self::Many(pages) => pages.as_mut_slice(),
+            Self::One(page) => vec![page],
+            Self::Many(pages) => pages,
         };
-        pages.iter_mut().map(|page| pool.part(page)).collect()
+        let (views, mut own): (Vec<_>, Vec<_>) = pages.into_iter().partition(Page::is_view);
+        (own.iter_mut().map(|page| pool.part(page)).collect(), views)
     }
 }
 
@@ -188,10 +190,13 @@ impl Link {
         match load {
             Load::None => self.send_bare(control, cookie, stat),
             Load::Copy(payload) => self.send_private(control, payload, token, cookie, trace, (others, stat)),
+            Load::Pages(Sheaf::One(page)) if token.is_none() && page.is_view() => {
+                self.send_view(control, page, cookie, stat)
+            }
             Load::Pages(Sheaf::One(mut page)) if token.is_none() => self.send_page(control, &mut page, cookie, stat),
             // A list of no pages is no payload.
             Load::Pages(Sheaf::Many(pages)) if pages.is_empty() => self.send_bare(control, cookie, stat),
-            Load::Pages(mut pages) => self.send_pages(control, &mut pages, token, cookie, stat),
+            Load::Pages(pages) => self.send_pages(control, pages, token, cookie, stat),
         }
     }
 
@@ -216,9 +221,8 @@ impl Link {
     ) -> Result<Receipt, SendError> {
         self.check_room(stat)?;
         let bytes = self.check_pages(std::slice::from_ref(page))?;
-        let (first, count) = page.run();
-        let detail = Run { first, count, id: 0 }.to_word();
-        let name = self.traffic.lends.lend((first, count), Vec::new(), cookie);
+        let name = self.traffic.lends.lend(page.run(), Vec::new(), cookie);
+        let detail = word(page);
         let control_len = self.place(control);
         let header = Header { control_len, kind: Kind::Reference, runs: 1, payload_len: bytes, detail, name };
         self.producer.publish(header.to_words());
@@ -226,6 +230,25 @@ impl Link {
         // Only now: to let go of the page may take a locked instruction, which waits for everything stored before.
         self.traffic.pages.part(page);
         Ok(receipt)
+    }
+
+    /// A frozen page by reference: the peer reads it where others may read it, too.
+    fn send_view(
+        &mut self,
+        control: Control<'_>,
+        view: Page,
+        cookie: Option<u64>,
+        stat: &Stat,
+    ) -> Result<Receipt, SendError> {
+        self.check_room(stat)?;
+        let bytes = self.check_pages(std::slice::from_ref(&view))?;
+        self.room_for_list(1, stat)?;
+        let detail = word(&view);
+        let name = self.traffic.lends.lend_view(view, cookie);
+        let control_len = self.place(control);
+        let header = Header { control_len, kind: Kind::Reference, runs: 1, payload_len: bytes, detail, name };
+        self.producer.publish(header.to_words());
+        Ok(self.sent(Path::Reference, 0, bytes, Instant::default(), stat))
     }
 
     /// Wakes the peer for what was published, and puts the receipt together.
@@ -243,7 +266,7 @@ impl Link {
     fn send_pages(
         &mut self,
         control: Control<'_>,
-        pages: &mut Sheaf,
+        pages: Sheaf,
         token: Option<Token>,
         cookie: Option<u64>,
         stat: &Stat,
@@ -252,11 +275,11 @@ impl Link {
         let bytes = self.check_pages(pages.as_slice())?;
         let control_len = self.place(control);
         let count = list_len(pages.as_slice().len()).ok_or(SendError::ListTooLong)?;
-        if count > 1 || token.is_some() {
+        if count > 1 || token.is_some() || pages.as_slice().iter().any(Page::is_view) {
             self.room_for_list(count, stat)?;
         }
         let share = match token {
-            Some(token) => self.share(pages, token, bytes)?,
+            Some(token) => self.share(&pages, token, bytes)?,
             None => None,
         };
         let way = self.chooser.choose(u64::from(bytes));
@@ -268,11 +291,10 @@ impl Link {
             return Ok(self.sent(Path::Put, 0, bytes, started, stat));
         }
         let started = clock::now();
-        let mut runs = pages.take_runs(&mut self.traffic.pages);
-        let words = runs.iter().map(|&(first, count)| Run { first, count, id: 0 }.to_word());
+        let words = pages.as_slice().iter().map(word);
         let detail = self.write_list(count, words, token);
-        let first = runs.swap_remove(0);
-        let lend = self.traffic.lends.lend(first, runs, cookie);
+        let (runs, views) = pages.take_apart(&mut self.traffic.pages);
+        let lend = self.traffic.lends.lend_list(runs, views, cookie);
         let (kind, path) = match (token, &share) {
             (None, _) => (Kind::Reference, Path::Reference),
             (Some(_), None) => (Kind::GetToken, Path::Get),
@@ -366,17 +388,25 @@ impl Link {
     }
 
     /// Whether there is room for a list of so many runs. One that no room suffices for has it: it is refused.
-    pub fn has_room_for_list(&mut self, runs: usize) -> bool {
-        list_len(runs).is_none_or(|runs| self.find_room_for_list(runs) != Err(SendError::TooManyRuns))
+    pub fn has_room_for_list(&mut self, runs: usize, stat: &Stat) -> bool {
+        list_len(runs).is_none_or(|runs| self.find_room_for_list(runs, stat) != Err(SendError::TooManyRuns))
     }
 
     /// Makes sure that a list of `runs` runs (plus a token's words) fits into the run ring.
     fn room_for_list(&mut self, runs: u16, stat: &Stat) -> Result<(), SendError> {
-        self.find_room_for_list(runs)
+        self.find_room_for_list(runs, stat)
             .inspect_err(|error| stat.add(Counter::Full, u64::from(*error == SendError::TooManyRuns)))
     }
 
-    fn find_room_for_list(&mut self, runs: u16) -> Result<(), SendError> {
+    fn find_room_for_list(&mut self, runs: u16, stat: &Stat) -> Result<(), SendError> {
+        if self.traffic.lends.frozen() >= FROZEN_MAX {
+            if let Err(breach) = self.tidy(stat) {
+                return Err(self.broken(breach));
+            }
+            if self.traffic.lends.frozen() >= FROZEN_MAX {
+                return Err(SendError::TooManyRuns);
+            }
+        }
         let need = u64::from(runs) + 2;
         if self.outbox.runs.room() >= need {
             return Ok(());
@@ -417,6 +447,13 @@ impl Link {
         let used = self.outbox.used.get(usize::from(token.index)) == Some(&token.key);
         if used { None } else { self.peer.token(token.index, token.key) }
     }
+}
+
+/// Where a page lies in its pool, as the peer is told.
+#[inline]
+fn word(page: &Page) -> u64 {
+    let (first, count) = page.run();
+    Run { first, count, id: 0 }.to_word()
 }
 
 /// The length of a list of runs, if it can be sent.

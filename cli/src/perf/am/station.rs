@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use cutthrough::am::{Args, Body, CallError, Event, Failure as Refusal, Node, Request, Service, Settings};
 use cutthrough::rma::{Owner, Region};
 use cutthrough::rpc::{self, Method};
-use cutthrough::{Counter, Endpoint, PAYLOAD_MAX};
+use cutthrough::{Channel, Counter, Endpoint, Frozen, PAYLOAD_MAX};
 
 use crate::perf::ask::MEMORY_MAX;
 use crate::perf::lane::{LOOKS, LaneError};
@@ -200,10 +200,13 @@ fn short(node: &mut Node, leave: &Arc<AtomicBool>) {
 
 /// Handlers of pages.
 fn pages(node: &mut Node, budget: &Budget) {
-    let page_bytes = Arc::new(AtomicUsize::new(0));
-    let bytes = Arc::clone(&page_bytes);
+    let [pages, page_bytes] = [0, 0].map(|none| Arc::new(AtomicUsize::new(none)));
+    let (count, bytes) = (Arc::clone(&pages), Arc::clone(&page_bytes));
     node.short(STOCK, Args::Words(2), move |request| match sizes(&request) {
-        Some((_, size)) => bytes.store(size, Ordering::Relaxed),
+        Some((many, size)) => {
+            count.store(many, Ordering::Relaxed);
+            bytes.store(size, Ordering::Relaxed);
+        }
         None => request.fail(Refusal::TooLong),
     });
     let bytes = Arc::clone(&page_bytes);
@@ -217,9 +220,24 @@ fn pages(node: &mut Node, budget: &Budget) {
         }
         request.reply_with(&[], Body::Copy(&stock[begin..end]));
     });
-    node.short(LEND, Args::Words(1), move |mut request| match request.page(page_bytes.load(Ordering::Relaxed)) {
-        Ok(page) => request.reply_with(&[], Body::Page(page)),
-        Err(_) => request.fail(Refusal::Busy),
+    // Pages that stay where they are: of one channel, which their memory belongs to.
+    let mut lent: (Option<Channel>, Vec<Frozen>) = (None, Vec::new());
+    node.short(LEND, Args::Words(1), move |mut request| {
+        let (count, bytes) = (pages.load(Ordering::Relaxed), page_bytes.load(Ordering::Relaxed));
+        let channel = Some(request.channel());
+        if lent.0 != channel || lent.1.len() != count || lent.1.first().is_some_and(|page| page.len() != bytes) {
+            lent = (None, Vec::new());
+            for _ in 0..count {
+                let Ok(mut page) = request.page(bytes) else { return request.fail(Refusal::Busy) };
+                page.fill(0x5a);
+                lent.1.push(page.freeze());
+            }
+            lent.0 = channel;
+        }
+        match lent.1.get(request.word(0) as usize) {
+            Some(page) => request.reply_with(&[], page.into()),
+            None => request.fail(Refusal::TooLong),
+        }
     });
     let owner = Owner::new(node);
     let (budget, mut registered) = (budget.clone(), Vec::new());
