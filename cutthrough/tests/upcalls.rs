@@ -19,6 +19,7 @@ over_both! {
     a_panic_of_who_is_woken_does_not_end_the_service, a_continuation_reads_its_reply,
     a_handler_that_calls_by_its_own_node_is_told_so, a_handler_runs_well_while_its_thread_unwinds,
     what_somebody_panics_with_may_panic_when_it_is_dropped, who_is_woken_may_be_dropped_where_the_answer_comes,
+    a_continuation_has_the_next_call_made, what_is_posted_again_and_again_keeps_nobody_out,
 }
 
 const ECHO: u16 = 1;
@@ -344,4 +345,51 @@ fn handlers_share_a_state_with_whoever_has_the_node() {
     assert!(far.state::<u32>().is_none());
     let wrong = std::panic::AssertUnwindSafe(|| far.short_with(3, Args::Any, |_: &mut u32, _| ()));
     assert!(std::panic::catch_unwind(wrong).is_err());
+}
+
+const NEXT: Method<u32, u32> = Method::new(4);
+
+/// The next call, made where a continuation has left it, and so on.
+fn count(service: &Arc<Service>, client: &Client, number: u32, tell: mpsc::Sender<u32>) {
+    let (its, next) = (Arc::clone(service), client.clone());
+    let begun = client.call_then(NEXT, &number, move |number| {
+        let number = number.expect("an answer");
+        if number == 100 {
+            tell.send(number).expect("somebody waits");
+        } else {
+            let service = Arc::clone(&its);
+            its.post(move || count(&service, &next, number, tell));
+        }
+    });
+    begun.expect("room");
+}
+
+fn a_continuation_has_the_next_call_made(over: Over) {
+    let (server, _, _) = over.serve(|node| rpc::serve(node, NEXT, |number| Ok(number + 1)));
+    let service = Arc::new(Service::spawn(Over::node(small(), Settings::default()), |_| ()).expect("a thread"));
+    let client = Client::connect(Arc::clone(&service), &server.address, PATIENCE).expect("a channel");
+    let (tell, told) = mpsc::channel();
+    count(&service, &client, 0, tell);
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(100));
+    // Nothing that was posted holds them any more: the service can be ended, once its last upcall has.
+    drop(client);
+    until("nobody else has the service", || Arc::strong_count(&service) == 1);
+    assert!(Arc::into_inner(service).expect("the last").stop().is_some());
+}
+
+fn post_again(service: &Arc<Service>, over: &Arc<AtomicBool>, times: &Arc<AtomicU32>) {
+    times.fetch_add(1, Ordering::Relaxed);
+    if !over.load(Ordering::Relaxed) {
+        let (its, over, times) = (Arc::clone(service), Arc::clone(over), Arc::clone(times));
+        service.post(move || post_again(&its, &over, &times));
+    }
+}
+
+fn what_is_posted_again_and_again_keeps_nobody_out(over: Over) {
+    let (_server, service, channel) = serviced(over, |_| ());
+    let (service, done, times) = (Arc::new(service), Arc::default(), Arc::default());
+    post_again(&service, &done, &times);
+    (0..10).for_each(|_| assert!(is_alive(&service, channel)));
+    assert!(times.load(Ordering::Relaxed) > 10);
+    done.store(true, Ordering::Relaxed);
 }

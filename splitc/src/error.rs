@@ -52,7 +52,8 @@ pub enum Error {
     },
     /// A rank is there, but has not done what was waited for.
     #[error(
-        "rank {rank} has not answered within {within:?}: it has to wait or poll now and then; or raise the deadline"
+        "nothing that is waited for came from rank {rank} within {within:?}: it stands still, or computes for longer, \
+         for which the deadline can be raised (CUTTHROUGH_DEADLINE, in seconds)"
     )]
     Late {
         /// Which one.

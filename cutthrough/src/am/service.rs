@@ -183,6 +183,42 @@ impl Service {
         work(&mut self.shared.node.lock())
     }
 
+    /// Has the service's thread do something when it is through with what it does, and the node is free: for handlers,
+    /// reply handlers and continuations, which run while the node is in use, and so can neither use it nor make calls
+    /// by it. What is done so may: use the node by [`Service::with`], make requests, and begin further calls, each with
+    /// a continuation of its own. While it runs nothing else is served on that thread, so it should wait for nothing.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::sync::mpsc::Sender;
+    /// use cutthrough::am::Service;
+    /// use cutthrough::rpc::{Client, Method};
+    ///
+    /// const LOOK_UP: Method<String, u32> = Method::new(1);
+    /// const FETCH: Method<u32, Vec<u8>> = Method::new(2);
+    ///
+    /// /// Looks a name up, and fetches what it names, while this thread does something else.
+    /// fn fetch(service: &Arc<Service>, client: &Client, name: &str, done: Sender<Option<Vec<u8>>>) {
+    ///     let (client_then, its) = (client.clone(), Arc::clone(service));
+    ///     let begun = client.call_then(LOOK_UP, &name.to_owned(), move |number| match number {
+    ///         Ok(number) => its.post(move || {
+    ///             // If it cannot be begun, `done` is dropped, and whoever waits there hears so.
+    ///             let _ = client_then.call_then(FETCH, &number, move |value| drop(done.send(value.ok())));
+    ///         }),
+    ///         Err(_) => drop(done.send(None)),
+    ///     });
+    ///     if let Err(error) = begun {
+    ///         eprintln!("not called: {error}");
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// If it panics, the thread goes on. What was posted before the service ends is done; in a child that forks, where
+    /// the thread is its parent's, nothing is.
+    pub fn post(&self, work: impl FnOnce() + Send + 'static) {
+        self.leave_to_thread(move |_| work());
+    }
+
     /// As [`Service::with`], unless somebody else uses the node just now: waits for nobody.
     /// In a child that forks, where the node is its parent's, it uses none.
     pub(crate) fn try_with<R>(&self, work: impl FnOnce(&mut Node) -> R) -> Option<R> {
@@ -393,9 +429,12 @@ impl Shared {
         self.summons.ring();
     }
 
+    /// Runs those that are there. What they leave comes after what else there is to do: its bell has rung.
     fn run_errands(&self) {
-        loop {
-            let errand = self.errands.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let errands = || self.errands.lock().unwrap_or_else(PoisonError::into_inner);
+        let many = errands().len();
+        for _ in 0..many {
+            let errand = errands().pop_front();
             let Some(errand) = errand else { return };
             upcall(|| errand(&self.node));
         }
