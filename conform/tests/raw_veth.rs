@@ -211,6 +211,10 @@ fn receipts_name_the_adapter() {
         let adapter = ring.unwrap_or(Adapter::Udp);
         assert_eq!((sent.adapter, sent.why), (adapter, Why::Only), "{scheme}: {sent:?}");
         assert_eq!(came.adapter, adapter, "{scheme}: {came:?}");
+        let bare = pair.a.endpoint.outgoing(pair.a.channel).expect("room").write(b"bare").send().expect("sent");
+        assert_eq!((bare.adapter, bare.sealed), (adapter, false), "{scheme}: {bare:?}");
+        let message = pair.b.message();
+        assert_eq!((message.control(), message.receipt().adapter), (&b"bare"[..], adapter), "{scheme}");
         let offers = pair.a.endpoint.net_offers();
         assert!(offers.iter().all(|offer| offer.declined.is_none() && Some(offer.adapter) == ring), "{offers:?}");
         assert_eq!(offers.len(), usize::from(ring.is_some()));

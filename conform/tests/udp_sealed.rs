@@ -4,7 +4,7 @@ mod loopback;
 
 use std::sync::Arc;
 
-use cutthrough::{ConnectError, Endpoint, Keys, PrivateKey, SealError, SharedKey, UdpCallError};
+use cutthrough::{Adapter, ConnectError, Endpoint, Keys, PrivateKey, SealError, SharedKey, UdpCallError};
 use cutthrough_conform::bytes::pattern;
 use cutthrough_conform::join::PATIENCE;
 use cutthrough_conform::suite::paths::a_stream_is_placed;
@@ -25,16 +25,20 @@ fn messages_that_share_trains_land_where_they_belong() {
     assert!(a_stream_is_placed(&shared(), 8192));
 }
 
-/// Messages and payloads in both directions, whose receipts say that they were sealed.
+/// Messages and payloads in both directions, whose receipts say that they were sealed, also where there is no payload.
 fn talk(pair: &mut Pair) {
     assert!(pair.a.endpoint.is_sealed() && pair.b.endpoint.is_sealed());
     for from_a in [true, false] {
         let (from, to): (&mut Side, &mut Side) =
             if from_a { (&mut pair.a, &mut pair.b) } else { (&mut pair.b, &mut pair.a) };
         for (number, len) in (0..).zip([1, 100, 5000, 300_000]) {
-            from.say(b"first");
+            let sent = from.endpoint.outgoing(from.channel).expect("room").write(b"first").send().expect("sent");
+            assert_eq!((sent.adapter, sent.sealed), (Adapter::Udp, true), "{sent:?}");
             from.send_copy(b"payload", &pattern(number, len), None);
-            assert_eq!(to.message().control(), b"first");
+            let first = to.message();
+            assert_eq!(first.control(), b"first");
+            let came = first.receipt();
+            assert_eq!((came.adapter, came.sealed, came.bytes), (Adapter::Udp, true, 0), "{came:?}");
             let mut message = to.message();
             let receipt = to.read_checked(&mut message, number);
             assert!(receipt.sealed, "{receipt:?}");

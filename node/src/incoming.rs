@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cutthrough_engine::receipt::Receipt;
+use cutthrough_engine::receipt::{Adapter, Receipt};
 use cutthrough_engine::token::Refused;
 use cutthrough_segment::page::{Landed, Release, Shelf};
 use cutthrough_segment::ring::Control;
@@ -132,6 +132,7 @@ pub struct Incoming {
     control: Control,
     channel: Channel,
     /// At most 255. Wider than that takes, since a byte is read as part of a word, which has to wait for its parts.
+    /// In the bits above, of a message without a payload that crossed a network, by what, and whether it was sealed.
     control_len: u32,
     /// Whether there is cargo. It says nothing new, but its unused bit patterns are where the compiler tells events
     /// apart: a tag of its own would put the control message at an odd place, and every move of it would stall.
@@ -166,7 +167,19 @@ impl fmt::Debug for Incoming {
     }
 }
 
+/// Where the adapter stands in the word of the length, and the mark of what was sealed.
+const ADAPTER: u32 = 8;
+const SEALED: u32 = 1 << 16;
+
 impl Incoming {
+    /// A message without a payload that crossed a network.
+    #[inline(always)]
+    pub(crate) const fn by_wire(channel: Channel, control_len: u8, control: Control, by: (Adapter, bool)) -> Self {
+        let (adapter, sealed) = by;
+        let told = control_len as u32 | (adapter as u32) << ADAPTER | if sealed { SEALED } else { 0 };
+        Self { control, channel, control_len: told, loaded: Loaded::No, cargo: None }
+    }
+
     #[inline(always)]
     pub(crate) const fn new(channel: Channel, control_len: u8, control: Control) -> Self {
         Self { control, channel, control_len: control_len as u32, loaded: Loaded::No, cargo: None }
@@ -188,7 +201,7 @@ impl Incoming {
     #[inline]
     #[must_use]
     pub fn control(&self) -> &[u8] {
-        self.control.bytes(self.control_len)
+        self.control.bytes(self.control_len & 0xff)
     }
 
     /// Whether the message has, or had, a payload.
@@ -229,7 +242,15 @@ impl Incoming {
     /// What happened to the message so far, as this side saw it.
     #[must_use]
     pub fn receipt(&self) -> Receipt {
-        self.cargo.as_ref().map_or_else(Receipt::default, |cargo| cargo.receipt)
+        self.cargo.as_ref().map_or_else(|| self.bare_receipt(), |cargo| cargo.receipt)
+    }
+
+    /// What happened to a message without a payload.
+    fn bare_receipt(&self) -> Receipt {
+        let adapters = [Adapter::Shm, Adapter::Udp, Adapter::Packet, Adapter::Xdp];
+        let told = (self.control_len >> ADAPTER) & 0xff;
+        let adapter = adapters.into_iter().find(|adapter| *adapter as u32 == told).unwrap_or_default();
+        Receipt { adapter, sealed: self.control_len & SEALED != 0, ..Receipt::default() }
     }
 
     pub(crate) fn cargo_mut(&mut self) -> Option<&mut Arrived> {

@@ -41,6 +41,8 @@ pub struct Ready<P> {
     pub control_len: u8,
     /// The control message.
     pub control: [u8; CONTROL_MAX],
+    /// By which way it came; of one with a payload, its story says more.
+    pub way: u8,
     /// Its payload.
     pub payload: ReadyPayload<P>,
 }
@@ -251,19 +253,20 @@ impl<P: Place> Inbox<P> {
         records: impl Iterator<Item = &'a [u8]>,
     ) -> Result<(), Breach> {
         self.bounds(first, count)?;
+        let way = self.by;
         for (number, control) in (first..).zip(records) {
             let mut copied = [0; CONTROL_MAX];
             copied[..control.len()].copy_from_slice(control);
             let control_len = u8::try_from(control.len()).unwrap_or(0);
             if number == self.next && self.window.is_empty() {
                 self.next += 1;
-                self.ready.push_back(Ready { control_len, control: copied, payload: ReadyPayload::None });
+                self.ready.push_back(Ready { control_len, control: copied, way, payload: ReadyPayload::None });
                 continue;
             }
             if let Some(slot) = self.slot(number)
                 && matches!(slot, Coming::Nothing)
             {
-                *slot = Coming::Control(control_len, copied);
+                *slot = Coming::Control(control_len, way, copied);
             }
         }
         self.advance();

@@ -57,7 +57,7 @@ impl Node {
         }
         let wired = self.is_wire(channel);
         let Some(arrived) = message.cargo_mut() else {
-            return if into.is_empty() { Ok(Receipt::default()) } else { Err(ReadError::Nothing) };
+            return if into.is_empty() { Ok(message.receipt()) } else { Err(ReadError::Nothing) };
         };
         let len = usize::try_from(arrived.receipt.bytes).unwrap_or(usize::MAX);
         let into = into.get_mut(..len).ok_or(ReadError::TooSmall(len))?;

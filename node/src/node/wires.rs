@@ -354,12 +354,13 @@ fn told_of(told: Told<'_>, stores: &mut Stores, names: &Names, stat: &Stat, seal
         Told::Message(index, message) => {
             let channel = names.get(index)?;
             let control = Control::from_bytes(&message.control);
+            let by = (lanes::adapter_of(message.way), sealed);
             if matches!(message.payload, ReadyPayload::None) {
-                return Some(Event::Message(Incoming::new(channel, message.control_len, control)));
+                return Some(Event::Message(Incoming::by_wire(channel, message.control_len, control, by)));
             }
             let payload = std::mem::replace(&mut message.payload, ReadyPayload::None);
             let Some(arrived) = stores.hand_over(index, payload, sealed) else {
-                return Some(Event::Message(Incoming::new(channel, message.control_len, control)));
+                return Some(Event::Message(Incoming::by_wire(channel, message.control_len, control, by)));
             };
             stat.add(Counter::PayloadBytesReceived, arrived.receipt.bytes);
             if let Payload::Dropped(refused) = &arrived.payload {

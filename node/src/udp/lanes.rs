@@ -55,7 +55,12 @@ const FRAMES: usize = 64;
 const SHARE: usize = 2;
 
 /// The adapters that lead to peers on other machines, by their number as a way.
-pub(super) const ADAPTERS: [Adapter; 3] = [Adapter::Udp, Adapter::Packet, Adapter::Xdp];
+const ADAPTERS: [Adapter; 3] = [Adapter::Udp, Adapter::Packet, Adapter::Xdp];
+
+/// The adapter of a way.
+pub(crate) fn adapter_of(way: u8) -> Adapter {
+    ADAPTERS.get(usize::from(way)).copied().unwrap_or_default()
+}
 
 /// Why a ring of AF_XDP is not there, where it may be had.
 const NOT_ASKED: &str = "net: has it only if it is asked for (Config::net_xdp), because its XDP program concerns all \

@@ -12,7 +12,7 @@ use cutthrough_wire::slot::PAYLOAD_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::door::{Core, Udp};
-use super::lanes::{ADAPTERS, PLACING, Troubles};
+use super::lanes::{PLACING, Troubles, adapter_of};
 use super::memory::Spot;
 use crate::clock;
 use crate::shm::grant::{Landing, NoMemory, RevokeError};
@@ -47,7 +47,7 @@ pub(crate) fn receipt(story: &Story, path: Path, sealed: bool, finished: Instant
         bytes,
         placed: bytes - u64::from(story.copied).min(bytes),
         sealed,
-        adapter: ADAPTERS.get(usize::from(story.way)).copied().unwrap_or_default(),
+        adapter: adapter_of(story.way),
         why: Why::default(),
         placement: by_xdp.then_some(story.choice.placement),
         placement_why: if by_xdp { story.choice.why } else { Why::default() },

@@ -14,7 +14,7 @@ use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES};
 use cutthrough_wire::slot::{CONTROL_MAX, PAYLOAD_MAX};
 
 use super::door::{Core, Udp};
-use super::lanes::ADAPTERS;
+use super::lanes::adapter_of;
 use super::line::{SPIN_NS, nap, reason};
 use super::outgoing::{COALESCED, Kept, Outgoing};
 use crate::clock;
@@ -158,7 +158,7 @@ impl Udp {
         let mut core = self.enter();
         Self::queue(&mut core, index, control, None)?;
         core.queued(index, self.shared.more.load(Ordering::Relaxed), control.len(), clock::now);
-        Ok(Receipt::default())
+        Ok(self.crossed(core.net.way(index)))
     }
 
     fn send_pages(
@@ -224,18 +224,12 @@ impl Udp {
         // So few are not timed.
         let finished = clock::timed(bytes);
         let started = if finished == Instant::default() { finished } else { started };
-        Receipt {
-            path: Path::Wire,
-            copies,
-            movers: 1,
-            bytes,
-            started,
-            finished,
-            adapter: ADAPTERS.get(usize::from(way.number)).copied().unwrap_or_default(),
-            why: way.why,
-            sealed: self.is_sealed(),
-            ..Receipt::default()
-        }
+        Receipt { path: Path::Wire, copies, movers: 1, bytes, started, finished, ..self.crossed(way) }
+    }
+
+    /// What a receipt says of any message that goes this way.
+    fn crossed(&self, way: Way) -> Receipt {
+        Receipt { adapter: adapter_of(way.number), why: way.why, sealed: self.is_sealed(), ..Receipt::default() }
     }
 
     /// Sends private memory: straight from where it lies, for as long as this call lasts; what is not acknowledged then

@@ -31,7 +31,8 @@ pub(super) enum Target<P> {
 #[derive(Debug)]
 pub(super) enum Coming<P> {
     Nothing,
-    Control(u8, [u8; CONTROL_MAX]),
+    /// Its length, the way that it came by, and its bytes.
+    Control(u8, u8, [u8; CONTROL_MAX]),
     Loaded(Box<Arrival<P>>),
 }
 

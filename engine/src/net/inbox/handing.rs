@@ -19,9 +19,9 @@ impl<P: Place> Inbox<P> {
         while let Some(front) = self.window.front_mut() {
             match front {
                 Coming::Nothing => return,
-                Coming::Control(control_len, control) => {
-                    let ready = Ready { control_len: *control_len, control: *control, payload: ReadyPayload::None };
-                    self.ready.push_back(ready);
+                Coming::Control(control_len, way, control) => {
+                    let (control_len, way, control) = (*control_len, *way, *control);
+                    self.ready.push_back(Ready { control_len, control, way, payload: ReadyPayload::None });
                 }
                 Coming::Loaded(arrival) => {
                     let Some(opening) = &arrival.opening else { return };
@@ -79,7 +79,7 @@ impl<P: Place> Inbox<P> {
                 ReadyPayload::Arriving(number, story)
             }
         };
-        self.ready.push_back(Ready { control_len, control, payload });
+        self.ready.push_back(Ready { control_len, control, way: story.way, payload });
     }
 }
 
