@@ -85,7 +85,7 @@ counters! {
     ChannelsClosed = "channels_closed",
     /// Peers that ended without closing their channels.
     PeersDied = "peers_died",
-    /// Hellos refused: version, sizes or generation did not fit.
+    /// Hellos refused: version, sizes or keys did not fit, nobody listens, or there was no room.
     HellosRefused = "hellos_refused",
     /// Payloads that carried a token with the wrong key.
     TokenWrong = "token_wrong",

@@ -11,7 +11,7 @@ use cutthrough::{
     SendError, SharedKey, UdpAddressError, UdpCallError,
 };
 use cutthrough_conform::free_udp_address;
-use cutthrough_conform::join::connect;
+use cutthrough_conform::join::{connect, keep_house};
 use cutthrough_wire::frame::{FRAME_VERSION, HEADER_BYTES, Kind, Refusal};
 use rustix::process::{Signal, kill_process};
 
@@ -339,7 +339,8 @@ fn told(caller: Config, listener: Config) -> ConnectError {
     let begun = Instant::now();
     let error = calls.connect(&address, Duration::from_secs(1)).expect_err("it is refused");
     assert!(begun.elapsed() < HEARD, "{:?}", begun.elapsed());
-    assert!(listens.poll().is_none(), "the listener shall not notice");
+    keep_house(&mut listens, |event| panic!("the listener shall not notice: {event:?}"));
+    assert!(listens.counter(Counter::HellosRefused) > 0, "nobody counts it");
     error
 }
 

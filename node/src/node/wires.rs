@@ -373,7 +373,7 @@ fn told_of(told: Told<'_>, stores: &mut Stores, names: &Names, stat: &Stat, seal
 }
 
 /// How many counters of the network side are shown.
-pub(super) const SHOWN: usize = 31;
+pub(super) const SHOWN: usize = 32;
 
 const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
     [
@@ -388,6 +388,7 @@ const fn shown(tally: &Tally, troubles: &Troubles) -> [(Counter, u64); SHOWN] {
         (Counter::SocketsJoined, troubles.joins.made),
         (Counter::JoinsRefused, troubles.joins.refused),
         (Counter::TrainsSpliced, troubles.joins.spliced),
+        (Counter::HellosRefused, tally.refused),
         (Counter::FramesSent, tally.frames_sent),
         (Counter::NotesSent, tally.notes_sent),
         (Counter::FramesReceived, tally.frames_received),
