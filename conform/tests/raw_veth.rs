@@ -145,19 +145,19 @@ mod long {
     mod packet {
         use crate::Veth;
 
-        cutthrough_conform::suite!(Veth(1500, "packet"); channels, midway, model);
+        cutthrough_conform::suite!(Veth(1500, "packet"); channels, room, midway, model);
     }
 
     mod xdp {
         use crate::Veth;
 
-        cutthrough_conform::suite!(Veth(1500, "xdp"); midway, model);
+        cutthrough_conform::suite!(Veth(1500, "xdp"); room, midway, model);
     }
 
     mod native {
         use crate::native;
 
-        cutthrough_conform::suite!(native(1500); opening, pages, arriving, channels, waiting, midway, model);
+        cutthrough_conform::suite!(native(1500); opening, pages, arriving, channels, waiting, room, asked, midway, model);
     }
 
     mod native_jumbo {
@@ -169,7 +169,7 @@ mod long {
     mod cut {
         use crate::{Seal, cut};
 
-        cutthrough_conform::suite!(cut(1500, Seal::Plain, u64::MAX); opening, waiting, midway);
+        cutthrough_conform::suite!(cut(1500, Seal::Plain, u64::MAX); opening, waiting, room, asked, midway);
     }
 
     /// As long as there are many endpoints, less memory to be locked for each.
@@ -189,7 +189,7 @@ mod long {
     mod best {
         use crate::Veth;
 
-        cutthrough_conform::suite!(Veth(1500, "net"); channels, midway, model);
+        cutthrough_conform::suite!(Veth(1500, "net"); channels, room, asked, midway, model);
     }
 }
 
