@@ -102,9 +102,7 @@ impl PacketRing {
             return Err(PacketError::Anywhere(local));
         }
         let release = rustix::system::uname().release().to_string_lossy().into_owned();
-        if version(&release).is_some_and(|version| version < (6, 2)) {
-            return Err(PacketError::Kernel(release));
-        }
+        is_new_enough(&release)?;
         let total_max = u16::try_from(interface.mtu).unwrap_or(u16::MAX);
         let rule = Rule { to: local, interface: interface.index, total_max, of_rings };
         let size = Size { longest: ETHERNET_BYTES + usize::from(total_max), bytes: MEMORY, least: SLOTS };
@@ -321,6 +319,16 @@ impl Gather<'_> {
             }
         }
     }
+}
+
+/// Whether the kernel that runs here is new enough; also to be told before anything is opened.
+pub(crate) fn has_kernel() -> Result<(), PacketError> {
+    is_new_enough(&rustix::system::uname().release().to_string_lossy())
+}
+
+fn is_new_enough(release: &str) -> Result<(), PacketError> {
+    let is_old = version(release).is_some_and(|version| version < (6, 2));
+    if is_old { Err(PacketError::Kernel(release.to_owned())) } else { Ok(()) }
 }
 
 /// The first two numbers of a kernel's release.

@@ -26,7 +26,7 @@ use super::joined::Joins;
 use super::turn::bring_in;
 use crate::clock;
 use crate::config::{Config, Placement};
-use crate::raw::packet::PacketRing;
+use crate::raw::packet::{PacketRing, has_kernel};
 use crate::raw::route::{Interface, RouteError, Routes};
 use crate::raw::xdp::cut::can_wait;
 use crate::raw::xdp::{PAGES_ALIGN, XdpRing};
@@ -525,7 +525,10 @@ pub fn probe(adapter: Adapter) -> Vec<(&'static str, Result<(), String>)> {
         Program::load(&redirect(&Ours { local: nowhere, frame_max: 1514, of_rings: true }, rings.number())).map(drop)
     };
     match adapter {
-        Adapter::Packet => vec![("AF_PACKET socket", socket(AddressFamily::PACKET))],
+        Adapter::Packet => vec![
+            ("kernel for raw frames", has_kernel().map_err(|error| error.to_string())),
+            ("AF_PACKET socket", socket(AddressFamily::PACKET)),
+        ],
         Adapter::Xdp => vec![
             ("AF_XDP socket", socket(AddressFamily::XDP)),
             ("XDP program", program().map_err(|error: XdpError| error.to_string())),

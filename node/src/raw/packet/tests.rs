@@ -510,3 +510,17 @@ fn waiting_ends_when_a_frame_comes() {
     assert_eq!(gather(&mut receiver, 3).0.len(), 3);
     assert!(!readable(&receiver, 1) && !receiver.ring.has_frames());
 }
+
+/// What a ring would refuse is told by who asks whether there can be one.
+#[test]
+fn an_old_kernel_is_told_before_a_ring_is_opened() {
+    for (release, is_new) in
+        [("5.15.0-1-amd64", false), ("6.1.9", false), ("6.2.0", true), ("7.0-rc1", true), ("?", true)]
+    {
+        let told = is_new_enough(release).map_err(|error| error.to_string());
+        assert_eq!(told.is_ok(), is_new, "{release}: {told:?}");
+        assert!(told.is_ok() || told.is_err_and(|why| why.contains("Linux 6.2") && why.contains(release)));
+    }
+    let checks = crate::udp::probe(cutthrough_engine::receipt::Adapter::Packet);
+    assert!(checks.iter().any(|(what, told)| what.contains("kernel") && told.is_ok() == has_kernel().is_ok()));
+}
