@@ -6,7 +6,7 @@ use std::time::Duration;
 use cutthrough_engine::net::CallError;
 use cutthrough_engine::time::Instant;
 use cutthrough_seal::{PublicKey, SealError};
-use cutthrough_wire::frame::{FRAME_VERSION, HEADER_BYTES, Refusal};
+use cutthrough_wire::frame::{BODY_MIN, FRAME_VERSION, HEADER_BYTES, Refusal};
 use rustix::io::Errno;
 
 use super::door::{Awaits, BODY_MAX, Core, Udp};
@@ -67,6 +67,19 @@ pub enum UdpCallError {
         address: SocketAddr,
         /// The endpoint's own.
         local: SocketAddr,
+    },
+    /// Nobody has answered, and could not: the interface sends no frames as long as the greetings are.
+    #[error(
+        "the interface towards {address} has an MTU of {mtu}, less than the {least} that the shortest greetings need: \
+         set it to {least} or more"
+    )]
+    Mtu {
+        /// Who was called.
+        address: SocketAddr,
+        /// The MTU of the way there.
+        mtu: u32,
+        /// What is needed.
+        least: usize,
     },
     /// The peer answers, but no frames of a ring would reach it.
     #[error("the peer cannot be reached by {0}: it is not beyond the interface of this endpoint; use udp: or net:")]
@@ -185,8 +198,7 @@ impl Udp {
             return Err(UdpCallError::OtherFamily { address, local: self.local });
         }
         let body = core.socket.mtu(address).map_or(1500, |mtu| mtu as usize);
-        let headers = if address.is_ipv4() { 28 } else { 48 } + HEADER_BYTES;
-        let body = u16::try_from(body.saturating_sub(headers).min(BODY_MAX)).unwrap_or(u16::MAX);
+        let body = u16::try_from(body.saturating_sub(headers(address)).min(BODY_MAX)).unwrap_or(u16::MAX);
         let index = core.net.call(clock::now(), address, body).ok_or(UdpCallError::Full)?;
         core.sources.iter_mut().for_each(|sources| sources.set(index, None));
         core.unreachable = core.unreachable.filter(|(to, _)| *to != address);
@@ -207,8 +219,18 @@ impl Udp {
         let call = core.calls.swap_remove(place);
         core.net.close(index);
         core.transmit(clock::now(), true);
-        Some(if call.answer.is_some() { UdpCallError::Way(call.scheme) } else { UdpCallError::Silence(timeout) })
+        if call.answer.is_some() {
+            return Some(UdpCallError::Way(call.scheme));
+        }
+        let (address, least) = (call.address, headers(call.address) + usize::from(BODY_MIN));
+        let short = core.socket.mtu(address).ok().filter(|mtu| (*mtu as usize) < least);
+        Some(short.map_or(UdpCallError::Silence(timeout), |mtu| UdpCallError::Mtu { address, mtu, least }))
     }
+}
+
+/// Bytes of a datagram to `address` that are not a frame's body: the headers of IP, UDP and the frame.
+const fn headers(address: SocketAddr) -> usize {
+    HEADER_BYTES + if address.is_ipv4() { 28 } else { 48 }
 }
 
 impl Core {
