@@ -476,31 +476,6 @@ fn net_without_a_ring_says_why() {
     }
 }
 
-/// An interface whose frames are shorter than greetings can be is told as such, once the call's time is over, not as a
-/// firewall.
-#[test]
-fn an_mtu_that_no_greeting_fits_is_told() {
-    for (mtu, fits) in [(1000, false), (1227, false), (1228, true)] {
-        for scheme in ["udp", "packet", "net"] {
-            let Some(wire) = wire(Adapter::Packet) else { return };
-            ip(&wire.near, &format!("link set near mtu {mtu}"));
-            ip(&wire.far, &format!("link set far mtu {mtu}"));
-            let config = Config { insecure: true, ..Config::default() };
-            let [mut near, mut far] = [(); 2].map(|()| Endpoint::open(config.clone()).expect("an endpoint"));
-            let address = at_far(scheme);
-            wire.far.within(|| far.listen(&address)).expect("the namespace").expect("a free address");
-            if fits {
-                wire.near.within(|| connect(&mut near, &mut far, &address)).expect("the namespace");
-                continue;
-            }
-            let called = wire.near.within(|| near.connect(&address, Duration::from_millis(200)));
-            let error = called.expect("the namespace").expect_err("no frame goes through").to_string();
-            let told = format!("has an MTU of {mtu}, less than the 1228 that");
-            assert!(error.contains(&told), "{scheme}: {error}");
-        }
-    }
-}
-
 /// Who answers by its socket and is not beyond the ring's interface cannot be reached by a ring that is a must: that is
 /// told before long, whatever the listener has said meanwhile, and nobody spins until then. By `net:` it is reached.
 #[test]

@@ -4,11 +4,14 @@
 mod veth;
 
 use std::collections::HashMap;
+use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cutthrough::{Adapter, Config, Counter, Keys, Landing, Placement, Receipt, Why, XdpMode};
+use cutthrough::{Adapter, Config, Counter, Endpoint, Keys, Landing, Placement, Receipt, Why, XdpMode, probe};
+use cutthrough_cli::veth::Pair;
 use cutthrough_conform::bytes::{check, pattern};
-use cutthrough_conform::join::{keep_house, landed};
+use cutthrough_conform::join::{connect, keep_house, landed};
 use cutthrough_conform::{Capability, Join, suite};
 use veth::Veth;
 
@@ -157,7 +160,10 @@ mod long {
     mod native {
         use crate::native;
 
-        cutthrough_conform::suite!(native(1500); opening, pages, arriving, channels, waiting, room, asked, midway, model);
+        cutthrough_conform::suite!(
+            native(1500);
+            opening, pages, arriving, channels, waiting, room, asked, midway, model
+        );
     }
 
     mod native_jumbo {
@@ -347,4 +353,34 @@ fn exchange(join: &Asking, bytes: usize, token: bool) -> Vec<Receipt> {
     let offers = [pair.a.endpoint.net_offers(), pair.b.endpoint.net_offers()].concat();
     assert!(offers.iter().all(|offer| offer.declined.is_none()), "{offers:?}");
     receipts
+}
+
+/// An interface whose frames are shorter than greetings can be is told as such, once the call's time is over, not as a
+/// firewall.
+#[test]
+fn an_mtu_that_no_greeting_fits_is_told() {
+    for (mtu, fits) in [(1000, false), (1227, false), (1228, true)] {
+        for scheme in ["udp", "packet", "net"] {
+            let missing = probe(Adapter::Packet).into_iter().find_map(|(_, tried)| tried.err());
+            let made = missing.map_or_else(|| Pair::make(1500).map_err(|missing| missing.to_string()), Err);
+            let Ok(wire) = made.map_err(cutthrough_conform::skipped) else { return };
+            for (space, interface) in [(&wire.near, "near"), (&wire.far, "far")] {
+                let words = ["link", "set", interface, "mtu", &mtu.to_string()];
+                let ran = space.within(|| Command::new("ip").args(words).status()).expect("the namespace");
+                assert!(ran.expect("ip runs").success(), "{words:?}");
+            }
+            let config = Config { insecure: true, ..Config::default() };
+            let [mut near, mut far] = [(); 2].map(|()| Endpoint::open(config.clone()).expect("an endpoint"));
+            let address = format!("{scheme}:{}:7000", Pair::FAR);
+            wire.far.within(|| far.listen(&address)).expect("the namespace").expect("a free address");
+            if fits {
+                wire.near.within(|| connect(&mut near, &mut far, &address)).expect("the namespace");
+                continue;
+            }
+            let called = wire.near.within(|| near.connect(&address, Duration::from_millis(200)));
+            let error = called.expect("the namespace").expect_err("no frame goes through").to_string();
+            let told = format!("has an MTU of {mtu}, less than the 1228 that");
+            assert!(error.contains(&told), "{scheme}: {error}");
+        }
+    }
 }

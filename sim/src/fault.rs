@@ -77,6 +77,8 @@ pub struct Injected {
     pub replayed: u64,
     /// Frames that nobody has sent.
     pub forged: u64,
+    /// Calls that failed by what nobody has sent.
+    pub misled: u64,
     /// Endpoints that died.
     pub crashes: u64,
     /// Machines that did nothing for a time.
@@ -191,6 +193,7 @@ impl Summary {
             cut_off,
             replayed,
             forged,
+            misled,
             crashes,
             pauses,
             jumps,
@@ -229,6 +232,7 @@ impl Summary {
             (cut_off, theirs.cut_off),
             (replayed, theirs.replayed),
             (forged, theirs.forged),
+            (misled, theirs.misled),
             (crashes, theirs.crashes),
             (pauses, theirs.pauses),
             (jumps, theirs.jumps),

@@ -6,7 +6,7 @@ use cutthrough_sim::fault::{self, Summary, With};
 
 /// Hash of seeds 0 to 999. Whatever makes other worlds of them changes it: the engine, or what may go wrong. Then the
 /// hashes in `docs/performance.md` are of the worlds of before.
-const HASH: u64 = 0x061b_52c1_8a8a_b7fd;
+const HASH: u64 = 0xaf30_8171_c06a_51b4;
 
 /// Runs seeds, and shows every failure.
 fn all(seeds: impl Iterator<Item = u64>) -> Summary {
@@ -33,6 +33,7 @@ fn fixed_seeds_keep_every_rule() {
     assert!(kinds.iter().all(|kind| *kind > 1000), "{all:?}");
     let rare = [injected.overflowed, injected.cut_off, injected.replayed, injected.forged, injected.crashes];
     assert!(rare.iter().all(|kind| *kind > 100), "{all:?}");
+    assert!(injected.misled > 3, "what is forged is never believed: {all:?}");
     assert!(injected.narrowed > 100 && injected.too_long > 1000, "{all:?}");
     let of_machines = [injected.pauses, injected.jumps, injected.clogs, injected.cuts, injected.slow, injected.closed];
     assert!(of_machines.iter().all(|kind| *kind > 100), "{all:?}");

@@ -204,6 +204,7 @@ fn text(summary: &Summary, failed: u64) -> String {
         ("on a path that was cut", injected.cut_off),
         ("replayed", injected.replayed),
         ("forged", injected.forged),
+        ("calls failed by forgers", injected.misled),
         ("crashes", injected.crashes),
         ("pauses", injected.pauses),
         ("clock jumps", injected.jumps),

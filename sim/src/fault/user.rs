@@ -331,10 +331,11 @@ impl User {
                 }
                 match error {
                     CallError::Refused(Refusal::Channels | Refusal::Nobody) => Ok(()),
-                    // Who can see a hello can refuse it.
-                    CallError::Refused(_) | CallError::Version(_) | CallError::Unknown(_)
+                    // Who can see a hello can refuse it, and who sees a welcome can spoil its proof.
+                    CallError::Refused(_) | CallError::Version(_) | CallError::Unknown(_) | CallError::Key
                         if around.summary.injected.forged > 0 =>
                     {
+                        around.summary.injected.misled += 1;
                         Ok(())
                     }
                     other => Err(format!("a call failed: {other:?}")),

@@ -261,6 +261,8 @@ impl World {
                     frame.bytes[1] = random.pick(&hellos) as u8;
                     if frame.bytes[1] == Kind::Hello as u8 {
                         forge_hello(&mut frame.bytes, self.options.sealed, random);
+                    } else {
+                        forge_answer(&mut frame.bytes, random);
                     }
                 }
             }
@@ -268,6 +270,18 @@ impl World {
         }
         true
     }
+}
+
+/// Makes an answer to a hello look right, with something in it changed: nothing but a sum keeps anybody from that.
+fn forge_answer(bytes: &mut [u8], random: &mut Random) {
+    let (head, body) = bytes.split_at_mut(HEADER_BYTES);
+    // Who forges answers knows what their headers have to be.
+    head[12..SEALED_BYTES].fill(0);
+    if random.chance(700) && !body.is_empty() {
+        body[random.index(body.len().min(64))] ^= 1 << random.below(8);
+    }
+    let sum = Sum::of(0, &head[..SEALED_BYTES], body);
+    head[SEALED_BYTES..].copy_from_slice(&sum);
 }
 
 /// Makes a hello look right: something in it is changed, and its check sum is good.
