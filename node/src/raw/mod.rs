@@ -62,6 +62,9 @@ pub(crate) trait Ring: std::fmt::Debug + Send {
     /// Bytes of the longest UDP body that one frame of this ring carries.
     fn body_max(&self) -> usize;
 
+    /// How many frames of the longest kind may lie in it before they are received.
+    fn holds(&self) -> usize;
+
     /// Takes frames in that have come, at most `most`; each is the UDP body, to be changed in place if need be
     /// (unsealing). How many.
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(SocketAddr, &mut [u8])) -> usize;

@@ -185,6 +185,10 @@ impl Ring for PacketRing {
         self.body_max
     }
 
+    fn holds(&self) -> usize {
+        self.packets.holds()
+    }
+
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(SocketAddr, &mut [u8])) -> usize {
         if self.unkicked > 0 {
             let _ = self.kick();

@@ -427,6 +427,11 @@ impl Ring for XdpRing {
         (self.interface.mtu as usize + LINK_BYTES as usize - ENVELOPE_BYTES).min(envelope::BODY_MAX)
     }
 
+    fn holds(&self) -> usize {
+        let buffers = (self.body_max() + ENVELOPE_BYTES).div_ceil(self.plan.buffer as usize);
+        ENTRIES as usize / buffers.max(1)
+    }
+
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(SocketAddr, &mut [u8])) -> usize {
         if self.broken.is_some() {
             return 0;

@@ -243,6 +243,11 @@ impl Packets {
         self.leaving.slots() - self.under_way
     }
 
+    /// All slots for frames that come.
+    pub(crate) const fn holds(&self) -> usize {
+        self.arriving.slots()
+    }
+
     /// All slots for frames to go out.
     pub(crate) const fn slots(&self) -> usize {
         self.leaving.slots()

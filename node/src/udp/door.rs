@@ -218,7 +218,11 @@ impl Udp {
             Beside::Rings(lanes) => (Some(lanes), Vec::new()),
             Beside::Nothing(declined) => (None, declined),
         };
-        let buffer = socket.receive_bytes() as u64;
+        let buffer = match &lanes {
+            // Everything comes by the ring, and by the socket nothing but who cannot be reached by it.
+            Some(lanes) if matches!(ways, Ways::Packet | Ways::Xdp) => lanes.holds().min(socket.receive_bytes()),
+            _ => socket.receive_bytes(),
+        } as u64;
         let settings = Settings {
             slots: u64::from(config.slots),
             // What is unasked and what is granted have to fit into the buffer together, with the kernel's own share.

@@ -394,6 +394,11 @@ impl Lanes {
         })
     }
 
+    /// Bytes that may lie in the rings before they are received.
+    pub(super) fn holds(&self) -> usize {
+        self.rings.iter().flatten().map(|ring| ring.holds() * ring.body_max()).sum()
+    }
+
     /// Readable when frames have come.
     pub(super) fn watched(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
