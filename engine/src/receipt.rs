@@ -126,13 +126,15 @@ pub struct Receipt {
     pub copies: u8,
     /// How many processors took part in moving the payload.
     pub movers: u8,
-    /// Pulses that this side made; 0 if it moved nothing itself.
+    /// Pulses that this side made; 0 if it moved nothing itself. Of what came over a network these are the frames; its
+    /// sender does not know.
     pub pulses: u32,
     /// Length of the payload in bytes.
     pub bytes: u64,
     /// How many of them came over a network straight to where they belong, without a copy in this process.
     pub placed: u64,
-    /// What carried it: its last frame, if it came over a network.
+    /// What carried it: its last frame, if it came over a network. Its sender tells what is cheapest just now: what has
+    /// to wait may go by another one.
     pub adapter: Adapter,
     /// Why that adapter was taken, where there was a choice; the receiver does not know.
     pub why: Why,

@@ -87,7 +87,8 @@ struct IncastLine {
     placed: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     one_placed: Option<f64>,
-    /// Datagrams for which the receiver's socket had no room in all rounds, as its kernel counts them.
+    /// Datagrams for which the receiver's socket had no room in all rounds, as its kernel counts them, or frames for
+    /// which its ring had none.
     #[serde(skip_serializing_if = "Option::is_none")]
     overruns: Option<u64>,
     /// Most bytes that stood in the receiver's socket, as its kernel counts them, and what it may hold.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cutthrough::{Channel, Config, Endpoint, Event, Incoming, Payload, SendError};
+use cutthrough::{Channel, Config, Counter, Endpoint, Event, Incoming, Payload, SendError};
 use cutthrough_node::sys::datagram::Datagrams;
 
 use super::super::ask::Shape;
@@ -66,7 +66,8 @@ impl Phase {
 /// What was seen of the receiver.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen {
-    /// Datagrams for which its socket had no room.
+    /// Datagrams for which its socket had no room, or frames for which its ring had none. Beside a ring the socket
+    /// drops what the ring has taken, too, and the kernel counts all of that as one.
     pub overruns: Option<u64>,
     /// Most bytes that stood in its socket.
     pub queue_bytes: u64,
@@ -92,6 +93,8 @@ pub struct Receiver {
     placed: [u64; 2],
     port: u16,
     overruns: Option<u64>,
+    /// Whether frames come by a ring.
+    by_ring: bool,
     limit: Option<u64>,
     watch: Watch,
 }
@@ -130,6 +133,7 @@ impl Receiver {
             placed: [0; 2],
             port,
             overruns,
+            by_ring: matches!(way.adapter, Adapter::Packet | Adapter::Net),
             limit,
             watch,
         };
@@ -250,14 +254,19 @@ impl Receiver {
     #[must_use]
     pub fn seen(&self) -> Seen {
         Seen {
-            overruns: kernel::sockets(self.port)
-                .map(|sockets| sockets.drops)
-                .zip(self.overruns)
-                .map(|(now, before)| now.saturating_sub(before)),
+            overruns: self.overruns(),
             queue_bytes: self.watch.queue.load(Ordering::Relaxed),
             queue_limit_bytes: self.limit,
             memory_bytes: self.watch.memory.load(Ordering::Relaxed).saturating_sub(self.watch.before),
         }
+    }
+
+    fn overruns(&self) -> Option<u64> {
+        if self.by_ring {
+            return Some(self.endpoint.counter(Counter::RingOverflows));
+        }
+        let now = kernel::sockets(self.port)?.drops;
+        Some(now.saturating_sub(self.overruns?))
     }
 
     /// Bytes of all landing pages that were posted.
