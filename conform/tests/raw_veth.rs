@@ -24,18 +24,26 @@ enum Seal {
     Key,
 }
 
-/// What an endpoint at an adapter `xdp` asks for.
+/// What an endpoint asks for.
 #[derive(Debug, Clone, Copy)]
-enum Xdp {
-    /// That the program runs in the driver.
+enum Asks {
+    /// That the program runs in the driver, at the adapter `xdp`.
     Native,
-    /// That payloads land where they belong, with so much memory for each channel at most.
+    /// That payloads land where they belong there, with so much memory for each channel at most.
     Cut(Seal, u64),
+    /// That messages are sealed, at any adapter.
+    #[cfg(feature = "long")]
+    Sealed,
 }
 
-/// The adapter `xdp`, with one of these.
+/// An adapter, with one of these.
 #[derive(Debug)]
-struct Asking(Veth, Xdp);
+struct Asking(Veth, Asks);
+
+fn with_a_key(config: Config) -> Config {
+    let keys = Keys::from_text(&format!("psk: {}", "5a".repeat(32))).expect("a key");
+    Config { keys: Some(Arc::new(keys)), insecure: false, ..config }
+}
 
 impl Join for Asking {
     fn missing(&self) -> Option<String> {
@@ -52,16 +60,14 @@ impl Join for Asking {
 
     fn config(&self, config: Config) -> Config {
         match self.1 {
-            Xdp::Native => self.0.config(Config { xdp_mode: Some(XdpMode::Native), ..config }),
-            Xdp::Cut(seal, most) => {
+            Asks::Native => self.0.config(Config { xdp_mode: Some(XdpMode::Native), ..config }),
+            Asks::Cut(seal, most) => {
                 let landing_bytes = config.landing_bytes.min(most);
                 let config = self.0.config(Config { placement: Placement::HeaderCut, landing_bytes, ..config });
-                if seal == Seal::Plain {
-                    return config;
-                }
-                let keys = Keys::from_text(&format!("psk: {}", "5a".repeat(32))).expect("a key");
-                Config { keys: Some(Arc::new(keys)), insecure: false, ..config }
+                if seal == Seal::Plain { config } else { with_a_key(config) }
             }
+            #[cfg(feature = "long")]
+            Asks::Sealed => with_a_key(self.0.config(config)),
         }
     }
 
@@ -79,11 +85,16 @@ impl Join for Asking {
 }
 
 const fn native(mtu: u32) -> Asking {
-    Asking(Veth(mtu, "xdp"), Xdp::Native)
+    Asking(Veth(mtu, "xdp"), Asks::Native)
 }
 
 const fn cut(mtu: u32, seal: Seal, most: u64) -> Asking {
-    Asking(Veth(mtu, "xdp"), Xdp::Cut(seal, most))
+    Asking(Veth(mtu, "xdp"), Asks::Cut(seal, most))
+}
+
+#[cfg(feature = "long")]
+const fn sealed(scheme: &'static str) -> Asking {
+    Asking(Veth(1500, scheme), Asks::Sealed)
 }
 
 mod packet {
@@ -144,7 +155,7 @@ mod best_jumbo {
     cutthrough_conform::suite!(Veth(9000, "net"); control, paths, tokens);
 }
 
-/// The rest of the suite: some four minutes.
+/// The rest of the suite, and rings with a key: some four minutes.
 #[cfg(feature = "long")]
 mod long {
     mod packet {
@@ -192,6 +203,24 @@ mod long {
         use crate::{Seal, cut};
 
         cutthrough_conform::suite!(cut(1500, Seal::Plain, 2 << 20); channels);
+    }
+
+    mod sealed_packet {
+        use crate::sealed;
+
+        cutthrough_conform::suite!(sealed("packet"); control, paths, pages, tokens, arriving, room);
+    }
+
+    mod sealed_xdp {
+        use crate::sealed;
+
+        cutthrough_conform::suite!(sealed("xdp"); control, paths, pages, tokens, arriving, room);
+    }
+
+    mod sealed_best {
+        use crate::sealed;
+
+        cutthrough_conform::suite!(sealed("net"); control, paths, pages, tokens, arriving, room);
     }
 
     mod best {

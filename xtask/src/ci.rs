@@ -248,6 +248,12 @@ fn plan(root: &Path) -> Plan {
     let mut then = vec![
         // Many of them wait for the kernel to make or to end something.
         Step::new("tests", "cargo test --locked --workspace --no-fail-fast").with(&[("RUST_TEST_THREADS", "4")]),
+        // Of the suite, what opens hundreds of rings, and rings with a key.
+        Step::new(
+            "the whole suite by rings",
+            "cargo test --locked --workspace --features cutthrough-conform/long --test raw_veth long::",
+        )
+        .with(&[("RUST_TEST_THREADS", "4")]),
         // Who builds the whole workspace builds the library with what its other crates ask it for.
         Step::new("the library alone", "cargo check --locked --package cutthrough --all-targets"),
         Step::new(
