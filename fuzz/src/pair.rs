@@ -12,7 +12,7 @@ use cutthrough_node::node::Node;
 use cutthrough_node::shm::grant::Landing;
 use cutthrough_node::shm::link::{CloseReason, SendError};
 use cutthrough_node::shm::send::{Cargo, Control, Load, Sheaf};
-use cutthrough_segment::page::Page;
+use cutthrough_segment::page::{Frozen, Page};
 
 use crate::victim;
 
@@ -54,6 +54,12 @@ pub enum Step {
     Arm,
     /// Looks for room, and if there is none, gets ready to sleep until there is some.
     Room(bool),
+    /// Freezes the last page that it holds.
+    Freeze(bool),
+    /// Sends a frozen page, perhaps behind a page that it holds, perhaps to a token of the other side.
+    Frozen(bool, u8, bool, Option<u8>),
+    /// Drops a frozen page.
+    DropFrozen(bool, u8),
 }
 
 /// What has become of a token.
@@ -69,6 +75,7 @@ enum State {
 #[derive(Debug)]
 struct Sent {
     id: u64,
+    made: Made,
     /// Bytes of payload, if there is one.
     bytes: Option<usize>,
     /// Its token's place in the receiver's list.
@@ -79,9 +86,13 @@ struct Sent {
 #[derive(Debug)]
 struct Held {
     message: Incoming,
-    id: u64,
+    made: Made,
     into: Vec<u8>,
 }
+
+/// By which number bytes were made; and from which of them on by another one, from its own beginning.
+#[derive(Debug, Clone, Copy)]
+struct Made(u64, Option<(usize, u64)>);
 
 #[derive(Debug)]
 struct Side {
@@ -89,6 +100,8 @@ struct Side {
     sent: VecDeque<Sent>,
     held: Vec<Held>,
     pages: Vec<Page>,
+    /// Frozen pages, and by which number their bytes were made.
+    frozen: Vec<(u64, Frozen)>,
     tokens: Vec<(Token, State)>,
     posted: bool,
     /// Messages whose memory may not be used again yet.
@@ -146,11 +159,11 @@ impl Pair {
 
     fn act(&mut self, step: &Step) {
         match *step {
-            Step::Control(side) => self.send(side, Load::None, None, None),
+            Step::Control(side) => self.send(side, Load::None, Made(0, None), None, None),
             Step::Copy(side, len, token) => {
                 let id = self.ids;
                 let payload: Vec<u8> = (0..usize::from(len) % LONGEST).map(|at| byte(id, at)).collect();
-                self.send(side, Load::Copy(&payload), Some(payload.len()), token);
+                self.send(side, Load::Copy(&payload), Made(id, None), Some(payload.len()), token);
             }
             Step::Pages(side, count, token) => self.send_pages(side, count, token),
             Step::Page(side, bytes) => {
@@ -171,7 +184,25 @@ impl Pair {
             Step::Drop(side, which) => {
                 let held = &mut self.sides[usize::from(side)].held;
                 if !held.is_empty() {
-                    held.swap_remove(usize::from(which) % held.len());
+                    let Held { message, made, .. } = held.swap_remove(usize::from(which) % held.len());
+                    // Nobody has written there meanwhile.
+                    if let Payload::Landed(landed) = message.payload() {
+                        check(made, &landed.to_vec(), landed.len());
+                    }
+                }
+            }
+            Step::Freeze(side) => {
+                let side = &mut self.sides[usize::from(side)];
+                if let Some(mut page) = side.pages.pop() {
+                    fill(&mut page, self.ids, 0);
+                    side.frozen.push((self.ids, page.freeze()));
+                }
+            }
+            Step::Frozen(side, which, behind, token) => self.send_frozen(side, which, behind, token),
+            Step::DropFrozen(side, which) => {
+                let frozen = &mut self.sides[usize::from(side)].frozen;
+                if !frozen.is_empty() {
+                    frozen.swap_remove(usize::from(which) % frozen.len());
                 }
             }
             Step::DropPage(side, which) => {
@@ -199,20 +230,34 @@ impl Pair {
         let mut pages = pages.split_off(keep);
         let mut at = 0;
         for page in &mut pages {
-            for place in page.iter_mut() {
-                *place = byte(self.ids, at);
-                at += 1;
-            }
+            at = fill(page, self.ids, at);
         }
         let (load, bytes) = match pages.len() {
             0 => (Load::Pages(Sheaf::Many(pages)), None),
             1 => (pages.pop().map_or(Load::None, |page| Load::Pages(Sheaf::One(page))), Some(at)),
             _ => (Load::Pages(Sheaf::Many(pages)), Some(at)),
         };
-        self.send(side, load, bytes, token);
+        self.send(side, load, Made(self.ids, None), bytes, token);
     }
 
-    fn send(&mut self, side: bool, load: Load<'_>, bytes: Option<usize>, token: Option<u8>) {
+    fn send_frozen(&mut self, side: bool, which: u8, behind: bool, token: Option<u8>) {
+        let id = self.ids;
+        let here = &mut self.sides[usize::from(side)];
+        let Some((made, frozen)) = here.frozen.get(usize::from(which) % here.frozen.len().max(1)) else { return };
+        let (made, view) = (*made, frozen.view());
+        let first = here.pages.pop_if(|page| behind && page.is_full());
+        let (load, made, bytes) = match first {
+            None => (Sheaf::One(view), Made(made, None), frozen.len()),
+            Some(mut page) => {
+                let begins = fill(&mut page, id, 0);
+                let bytes = begins + view.len();
+                (Sheaf::Many(vec![page, view]), Made(id, Some((begins, made))), bytes)
+            }
+        };
+        self.send(side, Load::Pages(load), made, Some(bytes), token);
+    }
+
+    fn send(&mut self, side: bool, load: Load<'_>, made: Made, bytes: Option<usize>, token: Option<u8>) {
         let [here, there] = self.split(side);
         let place = token.map(|token| usize::from(token) % there.tokens.len().max(1));
         let token = place.and_then(|place| there.tokens.get(place)).map(|token| token.0);
@@ -226,7 +271,7 @@ impl Pair {
         match link.send(Control::InPlace(8), Cargo { load, token, cookie: Some(id) }, &mut (), (&mut others, stat)) {
             Ok(_) => {
                 let here = &mut self.sides[usize::from(side)];
-                here.sent.push_back(Sent { id, bytes, token: place });
+                here.sent.push_back(Sent { id, made, bytes, token: place });
                 here.uncompleted.insert(id);
                 self.ids += 1;
             }
@@ -299,27 +344,27 @@ impl Pair {
             }
             (Payload::Dropped(_), Some(State::Used | State::Revoked), Some(_)) => {}
             (Payload::Arriving(_), None, Some(bytes)) => assert_eq!(message.payload_len(), bytes),
-            (Payload::Landed(landed), None, Some(bytes)) => check(sent.id, &landed.to_vec(), bytes),
+            (Payload::Landed(landed), None, Some(bytes)) => check(sent.made, &landed.to_vec(), bytes),
             (Payload::Landed(landed), Some(state), Some(bytes)) => {
                 assert!(matches!(state, State::Good(room) if bytes <= *room), "{state:?} for {bytes} bytes");
-                check(sent.id, &landed.to_vec(), bytes);
+                check(sent.made, &landed.to_vec(), bytes);
                 *state = State::Used;
             }
             (Payload::Buffer(buffer), Some(state), Some(bytes)) => {
                 assert!(matches!(state, State::Good(room) if bytes <= *room), "{state:?} for {bytes} bytes");
-                check(sent.id, buffer, bytes);
+                check(sent.made, buffer, bytes);
                 *state = State::Used;
             }
             (payload, state, bytes) => panic!("{payload:?} of {bytes:?} bytes with token {state:?}"),
         }
         let into = vec![0; message.payload_len()];
-        here.held.push(Held { message, id: sent.id, into });
+        here.held.push(Held { message, made: sent.made, into });
     }
 
     fn read(&mut self, side: bool, which: u8, wait: bool) {
         let held = &mut self.sides[usize::from(side)].held;
         let place = usize::from(which) % held.len().max(1);
-        let Some(Held { message, id, into }) = held.get_mut(place) else { return };
+        let Some(Held { message, made, into }) = held.get_mut(place) else { return };
         if !matches!(message.payload(), Payload::Arriving(_)) {
             return;
         }
@@ -330,7 +375,7 @@ impl Pair {
         };
         // The sender has put all of it into the ring before it went on.
         check(
-            *id,
+            *made,
             &into[..valid.expect("a payload that is there")],
             if wait { into.len() } else { valid.unwrap_or(0) },
         );
@@ -369,6 +414,7 @@ impl Pair {
         for side in &mut self.sides {
             assert!(side.uncompleted.is_empty(), "never completed: {:?}", side.uncompleted);
             side.pages.clear();
+            side.frozen.clear();
             let (link, stat) = self.node.link(side.channel).expect("an open channel");
             for (token, state) in &side.tokens {
                 let good = matches!(state, State::Good(_));
@@ -384,16 +430,27 @@ impl Pair {
     }
 }
 
-/// Checks that these bytes are the payload of message `id`.
-fn check(id: u64, payload: &[u8], bytes: usize) {
+/// Fills a page with the bytes of this number from `at` on: where those behind it begin.
+fn fill(page: &mut Page, id: u64, at: usize) -> usize {
+    page.iter_mut().zip(at..).for_each(|(place, at)| *place = byte(id, at));
+    at + page.len()
+}
+
+/// Checks that these are the bytes of a payload.
+fn check(made: Made, payload: &[u8], bytes: usize) {
     assert_eq!(payload.len(), bytes);
-    let wrong = payload.iter().enumerate().find(|(at, got)| **got != byte(id, *at));
-    assert!(wrong.is_none(), "message {id} of {bytes} bytes has the bytes of another from {wrong:?} on");
+    let Made(id, then) = made;
+    let of = |at: usize| match then {
+        Some((begins, other)) if at >= begins => byte(other, at - begins),
+        _ => byte(id, at),
+    };
+    let wrong = payload.iter().enumerate().find(|(at, got)| **got != of(*at));
+    assert!(wrong.is_none(), "a message of {bytes} bytes, {made:?}, has the bytes of another from {wrong:?} on");
 }
 
 impl Side {
     fn new(channel: Channel) -> Self {
-        let (sent, held, pages, tokens, uncompleted) = Default::default();
-        Self { channel, sent, held, pages, tokens, posted: false, uncompleted }
+        let (sent, held, pages, frozen, tokens, uncompleted) = Default::default();
+        Self { channel, sent, held, pages, frozen, tokens, posted: false, uncompleted }
     }
 }
