@@ -4,7 +4,7 @@ mod two;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, Weak, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -377,19 +377,23 @@ fn a_continuation_has_the_next_call_made(over: Over) {
     assert!(Arc::into_inner(service).expect("the last").stop().is_some());
 }
 
-fn post_again(service: &Arc<Service>, over: &Arc<AtomicBool>, times: &Arc<AtomicU32>) {
+fn post_again(service: &Weak<Service>, times: &Arc<AtomicU32>) {
     times.fetch_add(1, Ordering::Relaxed);
-    if !over.load(Ordering::Relaxed) {
-        let (its, over, times) = (Arc::clone(service), Arc::clone(over), Arc::clone(times));
-        service.post(move || post_again(&its, &over, &times));
+    let (its, times) = (Weak::clone(service), Arc::clone(times));
+    if let Some(service) = service.upgrade() {
+        service.post(move || post_again(&its, &times));
     }
 }
 
 fn what_is_posted_again_and_again_keeps_nobody_out(over: Over) {
     let (_server, service, channel) = serviced(over, |_| ());
-    let (service, done, times) = (Arc::new(service), Arc::default(), Arc::default());
-    post_again(&service, &done, &times);
+    let (service, times) = (Arc::new(service), Arc::default());
+    post_again(&Arc::downgrade(&service), &times);
     (0..10).for_each(|_| assert!(is_alive(&service, channel)));
     assert!(times.load(Ordering::Relaxed) > 10);
-    done.store(true, Ordering::Relaxed);
+    // Nor does it keep the service from ending: then nobody is left who could post.
+    let its = Arc::downgrade(&service);
+    drop(service);
+    until("the service has ended", || its.strong_count() == 0);
+    until("nothing is posted any more", || Arc::strong_count(&times) == 1);
 }

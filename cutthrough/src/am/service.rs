@@ -293,7 +293,7 @@ impl Service {
         if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         } else if clock::is_simulated() {
-            self.shared.run_errands();
+            self.shared.finish_errands();
             if let Some(mut node) = self.shared.node.try_lock() {
                 node.tend();
             }
@@ -429,15 +429,20 @@ impl Shared {
         self.summons.ring();
     }
 
-    /// Runs those that are there. What they leave comes after what else there is to do: its bell has rung.
-    fn run_errands(&self) {
+    /// Runs those that are there: how many. What they leave comes after what else there is to do: its bell has rung.
+    fn run_errands(&self) -> usize {
         let errands = || self.errands.lock().unwrap_or_else(PoisonError::into_inner);
         let many = errands().len();
         for _ in 0..many {
-            let errand = errands().pop_front();
-            let Some(errand) = errand else { return };
+            let Some(errand) = errands().pop_front() else { break };
             upcall(|| errand(&self.node));
         }
+        many
+    }
+
+    /// At the end, those that are there and what they leave: nobody has the service any more who could post.
+    fn finish_errands(&self) {
+        while self.run_errands() > 0 {}
     }
 
     /// Wakes those whose time has come: how long it is until the next one's.
@@ -584,7 +589,7 @@ impl Shared {
             self.sleep(heard, fds, nap);
         }
         // Whoever gets the node finds nothing left to be done; and who has been answered by now hears so.
-        self.run_errands();
+        self.finish_errands();
         if let Some(mut node) = self.node.try_lock() {
             upcall(|| {
                 node.tend();

@@ -101,7 +101,7 @@ impl PacketRing {
         if local.ip().is_unspecified() || local.port() == 0 {
             return Err(PacketError::Anywhere(local));
         }
-        let release = rustix::system::uname().release().to_string_lossy().into_owned();
+        let release = release();
         is_new_enough(&release)?;
         let total_max = u16::try_from(interface.mtu).unwrap_or(u16::MAX);
         let rule = Rule { to: local, interface: interface.index, total_max, of_rings };
@@ -327,7 +327,12 @@ impl Gather<'_> {
 
 /// Whether the kernel that runs here is new enough; also to be told before anything is opened.
 pub(crate) fn has_kernel() -> Result<(), PacketError> {
-    is_new_enough(&rustix::system::uname().release().to_string_lossy())
+    is_new_enough(&release())
+}
+
+/// The release of the kernel that runs here.
+fn release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
 fn is_new_enough(release: &str) -> Result<(), PacketError> {
