@@ -41,6 +41,16 @@ pub const BODY_MIN: u16 = 1200 - 64;
 /// Version of the frames (rule N1).
 pub const FRAME_VERSION: u8 = 1;
 
+/// Bytes of a frame, by its first four or more; what follows them in a datagram is padding. Nothing if it is of another
+/// version, or there are fewer.
+#[must_use]
+pub const fn frame_len(begin: &[u8]) -> Option<usize> {
+    match begin {
+        [FRAME_VERSION, _, low, high, ..] => Some(HEADER_BYTES + u16::from_le_bytes([*low, *high]) as usize),
+        _ => None,
+    }
+}
+
 /// What a frame is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]

@@ -20,12 +20,14 @@ use std::net::{SocketAddr, SocketAddrV4};
 use std::os::fd::BorrowedFd;
 
 use cutthrough_engine::time::Instant;
+use cutthrough_wire::frame::frame_len;
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_error;
 
 use self::envelope::Envelope;
 
 pub mod bare;
+mod cursor;
 pub(crate) mod envelope;
 mod filter;
 pub(crate) mod packet;
@@ -57,6 +59,12 @@ impl RingCounts {
     }
 }
 
+/// How many bytes of a datagram are sent that begins so: not what follows a frame of ours, if that is left out.
+fn unpadded(begin: &[u8], bytes: usize, leave: bool) -> usize {
+    let frame = if leave { frame_len(begin) } else { None };
+    frame.map_or(bytes, |frame| frame.min(bytes))
+}
+
 /// A pair of rings shared with the kernel: frames in, frames out.
 pub(crate) trait Ring: std::fmt::Debug + Send {
     /// Bytes of the longest UDP body that one frame of this ring carries.
@@ -81,6 +89,10 @@ pub(crate) trait Ring: std::fmt::Debug + Send {
     /// before. Others if the ring is of no use any more (its interface is gone or down, for example): the frames are
     /// lost.
     fn send(&mut self, hop: &Hop, parts: &[IoSlice<'_>], segment: usize) -> io::Result<bool>;
+
+    /// From now on what follows a frame of ours in a datagram of [`Ring::send`] is left out, but for the last one: it
+    /// makes all of them as long as a socket wants them that sends them at once.
+    fn leave_padding(&mut self);
 
     /// As [`Ring::send`], but parts that lie among the pages of the ring's own memory are sent from there, if it can do
     /// that ([`Ring::site`]): they are not changed while its [`Flights`](xdp::Flights) has any of them. Parts of

@@ -11,10 +11,11 @@ use cutthrough_engine::net::batch;
 use cutthrough_engine::time::Instant;
 use rustix::io::Errno;
 
+use super::cursor::Cursor;
 use super::envelope::{ENVELOPE_BYTES, ETHERNET_BYTES, Envelope, IP_BYTES, UDP_BYTES, parse};
 use super::filter::{self, Rule};
 use super::route::Interface;
-use super::{Hop, Ring, RingCounts, socket_failed};
+use super::{Hop, Ring, RingCounts, socket_failed, unpadded};
 use crate::clock;
 use crate::sys::packet::{Packets, Size, attach, detach};
 
@@ -78,6 +79,7 @@ pub(crate) struct PacketRing {
     /// Why nothing goes any more. The kernel says that once, to whoever calls it next.
     failed: Option<Errno>,
     counts: RingCounts,
+    leaves_padding: bool,
 }
 
 impl PacketRing {
@@ -127,6 +129,7 @@ impl PacketRing {
             dropped: None,
             failed: None,
             counts: RingCounts::default(),
+            leaves_padding: false,
         };
         let drops = filter::socket(&rule);
         ring.sockets.iter().try_for_each(|socket| attach(socket.as_fd(), &drops)).map_err(refused)?;
@@ -242,21 +245,27 @@ impl Ring for PacketRing {
         if free < frames {
             return Ok(false);
         }
-        let mut gather = Gather { parts, at: 0 };
+        let mut cursor = Cursor::new(parts);
         let mut left = bytes;
-        for _ in 0..frames {
-            let body = left.min(segment);
+        for number in 0..frames {
+            let whole = left.min(segment);
+            let body = unpadded(cursor.next_part(), whole, self.leaves_padding && number + 1 < frames);
             let head = Envelope::write(hop, body);
             self.packets.put(ENVELOPE_BYTES + body, |frame| {
                 let (envelope, room) = frame.split_at_mut(ENVELOPE_BYTES);
                 envelope.copy_from_slice(&head);
-                gather.fill(room);
+                cursor.copy_to(room);
             });
-            left -= body;
+            cursor.skip(whole - body);
+            left -= whole;
         }
         self.unkicked += frames;
         self.kick()?;
         Ok(true)
+    }
+
+    fn leave_padding(&mut self) {
+        self.leaves_padding = true;
     }
 
     fn leaves(&self) -> bool {
@@ -295,32 +304,6 @@ impl Drop for PacketRing {
         // First the sockets take everything again, then the tap ends: rather twice than never.
         for socket in &self.sockets {
             let _ = detach(socket.as_fd());
-        }
-    }
-}
-
-/// The bytes of a gather list, one after the other.
-struct Gather<'a> {
-    parts: &'a [IoSlice<'a>],
-    /// Bytes of the first part that were taken.
-    at: usize,
-}
-
-impl Gather<'_> {
-    /// Copies the next bytes to all of `room`; there must be as many.
-    #[inline]
-    fn fill(&mut self, mut room: &mut [u8]) {
-        while !room.is_empty() {
-            let Some((part, rest)) = self.parts.split_first() else { return };
-            let bytes = &part[self.at..];
-            let taken = bytes.len().min(room.len());
-            let (now, later) = room.split_at_mut(taken);
-            now.copy_from_slice(&bytes[..taken]);
-            room = later;
-            self.at += taken;
-            if self.at == part.len() {
-                (self.parts, self.at) = (rest, 0);
-            }
         }
     }
 }

@@ -16,8 +16,9 @@ use cutthrough_engine::time::Instant;
 use cutthrough_segment::map::Writers;
 
 use self::cut::Cut;
+use super::cursor::Cursor;
 use super::envelope::{self, ENVELOPE_BYTES, Envelope};
-use super::{Hop, Ring, RingCounts};
+use super::{Hop, Ring, RingCounts, unpadded};
 use crate::sys::xdp::bpf::{Attached, Program, Rings, SharedMemory};
 use crate::sys::xdp::placing::{Slots, placing};
 use crate::sys::xdp::program::{LINK_BYTES, Ours, redirect};
@@ -73,6 +74,7 @@ pub(crate) struct XdpRing {
     /// Where payloads are cut free: the register and what comes by it; since when it waits to be quiet.
     cut: Option<Cut>,
     waits: Option<Instant>,
+    leaves_padding: bool,
 }
 
 /// How payloads get from the ring to where they belong.
@@ -133,8 +135,8 @@ impl XdpRing {
         Self::open_for(interface, local, (0, mode), (Way::All, pages), None, PATIENCE)
     }
 
-    /// As [`XdpRing::open`], but the payloads of datagrams can be cut free and land in the user's pages, where a
-    /// [`Target`](cut::Target) says. Not in zero-copy mode: hardware uses places in their order, whatever comes.
+    /// As [`XdpRing::open`], but the payloads of datagrams can be cut free and land in the user's pages, where
+    /// [`XdpRing::aim`] is told. Not in zero-copy mode: hardware uses places in their order, whatever comes.
     ///
     /// # Errors
     /// As [`XdpRing::open`].
@@ -289,6 +291,7 @@ impl XdpRing {
             broken: None,
             cut: None,
             waits: None,
+            leaves_padding: false,
         }
     }
 
@@ -319,13 +322,21 @@ impl XdpRing {
     }
 
     /// Puts one frame into the ring. There is room for it.
-    fn put(&mut self, hop: &Hop, slot: u32, cursor: &mut Cursor<'_, '_>, body: usize) -> Result<(), XdpError> {
+    fn put(
+        &mut self,
+        hop: &Hop,
+        slot: u32,
+        cursor: &mut Cursor<'_, '_>,
+        (whole, last): (usize, bool),
+    ) -> Result<(), XdpError> {
+        let body = unpadded(cursor.next_part(), whole, self.leaves_padding && !last);
         let bytes = ENVELOPE_BYTES + body;
         let place = self.plan.send_base + u64::from(slot) * self.plan.send_stride;
         let frame = self.memory.frame(place, bytes);
         let (envelope, rest) = frame.split_at_mut(ENVELOPE_BYTES);
         envelope.copy_from_slice(&Envelope::write(hop, body));
         cursor.copy_to(rest);
+        cursor.skip(whole - body);
         let mut sent = 0;
         while sent < bytes {
             let part = (bytes - sent).min(self.plan.buffer as usize);
@@ -482,10 +493,10 @@ impl Ring for XdpRing {
             self.xsk.kick()?;
             return Ok(false);
         }
-        let mut cursor = Cursor { parts, at: 0 };
+        let mut cursor = Cursor::new(parts);
         for number in 0..frames {
             let Some(slot) = self.free.pop() else { break };
-            self.put(hop, slot, &mut cursor, segment.min(total - number * segment))?;
+            self.put(hop, slot, &mut cursor, (segment.min(total - number * segment), number + 1 == frames))?;
         }
         self.hand_over(frames)
     }
@@ -496,6 +507,10 @@ impl Ring for XdpRing {
 
     fn site(&self) -> Option<Site> {
         self.site_of_pages()
+    }
+
+    fn leave_padding(&mut self) {
+        self.leaves_padding = true;
     }
 
     fn leaves(&self) -> bool {
@@ -525,29 +540,6 @@ impl Ring for XdpRing {
     fn counts(&mut self) -> RingCounts {
         let lost = self.xsk.losses();
         RingCounts { strays: self.strays, overflows: lost.overflows, refused: self.refused + lost.invalid }
-    }
-}
-
-/// How far a list of parts has been copied.
-struct Cursor<'a, 'b> {
-    parts: &'a [IoSlice<'b>],
-    at: usize,
-}
-
-impl Cursor<'_, '_> {
-    /// Fills `to` with what comes next.
-    fn copy_to(&mut self, mut to: &mut [u8]) {
-        while let Some((part, others)) = self.parts.split_first().filter(|_| !to.is_empty()) {
-            let from = &part[self.at..];
-            let bytes = from.len().min(to.len());
-            let (now, later) = to.split_at_mut(bytes);
-            now.copy_from_slice(&from[..bytes]);
-            to = later;
-            self.at += bytes;
-            if self.at == part.len() {
-                (self.parts, self.at) = (others, 0);
-            }
-        }
     }
 }
 

@@ -344,6 +344,7 @@ impl Lanes {
     fn put_in(&mut self, adapter: Adapter, mut ring: Box<dyn Ring>) -> io::Result<()> {
         let Some(at) = ring_of(adapter) else { return Ok(()) };
         epoll::add(&self.watch, ring.watched(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        ring.leave_padding();
         let landing = match &self.lots {
             _ if ring.placing().is_none() => Some(0),
             // Behind what it has locked of them there are more.

@@ -322,6 +322,20 @@ fn parts_are_gathered_and_cut() {
     done.unwrap();
 }
 
+/// What makes the frames of a train as long as each other is not sent; of the last one everything is.
+#[test]
+fn what_fills_frames_up_is_left_out() {
+    let Some(wire) = wire(1500) else { return };
+    let mut receiver = far(&wire);
+    let mut sender = near(&wire, receiver.local);
+    sender.ring.leave_padding();
+    let frame = |bytes: u8| [vec![1, 10, bytes, 0], body(bytes.into(), 196)].concat();
+    let train = [frame(50), vec![7; 200], frame(30)[..150].to_vec()].concat();
+    assert!(sender.ring.send(&sender.way, &[IoSlice::new(&train)], 200).unwrap());
+    let (ring, socket) = gather(&mut receiver, 3);
+    assert_eq!((ring, socket), (vec![train[..114].to_vec(), vec![7; 200], train[400..].to_vec()], Vec::new()));
+}
+
 /// A short train is one frame to the tap, and as many datagrams as were sent to its user, a few at a time if he likes.
 #[test]
 fn a_short_train_is_shown_in_steps() {

@@ -16,8 +16,9 @@ use cutthrough_segment::copy::Copying;
 use cutthrough_segment::map::Mapping;
 
 use super::super::Hop;
+use super::super::cursor::Cursor;
 use super::super::envelope::{ENVELOPE_BYTES, Envelope};
-use super::{PARTS_MAX, XdpRing};
+use super::{PARTS_MAX, XdpRing, unpadded};
 use crate::sys::xdp::{Descriptor, Mode, XdpError};
 
 /// Bytes of pages for which parts are counted together.
@@ -83,21 +84,6 @@ pub(crate) struct Site {
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) flights: Arc<Flights>,
-}
-
-/// A stretch of a frame.
-enum Stretch<'a> {
-    /// Bytes to be copied.
-    Copied(&'a [u8]),
-    /// Bytes of pages.
-    InPlace { at: u64, bytes: usize },
-}
-
-/// A list of parts, taken apart from its beginning on.
-struct Stretches<'a, 'b> {
-    parts: &'a [IoSlice<'b>],
-    /// How much of the first part was taken.
-    taken: usize,
 }
 
 impl XdpRing {
@@ -211,13 +197,16 @@ impl XdpRing {
         let frames = total.div_ceil(segment).max(1);
         self.check(hop, (segment, frames))?;
         self.reclaim()?;
-        let mut stretches = Stretches { parts, taken: 0 };
+        let mut cursor = Cursor::new(parts);
         let (mut all, mut ends) = (Vec::new(), Vec::with_capacity(frames));
         let left = self.free.len().checked_sub(frames);
         // Written into places that are free, and stay so until it is known that there is room for all.
         for number in 0..left.map_or(0, |_| frames) {
             let slot = self.free[self.free.len() - 1 - number];
-            self.lay_out(hop, (slot, segment.min(total - number * segment)), &mut stretches, borrowed, &mut all);
+            let whole = segment.min(total - number * segment);
+            let body = unpadded(cursor.next_part(), whole, self.leaves_padding && number + 1 < frames);
+            self.lay_out(hop, (slot, body), &mut cursor, borrowed, &mut all);
+            cursor.skip(whole - body);
             ends.push((slot, all.len()));
         }
         let Some(left) = left.filter(|_| self.xsk.room().is_ok_and(|room| all.len() <= room as usize)) else {
@@ -240,7 +229,7 @@ impl XdpRing {
         &mut self,
         hop: &Hop,
         (slot, body): (u32, usize),
-        stretches: &mut Stretches<'_, '_>,
+        cursor: &mut Cursor<'_, '_>,
         borrowed: &[u8],
         parts: &mut Vec<Descriptor>,
     ) {
@@ -250,20 +239,15 @@ impl XdpRing {
         let (mut from, mut upto) = (place, place + ENVELOPE_BYTES as u64);
         let mut left = body;
         while left > 0 {
-            let stretch = stretches.next(left, |bytes| self.place_of(bytes).filter(|_| !overlap(bytes, borrowed)));
-            match stretch {
-                Some(Stretch::Copied(bytes)) => {
-                    self.memory.frame(upto, bytes.len()).copy_from_slice(bytes);
-                    upto += bytes.len() as u64;
-                    left -= bytes.len();
-                }
-                Some(Stretch::InPlace { at, bytes }) => {
-                    self.split(from, usize::try_from(upto - from).unwrap_or(0), parts);
-                    from = upto;
-                    self.split(at, bytes, parts);
-                    left -= bytes;
-                }
-                None => break,
+            let Some(bytes) = cursor.take(left) else { break };
+            left -= bytes.len();
+            if let Some(at) = self.place_of(bytes).filter(|_| !overlap(bytes, borrowed)) {
+                self.split(from, usize::try_from(upto - from).unwrap_or(0), parts);
+                from = upto;
+                self.split(at, bytes.len(), parts);
+            } else {
+                self.memory.frame(upto, bytes.len()).copy_from_slice(bytes);
+                upto += bytes.len() as u64;
             }
         }
         self.split(from, usize::try_from(upto - from).unwrap_or(0), parts);
@@ -331,27 +315,6 @@ impl XdpRing {
 fn overlap(one: &[u8], other: &[u8]) -> bool {
     let (one, other) = (one.as_ptr_range(), other.as_ptr_range());
     one.start < other.end && other.start < one.end
-}
-
-impl<'a> Stretches<'a, '_> {
-    /// The next stretch, of at most `most` bytes; `place_of` says of bytes whether they are sent from where they lie,
-    /// and where that is.
-    fn next(&mut self, most: usize, place_of: impl Fn(&[u8]) -> Option<u64>) -> Option<Stretch<'a>> {
-        loop {
-            let (part, others) = self.parts.split_first()?;
-            let bytes = &part[self.taken..];
-            let bytes = &bytes[..bytes.len().min(most)];
-            self.taken += bytes.len();
-            if self.taken == part.len() {
-                (self.parts, self.taken) = (others, 0);
-            }
-            if bytes.is_empty() {
-                continue;
-            }
-            let in_place = |at| Stretch::InPlace { at, bytes: bytes.len() };
-            return Some(place_of(bytes).map_or(Stretch::Copied(bytes), in_place));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -83,6 +83,31 @@ fn trains_come_whole_in_order_and_once() {
     }
 }
 
+/// What makes the frames of a train as long as each other is not sent; of the last one everything is, as of a frame
+/// alone, and of what is no frame.
+#[test]
+fn what_fills_frames_up_is_left_out() {
+    let Some(wire) = Wire::make(1500) else { return };
+    let Ends { mut near, mut far, to_near, .. } = ends(&wire, Mode::Generic);
+    let frame = |bytes: u8| [vec![1, 10, bytes, 0], body(196, bytes.into())].concat();
+    let train = [frame(50), frame(136), vec![7; 200], frame(9), frame(20)[..150].to_vec()].concat();
+    let part = |at: usize, bytes: usize| train[at * 200..at * 200 + bytes].to_vec();
+    for (left_out, lengths) in [(false, [200, 200, 200, 200, 150]), (true, [114, 200, 200, 73, 150])] {
+        let expected: Vec<_> = lengths.into_iter().enumerate().map(|(at, bytes)| part(at, bytes)).collect();
+        for split in [1, 100, 660] {
+            let (one, two) = train.split_at(split);
+            let parts = [IoSlice::new(one), IoSlice::new(two)];
+            // A header that lies in two parts is not looked at.
+            let whole = |frames: Vec<Vec<u8>>| frames == expected || split == 1 && frames[1..] == expected[1..];
+            assert!(far.send(&to_near, &parts, 200).unwrap());
+            assert!(whole(take(&mut near, 5, FAR_END)), "{left_out} {split}");
+            assert!(far.send_pages(&to_near, &parts, 200, &[]).unwrap());
+            assert!(whole(take(&mut near, 5, FAR_END)), "{left_out} {split} in place");
+        }
+        far.leave_padding();
+    }
+}
+
 #[test]
 fn header_and_payload_go_from_where_they_lie() {
     for mtu in [1500, 9000] {
