@@ -31,7 +31,7 @@ const ROUNDS: u32 = 5;
 #[derive(Args, Clone, Debug, Default, PartialEq)]
 pub struct IncastArgs {
     /// Senders, each with an endpoint of its own
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=256), default_value_t = 16)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256), default_value_t = 16)]
     pub senders: u32,
 
     /// Bytes of each payload
@@ -117,9 +117,6 @@ pub fn run(args: &IncastArgs, output: Output) -> Result<(), Failure> {
     }
     if args.across.net_xdp {
         return Err(Failure::new("perf incast leaves the rings of the adapter net alone", "leave --net-xdp away"));
-    }
-    if args.across.placement.is_some() {
-        return Err(Failure::new("perf incast leaves placement alone", "leave --placement away"));
     }
     let machine = Machine::here();
     let way = Way::own(&args.across)?;

@@ -105,22 +105,24 @@ impl Receiver {
     /// # Errors
     /// If there is no memory, the senders cannot be started or do not come.
     pub fn open(way: &Way, args: &IncastArgs, size: Size, cores: Pair) -> Result<Self, Failure> {
-        if way.adapter == Adapter::Xdp {
-            return Err(Failure::new("each sender would need a ring of xdp, and a queue has one", "use --adapter udp"));
-        }
         let (address, port, limit) = address(way)?;
         let bytes = u32::try_from(size.0).unwrap_or(u32::MAX);
         // One more than may be on their way: what the program has just been given is not there for the next.
         let runs = under_way(bytes) + 1;
         let config = Config::default();
-        let landing_bytes = config.landing_bytes.max(u64::from(runs + 1) * size.0.next_multiple_of(4096));
-        let mut endpoint = open(way.seal.apply(Config { landing_bytes, ..config })?)?;
+        let needed = u64::from(runs + 1) * size.0.next_multiple_of(4096);
+        // A ring of AF_XDP has little memory, and each channel that finds a part of it free gets one.
+        let landing_bytes = if way.adapter == Adapter::Xdp { needed } else { config.landing_bytes.max(needed) };
+        let placement = args.across.placement.unwrap_or_default();
+        let mut endpoint = open(way.seal.apply(Config { landing_bytes, placement, ..config })?)?;
         endpoint.listen(&address).map_err(|error| Failure::from_error(&error, "see 'cutthrough info'"))?;
         let overruns = kernel::sockets(port).map(|sockets| sockets.drops);
         let watch =
             Watch::begin(port).map_err(|error| Failure::of_start("there is no thread to look beside it", &error))?;
         let (senders, bytes) = (args.senders.to_string(), size.0.to_string());
-        let words = ["perf", "incast", "--to", &address, "--senders", &senders, "--size", &bytes];
+        // A queue has one ring of AF_XDP: what it hears is sent by rings of the other kind.
+        let to = address.strip_prefix("xdp:").map(|at| format!("packet:{at}")).unwrap_or(address);
+        let words = ["perf", "incast", "--to", &to, "--senders", &senders, "--size", &bytes];
         let senders = Process::start(&words, cores.second, way)?;
         let mut receiver = Self {
             endpoint,
@@ -133,7 +135,7 @@ impl Receiver {
             placed: [0; 2],
             port,
             overruns,
-            by_ring: matches!(way.adapter, Adapter::Packet | Adapter::Net),
+            by_ring: matches!(way.adapter, Adapter::Xdp | Adapter::Packet | Adapter::Net),
             limit,
             watch,
         };
