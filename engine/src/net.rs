@@ -26,6 +26,7 @@ mod asking;
 pub mod batch;
 pub mod channel;
 mod ending;
+mod forecast;
 pub mod grants;
 mod greet;
 mod guess;

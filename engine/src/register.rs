@@ -1,20 +1,17 @@
-//! A matching register at an interface: what it is aimed at, and which places the kernel has for what it lets through.
+//! A matching register at an interface: which frames it lets through, and which places the kernel has for them.
 //!
-//! The register knows one run of memory at a time, the [`Target`]. For each frame that it will let through there is a
-//! place where the payload belongs, and the kernel uses places in their order. Places that are left over cannot be
-//! taken back; the next aim writes its own over them. Numbers go in and come out: the program at the interface, its
-//! memory and the rings are the adapter's.
+//! The register has a list of the frames that will probably come next, in their order: the rest of a message, and those
+//! of the messages behind it. The one that is due is let through, any other one is put aside. For each listed frame
+//! there is a place where its payload belongs, and the kernel uses places in their order. Places that are left over
+//! cannot be taken back; the next aim writes its own over them. Numbers go in and come out: the program at the
+//! interface, its memory and the rings are the adapter's.
 
 use alloc::collections::VecDeque;
 
-use cutthrough_wire::frame::OPENING_BYTES;
-
-/// What the register awaits while that is the first frame of any message.
-pub const FRESH: u32 = i32::MAX as u32;
-/// While one has come and its message is being written down.
-pub const BUSY: u32 = FRESH - 1;
-/// Set while it lets nothing through.
+/// Set in the number of the frame that is due while the register lets nothing through.
 pub const CLOSED: u32 = 1 << 31;
+/// Frames that are listed in one aim at most.
+pub const LAST: u32 = 1 << 30;
 /// Least bytes of payload that land: the kernel leaves no frame shorter than an Ethernet header.
 pub const LEAST: u32 = 14;
 /// Places that are offered ahead of the frames: as many as one turn of a fast sender fills.
@@ -22,48 +19,28 @@ pub const AHEAD: usize = 256;
 /// How few of them are left when there are more.
 const AGAIN: usize = 128;
 
-/// What the next frames are expected to be, and where their payloads belong.
+/// Whose payload a frame brings, by the low half of a message's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Target {
-    /// Channel of the receiver, and which life of it.
-    pub tag: u32,
-    /// See `tag`.
-    pub generation: u32,
-    /// Low half of the message's number; nothing if it is whichever comes next.
-    pub message: Option<u32>,
-    /// Low half of the number of the first message that has not been handed over: those before it are sent again.
-    pub awaited: u32,
-    /// Offset in the payload from which on bytes are missing, and up to which there is memory.
-    pub begin: u32,
-    /// See `begin`.
-    pub end: u32,
-    /// Where the byte at offset `begin` belongs, in the memory of the ring.
-    pub at: u64,
-    /// Bytes of payload of a full frame.
-    pub slice: u32,
+pub enum Whose {
+    /// That of this message.
+    Known(u32),
+    /// That of the next message, whichever this is, which it opens: this one, or one behind it.
+    Opens(u32),
+    /// That of the message which was opened last.
+    Opened,
 }
 
-impl Target {
-    /// Payloads of full frames from `from` on: where each begins, and its bytes, the last one shorter. The first frame
-    /// of a message has an opening too. Too little to be cut free is none.
-    fn frames(&self, from: u32) -> impl Iterator<Item = (u32, u32)> + use<> {
-        let Self { message, begin, end, slice, .. } = *self;
-        let opening = u32::try_from(OPENING_BYTES).unwrap_or(u32::MAX);
-        let mut offset = from;
-        core::iter::from_fn(move || {
-            let full = if message.is_none() && offset == begin { slice.saturating_sub(opening) } else { slice };
-            let bytes = full.min(end.saturating_sub(offset));
-            let frame = (bytes >= LEAST).then_some((offset, bytes))?;
-            offset += bytes;
-            Some(frame)
-        })
-    }
-
-    /// Where the byte at `offset` belongs.
-    #[must_use]
-    pub fn place(&self, offset: u32) -> u64 {
-        self.at + u64::from(offset - self.begin)
-    }
+/// A frame that will probably come, and where its payload belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Expected {
+    /// Whose payload.
+    pub whose: Whose,
+    /// Where in it.
+    pub offset: u32,
+    /// How many bytes. If there are fewer, the register closes behind them.
+    pub bytes: u32,
+    /// Where they belong, in the memory of the ring.
+    pub at: u64,
 }
 
 /// A place that the kernel is to have.
@@ -75,42 +52,20 @@ pub enum Place {
     Instead(u32, u64),
 }
 
-/// What an aim tells the program, beside what stands in the target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Aimed {
-    /// What is awaited: an offset, or [`FRESH`].
-    pub next: u32,
-    /// The message; or the least one that may come.
-    pub message: u32,
-    /// How far there are places.
-    pub limit: u32,
-}
-
-/// What the headers of a frame that has landed say. Nothing of it has been checked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Says {
-    /// Low half of the message's number.
-    pub message: u32,
-    /// Where in it the payload begins.
-    pub offset: u32,
-    /// Whether there was an opening.
-    pub opens: bool,
-}
-
 /// What the register is aimed at, and what has come of it.
 #[derive(Debug)]
 struct Aim {
-    target: Target,
-    /// How far places have been offered.
+    /// Channel of the receiver, and which life of it.
+    of: (u32, u32),
+    /// The frames that have not landed, in their order, and the number of the first that is not listed.
+    listed: VecDeque<Expected>,
     limit: u32,
-    /// The message that it has turned out to be.
-    message: Option<u32>,
-    /// How far what has landed reaches.
+    /// How many have landed, and of which message the last one was.
     landed: u32,
-    /// Whether a frame has come that was shorter than a full one: then the program has closed the register.
+    message: Option<u32>,
+    /// Whether one was shorter than expected: then the program has closed the register.
     over: bool,
-    /// Once user space has closed the register, how far what was let through reaches; one byte if that is not known
-    /// yet.
+    /// Once user space has closed the register, how many frames it has let through.
     closed: Option<u32>,
 }
 
@@ -147,13 +102,7 @@ impl Register {
     /// Whether it is aimed at memory of this channel.
     #[must_use]
     pub fn watches(&self, tag: u32) -> bool {
-        self.aim.as_ref().is_some_and(|aim| aim.target.tag == tag)
-    }
-
-    /// How far places have been offered.
-    #[must_use]
-    pub fn reach(&self) -> Option<u32> {
-        self.aim.as_ref().map(|aim| aim.limit)
+        self.aim.as_ref().is_some_and(|aim| aim.of.0 == tag)
     }
 
     /// How many frames have been taken in that were let through.
@@ -162,68 +111,122 @@ impl Register {
         self.taken
     }
 
-    /// Whether what is expected now is what the register awaits.
+    /// How many have been taken in since it was aimed.
     #[must_use]
-    pub fn is_at(&self, wanted: &Target) -> bool {
-        let Some(Aim { target, message, landed, over: false, closed: None, .. }) = &self.aim else { return false };
-        let same = (target.tag, target.generation, target.slice) == (wanted.tag, wanted.generation, wanted.slice);
-        // A message that has begun goes on where it began.
-        let goes_on = match wanted.message {
-            None => message.is_none() && wanted.begin == target.begin,
-            Some(_) => *message == wanted.message && wanted.begin == *landed,
-        };
-        // That it may end sooner has turned out since; what has come elsewhere would have closed the register.
-        let there = wanted.begin >= target.begin && target.place(wanted.begin) == wanted.at;
-        same && goes_on && there && wanted.end <= target.end
+    pub fn landed(&self) -> u32 {
+        self.aim.as_ref().map_or(0, |aim| aim.landed)
     }
 
-    /// Aims at a target: `offer` gives the kernel places. The register is closed, and quiet. Nothing if there is too
-    /// little that could land.
+    /// How many listed frames have not landed.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.aim.as_ref().map_or(0, |aim| aim.listed.len())
+    }
+
+    /// The listed frames that have not landed, from this number on, and their numbers.
+    pub fn listed(&self, from: u32) -> impl Iterator<Item = (u32, &Expected)> {
+        self.aim.iter().flat_map(move |aim| {
+            let skipped = from.saturating_sub(aim.landed);
+            let rest = aim.listed.iter().skip(usize::try_from(skipped).unwrap_or(usize::MAX));
+            (aim.landed.max(from)..).zip(rest)
+        })
+    }
+
+    /// Whether frames may land in any of these bytes.
+    #[must_use]
+    pub fn reaches(&self, at: u64, bytes: u64) -> bool {
+        let meets = |frame: &Expected| frame.at < at.saturating_add(bytes) && at < frame.at + u64::from(frame.bytes);
+        self.aim.iter().flat_map(|aim| &aim.listed).any(meets)
+    }
+
+    /// Whether this frame, of this life of a channel, is the next one that it lets through.
+    #[must_use]
+    pub fn awaits(&self, of: (u32, u32), next: &Expected) -> bool {
+        let Some(Aim { of: aimed, listed, message, over: false, closed: None, .. }) = &self.aim else { return false };
+        let Some(due) = listed.front().filter(|_| *aimed == of) else { return false };
+        let same = match (due.whose, next.whose) {
+            (Whose::Known(due), Whose::Known(next)) => due == next,
+            (Whose::Opened, Whose::Known(next)) => *message == Some(next),
+            (Whose::Opens(_), Whose::Opens(_)) => true,
+            _ => false,
+        };
+        same && is_there(due, next)
+    }
+
+    /// Whether it has let through all that is listed, so that anything of this life of the channel may be listed behind
+    /// that.
+    #[must_use]
+    pub fn is_through(&self, of: (u32, u32)) -> bool {
+        let Some(Aim { of: aimed, listed, limit, over: false, closed: None, .. }) = &self.aim else { return false };
+        *aimed == of && listed.is_empty() && *limit < LAST
+    }
+
+    /// Aims at frames of this life of a channel: `offer` gives the kernel places. The register is closed, and quiet.
+    /// How many are listed; those that are too short to be cut free are not, and if that leaves none it is aimed at
+    /// nothing.
     ///
     /// # Errors
     /// As `offer`.
-    pub fn aim<E>(&mut self, target: Target, offer: impl FnMut(Place) -> Result<(), E>) -> Result<Option<Aimed>, E> {
+    pub fn aim<E>(
+        &mut self,
+        of: (u32, u32),
+        frames: impl IntoIterator<Item = Expected>,
+        offer: impl FnMut(Place) -> Result<(), E>,
+    ) -> Result<u32, E> {
         debug_assert!(self.aim.is_none(), "an aim before it");
         self.meant = 0;
-        let limit = self.offer(&target, target.begin, offer)?;
-        if limit == target.begin {
-            return Ok(None);
-        }
-        let (message, landed) = (target.message, target.begin);
-        self.aim = Some(Aim { target, limit, message, landed, over: false, closed: None });
-        let next = if message.is_none() { FRESH } else { target.begin };
-        Ok(Some(Aimed { next, message: message.unwrap_or(target.awaited), limit }))
+        let listed = VecDeque::new();
+        self.aim = Some(Aim { of, listed, limit: 0, landed: 0, message: None, over: false, closed: None });
+        self.list(frames, offer)?;
+        let limit = self.aim.as_ref().map_or(0, |aim| aim.limit);
+        self.aim.take_if(|_| limit == 0);
+        Ok(limit)
     }
 
-    /// Offers more places for the same target, if few are left: how far there are places then, if that is farther.
+    /// Whether few places are left, so that more may be listed.
+    #[must_use]
+    pub fn is_low(&self) -> bool {
+        self.meant <= AGAIN && self.is_open()
+    }
+
+    /// Lists more: of `frames`, which are those to come, what lies behind all that is listed. From which number on, and
+    /// how many there are now, if these are more.
     ///
     /// # Errors
     /// As `offer`.
-    pub fn extend<E>(&mut self, offer: impl FnMut(Place) -> Result<(), E>) -> Result<Option<u32>, E> {
-        if self.meant > AGAIN {
+    pub fn extend<E>(
+        &mut self,
+        frames: impl IntoIterator<Item = Expected>,
+        offer: impl FnMut(Place) -> Result<(), E>,
+    ) -> Result<Option<(u32, u32)>, E> {
+        let Some(aim) = self.aim.as_ref().filter(|aim| aim.closed.is_none() && !aim.over) else { return Ok(None) };
+        let (before, mut known) = (aim.limit, aim.listed.iter());
+        let mut frames = frames.into_iter().filter(|frame| frame.bytes >= LEAST).peekable();
+        // The first ones may be listed; then all of them are, as they are expected now.
+        if known.len() > 0 && !known.all(|listed| frames.next().is_some_and(|frame| is_there(listed, &frame))) {
             return Ok(None);
         }
-        let Some(Aim { target, limit, closed: None, .. }) = &self.aim else { return Ok(None) };
-        let (target, before) = (*target, *limit);
-        let limit = self.offer(&target, before, offer)?;
-        self.aim.iter_mut().for_each(|aim| aim.limit = limit);
-        Ok((limit > before).then_some(limit))
+        self.list(frames, offer)?;
+        let limit = self.aim.as_ref().map_or(0, |aim| aim.limit);
+        Ok((limit > before).then_some((before, limit)))
     }
 
-    /// Offers places for the frames from `from` on. How far they reach.
-    fn offer<E>(
+    /// Lists frames, and offers places for them.
+    fn list<E>(
         &mut self,
-        target: &Target,
-        from: u32,
+        frames: impl IntoIterator<Item = Expected>,
         mut offer: impl FnMut(Place) -> Result<(), E>,
-    ) -> Result<u32, E> {
-        let mut limit = from;
-        for (offset, bytes) in target.frames(from) {
-            if self.meant >= AHEAD {
+    ) -> Result<(), E> {
+        let Some(aim) = &mut self.aim else { return Ok(()) };
+        for frame in frames {
+            if self.meant >= AHEAD || aim.limit >= LAST {
                 break;
             }
-            for piece in (0..bytes).step_by(self.piece as usize) {
-                let at = target.place(offset + piece);
+            if frame.bytes < LEAST {
+                continue;
+            }
+            for piece in (0..frame.bytes).step_by(self.piece as usize) {
+                let at = frame.at + u64::from(piece);
                 // Places that are left over from another aim are written over: the register lets nothing through that
                 // would use them.
                 let back = self.places.len() - self.meant.min(self.places.len());
@@ -236,9 +239,10 @@ impl Register {
                 }
                 self.meant += 1;
             }
-            limit = offset + bytes;
+            aim.listed.push_back(frame);
+            aim.limit += 1;
         }
-        Ok(limit)
+        Ok(())
     }
 
     /// Whether user space has not closed it since the last aim.
@@ -247,14 +251,10 @@ impl Register {
         self.aim.as_ref().is_some_and(|aim| aim.closed.is_none())
     }
 
-    /// User space has closed it. `awaited` is what it awaited until then, as the program has left it.
-    pub fn closed(&mut self, awaited: u32) {
+    /// User space has closed it. `due` is the number of the frame that was due until then, as the program has left it.
+    pub fn closed(&mut self, due: u32) {
         let Some(aim) = self.aim.as_mut().filter(|aim| aim.closed.is_none()) else { return };
-        aim.closed = Some(match awaited & !CLOSED {
-            FRESH => aim.target.begin,
-            BUSY => aim.target.begin + 1,
-            reached => reached,
-        });
+        aim.closed = Some(due & !CLOSED);
     }
 
     /// Whether it is closed, and all that it has let through has been taken in; `through` frames, as the program says.
@@ -284,13 +284,18 @@ impl Register {
         run
     }
 
-    /// What the headers say of the frame that has landed last, which has so many bytes.
-    pub fn tells(&mut self, says: Says, bytes: u64) {
+    /// The headers say which message the frame is of that has landed last, which has so many bytes. Nothing of that has
+    /// been checked.
+    pub fn tells(&mut self, message: u32, bytes: u64) {
         self.taken = self.taken.wrapping_add(1);
         let Some(aim) = &mut self.aim else { return };
-        aim.landed = aim.landed.max(says.offset.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX)));
-        aim.message = Some(says.message);
-        let full = aim.target.slice as usize - if says.opens { OPENING_BYTES } else { 0 };
-        aim.over |= bytes < full as u64;
+        aim.message = Some(message);
+        aim.landed = aim.landed.saturating_add(1);
+        aim.over |= aim.listed.pop_front().is_none_or(|frame| bytes < u64::from(frame.bytes));
     }
+}
+
+/// Whether two frames are expected to bring the same bytes to the same place.
+const fn is_there(one: &Expected, other: &Expected) -> bool {
+    one.offset == other.offset && one.at == other.at && one.bytes == other.bytes
 }

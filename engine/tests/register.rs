@@ -1,55 +1,78 @@
 //! The register that cuts headers off, as user space knows it: where places are offered, and when nothing lands.
 
-use cutthrough_engine::register::{AHEAD, BUSY, CLOSED, FRESH, LEAST, Place, Register, Says, Target};
+use cutthrough_engine::register::{AHEAD, CLOSED, Expected, LAST, LEAST, Place, Register, Whose};
 
 const SLICE: u32 = 1000;
-const OPENING: u32 = 144;
 const AT: u64 = 1 << 20;
+const OF: (u32, u32) = (1, 2);
 
-fn target(message: Option<u32>, begin: u32, end: u32) -> Target {
-    Target { tag: 1, generation: 2, message, awaited: 7, begin, end, at: AT, slice: SLICE }
+/// Frames of one message that has begun, from `begin` to `end`.
+fn rest(message: u32, begin: u32, end: u32) -> impl Iterator<Item = Expected> {
+    let of = move |offset: u32| Expected {
+        whose: Whose::Known(message),
+        offset,
+        bytes: SLICE.min(end - offset),
+        at: AT + u64::from(offset),
+    };
+    (begin..end).step_by(SLICE as usize).map(of)
+}
+
+/// Frames of a message that begins, of so many bytes.
+fn fresh(least: u32, bytes: u32, at: u64) -> impl Iterator<Item = Expected> {
+    let of = move |offset: u32| Expected {
+        whose: if offset == 0 { Whose::Opens(least) } else { Whose::Opened },
+        offset,
+        bytes: SLICE.min(bytes - offset),
+        at: at + u64::from(offset),
+    };
+    (0..bytes).step_by(SLICE as usize).map(of)
 }
 
 /// Aims, and gives what the kernel is offered.
-fn aim(register: &mut Register, target: Target) -> Vec<Place> {
+fn aim(register: &mut Register, frames: impl IntoIterator<Item = Expected>) -> Vec<Place> {
     let mut offered = Vec::new();
     let offer = |place| {
         offered.push(place);
         Ok::<(), ()>(())
     };
-    register.aim(target, offer).unwrap().unwrap();
+    register.aim(OF, frames, offer).unwrap();
     offered
 }
 
-fn land(register: &mut Register, message: u32, offset: u32, bytes: u32, opens: bool) {
-    let at = AT + u64::from(offset);
+fn extend(register: &mut Register, frames: impl IntoIterator<Item = Expected>) -> Option<(u32, u32)> {
+    register.extend(frames, |_| Ok::<(), ()>(())).unwrap()
+}
+
+fn land(register: &mut Register, message: u32, at: u64, bytes: u32) {
     assert_eq!(register.lands([Some((at, bytes))]), Some((at, bytes.into())));
-    register.tells(Says { message, offset, opens }, bytes.into());
+    register.tells(message, bytes.into());
 }
 
 #[test]
 fn each_frame_has_a_place_where_its_payload_belongs() {
     let mut register = Register::new(4000);
-    // The first frame of a message is shorter by its opening; what is too short to be cut free is left out.
-    let end = 2 * SLICE - OPENING + LEAST - 1;
-    let offered = aim(&mut register, target(None, 0, end));
-    assert_eq!(offered, [AT, AT + u64::from(SLICE - OPENING)].map(Place::Behind));
-    assert_eq!(register.reach(), Some(2 * SLICE - OPENING));
+    // What is too short to be cut free is left out, wherever it stands.
+    let frames = || rest(3, 0, 2 * SLICE + LEAST - 1).chain(fresh(4, SLICE, 2 * AT));
+    let offered = aim(&mut register, frames());
+    assert_eq!(offered, [AT, AT + u64::from(SLICE), 2 * AT].map(Place::Behind));
+    let listed: Vec<_> = register.listed(1).map(|(number, frame)| (number, frame.whose)).collect();
+    assert_eq!(listed, [(1, Whose::Known(3)), (2, Whose::Opens(4))]);
     // Where the kernel's places are short, a frame has several.
-    let offered = aim(&mut Register::new(400), target(Some(3), 50, 50 + SLICE));
-    assert_eq!(offered, [AT, AT + 400, AT + 800].map(Place::Behind));
-    let none = Register::new(400).aim(target(Some(3), 50, 50 + LEAST - 1), |_| Err("nothing to offer"));
-    assert_eq!(none, Ok(None));
+    let offered = aim(&mut Register::new(400), rest(3, 50, 50 + SLICE));
+    assert_eq!(offered, [AT + 50, AT + 450, AT + 850].map(Place::Behind));
+    let mut none = Register::new(400);
+    assert_eq!(none.aim(OF, rest(3, 50, 50 + LEAST - 1), |_| Err("nothing to offer")), Ok(0));
+    assert!(!none.is_aimed());
 }
 
 #[test]
 fn what_is_left_over_is_written_over_by_the_next_aim() {
     let mut register = Register::new(4000);
-    aim(&mut register, target(Some(3), 0, 3 * SLICE));
-    land(&mut register, 3, 0, SLICE, false);
-    register.closed(SLICE);
+    aim(&mut register, rest(3, 0, 3 * SLICE));
+    land(&mut register, 3, AT, SLICE);
+    register.closed(1);
     assert!(register.is_quiet(1) && !register.is_aimed());
-    let offered = aim(&mut register, Target { at: AT * 2, ..target(Some(4), 0, 3 * SLICE) });
+    let offered = aim(&mut register, fresh(4, 3 * SLICE, 2 * AT));
     let slice = u64::from(SLICE);
     let expected = [Place::Instead(2, AT * 2), Place::Instead(1, AT * 2 + slice), Place::Behind(AT * 2 + 2 * slice)];
     assert_eq!(offered, expected);
@@ -58,73 +81,104 @@ fn what_is_left_over_is_written_over_by_the_next_aim() {
 /// What was let through is waited for, however the register was found when it was closed.
 #[test]
 fn it_is_quiet_when_all_that_was_let_through_is_taken_in() {
-    for (awaited, bytes) in [(SLICE, SLICE), (500 | CLOSED, 500)] {
+    for (due, bytes) in [(1, SLICE), (1 | CLOSED, 500)] {
         let mut register = Register::new(4000);
-        aim(&mut register, target(Some(3), 0, 9 * SLICE));
+        aim(&mut register, rest(3, 0, 9 * SLICE));
         assert!(register.is_open() && !register.is_quiet(0), "it is open");
-        register.closed(awaited);
+        register.closed(due);
         assert!(!register.is_open() && !register.is_quiet(1) && !register.is_quiet(0));
-        land(&mut register, 3, 0, bytes, false);
+        land(&mut register, 3, AT, bytes);
+        assert!(!register.is_quiet(0), "the program has counted it, or soon will");
         assert!(register.is_quiet(1));
     }
-    for (awaited, through) in [(FRESH, 0), (BUSY, 1)] {
-        let mut register = Register::new(4000);
-        aim(&mut register, target(None, 0, 9 * SLICE));
-        register.closed(awaited);
-        assert_eq!(register.is_quiet(0), through == 0);
-        if through > 0 {
-            land(&mut register, 8, 0, SLICE - OPENING, true);
-            assert!(!register.is_quiet(0), "the program has counted it, or soon will");
-            assert!(register.is_quiet(through));
-        }
-    }
+    let mut register = Register::new(4000);
+    aim(&mut register, rest(3, 0, 9 * SLICE));
+    register.closed(0);
+    assert!(register.is_quiet(0));
 }
 
 #[test]
 fn it_goes_on_where_it_has_come_to_and_nowhere_else() {
     let mut register = Register::new(4000);
-    let first = target(None, 0, 9 * SLICE);
-    aim(&mut register, first);
-    assert!(register.is_at(&first) && register.watches(1) && !register.watches(2));
-    assert!(!register.is_at(&Target { generation: 3, ..first }));
-    land(&mut register, 8, 0, SLICE - OPENING, true);
-    let begin = SLICE - OPENING;
-    let next = Target { message: Some(8), begin, at: AT + u64::from(begin), ..first };
-    assert!(register.is_at(&next) && register.is_at(&Target { end: 5 * SLICE, ..next }));
+    let all: Vec<_> = fresh(7, 3 * SLICE, AT).chain(fresh(8, SLICE, 2 * AT)).collect();
+    aim(&mut register, all.iter().copied());
+    assert!(register.awaits(OF, &all[0]) && register.watches(1) && !register.watches(2));
+    assert!(register.awaits(OF, &Expected { whose: Whose::Opens(9), ..all[0] }), "whichever it is");
+    assert!(!register.awaits(OF, &all[1]) && !register.awaits((1, 3), &all[0]));
+    land(&mut register, 8, AT, SLICE);
+    let next = Expected { whose: Whose::Known(8), ..all[1] };
+    assert!(register.awaits(OF, &next));
     for other in [
-        first,
-        Target { message: Some(9), ..next },
-        Target { begin: begin + 1, at: next.at + 1, ..next },
-        Target { at: next.at + 1, ..next },
-        Target { end: 9 * SLICE + 1, ..next },
+        all[0],
+        Expected { whose: Whose::Known(9), ..next },
+        Expected { offset: next.offset + 1, ..next },
+        Expected { at: next.at + 1, ..next },
+        Expected { bytes: next.bytes - 1, ..next },
     ] {
-        assert!(!register.is_at(&other), "{other:?}");
+        assert!(!register.awaits(OF, &other), "{other:?}");
     }
-    // The last frame of a message closes it.
-    land(&mut register, 8, begin, 99, false);
-    assert!(!register.is_at(&Target { begin: begin + 99, at: next.at + 99, ..next }));
+    land(&mut register, 8, next.at, SLICE);
+    // The last frame is shorter than expected: what lies behind it belongs elsewhere.
+    land(&mut register, 8, all[2].at, 99);
+    assert!(!register.awaits(OF, &all[3]) && !register.is_through(OF));
+    assert_eq!(extend(&mut register, [all[3]]), None);
+}
+
+#[test]
+fn it_knows_where_frames_may_land() {
+    let mut register = Register::new(4000);
+    assert!(!register.reaches(0, u64::MAX));
+    aim(&mut register, rest(3, 0, 2 * SLICE));
+    let slice = u64::from(SLICE);
+    for (at, bytes, may) in [(AT - 9, 9, false), (AT - 9, 10, true), (AT + 2 * slice - 1, 1, true), (AT, 0, false)] {
+        assert_eq!(register.reaches(at, bytes), may, "{at} {bytes}");
+    }
+    assert!(!register.reaches(AT + 2 * slice, u64::MAX));
+    land(&mut register, 3, AT, SLICE);
+    assert!(!register.reaches(AT, slice) && register.reaches(AT, slice + 1));
+    register.closed(1);
+    assert!(register.is_quiet(1) && !register.reaches(0, u64::MAX));
 }
 
 #[test]
 fn more_places_are_offered_when_few_are_left() {
     let mut register = Register::new(4000);
     let frames = u32::try_from(AHEAD).unwrap();
-    assert_eq!(aim(&mut register, target(Some(3), 0, 2 * frames * SLICE)).len(), AHEAD);
-    let extend = |register: &mut Register| register.extend(|_| Ok::<(), ()>(())).unwrap();
+    let end = 2 * frames * SLICE;
+    assert_eq!(aim(&mut register, rest(3, 0, end)).len(), AHEAD);
     for frame in 0..frames / 2 {
-        assert_eq!(extend(&mut register), None, "after {frame}");
-        land(&mut register, 3, frame * SLICE, SLICE, false);
+        assert!(!register.is_low(), "after {frame}");
+        land(&mut register, 3, AT + u64::from(frame * SLICE), SLICE);
     }
-    assert_eq!(extend(&mut register), Some((frames + frames / 2) * SLICE));
-    register.closed(frames / 2 * SLICE);
-    assert_eq!(extend(&mut register), None, "it is closed");
+    assert!(register.is_low());
+    let next = frames / 2 * SLICE;
+    // Not if something else is expected by now.
+    assert_eq!(extend(&mut register, rest(3, next + 1, end)), None);
+    assert_eq!(extend(&mut register, rest(3, next, next + 5 * SLICE)), None, "all of that is listed");
+    assert_eq!(extend(&mut register, rest(3, next, end)), Some((frames, frames + frames / 2)));
+    assert_eq!(register.listed(frames).count(), AHEAD / 2);
+    register.closed(frames / 2);
+    assert!(!register.is_low());
+    assert_eq!(extend(&mut register, rest(3, next, end)), None, "it is closed");
+}
+
+/// When all that was listed has come, whatever comes next may be listed behind it, without another aim.
+#[test]
+fn it_goes_on_with_anything_when_it_is_through() {
+    let mut register = Register::new(4000);
+    aim(&mut register, rest(3, 0, SLICE));
+    assert!(!register.is_through(OF));
+    land(&mut register, 3, AT, SLICE);
+    assert!(register.is_through(OF) && LAST > 1);
+    assert_eq!(extend(&mut register, fresh(4, SLICE, 3 * AT)), Some((1, 2)));
+    assert!(!register.is_through(OF) && register.awaits(OF, &fresh(9, SLICE, 3 * AT).next().unwrap()));
 }
 
 #[test]
 fn a_frame_elsewhere_is_not_believed() {
     let aimed = || {
         let mut register = Register::new(400);
-        aim(&mut register, target(Some(3), 0, SLICE));
+        aim(&mut register, rest(3, 0, SLICE));
         register
     };
     assert_eq!(aimed().lands([Some((AT, 400)), Some((AT + 400, 400)), Some((AT + 800, 9))]), Some((AT, 809)));

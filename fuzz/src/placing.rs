@@ -1,8 +1,9 @@
 //! The program of an endpoint whose payloads land where they belong, against the same decisions in plain words.
 
 use arbitrary::Arbitrary;
-use cutthrough_node::fuzz::{Aim, Ran, run as run_program, set_word, word};
-use cutthrough_node::sys::xdp::placing::{ANY, BUSY, CLOSED, LEAST, LOGGED, Slots, placing, shared};
+use cutthrough_engine::register::{Expected, LEAST, Whose};
+use cutthrough_node::fuzz::{Aim, Ran, payload, run as run_program, set_word, word};
+use cutthrough_node::sys::xdp::placing::{ANY, CLOSED, LOGGED, Slots, placing, shared};
 use cutthrough_wire::frame::{Header, Kind, OPENING_BYTES};
 
 use super::program::{FRAME_MAX, PASS, QUEUE, datagram, is_ours, ours};
@@ -18,7 +19,7 @@ pub(crate) const OPENING: u32 = 144;
 /// What happens at the interface, or in user space.
 #[derive(Debug, Clone, Arbitrary)]
 pub enum Step {
-    /// The frame that is awaited comes, as long as this part of a full one in 255, and this much longer than it says.
+    /// The frame that is due comes, as long as this part of a full one in 255, and this much longer than it says.
     Next(u8, u8),
     /// It, full, and some bytes of it changed by this much.
     Changed(Vec<(u8, u8)>),
@@ -28,7 +29,7 @@ pub enum Step {
     Ours(Vec<u8>),
     /// Anything.
     Noise(Vec<u8>),
-    /// The frame that is awaited, on another queue.
+    /// The frame that is due, on another queue.
     Elsewhere,
     /// What comes from now on comes on this processor.
     On(bool),
@@ -49,7 +50,7 @@ pub struct Arrivals {
     pub slice: u16,
     /// Where a message that has begun goes on.
     pub begin: u32,
-    /// How far there are places from there.
+    /// Bytes of its rest, and of the next message.
     pub reach: u16,
     /// What happens, and how many bytes of the frame can be read.
     pub steps: Vec<(Step, u16)>,
@@ -57,6 +58,8 @@ pub struct Arrivals {
     pub noise: Option<Vec<u32>>,
 }
 
+/// Frames that are listed at most.
+const LISTED: usize = 256;
 pub(crate) const TAG: u32 = 3;
 pub(crate) const GENERATION: u32 = 4;
 
@@ -64,7 +67,8 @@ struct World {
     aim: Aim,
     epoch: u32,
     memory: Vec<u8>,
-    logged: Vec<Vec<u8>>,
+    /// What was cut off, and how many slots had been given out before.
+    logged: Vec<(Vec<u8>, usize)>,
     /// What lies in each slot; nothing if the endpoint slept.
     given: Vec<Option<Vec<u8>>>,
     seen: usize,
@@ -83,18 +87,7 @@ pub(crate) fn at(place: u64) -> usize {
 pub fn run(arrivals: &Arrivals) {
     let program = placing(&ours(), QUEUE, SLOTS, Ran::RINGS, Ran::MEMORY);
     let mut world = World {
-        aim: Aim {
-            tag: TAG,
-            generation: GENERATION,
-            awaited: AWAITED,
-            slice: OPENING + LEAST + u32::from(arrivals.slice) % 1250,
-            message: None,
-            next: 0,
-            limit: 0,
-            over: false,
-            closed: false,
-            processor: None,
-        },
+        aim: Aim { tag: TAG, generation: GENERATION, ..Aim::default() },
         epoch: 0,
         memory: vec![0; at(SLOTS.shared_bytes())],
         logged: Vec::new(),
@@ -125,9 +118,12 @@ pub fn run(arrivals: &Arrivals) {
 
 impl World {
     fn aim(&mut self, arrivals: &Arrivals, fresh: bool) {
-        let (message, next) = if fresh { (None, 0) } else { (Some(1), arrivals.begin & 0x3fff_ffff) };
-        let limit = next + u32::from(arrivals.reach);
-        self.aim = Aim { message, next, limit, over: false, closed: false, processor: None, ..self.aim };
+        let slice = OPENING + LEAST + u32::from(arrivals.slice) % 1250;
+        let (message, begin) = if fresh { (None, 0) } else { (Some(1), arrivals.begin & 0x3fff_ffff) };
+        let mut listed = payload(message, AWAITED, (begin, begin + u32::from(arrivals.reach)), slice);
+        listed.extend(payload(None, AWAITED.wrapping_add(1), (0, u32::from(arrivals.reach)), slice));
+        listed.truncate(LISTED);
+        self.aim = Aim { listed, due: 0, over: false, closed: false, processor: None, ..self.aim.clone() };
         self.epoch += 1;
         self.aim.announce(&mut self.memory, self.epoch);
     }
@@ -184,18 +180,23 @@ impl World {
         Some((whole, QUEUE))
     }
 
-    /// The frame that is awaited, as long as this part of a full one in 255.
+    /// The frame that is due, as long as this part of a full one in 255; when all have come, the last one again.
     fn next(&self, part: u8, number: u64) -> Vec<u8> {
-        let Aim { message, next, slice, .. } = self.aim;
-        let (kind, full) = if message.is_none() { (Kind::Open, slice - OPENING) } else { (Kind::Data, slice) };
-        made(kind, message.unwrap_or(1), next, full * u32::from(part) / 255, number)
+        let due = self.aim.next().or(self.aim.listed.last()).copied();
+        let due = due.unwrap_or(Expected { whose: Whose::Opened, offset: 0, bytes: LEAST, at: 0 });
+        let (kind, message) = match due.whose {
+            Whose::Opens(_) => (Kind::Open, self.aim.message.wrapping_add(1)),
+            Whose::Known(message) => (Kind::Data, message),
+            Whose::Opened => (Kind::Data, self.aim.message),
+        };
+        made(kind, message, due.offset, due.bytes * u32::from(part) / 255, number)
     }
 
     /// With any words in the shared memory. What was aimed at is not known; what is closed lets nothing through, unless
     /// the memory has been told to reach further than user space ever says.
     fn stays_inside(&mut self, program: &[u8], linear: &[u8], beyond: usize, queue: u32) {
         let next = word(&self.memory, shared::NEXT);
-        let closed = (next & CLOSED != 0 || next == BUSY) && word(&self.memory, shared::LIMIT) <= 1 << 30;
+        let closed = next & CLOSED != 0 && word(&self.memory, shared::LIMIT) <= 1 << 30;
         let ran = run_program(program, linear, beyond, (queue, self.processor), &[0, QUEUE], &mut self.memory);
         assert!(is_ours(linear) && queue == QUEUE || ran == Ran { verdict: PASS, cut: 0 });
         assert!(!closed || ran.verdict != Ran::REDIRECT);
@@ -212,7 +213,7 @@ impl World {
             assert_eq!(ran, Ran { verdict: PASS, cut: 0 });
         } else if let Some(cut) = self.aim.takes(linear, beyond, self.processor) {
             assert_eq!(ran, Ran { verdict: Ran::REDIRECT, cut });
-            self.logged.push(whole[..cut].to_vec());
+            self.logged.push((whole[..cut].to_vec(), self.given.len()));
         } else if self.given.len() - self.seen > MARGIN {
             assert_eq!(ran, Ran { verdict: PASS, cut: 0 });
         } else {
@@ -243,9 +244,10 @@ impl World {
                 assert_eq!(self.memory[place..place + frame.len()], frame[..], "slot {index}");
             }
         }
-        for (index, head) in self.logged.iter().enumerate().rev().take(LOGGED as usize) {
+        for (index, (head, before)) in self.logged.iter().enumerate().rev().take(LOGGED as usize) {
             let place = at(shared::LOG + (index as u64 % u64::from(LOGGED)) * shared::LOG_BYTES);
             assert_eq!(self.memory[place..place + head.len()], head[..], "header {index}");
+            assert_eq!(word(&self.memory, place as u64 + shared::BEFORE) as usize, *before, "before {index}");
         }
     }
 }

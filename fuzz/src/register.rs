@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 
 use arbitrary::Arbitrary;
-use cutthrough_engine::register::{BUSY, CLOSED, FRESH, Place, Register, Says, Target};
-use cutthrough_node::fuzz::{Ran, announce, run as run_program, set_word, word};
-use cutthrough_node::sys::xdp::placing::{LEAST, placing, shared};
+use cutthrough_engine::register::{CLOSED, Expected, LEAST, Place, Register, Whose};
+use cutthrough_node::fuzz::{Ran, announce, list, payload, run as run_program, set_word, word};
+use cutthrough_node::sys::xdp::placing::{placing, shared};
 use cutthrough_wire::frame::Kind;
 
 use super::placing::{GENERATION, OPENING, SLOTS, TAG, at, made};
@@ -17,6 +17,7 @@ const MEMORY: usize = 1 << 17;
 /// Most places that the kernel may have: the entries of its ring.
 const RING: usize = 1024;
 const AWAITED: u32 = u32::MAX - 1;
+const OF: (u32, u32) = (TAG, GENERATION);
 
 /// A play: how frames are cut into pieces, and what happens.
 #[derive(Debug, Arbitrary)]
@@ -33,15 +34,13 @@ pub struct Play {
 #[derive(Debug, Clone, Copy, Arbitrary)]
 pub enum Step {
     /// The endpoint settles, and aims: at a new message or one that has begun, from where on, how many bytes, and where
-    /// they belong.
+    /// they belong; and at the next message behind it.
     Aim(bool, u16, u16, u16),
-    /// It sees whether the register goes on with its target, and offers more places.
-    GoOn,
+    /// It lists more: what is left of what it expects, and behind that another message of so many bytes.
+    GoOn(u16),
     /// It closes the register.
     Close,
-    /// The same, while the program writes down which message has begun.
-    CloseBusy,
-    /// The frame that is awaited comes, as long as this part of a full one in 255, to one of two processors.
+    /// The frame that is due comes, as long as this part of a full one in 255, to one of two processors.
     Next(u8, bool),
     /// Some frame of the channel: whether it opens, which message, where, and how long.
     Other(bool, u8, u16, u16),
@@ -55,9 +54,9 @@ pub enum Step {
 
 /// A frame that was let through.
 struct Through {
-    says: Says,
+    message: u32,
+    due: Expected,
     payload: Vec<u8>,
-    target: Target,
 }
 
 /// One that has landed: its parts, where each is and how long.
@@ -73,8 +72,10 @@ struct World {
     program: Vec<u8>,
     shared: Vec<u8>,
     memory: Vec<u8>,
-    /// What the register was aimed at last.
-    target: Option<Target>,
+    /// What the register is to let through, as it was listed, and all that is expected.
+    listed: VecDeque<Expected>,
+    expected: Vec<Expected>,
+    next_at: u64,
     /// The kernel's places.
     offered: VecDeque<u64>,
     under_way: VecDeque<Through>,
@@ -97,7 +98,9 @@ pub fn run(play: &Play) {
         program: placing(&ours(), QUEUE, SLOTS, Ran::RINGS, Ran::MEMORY),
         shared: vec![0; at(SLOTS.shared_bytes())],
         memory: vec![0; MEMORY],
-        target: None,
+        listed: VecDeque::new(),
+        expected: Vec::new(),
+        next_at: 0,
         offered: VecDeque::new(),
         under_way: VecDeque::new(),
         landed: VecDeque::new(),
@@ -122,9 +125,8 @@ impl World {
                 self.settle();
                 self.aim(fresh, u32::from(begin), u32::from(bytes), u64::from(at));
             }
-            Step::GoOn => self.go_on(),
+            Step::GoOn(bytes) => self.go_on(u32::from(bytes)),
             Step::Close => self.close(),
-            Step::CloseBusy => self.close_busy(),
             Step::Next(part, other) => {
                 let frame = self.next(part);
                 self.comes(&frame, other);
@@ -143,26 +145,48 @@ impl World {
         }
     }
 
-    fn aim(&mut self, fresh: bool, begin: u32, bytes: u32, at: u64) {
-        let (message, begin) = if fresh { (None, 0) } else { (Some(AWAITED), begin) };
-        let (end, slice) = (begin + bytes, self.slice);
-        let target = Target { tag: TAG, generation: GENERATION, message, awaited: AWAITED, begin, end, at, slice };
-        let Some(aimed) = self.register.aim(target, offered(&mut self.offered)).expect("nobody refuses") else {
-            assert!(bytes < LEAST && !self.register.is_aimed(), "{target:?}");
-            return;
-        };
-        assert!(self.offered.len() <= RING && aimed.limit <= end);
-        self.epoch += 1;
-        let words = [aimed.next, aimed.message, slice, aimed.limit];
-        announce(&mut self.shared, (TAG, GENERATION), words, self.epoch);
-        self.target = Some(target);
-        assert!(self.register.is_at(&target) && self.register.watches(TAG));
+    /// Where the next message belongs: apart from all others, as long as there is room.
+    fn placed(&mut self, frames: Vec<Expected>, begin: u32) -> Vec<Expected> {
+        let bytes: u64 = frames.iter().map(|frame| u64::from(frame.bytes)).sum();
+        if at(self.next_at + bytes) + FRAME_MAX > MEMORY {
+            return Vec::new();
+        }
+        let first = self.next_at;
+        self.next_at += bytes;
+        frames.into_iter().map(|frame| Expected { at: first + frame.at - u64::from(begin), ..frame }).collect()
     }
 
-    /// What has been taken in is where the endpoint expects more, if the register goes on.
-    fn go_on(&mut self) {
-        if let Some(limit) = self.register.extend(offered(&mut self.offered)).expect("nobody refuses") {
-            assert!(self.register.is_open() && limit > word(&self.shared, shared::LIMIT));
+    fn aim(&mut self, fresh: bool, begin: u32, bytes: u32, place: u64) {
+        let (message, begin) = if fresh { (None, 0) } else { (Some(AWAITED), begin) };
+        self.next_at = place;
+        let first = payload(message, AWAITED, (begin, begin + bytes), self.slice);
+        let second = payload(None, AWAITED.wrapping_add(1), (0, bytes), self.slice);
+        self.expected = self.placed(first, begin);
+        let second = self.placed(second, 0);
+        self.expected.extend(second);
+        let limit = self.register.aim(OF, self.expected.iter().copied(), offered(&mut self.offered));
+        if limit.expect("nobody refuses") == 0 {
+            assert!(self.expected.iter().all(|frame| frame.bytes < LEAST) && !self.register.is_aimed());
+            return;
+        }
+        assert!(self.offered.len() <= RING);
+        self.epoch += 1;
+        announce(&mut self.shared, OF, self.register.listed(0), (0, self.epoch));
+        self.listed = self.register.listed(0).map(|(_, frame)| *frame).collect();
+        self.expected.retain(|frame| frame.bytes >= LEAST);
+        assert!(self.register.awaits(OF, &self.expected[0]) && self.register.watches(TAG));
+    }
+
+    /// It expects another message, too, and lists more if few are left.
+    fn go_on(&mut self, bytes: u32) {
+        let more = payload(None, AWAITED.wrapping_add(2), (0, bytes), self.slice);
+        let more = self.placed(more, 0);
+        self.expected.extend(more.into_iter().filter(|frame| frame.bytes >= LEAST));
+        let more = self.register.extend(self.expected.iter().copied(), offered(&mut self.offered));
+        if let Some((from, limit)) = more.expect("nobody refuses") {
+            assert!(self.register.is_open() && from == word(&self.shared, shared::LIMIT) && limit > from);
+            assert_eq!(list(&mut self.shared, self.register.listed(from)), Some(limit));
+            self.listed.extend(self.register.listed(from).map(|(_, frame)| *frame));
             set_word(&mut self.shared, shared::LIMIT, limit);
         }
         assert!(self.offered.len() <= RING);
@@ -170,26 +194,11 @@ impl World {
 
     fn close(&mut self) {
         if self.register.is_open() {
-            let awaited = word(&self.shared, shared::NEXT);
+            let due = word(&self.shared, shared::NEXT);
             set_word(&mut self.shared, shared::NEXT, CLOSED);
             set_word(&mut self.shared, shared::NEXT + 4, 0);
-            self.register.closed(awaited);
-            self.waits();
-        }
-    }
-
-    /// A first frame is between its two exchanges when the register is closed: the second one fails, and it goes on.
-    fn close_busy(&mut self) {
-        if !self.register.is_open() || word(&self.shared, shared::NEXT) != FRESH {
-            return;
-        }
-        let before = self.under_way.len();
-        let frame = self.next(255);
-        self.comes(&frame, false);
-        if self.under_way.len() > before {
-            set_word(&mut self.shared, shared::NEXT, CLOSED);
-            set_word(&mut self.shared, shared::NEXT + 4, 0);
-            self.register.closed(BUSY);
+            self.register.closed(due);
+            self.listed.clear();
             self.waits();
         }
     }
@@ -202,17 +211,18 @@ impl World {
         assert!(all || !self.register.is_quiet(through) && !self.register.is_quiet(taken), "quiet too soon");
     }
 
-    /// The frame that is awaited.
+    /// The frame that is due; if none is, one that is sent again.
     fn next(&mut self, part: u8) -> Vec<u8> {
         self.frames += 1;
-        let (kind, message, offset) = match word(&self.shared, shared::NEXT) & !CLOSED {
-            FRESH => (Kind::Open, AWAITED.wrapping_add(1), 0),
-            offset => (Kind::Data, word(&self.shared, shared::MESSAGE), offset),
+        let begun = word(&self.shared, shared::MESSAGE);
+        let due = self.listed.front().or(self.expected.first()).copied();
+        let due = due.unwrap_or(Expected { whose: Whose::Known(AWAITED), offset: 0, bytes: LEAST, at: 0 });
+        let (kind, message) = match due.whose {
+            Whose::Opens(least) => (Kind::Open, least),
+            Whose::Known(message) => (Kind::Data, message),
+            Whose::Opened => (Kind::Data, begun),
         };
-        let opening = if kind == Kind::Open { OPENING } else { 0 };
-        let left = word(&self.shared, shared::LIMIT).saturating_sub(offset);
-        let payload = (self.slice - opening).min(left) * u32::from(part) / 255;
-        made(kind, message, offset, payload, self.frames)
+        made(kind, message, due.offset, due.bytes * u32::from(part) / 255, self.frames)
     }
 
     fn comes(&mut self, frame: &[u8], other: bool) {
@@ -226,13 +236,14 @@ impl World {
             return;
         }
         assert!(self.register.is_open(), "a closed register lets a frame through");
-        let target = self.target.expect("an open register has one");
+        let due = self.listed.pop_front().expect("one is due");
         let word = |at: usize| u32::from_le_bytes(*frame[ENVELOPE + at..].first_chunk().expect("a header"));
-        let says = Says { message: word(40), offset: word(44), opens: ran.cut > HEADERS };
+        let (message, offset) = (word(40), word(44));
         let payload = frame[ran.cut..].to_vec();
-        let reach = says.offset + u32::try_from(payload.len()).expect("1514 at most");
-        assert!(says.offset >= target.begin && reach <= target.end, "{says:?} of {target:?}");
-        self.under_way.push_back(Through { says, payload, target });
+        assert!(offset == due.offset && payload.len() <= due.bytes as usize, "{message} {offset} for {due:?}");
+        assert_eq!(ran.cut > HEADERS, matches!(due.whose, Whose::Opens(_)));
+        assert!(!matches!(due.whose, Whose::Known(known) if known != message));
+        self.under_way.push_back(Through { message, due, payload });
     }
 
     /// The kernel writes the payload of the next frame to its next places.
@@ -242,7 +253,7 @@ impl World {
         for part in through.payload.chunks(self.piece as usize) {
             let place = self.offered.pop_front().expect("a place for all that is let through");
             parts.push((place, u32::try_from(part.len()).expect("1514 at most")));
-            let belongs = through.target.place(through.says.offset) + (parts.len() as u64 - 1) * u64::from(self.piece);
+            let belongs = through.due.at + (parts.len() as u64 - 1) * u64::from(self.piece);
             assert_eq!(place, belongs, "a payload lands where it does not belong");
             self.memory[at(place)..at(place) + part.len()].copy_from_slice(part);
         }
@@ -250,21 +261,29 @@ impl World {
     }
 
     fn look(&mut self) {
-        let Some(Landed { through: Through { says, payload, target }, parts }) = self.landed.pop_front() else {
+        let Some(Landed { through: Through { message, due, payload }, parts }) = self.landed.pop_front() else {
             return;
         };
+        let reaches = |register: &Register| register.reaches(due.at, payload.len() as u64);
+        assert!(payload.is_empty() || reaches(&self.register), "it may land, and the register does not know");
         let (place, bytes) = self.register.lands(parts.into_iter().map(Some)).expect("where it was offered");
-        assert_eq!((place, bytes), (target.place(says.offset), payload.len() as u64));
-        self.register.tells(says, bytes);
+        assert_eq!((place, bytes), (due.at, payload.len() as u64));
+        self.register.tells(message, bytes);
         assert_eq!(self.memory[at(place)..at(place) + payload.len()], payload, "written over before it was looked at");
-        // If nothing else is on its way, and nothing has closed the register, it awaits what is expected now.
-        let begin = says.offset + u32::try_from(bytes).expect("1514 at most");
-        let next = Target { message: Some(says.message), begin, at: target.place(begin), ..target };
-        let awaits = word(&self.shared, shared::NEXT) == begin && self.register.is_open();
-        if self.under_way.is_empty() && self.landed.is_empty() {
-            assert_eq!(self.register.is_at(&next), awaits, "{next:?}");
+        assert!(!reaches(&self.register), "it has landed, and may be written over");
+        if self.expected.first() == Some(&due) {
+            self.expected.remove(0);
         }
-        assert!(!self.register.is_at(&Target { at: next.at + 1, ..next }));
+        // If nothing else is on its way, and nothing has closed the register, it awaits what is expected now.
+        let open = word(&self.shared, shared::NEXT) & CLOSED == 0 && self.register.is_open();
+        if self.under_way.is_empty() && self.landed.is_empty() {
+            assert_eq!(self.register.is_through(OF), open && self.listed.is_empty());
+            if let Some(next) = self.listed.front() {
+                let whose = if next.whose == Whose::Opened { Whose::Known(message) } else { next.whose };
+                assert_eq!(self.register.awaits(OF, &Expected { whose, ..*next }), open, "{next:?}");
+                assert!(!self.register.awaits(OF, &Expected { whose, at: next.at + 1, ..*next }));
+            }
+        }
     }
 
     /// As an endpoint does before it writes to that memory itself: closes the register, and takes in all that is left.

@@ -354,13 +354,11 @@ fn every_payload_that_is_let_through_lands_where_it_belongs() {
         let mut steps = Vec::new();
         for round in 0..12_u16 {
             let fresh = round % 2 == 0;
-            steps.push(Step::Aim(fresh, round * 77, if round == 5 { 9 } else { 60_000 }, round * 999));
-            if round % 4 == 2 {
-                steps.push(Step::CloseBusy);
-            }
+            let bytes = if round == 5 { 9 } else { 9000 + round % 3 * 20_000 };
+            steps.push(Step::Aim(fresh, round * 77, bytes, round * 999));
             for frame in 0..round * 9 {
                 steps.extend([Step::Next(255, false), Step::Next(255, true), Step::Other(fresh, 1, 0, 99)]);
-                let rest = [Step::GoOn, Step::Land, Step::Look];
+                let rest = [Step::GoOn(frame * 500), Step::Land, Step::Look];
                 steps.extend(&rest[..if frame % 5 == 4 { 0 } else { 3 }]);
             }
             steps.push(if round % 3 == 0 { Step::Close } else { Step::Next(round.to_le_bytes()[0] * 9, false) });

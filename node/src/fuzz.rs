@@ -6,7 +6,7 @@ use cutthrough_engine::time::Instant;
 
 use crate::raw::Hop;
 use crate::raw::envelope::{self, ENVELOPE_BYTES, Envelope};
-pub use crate::sys::xdp::fuzz::{Aim, Ran, announce, run, set_word, socket, word};
+pub use crate::sys::xdp::fuzz::{Aim, Ran, announce, list, payload, run, set_word, socket, word};
 
 /// Writes the headers before a body of so many bytes, from one address and hardware address to another.
 #[must_use]

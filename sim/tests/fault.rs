@@ -6,7 +6,7 @@ use cutthrough_sim::fault::{self, Summary, With};
 
 /// Hash of seeds 0 to 999. Whatever makes other worlds of them changes it: the engine, or what may go wrong. Then the
 /// hashes in `docs/performance.md` are of the worlds of before.
-const HASH: u64 = 0xaf30_8171_c06a_51b4;
+const HASH: u64 = 0x9027_33b6_8dcb_3bce;
 
 /// Runs seeds, and shows every failure.
 fn all(seeds: impl Iterator<Item = u64>) -> Summary {

@@ -125,6 +125,21 @@ impl<M: Memory> Net<M> {
         channel.inbox.has_some(message, 0, usize::MAX)
     }
 
+    /// Whether the frame that opens a payload, which has this header, has come already: then it brings nothing.
+    pub fn is_opened(&mut self, header: &Header) -> bool {
+        let Some(channel) = self.channel(header.tag as usize) else { return false };
+        let message = channel.message(header);
+        channel.inbox.is_opened(message)
+    }
+
+    /// Whether parts of a payload have come before the frame that opens it, which has this header: they are copied to
+    /// the place that it gets.
+    pub fn has_early(&mut self, header: &Header) -> bool {
+        let Some(channel) = self.channel(header.tag as usize) else { return false };
+        let message = channel.message(header);
+        channel.inbox.has_some(message, 0, usize::MAX) && !channel.inbox.is_opened(message)
+    }
+
     /// From now on frames may land in memory of this channel at any time, or in no memory: until that is over no
     /// message that waits gets a place there, and what has come of it is not copied. Which channel it was before.
     pub const fn aim_at(&mut self, index: Option<usize>) -> Option<usize> {

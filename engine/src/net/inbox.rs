@@ -158,8 +158,16 @@ pub(super) struct Inbox<P> {
     /// How payloads are placed that begin now, and those that have come whole since somebody has asked.
     pub(super) choice: Choice,
     pub(super) whole: Vec<Story>,
-    /// Bytes of the body of a frame behind which its payload goes on, as it came last; 0 if none has.
+    /// Bytes of the body of a full frame, behind which its payload goes on; 0 if none has come. And of the last one of
+    /// which it did.
     pub(super) full: usize,
+    measured: usize,
+    /// The same, by the last frame with an opening behind which more came unasked.
+    sender_full: usize,
+    /// Bytes of the last payload that was opened, and whether those of the one before were as many.
+    last: (u32, bool),
+    /// The message of which bytes have come last.
+    latest: u64,
     /// Numbers of payloads of which nothing more is wanted, to be told; and of those that were told and are not handed
     /// over yet.
     unwanted: Vec<u64>,
@@ -204,6 +212,10 @@ impl<P: Place> Inbox<P> {
             choice: Choice::default(),
             whole: Vec::new(),
             full: 0,
+            measured: 0,
+            sender_full: 0,
+            last: (0, false),
+            latest: begin,
             unwanted: Vec::new(),
             told_early: Vec::new(),
             closed: false,
@@ -335,9 +347,11 @@ impl<P: Place> Inbox<P> {
             return Err(Breach::Length);
         }
         arrival.granted = arrival.granted.max(opening.unasked);
+        let payload = opening.payload;
         let named = opening.token.is_some();
         arrival.opening = Some(opening);
         self.used += unasked;
+        self.last = (payload, payload == self.last.0);
         // What is posted goes to the messages in their order: one whose opening was overtaken comes first.
         if !named && self.is_preceded(number) {
             if let Some(arrival) = self.arrival(number, now) {
@@ -465,25 +479,41 @@ impl<P: Place> Inbox<P> {
             (Target::Aside(_), Bytes::There { .. }) => return Ok(false),
         }
         let goes_on = arrival.opening.as_ref().is_some_and(|opening| end < opening.payload);
+        let opens_full = offset == 0 && arrival.opening.as_ref().is_some_and(|opening| end < opening.unasked);
         let kept = arrival.have.insert(offset, end);
         let grew = arrival.have.bytes() - before;
         arrival.copied += if copies { grew } else { 0 };
         let (frames, full) = bytes.frames();
         (arrival.frames, arrival.way, arrival.last, arrival.ended) = (arrival.frames + frames, by, end, now);
         if grew > 0 {
-            self.came = now;
+            (self.came, self.latest) = (now, number);
         }
         if grown > 0 {
             self.aside += grown as u64;
             self.book(number);
         }
-        if goes_on {
+        if offset == 0 {
             // A first frame may be shorter than a full one: what is unasked has its end.
-            let first = (end as usize + OPENING_BYTES).max(self.full);
-            self.full = if offset == 0 { first } else { full as usize };
+            let first = end as usize + OPENING_BYTES;
+            self.full = self.full.max(if goes_on { first } else { 0 });
+            self.sender_full = if opens_full { first } else { self.sender_full };
+        } else {
+            (1..frames.min(3)).for_each(|_| self.measure(full as usize));
+            if goes_on {
+                self.measure((bytes.len() - (frames - 1) * full) as usize);
+            }
         }
         self.advance();
         Ok(kept)
+    }
+
+    /// A frame has come behind which its payload goes on. It is a full one, unless it is shorter than those before and
+    /// alone with that: then what could be sent had its end there.
+    const fn measure(&mut self, bytes: usize) {
+        if bytes >= self.full || bytes == self.measured {
+            self.full = bytes;
+        }
+        self.measured = bytes;
     }
 
     /// Asks again for places that could not be given, in the order of the messages: where nobody has named a place, the

@@ -31,6 +31,7 @@ use super::lanes::reopen::Due;
 use super::lanes::{Beside, Lanes, Offer, PLACING, Troubles};
 use super::line::UNREAD_NS;
 use super::memory::Stores;
+use super::placed::Aiming;
 use super::sink::Sink;
 use super::sources::Sources;
 use super::told::{Happened, Told};
@@ -76,6 +77,8 @@ pub(super) struct Core {
     pub(super) glances: Glances,
     /// Whether the joined socket was passed over, because the other one had enough to tell.
     pub(super) joined_first: bool,
+    /// How the register of a ring that places payloads follows what comes.
+    pub(super) aiming: Aiming,
     pub(super) trains: Trains,
     pub(super) batch: Batch,
     /// The channel of a batch that the socket has not taken, and since when it waits.
@@ -261,6 +264,7 @@ impl Udp {
             lanes,
             glances: Glances::default(),
             joined_first: false,
+            aiming: Aiming::default(),
             trains: Trains::default(),
             batch: Batch::default(),
             stuck: None,

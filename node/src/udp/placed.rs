@@ -1,27 +1,30 @@
 //! Payloads that a ring has placed where they belong, and what it has put aside.
 //!
-//! The register at the interface is aimed at what the engine expects next. While it is, the kernel may write to that
-//! memory at any time. Why nobody ever sees a byte of it that was not checked, or that changes:
+//! The register at the interface is aimed at the frames that the engine expects next. While it is, the kernel may write
+//! to the memory of these at any time. Why nobody ever sees a byte of it that was not checked, or that changes:
 //!
 //! * A frame that has landed is an allegation like any other: it goes to the engine as [`Body::Landed`], which opens
 //!   its seal where it lies before the bytes count. A message is handed over when all of its bytes count.
-//! * What the kernel may still write to is the memory from the register's offset to its limit. At first that is a gap
-//!   of one message, or a run that no message has ([`Core::target`]); the offset only grows, and what lies behind it is
-//!   never written to again. So nothing that counts is in it, as long as nothing begins to count there in another way.
-//! * Another way is to copy. A frame that came by a slot or by the socket and brings bytes to that channel is brought
-//!   in when the register is closed, and the kernel writes nowhere: after [`Core::settle`]. So is one that has landed,
-//!   but not where it belongs ([`Core::take_astray`]). A message that waits for a place gets none meanwhile
-//!   ([`Net::aim_at`](cutthrough_engine::net::Net::aim_at)), nor is the register aimed at its channel.
+//! * What the kernel may still write to are the places of listed frames that have not landed. When it is listed, each
+//!   is a part of a gap of one message, or of a run that no message has ([`Net::forecast`]); and it is written to once
+//!   at most, by the frame that lands. So nothing that counts is in it, as long as nothing begins to count there in
+//!   another way.
+//! * Another way is to copy. A frame that came by a slot and brings bytes to such a place ([`Core::meets`]), or by the
+//!   socket and brings bytes to that channel, is brought in when the register is closed, and the kernel writes nowhere:
+//!   after [`Core::settle`]. So is one that has landed, but not where it belongs ([`Core::take_astray`]), and one that
+//!   opens a message of which parts have come before, for these are copied to the place that it gets. A message that
+//!   waits for a place gets none meanwhile ([`Net::aim_at`]), nor is the register aimed at its channel.
 //! * Yet another way is that the memory becomes somebody else's. Memory for guesses is held ([`Store::held`]); a run
-//!   that was posted goes to the first message that wants it, which is a frame of one of the two kinds above; and
+//!   that was posted goes to a message of that channel, whose bytes count there only by one of the two ways above; and
 //!   memory of a channel that has ended goes to another one after the register was settled, or not at all.
-//! * The last frame of a payload may be a full one. Then the register stays open behind the payload,
-//!   up to the end of its run. Of that run the user sees the payload alone, and nobody else gets it before he has
-//!   dropped it; then the two rules above hold for it.
+//! * A run may be longer than the payload that has got it, and more of it be listed. Of that run the user sees the
+//!   payload alone, and nobody else gets it before he has dropped it; then the rules above hold for it.
 //!
 //! If the register cannot be settled at once, frames are lost and sent again. See `raw::xdp::cut` for what happens if
 //! it never can.
 //!
+//! [`Net::forecast`]: cutthrough_engine::net::Net::forecast
+//! [`Net::aim_at`]: cutthrough_engine::net::Net::aim_at
 //! [`Store::held`]: super::memory::Store
 
 use std::io;
@@ -32,19 +35,64 @@ use cutthrough_engine::net::inbox::Reading;
 use cutthrough_engine::net::memory::Place as _;
 use cutthrough_engine::net::trains::Train;
 use cutthrough_engine::receipt::Placement;
-use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, low};
+use cutthrough_engine::register::{AHEAD, Expected, Whose};
+use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES};
 
 use super::door::Core;
 use super::lanes::PLACING;
 use super::turn::bring_in;
 use crate::clock;
 use crate::raw::xdp::XdpRing;
-use crate::raw::xdp::cut::{Cut, Landed, Target};
+use crate::raw::xdp::cut::{Cut, Landed};
 
 /// Nanoseconds for which a frame on its way from the register to its place is waited for.
 const PATIENCE_NS: u64 = 20_000;
 /// Looks at a ring that takes no more frames, to take in what has come.
 const LOOKS: u32 = 64;
+
+/// Frames that the register lets pass at most, so that it is aimed when the next one comes.
+const PASS: usize = 64;
+/// Frames that may come before the one that the register awaits, if it was not aimed ahead: others were faster.
+const NEAR: usize = 4;
+/// Looks without a frame after which a stream has paused.
+const STILL: u32 = 64;
+
+/// Whether frames keep coming.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    /// One has come since the last look.
+    Comes,
+    /// None has.
+    Waits,
+    /// None has for a while.
+    Still,
+}
+
+/// How the register follows what comes.
+#[derive(Debug, Default)]
+pub(super) struct Aiming {
+    /// What is expected.
+    list: Vec<Expected>,
+    /// Frames that are let pass before those that it is aimed at.
+    ahead: usize,
+    /// Listed frames that were left when more were listed last.
+    extended: usize,
+    /// Frames that had come at the last look, and looks without another one.
+    came: u32,
+    still: u32,
+}
+
+impl Aiming {
+    /// The ring has brought so many frames.
+    fn look(&mut self, came: u32) -> Pace {
+        if self.came != came {
+            (self.came, self.still) = (came, 0);
+            return Pace::Comes;
+        }
+        self.still = self.still.saturating_add(1);
+        if self.still < STILL { Pace::Waits } else { Pace::Still }
+    }
+}
 
 impl Core {
     fn ring(&mut self) -> Option<&mut XdpRing> {
@@ -64,21 +112,31 @@ impl Core {
         false
     }
 
-    /// Takes in what has landed, and at most `most` of what was put aside: how many frames.
-    pub(super) fn take_placed(&mut self, reading: Option<(usize, &mut Reading<'_>)>, most: usize) -> usize {
+    /// Takes in what has landed and what was put aside, in the order in which it came, and of the latter at most
+    /// `most`: how many frames.
+    pub(super) fn take_placed(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>, most: usize) -> usize {
         if !self.is_placing() {
             return 0;
         }
         let before = self.net.came_by(PLACING);
-        let taken = self.take_landed() + self.take_aside(reading, most);
-        self.net.came_by(before);
-        taken
+        let (mut taken, mut left) = (0, most);
+        loop {
+            let landed = self.take_landed(false);
+            let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
+            if left == 0 || !self.take_aside(reading) {
+                self.net.came_by(before);
+                return taken + landed;
+            }
+            left -= 1;
+            taken += landed + 1;
+        }
     }
 
-    fn take_landed(&mut self) -> usize {
+    /// Takes in what has landed; unless `all`, up to a frame that something was put aside before.
+    fn take_landed(&mut self, all: bool) -> usize {
         let before = self.net.came_by(PLACING);
         let mut taken = 0;
-        while let Some(landed) = self.ring().and_then(XdpRing::landed) {
+        while let Some(landed) = self.ring().and_then(|ring| ring.landed(all)) {
             taken += 1;
             if let Some(astray) = self.bring_landed(landed) {
                 taken += self.take_astray(astray);
@@ -119,7 +177,7 @@ impl Core {
             if self.is_quiet() {
                 break;
             }
-            next = self.ring().and_then(XdpRing::landed);
+            next = self.ring().and_then(|ring| ring.landed(true));
             if next.is_none() && clock::now().saturating_since(begun) > PATIENCE_NS {
                 self.troubles.cut_trains += 1;
                 return astray.len() - 1;
@@ -131,33 +189,49 @@ impl Core {
         astray.len().saturating_sub(1)
     }
 
-    fn take_aside(&mut self, mut reading: Option<(usize, &mut Reading<'_>)>, most: usize) -> usize {
-        let mut taken = 0;
-        while taken < most {
-            let Some(ring) = self.lanes.as_mut().and_then(|lanes| lanes.placing()) else { break };
-            let Some((from, body)) = ring.aside() else { break };
-            let (front, now) = (Front::of(body), clock::now());
-            let harmless = self.is_harmless(&front);
-            // A frame that cannot be taken in now is lost, and sent again.
-            let good = harmless || self.settle();
-            let Some(ring) = self.lanes.as_mut().and_then(|lanes| lanes.placing()) else { break };
-            if good && let Some((_, body)) = ring.aside() {
-                let reading = reading.as_mut().map(|(channel, reading)| (*channel, &mut **reading));
-                bring_in(&mut self.net, now, from.into(), body, reading);
-            }
-            ring.done_aside(good);
-            taken += 1;
+    /// Takes in the next frame that was put aside. Whether there was one.
+    fn take_aside(&mut self, reading: Option<(usize, &mut Reading<'_>)>) -> bool {
+        let Some(ring) = self.ring() else { return false };
+        let Some((from, body)) = ring.aside() else { return false };
+        let (front, now) = (Front::of(body), clock::now());
+        // A frame that cannot be taken in now is lost, and sent again.
+        let good = self.is_harmless(&front) || !self.meets(&front) || self.settle();
+        let Some(ring) = self.lanes.as_mut().and_then(|lanes| lanes.placing()) else { return false };
+        if good && let Some((_, body)) = ring.aside() {
+            bring_in(&mut self.net, now, from.into(), body, reading);
         }
-        taken
+        ring.done_aside(good);
+        true
     }
 
-    /// Whether a frame brings no bytes to memory that the register may be aimed at.
+    /// Whether a frame brings no bytes to memory of the channel that the register is aimed at.
     fn is_harmless(&mut self, front: &Front) -> bool {
-        let Front::Of { kind, tag } = *front else { return true };
+        let Front::Of { kind, tag, .. } = *front else { return true };
         if !self.is_placing() || !self.ring().and_then(|ring| ring.cut()).is_some_and(|cut| cut.watches(tag)) {
             return true;
         }
         kind != Kind::Open as u8 && kind != Kind::Data as u8
+    }
+
+    /// Whether a frame brings bytes to where others may land, or may do so. It is the next one that is brought in.
+    fn meets(&mut self, front: &Front) -> bool {
+        let Front::Of { head, .. } = front else { return false };
+        let Ok(header) = Header::from_bytes(head) else { return false };
+        let opening = if header.kind == Kind::Open { OPENING_BYTES } else { 0 };
+        let len = usize::from(header.body).saturating_sub(opening);
+        if header.kind == Kind::Open && self.net.is_opened(&header) {
+            return false;
+        }
+        // Parts that came before it are copied to the place that it gets.
+        if header.kind == Kind::Open && self.net.has_early(&header) {
+            return true;
+        }
+        let Some(there) = self.net.belongs(&header, len) else { return false };
+        let Some(ring) = self.lanes.as_mut().and_then(|lanes| lanes.placing()) else { return true };
+        let (at, cut) = (ring.place_of(there), ring.cut());
+        // What lies elsewhere, the register does not know.
+        let known = |at: u64| cut.is_some_and(|cut| cut.register().reaches(at, len as u64));
+        there.len() < len || at.is_some_and(known)
     }
 
     /// Sees to it that frames may be brought in that have come by the socket; false if they have to be lost.
@@ -167,6 +241,10 @@ impl Core {
     }
 
     /// Aims the register at what is expected next, if it is not, and if headers shall be cut off; else closes it.
+    ///
+    /// While frames keep coming they are faster than that: what is due has come when the register awaits it, and goes
+    /// aside, and so does all that comes behind it. Then the register is aimed some frames ahead, and these are let
+    /// pass.
     pub(super) fn aim(&mut self) {
         if !self.is_placing() {
             self.exchange();
@@ -176,34 +254,87 @@ impl Core {
         if self.net.placing.is_due() && !self.settle() {
             return;
         }
-        let target = self.wanted();
-        if target.is_none() && !self.ring().and_then(|ring| ring.cut()).is_some_and(Cut::is_aimed) {
+        let mut list = std::mem::take(&mut self.aiming.list);
+        self.aim_by(&mut list);
+        self.aiming.list = list;
+    }
+
+    fn aim_by(&mut self, list: &mut Vec<Expected>) {
+        let wanted = self.wanted(1, list);
+        let Some(cut) = self.lanes.as_mut().and_then(|lanes| lanes.placing()).and_then(|ring| ring.cut()) else {
+            return;
+        };
+        let register = cut.register();
+        let Some((next, of)) = list.first().zip(wanted) else {
+            if register.is_aimed() {
+                self.settle();
+            }
+            return;
+        };
+        if register.awaits(of, next) || register.is_through(of) {
+            if register.is_low() && register.left() <= self.aiming.extended / 4 * 3 {
+                self.wanted(AHEAD, list);
+                self.ring().iter_mut().for_each(|ring| ring.extend(list.drain(..)));
+                self.aiming.extended = self.ring().and_then(|ring| ring.cut()).map_or(0, |cut| cut.register().left());
+            }
             return;
         }
-        if let Some(target) = target
-            && self.ring().is_some_and(|ring| ring.goes_on(&target))
-        {
+        let pace = self.aiming.look(cut.came());
+        if pace == Pace::Waits && self.aiming.ahead > 0 {
             return;
         }
+        let missed = register.is_aimed() && register.landed() == 0;
+        if register.is_open() && pace == Pace::Comes {
+            // What comes until then is let pass.
+            self.wanted(NEAR.max(2 * self.aiming.ahead), list);
+            let cut = self.ring().and_then(|ring| ring.cut());
+            if cut.is_some_and(|cut| list.iter().any(|frame| cut.register().awaits(of, frame))) {
+                return;
+            }
+        }
+        self.aiming.ahead = match pace {
+            Pace::Still => 0,
+            _ if missed => (2 * self.aiming.ahead).clamp(2, PASS),
+            _ => self.aiming.ahead / 2,
+        };
         // What is taken in meanwhile may change what is expected.
-        if self.settle()
-            && let Some(target) = self.wanted()
+        if !self.settle() {
+            return;
+        }
+        let pass = self.aiming.ahead + self.ring().and_then(|ring| ring.cut()).map_or(0, Cut::waiting);
+        if let Some(of) = self.wanted(pass + AHEAD, list)
             && let Some(ring) = self.ring()
         {
-            ring.aim(target);
-            if ring.cut().is_some_and(Cut::is_aimed) {
-                self.hold(Some(target.tag as usize));
+            // Which message goes on then is known of the first one alone.
+            let begins = |frame: &Expected| frame.whose != Whose::Opened;
+            let pass = pass.min(list.len() / 2);
+            ring.aim(of, list.drain(..).skip(pass).skip_while(|frame| !begins(frame)));
+            let aimed = ring.cut().filter(|cut| cut.is_aimed()).map(|cut| cut.register().left());
+            if let Some(left) = aimed {
+                self.aiming.extended = left;
+                self.hold(Some(of.0 as usize));
             }
         }
     }
 
-    /// What is expected next, if its headers shall be cut off.
-    fn wanted(&mut self) -> Option<Target> {
+    /// Lists the frames that are expected next, up to `most`, if their headers shall be cut off: on which channel, and
+    /// in which life of it. Nothing while a message of that channel waits for a place, or if nothing that is expected
+    /// belongs into the memory of the ring.
+    fn wanted(&mut self, most: usize, list: &mut Vec<Expected>) -> Option<(u32, u32)> {
+        list.clear();
         if !self.net.placing.is_due() && self.net.placing.now().placement == Placement::Copy {
             return None;
         }
-        let (target, guess) = self.target()?;
-        self.net.cuts(guess, target.slice, clock::now).then_some(target)
+        let (guess, full) = self.net.guess(None)?;
+        let (Guess::Fresh { channel } | Guess::Rest { channel, .. }) = guess;
+        let slice = u32::try_from(full.checked_sub(HEADER_BYTES)?).ok()?;
+        if self.net.awaits_place(channel) {
+            return None;
+        }
+        let of = (u32::try_from(channel).ok()?, self.net.generation(channel)?.0);
+        let ring = self.lanes.as_mut()?.placing()?;
+        self.net.forecast((guess, full), most, |bytes| ring.place_of(bytes), list);
+        (!list.is_empty() && self.net.cuts(guess, slice, clock::now)).then_some(of)
     }
 
     /// Has the ring exchanged for one that places payloads, when that is wanted and the next payload could land there.
@@ -249,28 +380,6 @@ impl Core {
         self.net.memory.get(channel).is_some_and(|store| store.held) && self.settle()
     }
 
-    /// What is expected next, as far as it belongs into the memory of the ring, and the guess that says so. Nothing
-    /// while a message of that channel waits for a place.
-    fn target(&mut self) -> Option<(Target, Guess)> {
-        let (guess, full) = self.net.guess(None)?;
-        let (channel, message, most) = match guess {
-            Guess::Fresh { channel } => (channel, None, usize::MAX),
-            Guess::Rest { channel, message, begin, end } => (channel, Some(low(message)), (end - begin) as usize),
-        };
-        if self.net.awaits_place(channel) {
-            return None;
-        }
-        let (generation, awaited) = self.net.generation(channel)?;
-        let (place, begin) = self.net.guessed(guess)?;
-        let piece = place.piece(begin, most);
-        let at = self.lanes.as_mut()?.placing()?.place_of(piece)?;
-        let begin = u32::try_from(begin).ok()?;
-        let end = begin.checked_add(u32::try_from(piece.len()).ok()?)?;
-        let slice = u32::try_from(full.checked_sub(HEADER_BYTES)?).ok()?;
-        let tag = u32::try_from(channel).ok()?;
-        Some((Target { tag, generation, message, awaited: low(awaited), begin, end, at, slice }, guess))
-    }
-
     /// Closes the register, and takes in what it has let through. True if the kernel writes to no memory any more;
     /// false if a frame is on its way for longer than can be waited for.
     pub(super) fn settle(&mut self) -> bool {
@@ -279,7 +388,7 @@ impl Core {
         }
         let begun = clock::now();
         loop {
-            let taken = self.take_landed();
+            let taken = self.take_landed(true);
             if self.is_quiet() {
                 return true;
             }
@@ -364,8 +473,8 @@ impl Core {
 /// What the first bytes of a frame say.
 #[derive(Debug, Clone, Copy)]
 enum Front {
-    /// Kind and channel.
-    Of { kind: u8, tag: u32 },
+    /// Its header; kind and channel.
+    Of { head: [u8; HEADER_BYTES], kind: u8, tag: u32 },
     /// Nothing: it is too short.
     Short,
 }
@@ -373,6 +482,6 @@ enum Front {
 impl Front {
     fn of(frame: &[u8]) -> Self {
         let Some(head) = frame.first_chunk::<HEADER_BYTES>() else { return Self::Short };
-        Self::Of { kind: head[1], tag: u32::from_le_bytes([head[4], head[5], head[6], head[7]]) }
+        Self::Of { head: *head, kind: head[1], tag: u32::from_le_bytes([head[4], head[5], head[6], head[7]]) }
     }
 }

@@ -9,44 +9,47 @@
 use std::collections::VecDeque;
 
 use cutthrough_engine::net::Guess;
-use cutthrough_engine::register::{BUSY, CLOSED, FRESH, LEAST, Place, Register, Says, Target};
+use cutthrough_engine::register::{CLOSED, Expected, LEAST, Place, Register, Whose};
 use cutthrough_wire::frame::{HEADER_BYTES, Header, Kind, OPENING_BYTES, low};
 
 use super::Summary;
 use super::network::Frame;
 use super::random::Random;
 
-/// Bytes of a run of memory, which one aim is for at most; and how many there are, with bytes around each that nobody
-/// has to write.
+/// Bytes of a run of memory, which one message has; and how many there are, with bytes around each that nobody has to
+/// write.
 const RUN: u32 = 32 << 10;
-const RUNS: usize = 4;
+const RUNS: usize = 6;
 const AROUND: u64 = 4096;
-/// Runs that the user keeps.
-const KEPT: usize = 2;
 /// What nobody has written.
 const UNTOUCHED: u8 = 0xee;
-/// Of a thousand frames, those that have their turn and land later; and those that open a message and are written down
-/// later.
+/// Of a thousand frames, those that have their turn and land later; and of looks at a register that awaits what comes
+/// later, those that leave it at that.
 const LATE: u64 = 300;
+/// Frames that are looked at ahead, and those of them that are let pass at most.
+const LISTED: usize = 64;
+const PASS: usize = 4;
 
 /// The first place of a run.
 const fn run_at(run: usize) -> u64 {
     AROUND + run as u64 * (RUN as u64 + AROUND)
 }
 
+/// Where pieces of a frame lie, and how many bytes each has.
+type Pieces = Vec<(u64, u32)>;
 /// Parts of a payload, where each lies.
 type Parts = Vec<(u64, Vec<u8>)>;
 
 /// What the program knows.
 #[derive(Debug)]
 struct Program {
-    target: Option<Target>,
-    /// What is awaited, of which message, and how far there are places.
-    next: u32,
+    /// The channel of the receiver, and which life of it.
+    life: (u32, u32),
+    /// The listed frames from the one on that is due, and the number of that one.
+    listed: VecDeque<Expected>,
+    due: u32,
+    /// The message that was opened last.
     message: u32,
-    limit: u32,
-    /// What will be awaited when the message that has begun is written down.
-    then: Option<u32>,
     /// Frames that have had their turn and are counted: that comes a little later, too.
     through: u32,
 }
@@ -58,48 +61,32 @@ fn payload(frame: &Frame) -> &[u8] {
 }
 
 impl Program {
-    /// Whether this frame is the next one. Then the one behind it is.
-    fn takes(&mut self, frame: &Frame, is_late: bool) -> bool {
-        let Some(target) = self.target else { return false };
-        let Some((head, body)) = frame.bytes.split_first_chunk::<HEADER_BYTES>() else { return false };
-        let Ok(header) = Header::from_bytes(head) else { return false };
-        let ours = (header.tag, header.generation) == (target.tag, target.generation);
+    /// Whether this frame is the one that is due. Then the one behind it is: where it lands.
+    fn takes(&mut self, frame: &Frame) -> Option<Expected> {
+        let due = *self.listed.front().filter(|_| self.due & CLOSED == 0)?;
+        let (head, body) = frame.bytes.split_first_chunk::<HEADER_BYTES>()?;
+        let header = Header::from_bytes(head).ok()?;
         let [message, offset] = header.words;
         let bytes = u32::try_from(payload(frame).len()).unwrap_or(0);
-        if !ours || usize::from(header.body) != body.len() || bytes < LEAST || offset > FRESH {
-            return false;
+        let whole = usize::from(header.body) == body.len() && (header.tag, header.generation) == self.life;
+        if !whole || !(LEAST..=due.bytes).contains(&bytes) || offset != due.offset {
+            return None;
         }
-        let opening = u32::try_from(OPENING_BYTES).unwrap_or(0);
-        let after = |full: u32| (offset + bytes) | if bytes < full { CLOSED } else { 0 };
-        match header.kind {
-            Kind::Data => {
-                let fits = bytes <= target.slice && offset + bytes <= self.limit;
-                if message != self.message || offset != self.next || !fits {
-                    return false;
-                }
-                self.next = after(target.slice);
-            }
-            Kind::Open => {
-                let full = target.slice.saturating_sub(opening);
-                let fits = bytes <= full && bytes <= self.limit;
-                if self.next != FRESH || offset != 0 || message.wrapping_sub(self.message) > FRESH || !fits {
-                    return false;
-                }
-                (self.next, self.message, self.then) = (BUSY, message, Some(after(full)));
-                if !is_late {
-                    self.write_down();
-                }
-            }
-            _ => return false,
+        let its = match (header.kind, due.whose) {
+            (Kind::Data, Whose::Known(known)) => message == known,
+            (Kind::Data, Whose::Opened) => message == self.message,
+            (Kind::Open, Whose::Opens(least)) => message.wrapping_sub(least) < 1 << 31,
+            _ => false,
+        };
+        if !its {
+            return None;
         }
-        true
-    }
-
-    /// The message that has begun is written down, unless user space was faster.
-    fn write_down(&mut self) {
-        if let Some(then) = self.then.take().filter(|_| self.next == BUSY) {
-            self.next = then;
+        self.listed.pop_front();
+        self.due = (self.due + 1) | if bytes < due.bytes { CLOSED } else { 0 };
+        if header.kind == Kind::Open {
+            self.message = message;
         }
+        Some(due)
     }
 }
 
@@ -115,21 +102,23 @@ pub(super) struct Cut {
     /// Places that the kernel has.
     offered: VecDeque<u64>,
     /// Frames that have had their turn, how many of them are counted, and those that have landed, where.
-    under_way: VecDeque<Frame>,
+    under_way: VecDeque<(Expected, Frame)>,
     counted: usize,
-    landed: VecDeque<(Vec<(u64, u32)>, Frame)>,
-    /// The run that the register is aimed at, and what has landed there.
+    landed: VecDeque<(Pieces, Expected, Frame)>,
+    /// The run that the next message gets; the message that has got one last, in which life of which channel, the byte
+    /// of it that lies first there, and which run that is; what lies in each run.
     run: usize,
-    there: Parts,
-    /// What the user has: in which run.
-    kept: VecDeque<(usize, Parts)>,
+    placed: Option<((u32, u32), u32, u32, usize)>,
+    there: [Parts; RUNS],
+    /// Bytes of the last message that came to its end, and of the one before.
+    ended: [u32; 2],
     wrong: Option<String>,
 }
 
 impl Cut {
     /// For frames with payloads of `slice` bytes, of which the kernel writes `piece` to one place.
     pub(super) fn new(slice: u32, piece: u32) -> Self {
-        let program = Program { target: None, next: CLOSED, message: 0, limit: 0, then: None, through: 0 };
+        let program = Program { life: (0, 0), listed: VecDeque::new(), due: CLOSED, message: 0, through: 0 };
         Self {
             register: Register::new(piece),
             program,
@@ -141,15 +130,16 @@ impl Cut {
             counted: 0,
             landed: VecDeque::new(),
             run: 0,
-            there: Vec::new(),
-            kept: VecDeque::new(),
+            placed: None,
+            there: Default::default(),
+            ended: [0, 1],
             wrong: None,
         }
     }
 
     /// Whether nothing waits to be looked at, or is under way there.
     pub(super) fn is_empty(&self) -> bool {
-        self.landed.is_empty() && self.under_way.is_empty() && self.program.then.is_none()
+        self.landed.is_empty() && self.under_way.is_empty()
     }
 
     /// A frame has come. It is given back if the register does not await it.
@@ -157,10 +147,8 @@ impl Cut {
         if !random.chance(LATE) {
             self.go_on();
         }
-        if !self.program.takes(&frame, random.chance(LATE)) {
-            return Some(frame);
-        }
-        self.under_way.push_back(frame);
+        let Some(due) = self.program.takes(&frame) else { return Some(frame) };
+        self.under_way.push_back((due, frame));
         if !random.chance(LATE) {
             self.count();
         }
@@ -174,10 +162,9 @@ impl Cut {
 
     /// What is under way lands.
     fn go_on(&mut self) {
-        self.program.write_down();
         self.count();
         self.counted = 0;
-        while let Some(frame) = self.under_way.pop_front() {
+        while let Some((due, frame)) = self.under_way.pop_front() {
             let mut parts = Vec::new();
             for part in payload(&frame).chunks(self.piece as usize) {
                 let Some(at) = self.offered.pop_front() else {
@@ -188,7 +175,7 @@ impl Cut {
                 self.memory[begin..begin + part.len()].copy_from_slice(part);
                 parts.push((at, u32::try_from(part.len()).unwrap_or(0)));
             }
-            self.landed.push_back((parts, frame));
+            self.landed.push_back((parts, due, frame));
         }
     }
 
@@ -200,32 +187,38 @@ impl Cut {
         if let Some(wrong) = self.wrong.take() {
             return Err(wrong);
         }
-        let Some((parts, frame)) = self.landed.pop_front() else { return Ok(None) };
+        let Some((parts, due, frame)) = self.landed.pop_front() else { return Ok(None) };
         let (at, bytes) = self.register.lands(parts.iter().copied().map(Some)).ok_or("a frame landed astray")?;
         let lies = usize::try_from(at).unwrap_or(0);
         if self.memory.get(lies..lies + usize::try_from(bytes).unwrap_or(0)) != Some(payload(&frame)) {
             return Err(format!("a frame that landed at {at} has other bytes"));
         }
-        let header = frame.bytes.first_chunk().and_then(|head| Header::from_bytes(head).ok());
-        let header = header.ok_or("a frame without a header was let through")?;
-        let [message, offset] = header.words;
-        let belongs = self.program.target.filter(|target| {
-            let is_its = (target.tag, target.generation) == (header.tag, header.generation);
-            is_its && offset >= target.begin && target.place(offset) == at
-        });
-        if belongs.is_none() {
-            return Err(format!("a frame of another aim landed at {at}"));
+        if at != due.at {
+            return Err(format!("a frame landed at {at} that belongs at {}", due.at));
         }
-        self.register.tells(Says { message, offset, opens: header.kind == Kind::Open }, bytes);
-        self.there.push((at, payload(&frame).to_vec()));
+        let header = frame.bytes.first_chunk().and_then(|head| Header::from_bytes(head).ok());
+        let [message, offset] = header.ok_or("a frame without a header was let through")?.words;
+        self.register.tells(message, bytes);
+        if matches!(due.whose, Whose::Opens(_)) {
+            self.place(self.program.life, message, 0, run_of(at));
+        }
+        if bytes < u64::from(self.slice) && !matches!(due.whose, Whose::Opens(_)) {
+            self.ended = [offset + u32::try_from(bytes).unwrap_or(0), self.ended[0]];
+        }
+        self.there[run_of(at)].push((at, payload(&frame).to_vec()));
         summary.placed.cut += 1;
         Ok(Some(frame))
     }
 
+    /// A message has got this run, in which this byte of it lies first.
+    fn place(&mut self, of: (u32, u32), message: u32, first: u32, run: usize) {
+        self.placed = Some((of, message, first, run));
+        self.run = (run + 1) % RUNS;
+    }
+
     /// Whether nothing has changed that has landed, and nothing was written outside of every run.
     fn check(&self) -> Result<(), String> {
-        let all = self.kept.iter().flat_map(|(_, parts)| parts).chain(&self.there);
-        for (at, bytes) in all {
+        for (at, bytes) in self.there.iter().flatten() {
             let begin = usize::try_from(*at).unwrap_or(0);
             if self.memory[begin..begin + bytes.len()] != bytes[..] {
                 return Err(format!("what has landed at {at} is not what has come"));
@@ -236,54 +229,121 @@ impl Cut {
         if written { Err("bytes were written outside of every place".into()) } else { Ok(()) }
     }
 
-    /// What the engine expects next, as a target: at the place where the register would be, or from the first byte of a
-    /// run. `life` is the channel's: which one it is, and the number of the first message that has not come whole.
-    fn wanted(&self, guess: Guess, (generation, awaited): (u32, u64)) -> Target {
-        let (channel, message, begin, end) = match guess {
-            Guess::Fresh { channel } => (channel, None, 0, RUN),
-            Guess::Rest { channel, message, begin, end } => (channel, Some(low(message)), begin, end),
-        };
-        let (first, at) = match self.program.target {
-            Some(aimed) if self.register.is_aimed() && aimed.begin <= begin => (aimed.begin, aimed.at),
-            _ => (begin, run_at(self.run)),
-        };
-        let at = at + u64::from(begin - first);
-        let (tag, end) = (u32::try_from(channel).unwrap_or(u32::MAX), end.min(first.saturating_add(RUN)));
-        Target { tag, generation, message, awaited: low(awaited), begin, end, at, slice: self.slice }
+    /// The frames that the engine expects next: the rest of a message that has a run, and two messages behind it, the
+    /// second one only if messages are alike. `awaited` is the first message that has not come whole.
+    fn forecast(&self, guess: Guess, of: (u32, u32), awaited: u64) -> Vec<Expected> {
+        let (mut list, mut least) = (Vec::new(), low(awaited));
+        if let Guess::Rest { message, begin, end, .. } = guess {
+            let is_placed = |placed: &(_, u32, u32, _)| (placed.0, placed.1) == (of, low(message)) && placed.2 <= begin;
+            let Some((_, _, first, run)) = self.placed.filter(is_placed) else { return list };
+            least = low(message).wrapping_add(1);
+            let end = end.min(first.saturating_add(RUN));
+            for offset in (begin..end).step_by(self.slice as usize) {
+                let at = run_at(run) + u64::from(offset - first);
+                list.push(Expected {
+                    whose: Whose::Known(low(message)),
+                    offset,
+                    bytes: self.slice.min(end - offset),
+                    at,
+                });
+            }
+        }
+        let alike = self.ended[0] == self.ended[1] && (1..RUN).contains(&self.ended[0]);
+        for ahead in 0..if alike { 2 } else { 1 } {
+            let (first, bytes) = (run_at((self.run + ahead) % RUNS), if alike { self.ended[0] } else { RUN });
+            let opening = u32::try_from(OPENING_BYTES).unwrap_or(0);
+            let mut offset = 0;
+            while offset < bytes && self.slice > opening {
+                let full = if offset == 0 { self.slice - opening } else { self.slice };
+                let whose = if offset == 0 { Whose::Opens(least) } else { Whose::Opened };
+                let frame = Expected { whose, offset, bytes: full.min(bytes - offset), at: first + u64::from(offset) };
+                offset += frame.bytes;
+                list.push(frame);
+            }
+            least = least.wrapping_add(1);
+        }
+        list.retain(|frame| frame.bytes >= LEAST);
+        list.truncate(LISTED);
+        list
     }
 
     /// What has come has been looked at: the register goes on, or is closed; and once the kernel writes nowhere, it is
-    /// aimed anew.
-    pub(super) fn aim(&mut self, expected: Option<(Guess, (u32, u64))>, summary: &mut Summary) -> Result<(), String> {
+    /// aimed anew, perhaps some frames ahead. Of the channel that is expected on, its life and the first message that
+    /// has not come whole.
+    pub(super) fn aim(
+        &mut self,
+        expected: Option<(Guess, (u32, u64))>,
+        random: &mut Random,
+        summary: &mut Summary,
+    ) -> Result<(), String> {
         self.check()?;
-        if expected.is_some_and(|(guess, life)| self.register.is_at(&self.wanted(guess, life))) {
-            let limit = self.register.extend(|place| offer(&mut self.offered, place))?;
-            self.program.limit = limit.unwrap_or(self.program.limit);
+        let of = expected.map_or((0, 0), |(guess, (generation, _))| {
+            let (Guess::Fresh { channel } | Guess::Rest { channel, .. }) = guess;
+            (u32::try_from(channel).unwrap_or(u32::MAX), generation)
+        });
+        let list = expected.map(|(guess, (_, awaited))| self.forecast(guess, of, awaited)).unwrap_or_default();
+        if list.first().is_some_and(|next| self.register.awaits(of, next) || self.register.is_through(of)) {
+            self.prepare(&list);
+            self.register.extend(list.iter().copied(), |place| offer(&mut self.offered, place))?;
+            let known = self.program.due + u32::try_from(self.program.listed.len()).unwrap_or(0);
+            let more: Vec<_> = self.register.listed(known).map(|(_, frame)| *frame).collect();
+            self.program.listed.extend(more);
+            return Ok(());
+        }
+        if list.iter().any(|frame| self.register.awaits(of, frame)) && random.chance(LATE) {
             return Ok(());
         }
         if self.register.is_open() {
-            self.register.closed(std::mem::replace(&mut self.program.next, CLOSED));
+            self.register.closed(std::mem::replace(&mut self.program.due, CLOSED));
         }
         if !self.register.is_quiet(self.program.through) {
             let stuck = self.landed.is_empty() && self.under_way.is_empty();
             return if stuck { Err("the register is closed, and never quiet".into()) } else { Ok(()) };
         }
-        if self.program.target.take().is_some() {
-            self.kept.push_back((self.run, std::mem::take(&mut self.there)));
-            while self.kept.len() > KEPT {
-                self.kept.pop_front();
-            }
-            self.run = (self.run + 1) % RUNS;
+        self.program.listed.clear();
+        let Some((guess, (_, awaited))) = expected else { return Ok(()) };
+        if let Guess::Rest { message, begin, .. } = guess
+            && self.placed.is_none_or(|placed| (placed.0, placed.1) != (of, low(message)) || placed.2 > begin)
+        {
+            self.there[self.run].clear();
+            self.place(of, low(message), begin, self.run);
         }
-        let Some((guess, life)) = expected else { return Ok(()) };
-        let target = self.wanted(guess, life);
-        if let Some(aimed) = self.register.aim(target, |place| offer(&mut self.offered, place))? {
+        let pass = if random.chance(LATE) { random.index(PASS) } else { 0 };
+        let list: Vec<_> = self.forecast(guess, of, awaited).into_iter().skip(pass).collect();
+        let list: Vec<_> = list.into_iter().skip_while(|frame| frame.whose == Whose::Opened).collect();
+        self.prepare(&list);
+        if self.register.aim(of, list, |place| offer(&mut self.offered, place))? > 0 {
             summary.placed.aims += 1;
-            self.program.target = Some(target);
-            (self.program.next, self.program.message, self.program.limit) = (aimed.next, aimed.message, aimed.limit);
+            self.program.life = of;
+            self.program.listed = self.register.listed(0).map(|(_, frame)| *frame).collect();
+            self.program.due = 0;
         }
         Ok(())
     }
+
+    /// What lay in the runs of messages that begin is dropped, and what lay where bytes of a message that has begun are
+    /// still missing: it did not count.
+    fn prepare(&mut self, list: &[Expected]) {
+        for frame in list {
+            let its = |other: &Expected| frame.at < other.at + u64::from(other.bytes) && other.at < frame.at + 1;
+            if self.register.listed(0).any(|(_, other)| its(other)) {
+                continue;
+            }
+            let run = run_of(frame.at);
+            let begins = !matches!(frame.whose, Whose::Known(_));
+            let listed = self.register.listed(0).any(|(_, other)| run_of(other.at) == run);
+            if begins && !listed {
+                self.there[run].clear();
+            }
+            let (at, end) = (frame.at, frame.at + u64::from(frame.bytes));
+            self.there[run].retain(|(other, bytes)| end <= *other || other + bytes.len() as u64 <= at);
+        }
+    }
+}
+
+/// The run that a byte lies in.
+fn run_of(at: u64) -> usize {
+    usize::try_from((at - AROUND) / (u64::from(RUN) + AROUND)).unwrap_or(0)
 }
 
 /// Gives the kernel a place.

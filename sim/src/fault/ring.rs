@@ -165,7 +165,7 @@ impl Ring {
                 let (Guess::Fresh { channel } | Guess::Rest { channel, .. }) = guess;
                 net.generation(channel).map(|life| (guess, life))
             });
-            return cut.aim(expected, summary);
+            return cut.aim(expected, random, summary);
         }
         let Some(stream) = &mut self.stream else { return Ok(()) };
         while let Some(frame) = stream.take(summary)? {

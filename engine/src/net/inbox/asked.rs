@@ -133,12 +133,17 @@ impl<P: Place> Inbox<P> {
     }
 
     /// Up to where a payload may be granted that was to be up to `upto`: others that were chosen beside it may have
-    /// taken the room. `None` if that is no more than it was.
+    /// taken the room; and what is not all of it ends with a full frame, if one fits. `None` if that is no more than
+    /// it was.
     pub(in crate::net) fn may_be_granted(&self, number: u64, upto: u32) -> Option<u32> {
         let arrival = self.known_now(number)?;
         let takes_room = matches!(arrival.target, Target::Aside(_)) && !arrival.relieved && !arrival.sought;
         let most = if takes_room { arrival.granted.saturating_add(self.room()) } else { u32::MAX };
-        Some(upto.min(most)).filter(|upto| *upto > arrival.granted)
+        let (upto, full) = (upto.min(most), u32::try_from(self.sender_full).unwrap_or(0));
+        let more = upto.checked_sub(arrival.granted).filter(|more| *more > 0)?;
+        let all = arrival.opening.as_ref().is_some_and(|opening| upto >= opening.payload);
+        let whole = more.checked_div(full).map_or(0, |frames| frames * full);
+        Some(if all || whole == 0 { upto } else { arrival.granted + whole })
     }
 
     /// Remembers a grant.

@@ -1,7 +1,7 @@
 //! Where the bytes of payloads land, and will probably land next.
 
 use super::super::memory::Place;
-use super::arrival::Target;
+use super::arrival::{Arrival, Target};
 use super::{Coming, Inbox};
 use crate::receipt::Placement;
 
@@ -27,6 +27,21 @@ impl<P: Place> Inbox<P> {
         })
     }
 
+    /// The messages that go on so, first the one that has gone on last, then in their order; the gap of each, as far as
+    /// its bytes may be sent by now; and whether that is all of it.
+    pub(in crate::net) fn coming(&self) -> impl Iterator<Item = (u64, (u32, u32), bool)> + '_ {
+        let gap = |arrival: &Arrival<P>| {
+            let (begin, end) = arrival.ahead().filter(|_| matches!(arrival.target, Target::Place(_)))?;
+            let sent = end.min(arrival.granted);
+            Some((arrival.number, (begin, sent), sent == end))
+        };
+        let latest = self.latest;
+        let last = latest.checked_sub(self.next).and_then(|at| self.window.get(usize::try_from(at).ok()?));
+        let others = self.window.iter().take(LOOKED).filter_map(Coming::loaded);
+        let others = others.filter(move |arrival| arrival.number != latest);
+        last.and_then(Coming::loaded).into_iter().chain(others).filter_map(gap)
+    }
+
     /// The end of the gap in a payload that `offset` lies in, if there is one, and memory for it; with `read`, a
     /// reader's.
     pub(in crate::net) fn gap_at(&mut self, number: u64, offset: u32, read: bool) -> Option<u32> {
@@ -47,9 +62,19 @@ impl<P: Place> Inbox<P> {
         self.known(number).is_some_and(|arrival| arrival.have.has_some(offset, end))
     }
 
+    /// Whether the opening of a message has come.
+    pub(in crate::net) fn is_opened(&mut self, number: u64) -> bool {
+        number < self.next || self.known(number).is_some_and(|arrival| arrival.opening.is_some())
+    }
+
     /// How payloads were placed when the first frame of this one came.
     pub(in crate::net) fn began(&self, number: u64) -> Option<Placement> {
         Some(self.known_now(number)?.choice.placement)
+    }
+
+    /// Bytes of the last two payloads, if they had as many: so the next one probably has.
+    pub(in crate::net) fn alike(&self) -> Option<u32> {
+        Some(self.last).filter(|(bytes, alike)| *alike && *bytes > 0).map(|(bytes, _)| bytes)
     }
 
     /// Takes the place of a message for a look at bytes that have landed there.

@@ -51,3 +51,67 @@ fn no_more_makes_way_than_there_may_be() {
     assert_eq!(inbox.relieved(), u64::from(LENS[1..].iter().sum::<u32>()));
     assert!(!inbox.has_unread());
 }
+
+/// Opens a payload of which so many bytes come unasked, for which there is a page.
+fn opened(inbox: &mut Inbox<Vec<u8>>, number: u64, payload: u32, unasked: u32) {
+    struct Posted;
+    impl Memory for Posted {
+        type Load = Vec<u8>;
+        type Place = Vec<u8>;
+
+        fn place<'a>(
+            &mut self,
+            _channel: usize,
+            want: &Want,
+            _behind: impl Iterator<Item = &'a Vec<u8>>,
+        ) -> Placing<Vec<u8>> {
+            Placing::Here(alloc::vec![0; want.bytes as usize])
+        }
+
+        fn guess(&mut self, _channel: usize) -> Option<&mut Vec<u8>> {
+            None
+        }
+    }
+    let limits = Limits { messages: 8, unasked: 0 };
+    let opening =
+        Opening { payload, unasked, token: None, pages: true, limits, control_len: 0, control: [0; CONTROL_MAX] };
+    inbox.open(number, Box::new(opening), 0, &mut Posted, Instant::default()).unwrap();
+}
+
+fn came(inbox: &mut Inbox<Vec<u8>>, number: u64, offset: u32, bytes: usize) {
+    let bytes = alloc::vec![7; bytes];
+    assert_eq!(inbox.data(number, offset, &Bytes::Here(&bytes), None, Instant::default()), Ok(true));
+}
+
+/// What is asked for beyond the bytes that come unasked ends where a frame does, as long as others come behind it.
+#[test]
+fn what_is_asked_for_is_whole_frames() {
+    let mut inbox = Inbox::new(8, 100_000, 0);
+    opened(&mut inbox, 0, 50_000, 3_000);
+    assert_eq!(inbox.may_be_granted(0, 20_000), Some(20_000), "nobody knows how long frames are");
+    came(&mut inbox, 0, 0, 856);
+    came(&mut inbox, 0, 856, 1_000);
+    assert_eq!(inbox.may_be_granted(0, 20_500), Some(20_000));
+    assert_eq!(inbox.may_be_granted(0, 3_500), Some(3_500), "less than a frame");
+    assert_eq!(inbox.may_be_granted(0, 50_000), Some(50_000), "all of it");
+    assert_eq!(inbox.may_be_granted(0, 3_000), None);
+    inbox.granted(0, 20_000);
+    assert_eq!(inbox.may_be_granted(0, 41_999), Some(41_000));
+}
+
+/// The message that has gone on last goes on, and then the others; none further than it may.
+#[test]
+fn what_came_last_is_expected_to_go_on() {
+    let mut inbox = Inbox::new(8, 100_000, 0);
+    let coming = |inbox: &Inbox<Vec<u8>>| inbox.coming().collect::<Vec<_>>();
+    opened(&mut inbox, 0, 5_000, 3_000);
+    opened(&mut inbox, 1, 5_000, 5_000);
+    came(&mut inbox, 0, 0, 1_000);
+    assert_eq!(coming(&inbox), [(0, (1_000, 3_000), false), (1, (0, 5_000), true)]);
+    came(&mut inbox, 1, 0, 1_000);
+    assert_eq!(coming(&inbox), [(1, (1_000, 5_000), true), (0, (1_000, 3_000), false)]);
+    came(&mut inbox, 0, 1_000, 2_000);
+    assert_eq!(coming(&inbox), [(1, (1_000, 5_000), true)], "it has to be asked for more");
+    inbox.granted(0, 5_000);
+    assert_eq!(coming(&inbox), [(0, (3_000, 5_000), true), (1, (1_000, 5_000), true)]);
+}

@@ -164,13 +164,16 @@ impl<L: Load> Outbox<L> {
         let body = self.body_of(message, body);
         let going = self.going(message)?;
         let first = !going.opened;
+        let room = u32::try_from(body.saturating_sub(OPENING_BYTES)).unwrap_or(0);
         if first {
             going.opened = true;
             going.body = u16::try_from(body).unwrap_or(u16::MAX);
-            going.unasked = going.bytes.min(credit);
+            // What is not all of it ends with a full frame.
+            let full = u32::from(going.body).max(1);
+            let whole = credit.checked_sub(room).map_or(credit, |more| room + more / full * full);
+            going.unasked = if going.bytes <= credit { going.bytes } else { whole };
             going.allowed = going.allowed.max(going.unasked);
         }
-        let room = u32::try_from(body.saturating_sub(OPENING_BYTES)).unwrap_or(0);
         let len = going.allowed.min(room);
         going.gone = going.gone.max(len);
         let opening = Box::new(Opening {

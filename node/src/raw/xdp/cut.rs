@@ -1,9 +1,9 @@
 //! Payloads of an endpoint, placed where they belong by the register at the interface.
 //!
-//! The register is aimed at one run of memory at a time: the [`Target`]. For each frame that it will let through there
-//! is a place in the fill ring, where the payload belongs ([`Register`] decides which); the kernel uses places in their
+//! The register is aimed at a list of frames of one channel, as they are expected to come. For each of them there is a
+//! place in the fill ring, where the payload belongs ([`Register`] decides which); the kernel uses places in their
 //! order, and nothing else comes to this socket. So a place never goes to the wrong frame, and there is nothing to
-//! mend: a frame that is not the next one of the target comes by the slots, and is copied.
+//! mend: a frame that is not the one that is due comes by the slots, and is copied.
 //!
 //! What can go wrong is that places are left over, because the next frame did not come. They cannot be taken back, but
 //! as long as the register is closed no frame uses them, and the next aim writes its own places over them. So:
@@ -11,7 +11,7 @@
 //! 1. [`Cut::close`] closes the register. The exchange says how far what it has let through reaches.
 //! 2. [`Cut::is_quiet`] once all of that has been taken in. From then on the kernel writes to no place, and the memory
 //!    may be written, handed over or given back.
-//! 3. [`Cut::aim`] writes the places of the next target, and opens the register.
+//! 3. [`Cut::aim`] writes the next list and its places, and opens the register.
 //!
 //! Whoever writes to memory that may be aimed at, or gives it away, does 1 and 2 first: see `udp::placed`, which says
 //! why no page that anybody sees is ever written to.
@@ -27,8 +27,7 @@
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-pub(crate) use cutthrough_engine::register::Target;
-use cutthrough_engine::register::{CLOSED, Place, Register, Says};
+use cutthrough_engine::register::{CLOSED, Expected, Place, Register};
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{HEADER_BYTES, OPENING_BYTES};
 use rustix::thread::{MembarrierCommand, membarrier, membarrier_query};
@@ -37,7 +36,7 @@ use super::super::Ring as _;
 use super::super::envelope::{ENVELOPE_BYTES, parse};
 use super::XdpRing;
 use crate::sys::xdp::bpf::SharedMemory;
-use crate::sys::xdp::placing::{ANY, LOGGED, Slots, shared};
+use crate::sys::xdp::placing::{ANY, LOGGED, Slots, entry, entry_at, shared};
 use crate::sys::xdp::socket::HEADROOM;
 use crate::sys::xdp::{XdpError, Xsk};
 
@@ -105,41 +104,51 @@ impl Cut {
         self.register.watches(tag)
     }
 
-    /// Whether what is expected now is what the register awaits.
-    pub(crate) fn is_at(&self, wanted: &Target) -> bool {
-        self.register.is_at(wanted)
+    /// Its list, and what has come of it.
+    pub(crate) const fn register(&self) -> &Register {
+        &self.register
     }
 
-    /// Aims at a target. The register is closed, and quiet.
-    pub(super) fn aim(&mut self, xsk: &mut Xsk, target: Target) -> Result<(), XdpError> {
-        let aimed = self.register.aim(target, |place| offer(xsk, place))?;
+    /// Aims at frames of a channel, and of this life of it. The register is closed, and quiet.
+    pub(super) fn aim(
+        &mut self,
+        xsk: &mut Xsk,
+        of: (u32, u32),
+        frames: impl IntoIterator<Item = Expected>,
+    ) -> Result<(), XdpError> {
+        let limit = self.register.aim(of, frames, |place| offer(xsk, place))?;
         xsk.post();
-        let Some(aimed) = aimed else { return Ok(()) };
+        if limit == 0 {
+            return Ok(());
+        }
+        self.write_list(0);
         self.epoch = self.epoch.wrapping_add(1);
-        let words = [
-            (shared::TAG, target.tag),
-            (shared::GENERATION, target.generation),
-            (shared::MESSAGE, aimed.message),
-            (shared::SLICE, target.slice),
-            (shared::LIMIT, aimed.limit),
-            (shared::PROCESSOR, ANY),
-        ];
+        let words = [(shared::TAG, of.0), (shared::GENERATION, of.1), (shared::LIMIT, limit), (shared::PROCESSOR, ANY)];
         for (place, word) in words {
             self.word(place).store(word, Ordering::Relaxed);
         }
-        let next = u64::from(self.epoch) << 32 | u64::from(aimed.next);
-        self.shared.double(shared::NEXT).store(next, Ordering::Release);
+        self.shared.double(shared::NEXT).store(u64::from(self.epoch) << 32, Ordering::Release);
         Ok(())
     }
 
-    /// Offers more places for the same target, if few are left.
-    pub(super) fn extend(&mut self, xsk: &mut Xsk) -> Result<(), XdpError> {
-        let limit = self.register.extend(|place| offer(xsk, place))?;
-        if let Some(limit) = limit {
+    /// Lists more of the frames to come behind those that are listed.
+    pub(super) fn extend(&mut self, xsk: &mut Xsk, frames: impl IntoIterator<Item = Expected>) -> Result<(), XdpError> {
+        let more = self.register.extend(frames, |place| offer(xsk, place))?;
+        if let Some((from, limit)) = more {
             xsk.post();
+            self.write_list(from);
             self.word(shared::LIMIT).store(limit, Ordering::Release);
         }
         Ok(())
+    }
+
+    /// Writes the entries of the listed frames from this one on.
+    fn write_list(&self, from: u32) {
+        for (number, frame) in self.register.listed(from) {
+            for (word, at) in entry(frame).into_iter().zip((entry_at(number)..).step_by(4)) {
+                self.word(at).store(word, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Closes the register: no frame that has not been let through lands any more.
@@ -162,8 +171,11 @@ impl Cut {
         self.word(shared::FAILED).load(Ordering::Acquire) > 0
     }
 
-    /// The next frame that has landed.
-    pub(super) fn landed(&mut self, xsk: &mut Xsk) -> Result<Option<Landed>, XdpError> {
+    /// The next frame that has landed; unless `all`, if no frame that came before it lies in a slot.
+    pub(super) fn landed(&mut self, xsk: &mut Xsk, all: bool) -> Result<Option<Landed>, XdpError> {
+        if !all && self.is_after_aside() {
+            return Ok(None);
+        }
         let arrived = xsk.arrived()?;
         let Some(last) = (0..arrived).find(|ahead| xsk.peek(*ahead).is_none_or(|part| !part.more)) else {
             return Ok(None);
@@ -171,24 +183,43 @@ impl Cut {
         let parts = (0..=last).map(|_| xsk.take().map(|part| (part.at, part.bytes)));
         let (at, bytes) = self.register.lands(parts).ok_or_else(astray)?;
         xsk.release();
-        let (head, from, opening, says) = self.headers();
-        self.register.tells(says, bytes);
+        let (head, from, opening) = self.headers();
+        self.register.tells(u32::from_le_bytes([head[40], head[41], head[42], head[43]]), bytes);
         Ok(Some(Landed { from, head, opening, at, bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }))
     }
 
-    /// What the log says of the next frame: header, sender, opening, and what that comes to.
-    fn headers(&mut self) -> ([u8; HEADER_BYTES], SocketAddrV4, Option<[u8; OPENING_BYTES]>, Says) {
+    /// Where the log of the next frame begins.
+    fn log_at(&self) -> u64 {
+        shared::LOG + u64::from(self.register.taken() % LOGGED) * shared::LOG_BYTES
+    }
+
+    /// Whether a frame lies in a slot that came before the next one that has landed. There is one.
+    fn is_after_aside(&self) -> bool {
+        let before = self.word(self.log_at() + shared::BEFORE).load(Ordering::Acquire);
+        before.wrapping_sub(self.seen).cast_signed() > 0
+    }
+
+    /// What the log says of the next frame: header, sender, and opening.
+    fn headers(&mut self) -> ([u8; HEADER_BYTES], SocketAddrV4, Option<[u8; OPENING_BYTES]>) {
         const OPENING: usize = ENVELOPE_BYTES + HEADER_BYTES;
-        let at = shared::LOG + u64::from(self.register.taken() % LOGGED) * shared::LOG_BYTES;
-        let log = self.shared.bytes(at, OPENING + OPENING_BYTES);
+        let log = self.shared.bytes(self.log_at(), OPENING + OPENING_BYTES);
         let mut head = [0; HEADER_BYTES];
         head.copy_from_slice(&log[ENVELOPE_BYTES..OPENING]);
-        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let opens = head[1] == cutthrough_wire::frame::Kind::Open as u8;
         let opening = if opens { log[OPENING..].first_chunk().copied() } else { None };
         let from = Ipv4Addr::new(log[26], log[27], log[28], log[29]);
         let from = SocketAddrV4::new(from, u16::from_be_bytes([log[34], log[35]]));
-        (head, from, opening, Says { message: word(40), offset: word(44), opens: opening.is_some() })
+        (head, from, opening)
+    }
+
+    /// How many frames lie in slots.
+    pub(crate) fn waiting(&self) -> usize {
+        self.word(shared::GIVEN).load(Ordering::Relaxed).wrapping_sub(self.seen) as usize
+    }
+
+    /// How many frames have been taken in so far, as numbers wrap.
+    pub(crate) const fn came(&self) -> u32 {
+        self.register.taken().wrapping_add(self.seen)
     }
 
     /// Whether a frame lies in a slot: a look at shared memory.
@@ -275,19 +306,18 @@ impl XdpRing {
         (at >= self.plan.pages && end <= self.plan.pages_end).then_some(at)
     }
 
-    /// Has the register go on with its target, if that is what is expected now. Whether it is.
-    pub(crate) fn goes_on(&mut self, target: &Target) -> bool {
-        let Some(cut) = self.cut.as_mut().filter(|cut| cut.is_at(target)) else { return false };
-        if let Err(error) = cut.extend(&mut self.xsk) {
+    /// Lists more of the frames to come.
+    pub(crate) fn extend(&mut self, frames: impl IntoIterator<Item = Expected>) {
+        let Some(cut) = &mut self.cut else { return };
+        if let Err(error) = cut.extend(&mut self.xsk, frames) {
             self.broken = Some(error);
         }
-        true
     }
 
-    /// Aims at what is expected now. The register is quiet.
-    pub(crate) fn aim(&mut self, target: Target) {
+    /// Aims at frames of a channel, and of this life of it. The register is quiet.
+    pub(crate) fn aim(&mut self, channel: (u32, u32), frames: impl IntoIterator<Item = Expected>) {
         let Some(cut) = &mut self.cut else { return };
-        if let Err(error) = cut.aim(&mut self.xsk, target) {
+        if let Err(error) = cut.aim(&mut self.xsk, channel, frames) {
             self.broken = Some(error);
         }
     }
@@ -330,13 +360,13 @@ impl XdpRing {
         self.cut.iter_mut().for_each(|cut| cut.waits = || false);
     }
 
-    /// The next frame that has landed.
+    /// The next frame that has landed; unless `all`, if no frame that came before it lies aside.
     #[inline]
-    pub(crate) fn landed(&mut self) -> Option<Landed> {
+    pub(crate) fn landed(&mut self, all: bool) -> Option<Landed> {
         if self.broken.is_some() || !self.xsk.has_frames() {
             return None;
         }
-        self.cut.as_mut()?.landed(&mut self.xsk).unwrap_or_else(|error| {
+        self.cut.as_mut()?.landed(&mut self.xsk, all).unwrap_or_else(|error| {
             self.broken = Some(error);
             None
         })

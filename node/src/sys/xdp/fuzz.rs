@@ -8,7 +8,7 @@ use super::machine::{BEYOND, MEMORY, Machine, REDIRECT, RINGS};
 use super::{Memory, Settings, XdpError, Xsk};
 
 pub use super::machine::{set_word, word};
-pub use super::plain::{Aim, announce};
+pub use super::plain::{Aim, announce, list, payload};
 
 /// What a program has done with a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

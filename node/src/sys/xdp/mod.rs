@@ -25,7 +25,7 @@ pub mod placing;
 #[cfg(test)]
 mod placing_tests;
 #[cfg(any(test, feature = "fuzz"))]
-mod plain;
+pub(crate) mod plain;
 pub mod program;
 #[cfg(test)]
 mod program_tests;

@@ -2,9 +2,10 @@
 //!
 //! As [`matching`](super::program::matching), but made for one endpoint at one queue, and for nothing else on it:
 //!
-//! * The register knows one run of memory at a time: the next frames of one message, or the first ones of whatever
-//!   message comes next on a channel. The frame that is next is cut to its payload and goes to the socket, whose fill
-//!   ring has the place where the payload belongs. Its headers go to a log.
+//! * The register has a list of the frames of one channel that are expected next, of one message or of several in their
+//!   order. The one that is due is cut to its payload and goes to the socket, whose fill ring has the place where the
+//!   payload belongs. Its headers go to a log, with the number of slots that were given out before it: so user space
+//!   knows in which order all of them came.
 //! * All other datagrams of the endpoint never reach that socket, and so never take a place: they are copied to slots
 //!   of the memory that the program shares with the endpoint. This is the second ring that one queue does not have.
 //! * If there is no slot, or the endpoint sleeps, they go to its UDP socket, which holds them, and wakes it.
@@ -18,7 +19,8 @@
 //! place of a short one would reach beyond it. So all frames of one aim are of one processor: the first one claims it,
 //! and those of others go to the slots.
 
-pub use cutthrough_engine::register::{BUSY, CLOSED, FRESH, LEAST};
+pub use cutthrough_engine::register::{AHEAD, CLOSED, LEAST};
+use cutthrough_engine::register::{Expected, Whose};
 use cutthrough_wire::frame::{FRAME_VERSION, Kind, OPENING_BYTES};
 
 use super::code::{Code, Do, Label, Register, When, Width};
@@ -41,26 +43,49 @@ pub const LOGGED: u32 = 1024;
 /// Slots that stay free for processors that have looked before another one took a slot.
 const MARGIN: u32 = 64;
 
+/// Entries of the list; a power of two, and more than are listed ahead.
+pub const LISTED: u32 = 512;
+const _: () = assert!(LISTED as usize >= AHEAD && HEADERS + OPENING_BYTES as u64 <= shared::BEFORE);
+/// What an entry is: see [`shared::KIND`].
+pub const KNOWN: u32 = 0;
+/// See [`KNOWN`].
+pub const OPENS: u32 = 1;
+/// See [`KNOWN`].
+pub const OPENED: u32 = 2;
+
+/// The four words of an entry.
+#[must_use]
+pub const fn entry(frame: &Expected) -> [u32; 4] {
+    let (message, kind) = match frame.whose {
+        Whose::Known(message) => (message, KNOWN),
+        Whose::Opens(message) => (message, OPENS),
+        Whose::Opened => (0, OPENED),
+    };
+    [message, frame.offset, frame.bytes, kind]
+}
+
+/// Where the entry of the frame of this number lies.
+#[must_use]
+pub const fn entry_at(number: u32) -> u64 {
+    shared::LIST + (number % LISTED) as u64 * shared::ENTRY_BYTES
+}
+
 /// [`shared::PROCESSOR`] while no frame of the aim has come.
 pub const ANY: u32 = i32::MAX as u32;
 /// The memory that the program shares with user space, in bytes from its beginning.
 pub mod shared {
-    use super::LOGGED;
+    use super::{LISTED, LOGGED};
 
-    /// 64 bits: number of the aim in the upper half; in the lower half the offset that is awaited, or
-    /// [`FRESH`](super::FRESH) or [`BUSY`](super::BUSY). With [`CLOSED`](super::CLOSED) nothing is let through any
-    /// more; the other bits say how far what was let through reaches.
+    /// 64 bits: number of the aim in the upper half; in the lower half the number of the listed frame that is due. With
+    /// [`CLOSED`](super::CLOSED) nothing is let through any more; the other bits say how many frames were.
     pub const NEXT: u64 = 0;
     /// Words of the aim: channel of the receiver, and which life of it.
     pub const TAG: u64 = 8;
     /// See [`TAG`].
     pub const GENERATION: u64 = 12;
-    /// Low half of the message's number; or the least one that the next message may have, over which the program writes
-    /// the one that it has.
+    /// Low half of the number of the message that was opened last; written by the program.
     pub const MESSAGE: u64 = 16;
-    /// Bytes of payload of a full frame of kind Data.
-    pub const SLICE: u64 = 20;
-    /// Offset up to which there are places.
+    /// Number of the first frame that is not listed.
     pub const LIMIT: u64 = 24;
     /// The processor whose frames are let through, or a mark.
     pub const PROCESSOR: u64 = 28;
@@ -74,10 +99,23 @@ pub mod shared {
     pub const SEEN: u64 = 128;
     /// Not zero while the endpoint sleeps.
     pub const ASLEEP: u64 = 132;
+    /// Where the list of frames begins: each is four words, the low half of a message's number and those below.
+    pub const LIST: u64 = 256;
+    /// Bytes of an entry of it.
+    pub const ENTRY_BYTES: u64 = 16;
+    /// Where its payload begins in the message's.
+    pub const OFFSET: u64 = 4;
+    /// Its bytes at most.
+    pub const BYTES: u64 = 8;
+    /// Whether the message is the one that is named ([`KNOWN`](super::KNOWN)), is opened by it, and is none before the
+    /// one that is named ([`OPENS`](super::OPENS)), or is the one that was opened last ([`OPENED`](super::OPENED)).
+    pub const KIND: u64 = 12;
     /// Where the log begins: the first bytes of each frame, up to the end of an opening.
-    pub const LOG: u64 = 256;
+    pub const LOG: u64 = LIST + LISTED as u64 * ENTRY_BYTES;
     /// Bytes of an entry of it.
     pub const LOG_BYTES: u64 = 256;
+    /// Where in an entry stands how many slots had been given out before its frame took its turn.
+    pub const BEFORE: u64 = 252;
     /// Where the slots begin. Each is a stamp of 64 bits (number of the slot from 1 on in the low half, bytes of the
     /// frame, or 0 if it went to the UDP socket, in the upper half), 8 bytes of nothing, and the frame.
     pub const SLOTS: u64 = LOG + LOGGED as u64 * LOG_BYTES;
@@ -142,6 +180,7 @@ pub fn placing(ours: &Ours, queue: u32, slots: Slots, rings: i32, memory: i32) -
         code.load(Width::Word, R4, R2, in_frame(at)).load(Width::Word, R5, R7, short(place));
         code.jump(R4, When::NotEqual, R5, aside);
     }
+    due(&mut code, aside);
     code.load(Width::Half, R4, R2, in_frame(0));
     code.jump(R4, When::Equal, kind(Kind::Open), fresh);
     code.jump(R4, When::NotEqual, kind(Kind::Data), aside);
@@ -157,47 +196,63 @@ pub fn placing(ours: &Ours, queue: u32, slots: Slots, rings: i32, memory: i32) -
     ends(code, pass)
 }
 
-/// Leaves unless this frame of kind Data is the one that is awaited; takes its turn otherwise.
-fn is_next(code: &mut Code, aside: Label) {
-    code.load(Width::Word, R4, R2, in_frame(40)).load(Width::Word, R5, R7, short(shared::MESSAGE));
-    code.jump(R4, When::NotEqual, R5, aside);
-    code.load(Width::Word, R5, R2, in_frame(44)).jump(R5, When::Greater, i32::MAX, aside);
+/// Register 1 becomes the entry of the frame that is due, and register 5 what it is; leaves if none is. Destroys
+/// register 4.
+fn due(code: &mut Code, aside: Label) {
+    let listed = code.label();
     low_half(code, R4, R8);
-    code.jump(R4, When::NotEqual, R5, aside);
-    body_fits(code, 0, aside);
-    is_of_one_processor(code, shared::PROCESSOR, aside);
-    code.load(Width::Word, R1, R7, short(shared::SLICE)).jump(R4, When::Greater, R1, aside);
-    code.load(Width::Word, R0, R7, short(shared::LIMIT));
-    code.change(R5, Do::Add, R4).jump(R5, When::Greater, R0, aside);
-    code.change(R5, Do::Move, R8).change(R0, Do::Move, R8);
-    go_on(code);
-    code.exchange_double_if(R7, short(shared::NEXT), R8).jump(R0, When::NotEqual, R5, aside);
+    code.load(Width::Word, R5, R7, short(shared::LIMIT)).jump(R4, When::Less, R5, listed).go(aside);
+    // The address is made of the limit, too: no processor looks at an entry before it has seen that it is there.
+    code.stand(listed).change(R5, Do::And, 0).change(R4, Do::Add, R5);
+    code.change(R4, Do::And, number(u64::from(LISTED) - 1)).change(R4, Do::ShiftUp, 4);
+    debug_assert_eq!(shared::ENTRY_BYTES, 1 << 4);
+    code.change(R1, Do::Move, R7).change(R1, Do::Add, R4);
+    code.load(Width::Word, R5, R1, short(shared::LIST + shared::KIND));
 }
 
-/// Leaves unless this frame of kind Open is awaited; takes its turn otherwise, and writes down which message it opens.
+/// Leaves unless this frame of kind Data is the one that is due, whose entry is at register 1; takes its turn
+/// otherwise.
+fn is_next(code: &mut Code, aside: Label) {
+    let (opened, compare) = (code.label(), code.label());
+    code.jump(R5, When::Equal, number(OPENS.into()), aside).jump(R5, When::Equal, number(OPENED.into()), opened);
+    code.load(Width::Word, R5, R1, short(shared::LIST)).go(compare);
+    code.stand(opened).load(Width::Word, R5, R7, short(shared::MESSAGE));
+    code.stand(compare).load(Width::Word, R4, R2, in_frame(40)).jump(R4, When::NotEqual, R5, aside);
+    code.load(Width::Word, R4, R2, in_frame(44)).load(Width::Word, R5, R1, short(shared::LIST + shared::OFFSET));
+    code.jump(R4, When::NotEqual, R5, aside);
+    code.load(Width::Word, R1, R1, short(shared::LIST + shared::BYTES));
+    body_fits(code, 0, aside);
+    take_turn(code, aside);
+}
+
+/// Leaves unless this frame of kind Open is the one that is due; takes its turn otherwise, and writes down which
+/// message it opens.
 fn is_first(code: &mut Code, aside: Label) {
     is_at_hand(code, HEADERS + OPENING_BYTES as u64, aside);
     code.load(Width::Word, R4, R2, in_frame(44)).jump(R4, When::NotEqual, 0, aside);
-    low_half(code, R4, R8);
-    code.jump(R4, When::NotEqual, number(u64::from(FRESH)), aside);
+    code.jump(R5, When::NotEqual, number(OPENS.into()), aside);
     // Not one of a message that is sent again: at least as far on as the one that is awaited, as numbers wrap.
-    code.load(Width::Word, R4, R2, in_frame(40)).load(Width::Word, R5, R7, short(shared::MESSAGE));
+    code.load(Width::Word, R4, R2, in_frame(40)).load(Width::Word, R5, R1, short(shared::LIST));
     code.change(R4, Do::Subtract, R5);
     low_half(code, R4, R4);
     code.jump(R4, When::Greater, i32::MAX, aside);
-    let opening = number(OPENING_BYTES as u64);
+    code.load(Width::Word, R1, R1, short(shared::LIST + shared::BYTES));
     body_fits(code, OPENING_BYTES as u64, aside);
-    is_of_one_processor(code, shared::PROCESSOR, aside);
-    code.load(Width::Word, R1, R7, short(shared::SLICE)).change(R1, Do::Subtract, opening);
-    code.jump(R4, When::Greater, R1, aside);
-    code.load(Width::Word, R0, R7, short(shared::LIMIT)).jump(R4, When::Greater, R0, aside);
-    code.change(R0, Do::Move, R8).change(R5, Do::Move, R8).change(R5, Do::Subtract, 1);
-    code.exchange_double_if(R7, short(shared::NEXT), R5).jump(R0, When::NotEqual, R8, aside);
+    take_turn(code, aside);
+    // Before it is counted: whoever has seen the count sees this, too.
     code.load(Width::Word, R0, R2, in_frame(40)).store(Width::Word, R7, short(shared::MESSAGE), R0);
-    code.change(R0, Do::Move, R5).change(R8, Do::Subtract, number(u64::from(FRESH)));
-    go_on(code);
-    // If user space was faster, the register stays closed.
-    code.exchange_double_if(R7, short(shared::NEXT), R8);
+}
+
+/// Leaves if the payload, of the length in register 4, is longer than register 1, or if another frame has had this
+/// turn. If it is shorter, the register is closed from now on. Destroys registers 0, 3, 5 and 8.
+fn take_turn(code: &mut Code, aside: Label) {
+    let whole = code.label();
+    code.jump(R4, When::Greater, R1, aside);
+    is_of_one_processor(code, shared::PROCESSOR, aside);
+    code.change(R5, Do::Move, R8).change(R0, Do::Move, R8).change(R8, Do::Add, 1);
+    code.jump(R4, When::Equal, R1, whole);
+    code.change(R8, Do::Add, 1 << 30).change(R8, Do::Add, 1 << 30);
+    code.stand(whole).exchange_double_if(R7, short(shared::NEXT), R8).jump(R0, When::NotEqual, R5, aside);
 }
 
 /// Leaves if this much cannot be cut off: the kernel cuts only what is in the first part of a frame, and leaves an
@@ -226,14 +281,6 @@ fn body_fits(code: &mut Code, opening: u64, aside: Label) {
     code.change(R4, Do::Subtract, number(opening));
 }
 
-/// Adds the length in register 4 to the offset in register 8. A frame that is shorter than register 1 is the last one.
-fn go_on(code: &mut Code) {
-    let whole = code.label();
-    code.change(R8, Do::Add, R4).jump(R4, When::Equal, R1, whole);
-    code.change(R8, Do::Add, 1 << 30).change(R8, Do::Add, 1 << 30);
-    code.stand(whole);
-}
-
 /// Logs the headers, cuts them off, and gives the rest to the socket.
 fn let_through(code: &mut Code, opening: u64, rings: i32, failed: Label) {
     let headers = number(HEADERS + opening);
@@ -241,6 +288,7 @@ fn let_through(code: &mut Code, opening: u64, rings: i32, failed: Label) {
     code.change(R3, Do::And, number(u64::from(LOGGED) - 1)).change(R3, Do::ShiftUp, 8);
     debug_assert_eq!(shared::LOG_BYTES, 1 << 8);
     code.change(R3, Do::Add, R7).change(R3, Do::Add, number(shared::LOG));
+    code.load(Width::Word, R4, R7, short(shared::GIVEN)).store(Width::Word, R3, short(shared::BEFORE), R4);
     code.change(R1, Do::Move, CONTEXT).change(R2, Do::Move, 0).change(R4, Do::Move, headers).call(LOAD_BYTES);
     code.jump(R0, When::NotEqual, 0, failed);
     code.change(R1, Do::Move, CONTEXT).change(R2, Do::Move, headers).call(ADJUST_HEAD);

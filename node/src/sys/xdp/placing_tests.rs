@@ -1,12 +1,13 @@
 //! The placing program on frames of all kinds, against the same decisions in plain words.
 
+use cutthrough_engine::register::{Expected, Whose};
 use cutthrough_wire::frame::{Header, Kind, OPENING_BYTES};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::machine::{BEYOND, MEMORY, Machine, REDIRECT, RINGS, set_word as put, word as get};
-use super::placing::{ANY, BUSY, CLOSED, LOGGED, Slots, placing, shared};
-use super::plain::Aim;
+use super::placing::{ANY, CLOSED, LOGGED, Slots, placing, shared};
+use super::plain::{Aim, payload};
 use super::program_tests::{OURS, PASS, frame, frames, is_ours};
 
 const DROP: u64 = 1;
@@ -14,7 +15,6 @@ const SLOTS: Slots = Slots { count_log: 7, bytes_log: 11 };
 const SLICE: u32 = 200;
 /// The least number of a message that may begin; the one before it is sent again.
 const AWAITED: u32 = u32::MAX;
-const FIRST: u32 = SLICE - 144;
 
 fn at(place: u64) -> usize {
     usize::try_from(place).unwrap()
@@ -24,9 +24,12 @@ fn memory() -> Vec<u8> {
     vec![0; at(SLOTS.shared_bytes())]
 }
 
-fn aim_at((tag, generation): (u32, u32), (message, next, limit): (Option<u32>, u32, u32)) -> Aim {
-    let (awaited, slice, processor) = (AWAITED, SLICE, None);
-    Aim { tag, generation, awaited, slice, message, next, limit, over: false, closed: false, processor }
+/// Aimed at a message that has begun, or at the next one, up to `end`; and at one behind it that is as long.
+fn aimed((tag, generation): (u32, u32), fresh: bool, end: u32) -> Aim {
+    let (message, begin) = if fresh { (None, 0) } else { (Some(1), 300) };
+    let mut listed = payload(message, AWAITED, (begin, begin + end), SLICE);
+    listed.extend(payload(None, if fresh { 0 } else { 2 }, (0, end), SLICE));
+    Aim { tag, generation, listed, ..Aim::default() }
 }
 
 fn made(aim: &Aim, kind: Kind, message: u32, offset: u32, payload: u32, number: u64) -> Vec<u8> {
@@ -91,23 +94,25 @@ proptest! {
     /// sleeps; and what `NEXT` says is how far it has come.
     #[test]
     fn the_program_is_the_register_in_plain_words(
-        arrivals in vec(arrival(), 0..200), split in 106..400_usize, limit in 0..4000_u32, fresh: bool,
+        arrivals in vec(arrival(), 0..200), split in 106..400_usize, end in 0..4000_u32, fresh: bool,
     ) {
         let program = placing(&OURS, 1, SLOTS, RINGS, MEMORY);
         let mut memory = memory();
-        let first = |fresh: bool| {
-            let (message, next) = if fresh { (None, 0) } else { (Some(1), 300) };
-            aim_at((3, 4), (message, next, limit))
-        };
-        let (mut aim, mut epoch) = (first(fresh), 7);
+        let (mut aim, mut epoch) = (aimed((3, 4), fresh, end), 7);
         aim.announce(&mut memory, epoch);
         let (mut logged, mut given, mut seen, mut asleep) = (Vec::new(), Vec::<Option<Vec<u8>>>::new(), 0_u32, false);
         let mut processor = 0;
         for (number, arrival) in arrivals.into_iter().enumerate() {
             let next = |part: u8| {
-                let (kind, full) = if aim.message.is_none() { (Kind::Open, FIRST) } else { (Kind::Data, SLICE) };
-                let payload = full * u32::from(part) / 255;
-                made(&aim, kind, aim.message.unwrap_or(1), aim.next, payload, number as u64)
+                // Behind the last one comes another one like it.
+                let due = aim.next().or(aim.listed.last()).copied();
+                let due = due.unwrap_or(Expected { whose: Whose::Opened, offset: 0, bytes: SLICE, at: 0 });
+                let (kind, message) = match due.whose {
+                    Whose::Opens(_) => (Kind::Open, aim.message.wrapping_add(1)),
+                    Whose::Known(message) => (Kind::Data, message),
+                    Whose::Opened => (Kind::Data, aim.message),
+                };
+                made(&aim, kind, message, due.offset, due.bytes * u32::from(part) / 255, number as u64)
             };
             let (whole, queue) = match arrival {
                 Arrival::Next(part, change) => {
@@ -139,7 +144,7 @@ proptest! {
                 }
                 Arrival::Again(fresh) => {
                     epoch += 1;
-                    aim = first(fresh);
+                    aim = Aim { message: aim.message, ..aimed((3, 4), fresh, end) };
                     aim.announce(&mut memory, epoch);
                     continue;
                 }
@@ -156,7 +161,7 @@ proptest! {
                 prop_assert_eq!((verdict, was_cut), (PASS, 0));
             } else if let Some(cut) = aim.takes(linear, beyond, processor) {
                 prop_assert_eq!((verdict, was_cut), (REDIRECT, cut));
-                logged.push(seen_whole[..cut].to_vec());
+                logged.push((seen_whole[..cut].to_vec(), given.len()));
             } else {
                 let full = u32::try_from(given.len()).unwrap() - seen > 64;
                 prop_assert_eq!((verdict, was_cut), (if full || asleep { PASS } else { DROP }, 0));
@@ -180,34 +185,34 @@ proptest! {
                 prop_assert_eq!(&memory[place..place + frame.len()], &frame[..]);
             }
         }
-        for (index, head) in logged.iter().enumerate().rev().take(LOGGED as usize) {
+        for (index, (head, before)) in logged.iter().enumerate().rev().take(LOGGED as usize) {
             let place = at(shared::LOG) + index % LOGGED as usize * 256;
             prop_assert_eq!(&memory[place..place + head.len()], &head[..]);
+            let said = get(&memory, place as u64 + shared::BEFORE);
+            prop_assert_eq!(said as usize, *before);
         }
     }
 
     /// Whatever user space has written into the shared memory, the program stays inside of it, and a register that is
-    /// closed, or in the middle of a change, lets nothing through.
+    /// closed lets nothing through.
     #[test]
     fn it_is_safe_with_any_memory(
-        noise in vec(any::<u32>(), 64), linear in frames(), open: bool, near: bool, closed: Option<bool>,
+        noise in vec(any::<u32>(), 256), linear in frames(), open: bool, near: bool, closed: bool,
     ) {
         let mut memory = memory();
         for (place, word) in memory.as_chunks_mut::<4>().0.iter_mut().zip(&noise) {
             *place = word.to_le_bytes();
         }
-        if let Some(busy) = closed {
-            put(&mut memory, shared::NEXT, if busy { BUSY } else { noise[0] | CLOSED });
-        }
-        let aim = aim_at((noise[2], noise[3]), (None, 0, 0));
+        put(&mut memory, shared::NEXT, if closed { noise[0] | CLOSED } else { noise[0] & !CLOSED });
+        let aim = Aim { tag: noise[2], generation: noise[3], ..Aim::default() };
         let kind = if open { Kind::Open } else { Kind::Data };
-        let near = near.then(|| made(&aim, kind, noise[4], get(&memory, shared::NEXT), noise[5] % 1000, 1));
+        let near = near.then(|| made(&aim, kind, noise[4], noise[65], noise[5] % 1000, 1));
         let linear = near.unwrap_or(linear);
         let mut machine =
             Machine { linear: &linear, beyond: 0, queue: 1, processor: 0, rings: &[1], memory: &mut memory, cut: 0 };
         let verdict = machine.run(&placing(&OURS, 1, SLOTS, RINGS, MEMORY));
-        // An offset that says "busy" is beyond any limit that user space writes.
+        // User space never writes a limit that far.
         let limited = get(&memory, shared::LIMIT) <= 1 << 30;
-        prop_assert!(closed.is_none() || !limited || verdict != REDIRECT);
+        prop_assert!(!closed || !limited || verdict != REDIRECT);
     }
 }

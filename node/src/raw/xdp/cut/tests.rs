@@ -4,13 +4,14 @@ use std::io::IoSlice;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use cutthrough_engine::register::{AHEAD, LEAST};
+use cutthrough_engine::register::{AHEAD, Expected, Whose};
 use cutthrough_wire::frame::{Header, Kind};
 
 use super::super::tests::{FAR_END, NEAR_END};
 use super::*;
 use crate::clock;
 use crate::raw::{Hop, Ring};
+use crate::sys::xdp::plain::{Aim, payload};
 use crate::sys::xdp::wire::{FAR_MAC, NEAR_MAC, Wire, stay};
 use crate::sys::xdp::{Interface, Mode};
 
@@ -56,13 +57,13 @@ impl Draw {
 }
 
 /// The body of a datagram.
-fn body(target: &Target, kind: Kind, message: u32, offset: u32, bytes: u32, seed: u32) -> Vec<u8> {
+fn body((tag, generation): (u32, u32), kind: Kind, message: u32, offset: u32, bytes: u32, seed: u32) -> Vec<u8> {
     let opening = if kind == Kind::Open { OPENING_BYTES } else { 0 };
     let header = Header {
         kind,
         body: u16::try_from(opening + bytes as usize).unwrap(),
-        tag: target.tag,
-        generation: target.generation,
+        tag,
+        generation,
         awaited: 1,
         number: u64::from(seed),
         below: 2,
@@ -75,42 +76,25 @@ fn body(target: &Target, kind: Kind, message: u32, offset: u32, bytes: u32, seed
     header.to_bytes().into_iter().chain(noise).collect()
 }
 
-/// What the register takes, in plain words: how far it has come.
-struct Model {
-    target: Target,
-    message: Option<u32>,
-    next: u32,
-    over: bool,
-}
-
-impl Model {
-    fn takes(&mut self, kind: Kind, message: u32, offset: u32, bytes: u32) -> bool {
-        let Target { slice, end, awaited, .. } = self.target;
-        let full = if kind == Kind::Open { slice - 144 } else { slice };
-        let next = match self.message {
-            None => kind == Kind::Open && offset == 0 && message.wrapping_sub(awaited) < 1 << 31,
-            Some(known) => kind == Kind::Data && message == known && offset == self.next,
-        };
-        let fits = (LEAST..=full).contains(&bytes) && offset.checked_add(bytes).is_some_and(|stop| stop <= end);
-        if self.over || !next || !fits {
-            return false;
-        }
-        (self.message, self.next, self.over) = (Some(message), offset + bytes, bytes < full);
-        true
-    }
+/// Lists the frames of a payload from `begin` to `end`, where byte `begin` belongs at `at`: the rest of this message,
+/// or of one that begins.
+fn frames(message: Option<u32>, (begin, end): (u32, u32), at: u64, slice: u32) -> Vec<Expected> {
+    let frames = payload(message, u32::MAX, (begin, end), slice);
+    frames.into_iter().map(|frame| Expected { at: at + frame.at - u64::from(begin), ..frame }).collect()
 }
 
 fn settle(ring: &mut XdpRing, landed: &mut Vec<Landed>) {
     let begun = clock::now();
     while !ring.is_quiet(clock::now()) {
-        landed.extend(ring.landed());
+        landed.extend(ring.landed(true));
         assert!(clock::now().saturating_since(begun) < PATIENCE_NS, "not quiet");
     }
 }
 
-/// Many targets, one after the other: of whichever message comes next and of one that has begun, in the middle of a
-/// page and across pages; and frames of all kinds, some of them expected. What is expected lies where it belongs, what
-/// is not is whole in the slots, in order, and not one byte besides has changed when the register is quiet.
+/// Many lists, one after the other: of whichever messages come next and of one that has begun, in the middle of a page
+/// and across pages; and frames of all kinds, some of them expected. What is expected lies where it belongs, what is
+/// not is whole in the slots, and each comes in the order in which it was sent; and not one byte besides has changed
+/// when the register is quiet.
 #[test]
 fn nothing_is_written_but_what_is_expected_where_it_belongs() {
     for (mtu, mode) in [(1500, Mode::Generic), (9000, Mode::Generic), (1500, Mode::Native), (9000, Mode::Native)] {
@@ -121,46 +105,42 @@ fn nothing_is_written_but_what_is_expected_where_it_belongs() {
         let mut memory = vec![0; usize::try_from(PAGES).unwrap()];
         let mut draw = Draw(u64::from(mtu));
         let (mut hits, mut others) = (0, 0);
+        let mut message = 0;
         for round in 0..400 {
             let begin = if draw.one_in(2) { 0 } else { draw.below(5000) };
-            let at = draw.below(128 << 10);
-            let target = Target {
-                tag: draw.below(3),
-                generation: 7 + draw.below(2),
-                message: (begin > 0).then(|| draw.below(4)),
-                awaited: u32::MAX.wrapping_add(draw.below(3)),
-                begin,
-                end: begin + 1 + draw.below(100_000),
-                at: base + u64::from(at),
-                slice,
-            };
-            near.aim(target);
-            let aimed = near.cut().unwrap().is_aimed();
-            let reach = near.cut().unwrap().register.reach().unwrap_or(0);
-            let mut model =
-                Model { target: Target { end: reach, ..target }, message: target.message, next: begin, over: !aimed };
-            let (mut expected, mut aside) = (Vec::new(), Vec::new());
+            let (first, second) = (base + u64::from(draw.below(64 << 10)), base + (160 << 10));
+            let of = (draw.below(3), 7 + draw.below(2));
+            let known = (begin > 0).then(|| draw.below(4));
+            let mut listed = frames(known, (begin, begin + 1 + draw.below(60_000)), first, slice);
+            listed.extend(frames(None, (0, 1 + draw.below(30_000)), second, slice));
+            near.aim(of, listed);
+            let listed: Vec<_> = near.cut().unwrap().register().listed(0).map(|(_, frame)| *frame).collect();
+            let mut model = Aim { tag: of.0, generation: of.1, listed, message, ..Aim::default() };
+            let (mut expected, mut aside, mut order) = (Vec::new(), Vec::new(), Vec::new());
             for number in 0..draw.below(40) {
                 let seed = round * 64 + number;
-                let kind = if model.message.is_none() { Kind::Open } else { Kind::Data };
-                let full = if kind == Kind::Open { slice - 144 } else { slice };
-                let mut frame = (kind, model.message.unwrap_or(2), model.next, full.min(target.end - model.next));
-                let mut of = target;
+                let due = *model.next().or(model.listed.last()).unwrap();
+                let (mut kind, mut message) = match due.whose {
+                    Whose::Opens(_) => (Kind::Open, model.message.wrapping_add(1)),
+                    Whose::Known(message) => (Kind::Data, message),
+                    Whose::Opened => (Kind::Data, model.message),
+                };
+                let (mut offset, mut bytes, mut of) = (due.offset, due.bytes, of);
                 match draw.below(20) {
-                    0 => frame.3 = draw.below(full + 1),
-                    1 => frame.2 = frame.2.wrapping_add(draw.below(3)).wrapping_sub(1),
-                    2 => frame.1 = frame.1.wrapping_sub(draw.below(5)),
-                    3 => of.tag ^= 1,
-                    4 => of.generation ^= 1,
-                    5 => frame.0 = if draw.one_in(2) { Kind::Records } else { Kind::Open },
+                    0 => bytes = draw.below(bytes + 1),
+                    1 => offset = offset.wrapping_add(draw.below(3)).wrapping_sub(1),
+                    2 => message = message.wrapping_sub(draw.below(5)),
+                    3 => of.0 ^= 1,
+                    4 => of.1 ^= 1,
+                    5 => kind = if draw.one_in(2) { Kind::Records } else { Kind::Open },
                     _ => {}
                 }
-                let (kind, message, offset, bytes) = frame;
                 let bytes = bytes.min(if kind == Kind::Open { slice - 144 } else { slice });
-                let datagram = body(&of, kind, message, offset, bytes, seed);
-                let ours = (of.tag, of.generation) == (target.tag, target.generation);
-                if ours && model.takes(kind, message, offset, bytes) {
-                    expected.push((offset, datagram.clone()));
+                let datagram = body(of, kind, message, offset, bytes, seed);
+                let lands = model.takes(&[&[0; ENVELOPE_BYTES][..], &datagram].concat(), 0, 0).is_some();
+                order.push(lands);
+                if lands {
+                    expected.push((due.at, datagram.clone()));
                 } else {
                     aside.push(datagram.clone());
                 }
@@ -169,13 +149,18 @@ fn nothing_is_written_but_what_is_expected_where_it_belongs() {
                     assert!(clock::now().saturating_since(begun) < PATIENCE_NS, "no room to send");
                 }
             }
-            let (mut landed, mut came) = (Vec::new(), Vec::new());
+            message = model.message;
+            let (mut landed, mut came, mut ordered) = (Vec::new(), Vec::new(), Vec::new());
             let begun = clock::now();
             while landed.len() < expected.len() || came.len() < aside.len() {
-                landed.extend(near.landed());
+                while let Some(one) = near.landed(false) {
+                    landed.push(one);
+                    ordered.push(true);
+                }
                 if let Some((from, body)) = near.aside() {
                     assert_eq!(from, FAR_END);
                     came.push(body.to_vec());
+                    ordered.push(false);
                     near.done_aside(true);
                 }
                 let waited = clock::now().saturating_since(begun) < PATIENCE_NS;
@@ -183,12 +168,27 @@ fn nothing_is_written_but_what_is_expected_where_it_belongs() {
             }
             settle(&mut near, &mut landed);
             assert!(came == aside && landed.len() == expected.len(), "{mode:?} {mtu} round {round}");
-            for (landed, (offset, datagram)) in landed.iter().zip(&expected) {
+            // What has landed is never taken before what came before it.
+            let before = |all: &[bool]| -> Vec<usize> {
+                let mut aside = 0;
+                all.iter()
+                    .filter_map(|lands| {
+                        if *lands {
+                            Some(aside)
+                        } else {
+                            aside += 1;
+                            None
+                        }
+                    })
+                    .collect()
+            };
+            assert!(before(&ordered).iter().zip(before(&order)).all(|(is, was)| *is >= was), "{ordered:?} {order:?}");
+            for (landed, (place, datagram)) in landed.iter().zip(&expected) {
                 let opening = if datagram[1] == Kind::Open as u8 { OPENING_BYTES } else { 0 };
                 let (head, rest) = datagram.split_at(HEADER_BYTES);
                 assert_eq!((&landed.head[..], landed.from), (head, FAR_END));
                 assert_eq!(landed.opening.as_ref().map_or(&[][..], |opening| opening), &rest[..opening]);
-                assert_eq!((landed.at, landed.bytes), (target.place(*offset), rest.len() - opening));
+                assert_eq!((landed.at, landed.bytes), (*place, rest.len() - opening));
                 let place = usize::try_from(landed.at - base).unwrap();
                 memory[place..place + landed.bytes].copy_from_slice(&rest[opening..]);
             }
@@ -201,35 +201,32 @@ fn nothing_is_written_but_what_is_expected_where_it_belongs() {
     }
 }
 
-/// A target of more frames than places are offered ahead: more are offered while it goes on.
+/// More frames than places are offered ahead: more are listed while they come.
 #[test]
 fn a_long_run_is_extended() {
     let Some(wire) = Wire::make(1500) else { return };
     let Ends { mut near, mut far, to_near, slice } = ends(&wire, Mode::Generic);
-    let at = near.pages().1;
-    let end = 180 * slice;
-    let mut target =
-        Target { tag: 1, generation: 2, message: Some(3), awaited: 0, begin: 0, end, at, slice: slice / 4 };
-    near.aim(target);
-    let mut offset = 0;
-    while offset < end {
-        assert!(near.goes_on(&target), "at {offset}");
-        let bytes = target.slice.min(end - offset);
-        assert!(
-            far.send(&to_near, &[IoSlice::new(&body(&target, Kind::Data, 3, offset, bytes, offset))], 4000).unwrap()
-        );
+    let (at, of) = (near.pages().1, (1, 2));
+    let all = frames(Some(3), (0, 180 * slice), at, slice / 4);
+    assert!(all.len() > 2 * AHEAD);
+    near.aim(of, all.iter().copied());
+    for (number, frame) in all.iter().enumerate() {
+        if near.cut().unwrap().register().is_low() {
+            near.extend(all[number..].iter().copied());
+        }
+        assert!(near.cut().unwrap().register().awaits(of, frame), "{frame:?}");
+        let datagram = body(of, Kind::Data, 3, frame.offset, frame.bytes, frame.offset);
+        assert!(far.send(&to_near, &[IoSlice::new(&datagram)], 4000).unwrap());
         let begun = clock::now();
         let landed = loop {
-            if let Some(landed) = near.landed() {
+            if let Some(landed) = near.landed(false) {
                 break landed;
             }
-            assert!(clock::now().saturating_since(begun) < PATIENCE_NS, "at {offset}");
+            assert!(clock::now().saturating_since(begun) < PATIENCE_NS, "{frame:?}");
         };
-        assert_eq!((landed.at, landed.bytes), (at + u64::from(offset), bytes as usize));
-        offset += bytes;
-        (target.begin, target.at) = (offset, at + u64::from(offset));
+        assert_eq!((landed.at, landed.bytes), (frame.at, frame.bytes as usize));
     }
-    assert!(offset / target.slice > u32::try_from(AHEAD).unwrap());
+    assert!(near.cut().unwrap().register().is_through(of));
 }
 
 /// While the endpoint sleeps, what is not awaited goes to its socket; before and after, to the slots. More than there
