@@ -70,7 +70,7 @@ fn numbers_that_are_too_small_or_too_large_are_told_in_words() {
     let said = |line: &str| refusal(&format!("cutthrough {line}"));
     assert!(said("perf lat --count 0").contains("'--count <N>': write a number from 1 on; "));
     assert!(said("perf lat --count x").contains("'--count <N>': write a whole number; "));
-    assert!(said("perf incast --senders 1").contains("'--senders <N>': write a number from 2 to 256; "));
+    assert!(said("perf incast --senders 0").contains("'--senders <N>': write a number from 1 to 256; "));
     let seconds = "above 0, such as 0.5 or 10, and 86400 (a day) at most; ";
     for wrong in ["1e30", "86401", "0"] {
         assert!(said(&format!("perf lat --seconds {wrong}")).contains(seconds));

@@ -68,8 +68,8 @@ fn loss_where_none_can_be_is_one_line() {
         (&["perf", "bw", "--veth", "1500", "--loss", "1", "--adapter", "shm"], "for the adapter udp"),
         (&["perf", "rate", "--veth", "1500", "--loss", "51"], "from 0 to 50"),
         (&["perf", "compare", "lat", "--a", "--loss 1", "--b", ""], "give --veth 1500"),
-        (&["perf", "incast", "--veth", "1500", "--adapter", "xdp"], "a queue has one"),
-        (&["perf", "incast", "--senders", "1"], "from 2 to 256"),
+        (&["perf", "incast", "--veth", "1500", "--placement", "copy"], "what rings of the adapter xdp do"),
+        (&["perf", "incast", "--senders", "0"], "from 1 to 256"),
         (&["perf", "incast", "--size", "0"], "--size of 1"),
     ] {
         let output = folder.run(words);
@@ -151,4 +151,12 @@ fn many_senders_are_held_against_one() {
     let line = incast(&folder, &["--veth", "9000"]);
     assert_eq!((&line["adapter"], &line["veth"], &line["sealed"]), (&"udp".into(), &9000.into(), &false.into()));
     assert!(line["overruns"].is_number() && count(&line, "queue_limit_bytes") > 0.0, "{line}");
+    if !can_lose(9000) {
+        return;
+    }
+    let line = incast(&folder, &["--veth", "9000", "--adapter", "xdp", "--placement", "header-cut"]);
+    assert_eq!(line["adapter"], "xdp", "{line}");
+    assert!(count(&line, "one_placed") > 0.5 && count(&line, "placed") > 0.0, "{line}");
+    let line = incast(&folder, &["--veth", "9000", "--adapter", "xdp", "--placement", "copy"]);
+    assert_eq!((count(&line, "one_placed"), count(&line, "placed")), (0.0, 0.0), "{line}");
 }
