@@ -334,6 +334,9 @@ impl Core {
         let of = (u32::try_from(channel).ok()?, self.net.generation(channel)?.0);
         let ring = self.lanes.as_mut()?.placing()?;
         self.net.forecast((guess, full), most, |bytes| ring.place_of(bytes), list);
+        // Of a message whose first frame cannot land nothing does before it has begun.
+        let begins = list.iter().position(|frame| frame.whose != Whose::Opened).unwrap_or(list.len());
+        list.drain(..begins);
         (!list.is_empty() && self.net.cuts(guess, slice, clock::now)).then_some(of)
     }
 

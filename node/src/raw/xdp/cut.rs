@@ -173,13 +173,13 @@ impl Cut {
 
     /// The next frame that has landed; unless `all`, if no frame that came before it lies in a slot.
     pub(super) fn landed(&mut self, xsk: &mut Xsk, all: bool) -> Result<Option<Landed>, XdpError> {
-        if !all && self.is_after_aside() {
-            return Ok(None);
-        }
         let arrived = xsk.arrived()?;
         let Some(last) = (0..arrived).find(|ahead| xsk.peek(*ahead).is_none_or(|part| !part.more)) else {
             return Ok(None);
         };
+        if !all && self.is_after_aside() {
+            return Ok(None);
+        }
         let parts = (0..=last).map(|_| xsk.take().map(|part| (part.at, part.bytes)));
         let (at, bytes) = self.register.lands(parts).ok_or_else(astray)?;
         xsk.release();
