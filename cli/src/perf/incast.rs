@@ -194,7 +194,7 @@ fn text(line: &IncastLine) -> String {
     let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
     row("one sender", units::bandwidth(line.one_bytes_per_s));
     row(
-        &format!("{} senders together", line.senders),
+        &if line.senders == 1 { "once more".into() } else { format!("{} senders together", line.senders) },
         format!("{}, {:.3} x", units::bandwidth(line.bytes_per_s), line.ratio),
     );
     row("share of the slowest and the fastest", format!("{:.3}, {:.3}", line.least_share, line.most_share));

@@ -18,6 +18,9 @@ use crate::register::{Expected, LEAST, Whose};
 /// Messages that have begun and are listed at most.
 const GOING: usize = 8;
 
+/// Frames that are left out at most, beside one for each that is listed: whatever lies elsewhere ends the list soon.
+const LEFT_OUT: usize = 8;
+
 /// The frames of a payload from `begin` to `end`, full ones of `slice` bytes: where each begins, and its bytes. An
 /// opening leaves the first one less.
 fn frames((begin, end): (u32, u32), opening: u32, slice: u32) -> impl Iterator<Item = (u32, u32)> {
@@ -48,10 +51,12 @@ impl<M: Memory> Net<M> {
         let slice = u32::try_from(full.saturating_sub(HEADER_BYTES)).unwrap_or(0);
         let opening = u32::try_from(OPENING_BYTES).unwrap_or(0);
         let Some(inbox) = self.channel(channel).map(|channel| &channel.inbox) else { return };
-        let (mut least, alike) = (low(inbox.received()), inbox.alike());
+        let (mut least, alike) = (inbox.received(), inbox.alike());
         if slice <= opening {
             return;
         }
+        let mut left_out = 0;
+        let is_full = |list: &[Expected], left_out: usize| list.len() >= most || left_out > list.len() + LEFT_OUT;
         let add = |list: &mut Vec<Expected>, place: &mut M::Place, from: u32, frame: (u32, u32), whose: Whose| {
             let (offset, bytes) = frame;
             let piece = place.piece((offset - from) as usize, bytes as usize);
@@ -60,17 +65,19 @@ impl<M: Memory> Net<M> {
                 && let Some(at) = at(piece)
             {
                 list.push(Expected { whose, offset, bytes, at });
+                return 0;
             }
+            1
         };
         let going: ArrayVec<_, GOING> = inbox.coming().take(GOING).collect();
         for (message, (begin, end), whole) in going {
-            least = low(message).wrapping_add(1);
+            least = least.max(message + 1);
             let Some(place) = self.channel(channel).and_then(|channel| channel.inbox.landing(message)) else { return };
             for frame in frames((begin, end), 0, slice) {
-                if list.len() >= most || !whole && frame.1 < slice {
+                if is_full(list, left_out) || !whole && frame.1 < slice {
                     return;
                 }
-                add(list, place, 0, frame, Whose::Known(low(message)));
+                left_out += add(list, place, 0, frame, Whose::Known(low(message)));
             }
             if !whole {
                 return;
@@ -84,7 +91,7 @@ impl<M: Memory> Net<M> {
             // Where in the payload this place begins: a long one has several.
             let (mut from, mut to) = (0, run);
             for frame in frames((0, whole), opening, slice) {
-                if list.len() >= most {
+                if is_full(list, left_out) {
                     return;
                 }
                 while frame.0 >= to {
@@ -95,13 +102,13 @@ impl<M: Memory> Net<M> {
                         return;
                     }
                 }
-                let whose = if frame.0 == 0 { Whose::Opens(least) } else { Whose::Opened };
-                add(list, place, from, frame, whose);
+                let whose = if frame.0 == 0 { Whose::Opens(low(least)) } else { Whose::Opened };
+                left_out += add(list, place, from, frame, whose);
             }
             if alike.is_none() {
                 return;
             }
-            least = least.wrapping_add(1);
+            least += 1;
             // A payload that ends in this place has all of it.
             while to < whole {
                 let Some(another) = places.next() else { return };

@@ -116,7 +116,7 @@ impl<M: Memory> Net<M> {
     }
 
     /// Whether parts of a payload are here already that a frame with this header opens.
-    pub(super) fn has_parts(&mut self, head: &[u8]) -> bool {
+    pub fn has_parts(&mut self, head: &[u8]) -> bool {
         let opens = head.get(1) == Some(&(Kind::Open as u8));
         let header = head.first_chunk().filter(|_| opens).and_then(|head| Header::from_bytes(head).ok());
         let Some(header) = header else { return false };
@@ -130,14 +130,6 @@ impl<M: Memory> Net<M> {
         let Some(channel) = self.channel(header.tag as usize) else { return false };
         let message = channel.message(header);
         channel.inbox.is_opened(message)
-    }
-
-    /// Whether parts of a payload have come before the frame that opens it, which has this header: they are copied to
-    /// the place that it gets.
-    pub fn has_early(&mut self, header: &Header) -> bool {
-        let Some(channel) = self.channel(header.tag as usize) else { return false };
-        let message = channel.message(header);
-        channel.inbox.has_some(message, 0, usize::MAX) && !channel.inbox.is_opened(message)
     }
 
     /// From now on frames may land in memory of this channel at any time, or in no memory: until that is over no

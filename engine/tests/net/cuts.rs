@@ -1,5 +1,7 @@
 //! Which payloads have their headers cut off, where what that costs is found out.
 
+use std::cell::Cell;
+
 use cutthrough_engine::net::Guess;
 use cutthrough_engine::net::placing::{Means, Placing};
 use cutthrough_engine::receipt::Placement;
@@ -108,4 +110,16 @@ fn what_comes_next_is_forecast_as_far_as_messages_are_alike() {
     let mut none = list;
     net.forecast((guess, 1472), 99, |_| None, &mut none);
     assert!(none.is_empty());
+    // Nor is it gone through, however much of it there is.
+    let asked = Cell::new(0);
+    let elsewhere = |_: &[u8]| {
+        asked.set(asked.get() + 1);
+        None
+    };
+    net.forecast((guess, 65 + 144), 999, elsewhere, &mut none);
+    assert!(none.is_empty() && asked.get() < 20, "{}", asked.get());
+    // Of two that have begun the one that has gone on last comes first; the next one is behind both.
+    send(&mut world, &mut forger, 2, false);
+    let list = forecast(&mut world, 99);
+    assert_eq!((list[0].whose, list[5].whose, list[10].whose), (Whose::Known(2), Whose::Known(1), Whose::Opens(3)));
 }

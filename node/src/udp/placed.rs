@@ -223,7 +223,7 @@ impl Core {
             return false;
         }
         // Parts that came before it are copied to the place that it gets.
-        if header.kind == Kind::Open && self.net.has_early(&header) {
+        if self.net.has_parts(head) {
             return true;
         }
         let Some(there) = self.net.belongs(&header, len) else { return false };

@@ -3,20 +3,26 @@ use alloc::vec::Vec;
 
 use super::*;
 
-/// Memory of somebody who reads all payloads, some time.
-struct Readers;
+/// Somebody who reads all payloads, some time; or has pages for them.
+enum User {
+    Reads,
+    HasPages,
+}
 
-impl Memory for Readers {
+impl Memory for User {
     type Load = Vec<u8>;
     type Place = Vec<u8>;
 
     fn place<'a>(
         &mut self,
         _channel: usize,
-        _want: &Want,
+        want: &Want,
         _behind: impl Iterator<Item = &'a Vec<u8>>,
     ) -> Placing<Vec<u8>> {
-        Placing::Reader
+        match self {
+            Self::Reads => Placing::Reader,
+            Self::HasPages => Placing::Here(alloc::vec![0; want.bytes as usize]),
+        }
     }
 
     fn guess(&mut self, _channel: usize) -> Option<&mut Vec<u8>> {
@@ -34,7 +40,7 @@ fn no_more_makes_way_than_there_may_be() {
         let limits = Limits { messages: 8, unasked: 0 };
         let (token, control) = (None, [0; CONTROL_MAX]);
         let opening = Opening { payload, unasked: 1000, token, pages: false, limits, control_len: 0, control };
-        inbox.open(number, Box::new(opening), 0, &mut Readers, now).unwrap();
+        inbox.open(number, Box::new(opening), 0, &mut User::Reads, now).unwrap();
     }
     let mut room = 2 << 30;
     inbox.relieve(now, 1_000_000_000, &mut room);
@@ -54,28 +60,10 @@ fn no_more_makes_way_than_there_may_be() {
 
 /// Opens a payload of which so many bytes come unasked, for which there is a page.
 fn opened(inbox: &mut Inbox<Vec<u8>>, number: u64, payload: u32, unasked: u32) {
-    struct Posted;
-    impl Memory for Posted {
-        type Load = Vec<u8>;
-        type Place = Vec<u8>;
-
-        fn place<'a>(
-            &mut self,
-            _channel: usize,
-            want: &Want,
-            _behind: impl Iterator<Item = &'a Vec<u8>>,
-        ) -> Placing<Vec<u8>> {
-            Placing::Here(alloc::vec![0; want.bytes as usize])
-        }
-
-        fn guess(&mut self, _channel: usize) -> Option<&mut Vec<u8>> {
-            None
-        }
-    }
     let limits = Limits { messages: 8, unasked: 0 };
     let opening =
         Opening { payload, unasked, token: None, pages: true, limits, control_len: 0, control: [0; CONTROL_MAX] };
-    inbox.open(number, Box::new(opening), 0, &mut Posted, Instant::default()).unwrap();
+    inbox.open(number, Box::new(opening), 0, &mut User::HasPages, Instant::default()).unwrap();
 }
 
 fn came(inbox: &mut Inbox<Vec<u8>>, number: u64, offset: u32, bytes: usize) {
