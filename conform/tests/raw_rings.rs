@@ -1,5 +1,5 @@
-//! Rings and their interfaces: which rings there are, at which queue, and what becomes of them when the interface goes
-//! down, or is made anew. Each test has a wire of its own.
+//! Rings and their interfaces: which rings there are, and what becomes of them when the interface goes down, or is made
+//! anew. Each test has a wire of its own.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cutthrough::{
-    Adapter, CloseReason, Config, ConnectError, Counter, Endpoint, Event, Incoming, Lease, PageSize, Payload,
-    Placement, Receipt, UdpCallError, Why, probe,
+    Adapter, CloseReason, Config, ConnectError, Counter, Endpoint, Event, Incoming, PageSize, Payload, Placement,
+    Receipt, UdpCallError, Why, probe,
 };
 use cutthrough_cli::veth::{Pair, Space};
 use cutthrough_conform::bytes::{check, pattern};
@@ -540,44 +540,5 @@ struct Stops<'a>(&'a AtomicBool);
 impl Drop for Stops<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// A ring serves the queue that it is asked for; one that is not there, or is in use, is named.
-#[test]
-fn a_ring_serves_the_queue_that_is_asked_for() {
-    let Some(wire) = wire(Adapter::Xdp) else { return };
-    let queues = "numtxqueues 2 numrxqueues 2";
-    ip(
-        &wire.near,
-        &format!("link add near2 {queues} type veth peer name far2 {queues} netns {}", wire.far.path().display()),
-    );
-    for (space, name, address) in [(&wire.near, "near2", "10.73.2.1/30"), (&wire.far, "far2", "10.73.2.2/30")] {
-        ip(space, &format!("addr add {address} dev {name}"));
-        ip(space, &format!("link set {name} up"));
-    }
-    let config = |xdp_queue| Config { insecure: true, xdp_queue, ..suite::config() };
-    let listens = |queue| {
-        let mut endpoint = Endpoint::open(config(queue)).expect("an endpoint");
-        let address = format!("xdp:10.73.2.1:{}", 7002 + queue);
-        let listened = wire.near.within(|| endpoint.listen(&address)).expect("the namespace");
-        listened.err().map(|error| error.to_string())
-    };
-    let path = std::env::temp_dir().join(format!("cutthrough-queue-{}", std::process::id()));
-    let other = wire.near.within(|| Lease::open("xdp:10.73.2.1:7001", 1, None, &path)).expect("the namespace");
-    let other = other.expect("a ring");
-    for (queue, why) in [
-        (0, "another XDP program is at near2; "),
-        (1, "queue 1 of near2 is in use by another AF_XDP socket; "),
-        (2, "near2 has no queue 2: it has 2, counted from 0; "),
-    ] {
-        let said = listens(queue);
-        assert!(said.as_ref().is_some_and(|said| said.contains(why) && said.lines().count() == 1), "{said:?}");
-    }
-    drop(other);
-    let (mut a, mut b) = joined((&wire.far, config(0)), (&wire.near, config(1)), "xdp:10.73.2.1:7000");
-    for seed in 0..100 {
-        assert_eq!(went_by(&mut a, &mut b, seed, "to queue 1"), Adapter::Xdp);
-        assert_eq!(went_by(&mut b, &mut a, seed, "from queue 1"), Adapter::Xdp);
     }
 }

@@ -81,14 +81,15 @@ pub struct Config {
     /// a page of its own before a native program sees it. So it is on a bond, and on an interface of Hyper-V, where the
     /// other modes are refused: their programs run at the adapters below.
     pub xdp_mode: Option<Mode>,
-    /// Which queue of its interface a ring of the adapter `xdp` serves, counted from 0. Datagrams that come on others
-    /// come by the socket, more slowly: have the network adapter send them to this queue (`ethtool -N`).
+    /// Which queue of its interface a ring of the adapter `xdp` serves, counted from 0: one that no other ring has.
+    /// Datagrams that come on others come by the socket, more slowly: have the network adapter send them to this queue
+    /// (`ethtool -N`). Rings at other queues may be of other processes; to come where one is takes `CAP_SYS_ADMIN`.
     pub xdp_queue: u32,
     /// Whether an endpoint at `net:` has a ring of AF_XDP too, beside its socket and its packet ring, if there can be
     /// one; payloads are copied out of it. It has to be asked for, because it concerns others: an interface has room
-    /// for one XDP program, some drivers stop all traffic for a moment when it is attached, and in generic mode the
-    /// kernel copies all that arrives there once more, trains for the endpoint's own socket too. So it is for many
-    /// short messages and few long ones, at an interface that nobody else needs.
+    /// for one XDP program and those that share it, some drivers stop all traffic for a moment when it is attached, and
+    /// in generic mode the kernel copies all that arrives there once more, trains for the endpoint's own socket too. So
+    /// it is for many short messages and few long ones, at an interface that nobody else needs.
     pub net_xdp: bool,
     /// The Unix socket of a helper that leases a ring of the adapter `xdp`, for a process that may open none itself:
     /// see [`Lease`](crate::raw::xdp::lease::Lease). The endpoint's address has to be the one that the ring was opened

@@ -42,7 +42,7 @@ const EXCUSED: [&str; 23] = [
     "\"-Ur\"] does not work here",
     "'unshare -Ur' does not work here",
     // By nature: nobody can do anything about it.
-    "no ManyEndpoints: an XDP program has its interface for itself",
+    "no ManyEndpoints: a queue has one ring of AF_XDP",
 ];
 
 /// One check: a command line, and what it needs in its environment.
@@ -368,7 +368,7 @@ mod tests {
             "one core cannot show these limits",
             "only root can start another user",
             "a ring: not supported (EOPNOTSUPP); use generic mode",
-            "no ManyEndpoints: an XDP program has its interface for itself",
+            "no ManyEndpoints: a queue has one ring of AF_XDP",
         ] {
             assert!(is_excused(&format!("SKIPPED some::test: {why}")), "{why}");
         }

@@ -61,7 +61,7 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
         bar.set_message(case.size().to_string());
         let run = || sweep(&mut peer, core, &case, || bar.inc(1));
         let (swept, lost) = loss::during(lossy.as_ref(), options.loss, run)?;
-        // For all policies, whose lanes are closed: a ring has to have the interface for itself.
+        // For all policies, whose lanes are closed: a ring has to have its queue for itself.
         let mut against = Against::new(floor.bar(&case));
         against.round(&mut floor, &mut peer, SLICES, LIMIT / SLICES)?;
         let limit = missing.or_why(&case, against.held(&[Some(1.0)]));

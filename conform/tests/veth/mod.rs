@@ -17,8 +17,8 @@ pub(crate) struct Veth(pub(crate) u32, pub(crate) &'static str);
 type Made = Result<Pair, Missing>;
 
 impl Veth {
-    /// The wire: one for each MTU, made when it is needed first, gone with this process. An XDP program has its
-    /// interface for itself: there each test has a wire of its own.
+    /// The wire: one for each MTU, made when it is needed first, gone with this process. A queue has one ring of
+    /// AF_XDP: there each test has a wire of its own.
     fn wire(&self) -> &'static Made {
         static WIRES: Mutex<Vec<(u32, Option<ThreadId>, &'static Made)>> = Mutex::new(Vec::new());
         let own = (self.1 == "xdp").then(|| thread::current().id());
@@ -78,9 +78,7 @@ impl Join for Veth {
         match capability {
             Capability::SharedPages => Some("two machines share no memory".into()),
             Capability::ThousandChannels => None,
-            Capability::ManyEndpoints => {
-                (self.1 == "xdp").then(|| "an XDP program has its interface for itself".into())
-            }
+            Capability::ManyEndpoints => (self.1 == "xdp").then(|| "a queue has one ring of AF_XDP".into()),
         }
     }
 }

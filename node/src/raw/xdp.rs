@@ -19,7 +19,8 @@ use self::cut::Cut;
 use super::cursor::Cursor;
 use super::envelope::{self, ENVELOPE_BYTES, Envelope};
 use super::{Hop, Ring, RingCounts, unpadded};
-use crate::sys::xdp::bpf::{Attached, Program, Rings, SharedMemory};
+use crate::sys::xdp::bpf::{Program, Rings, SharedMemory};
+use crate::sys::xdp::dispatcher::{Dispatcher, QUEUES, Seat};
 use crate::sys::xdp::placing::{Slots, placing};
 use crate::sys::xdp::program::{LINK_BYTES, Ours, redirect};
 use crate::sys::xdp::{Descriptor, Interface, Memory, Mode, PATIENCE, Settings, XdpError, Xsk};
@@ -44,11 +45,11 @@ const PARTS_MAX: u32 = 17;
 /// The ring of one queue.
 #[derive(Debug)]
 pub(crate) struct XdpRing {
+    /// The program and its maps stay as long as this lives. It goes before the socket.
+    seat: Seat,
     xsk: Xsk,
     memory: Memory,
     plan: Plan,
-    /// The program and its map stay as long as these live.
-    attached: Attached,
     /// Nothing where another process has opened the ring: the program holds the map.
     rings: Option<Rings>,
     interface: Interface,
@@ -190,9 +191,21 @@ impl XdpRing {
             None => &[Mode::ZeroCopy, Mode::Native, Mode::Generic],
         };
         let mut declined = Vec::new();
+        let mut shared = None;
         for (at, mode) in modes.iter().enumerate() {
+            // Rings that are at the interface already run in one mode, and so have all others.
+            if shared.is_some_and(|there| there == Mode::Generic && *mode != Mode::Generic) {
+                continue;
+            }
             match Self::try_open(interface, local, (queue, *mode), (way, pages), memory, patience) {
-                Ok(ring) => return Ok(Self { declined, ..ring }),
+                Ok(mut ring) => {
+                    ring.declined = declined;
+                    return Ok(ring);
+                }
+                Err(error @ XdpError::OtherMode { there, .. }) if at + 1 < modes.len() => {
+                    shared = Some(there);
+                    declined.push((*mode, error));
+                }
                 Err(
                     error @ (XdpError::Unsupported { .. }
                     | XdpError::Below { .. }
@@ -213,8 +226,9 @@ impl XdpRing {
         memory: Option<&Memory>,
         patience: Duration,
     ) -> Result<Self, XdpError> {
-        if queue >= interface.queues {
-            return Err(XdpError::NoQueue { interface: interface.name.clone(), queue, queues: interface.queues });
+        if queue >= interface.queues.min(QUEUES) {
+            let queues = interface.queues.min(QUEUES);
+            return Err(XdpError::NoQueue { interface: interface.name.clone(), queue, queues });
         }
         let frame_max = interface.mtu + LINK_BYTES;
         let plan = Plan::of(frame_max, pages);
@@ -249,7 +263,7 @@ impl XdpRing {
                 Program::load(&code)?
             }
         };
-        let attached = program.attach_within(interface.index, mode, patience)?;
+        let dispatcher = Dispatcher::enter(interface, mode, patience)?;
         if way != Way::Cut {
             for slot in 0..ENTRIES {
                 xsk.offer(plan.place_of(slot))?;
@@ -257,23 +271,24 @@ impl XdpRing {
             xsk.post();
         }
         rings.set(queue, xsk.as_fd())?;
-        Ok(Self { rings: Some(rings), cut, ..Self::over((xsk, memory, plan), attached, interface, mode, local) })
+        let seat = dispatcher.seat(queue, &program, xsk.as_fd())?;
+        Ok(Self { rings: Some(rings), cut, ..Self::over((xsk, memory, plan), seat, interface, mode, local) })
     }
 
     /// Over a socket that has just been opened, with all places to receive in offered, or none ever.
     fn over(
         (xsk, memory, plan): (Xsk, Memory, Plan),
-        attached: Attached,
+        seat: Seat,
         interface: &Interface,
         mode: Mode,
         local: SocketAddrV4,
     ) -> Self {
         let slots = plan.send_slots as usize;
         Self {
+            seat,
             xsk,
             memory,
             plan,
-            attached,
             rings: None,
             interface: interface.clone(),
             mode,

@@ -7,18 +7,20 @@
 //! |---|---|---|
 //! | 1 | refuses all but one user, as the kernel says | believes root, and its own user |
 //! | 2 | says what the ring is | says yes, if that is the address that it wants |
-//! | 3 | passes four files, closes its own, and ends | maps the ring, and is the only one that has it |
+//! | 3 | passes five files, closes its own, and ends | maps the ring, and is the only one that has it |
 //!
 //! Anybody may come, and bring files that take long to be closed: the helper takes none, and waits for nobody who sends
 //! some all the same.
 //!
-//! The files are the UDP socket of the port, the socket of AF_XDP, the memory of its frames, and the link by which the
-//! program is at the interface. So the program goes with the process that has the ring, however that ends, and the
-//! helper need not live. Ways and neighbours need no right: everybody may ask the kernel for them.
+//! The files are the UDP socket of the port, the socket of AF_XDP, the memory of its frames, the link by which the
+//! interface's dispatcher is there, and the map by which that finds the program of the queue. So the program goes with
+//! the process that has the ring, however that ends, and the helper need not live. Ways and neighbours need no right:
+//! everybody may ask the kernel for them.
 //!
 //! **What the process may do.** It receives what the program takes from the queue: datagrams for this address and port.
 //! It may send any frame by this interface, whatever addresses stand in it, as who has `CAP_NET_RAW`. It may take the
-//! program away. It can neither change the program nor put another one there.
+//! programs of all rings at the interface away: their frames come by their sockets then, more slowly. It can neither
+//! change a program nor put another one there.
 //!
 //! **What the process trusts.** The helper as the kernel: it has made the memory, and could have kept it.
 
@@ -46,18 +48,18 @@ use crate::shm::strangers::{self, Stranger};
 use crate::sys::credentials;
 use crate::sys::datagram::Datagrams;
 use crate::sys::files::take_none;
-use crate::sys::xdp::bpf::Attached;
+use crate::sys::xdp::dispatcher::Seat;
 use crate::sys::xdp::program::LINK_BYTES;
 use crate::sys::xdp::{Interface, Memory, Mode, Settings, XdpError, Xsk};
 use crate::udp::address::{self, UdpAddressError, Ways};
 
 /// What a helper's words begin with: the name and the version of what is said.
-const MAGIC: [u8; 8] = *b"CTlease1";
+const MAGIC: [u8; 8] = *b"CTlease2";
 /// Bytes of what a ring is, and of a refusal at most.
 const TERMS_BYTES: usize = 36;
 const WORDS_BYTES: usize = 512;
-/// Files that are passed: port, ring, memory, link.
-const FILES: usize = 4;
+/// Files that are passed: port, ring, memory, and what keeps the program.
+const FILES: usize = 5;
 /// How long the other side may take for each step.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long until it is looked again whether files that were brought are closed.
@@ -255,7 +257,7 @@ impl Lease {
     ///
     /// # Errors
     /// [`LeaseError::Path`], if nobody can come any more.
-    pub fn pass(self, user: u32, mut refused: impl FnMut(Tenant)) -> Result<Tenant, LeaseError> {
+    pub fn pass(mut self, user: u32, mut refused: impl FnMut(Tenant)) -> Result<Tenant, LeaseError> {
         loop {
             let socket = self.place.accept()?;
             let Ok(tenant) = Tenant::of(&socket) else { continue };
@@ -270,6 +272,7 @@ impl Lease {
                 continue;
             }
             if self.hand_over(&socket).is_some() {
+                self.ring.seat.leave();
                 return Ok(tenant);
             }
         }
@@ -284,7 +287,8 @@ impl Lease {
         }
         let (yes, _) = hear(socket)?;
         (yes == MAGIC).then_some(())?;
-        let files = [self.port.as_fd(), self.ring.xsk.as_fd(), self.ring.memory.file(), self.ring.attached.as_fd()];
+        let [link, programs] = self.ring.seat.files();
+        let files = [self.port.as_fd(), self.ring.xsk.as_fd(), self.ring.memory.file(), link, programs];
         say(socket, &MAGIC, &files).ok()
     }
 }
@@ -312,18 +316,19 @@ pub(crate) fn take(path: &Path, wanted: SocketAddr) -> Result<(Datagrams, XdpRin
     }
     say(&socket, &MAGIC, &[]).map_err(|_| silent())?;
     let (_, files) = hear(&socket).ok_or_else(silent)?;
-    let [port, ring, memory, link]: [OwnedFd; FILES] = files.try_into().map_err(|_| strange("files are missing"))?;
+    let [port, ring, memory, link, programs]: [OwnedFd; FILES] =
+        files.try_into().map_err(|_| strange("files are missing"))?;
     let port = Datagrams::passed(port);
     if port.local().ok() != Some(leased.into()) {
         return Err(strange("its port is another one"));
     }
-    let ring = XdpRing::passed(&terms, ring, memory, link)?;
+    let ring = XdpRing::passed(&terms, ring, memory, [link, programs])?;
     Ok((port, ring))
 }
 
 impl XdpRing {
-    /// The ring that a helper has opened by `open_lent`, with its memory and its program's link.
-    fn passed(terms: &Terms, xsk: OwnedFd, memory: OwnedFd, link: OwnedFd) -> Result<Self, XdpError> {
+    /// The ring that a helper has opened by `open_lent`, with its memory and what keeps its program.
+    fn passed(terms: &Terms, xsk: OwnedFd, memory: OwnedFd, seat: [OwnedFd; 2]) -> Result<Self, XdpError> {
         let Terms { local, queue, mtu, mode, scatter, .. } = *terms;
         // Its name is for people; what it carries is what the ring was made for.
         let interface = Interface { mtu, ..Interface::numbered(terms.interface)? };
@@ -335,7 +340,7 @@ impl XdpRing {
         let (buffer_bytes, unaligned) = (plan.buffer, plan.scattered);
         let settings = Settings { queue, mode, buffer_bytes, unaligned, scatter, entries: ENTRIES };
         let xsk = Xsk::from_parts(xsk, &memory, settings)?;
-        Ok(Self::over((xsk, memory, plan), Attached::passed(link), &interface, mode, local))
+        Ok(Self::over((xsk, memory, plan), Seat::passed(seat, queue), &interface, mode, local))
     }
 
     /// Number of the interface whose frames it takes.

@@ -9,6 +9,8 @@ use cutthrough_engine::time::Instant;
 use super::*;
 use crate::sys::xdp::wire::{FAR, FAR_MAC, NEAR, NEAR_MAC, PORT, Wire};
 
+mod several;
+
 const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) const NEAR_END: SocketAddrV4 = SocketAddrV4::new(NEAR, PORT);
 pub(super) const FAR_END: SocketAddrV4 = SocketAddrV4::new(FAR, PORT);

@@ -15,17 +15,25 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use super::{Mode, PATIENCE, XdpError};
 
 const MAP_CREATE: u32 = 0;
+const MAP_LOOKUP: u32 = 1;
 const MAP_UPDATE: u32 = 2;
 const MAP_DELETE: u32 = 3;
 const PROG_LOAD: u32 = 5;
+const PROG_BY_ID: u32 = 13;
+const MAP_BY_ID: u32 = 14;
+const INFO: u32 = 15;
 const LINK_CREATE: u32 = 28;
+const LINK_BY_ID: u32 = 30;
+const LINK_AFTER: u32 = 31;
 
 const MAP_ARRAY: u32 = 2;
+const MAP_PROGRAMS: u32 = 3;
 const MAP_XSK: u32 = 17;
 const MAPPABLE: u32 = 1 << 10;
 const PROGRAM_XDP: u32 = 6;
 const HAS_FRAGS: u32 = 1 << 5;
 const ATTACH_XDP: u32 = 37;
+const LINK_XDP: u32 = 6;
 
 const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
@@ -76,6 +84,51 @@ struct Link {
     flags: u32,
 }
 
+#[repr(C)]
+#[derive(Default)]
+struct ById {
+    id: u32,
+    /// Written by the kernel when it is asked for what comes after `id`.
+    next: u32,
+    flags: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Ask {
+    of: u32,
+    bytes: u32,
+    into: u64,
+}
+
+/// What the kernel says of a program, up to what is used here.
+#[repr(C)]
+#[derive(Default)]
+struct ProgramInfo {
+    kind: u32,
+    id: u32,
+    tag: [u8; 8],
+    _lengths: [u32; 2],
+    _code: [u64; 2],
+    _loaded: u64,
+    _user: u32,
+    maps: u32,
+    map_ids: u64,
+    name: [u8; 16],
+}
+
+/// What the kernel says of a link, up to what is used here.
+#[repr(C)]
+#[derive(Default)]
+struct LinkInfo {
+    kind: u32,
+    id: u32,
+    program: u32,
+    _unused: u32,
+    interface: u32,
+    _rest: u32,
+}
+
 /// Calls `bpf(2)`.
 ///
 /// # Safety
@@ -103,12 +156,56 @@ unsafe fn make<T>(command: u32, attributes: &mut T) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A descriptor of what has this number, if there is one and this process may have it.
+fn by_id(command: u32, id: u32) -> Result<OwnedFd, Errno> {
+    debug_assert!([PROG_BY_ID, MAP_BY_ID, LINK_BY_ID].contains(&command), "it makes a descriptor");
+    let mut asked = ById { id, ..ById::default() };
+    // SAFETY: the command reads no more than these numbers, and makes a descriptor.
+    unsafe { make(command, &mut asked) }
+}
+
+/// Has the kernel fill in what it knows of a program or a link.
+///
+/// # Safety
+/// `T` is the beginning of what the kernel has to say of what `of` is, made of numbers, and an address in it names
+/// memory that the kernel may write as far as `T` says.
+unsafe fn inform<T>(of: BorrowedFd<'_>, info: &mut T) -> Result<(), Errno> {
+    let bytes = u32::try_from(size_of::<T>()).unwrap_or(0);
+    let into = (&raw mut *info).expose_provenance() as u64;
+    let mut ask = Ask { of: number(of), bytes, into };
+    // SAFETY: the information is alive and borrowed by nobody else; its length is told; the rest is the caller's word.
+    unsafe { bpf(INFO, &mut ask) }.map(drop)
+}
+
 fn number(fd: BorrowedFd<'_>) -> u32 {
     u32::try_from(fd.as_raw_fd()).unwrap_or(u32::MAX)
 }
 
 fn pointer<T>(to: &[T]) -> u64 {
     to.as_ptr().expose_provenance() as u64
+}
+
+/// A map whose keys and values are numbers of 32 bits, with room for so many.
+fn map_of(kind: u32, entries: u32) -> Result<OwnedFd, Errno> {
+    let mut create = MapCreate { kind, key_bytes: 4, value_bytes: 4, entries, flags: 0 };
+    // SAFETY: the command reads no more than these five numbers, and makes a map.
+    unsafe { make(MAP_CREATE, &mut create) }
+}
+
+/// Puts what has this descriptor into such a map.
+fn put(map: BorrowedFd<'_>, key: u32, value: BorrowedFd<'_>) -> Result<(), Errno> {
+    let (key, value) = ([key], [number(value)]);
+    let mut change = MapChange { map: number(map), key: pointer(&key), value: pointer(&value), ..MapChange::default() };
+    // SAFETY: key and value are alive during the call and have the 4 bytes each that the map was made with.
+    unsafe { bpf(MAP_UPDATE, &mut change) }.map(drop)
+}
+
+/// Takes out of such a map what is there.
+fn take_out(map: BorrowedFd<'_>, key: u32) -> Result<(), Errno> {
+    let key = [key];
+    let mut change = MapChange { map: number(map), key: pointer(&key), ..MapChange::default() };
+    // SAFETY: the key is alive during the call and has the 4 bytes that the map was made with.
+    unsafe { bpf(MAP_DELETE, &mut change) }.map(drop)
 }
 
 /// The map of rings: which socket takes the frames of which queue.
@@ -121,10 +218,7 @@ impl Rings {
     /// # Errors
     /// [`XdpError`]: no privilege, no support.
     pub fn new(queues: u32) -> Result<Self, XdpError> {
-        let mut create = MapCreate { kind: MAP_XSK, key_bytes: 4, value_bytes: 4, entries: queues, flags: 0 };
-        // SAFETY: the command reads no more than these five numbers, and makes a map.
-        let made = unsafe { make(MAP_CREATE, &mut create) };
-        made.map(Self).map_err(|errno| XdpError::of_bpf("a map of rings (XSKMAP)", errno))
+        map_of(MAP_XSK, queues).map(Self).map_err(|errno| XdpError::of_bpf("a map of rings (XSKMAP)", errno))
     }
 
     /// Frames of `queue` go to this socket from now on; they are the kernel's again when it is closed.
@@ -132,16 +226,8 @@ impl Rings {
     /// # Errors
     /// [`XdpError::Refused`], as the kernel says.
     pub fn set(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), XdpError> {
-        let (key, value) = ([queue], [number(socket)]);
-        let mut change = MapChange {
-            map: number(self.0.as_fd()),
-            key: pointer(&key),
-            value: pointer(&value),
-            ..MapChange::default()
-        };
-        // SAFETY: key and value are alive during the call and have the 4 bytes each that the map was made with.
-        let result = unsafe { bpf(MAP_UPDATE, &mut change) };
-        result.map(drop).map_err(|errno| XdpError::Refused { what: "the socket in the map of rings", errno })
+        put(self.0.as_fd(), queue, socket)
+            .map_err(|errno| XdpError::Refused { what: "the socket in the map of rings", errno })
     }
 
     /// Frames of `queue` go to the kernel from now on.
@@ -149,17 +235,80 @@ impl Rings {
     /// # Errors
     /// [`XdpError::Refused`], as the kernel says.
     pub fn clear(&self, queue: u32) -> Result<(), XdpError> {
-        let key = [queue];
-        let mut change = MapChange { map: number(self.0.as_fd()), key: pointer(&key), ..MapChange::default() };
-        // SAFETY: the key is alive during the call and has the 4 bytes that the map was made with.
-        let result = unsafe { bpf(MAP_DELETE, &mut change) };
-        result.map(drop).map_err(|errno| XdpError::Refused { what: "an empty place in the map of rings", errno })
+        take_out(self.0.as_fd(), queue)
+            .map_err(|errno| XdpError::Refused { what: "an empty place in the map of rings", errno })
     }
 
     /// Its descriptor, as programs name it.
     #[must_use]
     pub fn number(&self) -> i32 {
         self.0.as_raw_fd()
+    }
+}
+
+/// The map of programs: which one runs for the frames of which queue.
+///
+/// The kernel empties it when the last process has closed it, though other programs still use it.
+#[derive(Debug)]
+pub struct Programs(OwnedFd);
+
+impl Programs {
+    /// A map for the queues below `queues`.
+    ///
+    /// # Errors
+    /// [`XdpError`]: no privilege, no support.
+    pub fn new(queues: u32) -> Result<Self, XdpError> {
+        let made = map_of(MAP_PROGRAMS, queues);
+        made.map(Self).map_err(|errno| XdpError::of_bpf("a map of programs (PROG_ARRAY)", errno))
+    }
+
+    /// One that another process has passed to this one.
+    #[must_use]
+    pub const fn passed(map: OwnedFd) -> Self {
+        Self(map)
+    }
+
+    /// Frames of `queue` go to this program from now on.
+    ///
+    /// # Errors
+    /// [`XdpError::Refused`], as the kernel says.
+    pub fn set(&self, queue: u32, program: &Program) -> Result<(), XdpError> {
+        put(self.0.as_fd(), queue, program.0.as_fd())
+            .map_err(|errno| XdpError::Refused { what: "the program in the map of programs", errno })
+    }
+
+    /// Frames of `queue` go to no program from now on.
+    ///
+    /// # Errors
+    /// [`XdpError::Refused`], as the kernel says.
+    pub fn clear(&self, queue: u32) -> Result<(), XdpError> {
+        take_out(self.0.as_fd(), queue)
+            .map_err(|errno| XdpError::Refused { what: "an empty place in the map of programs", errno })
+    }
+
+    /// Whether frames of `queue` go to a program.
+    #[must_use]
+    pub fn has(&self, queue: u32) -> bool {
+        let (key, mut value) = ([queue], [0_u32]);
+        let into = value.as_mut_ptr().expose_provenance() as u64;
+        let mut asked =
+            MapChange { map: number(self.0.as_fd()), key: pointer(&key), value: into, ..MapChange::default() };
+        // SAFETY: key and value are alive during the call, have the 4 bytes each that the map was made with, and the
+        // value may be written.
+        unsafe { bpf(MAP_LOOKUP, &mut asked) }.is_ok()
+    }
+
+    /// Its descriptor, as programs name it.
+    #[must_use]
+    pub fn number(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for Programs {
+    /// The map, to be passed on.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -264,6 +413,14 @@ impl Program {
     /// # Errors
     /// [`XdpError`]: no privilege, no support.
     pub fn load(code: &[u8]) -> Result<Self, XdpError> {
+        Self::load_as(code, *b"cutthrough\0\0\0\0\0\0")
+    }
+
+    /// As [`Program::load`], under a name, which is shown to whoever lists programs; zero bytes end it.
+    ///
+    /// # Errors
+    /// As [`Program::load`].
+    pub fn load_as(code: &[u8], name: [u8; 16]) -> Result<Self, XdpError> {
         let mut log = vec![0_u8; if cfg!(test) { 1 << 20 } else { 0 }];
         let mut load = Load {
             kind: PROGRAM_XDP,
@@ -274,7 +431,7 @@ impl Program {
             log_bytes: u32::try_from(log.len()).unwrap_or(0),
             log: if log.is_empty() { 0 } else { log.as_mut_ptr().expose_provenance() as u64 },
             flags: HAS_FRAGS,
-            name: *b"cutthrough\0\0\0\0\0\0",
+            name,
             attach: ATTACH_XDP,
             ..Load::default()
         };
@@ -301,22 +458,97 @@ impl Program {
     /// # Errors
     /// As [`Program::attach`].
     pub fn attach_within(&self, interface: u32, mode: Mode, patience: Duration) -> Result<Attached, XdpError> {
-        let flags = if mode == Mode::Generic { FLAG_GENERIC } else { FLAG_NATIVE };
         let begun = Instant::now();
-        let mut pause = Duration::from_micros(500);
+        let mut pause = FIRST_PAUSE;
         loop {
-            let mut link = Link { program: number(self.0.as_fd()), interface, attach: ATTACH_XDP, flags };
-            // SAFETY: the command reads no more than these four numbers, and makes a link.
-            match unsafe { make(LINK_CREATE, &mut link) } {
-                Ok(fd) => return Ok(Attached(fd)),
-                Err(Errno::BUSY | Errno::EXIST) if begun.elapsed() < patience => {
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(Duration::from_millis(20));
-                }
-                Err(errno) => return Err(XdpError::of_attach(interface, mode, errno)),
+            match self.try_attach(interface, mode) {
+                Err(Errno::BUSY | Errno::EXIST) if begun.elapsed() < patience => rest(&mut pause),
+                tried => return tried.map_err(|errno| XdpError::of_attach(interface, mode, errno)),
             }
         }
     }
+
+    /// Puts it at the interface of this index now, or says what the kernel says.
+    pub(super) fn try_attach(&self, interface: u32, mode: Mode) -> Result<Attached, Errno> {
+        let flags = if mode == Mode::Generic { FLAG_GENERIC } else { FLAG_NATIVE };
+        let mut link = Link { program: number(self.0.as_fd()), interface, attach: ATTACH_XDP, flags };
+        // SAFETY: the command reads no more than these four numbers, and makes a link.
+        unsafe { make(LINK_CREATE, &mut link) }.map(Attached)
+    }
+
+    /// What the kernel says of it, with the first of its maps.
+    fn info(&self) -> Result<(ProgramInfo, [u32; 2]), Errno> {
+        let mut maps = [0; 2];
+        let map_ids = maps.as_mut_ptr().expose_provenance() as u64;
+        let mut info = ProgramInfo { maps: 2, map_ids, ..ProgramInfo::default() };
+        // SAFETY: this is the beginning of what the kernel says of programs; it asks for room for two numbers of maps,
+        // which is there, and for nothing else that has an address.
+        unsafe { inform(self.0.as_fd(), &mut info) }?;
+        Ok((info, maps))
+    }
+
+    /// The program at the interface of this index that is made of the same instructions as this one (their maps aside),
+    /// if there is one: the link that keeps it there, its two maps, and the name that it was loaded under. It takes
+    /// `CAP_SYS_ADMIN` to have what another process has made.
+    ///
+    /// # Errors
+    /// As the kernel says.
+    pub(super) fn find_twin(&self, interface: u32) -> Result<Option<Twin>, Errno> {
+        let tag = self.info()?.0.tag;
+        let mut after = ById::default();
+        loop {
+            // SAFETY: the command reads these numbers and writes one of them.
+            match unsafe { bpf(LINK_AFTER, &mut after) } {
+                Err(Errno::NOENT) => return Ok(None),
+                asked => asked.map(drop)?,
+            }
+            after.id = after.next;
+            // What goes away meanwhile is not what is looked for.
+            match Twin::of(after.id, interface, tag) {
+                Ok(None) | Err(Errno::NOENT) => {}
+                found => return found,
+            }
+        }
+    }
+}
+
+/// A program that is at an interface already: see [`Program::find_twin`].
+#[derive(Debug)]
+pub(super) struct Twin {
+    /// What keeps it there.
+    pub(super) link: Attached,
+    /// Its maps: of rings, and of programs.
+    pub(super) maps: (Rings, Programs),
+    /// The name that it was loaded under.
+    pub(super) name: [u8; 16],
+}
+
+impl Twin {
+    fn of(link: u32, interface: u32, tag: [u8; 8]) -> Result<Option<Self>, Errno> {
+        let link = by_id(LINK_BY_ID, link)?;
+        let mut info = LinkInfo::default();
+        // SAFETY: this is the beginning of what the kernel says of links, and of those of XDP; no address is in it, nor
+        // in what it says of others, whose addresses and lengths are zero.
+        let told = unsafe { inform(link.as_fd(), &mut info) };
+        if told.is_err() || info.kind != LINK_XDP || info.interface != interface {
+            return Ok(None);
+        }
+        let (program, [rings, programs]) = Program(by_id(PROG_BY_ID, info.program)?).info()?;
+        if program.kind != PROGRAM_XDP || program.tag != tag || program.maps != 2 {
+            return Ok(None);
+        }
+        let maps = (Rings(by_id(MAP_BY_ID, rings)?), Programs(by_id(MAP_BY_ID, programs)?));
+        Ok(Some(Self { link: Attached(link), maps, name: program.name }))
+    }
+}
+
+/// How long it is rested at first where something is to go away.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_micros(500);
+
+/// Rests for so long, and twice as long the next time, up to 20 ms.
+pub(super) fn rest(pause: &mut Duration) {
+    std::thread::sleep(*pause);
+    *pause = (*pause * 2).min(Duration::from_millis(20));
 }
 
 /// A program at an interface. It goes with this value, or with the process, however that ends.

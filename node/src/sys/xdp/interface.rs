@@ -1,6 +1,7 @@
 //! What is to be known of a network interface before a ring is opened at it.
 
 use std::ffi::{c_char, c_ulong, c_void};
+use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
@@ -21,6 +22,8 @@ const GET_CHANNELS: u32 = 0x3c;
 pub struct Interface {
     /// Its number.
     pub index: u32,
+    /// Which network namespace that is a number of, as the kernel numbers them; none before Linux 5.14.
+    pub namespace: Option<u64>,
     /// Its name.
     pub name: String,
     /// The longest IP datagram that it carries in one frame, in bytes.
@@ -92,7 +95,7 @@ impl Interface {
         let driver = driver.name.split(|byte| *byte == 0).next().filter(|_| known);
         let is_virtual = driver.is_none_or(|driver| driver == b"veth");
         let passes_down = driver.is_some_and(|driver| PASSING_DOWN.contains(&driver));
-        Ok(Self { index, name, mtu, queues, is_virtual, passes_down })
+        Ok(Self { index, namespace: namespace(socket), name, mtu, queues, is_virtual, passes_down })
     }
 
     /// Whether frames reach a ring at this interface whose program runs in this mode.
@@ -102,6 +105,17 @@ impl Interface {
         }
         Ok(())
     }
+}
+
+/// The number of the namespace that a socket is of.
+fn namespace(socket: &OwnedFd) -> Option<u64> {
+    let mut cookie = 0_u64;
+    let mut bytes = libc::socklen_t::try_from(size_of::<u64>()).ok()?;
+    let into = (&raw mut cookie).cast::<c_void>();
+    // SAFETY: the kernel writes at most the 8 bytes that it is told, which are borrowed by nobody else, and how many.
+    let told =
+        unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, into, &raw mut bytes) };
+    (told == 0).then_some(cookie)
 }
 
 /// A socket to ask the kernel by.

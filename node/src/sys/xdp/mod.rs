@@ -1,7 +1,8 @@
 //! AF_XDP: frames between an interface and the memory of this process, with the kernel's stack left out.
 //!
 //! In the order in which an endpoint gets there: [`interface`] says what there is, [`program`] is written as [`code`]
-//! and goes through [`bpf`] to the interface, [`socket`] has the memory and the four [`ring`]s. Nothing here leaves
+//! and goes through [`bpf`] to the interface, where a [`dispatcher`] has it run, [`socket`] has the memory and the four
+//! [`ring`]s. Nothing here leaves
 //! anything behind: program, map and link are file descriptors, and the kernel takes them away with their last holder.
 
 use std::io;
@@ -11,6 +12,7 @@ use rustix::io::Errno;
 
 pub mod bpf;
 pub mod code;
+pub mod dispatcher;
 pub mod fragments;
 #[cfg(test)]
 mod fragments_tests;
@@ -94,6 +96,26 @@ pub enum XdpError {
     Occupied {
         /// The interface.
         interface: String,
+    },
+    /// Another program is at the interface, and this process may not see whose that is.
+    #[error(
+        "an XDP program is at {interface}; with CAP_SYS_ADMIN a ring joins it if it is one of Cutthrough's; otherwise \
+         end its holder, or use the adapter 'packet' or 'udp'"
+    )]
+    Hidden {
+        /// The interface.
+        interface: String,
+    },
+    /// The rings that are at the interface have their programs run in another mode.
+    #[error(
+        "rings at {interface} run in {} mode, and all rings of an interface run in one; use that, or end their holders",
+        .there.name()
+    )]
+    OtherMode {
+        /// The interface.
+        interface: String,
+        /// Their mode: native stands for zero copy too.
+        there: Mode,
     },
     /// In this mode a program runs at other interfaces than the one at which the ring is.
     #[error(
@@ -218,7 +240,10 @@ impl From<XdpError> for io::Error {
         let kind = match &error {
             XdpError::Privilege { .. } => io::ErrorKind::PermissionDenied,
             XdpError::Unsupported { .. } | XdpError::Below { .. } => io::ErrorKind::Unsupported,
-            XdpError::Occupied { .. } | XdpError::QueueTaken { .. } => io::ErrorKind::AddrInUse,
+            XdpError::Occupied { .. }
+            | XdpError::Hidden { .. }
+            | XdpError::OtherMode { .. }
+            | XdpError::QueueTaken { .. } => io::ErrorKind::AddrInUse,
             XdpError::NoInterface(_) | XdpError::NoQueue { .. } => io::ErrorKind::NotFound,
             _ => io::ErrorKind::Other,
         };
