@@ -1,6 +1,6 @@
 //! Did it get there? What has arrived, what is lost and goes again, and how much may be under way.
 //!
-//! An adapter between machines loses frames, delays them and brings them out of order. Five small machines mend that.
+//! An adapter between machines loses frames, delays them and brings them out of order. Six small machines mend that.
 //! None of them knows what a frame carries, reads a clock or sends anything:
 //!
 //! | where | file | what it decides |
@@ -9,6 +9,7 @@
 //! | receiver | [`owed`] | when an acknowledgement goes out although nothing else does |
 //! | sender | [`sent`] | which frames are acknowledged, which are lost |
 //! | sender | [`rtt`] | how long a round trip takes, and when waiting longer is in vain |
+//! | both | [`quiet`] | when all who send to one receiver hold still, to see how long their ways are |
 //! | sender | [`window`] | how many bytes may be in flight, and how they are spread over a round trip |
 //!
 //! # How they work together
@@ -32,6 +33,7 @@
 //! Numbers come from the wire. Nothing here panics on any of them, and what they can make it remember is bounded.
 
 pub mod owed;
+pub mod quiet;
 pub mod rtt;
 pub mod seen;
 pub mod sent;

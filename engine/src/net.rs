@@ -40,6 +40,7 @@ mod parted;
 pub mod placing;
 mod porter;
 mod pulses;
+mod quiet;
 mod reading;
 mod release;
 mod seats;
@@ -76,6 +77,7 @@ use self::shares::Shares;
 use self::ways::{Most, WAYS};
 pub use self::words::{CallError, CargoOf, Guess, NetEvent, Planted, Refused, Settings, Tally};
 use crate::check::Breach;
+use crate::flow::quiet::Calls;
 use crate::seal::Guard;
 use crate::time::Instant;
 
@@ -116,6 +118,7 @@ pub struct Net<M: Memory> {
     /// Bytes that may be on their way unasked, as they were dealt to channels, and to calls that have told of them.
     dealt: u64,
     shares: Shares,
+    calls: Calls,
     /// Channels that were let in and have not been heard of since.
     welcomed: Vec<Welcomed>,
     porter: Porter,
@@ -189,6 +192,7 @@ impl<M: Memory> Net<M> {
             others: 0,
             dealt: 0,
             shares: Shares::default(),
+            calls: Calls::default(),
             welcomed: Vec::new(),
             porter: Porter::default(),
             partings: Partings::default(),
@@ -415,6 +419,7 @@ impl<M: Memory> Net<M> {
         #[cfg(feature = "planted")]
         channel.inbox.plant(self.planted);
         let taken = receive(channel, &mut self.memory, looked, &mut self.tally);
+        let asked = (core::mem::take(&mut channel.call_asked), channel.distance().round_ns);
         self.strides += channel.strides - strides;
         for story in channel.inbox.whole.drain(..) {
             self.placing.landed((story.choice, story.way), story.bytes, story.begun);
@@ -424,6 +429,9 @@ impl<M: Memory> Net<M> {
         }
         if !was_confirmed && channel.confirmed {
             self.confirmed(index);
+        }
+        if asked.0 > 0 {
+            self.asked_for_quiet(asked, now);
         }
         match taken {
             Ok(taken) => {

@@ -266,7 +266,7 @@ impl Sender {
         let round = now.saturating_since(sent);
         self.backoff = 0;
         self.rtt.sample(now, round, 0, 0);
-        self.window.acked(now, acked.bytes, round, self.rtt.least(), self.sent.in_flight() + acked.bytes);
+        self.window.acked(now, acked.bytes, (round, round), self.rtt.least(), self.sent.in_flight() + acked.bytes);
     }
 
     fn time_out(&mut self, now: Instant) {
@@ -401,7 +401,7 @@ fn round(window: &mut Window, now: u64, delay: u64, least: u64) -> u64 {
     let frames = window.bytes() / u64::from(FRAME);
     for frame in 1..=frames {
         let at = Instant::from_nanos(now + delay + delay * frame / frames);
-        window.acked(at, FRAME.into(), delay, least, window.bytes());
+        window.acked(at, FRAME.into(), (delay, delay), least, window.bytes());
     }
     now + 2 * delay
 }
@@ -426,7 +426,7 @@ fn the_window_doubles_and_has_bounds() {
 fn what_does_not_fill_the_window_does_not_grow_it() {
     let mut window = Window::new(FRAME);
     for turn in 0..10_000 {
-        window.acked(Instant::from_nanos(turn * 50_000), 64, 50_000, 50_000, 0);
+        window.acked(Instant::from_nanos(turn * 50_000), 64, (50_000, 50_000), 50_000, 0);
     }
     assert_eq!(window.bytes(), 64 << 10);
     assert_eq!(window.room(60 << 10), 4 << 10);
@@ -438,9 +438,9 @@ fn one_frame_that_was_not_late_clears_the_round() {
     let (mut window, mut now) = filled(3, 50_000, 50_000);
     let before = window.bytes();
     for _ in 0..20 {
-        window.acked(Instant::from_nanos(now), FRAME.into(), 60_000, 50_000, before);
+        window.acked(Instant::from_nanos(now), FRAME.into(), (60_000, 60_000), 50_000, before);
         for _ in 0..before / u64::from(FRAME) {
-            window.acked(Instant::from_nanos(now + 5_000_000), FRAME.into(), 5_000_000, 50_000, before);
+            window.acked(Instant::from_nanos(now + 5_000_000), FRAME.into(), (5_000_000, 5_000_000), 50_000, before);
         }
         now += 10_000_000;
     }
@@ -454,7 +454,7 @@ fn what_comes_late_all_at_once_is_no_queue() {
         let before = window.bytes();
         now += 5_000_000;
         for _ in 0..=2 * before / u64::from(FRAME) {
-            window.acked(Instant::from_nanos(now), FRAME.into(), 5_000_000, 50_000, before);
+            window.acked(Instant::from_nanos(now), FRAME.into(), (5_000_000, 5_000_000), 50_000, before);
         }
         now = round(&mut window, now, 50_000, 50_000);
         assert!(window.bytes() >= before, "{} bytes, and {before} before", window.bytes());
@@ -471,7 +471,7 @@ fn a_frame_lost_now_and_then_does_not_shrink_the_window_but_many_do() {
             if turn % of == of / 2 {
                 window.lost(now, FRAME.into());
             } else {
-                window.acked(now, FRAME.into(), 50_000, 50_000, 0);
+                window.acked(now, FRAME.into(), (50_000, 50_000), 50_000, 0);
             }
         }
         window.bytes()
@@ -580,9 +580,10 @@ fn no_number_breaks_it() {
     for frame in [0, 1, 1500, u32::MAX] {
         let mut window = Window::new(frame);
         for (&a, &b) in all.iter().flat_map(|a| all.iter().map(move |b| (a, b))) {
-            window.acked(Instant::from_nanos(a), b, a, b, a);
+            window.acked(Instant::from_nanos(a), b, (a, a), b, a);
             window.lost(Instant::from_nanos(b), a);
-            window.acked(Instant::from_nanos(b), a, b, a, b);
+            window.fit(a, b);
+            window.acked(Instant::from_nanos(b), a, (b, b), a, b);
             assert!(window.bytes() >= 4 * u64::from(frame.max(1)));
             let _ = (window.room(a), window.pace(b));
         }

@@ -159,6 +159,8 @@ pub struct Frame {
     pub held: u16,
     /// Whether its sender is said to wait for room in its window.
     pub waits: bool,
+    /// What it says of quiet moments.
+    pub quiet: u8,
     /// The message; in frames that are about none only if it is any.
     pub message: Message,
     /// Another second word than that of the body.

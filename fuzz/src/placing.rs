@@ -266,6 +266,8 @@ pub(crate) fn made(kind: Kind, message: u32, offset: u32, payload: u32, number: 
         below: 2,
         held: 3,
         waits: false,
+        calls: 0,
+        asks: 0,
         bits: 4,
         words: [message, offset],
     };

@@ -289,6 +289,8 @@ fn fragment(due: &Due, longer: i8) -> Vec<u8> {
         below: 3,
         held: 4,
         waits: false,
+        calls: 0,
+        asks: 0,
         bits: 5,
         words: [due.message, due.offset],
     };

@@ -152,6 +152,7 @@ fn frame(body: Shape) -> Frame {
         awaited: None,
         held: 0,
         waits: false,
+        quiet: 0,
         message: Of::Near(0),
         second: None,
         body,

@@ -51,21 +51,24 @@ fn main() {
             "{senders} senders at 20 Mb/s, 20 ms, begun {gap} ms apart: frames wait {waited:.1} ms, index {even:.3}"
         );
     }
-    for (senders, rate, round, queue_ms, seconds) in [
-        (4, 1_000, 100, 4, 2),
-        (8, 1_000, 100, 4, 2),
-        (32, 1_000, 100, 4, 2),
-        (16, 100, 1_000, 60, 10),
-        (16, 100, 1_000, 60, 60),
+    for (senders, rate, round, queue_ms, (gap, seconds)) in [
+        (4, 1_000, 100, 4, (0, 2)),
+        (8, 1_000, 100, 4, (0, 2)),
+        (32, 1_000, 100, 4, (0, 2)),
+        (16, 100, 1_000, 60, (0, 10)),
+        (16, 100, 1_000, 60, (0, 60)),
+        (16, 100, 1_000, 60, (200, 20)),
     ] {
-        let crowd = Crowd { senders, rate: rate * MEGABIT, round: round * 1_000, gap: 0, queue_ms, ahead: 4 };
+        let gap = gap * MILLISECOND;
+        let crowd = Crowd { senders, rate: rate * MEGABIT, round: round * 1_000, gap, queue_ms, ahead: 4 };
         let until = seconds * SECOND;
         let world = crowd.run(until);
         let even: Vec<f64> = (0..senders).map(|sender| world.rate(sender, until / 2, until)).collect();
         let (waited, even, dropped) = (crowd.waited_ms(&world, until), evenness(&even), world.link(0).dropped);
         println!(
-            "{senders} senders at {rate} Mb/s, {round} us, for {seconds} s: frames wait {waited:.2} ms of {queue_ms}, \
-             index {even:.3}, {dropped} dropped"
+            "{senders} senders at {rate} Mb/s, {round} us, begun {} ms apart, for {seconds} s: frames wait {waited:.2} \
+             ms of {queue_ms}, index {even:.3}, {dropped} dropped",
+            gap / MILLISECOND
         );
     }
     let crowd =

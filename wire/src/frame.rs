@@ -1,4 +1,4 @@
-//! What crosses a network: frames of a 64-byte header and a body (rules N1 to N15).
+//! What crosses a network: frames of a 64-byte header and a body (rules N1 to N15, and N17).
 //!
 //! ```text
 //!  bytes     holds
@@ -12,7 +12,7 @@
 //!  24..28    below: low 32 bits of the number up to which everything has arrived here
 //!  28..30    held: for how long the acknowledgement was held back, in units of 256 ns
 //!  30        1 if its sender has more to send than its window takes, else 0
-//!  31        zero
+//!  31        bits 0 and 1: how many quiet moments its sender has called, modulo 4; bits 2 to 6: it asks for one
 //!  32..40    bits: which of the numbers after `below` have arrived
 //!  40..48    two words by kind
 //!  48..64    seal of the 48 bytes before it and of the body: a check sum, or the tag of a cipher
@@ -38,6 +38,10 @@ pub const SEALED_BYTES: usize = 48;
 pub const SEAL_BYTES: usize = 16;
 /// Least body that every path carries: an opening and some payload, or a greeting, within 1,200 bytes of datagram.
 pub const BODY_MIN: u16 = 1200 - 64;
+/// The bits of byte 31 that count quiet moments, where those begin that ask for one, and what they hold at most.
+const CALLS: u8 = 3;
+const ASKS: u8 = 2;
+const ASKS_MOST: u8 = 31;
 /// Version of the frames (rule N1).
 pub const FRAME_VERSION: u8 = 1;
 
@@ -124,6 +128,11 @@ pub struct Header {
     pub held: u16,
     /// Whether its sender has more to send than its window takes, and waits for acknowledgements (rule N4).
     pub waits: bool,
+    /// How many quiet moments its sender has called, modulo 4 (rule N17).
+    pub calls: u8,
+    /// If it is not 0, its sender asks for a quiet moment, and its round trips take less than 2 to the power of this
+    /// microseconds; less than 32 (rule N17).
+    pub asks: u8,
     /// Which of the numbers after `below` have arrived: bit `i` is number `below + 1 + i`.
     pub bits: u64,
     /// By kind: [`Kind::Records`]: number of the first message and how many; [`Kind::Open`], [`Kind::Data`]: number of
@@ -187,6 +196,7 @@ impl Header {
         put(&mut bytes, 24, &self.below.to_le_bytes());
         put(&mut bytes, 28, &self.held.to_le_bytes());
         bytes[30] = u8::from(self.waits);
+        bytes[31] = self.calls & CALLS | (self.asks & ASKS_MOST) << ASKS;
         put(&mut bytes, 32, &self.bits.to_le_bytes());
         put(&mut bytes, 40, &self.words[0].to_le_bytes());
         put(&mut bytes, 44, &self.words[1].to_le_bytes());
@@ -210,11 +220,10 @@ impl Header {
             return Err(Malformed::Version(bytes[0]));
         }
         let Some(kind) = Kind::from_raw(bytes[1]) else { return Err(Malformed::Kind) };
-        let waits = match u16_at(bytes, 30) {
-            0 => false,
-            1 => true,
-            _ => return Err(Malformed::Field),
-        };
+        let (waits, quiet) = (bytes[30], bytes[31]);
+        if waits > 1 || quiet > CALLS | ASKS_MOST << ASKS {
+            return Err(Malformed::Field);
+        }
         let words = [u32_at(bytes, 40), u32_at(bytes, 44)];
         let fit = match kind {
             Kind::Records | Kind::Data => true,
@@ -234,7 +243,9 @@ impl Header {
             number: u64_at(bytes, 16),
             below: u32_at(bytes, 24),
             held: u16_at(bytes, 28),
-            waits,
+            waits: waits == 1,
+            calls: quiet & CALLS,
+            asks: quiet >> ASKS,
             bits: u64_at(bytes, 32),
             words,
         })
@@ -255,6 +266,8 @@ mod tests {
         below: 9,
         held: 77,
         waits: true,
+        calls: 2,
+        asks: 31,
         bits: 1 << 63,
         words: [5, 1 << 30],
     };
@@ -286,7 +299,7 @@ mod tests {
         assert_eq!(Header::from_bytes(&bytes), Err(Malformed::Kind));
         bytes[0] = 2;
         assert_eq!(Header::from_bytes(&bytes), Err(Malformed::Version(2)));
-        for (at, value) in [(30, 2), (31, 1)] {
+        for (at, value) in [(30, 2), (31, 0x80)] {
             let mut bytes = HEADER.to_bytes();
             bytes[at] = value;
             assert_eq!(Header::from_bytes(&bytes), Err(Malformed::Field));

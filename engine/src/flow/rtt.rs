@@ -27,6 +27,9 @@ const SLACK_PAST: u64 = 1 << 13;
 /// Half of the time, in ns, over which the least round trip is kept: a route may get longer.
 const LEAST_HALF: u64 = 5_000_000_000;
 
+/// Ns by which round trips differ for reasons of machines.
+const SLACK_LEAST: u64 = 250_000;
+
 /// The round trip to one other side. Times are in ns.
 #[derive(Debug, Clone)]
 pub struct Rtt {
@@ -47,6 +50,8 @@ pub struct Rtt {
     least: u64,
     least_before: u64,
     since: Instant,
+    /// Whether the least would have been forgotten by now, though nothing since was near it.
+    old: bool,
     sampled: bool,
 }
 
@@ -81,6 +86,7 @@ impl Default for Rtt {
             least: u64::MAX,
             least_before: u64::MAX,
             since: Instant::default(),
+            old: false,
             sampled: false,
         }
     }
@@ -158,11 +164,33 @@ impl Rtt {
     fn keep_least(&mut self, now: Instant, round: u64) {
         let age = now.saturating_since(self.since);
         if age >= LEAST_HALF {
-            self.least_before = if age < 2 * LEAST_HALF { self.least } else { u64::MAX };
+            // What was seen of late in place of a shorter one is perhaps a queue that others keep: a quiet moment
+            // tells. If there is none for as long again, it is believed.
+            let (known, of_late) = (self.shortest(), self.least.min(round));
+            self.old = !self.old && age < 2 * LEAST_HALF && of_late > known.saturating_add(slack(known));
+            self.least_before = if self.old {
+                known
+            } else if age < 2 * LEAST_HALF {
+                self.least
+            } else {
+                u64::MAX
+            };
             self.least = round;
             self.since = now;
         }
         self.least = self.least.min(round);
+    }
+
+    /// Whether the least round trip that is known is old, and none of late was near it.
+    #[must_use]
+    pub const fn is_old(&self) -> bool {
+        self.old
+    }
+
+    /// A quiet moment has shown that the least round trip is this.
+    pub fn settle(&mut self, now: Instant, least_ns: u64) {
+        (self.least, self.least_before) = (least_ns.clamp(1, ROUND_MAX), u64::MAX);
+        (self.since, self.old) = (now, false);
     }
 
     /// The smoothed round trip, less the time that acknowledgements were held.
@@ -189,6 +217,12 @@ impl Rtt {
     #[must_use]
     pub fn least(&self) -> u64 {
         if self.sampled { self.shortest() } else { INITIAL }
+    }
+
+    /// By how much a round trip may be longer than the least one, and be as short as that.
+    #[must_use]
+    pub fn slack(&self) -> u64 {
+        slack(self.least())
     }
 
     fn shortest(&self) -> u64 {
@@ -224,6 +258,10 @@ impl Rtt {
         let all = once.saturating_mul(1_u64 << backoff.min(32)).max(PROBE_MIN);
         all.saturating_add(self.slack).saturating_add(lag_ns).min(PROBE_MAX.max(once))
     }
+}
+
+fn slack(least: u64) -> u64 {
+    SLACK_LEAST.max(least / 4)
 }
 
 #[cfg(test)]
@@ -423,14 +461,29 @@ mod tests {
         rtt.sample(at(100 * SECOND + 1), 4_000_000, 0, 0);
         assert_eq!((rtt.smoothed(), rtt.least()), (4_000_000, 100_000));
         // It is forgotten as all round trips are.
-        rtt.sample(at(106 * SECOND), 4_000_000, 0, 0);
-        assert_eq!(rtt.least(), 100_000);
-        rtt.sample(at(112 * SECOND), 4_000_000, 0, 0);
-        assert_eq!(rtt.least(), 4_000_000);
+        for second in 101..=114 {
+            rtt.sample(at(second * SECOND), 4_000_000, 0, 0);
+            assert_eq!((rtt.least(), rtt.is_old()), (100_000, second >= 110), "second {second}");
+        }
+        rtt.sample(at(116 * SECOND), 4_000_000, 0, 0);
+        assert_eq!((rtt.least(), rtt.is_old()), (4_000_000, false));
         // One that was late says nothing.
         let mut rtt = Rtt::greeted(at(1), 300_000_000);
         rtt.sample(at(2), 20_000, 0, 0);
         assert_eq!(rtt.least(), 20_000);
+    }
+
+    /// What a quiet moment shows counts, be it longer or shorter than what was known.
+    #[test]
+    fn what_a_quiet_moment_shows_is_the_way() {
+        for shown in [20_000, 900_000, 4_000_000] {
+            let mut rtt = steady(100_000, 50);
+            (6..=11).for_each(|second| rtt.sample(at(second * SECOND), 5_000_000, 0, 0));
+            assert!(rtt.is_old() && rtt.slack() == SLACK_LEAST);
+            rtt.settle(at(12 * SECOND), shown);
+            assert_eq!((rtt.least(), rtt.is_old()), (shown, false));
+        }
+        assert_eq!(steady(4_000_000, 50).slack(), 1_000_000);
     }
 
     #[test]

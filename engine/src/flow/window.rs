@@ -43,6 +43,10 @@
 //! *What was in flight when the way fell silent.* It is lost because there was no way, and says nothing of the one that
 //! there is again: the window goes on doubling to where it was.
 //!
+//! *Others, and a way that has become longer.* Where rounds stay above the target though next to nothing in the queue
+//! is this sender's ([`Window::is_strange`]), its receiver has all who send to it hold still for a moment, and the
+//! window is made to fit what that has shown ([`quiet`](super::quiet)).
+//!
 //! # What it does not do
 //!
 //! It gives way to senders that fill every queue until it overflows, as TCP does. And it shrinks to four frames, never
@@ -70,6 +74,9 @@ const QUEUE: u64 = 250_000;
 
 /// Rounds with hardly a queue after which the window grows faster.
 const CALM_ROUNDS: u32 = 5;
+
+/// Rounds above the target after which that seems strange to who holds next to nothing in the queue.
+const STRANGE_ROUNDS: u32 = 6;
 
 /// Frames of which losses are remembered: with this many, the older ones count half.
 const LOSS_FRAMES: u64 = 256;
@@ -112,6 +119,10 @@ pub struct Window {
     varies: u64,
     /// Bytes that were in flight when the way fell silent, and have not been found lost since.
     silenced: u64,
+    /// Rounds above the target in which next to nothing of this sender's stood in the queue, since one was within it.
+    strange: u32,
+    /// Whether one frame at a time is in flight.
+    hushed: bool,
 }
 
 /// What has been seen since the round began.
@@ -125,6 +136,8 @@ struct Round {
     /// Whether the window has held the sender back.
     full: bool,
     lossy: bool,
+    /// Whether a frame has come and gone within the target, machines and all.
+    short: bool,
 }
 
 impl Window {
@@ -147,6 +160,8 @@ impl Window {
             least: 1,
             varies: 0,
             silenced: 0,
+            strange: 0,
+            hushed: false,
         };
         Self { bytes: new.begin(), ..new }
     }
@@ -171,13 +186,43 @@ impl Window {
     /// The window in bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
-        if self.settling > 0 { self.hold } else { self.bytes }
+        match self.settling {
+            _ if self.hushed => self.frame,
+            0 => self.bytes,
+            _ => self.hold,
+        }
     }
 
-    /// An acknowledgement of `bytes` came. `delay_ns` is the round trip of its newest frame, less the time that the
-    /// other side held it; `least_ns` is [`Rtt::least`](super::rtt::Rtt::least); `in_flight` is what was in flight
-    /// until it came, `bytes` among it.
-    pub fn acked(&mut self, now: Instant, bytes: u64, delay_ns: u64, least_ns: u64, in_flight: u64) {
+    /// From now on it is a single frame, and nothing is learnt, or no longer so: for a quiet moment
+    /// ([`quiet`](super::quiet)).
+    pub fn hush(&mut self, hushed: bool) {
+        if core::mem::replace(&mut self.hushed, hushed) != hushed {
+            (self.round, self.strange) = (Round::default(), 0);
+        }
+    }
+
+    /// A quiet moment has shown that the way takes `least_ns`, where round trips took `round_ns`: what stood in a queue
+    /// then is let go of, by all who have heeded it at the same time. That makes late comers fair, too.
+    pub fn fit(&mut self, least_ns: u64, round_ns: u64) {
+        let (least, round) = (least_ns.clamp(1, ROUND_MAX), round_ns.min(ROUND_MAX));
+        if round > least + QUEUE.max(least / 4) {
+            let fits = u128::from(self.bytes) * u128::from(least) / u128::from(round);
+            self.set(u64::try_from(fits).unwrap_or(self.bytes));
+            (self.doubles, self.varies) = (false, 0);
+        }
+    }
+
+    /// Whether delays have been above the target for a while, though next to nothing in the queue is this sender's: the
+    /// way has become longer, or many others share it.
+    #[must_use]
+    pub const fn is_strange(&self) -> bool {
+        self.strange >= STRANGE_ROUNDS
+    }
+
+    /// An acknowledgement of `bytes` came. Its newest frame's round trip has taken `round_ns`, and `delay_ns` of that
+    /// if all is left out for which a machine may have kept it; `least_ns` is [`Rtt::least`](super::rtt::Rtt::least);
+    /// `in_flight` is what was in flight until it came, `bytes` among it.
+    pub fn acked(&mut self, now: Instant, bytes: u64, (round_ns, delay_ns): (u64, u64), least_ns: u64, in_flight: u64) {
         let least = least_ns.clamp(1, ROUND_MAX);
         // The windows of a way are far too small for one that is so much longer.
         self.doubles |= least > self.least + self.standing();
@@ -186,9 +231,10 @@ impl Window {
         let delay = delay_ns.clamp(self.least, ROUND_MAX);
         let full = in_flight >= self.bytes / 4 * 3;
         self.round.full |= full;
+        self.round.short |= round_ns <= self.least + self.standing();
         let (least, most) = self.round.delay.unwrap_or((delay, delay));
         self.round.delay = Some((least.min(delay), most.max(delay)));
-        if self.doubles && full && self.settling == 0 && delay <= self.least + self.standing() {
+        if self.doubles && full && self.settling == 0 && !self.hushed && delay <= self.least + self.standing() {
             self.set(self.bytes.saturating_add(bytes));
         }
         self.advance(now, bytes);
@@ -240,7 +286,7 @@ impl Window {
     /// window no larger than the one of the beginning, which goes out at once then too.
     #[must_use]
     pub fn pace(&self, round_ns: u64) -> u64 {
-        if round_ns < PACED || round_ns <= LONG && self.bytes <= self.begin() {
+        if self.hushed || round_ns < PACED || round_ns <= LONG && self.bytes <= self.begin() {
             return 0;
         }
         let spread = round_ns.min(ROUND_MAX);
@@ -271,6 +317,9 @@ impl Window {
             self.round = Round::default();
             return;
         }
+        if self.hushed {
+            return;
+        }
         let (began, window) = *self.round.began.get_or_insert((now, self.bytes));
         self.round.bytes = self.round.bytes.saturating_add(bytes);
         if self.round.bytes >= window && now.saturating_since(began) >= self.least {
@@ -295,6 +344,8 @@ impl Window {
             self.varies = (7 * self.varies + differs) / 8;
         }
         let queued = self.bytes - self.without_queue(delay);
+        let strange = delay > self.least + self.standing() && queued <= 4 * LEAST_FRAMES * self.frame;
+        self.strange = if round.short { 0 } else { self.strange.saturating_add(strange.into()) };
         if heavy {
             (self.settled, self.lost) = (0, 0);
             self.halved = Some((self.bytes, self.doubles, too_much));

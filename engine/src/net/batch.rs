@@ -378,6 +378,8 @@ mod tests {
         below: 0,
         held: 0,
         waits: false,
+        calls: 0,
+        asks: 0,
         bits: 0,
         words: [0; 2],
     };

@@ -1,10 +1,12 @@
 //! One channel over a network: its frames out, its frames in, its times.
 
 mod arrived;
+mod quiet;
 mod reach;
 mod run;
 mod send;
 mod times;
+mod unseal;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,6 +25,7 @@ use super::ways::Ways;
 use super::{Settings, Tally};
 use crate::check::Breach;
 use crate::flow::owed::Owed;
+use crate::flow::quiet::Quiet;
 use crate::flow::rtt::Rtt;
 use crate::flow::seen::{Ack, Seen};
 use crate::flow::sent::Sent;
@@ -154,6 +157,11 @@ pub(super) struct Channel<M: Memory> {
     arrived: Vec<Content>,
     /// Whether there was more to send than the window takes when it was last looked.
     waits: bool,
+    /// How many quiet moments this side has called; what the other side has just asked for one by; and those that it
+    /// has called itself.
+    pub(super) calls: u8,
+    pub(super) call_asked: u8,
+    quiet: Quiet,
     /// Before this time nothing new is sent, so that a window does not go out all at once.
     paced: Instant,
     /// When the last bytes went that are spread, and how many.
@@ -248,6 +256,9 @@ impl<M: Memory> Channel<M> {
             unheeded: None,
             arrived: Vec::new(),
             waits: false,
+            calls: 0,
+            call_asked: 0,
+            quiet: Quiet::default(),
             paced: now,
             spreads: (now, 0),
             ways: None,
@@ -334,6 +345,7 @@ impl<M: Memory> Channel<M> {
         self.seen.forget_below(awaited);
         let in_flight = (header.number - awaited + 1).saturating_mul(bytes as u64 / frames);
         (self.heard, self.confirmed, self.questions) = (now, true, 0);
+        self.hear_calls(header, now);
         let of_messages = matches!(header.kind, Kind::Records | Kind::Open | Kind::Data);
         self.strides += u64::from(of_messages);
         tally.frames_received += frames;
@@ -344,55 +356,6 @@ impl<M: Memory> Channel<M> {
             }
             // The sender waits to hear that something was lost, and that it has come again (RFC 9000, section 13.2.1).
             self.note |= self.seen.gaps() != gaps || self.seen.has_late();
-        }
-    }
-
-    fn unseal<'a>(
-        &mut self,
-        header: &Header,
-        head: &[u8],
-        body: Body<'a>,
-        memory: &mut M,
-        reading: Option<&mut Reading<'_>>,
-    ) -> (Body<'a>, bool) {
-        let (protected, seal) = head.split_at(cutthrough_wire::frame::SEALED_BYTES);
-        let Some(seal) = seal.first_chunk() else { return (body, false) };
-        match body {
-            Body::Aside(all) => {
-                if header.kind != Kind::Open {
-                    let ok = self.seal.open(header.number, protected, seal, all);
-                    return (Body::Aside(all), ok);
-                }
-                let Some((opening, payload)) = all.split_at_mut_checked(cutthrough_wire::frame::OPENING_BYTES) else {
-                    return (Body::Aside(all), false);
-                };
-                let ok = open_opening(&mut *self.seal, header, protected, opening)
-                    && self.seal.open(header.number, protected, seal, payload);
-                (Body::Aside(all), ok)
-            }
-            Body::Landed { opening: Some(opening), len } => {
-                let ok = open_opening(&mut *self.seal, header, protected, opening)
-                    && memory.guess(self.index).is_some_and(|place| {
-                        self.proved_at = front(place, len);
-                        opens(&mut *self.seal, header, protected, seal, place, 0, len)
-                    });
-                (Body::Landed { opening: Some(opening), len }, ok)
-            }
-            Body::Landed { opening: None, len } => {
-                let (message, offset) = (self.message(header), header.words[1] as usize);
-                if self.inbox.has_some(message, header.words[1], len) {
-                    // A frame that was brought in before has the same bytes, and has written them over these.
-                    return (Body::Landed { opening: None, len }, false);
-                }
-                let ok = if let Some(reading) = reading.filter(|reading| reading.message == message) {
-                    let body = reading.into.get_mut(offset..offset + len);
-                    body.is_some_and(|body| self.seal.open(header.number, protected, seal, body))
-                } else {
-                    let place = self.inbox.landing(message);
-                    place.is_some_and(|place| opens(&mut *self.seal, header, protected, seal, place, offset, len))
-                };
-                (Body::Landed { opening: None, len }, ok)
-            }
         }
     }
 
@@ -559,34 +522,6 @@ impl<M: Memory> Channel<M> {
 /// Whether a note wants to be acknowledged: one with grants does.
 const fn note_asks(header: &Header) -> bool {
     header.words[0] == 1
-}
-
-fn open_opening(seal: &mut dyn Seal, header: &Header, protected: &[u8], opening: &mut [u8]) -> bool {
-    let Some((plain, sum)) = opening.split_last_chunk_mut::<{ cutthrough_wire::frame::SEAL_BYTES }>() else {
-        return false;
-    };
-    let sum = *sum;
-    seal.open(header.number | cutthrough_wire::seal::OPENING_NUMBER, protected, &sum, plain)
-}
-
-fn opens<P: super::memory::Place>(
-    seal: &mut dyn Seal,
-    header: &Header,
-    protected: &[u8],
-    sum: &[u8; cutthrough_wire::frame::SEAL_BYTES],
-    place: &mut P,
-    offset: usize,
-    len: usize,
-) -> bool {
-    if len == 0 {
-        return seal.open(header.number, protected, sum, &mut []);
-    }
-    // What the header says has not been proved yet.
-    if offset.checked_add(len).is_none_or(|end| end > place.len()) {
-        return false;
-    }
-    let body = place.piece(offset, len);
-    body.len() == len && seal.open(header.number, protected, sum, body)
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "a body has at most 64 KiB")]

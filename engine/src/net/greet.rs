@@ -206,6 +206,8 @@ impl<M: Memory> Net<M> {
             below: 0,
             held: 0,
             waits: false,
+            calls: 0,
+            asks: 0,
             bits: 0,
             words: [0, 0],
         };
@@ -381,6 +383,7 @@ impl<M: Memory> Net<M> {
         };
         self.porter.lets_in(agreed.caller(), index);
         let mut channel = Channel::new(index, agreed, seal, (&self.settings, self.begin), allowance, now);
+        channel.calls = self.calls.number();
         let mut second = second;
         second.extend_from_slice(&channel.vouch(&vouched(&ours)));
         self.seats[index].state = State::Open(Box::new(channel));
@@ -489,6 +492,7 @@ impl<M: Memory> Net<M> {
             limits: greeting.limits,
         };
         let mut channel = Channel::new(index, agreed, seal, (&self.settings, self.begin), allowance, now);
+        channel.calls = self.calls.number();
         channel.confirmed = true;
         channel.expects(now, round);
         channel.hopes(now, most);

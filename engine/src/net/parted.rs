@@ -147,6 +147,8 @@ impl Parted {
             below: low(ack.below),
             held: 0,
             waits: false,
+            calls: 0,
+            asks: 0,
             bits: ack.bits,
             words: [0, 0],
         };

@@ -12,6 +12,7 @@ mod late;
 mod lossy;
 mod mended;
 mod narrow;
+mod quiet;
 mod reads;
 mod rules;
 mod seats;

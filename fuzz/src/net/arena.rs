@@ -357,7 +357,8 @@ impl Arena {
         }
         #[allow(clippy::cast_possible_truncation, reason = "low halves travel")]
         let awaited = frame.awaited.unwrap_or(number as u32);
-        header = Header { number, below, bits, awaited, held: frame.held, waits: frame.waits, ..header };
+        let (calls, asks) = (frame.quiet & 3, frame.quiet >> 2 & 31);
+        header = Header { number, below, bits, awaited, held: frame.held, waits: frame.waits, calls, asks, ..header };
         let fits = matches!(frame.message, Message::Near(_)) && frame.kind.is_none();
         header.words = [if fits { words[0] } else { message }, frame.second.unwrap_or(words[1])];
         let padding = usize::try_from(frame.padding).unwrap_or(0);
@@ -534,6 +535,8 @@ fn header(kind: Kind, body: &[u8], known: &Known) -> Header {
         below: 0,
         held: 0,
         waits: false,
+        calls: 0,
+        asks: 0,
         bits: 0,
         words: [0, 0],
     }

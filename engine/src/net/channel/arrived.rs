@@ -121,12 +121,14 @@ impl<M: Memory> Channel<M> {
         }
         let round = now.saturating_since(sent_at);
         let held = held(round);
+        self.quiet.sample(sent_at, round);
+        self.end_quiet(now);
         self.rtt.sample(now, round, held, self.lag);
         (self.backoff, self.progressed) = (0, now);
         // Nor is it the way's fault how long the acknowledgement has lain here before it was looked at.
         let delay = round.saturating_sub(held).saturating_sub(self.lag).max(self.rtt.least());
-        self.window.acked(now, bytes, delay, self.rtt.least(), self.sent.in_flight() + bytes);
-        if self.paced > now {
+        self.window.acked(now, bytes, (round, delay), self.rtt.least(), self.sent.in_flight() + bytes);
+        if self.paced > now && self.quiet.until().is_none() {
             // What was believed of the way when the last batch went may have been far too much.
             self.paced = self.paced.min(self.pace_after(self.spreads));
         }

@@ -129,6 +129,7 @@ impl<M: Memory> Channel<M> {
             self.resting = ways.choose(now, self.outbox.ahead(JUDGED), in_flight).is_none();
         }
         ways.hand_over(&mut self.rtt, &mut self.window, u32::from(self.reach.body()));
+        self.window.hush(self.quiet.until().is_some());
         !self.resting
     }
 
@@ -143,6 +144,7 @@ impl<M: Memory> Channel<M> {
 
     /// As much of the messages as may go now. False if the batch is full.
     fn fill_up(&mut self, batch: &mut Batch, most: usize, now: Instant, tally: &mut Tally) -> bool {
+        let first = self.number;
         let fits = loop {
             let window = self.window.room(self.sent.in_flight());
             self.outbox.forget_again();
@@ -160,7 +162,9 @@ impl<M: Memory> Channel<M> {
             let Some(next) = self.outbox.next_frames(usize::from(self.reach.body()), frames) else { break true };
             tally.frames_sent += self.push(batch, next, now);
         };
-        if self.pace() > 0 {
+        if let Some(next) = self.quiet.next(now).filter(|_| self.number > first) {
+            self.paced = next;
+        } else if self.pace() > 0 {
             self.spreads = (self.paced.max(now), batch.bytes() as u64);
             self.paced = self.pace_after(self.spreads);
         }
@@ -250,6 +254,8 @@ impl<M: Memory> Channel<M> {
             below: low(ack.below),
             held: u16::try_from(held).unwrap_or(u16::MAX),
             waits: self.waits,
+            calls: self.calls,
+            asks: self.asks_for_quiet(now),
             bits: ack.bits,
             words,
         }

@@ -32,6 +32,9 @@ impl<M: Memory> Channel<M> {
         if self.paced > now && self.outbox.has_next() {
             next = next.min(self.paced);
         }
+        if let Some(until) = self.quiet.until() {
+            next = next.min(until);
+        }
         if let Some(since) = self.ends_since {
             next = next.min(since.after(settings.deadline_ns));
         }
@@ -70,6 +73,7 @@ impl<M: Memory> Channel<M> {
         }
         self.sent.rest();
         self.rest(now, silence_ns);
+        self.end_quiet(now);
         self.find_lost(now, tally);
         let (sent, rtt, backoff, mut losses) = self.losses(now);
         let timed_out = sent.probe((now, looked), rtt, backoff, |content, frame| losses.take(content, frame));

@@ -165,6 +165,8 @@ fn fragment(page: Page, offset: u32, bytes: u32, number: u64) -> Vec<u8> {
         below: 2,
         held: 3,
         waits: false,
+        calls: 0,
+        asks: 0,
         bits: 4,
         words: [page.message, offset],
     };

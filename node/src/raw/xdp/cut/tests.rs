@@ -69,6 +69,8 @@ fn body((tag, generation): (u32, u32), kind: Kind, message: u32, offset: u32, by
         below: 2,
         held: 3,
         waits: false,
+        calls: 0,
+        asks: 0,
         bits: 4,
         words: [message, offset],
     };

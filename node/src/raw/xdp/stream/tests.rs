@@ -70,6 +70,8 @@ impl Setting {
             below: 0,
             held: 0,
             waits: false,
+            calls: 0,
+            asks: 0,
             bits: 0,
             words: [key.message, key.first + offset],
         };
