@@ -1,25 +1,25 @@
 //! The command line: every command, option and help text.
 
+mod compare;
+mod measure;
 mod sim;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
+use clap::{Args, Parser, Subcommand};
 
+pub use self::compare::{CompareArgs, CompareTest};
+pub use self::measure::{Across, Adapter, Far, Measure, Memory};
 pub use self::sim::{FaultArgs, Plant, PointArgs, SimArgs, SimCommand, SimResults};
 use crate::failure::Failure;
 use crate::perf::am::AmArgs;
 use crate::perf::idle::IdleArgs;
 use crate::perf::incast::IncastArgs;
 use crate::perf::limits::Limit;
-use crate::perf::loss::Loss;
 use crate::perf::rpc::RpcArgs;
-use crate::perf::way::placement;
 use crate::units::Size;
-use cutthrough::{Placement, Policy};
 
 /// Messages and memory pages that start arriving before they have finished leaving.
 #[derive(Debug, Parser)]
@@ -233,103 +233,6 @@ pub struct LimitsArgs {
     pub veth: Option<u32>,
 }
 
-/// The common options of everything that measures messages. What is not given is left to the test.
-#[derive(Args, Clone, Debug, Default, PartialEq)]
-pub struct Measure {
-    /// What lies between the two ends.
-    #[command(flatten)]
-    pub across: Across,
-
-    /// Payload sizes, such as 64,8KiB,1MiB [default: some, by the test]
-    #[arg(long, value_name = "SIZES", value_delimiter = ',')]
-    pub size: Vec<Size>,
-
-    /// Pulse policy: store-and-forward, fixed:BYTES, adaptive or adaptive:MINPULSE [default: adaptive].
-    /// In shared memory store-and-forward and fixed pulses above 512 KiB get a staging ring that holds the whole
-    /// message, the others keep that of 2 MiB; on a network it says how long the batches are that go at once
-    #[arg(long)]
-    pub policy: Option<Policy>,
-
-    /// Seconds for which each figure is measured [default: 1; in a sweep 0.3]
-    #[arg(long, value_name = "N", value_parser = seconds)]
-    pub seconds: Option<f64>,
-
-    /// How many messages are measured, instead of --seconds
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "seconds")]
-    pub count: Option<u64>,
-
-    /// Where the other end is.
-    #[command(flatten)]
-    pub far: Far,
-
-    /// Lose so many percent of the frames on the veth pair, at random, both ways: 0 to 50. Adapter udp
-    #[arg(long, value_name = "PERCENT")]
-    pub loss: Option<Loss>,
-
-    /// Where the payloads are kept [default: private]
-    #[arg(long, value_enum)]
-    pub memory: Option<Memory>,
-
-    /// Messages exchanged before measuring [default: a tenth of the measurement]
-    #[arg(long, value_name = "N")]
-    pub warmup: Option<u64>,
-
-    /// Seed of everything random, such as the order of fetches [default: 0]
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
-}
-
-/// Options about the other end of a measurement.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Far {
-    /// Wait here for the other end, such as shm:NAME
-    #[arg(long, value_name = "ADDR")]
-    pub listen: Option<String>,
-
-    /// Measure against the other end that listens there [default: start one on another core]
-    #[arg(long, value_name = "ADDR", conflicts_with = "listen")]
-    pub peer: Option<String>,
-}
-
-/// Options about what lies between the two ends.
-#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Across {
-    /// The adapter that carries the messages [default: shm; udp with --veth]
-    #[arg(long, value_enum)]
-    pub adapter: Option<Adapter>,
-
-    /// Run the two ends in two network namespaces joined by a veth pair of this MTU, and leave nothing (needs root)
-    #[arg(long, value_name = "MTU")]
-    pub veth: Option<u32>,
-
-    /// How payloads get from the rings of the adapter xdp to their pages [default: auto, the cheaper as measured]
-    #[arg(long, value_name = "auto|copy|header-cut", value_parser = placement)]
-    pub placement: Option<Placement>,
-
-    /// Give the adapter net a ring of AF_XDP too (needs root)
-    #[arg(long)]
-    pub net_xdp: bool,
-
-    /// Seal messages on a wire with a random key of this run
-    #[arg(long)]
-    pub seal: bool,
-
-    /// Seal messages on a wire with the keys of this file
-    #[arg(long, value_name = "FILE", conflicts_with = "seal")]
-    pub key: Option<PathBuf>,
-
-    /// Let messages on a wire be plain text, which anybody there may read and forge
-    #[arg(long, conflicts_with_all = ["seal", "key"])]
-    pub insecure: bool,
-}
-
-impl Across {
-    /// Whether these options say how messages on a wire are sealed.
-    fn says_how_to_seal(&self) -> bool {
-        self.seal || self.insecure || self.key.is_some()
-    }
-}
-
 /// Options of `perf wake`.
 #[derive(Args, Debug)]
 pub struct WakeArgs {
@@ -364,39 +267,6 @@ pub struct DefragArgs {
     /// Send pages as datagrams in fragments of IP, which any kernel sends and takes too
     #[arg(long)]
     pub fragments: bool,
-}
-
-/// Options of `perf compare`.
-#[derive(Args, Debug)]
-pub struct CompareArgs {
-    /// What to measure.
-    #[arg(value_name = "TEST", value_enum)]
-    pub test: CompareTest,
-
-    /// Options of A, added to the common ones
-    #[arg(long, value_name = "OPTS", allow_hyphen_values = true)]
-    pub a: String,
-
-    /// Options of B, added to the common ones
-    #[arg(long, value_name = "OPTS", allow_hyphen_values = true)]
-    pub b: String,
-
-    /// Options common to both.
-    #[command(flatten)]
-    pub common: Measure,
-}
-
-/// The tests that `perf compare` can run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CompareTest {
-    /// Latency: half of a round trip
-    Lat,
-    /// Bandwidth of a stream of messages
-    Bw,
-    /// Messages per second
-    Rate,
-    /// Demand fetch
-    Fetch,
 }
 
 /// Options of `perf serve`.
@@ -437,74 +307,6 @@ pub struct Started {
     /// Read the keys from standard input.
     #[arg(long, hide = true)]
     pub key_from_stdin: bool,
-}
-
-/// A NIC or its stand-in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Adapter {
-    /// Shared memory between two processes
-    Shm,
-    /// UDP sockets
-    Udp,
-    /// AF_XDP rings
-    Xdp,
-    /// AF_PACKET rings
-    Packet,
-    /// UDP sockets and AF_PACKET rings, each batch by the one that has cost the least
-    Net,
-    /// libfabric hardware; not built yet
-    Fabric,
-}
-
-/// Where `perf` keeps payloads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Memory {
-    /// Private memory on both sides: cut-through copy
-    Private,
-    /// A destination page that the sender can write: one copy
-    Pool,
-    /// A shared page handed over: no copy
-    Reference,
-}
-
-/// The options of one side of a comparison, alone.
-#[derive(Parser)]
-#[command(name = "options", no_binary_name = true, disable_help_flag = true)]
-struct Side {
-    #[command(flatten)]
-    measure: Measure,
-}
-
-impl CompareArgs {
-    /// The full options of A and of B: the common ones, with each side's own in their place.
-    ///
-    /// # Errors
-    /// If the options of a side cannot be read.
-    pub fn sides(&self) -> Result<(Measure, Measure), Failure> {
-        Ok((self.side("--a", &self.a)?, self.side("--b", &self.b)?))
-    }
-
-    fn side(&self, name: &str, options: &str) -> Result<Measure, Failure> {
-        let refuse = |error: clap::Error| {
-            let (what, _) = one_line(&error);
-            Failure::new(format!("in {name} {options:?}: {what}"), "see 'cutthrough perf compare --help'")
-        };
-        let Side { measure: own } = Side::try_parse_from(options.split_whitespace()).map_err(refuse)?;
-        let mut side = Side { measure: self.common.clone() };
-        side.try_update_from(options.split_whitespace()).map_err(refuse)?;
-        // A switch that a side does not set stays as it is; clap takes it for one that is not to be.
-        let (common, across) = (&self.common.across, &mut side.measure.across);
-        across.net_xdp = own.across.net_xdp || common.net_xdp;
-        // Ways to say one thing: what a side says takes the place of all.
-        let sealing = if own.across.says_how_to_seal() { &own.across } else { common };
-        (across.seal, across.insecure) = (sealing.seal, sealing.insecure);
-        across.key.clone_from(&sealing.key);
-        if own.seconds.is_some() || own.count.is_some() {
-            (side.measure.seconds, side.measure.count) = (own.seconds, own.count);
-        }
-        Ok(side.measure)
-    }
 }
 
 /// A command line that was read, or what to print instead.

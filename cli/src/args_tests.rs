@@ -25,7 +25,7 @@ fn refusal(line: &str) -> String {
 #[test]
 fn the_definition_is_consistent() {
     Cli::command().debug_assert();
-    Side::command().debug_assert();
+    super::compare::Side::command().debug_assert();
 }
 
 /// On the terminal of a newcomer, and without a line that is cut where it was not meant to be.

@@ -1,13 +1,14 @@
 //! `perf`: measures messages, and what this machine can do at best, to hold them against.
 //!
-//! A measurement has two ends in two processes, and a [`way`] between them. The measuring end ([`measure`], [`sweep`],
-//! [`compare`], [`wake`], [`idle`], [`am`], [`rpc`],
-//! [`incast`]) starts the other end ([`peer`] starts [`serve`]), or finds one
-//! that was started by hand, and asks it ([`ask`]) for lanes ([`lane`]) and for jobs on them ([`answer`]).
+//! A measurement has two ends in two processes, and a [`way`] between them, as the options say of what lies [`across`].
+//! The measuring end ([`measure`], [`sweep`], [`compare`], [`wake`], [`idle`], [`am`], [`rpc`], [`incast`]) starts the
+//! other end ([`peer`] starts [`serve`]), or finds one that was started by hand, and asks it ([`ask`]) for lanes
+//! ([`lane`]) and for jobs on them ([`answer`]).
 //! [`loss`] loses frames on that way, and [`rights`] says who may not go it.
 //! A [`case`] is measured by [`lat`], [`stream`] or [`fetch`] in [`rounds`], in turn with its [`floor`], which comes
 //! from [`limits`]; how far it is from that is [`held`], and [`legend`] says so below the table.
 
+pub mod across;
 pub mod am;
 pub mod answer;
 pub mod ask;

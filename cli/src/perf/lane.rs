@@ -14,9 +14,9 @@ use cutthrough::{
     WaitError,
 };
 
+use super::across::placement;
 use super::ask::{self, Answer, Setup};
 use super::room::NoRoom;
-use super::way::placement;
 use crate::cpu;
 use crate::failure::Failure;
 

@@ -12,9 +12,10 @@ use cutthrough::{AddressError, Channel, Config, ConnectError, Endpoint, SealErro
 use cutthrough_node::shm::rendezvous::sweep_own;
 use cutthrough_node::udp::address::{is_number, numbers};
 
+use super::across::scheme;
 use super::ask::{self, Answer, Ask, Job, Setup};
 use super::lane::{Lane, LaneError, PATIENCE, config, has_ring};
-use super::way::{Seal, Way, scheme};
+use super::way::{Seal, Way};
 use crate::address::{self, Use};
 use crate::args::Adapter;
 use crate::cpu::Pair;

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use cutthrough::{Config, Keys, Placement, SharedKey};
+use cutthrough::{Config, Keys, SharedKey};
 use cutthrough_seal::Zeroizing;
 
+use super::across::scheme;
 use super::limits::Wire;
 use super::rights;
 use crate::args::{Across, Adapter, ServeArgs, Started};
@@ -338,96 +339,11 @@ fn unsealed() -> Failure {
     )
 }
 
-impl Across {
-    /// Whether what lies between the two ends is a way of this adapter.
-    fn fits(&self, adapter: Adapter, address: Option<&str>, remedy: &str) -> Result<(), Failure> {
-        let ring = matches!(adapter, Adapter::Xdp | Adapter::Packet);
-        if self.veth.is_some() && adapter == Adapter::Shm {
-            return Err(Failure::new(
-                "nothing crosses the veth pair in shared memory",
-                "leave --veth away, or --adapter",
-            ));
-        }
-        if ring && self.veth.is_none() && address.is_none() {
-            return Err(Failure::new(
-                format!("the adapter {} needs a network interface to the other end", adapter.name()),
-                remedy,
-            ));
-        }
-        if self.net_xdp && self.veth.is_none() && address.is_none() {
-            return Err(Failure::new("--net-xdp needs a network interface to the other end", remedy));
-        }
-        Ok(())
-    }
-
-    /// The adapter to be used; `address` is that of an other end that somebody else starts.
-    ///
-    /// # Errors
-    /// If it is not built yet, or not the one of the address, or has no placement to be chosen.
-    pub fn adapter(&self, address: Option<&str>) -> Result<Adapter, Failure> {
-        let named = address.and_then(scheme);
-        let default = if self.veth.is_some() { Adapter::Udp } else { Adapter::Shm };
-        if let (Some(address), None) = (address, named) {
-            let what = format!("address {address:?} names no adapter");
-            return Err(Failure::new(what, "use shm:NAME on this machine, or udp:HOST:PORT"));
-        }
-        let adapter = self.adapter.or(named).unwrap_or(default);
-        if adapter == Adapter::Fabric {
-            return Err(Failure::new(
-                format!("the adapter {} is not built yet", adapter.name()),
-                "use another --adapter, one that works here by 'cutthrough info'",
-            ));
-        }
-        if self.placement.is_some() && adapter != Adapter::Xdp {
-            return Err(Failure::new(
-                format!("--placement says what rings of the adapter xdp do, and this is {}", adapter.name()),
-                "give --adapter xdp, or leave --placement away",
-            ));
-        }
-        if self.net_xdp && adapter != Adapter::Net {
-            return Err(Failure::new(
-                format!("--net-xdp gives the adapter net another ring, and this is {}", adapter.name()),
-                "give --adapter net, or leave --net-xdp away",
-            ));
-        }
-        match (address, named) {
-            (Some(address), Some(named)) if named != adapter => Err(Failure::new(
-                format!("{address} is not an address of the adapter {}", adapter.name()),
-                format!("leave --adapter away, or give {}:...", adapter.name()),
-            )),
-            _ => Ok(adapter),
-        }
-    }
-}
-
-/// The placement of this name.
-///
-/// # Errors
-/// If there is none, with those that there are.
-pub fn placement(name: &str) -> Result<Placement, String> {
-    let all = [Placement::Auto, Placement::Copy, Placement::HeaderCut];
-    let found = all.into_iter().find(|placement| placement.name() == name);
-    found.ok_or_else(|| format!("one of {}", all.map(Placement::name).join(", ")))
-}
-
 /// Whether an address of a network adapter is of this machine alone.
 fn is_loopback(address: &str) -> bool {
     let place = address.split_once(':').map_or(address, |(_, place)| place);
     let place = place.split_once('#').map_or(place, |(place, _)| place);
     place.to_socket_addrs().is_ok_and(|mut places| places.all(|place| place.ip().is_loopback()))
-}
-
-/// The adapter that an address names.
-#[must_use]
-pub fn scheme(address: &str) -> Option<Adapter> {
-    match address.split_once(':')?.0 {
-        "shm" => Some(Adapter::Shm),
-        "udp" => Some(Adapter::Udp),
-        "packet" => Some(Adapter::Packet),
-        "xdp" => Some(Adapter::Xdp),
-        "net" => Some(Adapter::Net),
-        _ => None,
-    }
 }
 
 /// Goes to the core and into the network namespace that the process has chosen that has started this one.
@@ -540,28 +456,6 @@ mod tests {
         {
             let way = Way::make(&Across { insecure, ..Across::default() }, Some(address));
             assert_eq!(way.map_or_else(|failure| panic!("{failure}"), |way| way.beyond), beyond, "{address}");
-        }
-    }
-
-    #[test]
-    fn a_placement_goes_with_rings_of_xdp_alone() {
-        let placed = |adapter| Across { adapter, placement: placement("header-cut").ok(), ..Across::default() };
-        assert_eq!(placed(Some(Adapter::Xdp)).adapter(None).ok(), Some(Adapter::Xdp));
-        assert_eq!(placed(None).adapter(Some("xdp:10.0.0.1:7")).ok(), Some(Adapter::Xdp));
-        for other in [None, Some(Adapter::Udp), Some(Adapter::Net)] {
-            let why = placed(other).adapter(None).map_err(|failure| failure.to_string());
-            assert!(why.is_err_and(|why| why.contains("--adapter xdp")), "{other:?}");
-        }
-        assert!(placement("reverse-order").is_err_and(|why| why.contains("header-cut")));
-    }
-
-    #[test]
-    fn another_ring_goes_with_the_adapter_net_alone() {
-        let asked = |adapter| Across { adapter, net_xdp: true, ..Across::default() };
-        assert_eq!(asked(Some(Adapter::Net)).adapter(None).ok(), Some(Adapter::Net));
-        for other in [None, Some(Adapter::Udp), Some(Adapter::Xdp)] {
-            let why = asked(other).adapter(None).map_err(|failure| failure.to_string());
-            assert!(why.is_err_and(|why| why.contains("--adapter net")), "{other:?}");
         }
     }
 
