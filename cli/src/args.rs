@@ -14,6 +14,7 @@ pub use self::compare::{CompareArgs, CompareTest};
 pub use self::measure::{Across, Adapter, Far, Measure, Memory};
 pub use self::sim::{FaultArgs, Plant, PointArgs, SimArgs, SimCommand, SimResults};
 use crate::failure::Failure;
+use crate::perf::across::Mode;
 use crate::perf::am::AmArgs;
 use crate::perf::idle::IdleArgs;
 use crate::perf::incast::IncastArgs;
@@ -231,6 +232,10 @@ pub struct LimitsArgs {
     /// Measure the kernel's UDP and TCP across a veth pair of this MTU, between two network namespaces (needs root)
     #[arg(long, value_name = "MTU")]
     pub veth: Option<u32>,
+
+    /// Where the program of bare rings of AF_XDP runs there [default: auto, the best that the interface has]
+    #[arg(long, value_name = "auto|generic|native|zero-copy")]
+    pub xdp_mode: Option<Mode>,
 }
 
 /// Options of `perf wake`.

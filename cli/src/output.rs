@@ -127,6 +127,9 @@ pub struct PerfLine {
     /// Whether the adapter net had a ring of AF_XDP too; absent if not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub net_xdp: Option<bool>,
+    /// Where the program of rings of AF_XDP ran, if that was chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xdp_mode: Option<&'static str>,
     /// The MTU of the veth pair between the two ends; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub veth: Option<u32>,
@@ -234,6 +237,9 @@ pub struct LimitLine {
     /// The MTU of the veth pair across which it was measured; absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub veth: Option<u32>,
+    /// Where the program of its rings of AF_XDP ran, if that was chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xdp_mode: Option<&'static str>,
     /// Where it was measured.
     pub machine: Machine,
 }
@@ -305,6 +311,7 @@ mod tests {
             what: Some("short"),
             adapter: Some("shm".into()),
             net_xdp: Some(true),
+            xdp_mode: Some("native"),
             veth: Some(1500),
             loss: Some(1.0),
             frames: Some(100),
@@ -336,6 +343,7 @@ mod tests {
             "test",
             "adapter",
             "net_xdp",
+            "xdp_mode",
             "veth",
             "loss",
             "frames",
@@ -394,6 +402,7 @@ mod tests {
             bytes_per_s: Some(5e9),
             unavailable: None,
             veth: None,
+            xdp_mode: None,
             machine: machine(),
         };
         let printed = serde_json::to_string(&limit).expect("serializable");

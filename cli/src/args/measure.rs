@@ -7,7 +7,7 @@ use cutthrough::{Placement, Policy};
 use serde::{Deserialize, Serialize};
 
 use super::seconds;
-use crate::perf::across::placement;
+use crate::perf::across::{Mode, placement};
 use crate::perf::loss::Loss;
 use crate::units::Size;
 
@@ -83,6 +83,11 @@ pub struct Across {
     /// How payloads get from the rings of the adapter xdp to their pages [default: auto, the cheaper as measured]
     #[arg(long, value_name = "auto|copy|header-cut", value_parser = placement)]
     pub placement: Option<Placement>,
+
+    /// Where the program of rings of AF_XDP runs, of the adapter xdp or by --net-xdp, at both ends [default: auto, the
+    /// best that the interface has]
+    #[arg(long, value_name = "auto|generic|native|zero-copy")]
+    pub xdp_mode: Option<Mode>,
 
     /// Give the adapter net a ring of AF_XDP too (needs root)
     #[arg(long)]

@@ -1,6 +1,9 @@
 //! What options say of what lies between the two ends: which adapter that is, and which options go with it.
 
-use cutthrough::Placement;
+use std::fmt;
+use std::str::FromStr;
+
+use cutthrough::{Placement, XdpMode};
 
 use crate::args::{Across, Adapter};
 use crate::failure::Failure;
@@ -57,6 +60,18 @@ impl Across {
                 "give --adapter net, or leave --net-xdp away",
             ));
         }
+        match adapter {
+            Adapter::Net if self.xdp_mode.is_some() && !self.net_xdp => Err(Failure::new(
+                "--xdp-mode is that of a ring of AF_XDP, and the adapter net has none",
+                "give --net-xdp, too, or leave --xdp-mode away",
+            ))?,
+            Adapter::Xdp | Adapter::Net => {}
+            _ if self.xdp_mode.is_some() => Err(Failure::new(
+                format!("--xdp-mode is that of a ring of AF_XDP, and this is {}", adapter.name()),
+                "give --adapter xdp, or leave --xdp-mode away",
+            ))?,
+            _ => {}
+        }
         match (address, named) {
             (Some(address), Some(named)) if named != adapter => Err(Failure::new(
                 format!("{address} is not an address of the adapter {}", adapter.name()),
@@ -64,6 +79,43 @@ impl Across {
             )),
             _ => Ok(adapter),
         }
+    }
+}
+
+/// Where the program of a ring of AF_XDP runs, as options say it: `auto`, or one of [`XdpMode`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mode(pub Option<XdpMode>);
+
+impl Mode {
+    /// All of them, by their names.
+    const ALL: [Self; 4] =
+        [Self(None), Self(Some(XdpMode::Generic)), Self(Some(XdpMode::Native)), Self(Some(XdpMode::ZeroCopy))];
+
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.0.map_or("auto", XdpMode::name)
+    }
+
+    /// Its name if it was chosen, and is not the one that there would be anyway.
+    #[must_use]
+    pub fn chosen(self) -> Option<&'static str> {
+        self.0.map(XdpMode::name)
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|mode| mode.name() == name);
+        found.ok_or_else(|| format!("one of {}", Self::ALL.map(Self::name).join(", ")))
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -114,5 +166,32 @@ mod tests {
             let why = asked(other).adapter(None).map_err(|failure| failure.to_string());
             assert!(why.is_err_and(|why| why.contains("--adapter net")), "{other:?}");
         }
+    }
+
+    #[test]
+    fn a_mode_goes_with_rings_of_xdp_alone() {
+        let across =
+            |adapter, net_xdp| Across { adapter, net_xdp, xdp_mode: "native".parse().ok(), ..Across::default() };
+        assert_eq!(across(Some(Adapter::Xdp), false).adapter(None).ok(), Some(Adapter::Xdp));
+        assert_eq!(across(Some(Adapter::Net), true).adapter(None).ok(), Some(Adapter::Net));
+        assert_eq!(across(None, false).adapter(Some("xdp:10.0.0.1:7")).ok(), Some(Adapter::Xdp));
+        for (other, what) in [
+            (None, "this is shm; give --adapter xdp"),
+            (Some(Adapter::Packet), "this is packet; give --adapter xdp"),
+            (Some(Adapter::Net), "the adapter net has none; give --net-xdp, too"),
+        ] {
+            let why = across(other, false).adapter(None).expect_err("no ring").to_string();
+            assert!(why.contains(what) && why.ends_with("or leave --xdp-mode away"), "{why}");
+        }
+    }
+
+    #[test]
+    fn a_mode_is_called_as_the_library_calls_it() {
+        for mode in Mode::ALL {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        assert_eq!("zero-copy".parse(), Ok(Mode(Some(XdpMode::ZeroCopy))));
+        assert_eq!("skb".parse::<Mode>(), Err("one of auto, generic, native, zero-copy".into()));
+        assert_eq!([Mode::default().chosen(), Mode(Some(XdpMode::Native)).chosen()], [None, Some("native")]);
     }
 }

@@ -63,6 +63,8 @@ pub struct Setup {
     pub placement: String,
     /// Whether the adapter net has a ring of AF_XDP too.
     pub net_xdp: bool,
+    /// Where the program of rings of AF_XDP runs, as on the command line.
+    pub xdp_mode: String,
     /// Bytes of the staging ring.
     pub staging_bytes: u32,
     /// Bytes of the pool, and of the landing memory.
@@ -234,6 +236,7 @@ mod tests {
             policy: format!("adaptive:{}", u64::MAX),
             placement: Placement::HeaderCut.name().into(),
             net_xdp: true,
+            xdp_mode: "zero-copy".into(),
             staging_bytes: u32::MAX,
             memory_bytes: u64::MAX,
             landing: Some((u32::MAX, u32::MAX)),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cutthrough::{Config, PAYLOAD_MAX, Placement, Policy, WaitError};
 
+use super::across::Mode;
 use super::ask::{Setup, Shape};
 use super::lane::{Lane, LaneError, on_core};
 use super::peer::Peer;
@@ -77,6 +78,8 @@ pub struct Case {
     pub placement: Placement,
     /// Whether the adapter net has a ring of AF_XDP too.
     pub net_xdp: bool,
+    /// Where the program of rings of AF_XDP runs.
+    pub xdp_mode: Mode,
     /// Whether the two ends share memory, and so a staging ring.
     pub shared: bool,
     /// How much is measured.
@@ -108,6 +111,7 @@ impl Case {
             policy: options.policy.unwrap_or_default(),
             placement: options.across.placement.unwrap_or_default(),
             net_xdp: options.across.net_xdp,
+            xdp_mode: options.across.xdp_mode.unwrap_or_default(),
             shared: adapter == Adapter::Shm,
             length: length(options),
             seed: options.seed.unwrap_or_default(),
@@ -161,6 +165,7 @@ impl Case {
             policy: self.policy.to_string(),
             placement: self.placement.name().into(),
             net_xdp: self.net_xdp,
+            xdp_mode: self.xdp_mode.name().into(),
             staging_bytes,
             memory_bytes: default.pool_bytes.max(4 * u64::from(self.shape.bytes)),
             landing: posted.then(|| (self.shape.bytes, window(self.shape))),
@@ -294,8 +299,11 @@ impl Slice {
 
 #[cfg(test)]
 mod tests {
+    use cutthrough::XdpMode;
+
     use super::*;
     use crate::args::{Across, Adapter};
+    use crate::perf::lane::config;
 
     fn cases(test: Test, options: &Measure) -> Vec<Case> {
         Case::all(test, options).expect("good options")
@@ -340,6 +348,18 @@ mod tests {
     fn the_largest_message_has_a_setup() {
         let setup = sized(1 << 30, "store-and-forward").setup();
         assert_eq!((setup.staging_bytes, setup.memory_bytes), (1 << 30, 4 << 30));
+    }
+
+    /// Both ends open their endpoint with what is made of it there.
+    #[test]
+    fn a_mode_of_rings_goes_to_both_ends() {
+        for (xdp_mode, expected) in [(None, None), (Some(Mode(Some(XdpMode::Native))), Some(XdpMode::Native))] {
+            let across = Across { adapter: Some(Adapter::Xdp), xdp_mode, ..Across::default() };
+            let setup = cases(Test::Lat, &Measure { across, ..Measure::default() }).remove(0).setup();
+            assert_eq!(config(&setup).map(|config| config.xdp_mode).ok(), Some(expected));
+        }
+        let setup = Setup { xdp_mode: "skb".into(), ..sized(64, "adaptive").setup() };
+        assert!(config(&setup).is_err_and(|why| why.to_string().contains("same version at both ends")));
     }
 
     #[test]

@@ -162,6 +162,7 @@ impl fmt::Display for Missing {
 mod tests {
     use super::*;
     use crate::args::{Adapter, Measure};
+    use crate::perf::across::Mode;
     use crate::perf::case::Test;
     use crate::perf::limits::Wire;
     use crate::perf::way::{Seal, Way};
@@ -219,8 +220,14 @@ mod tests {
 
     #[test]
     fn one_round_that_showed_the_limit_is_enough() {
-        let way =
-            Way { adapter: Adapter::Udp, wire: Wire::loopback(), beyond: false, seal: Seal::Plain, net_xdp: false };
+        let way = Way {
+            adapter: Adapter::Udp,
+            wire: Wire::loopback(),
+            beyond: false,
+            seal: Seal::Plain,
+            net_xdp: false,
+            xdp_mode: Mode::default(),
+        };
         let bar = Floor::of(&way, 0).bar(&case(Test::Lat, 64));
         let against =
             Against { rounds: vec![None, Some(50.0)], why: Some(Unavailable("lost".into())), ..Against::new(bar) };

@@ -13,7 +13,7 @@ use super::limits::sched_yield_pingpong;
 use super::peer::{Peer, cores};
 use super::serve::cpu_time;
 use super::way::Way;
-use crate::args::{Across, Measure, seconds};
+use crate::args::{Across, Adapter, Measure, seconds};
 use crate::clock::Length;
 use crate::cpu::Pair;
 use crate::failure::Failure;
@@ -101,6 +101,12 @@ pub fn run(args: &IdleArgs, output: Output) -> Result<(), Failure> {
     }
     if args.across.placement.is_some() {
         return Err(Failure::new("perf idle sends no payloads to be placed", "leave --placement away"));
+    }
+    if args.across.adapter(None)? == Adapter::Xdp {
+        return Err(Failure::new(
+            "perf idle opens many endpoints at a time, and a queue of an interface has one ring of AF_XDP",
+            "give --adapter packet or --adapter udp",
+        ));
     }
     raise_open_files();
     let mut line = IdleLine { test: "idle", seconds: args.seconds, channels: args.channels, ..IdleLine::default() };

@@ -14,7 +14,7 @@ use cutthrough::{
     WaitError,
 };
 
-use super::across::placement;
+use super::across::{Mode, placement};
 use super::ask::{self, Answer, Setup};
 use super::room::NoRoom;
 use crate::cpu;
@@ -120,19 +120,24 @@ pub fn on_core<R: Send>(core: usize, run: impl FnOnce() -> Result<R, LaneError> 
 /// The settings of an endpoint for this setup.
 ///
 /// # Errors
-/// If the policy or the placement cannot be read.
+/// If the policy, the placement or the mode cannot be read.
 pub fn config(setup: &Setup) -> Result<Config, Failure> {
     let policy: Policy = setup.policy.parse().map_err(|_| {
         Failure::new(format!("policy {:?} is not known", setup.policy), "use the same version at both ends")
     })?;
     let placement = placement(&setup.placement)
         .map_err(|why| Failure::new(format!("placement: {why}"), "use the same version at both ends"))?;
+    let Mode(xdp_mode) = setup
+        .xdp_mode
+        .parse()
+        .map_err(|why| Failure::new(format!("mode of AF_XDP: {why}"), "use the same version at both ends"))?;
     let memory = setup.memory_bytes;
     let config = Config::default();
     Ok(Config {
         policy,
         placement,
         net_xdp: setup.net_xdp,
+        xdp_mode,
         staging_bytes: setup.staging_bytes,
         pool_bytes: memory,
         landing_bytes: memory,

@@ -230,6 +230,11 @@ impl Limit {
         }
     }
 
+    /// Whether it is one of rings of AF_XDP.
+    fn is_xdp(self) -> bool {
+        matches!(self, Self::XdpPingpong | Self::XdpFetch | Self::XdpStream)
+    }
+
     /// Whether it is measured for each size.
     #[must_use]
     pub fn has_size(self) -> bool {
@@ -358,7 +363,8 @@ fn one_way(sides: io::Result<(io::Result<Samples>, io::Result<()>)>) -> Measured
 /// such and is no error.
 pub fn run(args: &LimitsArgs, output: Output) -> Result<(), Failure> {
     let plan = plan(args)?;
-    let wire = args.veth.map_or(Ok(Wire::loopback()), Wire::veth)?;
+    let mode = args.xdp_mode.unwrap_or_default();
+    let wire = args.veth.map_or(Ok(Wire::loopback()), Wire::veth)?.in_mode(mode);
     let rounds = if args.veth.is_some() { ROUNDS } else { 1 };
     let duration = Duration::from_secs_f64(args.seconds) / rounds;
     let machine = Machine::here();
@@ -376,7 +382,8 @@ pub fn run(args: &LimitsArgs, output: Output) -> Result<(), Failure> {
             }
             let measured = summed(results);
             let line = line(limit, size, measured.as_ref(), &machine);
-            output.line(&LimitLine { veth: args.veth, ..line })?;
+            let xdp_mode = mode.chosen().filter(|_| limit.is_xdp());
+            output.line(&LimitLine { veth: args.veth, xdp_mode, ..line })?;
             match measured {
                 Ok(figure) => table.row(cells(limit, size, &figure)),
                 Err(why) => missing.push((limit.name(), why.to_string())),
@@ -434,6 +441,12 @@ fn plan(args: &LimitsArgs) -> Result<Vec<(Limit, Option<Size>)>, Failure> {
             vec![(limit, limit.fixed_size())]
         }
     };
+    if args.xdp_mode.is_some() && (args.veth.is_none() || !limits.iter().any(|limit| limit.is_xdp())) {
+        return Err(Failure::new(
+            "--xdp-mode is that of bare rings of AF_XDP across a veth pair, and none is measured",
+            "give --veth 1500, too, or leave --xdp-mode away",
+        ));
+    }
     Ok(limits.iter().flat_map(sizes).collect())
 }
 
@@ -448,6 +461,7 @@ fn line(limit: Limit, size: Option<Size>, measured: Result<&Figure, &Unavailable
         bytes_per_s: measured.ok().and_then(|figure| figure.bytes_per_s),
         unavailable: measured.err().map(ToString::to_string),
         veth: None,
+        xdp_mode: None,
         machine: machine.clone(),
     }
 }
@@ -474,7 +488,8 @@ mod tests {
     const SHORT: Duration = Duration::from_millis(10);
 
     fn args(limits: &[Limit]) -> LimitsArgs {
-        LimitsArgs { limits: limits.to_vec(), size: vec![Size(64), Size(8192)], seconds: 0.01, veth: None }
+        let size = vec![Size(64), Size(8192)];
+        LimitsArgs { limits: limits.to_vec(), size, seconds: 0.01, veth: None, xdp_mode: None }
     }
 
     #[test]

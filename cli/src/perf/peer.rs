@@ -240,9 +240,10 @@ fn connect(
 }
 
 fn lobby(endpoint: Endpoint, channel: Channel) -> Result<Lane, Failure> {
-    let (policy, placement) = (String::new(), String::new());
+    let [policy, placement, xdp_mode] = [const { String::new() }; 3];
+    let (staging_bytes, memory_bytes) = (0, 0);
     let setup =
-        Setup { policy, placement, net_xdp: false, staging_bytes: 0, memory_bytes: 0, landing: None, channels: 1 };
+        Setup { policy, placement, net_xdp: false, xdp_mode, staging_bytes, memory_bytes, landing: None, channels: 1 };
     Ok(Lane::new(endpoint, channel, 0, &setup, Arc::new(AtomicBool::new(false)))?)
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use cutthrough::{Config, Keys, SharedKey};
 use cutthrough_seal::Zeroizing;
 
-use super::across::scheme;
+use super::across::{Mode, scheme};
 use super::limits::Wire;
 use super::rights;
 use crate::args::{Across, Adapter, ServeArgs, Started};
@@ -39,6 +39,8 @@ pub struct Way {
     pub seal: Seal,
     /// Whether the adapter net has a ring of AF_XDP too.
     pub net_xdp: bool,
+    /// Where the program of rings of AF_XDP runs.
+    pub xdp_mode: Mode,
 }
 
 impl Way {
@@ -73,12 +75,13 @@ impl Way {
         if address.is_some() {
             rights::check(adapter)?;
         }
-        let wire = across.veth.map_or(Ok(Wire::loopback()), Wire::veth)?;
+        let xdp_mode = across.xdp_mode.unwrap_or_default();
+        let wire = across.veth.map_or(Ok(Wire::loopback()), Wire::veth)?.in_mode(xdp_mode);
         if let Some(pair) = wire.pair() {
             pair.near.enter().map_err(|error| Failure::new(format!("its namespace: {error}"), "run it as root"))?;
         }
         let beyond = adapter != Adapter::Shm && address.is_some_and(|address| !is_loopback(address));
-        Ok(Self { adapter, wire, beyond, seal, net_xdp: across.net_xdp })
+        Ok(Self { adapter, wire, beyond, seal, net_xdp: across.net_xdp, xdp_mode })
     }
 
     /// An address where nobody listens, for an other end of our own at the far end.
@@ -116,8 +119,9 @@ impl Way {
     /// A line that says which way was measured.
     #[must_use]
     pub fn mark(&self, line: PerfLine) -> PerfLine {
-        let net_xdp = self.net_xdp.then_some(true);
-        PerfLine { adapter: Some(self.adapter.name()), net_xdp, veth: self.veth(), sealed: self.sealed(), ..line }
+        let (net_xdp, xdp_mode) = (self.net_xdp.then_some(true), self.xdp_mode.chosen());
+        let (adapter, veth, sealed) = (Some(self.adapter.name()), self.veth(), self.sealed());
+        PerfLine { adapter, net_xdp, xdp_mode, veth, sealed, ..line }
     }
 
     /// What stands above a table for people: the machine, and which way was measured. That messages were plain text is
@@ -132,8 +136,9 @@ impl Way {
     pub fn head_of(&self, machine: &Machine, sealed: &str) -> String {
         let mtu = self.veth().map(|mtu| format!(", MTU {mtu}")).unwrap_or_default();
         let ring = if self.net_xdp { " with a ring of AF_XDP" } else { "" };
+        let mode = self.xdp_mode.chosen().map(|mode| format!(" in {mode} mode")).unwrap_or_default();
         let comma = if sealed.is_empty() { "" } else { ", " };
-        wrapped(&format!("{machine}\n{}{ring}{mtu}{comma}{sealed}", self.adapter.name()))
+        wrapped(&format!("{machine}\n{}{ring}{mode}{mtu}{comma}{sealed}", self.adapter.name()))
     }
 
     /// The MTU of the veth pair, if there is one.
@@ -473,6 +478,7 @@ mod tests {
             beyond: false,
             seal: Seal::Keys(a.clone()),
             net_xdp: false,
+            xdp_mode: Mode::default(),
         };
         assert_eq!(way.child(), (vec!["--key-from-stdin".into()], a.text.as_str()));
         assert_eq!((way.sealed(), way.veth()), (Some(true), None));
@@ -480,7 +486,14 @@ mod tests {
 
     #[test]
     fn an_other_end_of_our_own_has_an_address_of_its_own() {
-        let way = |adapter| Way { adapter, wire: Wire::loopback(), beyond: false, seal: Seal::Plain, net_xdp: false };
+        let way = |adapter| Way {
+            adapter,
+            wire: Wire::loopback(),
+            beyond: false,
+            seal: Seal::Plain,
+            net_xdp: false,
+            xdp_mode: Mode::default(),
+        };
         let shm = way(Adapter::Shm);
         assert_ne!(shm.own_address().expect("a name"), shm.own_address().expect("a name"));
         let udp = way(Adapter::Udp).own_address().expect("a port");

@@ -11,7 +11,7 @@ use super::packet::PacketRing;
 use super::route::{RouteError, Routes};
 use super::xdp::XdpRing;
 use super::{Hop, Ring};
-use crate::sys::xdp::Interface;
+use crate::sys::xdp::{Interface, Mode};
 
 /// How long the kernel has to find the hardware address of a neighbour.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -28,11 +28,12 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// The ring of `adapter` beside `socket`, which is bound to an address of one interface, towards `remote`.
+    /// The ring of `adapter` beside `socket`, which is bound to an address of one interface, towards `remote`;
+    /// of AF_XDP in this mode, or the best that there is.
     ///
     /// # Errors
     /// If no way leads there, or there is no ring; the text says why.
-    pub fn open(adapter: Adapter, socket: UdpSocket, remote: SocketAddrV4) -> io::Result<Self> {
+    pub fn open(adapter: Adapter, socket: UdpSocket, remote: SocketAddrV4, mode: Option<Mode>) -> io::Result<Self> {
         let SocketAddr::V4(local) = socket.local_addr()? else { return Err(io::ErrorKind::Unsupported.into()) };
         let mut routes = Routes::open()?;
         let begun = Instant::now();
@@ -53,7 +54,7 @@ impl Bare {
             }
             Adapter::Xdp => {
                 let interface = Interface::numbered(interface.index).map_err(io::Error::other)?;
-                Box::new(XdpRing::open(&interface, local, 0, None, 0).map_err(io::Error::other)?)
+                Box::new(XdpRing::open(&interface, local, 0, mode, 0).map_err(io::Error::other)?)
             }
             Adapter::Shm | Adapter::Udp => return Err(io::Error::other(format!("{adapter} has no ring"))),
         };

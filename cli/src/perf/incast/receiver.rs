@@ -113,8 +113,8 @@ impl Receiver {
         let needed = u64::from(runs + 1) * size.0.next_multiple_of(4096);
         // A ring of AF_XDP has little memory, and each channel that finds a part of it free gets one.
         let landing_bytes = if way.adapter == Adapter::Xdp { needed } else { config.landing_bytes.max(needed) };
-        let placement = args.across.placement.unwrap_or_default();
-        let mut endpoint = open(way.seal.apply(Config { landing_bytes, placement, ..config })?)?;
+        let (placement, xdp_mode) = (args.across.placement.unwrap_or_default(), way.xdp_mode.0);
+        let mut endpoint = open(way.seal.apply(Config { landing_bytes, placement, xdp_mode, ..config })?)?;
         endpoint.listen(&address).map_err(|error| Failure::from_error(&error, "see 'cutthrough info'"))?;
         let overruns = kernel::sockets(port).map(|sockets| sockets.drops);
         let watch =

@@ -11,6 +11,7 @@ use cutthrough_node::raw::bare::Bare;
 use super::wire::{LOST, Wire};
 use super::{Measured, Unavailable, one_way, percentiles, two_cores};
 use crate::clock::{Length, round_trips};
+use crate::perf::across::Mode;
 use crate::units::Size;
 
 /// Bytes of a small message.
@@ -25,11 +26,12 @@ fn ends(wire: &Wire, adapter: Adapter) -> Result<(Bare, Bare), Unavailable> {
     if wire.pair().is_none() {
         return Err(Unavailable("rings need an interface; give --veth 1500 or --veth 9000".into()));
     }
+    let Mode(mode) = wire.xdp_mode;
     let near = wire.near(|at| UdpSocket::bind((at, 0)))?;
     let far = wire.far(|at| UdpSocket::bind((at, 0)))?;
     let (to_far, to_near) = (version_4(&far)?, version_4(&near)?);
-    let near = wire.near(|_| Bare::open(adapter, near, to_far))?;
-    let far = wire.far(|_| Bare::open(adapter, far, to_near))?;
+    let near = wire.near(|_| Bare::open(adapter, near, to_far, mode))?;
+    let far = wire.far(|_| Bare::open(adapter, far, to_near, mode))?;
     Ok((near, far))
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use cutthrough_node::sys::datagram::Datagrams;
 
+use crate::perf::across::Mode;
 use crate::veth::{Missing, Pair};
 
 /// How long to wait for something that may have been lost.
@@ -15,13 +16,15 @@ pub(super) const LOST: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Wire {
     pair: Option<Pair>,
+    /// Where the program of bare rings of AF_XDP runs that are opened at its ends.
+    pub(super) xdp_mode: Mode,
 }
 
 impl Wire {
     /// The machine's own loopback, whose MTU is that of the longest IP datagram.
     #[must_use]
     pub const fn loopback() -> Self {
-        Self { pair: None }
+        Self { pair: None, xdp_mode: Mode(None) }
     }
 
     /// A veth pair of this MTU, which goes when this value goes.
@@ -29,7 +32,13 @@ impl Wire {
     /// # Errors
     /// [`Missing`].
     pub fn veth(mtu: u32) -> Result<Self, Missing> {
-        Ok(Self { pair: Some(Pair::make(mtu)?) })
+        Ok(Self { pair: Some(Pair::make(mtu)?), ..Self::loopback() })
+    }
+
+    /// The same, with bare rings of AF_XDP in this mode.
+    #[must_use]
+    pub fn in_mode(self, xdp_mode: Mode) -> Self {
+        Self { xdp_mode, ..self }
     }
 
     /// The veth pair, if it is one.

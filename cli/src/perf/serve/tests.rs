@@ -97,6 +97,7 @@ fn setup() -> Setup {
         policy: "adaptive".into(),
         placement: "auto".into(),
         net_xdp: false,
+        xdp_mode: "auto".into(),
         staging_bytes: 1 << 16,
         memory_bytes: 1 << 20,
         landing: None,

@@ -4,6 +4,7 @@
 mod left;
 mod lossy;
 mod measured;
+mod modes;
 mod refused;
 mod space;
 
