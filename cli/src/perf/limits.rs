@@ -18,7 +18,7 @@ pub use cacheline::{cacheline_pingpong, cacheline_pingpong_64, cacheline_pingpon
 pub use call::{clock_read, null_syscall, sched_yield};
 pub use cipher::{aead, body};
 pub use copy::{memcpy_1core, memcpy_2core, memcpy_cross};
-pub use ring::{ring_fetch, ring_pingpong, ring_stream};
+pub use ring::{ring_fetch, ring_pingpong, ring_stream, ring_wake_rested};
 pub use socket::{tcp_pingpong, udp_pingpong, udp_pingpong_sleeping, unix_pingpong};
 pub use stream::{tcp_oneway, tcp_stream};
 pub use train::{udp_gso_oneway, udp_gso_stream};
@@ -113,6 +113,10 @@ pub enum Limit {
     PacketPingpong,
     /// One way of 64 B by rings of AF_XDP, both spinning; across what --veth makes
     XdpPingpong,
+    /// Waking a thread that sleeps in poll(2) on a bare ring of AF_PACKET, by a frame of 64 B, after a rest of 250 us
+    PacketWakeRested,
+    /// The same on a bare ring of AF_XDP
+    XdpWakeRested,
     /// Asking for a page by rings of AF_PACKET, and copying it out of the ring: a whole round trip
     PacketFetch,
     /// The same by rings of AF_XDP
@@ -204,7 +208,7 @@ pub type Measured = Result<Quantiles, Unavailable>;
 
 impl Limit {
     /// What is measured across a veth pair, if nothing else is asked for.
-    const ACROSS: [Self; 14] = [
+    const ACROSS: [Self; 16] = [
         Self::UdpPingpong,
         Self::UdpPingpongSleeping,
         Self::TcpPingpong,
@@ -215,6 +219,8 @@ impl Limit {
         Self::UdpGsoStream,
         Self::PacketPingpong,
         Self::XdpPingpong,
+        Self::PacketWakeRested,
+        Self::XdpWakeRested,
         Self::PacketFetch,
         Self::XdpFetch,
         Self::PacketStream,
@@ -232,7 +238,7 @@ impl Limit {
 
     /// Whether it is one of rings of AF_XDP.
     fn is_xdp(self) -> bool {
-        matches!(self, Self::XdpPingpong | Self::XdpFetch | Self::XdpStream)
+        matches!(self, Self::XdpPingpong | Self::XdpWakeRested | Self::XdpFetch | Self::XdpStream)
     }
 
     /// Whether it is measured for each size.
@@ -273,6 +279,8 @@ impl Limit {
             | Self::TcpPingpong
             | Self::PacketPingpong
             | Self::XdpPingpong
+            | Self::PacketWakeRested
+            | Self::XdpWakeRested
             | Self::UnixPingpong => Some(Size(64)),
             Self::CachelinePingpong128 => Some(Size(128)),
             _ => None,
@@ -311,6 +319,8 @@ impl Limit {
             Self::UdpGsoStream => return udp_gso_stream(wire, duration).map(Figure::rate),
             Self::PacketPingpong => ring_pingpong(wire, Adapter::Packet, duration),
             Self::XdpPingpong => ring_pingpong(wire, Adapter::Xdp, duration),
+            Self::PacketWakeRested => ring_wake_rested(wire, Adapter::Packet, duration),
+            Self::XdpWakeRested => ring_wake_rested(wire, Adapter::Xdp, duration),
             Self::PacketFetch => ring_fetch(wire, Adapter::Packet, size, duration),
             Self::XdpFetch => ring_fetch(wire, Adapter::Xdp, size, duration),
             Self::PacketStream => return ring_stream(wire, Adapter::Packet, duration).map(Figure::rate),
@@ -517,7 +527,7 @@ mod tests {
         let with_size = Limit::value_variants().iter().filter(|limit| limit.has_size()).count();
         assert_eq!(all.len(), Limit::value_variants().len() + with_size);
         let across = LimitsArgs { veth: Some(1500), size: Vec::new(), ..args(&[]) };
-        assert_eq!(plan(&across).expect("good sizes").len(), 5 + 3 * 3 + 6);
+        assert_eq!(plan(&across).expect("good sizes").len(), 5 + 3 * 3 + 8);
     }
 
     #[test]

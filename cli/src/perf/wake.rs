@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use super::ask::{self, Answer, Job, LAST, MORE};
 use super::case::{Case, Test};
+use super::floor::Floor;
 use super::lane::{Lane, LaneError, on_core};
-use super::limits::{futex_wake, futex_wake_rested, rest};
+use super::limits::{Limit, Wire, futex_wake, futex_wake_rested, rest};
 use super::peer::{Peer, cores};
 use super::way::Way;
-use crate::args::{Measure, WakeArgs};
+use crate::args::{Adapter, Measure, WakeArgs};
 use crate::clock::Span;
 use crate::failure::Failure;
 use crate::machine::Machine;
@@ -16,7 +17,7 @@ use crate::output::{Output, PerfLine, Times, tenths, thousandths};
 use crate::progress;
 use crate::stats::{Quantiles, Samples, median};
 use crate::table::{Table, wrapped};
-use crate::units;
+use crate::units::{self, Size};
 
 /// Wake-ups and limits are measured in turn, so often, because machines drift.
 const ROUNDS: u32 = 10;
@@ -29,6 +30,29 @@ const SHORT: Duration = Duration::from_millis(50);
 struct Limits {
     futex_wake: Vec<f64>,
     futex_wake_rested: Vec<f64>,
+    /// A bare ring of the adapter's, and which limit that is.
+    ring: Option<(Limit, Vec<f64>)>,
+}
+
+impl Limits {
+    /// Those of what this adapter's receivers sleep on.
+    fn of(adapter: Adapter) -> Self {
+        let ring = match adapter {
+            Adapter::Packet => Some(Limit::PacketWakeRested),
+            Adapter::Xdp => Some(Limit::XdpWakeRested),
+            _ => None,
+        };
+        Self { ring: ring.map(|limit| (limit, Vec::new())), ..Self::default() }
+    }
+
+    /// Measures each of them for a while. What this machine cannot show is left out.
+    fn round(&mut self, wire: &Wire) {
+        self.futex_wake.extend(futex_wake(SHORT).map(|limit| limit.p50_ns).ok());
+        self.futex_wake_rested.extend(futex_wake_rested(SHORT).map(|limit| limit.p50_ns).ok());
+        if let Some((limit, medians)) = &mut self.ring {
+            medians.extend(limit.measure(wire, Size(0), SHORT).and_then(|figure| figure.p50_ns()).ok());
+        }
+    }
 }
 
 /// Measures wake-ups and prints them with the futex's.
@@ -41,19 +65,28 @@ pub fn run(args: &WakeArgs, output: Output) -> Result<(), Failure> {
     let way = Way::own(&args.across)?;
     let mut peer = Peer::start(cores().second, &way)?;
     let setup = cases.first().map(Case::setup).ok_or(LaneError::Unexpected)?;
-    let mut lane = peer.lane(&setup)?;
-    let (mut samples, mut limits) = (Samples::new(), Limits::default());
+    let (mut samples, mut limits) = (Samples::new(), Limits::of(way.adapter));
+    // Rings on the same interface would be in each other's way.
+    let is_alone = Floor::of(&way, core).is_alone();
+    let mut lane = None;
     let bar = progress::bar(ROUNDS as usize);
     for round in 0..u64::from(ROUNDS) {
         let count = args.count * (round + 1) / u64::from(ROUNDS) - args.count * round / u64::from(ROUNDS);
         let time = args.seconds.map(|seconds| Duration::from_secs_f64(seconds) / ROUNDS);
         let span = time.map_or(Span::Count(count), Span::Time);
         if span != Span::Count(0) {
-            peer.begin(&mut lane, Job::Wake)?;
-            on_core(core, || wake_all(&mut lane, span, &mut samples))?;
+            let mut open = lane.take().map_or_else(|| peer.lane(&setup), Ok)?;
+            peer.begin(&mut open, Job::Wake)?;
+            on_core(core, || wake_all(&mut open, span, &mut samples))?;
+            if is_alone {
+                peer.close(open)?;
+                // Who answers this has closed it, too.
+                peer.cpu_time()?;
+            } else {
+                lane = Some(open);
+            }
         }
-        limits.futex_wake.extend(futex_wake(SHORT).map(|limit| limit.p50_ns).ok());
-        limits.futex_wake_rested.extend(futex_wake_rested(SHORT).map(|limit| limit.p50_ns).ok());
+        limits.round(&way.wire);
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -97,20 +130,21 @@ fn print(times: &Quantiles, limits: &Limits, way: &Way, output: Output) -> Resul
         units::time(times.p99_ns),
         units::time(times.min_ns),
     ]);
-    let named = [("futex_wake", &limits.futex_wake), ("futex_wake_rested", &limits.futex_wake_rested)];
-    let held: Vec<(&str, f64)> = named.iter().filter_map(|(name, ns)| Some((*name, median(ns)?))).collect();
+    let mut named = vec![(Limit::FutexWake, &limits.futex_wake), (Limit::FutexWakeRested, &limits.futex_wake_rested)];
+    named.extend(limits.ring.as_ref().map(|(limit, medians)| (*limit, medians)));
+    let held: Vec<(String, f64)> = named.iter().filter_map(|(limit, ns)| Some((limit.name(), median(ns)?))).collect();
     if held.is_empty() {
         output.line(&line)?;
     }
     for (limit, ns) in held {
         let ratio = times.p50_ns / ns;
         output.line(&PerfLine {
-            limit: Some(limit.into()),
+            limit: Some(limit.clone()),
             limit_ns: Some(tenths(ns)),
             ratio_to_limit: Some(thousandths(ratio)),
             ..line.clone()
         })?;
-        table.row(vec![limit.into(), units::time(ns), String::new(), String::new(), units::ratio(ratio)]);
+        table.row(vec![limit, units::time(ns), String::new(), String::new(), units::ratio(ratio)]);
     }
     let cores = cores();
     let place = if cores.first == cores.second { "the same core" } else { "another core" };
@@ -123,6 +157,13 @@ fn print(times: &Quantiles, limits: &Limits, way: &Way, output: Output) -> Resul
         legend.push_str(
             "\nfutex_wake_rested: one that has slept as long as the receiver here, which takes longer on an idle core.",
         );
+    }
+    if let Some((limit, _)) = limits.ring.as_ref().filter(|(_, medians)| !medians.is_empty()) {
+        let text = format!(
+            "\n{}: poll(2) on a bare ring of this kind, by one frame across the same pair, after the same rest.",
+            limit.name()
+        );
+        legend.push_str(&text);
     }
     output.say(&format!("{}\n\n{table}\n\n{}", way.head(&machine), wrapped(&legend)))
 }

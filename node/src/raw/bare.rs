@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use cutthrough_engine::receipt::Adapter;
@@ -73,6 +73,12 @@ impl Bare {
     /// As the kernel says.
     pub fn send(&mut self, bytes: &[u8], frame: usize) -> io::Result<bool> {
         self.ring.send(&self.hop, &[IoSlice::new(bytes)], frame)
+    }
+
+    /// Readable when frames have come: what to sleep on.
+    #[must_use]
+    pub fn watched(&self) -> BorrowedFd<'_> {
+        self.ring.watched()
     }
 
     /// Hands up what has come. How many frames.

@@ -3,15 +3,19 @@
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cutthrough::Adapter;
 use cutthrough_node::raw::bare::Bare;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 
 use super::wire::{LOST, Wire};
-use super::{Measured, Unavailable, one_way, percentiles, two_cores};
+use super::{Measured, Unavailable, one_way, percentiles, rest, two_cores};
 use crate::clock::{Length, round_trips};
 use crate::perf::across::Mode;
+use crate::stats::Samples;
 use crate::units::Size;
 
 /// Bytes of a small message.
@@ -61,7 +65,7 @@ pub fn ring_fetch(wire: &Wire, adapter: Adapter, size: Size, duration: Duration)
     percentiles(&samples?, 1.0)
 }
 
-type Sides = (io::Result<crate::stats::Samples>, io::Result<()>);
+type Sides = (io::Result<Samples>, io::Result<()>);
 
 fn exchange(wire: &Wire, adapter: Adapter, answer: usize, duration: Duration) -> Result<Sides, Unavailable> {
     let pair = two_cores()?;
@@ -117,6 +121,81 @@ fn fill(ring: &mut Bare, into: &mut [u8], done: &AtomicBool) -> io::Result<bool>
         if Instant::now() > give_up {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "a message was lost"));
         }
+    }
+}
+
+/// Waking a thread that sleeps in `poll(2)` on a bare ring of `adapter`, by one frame of 64 B from an end that was awake
+/// meanwhile: from the sending until the thread has the frame out of its ring. As [`futex_wake_rested`] does, it has
+/// slept for a while.
+///
+/// [`futex_wake_rested`]: super::futex_wake_rested
+///
+/// # Errors
+/// As [`ring_pingpong`].
+pub fn ring_wake_rested(wire: &Wire, adapter: Adapter, duration: Duration) -> Measured {
+    let pair = two_cores()?;
+    let (mut near, mut far) = ends(wire, adapter)?;
+    let (taken, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let woken = Mutex::new(Instant::now());
+    let frame = near.frame_max();
+    let wake = |near: &mut Bare, count: u64| {
+        rest();
+        let sent = Instant::now();
+        send(near, &[1; MESSAGE], frame)?;
+        while taken.load(Ordering::Acquire) < count {
+            if sent.elapsed() > LOST {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "a frame was lost, or nobody was woken by it"));
+            }
+        }
+        let woken = *woken.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(woken.saturating_duration_since(sent))
+    };
+    let waking = || {
+        let (mut samples, begun, mut count) = (Samples::new(), Instant::now(), 0);
+        let mut waked = Ok(());
+        while waked.is_ok() && begun.elapsed() < duration {
+            count += 1;
+            // The first one finds what is not in a cache yet.
+            waked = wake(&mut near, count).map(|took| {
+                if count > 1 {
+                    samples.record_duration(took)
+                }
+            });
+        }
+        done.store(true, Ordering::Release);
+        // Who sleeps still has to hear of it.
+        rest();
+        let told = send(&mut near, &[1; MESSAGE], frame);
+        waked.and(told).map(|()| samples)
+    };
+    let sleeping = || -> io::Result<()> {
+        let mut message = [0; MESSAGE];
+        while !done.load(Ordering::Acquire) {
+            sleep_for_frame(&far)?;
+            let came = far.receive(|frame| {
+                let take = frame.len().min(MESSAGE);
+                message[..take].copy_from_slice(&frame[..take]);
+            });
+            if came > 0 {
+                *woken.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                taken.fetch_add(came as u64, Ordering::Release);
+            }
+        }
+        Ok(())
+    };
+    let (samples, slept) = pair.run(waking, sleeping)?;
+    let samples = samples?;
+    slept?;
+    percentiles(&samples, 1.0)
+}
+
+/// Sleeps in `poll(2)` until a frame is in the ring.
+fn sleep_for_frame(ring: &Bare) -> io::Result<()> {
+    let until = Timespec::try_from(2 * LOST).map_err(io::Error::other)?;
+    let watched = ring.watched();
+    match retry_on_intr(|| poll(&mut [PollFd::new(&watched, PollFlags::IN)], Some(&until)))? {
+        0 => Err(io::Error::new(io::ErrorKind::TimedOut, "a message was lost")),
+        _ => Ok(()),
     }
 }
 

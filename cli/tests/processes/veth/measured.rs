@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::modes::has_xdp;
 use super::pair;
 use crate::folder::Folder;
 
@@ -14,7 +15,7 @@ fn limits_across_a_veth_pair_say_so() {
     for mtu in [1280, 1500, 9000, 65_535] {
         let lines = folder.lines(&["perf", "limits", "--veth", &mtu.to_string(), "--seconds", "0.1"]);
         let of = |limit: &str| lines.iter().filter(|line| line["limit"] == limit).collect::<Vec<_>>();
-        assert_eq!(lines.len(), 20, "{lines:?}");
+        assert_eq!(lines.len(), 22, "{lines:?}");
         for limit in ["udp_pingpong", "udp_pingpong_sleeping", "tcp_pingpong"] {
             assert!(of(limit).iter().all(|line| line["p50_ns"].is_number() && line["size"] == 64), "{lines:?}");
         }
@@ -23,7 +24,9 @@ fn limits_across_a_veth_pair_say_so() {
             assert_eq!(sizes, [8 << 10, 64 << 10, 1 << 20]);
             assert!(of(limit).iter().all(|line| line["p50_ns"].is_number()), "{lines:?}");
         }
-        for limit in ["packet_pingpong", "packet_fetch", "xdp_pingpong", "xdp_fetch"] {
+        for limit in
+            ["packet_pingpong", "packet_fetch", "packet_wake_rested", "xdp_pingpong", "xdp_fetch", "xdp_wake_rested"]
+        {
             let shown = |line: &&serde_json::Value| line["p50_ns"].is_number() || line["unavailable"].is_string();
             assert!(of(limit).len() == 1 && of(limit).iter().all(shown), "{lines:?}");
         }
@@ -70,6 +73,19 @@ fn both_ends_of_a_measurement_are_apart() {
         let lines = folder.lines(&[words, &across].concat());
         assert_eq!((&lines[0]["veth"], &lines[0]["adapter"]), (&1500.into(), &"udp".into()));
     }
+    let woken = |adapter: &str| {
+        let words = ["perf", "wake", "--count", "20", "--adapter", adapter];
+        let lines = folder.lines(&[&words, &across[..]].concat());
+        lines.iter().filter_map(|line| Some(line["limit"].as_str()?.to_owned())).collect::<Vec<_>>()
+    };
+    if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
+        // Beside the futexes what its receiver sleeps on.
+        assert_eq!(woken("udp"), ["futex_wake", "futex_wake_rested"]);
+        assert_eq!(woken("packet"), ["futex_wake", "futex_wake_rested", "packet_wake_rested"]);
+        if has_xdp() {
+            assert_eq!(woken("xdp"), ["futex_wake", "futex_wake_rested", "xdp_wake_rested"]);
+        }
+    }
     let sides = ["--a", "--policy adaptive", "--b", "--policy store-and-forward", "--size", "64"];
     let compared = folder.lines(&[&["perf", "compare", "lat"], &across[..], &sides, &["--seconds", "0.05"]].concat());
     assert!(compared[0]["ratio_p50"].is_number());
@@ -78,11 +94,7 @@ fn both_ends_of_a_measurement_are_apart() {
 
 #[test]
 fn the_adapter_net_can_have_another_ring() {
-    if pair(1500).is_none() {
-        return;
-    }
-    if let Some(missing) = cutthrough::probe(cutthrough::Adapter::Xdp).into_iter().find_map(|(_, tried)| tried.err()) {
-        crate::skipped(missing);
+    if !has_xdp() {
         return;
     }
     let folder = Folder::new("veth-net-xdp");
