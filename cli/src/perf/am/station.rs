@@ -1,6 +1,6 @@
 //! The other end of `perf am` and `perf rpc`: a node with handlers, which attends until it is told to leave.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,11 @@ const LOOK: Duration = Duration::from_millis(5);
 pub struct Station {
     /// `None` only while a service has it.
     node: Option<Node>,
-    leave: Arc<AtomicBool>,
+    /// How often it was told to leave.
+    leaves: Arc<AtomicU64>,
+    /// How often it has attended. A service's thread may be told to leave the next attendance before this one has
+    /// ended.
+    attended: u64,
     served: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     /// How long its client may say nothing while it is attended.
@@ -57,8 +61,8 @@ impl Station {
     #[must_use]
     pub fn new(endpoint: Endpoint, budget: &Budget, patience: Duration, stop: Arc<AtomicBool>) -> Self {
         let mut node = Node::new(endpoint, Settings::default());
-        let (leave, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        short(&mut node, &leave);
+        let (leaves, served) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        short(&mut node, &leaves);
         let serves = Arc::clone(&served);
         node.short(SERVED, Args::Words(1), move |request| serves.store(request.word(0) != 0, Ordering::Relaxed));
         pages(&mut node, budget);
@@ -74,7 +78,7 @@ impl Station {
             }
         });
         rpc::serve(&mut node, TYPED, |(number, bytes)| Ok(number + bytes.len() as u64));
-        Self { node: Some(node), leave, served, stop, patience }
+        Self { node: Some(node), leaves, attended: 0, served, stop, patience }
     }
 
     /// Waits so long for somebody. Whether there is somebody.
@@ -90,7 +94,7 @@ impl Station {
     /// # Errors
     /// [`LaneError`], if the client goes before or says nothing for too long, or this process shall end.
     pub fn attend(&mut self) -> Result<(), LaneError> {
-        self.leave.store(false, Ordering::Relaxed);
+        self.attended += 1;
         if self.served.load(Ordering::Relaxed) { self.have_served() } else { self.serve() }
     }
 
@@ -99,7 +103,7 @@ impl Station {
         let node = self.node.as_mut().ok_or(LaneError::Interrupted)?;
         let mut quiet = Quiet::since_now(heard(node));
         for looks in 1_u64.. {
-            if self.leave.load(Ordering::Relaxed) {
+            if self.leaves.load(Ordering::Relaxed) >= self.attended {
                 break;
             }
             if looks.is_multiple_of(LOOKS) && quiet.lasts(heard(node)) >= self.patience {
@@ -130,7 +134,7 @@ impl Station {
         let service = Service::spawn(node, event).map_err(|error| LaneError::Refused(error.to_string()))?;
         let (mut quiet, mut asked) = (Quiet::since_now(0), Instant::now());
         let attended = loop {
-            if self.leave.load(Ordering::Relaxed) {
+            if self.leaves.load(Ordering::Relaxed) >= self.attended {
                 break Ok(());
             }
             if self.stop.load(Ordering::Relaxed) {
@@ -178,7 +182,7 @@ impl Quiet {
 }
 
 /// Handlers without memory of their own.
-fn short(node: &mut Node, leave: &Arc<AtomicBool>) {
+fn short(node: &mut Node, leaves: &Arc<AtomicU64>) {
     node.short(SHORT, Args::Words(4), |request| {
         let words: [u32; 4] = request.words();
         request.reply(&words);
@@ -194,8 +198,10 @@ fn short(node: &mut Node, leave: &Arc<AtomicBool>) {
         let payload = request.medium();
         request.reply_with(&[], Body::Copy(payload));
     });
-    let leave = Arc::clone(leave);
-    node.short(LEAVE, Args::Words(0), move |_| leave.store(true, Ordering::Relaxed));
+    let leaves = Arc::clone(leaves);
+    node.short(LEAVE, Args::Words(0), move |_| {
+        leaves.fetch_add(1, Ordering::Relaxed);
+    });
 }
 
 /// Handlers of pages.
