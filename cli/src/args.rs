@@ -198,8 +198,15 @@ pub enum PerfTest {
     /// Two sets of options in turn, many short rounds, and their ratio
     #[command(after_help = "Examples:\n  \
         cutthrough perf compare lat --a \"--policy adaptive\" --b \"--policy fixed:8192\"\n  \
-        cutthrough perf compare bw --adapter udp --a \"--seal\" --b \"--insecure\"\n\n\
-        Where one side seals and the other does not, each has an end of its own there.")]
+        cutthrough perf compare bw --adapter udp --a \"--seal\" --b \"--insecure\"\n  \
+        cutthrough perf compare rpc --a \"--adapter shm\" --b \"--adapter udp\"\n  \
+        cutthrough perf compare am --size 64 --a \"\" --b \"--memory reference\"\n\n\
+        Where one side seals and the other does not, or they have different adapters,\n\
+        each has an end of its own there. A ring of AF_XDP, and another ring beside\n\
+        another adapter, is opened anew for each of its turns, and settles for 40 ms\n\
+        before it is measured: give --seconds 10 for streams.\n\n\
+        With --memory in am and rpc only rows with payloads are compared: medium and\n\
+        store of private memory or by reference, pages by put (pool) or by reference.")]
     Compare(CompareArgs),
 
     /// The other end, for `--peer` in another terminal or on another machine; uses no CPU while idle

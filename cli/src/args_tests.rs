@@ -228,6 +228,7 @@ fn compare(options: [&str; 2]) -> CompareArgs {
         test: CompareTest::Lat,
         a: options[0].into(),
         b: options[1].into(),
+        rows: Vec::new(),
         common: Measure { size: vec![Size(64)], seed: Some(3), ..Measure::default() },
     }
 }

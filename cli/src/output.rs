@@ -262,6 +262,9 @@ pub struct RegretLine {
 pub struct CompareLine {
     /// Always `compare`.
     pub test: &'static str,
+    /// Which row of `am` or `rpc`; absent of other tests.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub what: Option<&'static str>,
     /// The options of A.
     pub a: String,
     /// The options of B.
@@ -418,6 +421,7 @@ mod tests {
 
         let compare = CompareLine {
             test: "compare",
+            what: None,
             a: "--policy adaptive".into(),
             b: String::new(),
             a_sealed: Some(true),

@@ -5,6 +5,7 @@
 //! other end ([`peer`] starts [`serve`]), or finds one that was started by hand, and asks it ([`ask`]) for lanes
 //! ([`lane`]) and for jobs on them ([`answer`]).
 //! [`loss`] loses frames on that way, and [`rights`] says who may not go it.
+//! Several are measured in turn, each in its [`seat`].
 //! A [`case`] is measured by [`lat`], [`stream`] or [`fetch`] in [`rounds`], in turn with its [`floor`], which comes
 //! from [`limits`]; how far it is from that is [`held`], and [`legend`] says so below the table.
 
@@ -32,6 +33,7 @@ pub mod rights;
 pub mod room;
 pub mod rounds;
 pub mod rpc;
+pub mod seat;
 pub mod serve;
 pub mod stream;
 pub mod sweep;

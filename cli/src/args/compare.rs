@@ -20,6 +20,10 @@ pub struct CompareArgs {
     #[arg(long, value_name = "OPTS", allow_hyphen_values = true)]
     pub b: String,
 
+    /// Only these rows of am or rpc, such as short,medium [default: all that can be compared]
+    #[arg(long, value_name = "ROWS", value_delimiter = ',')]
+    pub rows: Vec<String>,
+
     /// Options common to both.
     #[command(flatten)]
     pub common: Measure,
@@ -36,6 +40,10 @@ pub enum CompareTest {
     Rate,
     /// Demand fetch
     Fetch,
+    /// Rows of perf am: short, medium, store and rate
+    Am,
+    /// Rows of perf rpc
+    Rpc,
 }
 
 /// The options of one side of a comparison, alone.

@@ -1,5 +1,6 @@
 //! `perf am`: active messages, each row in turn with the raw messages that it is held against.
 
+pub mod ground;
 pub mod pages;
 pub mod station;
 pub mod turns;
@@ -7,9 +8,10 @@ pub mod turns;
 use std::time::Instant;
 
 use clap::{Args, ValueEnum};
+use cutthrough::NoMemory;
 use cutthrough::am::{Body, RequestError};
 
-use crate::args::{Adapter, Memory};
+use crate::args::{Adapter, Measure, Memory};
 use crate::clock::{Length, Pace, Phase, round_trips};
 use crate::failure::Failure;
 use crate::output::Output;
@@ -17,22 +19,28 @@ use crate::stats::median;
 use crate::units::Size;
 
 use super::cargo::Tally;
-use super::case::{Case, Slice, Test};
+use super::case::{Slice, Test};
 use super::floor::{Floor, LIMIT};
 use super::held::Against;
 use super::lane::LaneError;
+use super::seat::Seat;
+use ground::{Plan, Ready, Row, Side};
 use station::{MEDIUM, SHORT, STORE};
-use turns::{Common, Figure, Row, Side, Turns};
+use turns::{Common, Figure, Turns};
 
 /// Requests under way where a rate or a stream is measured.
 const UNDER_WAY: u64 = 64;
 /// Requests between two looks at the clock, at most, and bytes of their payloads.
 const PER_LOOK: u64 = 64;
 const BYTES_PER_LOOK: u64 = 64 << 10;
+/// Bytes of a request where a rate is measured.
+const RATE_BYTES: u64 = 16;
 /// Streams of which the median counts.
 const STREAMS: u32 = 8;
 /// Bytes of a medium payload.
-const MEDIUM_BYTES: u64 = 4 << 10;
+pub const MEDIUM_BYTES: u64 = 4 << 10;
+/// Sizes of stores, unless others are asked for.
+pub const STORES: [Size; 2] = [Size(64 << 10), Size(1 << 20)];
 
 /// Options of `perf am`.
 #[derive(Args, Clone, Debug, Default, PartialEq)]
@@ -62,7 +70,7 @@ pub enum AmRow {
     /// Short requests, 64 of them under way
     Rate,
     /// 20,000 pages of 16 KiB, or fewer if less than a second is asked for, to random slots of another region, or from
-    /// there, with one call
+    /// there, with one call. Not by a ring of AF_XDP
     #[value(aliases = ["pages_store", "pages_fetch", "pages_raw", "pages_copy"])]
     Pages,
 }
@@ -89,17 +97,19 @@ fn explain(what: &str) -> &'static str {
 /// # Errors
 /// If an option cannot be served, or the other end cannot be started or goes away.
 pub fn run(args: &AmArgs, output: Output) -> Result<(), Failure> {
-    let sizes = if args.size.is_empty() { &[Size(64 << 10), Size(1 << 20)][..] } else { &args.size };
-    let stores: Vec<Case> =
-        sizes.iter().map(|size| args.common.case(Test::Bw, size.0, Memory::Private)).collect::<Result<_, _>>()?;
+    let raw = args.common.measure();
+    let sizes = if args.size.is_empty() { &STORES[..] } else { &args.size };
+    let stores: Vec<Plan> = sizes.iter().map(|size| store(&raw, size.0, Memory::Private)).collect::<Result<_, _>>()?;
     let rows = turns::wanted(&args.rows);
     turns::run("am", &args.common, output, explain, |turns| {
         for row in rows {
             match row {
-                AmRow::Short => short(turns)?,
-                AmRow::Medium => medium(turns)?,
-                AmRow::Store => stores.iter().try_for_each(|case| store(turns, case))?,
-                AmRow::Rate => rate(turns)?,
+                AmRow::Short => turns.row(&short(&raw)?)?,
+                AmRow::Medium => turns.row(&medium(&raw, MEDIUM_BYTES, Memory::Private)?)?,
+                AmRow::Store => stores.iter().try_for_each(|plan| turns.row(plan))?,
+                AmRow::Rate => measure_rate(turns, &rate(&raw)?)?,
+                // Its raw messages are beside it all the time.
+                AmRow::Pages if turns.way.is_narrow() && args.rows.is_empty() => {}
                 AmRow::Pages => pages::run(turns)?,
             }
         }
@@ -107,39 +117,56 @@ pub fn run(args: &AmArgs, output: Output) -> Result<(), Failure> {
     })
 }
 
-fn short(turns: &mut Turns<'_>) -> Result<(), Failure> {
-    let case = turns.options.case(Test::Lat, 64, Memory::Private)?;
+/// Four words and their reply.
+///
+/// # Errors
+/// If an option cannot be served.
+pub fn short(options: &Measure) -> Result<Plan, Failure> {
+    let case = ground::raw(options, Test::Lat, 64, Memory::Private)?;
     let row = Row { what: "short", test: Test::Lat, limit: "message_64", times: 1.0 };
-    let mut side = turns.station(64)?;
-    turns.row(&row, &case, &mut side, |side, length| {
-        let send = |side: &mut Side| Ok(side.node.request(side.channel, SHORT, &[1, 2, 3, 4]).map(drop)?);
-        times(side, length, send, |side| {
-            let reply = side.reply()?;
-            if reply.words() == [1, 2, 3, 4] { Ok(()) } else { Err(LaneError::Unexpected) }
-        })
-    })?;
-    turns.close(side)
+    Ok(Plan::new(row, case, options, |ground, _| {
+        Ok(Ready::new(ground.station(64)?, |side, length| {
+            let send = |side: &mut Side| Ok(side.node.request(side.channel, SHORT, &[1, 2, 3, 4]).map(drop)?);
+            times(side, length, send, |side| {
+                let reply = side.reply()?;
+                if reply.words() == [1, 2, 3, 4] { Ok(()) } else { Err(LaneError::Unexpected) }
+            })
+        }))
+    }))
 }
 
-fn medium(turns: &mut Turns<'_>) -> Result<(), Failure> {
-    let case = turns.options.case(Test::Lat, MEDIUM_BYTES, Memory::Private)?;
+/// A payload there and one back. Those of requests are kept in this memory.
+///
+/// # Errors
+/// If an option cannot be served.
+pub fn medium(options: &Measure, bytes: u64, memory: Memory) -> Result<Plan, Failure> {
+    let case = ground::raw(options, Test::Lat, bytes, memory)?;
     let row = Row { what: "medium", test: Test::Lat, limit: "message", times: 1.0 };
-    let mut side = turns.station(MEDIUM_BYTES)?;
-    let bytes = usize::try_from(MEDIUM_BYTES).unwrap_or(usize::MAX);
-    let (from, mut into) = (vec![0x5a; bytes], vec![0; bytes]);
-    turns.row(&row, &case, &mut side, |side, length| {
-        let send =
-            |side: &mut Side| Ok(side.node.ask(side.channel, MEDIUM).body(Body::Copy(&from)).send().map(drop)?);
-        times(side, length, send, |side| {
-            let mut reply = side.reply()?;
-            if reply.payload_len() != bytes {
-                return Err(LaneError::Unexpected);
-            }
-            side.node.read(&mut reply, &mut into)?;
-            Ok(())
-        })
-    })?;
-    turns.close(side)
+    Ok(Plan::new(row, case, options, |ground, case| {
+        let (shape, bytes) = (case.shape, case.shape.bytes as usize);
+        let (from, mut into) = (vec![0x5a; bytes], vec![0; bytes]);
+        Ok(Ready::new(ground.station(shape.bytes.into())?, move |side, length| {
+            let send = |side: &mut Side| ask(side, MEDIUM, shape.memory, &from);
+            times(side, length, send, |side| {
+                let mut reply = side.reply()?;
+                if reply.payload_len() != bytes {
+                    return Err(LaneError::Unexpected);
+                }
+                side.node.read(&mut reply, &mut into)?;
+                Ok(())
+            })
+        }))
+    }))
+}
+
+/// Asks with these bytes of private memory, or with a page that has as many.
+#[inline]
+fn ask(side: &mut Side, handler: u16, memory: Memory, from: &[u8]) -> Result<(), LaneError> {
+    let body = match memory {
+        Memory::Reference => Body::Page(side.node.page(side.channel, from.len())?),
+        Memory::Private | Memory::Pool => Body::Copy(from),
+    };
+    Ok(side.node.ask(side.channel, handler).body(body).send().map(drop)?)
 }
 
 /// Times of one request after the other.
@@ -158,49 +185,70 @@ pub fn times(
     Ok(Slice { samples: Some(samples), count, msgs_per_s: None, tally: std::mem::take(&mut side.tally) })
 }
 
-fn store(turns: &mut Turns<'_>, case: &Case) -> Result<(), Failure> {
+/// A stream of payloads, which are kept in this memory.
+///
+/// # Errors
+/// If an option cannot be served.
+pub fn store(options: &Measure, bytes: u64, memory: Memory) -> Result<Plan, Failure> {
+    let case = ground::raw(options, Test::Bw, bytes, memory)?;
     let row = Row { what: "store", test: Test::Bw, limit: "raw_stream", times: 1.0 };
-    let mut side = turns.station(case.size().0)?;
-    let from = vec![0x5a; case.shape.bytes as usize];
-    turns.row(&row, case, &mut side, |side, length| {
-        let ask = |side: &mut Side| side.node.ask(side.channel, STORE).body(Body::Copy(&from)).send().map(drop);
-        stream(side, length, case.size().0, ask)
-    })?;
-    turns.close(side)
+    Ok(Plan::new(row, case, options, |ground, case| {
+        let shape = case.shape;
+        let from = vec![0x5a; shape.bytes as usize];
+        Ok(Ready::new(ground.station(shape.bytes.into())?, move |side, length| {
+            stream(side, length, shape.bytes.into(), |side| ask(side, STORE, shape.memory, &from))
+        }))
+    }))
 }
 
-fn rate(turns: &mut Turns<'_>) -> Result<(), Failure> {
-    let mut case = turns.options.case(Test::Rate, 64, Memory::Private)?;
-    let mut floor = Floor::of(turns.way, turns.core);
+/// Short requests, many of them under way.
+///
+/// # Errors
+/// If an option cannot be served.
+pub fn rate(options: &Measure) -> Result<Plan, Failure> {
+    let case = ground::raw(options, Test::Rate, 64, Memory::Private)?;
+    let row = Row { what: "rate", test: Test::Rate, limit: "cacheline_pingpong", times: 1.0 };
+    let mut plan = Plan::new(row, case, options, |ground, _| {
+        Ok(Ready::new(ground.station(64)?, |side, length| {
+            let ask = |side: &mut Side| Ok(side.node.request(side.channel, SHORT, &[1, 2, 3, 4]).map(drop)?);
+            stream(side, length, RATE_BYTES, ask)
+        }))
+    });
+    plan.size = Size(RATE_BYTES);
+    Ok(plan)
+}
+
+/// Measures a rate in turn with its limit, which is no raw message, and prints the row.
+fn measure_rate(turns: &mut Turns<'_>, plan: &Plan) -> Result<(), Failure> {
+    let (case, core) = (&plan.case, turns.core);
+    let mut floor = Floor::of(turns.way, core);
     // On a wire many requests share a frame, so that no frame is their limit, whatever the wire is.
-    let mut against = Against::new(if turns.way.adapter == Adapter::Shm { floor.bar(&case) } else { Ok(None) });
-    case.length = case.length.part(STREAMS);
-    let mut side = turns.station(64)?;
+    let mut against = Against::new(if turns.way.adapter == Adapter::Shm { floor.bar(case) } else { Ok(None) });
+    let length = case.length.part(STREAMS);
+    let mut station = Seat::take(plan, &mut turns.peer, core, turns.way.is_narrow())?;
     let mut rates = Vec::new();
     let mut count = 0;
     for _ in 0..STREAMS {
         against.round(&mut floor, &mut turns.peer, 1, LIMIT / STREAMS)?;
-        let slice = turns.attended(&mut side, |side| {
-            stream(side, case.length, 16, |side| side.node.request(side.channel, SHORT, &[1, 2, 3, 4]).map(drop))
-        })?;
+        let slice = station.measure(&mut turns.peer, core, plan.row.test, length)?;
         count += slice.count;
         rates.push(slice.msgs_per_s);
     }
     floor.close(&mut turns.peer)?;
+    station.leave(&mut turns.peer)?;
     let per_s = median(&rates.iter().copied().flatten().collect::<Vec<_>>());
-    let held = turns.missing.or_why(&case, against.held(&rates));
+    let held = turns.missing.or_why(case, against.held(&rates));
     let held = held.map(|held| (held.limit, held.ns, held.ratio));
     turns.print(&Figure {
         what: "rate",
-        size: 16,
+        size: plan.size.0,
         count,
         quantiles: None,
         per_s,
         copies: None,
         held,
         mean_ns: None,
-    })?;
-    turns.close(side)
+    })
 }
 
 /// Requests of so many bytes as fast as the other end answers them, some of them under way. The time that counts ends
@@ -209,7 +257,7 @@ fn stream(
     side: &mut Side,
     length: Length,
     bytes: u64,
-    mut ask: impl FnMut(&mut Side) -> Result<(), RequestError>,
+    mut ask: impl FnMut(&mut Side) -> Result<(), LaneError>,
 ) -> Result<Slice, LaneError> {
     let (mut sent, mut answered) = (0_u64, 0_u64);
     let mut pace = Pace::new(length, Instant::now());
@@ -220,8 +268,9 @@ fn stream(
                 if sent - answered < UNDER_WAY {
                     match ask(side) {
                         Ok(()) => break,
-                        Err(RequestError::Full) => {}
-                        Err(error) => return Err(error.into()),
+                        // The other end is behind, or has all pages.
+                        Err(LaneError::Request(RequestError::Full) | LaneError::Memory(NoMemory::NoPages)) => {}
+                        Err(error) => return Err(error),
                     }
                 }
                 while side.look()?.is_some() {

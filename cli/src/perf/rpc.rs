@@ -10,7 +10,7 @@ use cutthrough::am::{CallError, Failure as Refusal, Reply, Service};
 use cutthrough::rpc::{Client, Raw};
 use tokio::runtime::Runtime;
 
-use crate::args::Memory;
+use crate::args::{Measure, Memory};
 use crate::clock::{Length, operations, operations_awaited, reading_cost};
 use crate::cpu;
 use crate::failure::Failure;
@@ -18,9 +18,10 @@ use crate::output::Output;
 use crate::stats::Samples;
 use crate::units::Size;
 
+use super::am::ground::{self, Ground, Plan, Ready, Row, Side};
 use super::am::station::{ECHO, FETCH, LEND, SERVED, STOCK, TYPED};
 use super::am::times;
-use super::am::turns::{self, Common, Row, Side, Turns};
+use super::am::turns::{self, Common};
 use super::cargo::Tally;
 use super::case::{Case, Slice, Test};
 use super::fetch::pages_of;
@@ -28,6 +29,12 @@ use super::lane::{LaneError, PATIENCE};
 
 /// Threads that share a client, unless more or fewer are asked for.
 const THREADS: u32 = 8;
+
+/// Sizes of fetched pages, unless others are asked for.
+pub const PAGES: [Size; 1] = [Size(8 << 10)];
+
+/// Ways in which pages are fetched: by put, and by reference.
+pub const FETCHED: [Memory; 2] = [Memory::Pool, Memory::Reference];
 
 /// Tasks of one runtime that share a client, unless more or fewer are asked for.
 const TASKS: u32 = 100;
@@ -115,37 +122,63 @@ fn explain(what: &str) -> &'static str {
 /// # Errors
 /// If an option cannot be served, or the other end cannot be started or goes away.
 pub fn run(args: &RpcArgs, output: Output) -> Result<(), Failure> {
-    let sizes = if args.size.is_empty() { &[Size(8 << 10)][..] } else { &args.size };
-    let fetches = |memory| sizes.iter().map(move |size| args.common.case(Test::Fetch, size.0, memory));
-    let put: Vec<Case> = fetches(Memory::Pool).collect::<Result<_, _>>()?;
-    let reference: Vec<Case> = fetches(Memory::Reference).collect::<Result<_, _>>()?;
-    let rows = turns::wanted(&args.rows);
-    turns::run("rpc", &args.common, output, explain, |turns| {
-        for row in rows {
-            match row {
-                RpcRow::Raw => client(turns, "raw", |client| echoed(&client.call_raw(words())?))?,
-                RpcRow::Tokio => {
-                    let runtime = runtime()?;
-                    client(turns, "tokio", |client| echoed(&runtime.block_on(client.start_raw(words()))?))?;
-                }
-                RpcRow::Tasks => tasks(turns, args.tasks.unwrap_or(TASKS))?,
-                RpcRow::Typed => {
-                    // 64 bytes with the lengths of both parts.
-                    let asked = (7, vec![7; 48]);
-                    client(turns, "typed", |client| match client.call(TYPED, &asked)? {
-                        55 => Ok(()),
-                        _ => Err(LaneError::Unexpected),
-                    })?;
-                }
-                RpcRow::Served => served(turns)?,
-                RpcRow::Shared => shared(turns, args.threads.unwrap_or(THREADS))?,
-                RpcRow::Fetch => put.iter().chain(&reference).try_for_each(|case| fetch(turns, case))?,
-                RpcRow::AmCall => am_call(turns)?,
-                RpcRow::AmFetch => put.iter().chain(&reference).try_for_each(|case| am_fetch(turns, case))?,
-            }
+    let (raw, rows) = (args.common.measure(), turns::wanted(&args.rows));
+    let sizes = if args.size.is_empty() { &PAGES[..] } else { &args.size };
+    let (threads, tasks) = (args.threads.unwrap_or(THREADS), args.tasks.unwrap_or(TASKS));
+    let mut plans = Vec::new();
+    for row in rows {
+        match row {
+            RpcRow::Tasks => plans.push(tasks_of(&raw, tasks)?),
+            RpcRow::Shared => plans.push(shared(&raw, threads)?),
+            RpcRow::Fetch | RpcRow::AmFetch => plans.extend(fetches(row, &raw, sizes, &FETCHED)?),
+            row => plans.push(call(row, &raw)?),
         }
-        Ok(())
+    }
+    turns::run("rpc", &args.common, output, explain, |turns| {
+        // Where all rows are asked for, these are left out that cannot be.
+        let narrow = turns.way.is_narrow();
+        let possible = |plan: &&Plan| !args.rows.is_empty() || plan.fits(narrow).is_ok();
+        plans.iter().filter(possible).try_for_each(|plan| turns.row(plan))
     })
+}
+
+/// A row of calls of 64 bytes; those of many threads or tasks have as many as by default.
+///
+/// # Errors
+/// If an option cannot be served.
+pub fn call(row: RpcRow, options: &Measure) -> Result<Plan, Failure> {
+    match row {
+        RpcRow::Raw => client("raw", options, || Ok(|client: &Client| echoed(&client.call_raw(words())?))),
+        RpcRow::Tokio => client("tokio", options, || {
+            let runtime = runtime()?;
+            Ok(move |client: &Client| echoed(&runtime.block_on(client.start_raw(words()))?))
+        }),
+        RpcRow::Tasks => tasks_of(options, TASKS),
+        RpcRow::Typed => client("typed", options, || {
+            // 64 bytes with the lengths of both parts.
+            let asked = (7, vec![7; 48]);
+            Ok(move |client: &Client| match client.call(TYPED, &asked)? {
+                55 => Ok(()),
+                _ => Err(LaneError::Unexpected),
+            })
+        }),
+        RpcRow::Served => served(options),
+        RpcRow::Shared => shared(options, THREADS),
+        RpcRow::AmCall => am_call(options),
+        RpcRow::Fetch | RpcRow::AmFetch => {
+            Err(Failure::new("a page is no call of 64 bytes", "report this, with the command"))
+        }
+    }
+}
+
+/// Rows of pages of these sizes, fetched in these ways.
+///
+/// # Errors
+/// If an option cannot be served.
+pub fn fetches(row: RpcRow, options: &Measure, sizes: &[Size], ways: &[Memory]) -> Result<Vec<Plan>, Failure> {
+    let fetch = if row == RpcRow::Fetch { fetch } else { am_fetch };
+    let each = |memory| sizes.iter().map(move |size| fetch(options, size.0, memory));
+    ways.iter().flat_map(|memory| each(*memory)).collect()
 }
 
 /// The raw call of 64 bytes.
@@ -157,16 +190,21 @@ fn echoed(reply: &Reply) -> Result<(), LaneError> {
     if reply.args().len() == 64 { Ok(()) } else { Err(LaneError::Unexpected) }
 }
 
-fn am_call(turns: &mut Turns<'_>) -> Result<(), Failure> {
-    let case = turns.options.case(Test::Lat, 64, Memory::Private)?;
-    let row = Row { what: "am_call", test: Test::Fetch, limit: "2*message_64", times: 2.0 };
-    let mut side = turns.station(64)?;
-    turns.row(&row, &case, &mut side, |side, length| {
-        calls(side, length, |side| {
-            echoed(&side.node.call(side.channel, ECHO, &[7; 16], PATIENCE).map_err(CallError::from)?)
-        })
-    })?;
-    turns.close(side)
+/// What rows of calls of 64 bytes are held against.
+fn of_call(what: &'static str, options: &Measure) -> Result<(Row, Case), Failure> {
+    let row = Row { what, test: Test::Fetch, limit: "2*message_64", times: 2.0 };
+    Ok((row, ground::raw(options, Test::Lat, 64, Memory::Private)?))
+}
+
+fn am_call(options: &Measure) -> Result<Plan, Failure> {
+    let (row, case) = of_call("am_call", options)?;
+    Ok(Plan::new(row, case, options, |ground, _| {
+        Ok(Ready::new(ground.station(64)?, |side, length| {
+            calls(side, length, |side| {
+                echoed(&side.node.call(side.channel, ECHO, &[7; 16], PATIENCE).map_err(CallError::from)?)
+            })
+        }))
+    }))
 }
 
 /// Times of whole calls, one after the other.
@@ -185,28 +223,31 @@ fn again(error: &dyn std::fmt::Display) -> Failure {
 }
 
 /// A client of a station, which has a service of its own.
-fn client_of(turns: &mut Turns<'_>, side: &mut Side, bytes: u64) -> Result<Client, Failure> {
-    let node = turns.peer.node(&turns.setup(bytes)?)?;
+fn client_of(ground: &mut Ground<'_>, side: &mut Side, bytes: u64) -> Result<Client, Failure> {
+    let node = ground.peer.node(&ground.setup(bytes)?)?;
     let service = Arc::new(Service::spawn(node, |_| ()).map_err(|error| again(&error))?);
     // The other end lets somebody in only while it attends.
-    let address = turns.peer.address_of(side.number);
-    let client = turns.attended(side, |_| Ok(Client::connect(service, &address, PATIENCE)))?;
+    let address = ground.peer.address_of(side.number);
+    let client = ground.attended(side, |_| Ok(Client::connect(service, &address, PATIENCE)))?;
     client.map_err(|error| again(&error))
 }
 
-/// Calls of 64 bytes one after the other, each made by `call`.
-fn client(
-    turns: &mut Turns<'_>,
+/// Calls of 64 bytes one after the other, each made by what `caller` makes.
+fn client<C>(
     what: &'static str,
-    call: impl Fn(&Client) -> Result<(), LaneError> + Send + Sync,
-) -> Result<(), Failure> {
-    let case = turns.options.case(Test::Lat, 64, Memory::Private)?;
-    let row = Row { what, test: Test::Fetch, limit: "2*message_64", times: 2.0 };
-    let mut side = turns.station(64)?;
-    let client = client_of(turns, &mut side, 64)?;
-    turns.row(&row, &case, &mut side, |side, length| calls(side, length, |_| call(&client)))?;
-    drop(client);
-    turns.close(side)
+    options: &Measure,
+    caller: impl Fn() -> Result<C, Failure> + 'static,
+) -> Result<Plan, Failure>
+where
+    C: Fn(&Client) -> Result<(), LaneError> + Send + 'static,
+{
+    let (row, case) = of_call(what, options)?;
+    Ok(Plan::new(row, case, options, move |ground, _| {
+        let mut side = ground.station(64)?;
+        let (client, call) = (client_of(ground, &mut side, 64)?, caller()?);
+        Ok(Ready::new(side, move |side, length| calls(side, length, |_| call(&client))))
+    })
+    .with_client())
 }
 
 /// A runtime of tokio that runs on the calling thread.
@@ -215,32 +256,32 @@ fn runtime() -> Result<Runtime, Failure> {
 }
 
 /// The same by many tasks of one runtime.
-fn tasks(turns: &mut Turns<'_>, tasks: u32) -> Result<(), Failure> {
-    let case = turns.options.case(Test::Lat, 64, Memory::Private)?;
-    let row = Row { what: "tasks", test: Test::Fetch, limit: "2*message_64", times: 2.0 };
-    let mut side = turns.station(64)?;
-    let (client, runtime, cost) = (client_of(turns, &mut side, 64)?, runtime()?, reading_cost());
-    turns.row(&row, &case, &mut side, |_, length| {
-        let (samples, begun) = (Arc::new(Mutex::new(Samples::new())), Instant::now());
-        let each: Vec<_> = length
-            .shares(tasks)
-            .map(|length| {
-                let (client, samples) = (client.clone(), Arc::clone(&samples));
-                let call = async move || echoed(&client.start_raw(words()).await?);
-                let record = move |took: u64| lock(&samples).record(took.saturating_sub(cost));
-                runtime.spawn(operations_awaited(length, call, record))
-            })
-            .collect();
-        runtime.block_on(async {
-            for task in each {
-                task.await.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()))?;
-            }
-            Ok::<_, LaneError>(())
-        })?;
-        Ok(together(std::mem::take(&mut *lock(&samples)), begun))
-    })?;
-    drop(client);
-    turns.close(side)
+fn tasks_of(options: &Measure, tasks: u32) -> Result<Plan, Failure> {
+    let (row, case) = of_call("tasks", options)?;
+    Ok(Plan::new(row, case, options, move |ground, _| {
+        let mut side = ground.station(64)?;
+        let (client, runtime, cost) = (client_of(ground, &mut side, 64)?, runtime()?, reading_cost());
+        Ok(Ready::new(side, move |_, length| {
+            let (samples, begun) = (Arc::new(Mutex::new(Samples::new())), Instant::now());
+            let each: Vec<_> = length
+                .shares(tasks)
+                .map(|length| {
+                    let (client, samples) = (client.clone(), Arc::clone(&samples));
+                    let call = async move || echoed(&client.start_raw(words()).await?);
+                    let record = move |took: u64| lock(&samples).record(took.saturating_sub(cost));
+                    runtime.spawn(operations_awaited(length, call, record))
+                })
+                .collect();
+            runtime.block_on(async {
+                for task in each {
+                    task.await.unwrap_or_else(|ended| std::panic::resume_unwind(ended.into_panic()))?;
+                }
+                Ok::<_, LaneError>(())
+            })?;
+            Ok(together(std::mem::take(&mut *lock(&samples)), begun))
+        }))
+    })
+    .with_client())
 }
 
 /// What tasks have measured: of one histogram for each, to add them up would take longer than the calls.
@@ -255,99 +296,117 @@ fn together(samples: Samples, begun: Instant) -> Slice {
     Slice { samples: Some(samples), count, msgs_per_s, tally: Tally::default() }
 }
 
+/// A station that a service's thread serves, and a client of it.
+fn service_of(ground: &mut Ground<'_>) -> Result<(Side, Client), Failure> {
+    let mut side = ground.station(64)?;
+    ground.attended(&mut side, |side| side.call(SERVED, &[1]).map(drop))?;
+    let client = client_of(ground, &mut side, 64)?;
+    Ok((side, client))
+}
+
 /// The same to a server that a service's thread serves.
-fn served(turns: &mut Turns<'_>) -> Result<(), Failure> {
-    let case = turns.options.case(Test::Lat, 64, Memory::Private)?;
-    let row = Row { what: "served", test: Test::Fetch, limit: "2*message_64", times: 2.0 };
-    let mut side = turns.station(64)?;
-    turns.attended(&mut side, |side| side.call(SERVED, &[1]).map(drop))?;
-    let client = client_of(turns, &mut side, 64)?;
-    turns.row(&row, &case, &mut side, |side, length| calls(side, length, |_| echoed(&client.call_raw(words())?)))?;
-    drop(client);
-    turns.close(side)
+fn served(options: &Measure) -> Result<Plan, Failure> {
+    let (row, case) = of_call("served", options)?;
+    Ok(Plan::new(row, case, options, |ground, _| {
+        let (side, client) = service_of(ground)?;
+        Ok(Ready::new(side, move |side, length| calls(side, length, |_| echoed(&client.call_raw(words())?))))
+    })
+    .with_client())
 }
 
 /// The same by threads that share the client, on any core.
-fn shared(turns: &mut Turns<'_>, threads: u32) -> Result<(), Failure> {
-    let case = turns.options.case(Test::Lat, 64, Memory::Private)?;
-    let row = Row { what: "shared", test: Test::Fetch, limit: "2*message_64", times: 2.0 };
-    let mut side = turns.station(64)?;
-    turns.attended(&mut side, |side| side.call(SERVED, &[1]).map(drop))?;
-    let (client, cores) = (client_of(turns, &mut side, 64)?, cpu::allowed());
-    turns.row(&row, &case, &mut side, |_, length| {
-        let begun = Instant::now();
-        let each = length.shares(threads).map(|length| {
-            let (client, cores) = (&client, &cores);
-            move || -> Result<Samples, LaneError> {
-                // Whoever begins a thread has one core.
-                let _ = cpu::allow(cores);
-                operations(length, &mut (), |()| echoed(&client.call_raw(words())?))
-            }
-        });
-        let samples = std::thread::scope(|scope| {
-            let begun: Result<Vec<_>, _> = each.map(|run| cpu::spawn(scope, run)).collect();
-            begun?.into_iter().try_fold(Samples::new(), |mut all, thread| {
-                all.add(&thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
-                Ok::<_, LaneError>(all)
-            })
-        })?;
-        Ok(together(samples, begun))
-    })?;
-    drop(client);
-    turns.close(side)
+fn shared(options: &Measure, threads: u32) -> Result<Plan, Failure> {
+    let (row, case) = of_call("shared", options)?;
+    Ok(Plan::new(row, case, options, move |ground, _| {
+        let ((side, client), cores) = (service_of(ground)?, cpu::allowed());
+        Ok(Ready::new(side, move |_, length| {
+            let begun = Instant::now();
+            let each = length.shares(threads).map(|length| {
+                let (client, cores) = (&client, &cores);
+                move || -> Result<Samples, LaneError> {
+                    // Whoever begins a thread has one core.
+                    let _ = cpu::allow(cores);
+                    operations(length, &mut (), |()| echoed(&client.call_raw(words())?))
+                }
+            });
+            let samples = std::thread::scope(|scope| {
+                let begun: Result<Vec<_>, _> = each.map(|run| cpu::spawn(scope, run)).collect();
+                begun?.into_iter().try_fold(Samples::new(), |mut all, thread| {
+                    all.add(&thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+                    Ok::<_, LaneError>(all)
+                })
+            })?;
+            Ok(together(samples, begun))
+        }))
+    })
+    .with_client())
+}
+
+/// The row of pages that come in this way, and what it is held against: `by_put` or `by_reference` is what it says.
+fn of_fetch(
+    [by_put, by_reference]: [&'static str; 2],
+    options: &Measure,
+    bytes: u64,
+    memory: Memory,
+) -> Result<(Row, Case), Failure> {
+    let what = if memory == Memory::Pool { by_put } else { by_reference };
+    let row = Row { what, test: Test::Fetch, limit: "raw_fetch", times: 1.0 };
+    Ok((row, ground::raw(options, Test::Fetch, bytes, memory)?))
+}
+
+/// A station that has pages of so many bytes, and how many.
+fn stock_of(ground: &mut Ground<'_>, bytes: u32) -> Result<(Side, u32), Failure> {
+    let pages = pages_of(bytes);
+    let mut side = ground.station(bytes.into())?;
+    ground.attended(&mut side, |side| side.call(STOCK, &[pages, bytes]).map(drop))?;
+    Ok((side, pages))
 }
 
 /// Random pages of a region as large as that of `perf fetch`, each by a raw call.
-fn fetch(turns: &mut Turns<'_>, case: &Case) -> Result<(), Failure> {
-    let bytes = case.shape.bytes;
-    let pages = pages_of(bytes);
-    let by_put = case.shape.memory == Memory::Pool;
-    let what = if by_put { "fetch_put" } else { "fetch_reference" };
-    let row = Row { what, test: Test::Fetch, limit: "raw_fetch", times: 1.0 };
-    let mut side = turns.station(u64::from(bytes))?;
-    turns.attended(&mut side, |side| side.call(STOCK, &[pages, bytes]).map(drop))?;
-    let client = client_of(turns, &mut side, u64::from(bytes))?;
-    let mut random = fastrand::Rng::with_seed(case.seed);
-    turns.row(&row, case, &mut side, |side, length| {
-        calls(side, length, |side| {
-            let raw = Raw::new(if by_put { FETCH } else { LEND }).args(&random.u32(..pages).to_le_bytes());
-            let raw = if by_put { raw.reply_into(Landing::Pages(bytes as usize)) } else { raw };
-            let reply = client.call_raw(raw)?;
-            if reply.payload_len() != bytes as usize {
-                return Err(LaneError::Unexpected);
-            }
-            side.tally.read(&reply.receipt());
-            Ok(())
-        })
-    })?;
-    drop(client);
-    turns.close(side)
+fn fetch(options: &Measure, bytes: u64, memory: Memory) -> Result<Plan, Failure> {
+    let (row, case) = of_fetch(["fetch_put", "fetch_reference"], options, bytes, memory)?;
+    Ok(Plan::new(row, case, options, |ground, case| {
+        let (bytes, by_put) = (case.shape.bytes, case.shape.memory == Memory::Pool);
+        let (mut side, pages) = stock_of(ground, bytes)?;
+        let client = client_of(ground, &mut side, bytes.into())?;
+        let mut random = fastrand::Rng::with_seed(case.seed);
+        Ok(Ready::new(side, move |side, length| {
+            calls(side, length, |side| {
+                let raw = Raw::new(if by_put { FETCH } else { LEND }).args(&random.u32(..pages).to_le_bytes());
+                let raw = if by_put { raw.reply_into(Landing::Pages(bytes as usize)) } else { raw };
+                let reply = client.call_raw(raw)?;
+                if reply.payload_len() != bytes as usize {
+                    return Err(LaneError::Unexpected);
+                }
+                side.tally.read(&reply.receipt());
+                Ok(())
+            })
+        }))
+    })
+    .with_client())
 }
 
 /// The same by requests of who has the node.
-fn am_fetch(turns: &mut Turns<'_>, case: &Case) -> Result<(), Failure> {
-    let bytes = case.shape.bytes;
-    let pages = pages_of(bytes);
-    let by_put = case.shape.memory == Memory::Pool;
-    let what = if by_put { "am_fetch_put" } else { "am_fetch_reference" };
-    let row = Row { what, test: Test::Fetch, limit: "raw_fetch", times: 1.0 };
-    let mut side = turns.station(u64::from(bytes))?;
-    turns.attended(&mut side, |side| side.call(STOCK, &[pages, bytes]).map(drop))?;
-    let mut random = fastrand::Rng::with_seed(case.seed);
-    turns.row(&row, case, &mut side, |side, length| {
-        let receive = |side: &mut Side| taken(side, bytes as usize);
-        if by_put {
-            let send = |side: &mut Side| {
-                let page = random.u32(..pages).to_le_bytes();
-                let asking = side.node.ask(side.channel, FETCH).args(&page);
-                Ok(asking.reply_into(Landing::Pages(bytes as usize)).send().map(drop)?)
-            };
-            return times(side, length, send, receive);
-        }
-        let send = |side: &mut Side| Ok(side.node.request(side.channel, LEND, &[random.u32(..pages)]).map(drop)?);
-        times(side, length, send, |side| lent(side, bytes as usize))
-    })?;
-    turns.close(side)
+fn am_fetch(options: &Measure, bytes: u64, memory: Memory) -> Result<Plan, Failure> {
+    let (row, case) = of_fetch(["am_fetch_put", "am_fetch_reference"], options, bytes, memory)?;
+    Ok(Plan::new(row, case, options, |ground, case| {
+        let (bytes, by_put) = (case.shape.bytes, case.shape.memory == Memory::Pool);
+        let (side, pages) = stock_of(ground, bytes)?;
+        let mut random = fastrand::Rng::with_seed(case.seed);
+        Ok(Ready::new(side, move |side, length| {
+            let receive = |side: &mut Side| taken(side, bytes as usize);
+            if by_put {
+                let send = |side: &mut Side| {
+                    let page = random.u32(..pages).to_le_bytes();
+                    let asking = side.node.ask(side.channel, FETCH).args(&page);
+                    Ok(asking.reply_into(Landing::Pages(bytes as usize)).send().map(drop)?)
+                };
+                return times(side, length, send, receive);
+            }
+            let send = |side: &mut Side| Ok(side.node.request(side.channel, LEND, &[random.u32(..pages)]).map(drop)?);
+            times(side, length, send, |side| lent(side, bytes as usize))
+        }))
+    }))
 }
 
 /// The page that comes next by reference. A pool has room for few that are long: where all of them are out, they go

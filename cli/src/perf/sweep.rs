@@ -4,13 +4,14 @@ use std::num::NonZeroU64;
 
 use cutthrough::Policy;
 
-use super::case::{Case, Rig, Test};
+use super::case::{Case, Test};
 use super::floor::{Floor, LIMIT};
 use super::held::{Against, Held, Missing};
 use super::legend;
 use super::loss::{self, Lossy};
 use super::measure::other_end;
 use super::peer::{Peer, cores};
+use super::seat::Seat;
 use super::way::Way;
 use crate::args::{Measure, Memory};
 use crate::clock::Length;
@@ -59,7 +60,7 @@ pub fn run(options: &Measure, output: Output) -> Result<(), Failure> {
     let mut shown = Vec::new();
     for case in cases {
         bar.set_message(case.size().to_string());
-        let run = || sweep(&mut peer, core, &case, || bar.inc(1));
+        let run = || sweep(&mut peer, core, &case, way.is_narrow(), || bar.inc(1));
         let (swept, lost) = loss::during(lossy.as_ref(), options.loss, run)?;
         // For all policies, whose lanes are closed: a ring has to have its queue for itself.
         let mut against = Against::new(floor.bar(&case));
@@ -131,24 +132,30 @@ struct Swept {
     msgs_per_s: Vec<f64>,
 }
 
-/// Measures every policy of one size. Who goes first changes from round to round.
-fn sweep(peer: &mut Peer, core: usize, case: &Case, done: impl Fn()) -> Result<Vec<Swept>, Failure> {
+/// Measures every policy of one size, each with a lane that is open all the time, or `anew` in each round. Who goes
+/// first changes from round to round.
+fn sweep(peer: &mut Peer, core: usize, case: &Case, anew: bool, done: impl Fn()) -> Result<Vec<Swept>, Failure> {
     let length: Length = case.length.part(ROUNDS);
-    let (mut rigs, mut swept) = (Vec::new(), Vec::new());
-    for policy in policies(case) {
-        rigs.push(Rig::open(peer, Case { policy, ..case.clone() })?);
-        swept.push(Swept { policy, size: case.size(), latency_ns: Vec::new(), msgs_per_s: Vec::new() });
+    let cases: Vec<Case> = policies(case).into_iter().map(|policy| Case { policy, ..case.clone() }).collect();
+    let (mut seats, mut swept) = (Vec::new(), Vec::new());
+    for case in &cases {
+        seats.push(Seat::take(case, peer, core, anew)?);
+        swept.push(Swept { policy: case.policy, size: case.size(), latency_ns: Vec::new(), msgs_per_s: Vec::new() });
     }
     for round in 0..ROUNDS as usize {
-        for turn in 0..rigs.len() {
-            let index = (turn + round) % rigs.len();
-            let (rig, one) = (&mut rigs[index], &mut swept[index]);
-            one.latency_ns.extend(rig.measure_as(peer, core, Test::Lat, length)?.figure(Test::Lat));
-            one.msgs_per_s.extend(rig.measure_as(peer, core, Test::Bw, length)?.figure(Test::Bw));
+        for turn in 0..seats.len() {
+            let index = (turn + round) % seats.len();
+            let (seat, one) = (&mut seats[index], &mut swept[index]);
+            let length = seat.length(length);
+            seat.turn(peer, core, |_, rig, peer| {
+                one.latency_ns.extend(rig.measure_as(peer, core, Test::Lat, length)?.figure(Test::Lat));
+                one.msgs_per_s.extend(rig.measure_as(peer, core, Test::Bw, length)?.figure(Test::Bw));
+                Ok(())
+            })?;
         }
         done();
     }
-    rigs.into_iter().try_for_each(|rig| rig.close(peer))?;
+    seats.into_iter().try_for_each(|seat| seat.leave(peer))?;
     Ok(swept)
 }
 

@@ -84,6 +84,26 @@ impl Way {
         Ok(Self { adapter, wire, beyond, seal, net_xdp: across.net_xdp, xdp_mode })
     }
 
+    /// Goes on for another side, by the same wire: its other end has these options. If it is another one than that of
+    /// the side before, it seals as they say.
+    ///
+    /// # Errors
+    /// If an option cannot be served.
+    pub fn turn_to(&mut self, across: &Across, address: Option<&str>, another: bool) -> Result<(), Failure> {
+        self.adapter = across.adapter(address)?;
+        if another {
+            self.seal = Seal::of(across, self.adapter, address.is_some())?;
+        }
+        (self.net_xdp, self.xdp_mode) = (across.net_xdp, across.xdp_mode.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Whether only one endpoint at a time can be at each of its ends: a queue of an interface has one ring of AF_XDP.
+    #[must_use]
+    pub fn is_narrow(&self) -> bool {
+        is_narrow(self.adapter, self.net_xdp)
+    }
+
     /// An address where nobody listens, for an other end of our own at the far end.
     ///
     /// # Errors
@@ -128,17 +148,23 @@ impl Way {
     /// said aloud, because figures of sealed ones are others.
     #[must_use]
     pub fn head(&self, machine: &Machine) -> String {
-        self.head_of(machine, self.seal.in_words())
+        self.head_of(machine, &self.carrier(), self.seal.in_words())
     }
 
-    /// As [`Way::head`], where these words say whether messages were sealed.
+    /// What carries the messages, for people.
     #[must_use]
-    pub fn head_of(&self, machine: &Machine, sealed: &str) -> String {
-        let mtu = self.veth().map(|mtu| format!(", MTU {mtu}")).unwrap_or_default();
+    pub fn carrier(&self) -> String {
         let ring = if self.net_xdp { " with a ring of AF_XDP" } else { "" };
         let mode = self.xdp_mode.chosen().map(|mode| format!(" in {mode} mode")).unwrap_or_default();
+        format!("{}{ring}{mode}", self.adapter.name())
+    }
+
+    /// As [`Way::head`], where these words say what carries messages and whether they were sealed.
+    #[must_use]
+    pub fn head_of(&self, machine: &Machine, carrier: &str, sealed: &str) -> String {
+        let mtu = self.veth().map(|mtu| format!(", MTU {mtu}")).unwrap_or_default();
         let comma = if sealed.is_empty() { "" } else { ", " };
-        wrapped(&format!("{machine}\n{}{ring}{mode}{mtu}{comma}{sealed}", self.adapter.name()))
+        wrapped(&format!("{machine}\n{carrier}{mtu}{comma}{sealed}"))
     }
 
     /// The MTU of the veth pair, if there is one.
@@ -152,6 +178,12 @@ impl Way {
     pub fn sealed(&self) -> Option<bool> {
         self.seal.is_sealed()
     }
+}
+
+/// Whether a way by this adapter, perhaps with another ring, has room for only one endpoint at each end.
+#[must_use]
+pub const fn is_narrow(adapter: Adapter, net_xdp: bool) -> bool {
+    matches!(adapter, Adapter::Xdp) || net_xdp
 }
 
 /// A name of shared memory that no other process of this machine uses, and this one only once.

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use cutthrough::SendError;
 use cutthrough::rma::{Key, Region, Remote};
 
+use super::ground::{self, Side};
 use super::station::REGION;
-use super::turns::{Common, Figure, Side, Turns};
+use super::turns::{Common, Figure, Turns};
 use crate::args::Memory;
 use crate::failure::Failure;
 use crate::perf::answer::Request;
@@ -30,8 +31,11 @@ const ROUNDS: u32 = 5;
 /// # Errors
 /// If the other end goes away, or there is no memory.
 pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
+    if turns.way.is_narrow() {
+        return Err(ground::two_endpoints("pages"));
+    }
     let count = pages(turns.options);
-    let case = turns.options.case(Test::Bw, u64::from(BYTES), Memory::Private)?;
+    let case = ground::raw(&turns.raw, Test::Bw, u64::from(BYTES), Memory::Private)?;
     let mut random = fastrand::Rng::with_seed(case.seed);
     let [mut from, mut to] = [(0..count).collect::<Vec<u32>>(), (0..count).collect()];
     random.shuffle(&mut from);
@@ -42,8 +46,8 @@ pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
     let here = Region::new(bytes, BYTES);
     here.lock().fill(0xa5);
     let mut lane = turns.peer.lane(&case.setup())?;
-    let mut side = turns.station(u64::from(BYTES))?;
-    let key = turns.attended(&mut side, |side| {
+    let mut side = turns.ground().station(u64::from(BYTES))?;
+    let key = turns.ground().attended(&mut side, |side| {
         let reply = side.call(REGION, &[count, BYTES])?;
         Ok(Key(u64::from(reply.word(0)) | u64::from(reply.word(1)) << 32))
     })?;
@@ -54,14 +58,18 @@ pub fn run(turns: &mut Turns<'_>) -> Result<(), Failure> {
         raw.push(on_core(turns.core, || send(&mut lane, &here, &moves))?);
         copy.push(on_core(turns.core, || Ok(copied(&here, &mut aside, &moves)))?);
         store.push(
-            turns.attended(&mut side, |side| batch(side, key, &moves, |remote| remote.store_pages(&here, &moves)))?,
+            turns
+                .ground()
+                .attended(&mut side, |side| batch(side, key, &moves, |remote| remote.store_pages(&here, &moves)))?,
         );
         fetch.push(
-            turns.attended(&mut side, |side| batch(side, key, &moves, |remote| remote.fetch_pages(&here, &moves)))?,
+            turns
+                .ground()
+                .attended(&mut side, |side| batch(side, key, &moves, |remote| remote.fetch_pages(&here, &moves)))?,
         );
     }
     turns.peer.close(lane)?;
-    turns.close(side)?;
+    turns.ground().close(side)?;
     let limit = median(&raw);
     for (what, times, held) in [
         ("pages_store", &store, true),

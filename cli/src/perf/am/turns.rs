@@ -2,22 +2,19 @@
 //! what the machine does besides befalls both.
 
 use clap::{Args, ValueEnum};
-use cutthrough::Channel;
-use cutthrough::am::{CallError, Event, Node, Reply};
 
-use super::station::LEAVE;
+use super::ground::{self, Ground, Plan};
 use crate::args::{Across, Far, Measure, Memory, seconds};
-use crate::clock::{Length, Span};
+use crate::clock::Span;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::output::{Output, PerfLine, Times, tenths, thousandths};
-use crate::perf::ask::Setup;
 use crate::perf::cargo::Tally;
-use crate::perf::case::{Case, Rig, Slice, Test};
+use crate::perf::case::{Slice, Test};
 use crate::perf::held::Missing;
-use crate::perf::lane::{LaneError, PATIENCE, on_core};
 use crate::perf::measure::{other_end, serve_once};
 use crate::perf::peer::{Peer, cores};
+use crate::perf::seat::Seat;
 use crate::perf::way::Way;
 use crate::stats::{Quantiles, Samples, median, ratios};
 use crate::table::{Table, wrapped};
@@ -55,28 +52,18 @@ pub struct Common {
 }
 
 impl Common {
-    /// The options of raw messages of this size.
-    fn raw(&self, bytes: u64, memory: Memory) -> Measure {
+    /// The same as options of raw messages.
+    #[must_use]
+    pub fn measure(&self) -> Measure {
         Measure {
             across: self.across.clone(),
-            size: vec![Size(bytes)],
             seconds: self.seconds,
             count: self.count,
             far: self.far.clone(),
-            memory: Some(memory),
             warmup: self.warmup,
             seed: self.seed,
             ..Measure::default()
         }
-    }
-
-    /// The raw messages of this test and size.
-    ///
-    /// # Errors
-    /// If an option cannot be served.
-    pub fn case(&self, test: Test, bytes: u64, memory: Memory) -> Result<Case, Failure> {
-        let mut cases = Case::all(test, &self.raw(bytes, memory))?;
-        cases.pop().ok_or_else(|| Failure::new("no size", "give --size of 1 or more"))
     }
 }
 
@@ -87,80 +74,13 @@ pub fn wanted<R: ValueEnum + PartialEq>(asked: &[R]) -> Vec<R> {
     asked.iter().enumerate().filter(|(at, row)| !asked[..*at].contains(row)).map(|(_, row)| row.clone()).collect()
 }
 
-/// What a row says.
-#[derive(Clone, Copy, Debug)]
-pub struct Row {
-    /// The name of the row.
-    pub what: &'static str,
-    /// What is measured of both sides.
-    pub test: Test,
-    /// The name of what it is held against.
-    pub limit: &'static str,
-    /// Raw figures in one of the row: 2 if a whole operation is held against half round trips.
-    pub times: f64,
-}
-
-/// A client of a station.
-#[derive(Debug)]
-pub struct Side {
-    /// The node.
-    pub node: Node,
-    /// Its channel to the station.
-    pub channel: Channel,
-    /// The station's number.
-    pub number: u32,
-    /// What the receipts said.
-    pub tally: Tally,
-}
-
-impl Side {
-    /// The next reply; spins for it.
-    ///
-    /// # Errors
-    /// [`LaneError`], if a request has failed instead.
-    #[inline]
-    pub fn reply(&mut self) -> Result<Reply, LaneError> {
-        loop {
-            if let Some(reply) = self.look()? {
-                return Ok(reply);
-            }
-        }
-    }
-
-    /// Looks once for a reply.
-    ///
-    /// # Errors
-    /// As [`Side::reply`].
-    #[inline]
-    pub fn look(&mut self) -> Result<Option<Reply>, LaneError> {
-        match self.node.poll() {
-            None => Ok(None),
-            Some(Event::Replied(reply)) => Ok(Some(reply)),
-            Some(Event::Failed(failed)) => Err(failed.error.into()),
-            Some(Event::Closed(_, why)) => Err(CallError::Closed(why).into()),
-            Some(Event::Opened(_) | Event::Connected(..)) => Ok(None),
-        }
-    }
-
-    /// Asks for something that may take a while.
-    ///
-    /// # Errors
-    /// [`LaneError`].
-    pub fn call(&mut self, handler: u16, words: &[u32]) -> Result<Reply, LaneError> {
-        Ok(self.node.call(self.channel, handler, words, PATIENCE).map_err(CallError::from)?)
-    }
-
-    /// Ends the attendance of the other end.
-    fn leave(&mut self) -> Result<(), LaneError> {
-        self.call(LEAVE, &[]).map(drop)
-    }
-}
-
 /// A run of `perf am` or `perf rpc`.
 #[derive(Debug)]
 pub struct Turns<'a> {
-    /// The options.
+    /// The options, and those of raw messages.
     pub options: &'a Common,
+    /// See there.
+    pub raw: Measure,
     /// The other end.
     pub peer: Peer,
     /// The core of this end.
@@ -186,16 +106,16 @@ pub fn run(
     explain: impl Fn(&str) -> &'static str,
     rows: impl FnOnce(&mut Turns<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    let raw = options.measure();
     // Says what is wrong with the options before anything is started.
-    options.case(Test::Lat, 64, Memory::Private)?;
-    let raw = options.raw(64, Memory::Private);
+    ground::raw(&raw, Test::Lat, 64, Memory::Private)?;
     if let Some(listen) = &options.far.listen {
         return serve_once(&raw, listen, output);
     }
     let way = Way::make(&options.across, options.far.peer.as_deref())?;
     let peer = other_end(&raw, &way)?;
     let (machine, core, missing) = (Machine::here(), cores().first, Missing::default());
-    let mut turns = Turns { options, peer, core, way: &way, test, machine, output, shown: Vec::new(), missing };
+    let mut turns = Turns { options, raw, peer, core, way: &way, test, machine, output, shown: Vec::new(), missing };
     rows(&mut turns)?;
     let legend = legend(&turns.shown, explain);
     let (head, table) = (way.head(&turns.machine), table(turns.shown));
@@ -235,73 +155,34 @@ fn table(rows: Vec<[String; 9]>) -> Table {
 }
 
 impl Turns<'_> {
-    /// Opens a station for payloads of up to so many bytes.
-    ///
-    /// # Errors
-    /// If either end cannot.
-    pub fn station(&mut self, bytes: u64) -> Result<Side, Failure> {
-        let setup = self.setup(bytes)?;
-        let (node, channel, number) = self.peer.station(&setup)?;
-        let mut side = Side { node, channel, number, tally: Tally::default() };
-        side.leave()?;
-        Ok(side)
-    }
-
-    /// The settings of a station, and of what talks to it.
-    ///
-    /// # Errors
-    /// If an option cannot be served.
-    pub fn setup(&self, bytes: u64) -> Result<Setup, Failure> {
-        Ok(self.options.case(Test::Bw, bytes, Memory::Private)?.setup())
-    }
-
-    /// Closes a station.
-    ///
-    /// # Errors
-    /// If the other end has gone.
-    pub fn close(&mut self, side: Side) -> Result<(), Failure> {
-        let number = side.number;
-        drop(side);
-        self.peer.dismiss(number)
-    }
-
-    /// Runs this on our core while the other end attends.
-    ///
-    /// # Errors
-    /// If the other end goes away.
-    pub fn attended<R: Send>(
-        &mut self,
-        side: &mut Side,
-        run: impl FnOnce(&mut Side) -> Result<R, LaneError> + Send,
-    ) -> Result<R, Failure> {
-        self.peer.attend(side.number)?;
-        on_core(self.core, || {
-            let result = run(side)?;
-            side.leave()?;
-            Ok(result)
-        })
+    /// Where stations are opened.
+    pub fn ground(&mut self) -> Ground<'_> {
+        Ground { options: &self.raw, peer: &mut self.peer, core: self.core }
     }
 
     /// Measures raw messages and requests in turn, and prints the row.
     ///
     /// # Errors
     /// If the other end goes away.
-    pub fn row(
-        &mut self,
-        row: &Row,
-        case: &Case,
-        side: &mut Side,
-        mut own: impl FnMut(&mut Side, Length) -> Result<Slice, LaneError> + Send,
-    ) -> Result<(), Failure> {
+    pub fn row(&mut self, plan: &Plan) -> Result<(), Failure> {
+        let (row, case, core) = (&plan.row, &plan.case, self.core);
         let length = case.length.part(if matches!(case.length.measure, Span::Time(_)) { 2 * ROUNDS } else { ROUNDS });
-        let mut rig = Rig::open(&mut self.peer, Case { length, ..case.clone() })?;
+        let anew = self.way.is_narrow();
+        plan.fits(anew)?;
+        let mut station = Seat::take(plan, &mut self.peer, core, anew)?;
+        let mut rig = Seat::take(case, &mut self.peer, core, anew)?;
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
-            let raw = rig.measure(&mut self.peer, self.core)?;
-            let own = self.attended(side, |side| own(side, length))?;
-            rounds.push((raw, own));
+            let raw = rig.measure(&mut self.peer, core, case.test, length)?;
+            rounds.push((raw, station.measure(&mut self.peer, core, row.test, length)?));
         }
-        rig.close(&mut self.peer)?;
+        rig.leave(&mut self.peer)?;
+        station.leave(&mut self.peer)?;
+        self.held(plan, &rounds)
+    }
+
+    /// Prints a row of which this was measured: raw messages, and requests.
+    fn held(&mut self, Plan { row, case, .. }: &Plan, rounds: &[(Slice, Slice)]) -> Result<(), Failure> {
         let raw: Vec<_> = rounds.iter().map(|(raw, _)| raw.figure(case.test).map(|raw| raw * row.times)).collect();
         let figures: Vec<_> = rounds.iter().map(|(_, own)| own.figure(row.test)).collect();
         let rates: Vec<f64> = rounds.iter().filter_map(|(_, own)| own.msgs_per_s).collect();
@@ -310,13 +191,13 @@ impl Turns<'_> {
         let held = limit.zip(median(&ratios(&figures, &raw)));
         let mut tally = Tally::default();
         let mut samples = Samples::new();
-        for (_, own) in &rounds {
+        for (_, own) in rounds {
             tally.add(&own.tally);
             if let Some(its) = &own.samples {
                 samples.add(its);
             }
         }
-        let figure = Figure {
+        self.print(&Figure {
             what: row.what,
             size: case.size().0,
             count: rounds.iter().map(|(_, own)| own.count).sum(),
@@ -325,8 +206,7 @@ impl Turns<'_> {
             copies: tally.copies(),
             held: held.map(|(ns, ratio)| (row.limit.to_owned(), ns, ratio)),
             mean_ns: None,
-        };
-        self.print(&figure)
+        })
     }
 
     /// Prints a figure.

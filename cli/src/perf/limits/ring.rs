@@ -124,9 +124,9 @@ fn fill(ring: &mut Bare, into: &mut [u8], done: &AtomicBool) -> io::Result<bool>
     }
 }
 
-/// Waking a thread that sleeps in `poll(2)` on a bare ring of `adapter`, by one frame of 64 B from an end that was awake
-/// meanwhile: from the sending until the thread has the frame out of its ring. As [`futex_wake_rested`] does, it has
-/// slept for a while.
+/// Waking a thread that sleeps in `poll(2)` on a bare ring of `adapter`, by one frame of 64 B from an end that was
+/// awake meanwhile: from the sending until the thread has the frame out of its ring. As [`futex_wake_rested`] does, it
+/// has slept for a while.
 ///
 /// [`futex_wake_rested`]: super::futex_wake_rested
 ///
@@ -158,7 +158,7 @@ pub fn ring_wake_rested(wire: &Wire, adapter: Adapter, duration: Duration) -> Me
             // The first one finds what is not in a cache yet.
             waked = wake(&mut near, count).map(|took| {
                 if count > 1 {
-                    samples.record_duration(took)
+                    samples.record_duration(took);
                 }
             });
         }

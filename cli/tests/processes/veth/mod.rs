@@ -4,7 +4,7 @@
 mod left;
 mod lossy;
 mod measured;
-mod modes;
+pub(crate) mod modes;
 mod refused;
 mod space;
 

@@ -4,7 +4,7 @@ use super::pair;
 use crate::folder::Folder;
 
 /// Whether rings of AF_XDP can be had across a veth pair here; if not, the reason goes where the test's output goes.
-pub(super) fn has_xdp() -> bool {
+pub(crate) fn has_xdp() -> bool {
     if pair(1500).is_none() {
         return false;
     }
@@ -26,6 +26,7 @@ fn a_mode_that_cannot_be_honoured_is_refused_in_one_line() {
         (&["perf", "lat", "--adapter", "xdp", "--xdp-mode", "native"], "the adapter xdp needs a network interface"),
         (&["perf", "lat", "--xdp-mode", "skb"], "one of auto, generic, native, zero-copy"),
         (&["perf", "idle", "--adapter", "xdp", "--veth", "1500"], "one ring of AF_XDP; give --adapter packet or"),
+        (&["perf", "compare", "lat", "--a", "", "--b", "--xdp-mode native"], shm),
         (&["perf", "limits", "--xdp-mode", "native"], alone),
         (&["perf", "limits", "udp_pingpong", "--veth", "1500", "--xdp-mode", "native"], alone),
     ] {
