@@ -250,6 +250,8 @@ pub struct Node {
     empty: u32,
     pace: Pace,
     dated: Instant,
+    /// When a poll has found nothing, as far as one has looked at the clock then.
+    idle: Instant,
 }
 
 impl std::fmt::Debug for Node {
@@ -309,6 +311,7 @@ impl Node {
             empty: 0,
             pace: Pace::with_most(now, EMPTY_PER_LOOK),
             dated: now,
+            idle: now,
         }
     }
 
@@ -542,6 +545,7 @@ impl Node {
     #[cold]
     fn look_when_idle(&mut self) -> Option<Event> {
         let now = self.look(false);
+        self.idle = now;
         self.pace.look(self.empty, now);
         self.ready.pop_front()
     }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use cutthrough_engine::am::message::Short;
 use cutthrough_engine::count::{Count as _, Counter};
 use cutthrough_engine::receipt::Receipt;
-#[cfg(feature = "tokio")]
 use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_engine::transfer::Trace;
@@ -198,6 +197,11 @@ impl Endpoint {
     #[allow(clippy::cast_possible_truncation, reason = "any half of a random number is one")]
     pub(crate) fn first_nonce(&self) -> u32 {
         self.node.generation() as u32
+    }
+
+    /// When it has last woken from a sleep that began when there was nothing to poll for.
+    pub(crate) const fn rested(&self) -> Instant {
+        self.node.rested()
     }
 
     /// Whether the peer is reached over a network.

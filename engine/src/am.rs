@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`message`] | what the bytes of a control message mean |
 //! | [`calls`] | which calls wait for an answer, and until when |
+//! | [`budget`] | how much time is left of what a requester has given, when its request has lain somewhere |
 //! | [`peer`] | windows: how many requests are under way in each direction, and who has the larger window |
 //! | `delegate` | who replies to a request that was handed over |
 //! | [`terms`] | the words between this and who drives it |
@@ -35,6 +36,7 @@
 //! next request. The server lends [`LARGE`] to the first that asks, in an answer. The borrower gives it back when it
 //! has nothing under way, or after [`LOAN`] requests, so that others have their turn.
 
+pub mod budget;
 pub mod calls;
 mod delegate;
 mod ends;
@@ -336,7 +338,10 @@ impl<K, L> Core<K, L> {
         let call = message.call;
         let generation = self.peers[row as usize].generation;
         match (message.kind, message.origin) {
-            (Kind::Cancel, None) => Ok(Got::Cancelled(call)),
+            (Kind::Cancel, None) => {
+                self.peers[row as usize].waits.given_up();
+                Ok(Got::Cancelled(call))
+            }
             (Kind::Back, None) => {
                 let peer = &mut self.peers[row as usize];
                 if !peer.borrower || peer.serving + peer.answers > WINDOW {

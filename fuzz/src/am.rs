@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use arbitrary::Arbitrary;
+use cutthrough_engine::am::budget::Budget;
 use cutthrough_engine::am::calls::NEVER;
 use cutthrough_engine::am::message::{ARGS_MAX, Arguments, CallId, Kind, Message, Origin};
 use cutthrough_engine::am::{Ask, Core, Failure, Got, Keep, LARGE, Plain, ReplyTo, Transport, Unsent, WINDOW};
@@ -35,8 +36,8 @@ pub enum Step {
     Answer(u8, bool),
     /// It hands such a request over to another row.
     Pass(u8, u8),
-    /// Its clock goes on.
-    Tick(u16),
+    /// Its clock goes on, by so much or 2^16 times as much.
+    Tick(u16, bool),
     /// It sends what waits for room.
     Flush,
     /// A hostile peer's ring has so much room from now on.
@@ -76,8 +77,8 @@ pub struct Forged {
     pub args: u8,
     /// A place.
     pub token: Option<u64>,
-    /// A budget.
-    pub budget: Option<u16>,
+    /// A budget, and its stamp.
+    pub budget: Option<(u32, u16)>,
     /// Whose generation, and for which call.
     pub origin: Option<(u8, u8, i8)>,
 }
@@ -208,7 +209,7 @@ impl Side {
     }
 
     /// A message has come. False if the rules are broken.
-    fn take(&mut self, row: u32, control: &[u8], plain_first: bool) -> bool {
+    fn take(&mut self, row: u32, control: &[u8], plain_first: bool, now: Instant) -> bool {
         let honest = row == HONEST || self.open.len() == 1;
         let before = self.core.waiting_to_go();
         let plain = if plain_first { self.core.accept_plain(row, control) } else { Plain::Other };
@@ -229,6 +230,7 @@ impl Side {
         assert!(self.core.waiting_to_go() <= before + 1, "a message makes an endpoint send");
         match got {
             Got::Request(message, to) => {
+                self.counts(row, &message, now);
                 if honest {
                     let number = u32::from_le_bytes(message.args.try_into().expect("a number"));
                     assert!(number >= self.served, "requests in order, each once");
@@ -252,6 +254,17 @@ impl Side {
             Got::Early(_) | Got::Announced(_) | Got::Nothing => {}
         }
         true
+    }
+
+    /// Whatever a stamp says: nothing has waited for longer than since nothing lay there.
+    fn counts(&mut self, row: u32, message: &Message<'_>, now: Instant) {
+        let Some(budget) = message.budget else { return };
+        let idle = u64::from(budget.stamp) << 8;
+        if self.core.has_not_waited(row, budget, now) {
+            return;
+        }
+        let left = self.core.left(row, budget, now, Instant::from_nanos(now.as_nanos().saturating_sub(idle)));
+        assert!(left <= budget.nanos && left >= budget.nanos.saturating_sub(idle), "{left} of {budget:?}");
     }
 
     fn answer(&mut self, which: usize, replies: bool) {
@@ -341,8 +354,8 @@ impl World {
             }
             Step::Answer(which, replies) => victim.answer(usize::from(*which), *replies),
             Step::Pass(which, row) => victim.pass(usize::from(*which), u32::from(*row) % ROWS),
-            Step::Tick(nanos) => {
-                self.now += u64::from(*nanos);
+            Step::Tick(nanos, long) => {
+                self.now += u64::from(*nanos) << if *long { 16 } else { 0 };
                 self.expire();
             }
             Step::Flush => victim.flush(),
@@ -392,7 +405,7 @@ impl World {
             assert_eq!(message.encode(&mut again), Some(bytes.len()), "what is understood says the same again");
             assert_eq!(&again[..bytes.len()], bytes);
         }
-        if !self.victim.take(row, bytes, plain_first) {
+        if !self.victim.take(row, bytes, plain_first, Instant::from_nanos(self.now)) {
             self.victim.close(row);
             self.victim.core.opened(row, GENERATIONS[row as usize]);
         }
@@ -423,7 +436,7 @@ impl World {
             handler: u16::from(forged.handler % 4),
             args: &args[..usize::from(forged.args) % (ARGS_MAX + 1)],
             token: forged.token.map(|key| Token { index: 3, key }),
-            budget: forged.budget.map(u64::from),
+            budget: forged.budget.map(|(nanos, stamp)| Budget { nanos: nanos.into(), stamp }),
             origin: forged.origin.map(|(who, index, off)| Origin {
                 generation: GENERATIONS[usize::from(who) % GENERATIONS.len()],
                 call: self.call(index, off),
@@ -437,13 +450,15 @@ impl World {
 
     fn honest_takes(&mut self) -> bool {
         let Some(control) = self.victim.out.0[HONEST as usize].messages.pop_front() else { return false };
-        assert!(self.honest.take(0, &control, true), "the honest endpoint is told nonsense: {control:?}");
+        let now = Instant::from_nanos(self.now);
+        assert!(self.honest.take(0, &control, true, now), "the honest endpoint is told nonsense: {control:?}");
         true
     }
 
     fn victim_takes(&mut self) -> bool {
         let Some(control) = self.honest.out.0[0].messages.pop_front() else { return false };
-        assert!(self.victim.take(HONEST, &control, true), "the honest endpoint broke no rule: {control:?}");
+        let now = Instant::from_nanos(self.now);
+        assert!(self.victim.take(HONEST, &control, true, now), "the honest endpoint broke no rule: {control:?}");
         true
     }
 

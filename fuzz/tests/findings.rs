@@ -417,9 +417,9 @@ fn every_active_message_is_taken_or_refused() {
             steps.extend([Step::Answer(200, true), Step::Answer(1, false), Step::Pass(0, 0), Step::Flush]);
             for again in 0..4 {
                 let window = am::Forged { window: again == 2, code: again, ..forged(kind, (call, off), origin) };
-                let lie = am::Forged { token: Some(7), budget: Some(9), ..window.clone() };
+                let lie = am::Forged { token: Some(7), budget: Some((9, again.into())), ..window.clone() };
                 steps.extend([Step::Message(again == 1, window, true), Step::Message(false, lie, false)]);
-                steps.extend([Step::Cancel(again), Step::HonestTakes, Step::VictimTakes, Step::Tick(20)]);
+                steps.extend([Step::Cancel(again), Step::HonestTakes, Step::VictimTakes, Step::Tick(20, again == 3)]);
                 steps.push(Step::Changed(true, forged(kind, (again, 0), origin), again * 9, call));
             }
             steps.extend([Step::Swallow(true), Step::Bytes(false, vec![kind; 96]), Step::Again(call == 1, off == 0)]);

@@ -12,7 +12,23 @@ pub fn now() -> Instant {
     if let Some(now) = crate::simulated::time::now() {
         return now;
     }
-    let time = clock_gettime(ClockId::Monotonic);
+    read(ClockId::Monotonic)
+}
+
+/// The time of the last tick: some milliseconds ago at most, as a rule, and read in a few nanoseconds.
+#[must_use]
+#[inline]
+pub fn coarse() -> Instant {
+    #[cfg(feature = "simulated")]
+    if let Some(now) = crate::simulated::time::now_at_no_cost() {
+        return now;
+    }
+    read(ClockId::MonotonicCoarse)
+}
+
+#[inline]
+fn read(clock: ClockId) -> Instant {
+    let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
     Instant::from_nanos(seconds * 1_000_000_000 + nanos)

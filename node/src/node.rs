@@ -110,6 +110,7 @@ pub struct Node {
     housed: Instant,
     /// Whether somebody may have slept since the kernel was last asked what it has to say.
     armed: bool,
+    rest: sleep::Rest,
     /// Channels that are not armed.
     awake: Vec<usize>,
     /// The channel in which somebody waits for room.
@@ -177,6 +178,7 @@ impl Node {
             pace: Pace::new(clock::now()),
             housed: clock::now(),
             armed: false,
+            rest: sleep::Rest::default(),
             awake: Vec::new(),
             wanting: None,
             asked: Vec::new(),
@@ -439,13 +441,7 @@ impl Node {
             self.look_at_clock();
         }
         if self.armed {
-            (self.armed, self.crowded) = (false, false);
-            self.waker.awake();
-            if let Some(net) = &self.net {
-                // Whatever has woken it, and whether the network is looked at now or not.
-                net.here();
-            }
-            let _ = self.hear(0);
+            self.wakes();
         }
         if !self.asked.is_empty() {
             self.tell_of_room();

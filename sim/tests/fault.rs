@@ -6,7 +6,7 @@ use cutthrough_sim::fault::{self, Summary, With};
 
 /// Hash of seeds 0 to 999. Whatever makes other worlds of them changes it: the engine, or what may go wrong. Then the
 /// hashes in `docs/performance.md` are of the worlds of before.
-const HASH: u64 = 0xf277_ed91_3447_504a;
+const HASH: u64 = 0xde44_7386_be59_5bb8;
 
 /// Runs seeds, and shows every failure.
 fn all(seeds: impl Iterator<Item = u64>) -> Summary {
@@ -52,6 +52,7 @@ fn fixed_seeds_keep_every_rule() {
     let calls = &all.calls;
     let ends = [calls.replied, calls.late, calls.cancelled, calls.lost, calls.given_back, calls.put_off];
     assert!(ends.iter().all(|kind| *kind > 100) && calls.handed_over > 100 && calls.lent > 100, "{all:?}");
+    assert!(calls.aged > 100, "{all:?}");
     // Unknown, too long, busy, abandoned, no route, a bad token, refused: nothing else is answered to who still waits.
     let codes = [1, 3, 5, 8, 9, 11, 12];
     assert!(codes.iter().all(|code| calls.failed[code - 1] > 100), "{all:?}");

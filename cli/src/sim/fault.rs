@@ -183,6 +183,7 @@ fn calls(calls: &Calls) -> String {
         ("lost with a channel", calls.lost),
         ("put off", calls.put_off),
         ("handed over", calls.handed_over),
+        ("requests that have lain", calls.aged),
         ("direct replies early", calls.early),
         ("places given back unwritten", calls.given_back),
         ("without room", calls.full),

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use cutthrough_engine::am::Ask;
+use cutthrough_engine::am::budget::Budget;
 use cutthrough_engine::am::calls::UNDATED;
-use cutthrough_engine::am::message::{Arguments, BUDGET_MAX};
+use cutthrough_engine::am::message::Arguments;
 use cutthrough_engine::token::Token;
 use cutthrough_node::clock;
 use cutthrough_node::incoming::Channel;
@@ -113,7 +114,7 @@ impl<'a> Asking<'_, 'a> {
     /// Makes a request for whoever looks for its answer at once ([`Node::seek`]), and gives it a deadline if that does
     /// not come ([`Node::entrust`]). The peer is told how long it may take.
     pub(crate) fn try_send_to_seek(mut self, within: Duration) -> Result<Call, Unsent<'a>> {
-        self.ask.budget = Some(nanos(within).min(BUDGET_MAX));
+        self.ask.budget = Some(Budget::at(clock::coarse(), nanos(within)));
         self.then = Then::Seek;
         self.try_send()
     }
@@ -163,8 +164,8 @@ impl<'a> Asking<'_, 'a> {
             None => UNDATED,
             Some(within) => {
                 let nanos = nanos(within);
-                ask.budget = Some(nanos.min(BUDGET_MAX));
                 let now = clock::now();
+                ask.budget = Some(Budget::at(now, nanos));
                 // Whoever polls slowly from now on shall hear in time that it is late.
                 node.pace.restart(node.empty, now);
                 now.after(nanos)
@@ -231,7 +232,7 @@ impl Node {
         args: &[u8],
         within: Duration,
     ) -> Result<Call, RequestError> {
-        let (args, budget) = (Arguments::Bytes(args), Some(nanos(within).min(BUDGET_MAX)));
+        let (args, budget) = (Arguments::Bytes(args), Some(Budget::at(clock::coarse(), nanos(within))));
         self.request_plain(channel, &Ask { handler, args, budget, ..Ask::default() })
     }
 

@@ -5,6 +5,7 @@ use std::panic::UnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use cutthrough_engine::am::budget::Budget;
 use cutthrough_engine::am::calls::UNDATED;
 use cutthrough_engine::am::message::Arguments;
 use cutthrough_engine::am::{Ask, Failure, ReplyTo};
@@ -92,7 +93,7 @@ impl Serving<'_> {
 pub(super) struct More {
     /// Where the reply's payload shall land.
     pub(super) token: Option<Token>,
-    /// Nanoseconds that the answer may take.
+    /// Nanoseconds that the answer may take from when the request was taken in.
     budget: Option<u64>,
     /// When its time is over: known once somebody has asked for it.
     deadline: OnceLock<Instant>,
@@ -217,9 +218,10 @@ impl Request<'_> {
         self.serving.incoming.take_payload()
     }
 
-    /// Time that is left until the requester does not wait any more, as it said; `None` if it said nothing. It runs
-    /// from when the handler first asks, or puts the request off, or hands it over; of a request whose payload was
-    /// waited for from when that began.
+    /// Time that is left until the requester does not wait any more, as it said; `None` if it said nothing. What the
+    /// request has lain before it was taken in is taken off, as far as that is known; then it runs from when the
+    /// handler first asks, or puts the request off, or hands it over; of a request whose payload was waited for from
+    /// when that began.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let deadline = self.serving.deadline()?;
@@ -320,7 +322,10 @@ impl Request<'_> {
     ) -> Result<(), (RequestError, Self)> {
         let Some(to) = self.serving.to.take() else { return Ok(()) };
         let deadline = self.serving.deadline();
-        let budget = deadline.map(|deadline| deadline.saturating_since(clock::now()));
+        let budget = deadline.map(|deadline| {
+            let now = clock::now();
+            Budget::at(now, deadline.saturating_since(now))
+        });
         let ask = Ask { handler, args: Arguments::Bytes(args), budget, ..Ask::default() };
         if self.serving.inside.door(channel.index()) != Some(channel) {
             self.serving.to = Some(to);

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use cutthrough_engine::am::budget::Budget;
 use cutthrough_engine::am::message::{ARGS_MAX, Arguments, CallId, is_direct};
 use cutthrough_engine::am::{Failure, Got, Plain, ReplyTo};
 use cutthrough_engine::count::Counter;
@@ -248,12 +249,28 @@ impl Node {
         }
         match self.inside.core.accept_plain(row, incoming.control()) {
             Plain::Request(handler, args, budget, to) => {
-                let more = budget.map(|budget| More::new(None, Some(budget)));
-                self.serve(incoming, Coming { handler, args, late: budget == Some(0), more, to })
+                let left = budget.map(|budget| self.left(row, budget));
+                let more = left.map(|left| More::new(None, Some(left)));
+                self.serve(incoming, Coming { handler, args, late: left == Some(0), more, to })
             }
             Plain::Reply(call, context, _) => Taken::Reply(call, context),
             Plain::Other => self.take_other(incoming),
         }
+    }
+
+    /// What is left of the time that the answer to a request may take, which is taken in now.
+    #[inline(always)]
+    fn left(&mut self, row: u32, budget: Budget) -> u64 {
+        // The last tick tells whether the clock is worth a look.
+        let usual = self.inside.core.has_not_waited(row, budget, clock::coarse());
+        if usual { budget.nanos } else { self.left_of_waiting(row, budget) }
+    }
+
+    /// The same for one that may have lain somewhere: in a ring, a socket, or a queue on its way.
+    #[cold]
+    fn left_of_waiting(&mut self, row: u32, budget: Budget) -> u64 {
+        let idle = self.idle.max(self.inside.endpoint.rested());
+        self.inside.core.left(row, budget, clock::now(), idle)
     }
 
     /// A message that is no plain request or reply.
@@ -264,8 +281,9 @@ impl Node {
         let row = channel.index();
         match self.inside.core.accept(row, incoming.control()) {
             Ok(Got::Request(message, to)) => {
-                let (handler, args, late) = (message.handler, message.args.len() as u8, message.budget == Some(0));
-                let more = Some(More::new(message.token, message.budget));
+                let (handler, args, token) = (message.handler, message.args.len() as u8, message.token);
+                let left = message.budget.map(|budget| self.left(row, budget));
+                let (late, more) = (left == Some(0), Some(More::new(token, left)));
                 self.serve(incoming, Coming { handler, args, late, more, to })
             }
             Ok(Got::Reply(call, context, _)) => Taken::Reply(call, context),

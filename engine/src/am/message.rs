@@ -2,15 +2,17 @@
 //!
 //! ```text
 //!  0     1      2      3     4        6        8              16              16 + len
-//!  kind  flags  len    code  handler  zero     call (u64)     arguments       token, budget, origin: where flagged
+//!  kind  flags  len    code  handler  stamp    call (u64)     arguments       token, budget, origin: where flagged
 //! ```
 //!
 //! All numbers are little-endian. A token takes 10 bytes (index, key), a budget 6 (nanoseconds), an origin 16
-//! (generation, call). The length of the control message is exactly what its parts add up to.
+//! (generation, call). The length of the control message is exactly what its parts add up to. The stamp is what its
+//! sender's clock said when the budget was left, in units of 2^20 ns; without a budget it is 0 ([`Budget`]).
 
 use cutthrough_wire::slot::{CONTROL_MAX, short_word};
 use cutthrough_wire::token::Token;
 
+use super::budget::Budget;
 use super::terms::Failure;
 
 /// Most bytes of arguments in a control message: 16 words of 32 bits.
@@ -234,8 +236,8 @@ pub struct Message<'a> {
     pub args: &'a [u8],
     /// Where the reply's payload shall land.
     pub token: Option<Token>,
-    /// Nanoseconds that are left until nobody waits for the answer any more.
-    pub budget: Option<u64>,
+    /// How much time is left until nobody waits for the answer any more.
+    pub budget: Option<Budget>,
     /// Who asked first.
     pub origin: Option<Origin>,
 }
@@ -262,11 +264,14 @@ const F_WINDOW: u8 = 8;
 /// What may be set in the first word of a message without a code and without optional parts but a budget: kind, that
 /// flag, length, handler.
 const PLAIN: u64 = 0xff | (F_BUDGET as u64) << 8 | 0xff << 16 | 0xffff << 32;
+/// Where the stamp lies in that word: nothing may be set there without a budget.
+const STAMP: u32 = 48;
 
 /// The first word of a message.
 #[inline(always)]
-const fn head(kind: Kind, flags: u8, len: usize, code: u8, handler: u16) -> u64 {
-    kind as u64 | (flags as u64) << 8 | (len as u64) << 16 | (code as u64) << 24 | (handler as u64) << 32
+const fn head(kind: Kind, flags: u8, len: usize, code: u8, handler: u16, budget: Option<Budget>) -> u64 {
+    let stamp = if let Some(budget) = budget { (budget.stamp as u64) << STAMP } else { 0 };
+    kind as u64 | (flags as u64) << 8 | (len as u64) << 16 | (code as u64) << 24 | (handler as u64) << 32 | stamp
 }
 
 /// A message with nothing beside its arguments, but perhaps a budget: most are. Its head is one word from the
@@ -276,6 +281,7 @@ pub struct Short<'a> {
     head: u64,
     call: CallId,
     args: Arguments<'a>,
+    /// Nanoseconds of its budget.
     budget: Option<u64>,
 }
 
@@ -288,10 +294,11 @@ impl<'a> Short<'a> {
         handler: u16,
         call: CallId,
         args: Arguments<'a>,
-        budget: Option<u64>,
+        budget: Option<Budget>,
     ) -> Option<Self> {
         let flags = if budget.is_some() { F_BUDGET } else { 0 };
-        let head = head(kind, flags, args.len(), 0, handler);
+        let head = head(kind, flags, args.len(), 0, handler, budget);
+        let budget = budget.map(|budget| budget.nanos);
         (args.len() <= ARGS_MAX).then_some(Self { head, call, args, budget })
     }
 
@@ -318,6 +325,7 @@ pub(super) struct Head {
     pub(super) flags: u8,
     pub(super) len: u8,
     pub(super) handler: u16,
+    stamp: u16,
 }
 
 impl Head {
@@ -329,25 +337,27 @@ impl Head {
         let (head, args) = bytes.split_first_chunk::<HEAD>()?;
         let ([word, call], _) = head.as_chunks() else { return None };
         let (word, call) = (u64::from_le_bytes(*word), u64::from_le_bytes(*call));
-        if word & !PLAIN != 0 {
+        let (kind, flags, len, handler) = (word as u8, (word >> 8) as u8, (word >> 16) as u8, (word >> 32) as u16);
+        let stamp = (word >> STAMP) as u16;
+        let more = word & !PLAIN;
+        if more != 0 && (flags != F_BUDGET || more != u64::from(stamp) << STAMP) {
             return None;
         }
-        let (kind, flags, len, handler) = (word as u8, (word >> 8) as u8, (word >> 16) as u8, (word >> 32) as u16);
         let optional = if flags == 0 { 0 } else { BUDGET };
         if args.len() != usize::from(len) + optional || usize::from(len) > ARGS_MAX {
             return None;
         }
-        Some((Self { kind, flags, len, handler }, CallId::from_word(call)))
+        Some((Self { kind, flags, len, handler, stamp }, CallId::from_word(call)))
     }
 
     /// The budget of a message whose head was read so.
     #[inline(always)]
-    pub(super) fn budget(self, bytes: &[u8]) -> Option<u64> {
+    pub(super) fn budget(self, bytes: &[u8]) -> Option<Budget> {
         if self.flags == 0 {
             return None;
         }
         // Its last bytes; there are more before them.
-        bytes.last_chunk().map(|word| u64::from_le_bytes(*word) >> 16)
+        bytes.last_chunk().map(|word| Budget { nanos: u64::from_le_bytes(*word) >> 16, stamp: self.stamp })
     }
 }
 
@@ -375,7 +385,7 @@ impl<'a> Message<'a> {
             | (if self.budget.is_some() { F_BUDGET } else { 0 })
             | (if self.origin.is_some() { F_ORIGIN } else { 0 })
             | (if self.window { F_WINDOW } else { 0 });
-        let head = head(self.kind, flags, len, self.code, self.handler);
+        let head = head(self.kind, flags, len, self.code, self.handler, self.budget);
         let end = Short { head, call: self.call, args: Arguments::Bytes(self.args), budget: None }.write(into);
         if flags & (F_TOKEN | F_BUDGET | F_ORIGIN) == 0 { Some(end) } else { self.encode_rest(into, end) }
     }
@@ -396,7 +406,7 @@ impl<'a> Message<'a> {
             end += TOKEN;
         }
         if let Some(budget) = self.budget {
-            let bytes = budget.min(BUDGET_MAX).to_le_bytes();
+            let bytes = budget.nanos.min(BUDGET_MAX).to_le_bytes();
             into.get_mut(end..end + BUDGET)?.copy_from_slice(&bytes[..BUDGET]);
             end += BUDGET;
         }
@@ -415,10 +425,11 @@ impl<'a> Message<'a> {
     #[inline]
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (head, rest) = bytes.split_first_chunk::<HEAD>().ok_or(Malformed::Length)?;
-        let [kind, flags, len, code, low, high, zero, other, call @ ..] = *head;
+        let [kind, flags, len, code, low, high, first, second, call @ ..] = *head;
+        let stamp = u16::from_le_bytes([first, second]);
         let kind = Kind::of(kind).ok_or(Malformed::Kind)?;
         let known = F_TOKEN | F_BUDGET | F_ORIGIN | F_WINDOW;
-        if flags & !known != 0 || zero != 0 || other != 0 {
+        if flags & !known != 0 || (flags & F_BUDGET == 0 && stamp != 0) {
             return Err(Malformed::Kind);
         }
         if usize::from(len) > ARGS_MAX {
@@ -439,10 +450,10 @@ impl<'a> Message<'a> {
         if flags & (F_TOKEN | F_BUDGET | F_ORIGIN) == 0 && rest.is_empty() {
             return Ok(message);
         }
-        message.decode_rest(flags, rest)
+        message.decode_rest(flags, stamp, rest)
     }
 
-    fn decode_rest(mut self, flags: u8, mut rest: &[u8]) -> Result<Self, Malformed> {
+    fn decode_rest(mut self, flags: u8, stamp: u16, mut rest: &[u8]) -> Result<Self, Malformed> {
         if flags & F_TOKEN != 0 {
             let (index, after) = rest.split_first_chunk().ok_or(Malformed::Length)?;
             let (key, after) = after.split_first_chunk().ok_or(Malformed::Length)?;
@@ -451,7 +462,8 @@ impl<'a> Message<'a> {
         }
         if flags & F_BUDGET != 0 {
             let ([a, b, c, d, e, f], after) = rest.split_first_chunk().ok_or(Malformed::Length)?;
-            self.budget = Some(u64::from_le_bytes([*a, *b, *c, *d, *e, *f, 0, 0]));
+            let nanos = u64::from_le_bytes([*a, *b, *c, *d, *e, *f, 0, 0]);
+            self.budget = Some(Budget { nanos, stamp });
             rest = after;
         }
         if flags & F_ORIGIN != 0 {
@@ -484,9 +496,10 @@ mod tests {
             (window, code, handler, call) in (any::<bool>(), any::<u8>(), any::<u16>(), calls()),
             args in proptest::collection::vec(any::<u8>(), 0..=ARGS_MAX),
             token in proptest::option::of((any::<u16>(), any::<u64>())),
-            budget in proptest::option::of(0..=BUDGET_MAX),
+            budget in proptest::option::of((0..=BUDGET_MAX, any::<u16>())),
             origin in proptest::option::of((any::<u64>(), calls())),
         ) {
+            let budget = budget.map(|(nanos, stamp)| Budget { nanos, stamp });
             let message = Message {
                 kind: Kind::of(kind).unwrap(), window, code, handler, call, args: &args, budget,
                 token: token.map(|(index, key)| Token { index, key }),

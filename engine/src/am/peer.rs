@@ -5,6 +5,7 @@ use alloc::collections::VecDeque;
 use cutthrough_wire::slot::CONTROL_MAX;
 use cutthrough_wire::token::Token;
 
+use super::budget::Waits;
 use super::message::Kind;
 use super::{LARGE, LOAN, WINDOW};
 
@@ -48,6 +49,8 @@ pub(super) struct Peer<L> {
     pub(super) direct: u32,
     /// Bytes that keeping their loads takes.
     pub(super) bytes: usize,
+    /// How long its requests have lain before they are taken in.
+    pub(super) waits: Waits,
 }
 
 impl<L> Default for Peer<L> {
@@ -67,6 +70,7 @@ impl<L> Default for Peer<L> {
             answers: 0,
             direct: 0,
             bytes: 0,
+            waits: Waits::default(),
         }
     }
 }

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use cutthrough_wire::slot::CONTROL_MAX;
 use cutthrough_wire::token::Token;
 
+use super::budget::Budget;
 use super::message::{Arguments, CallId, Message, Short};
 
 /// Sends control messages, each with a load. `B` is the load: nothing, borrowed bytes, pages.
@@ -152,8 +153,8 @@ pub struct Ask<'a> {
     pub token: Option<Token>,
     /// Where the request's payload shall land.
     pub to: Option<Token>,
-    /// Nanoseconds until nobody waits any more, as the server shall know it.
-    pub budget: Option<u64>,
+    /// How long the answer may take, as the server shall know it.
+    pub budget: Option<Budget>,
 }
 
 /// Where the answer to a request goes. There must be exactly one.
@@ -213,8 +214,8 @@ pub enum Got<'a, K> {
 /// What a message without anything beside its arguments means.
 #[derive(Debug)]
 pub enum Plain<K> {
-    /// A request to this handler, with so many bytes of arguments, whose answer may take so many nanoseconds.
-    Request(u16, u8, Option<u64>, ReplyTo),
+    /// A request to this handler, with so many bytes of arguments, whose answer may take so long.
+    Request(u16, u8, Option<Budget>, ReplyTo),
     /// A reply with so many bytes of arguments.
     Reply(CallId, K, u8),
     /// Something else.

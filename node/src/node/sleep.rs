@@ -365,11 +365,42 @@ impl Node {
             return false;
         }
         if self.waker.sleep() {
+            self.rest.begun = true;
             return self.nap();
         }
         self.look_at_shelves();
         false
     }
+
+    /// The first poll after somebody may have slept.
+    pub(super) fn wakes(&mut self) {
+        (self.armed, self.crowded) = (false, false);
+        if std::mem::take(&mut self.rest.begun) {
+            self.rest.over = clock::coarse();
+        }
+        self.waker.awake();
+        if let Some(net) = &self.net {
+            // Whatever has woken it, and whether the network is looked at now or not.
+            net.here();
+        }
+        let _ = self.hear(0);
+    }
+
+    /// When this side has last woken from a sleep that began when there was nothing to poll for. Until then nothing has
+    /// lain here: what comes wakes it.
+    #[must_use]
+    pub const fn rested(&self) -> Instant {
+        self.rest.over
+    }
+}
+
+/// A sleep that began when there was nothing to poll for.
+#[derive(Debug, Default)]
+pub(super) struct Rest {
+    /// Whether one has begun since the last poll.
+    begun: bool,
+    /// When the last one was over.
+    over: Instant,
 }
 
 /// The timer that ends naps, among the things that wake a sleeper: only where there is no fence to be had.

@@ -62,6 +62,8 @@ pub struct Calls {
     pub put_off: u64,
     /// Requests that were handed over to another endpoint.
     pub handed_over: u64,
+    /// Requests of whose time something was taken off, for they had been under way for longer than others.
+    pub aged: u64,
     /// Direct replies that came before they were announced.
     pub early: u64,
     /// Places of cancelled and late calls that were given back before anything landed there.
@@ -85,6 +87,7 @@ impl Calls {
             (lost, other.lost),
             (put_off, other.put_off),
             (handed_over, other.handed_over),
+            (&mut self.aged, other.aged),
             (&mut self.early, other.early),
             (&mut self.given_back, other.given_back),
             (&mut self.full, other.full),

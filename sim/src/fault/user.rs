@@ -25,6 +25,9 @@ pub(super) struct Around<'a> {
     pub(super) random: &'a mut Random,
     pub(super) options: &'a Options,
     pub(super) summary: &'a mut Summary,
+    /// The time, and what the endpoint's clock says.
+    pub(super) time: u64,
+    pub(super) now: Instant,
     /// Nothing goes wrong any more: for so long.
     pub(super) calm: Option<u64>,
     /// The present life of each endpoint; 0 of one that is down.
@@ -233,7 +236,10 @@ impl User {
     ) -> Result<(), String> {
         if !slow {
             for _ in 0..EVENTS {
-                let Some(event) = net.next_event() else { break };
+                let Some(event) = net.next_event() else {
+                    self.party.idle = now;
+                    break;
+                };
                 self.did += 1;
                 self.event(net, now, event, around)?;
             }

@@ -2,6 +2,7 @@
 //! every handler that runs, every answer that is given and every end that is told.
 
 use cutthrough_engine::am::Failure;
+use cutthrough_engine::am::budget::Budget;
 use cutthrough_engine::am::message::Message;
 use cutthrough_engine::token::Token;
 
@@ -45,7 +46,9 @@ struct Call {
     handler: u16,
     args: Vec<u8>,
     token: Option<Token>,
-    budget: Option<u64>,
+    budget: Option<Budget>,
+    /// When it was made.
+    at: u64,
     /// Whether a handler has run for it.
     served: bool,
     /// Who has handed it over, to whom, and for which handler.
@@ -63,7 +66,8 @@ pub(super) struct Asked {
     pub(super) to: Life,
     pub(super) handler: u16,
     pub(super) token: Option<Token>,
-    pub(super) budget: Option<u64>,
+    pub(super) budget: Option<Budget>,
+    pub(super) at: u64,
 }
 
 /// Every call of a world.
@@ -92,9 +96,9 @@ impl Ledger {
 
     /// The next call was made.
     pub(super) fn asked(&mut self, asked: Asked, args: Vec<u8>) {
-        let Asked { from, to, handler, token, budget } = asked;
+        let Asked { from, to, handler, token, budget, at } = asked;
         let (served, passed, taken, said, end) = (false, None, false, None, None);
-        self.calls.push(Call { from, to, handler, args, token, budget, served, passed, taken, said, end });
+        self.calls.push(Call { from, to, handler, args, token, budget, at, served, passed, taken, said, end });
     }
 
     fn call(&mut self, number: u64) -> Result<&mut Call, String> {
@@ -123,6 +127,18 @@ impl Ledger {
             return Err(format!("call {number}: a handler has run twice"));
         }
         Ok(number)
+    }
+
+    /// So much of the time that it may take is left to a request that has come. No time is taken off that has not
+    /// passed since it was made, or since nothing had come to whoever serves it, whose clock may have jumped.
+    pub(super) fn is_left(&mut self, args: &[u8], left: u64, now: u64, lain: u64) -> Result<(), String> {
+        let number = number(args).ok_or("a request without a number")?;
+        let call = self.call(number)?;
+        let (age, nanos) = (now - call.at, call.budget.map_or(0, |budget| budget.nanos));
+        if left > nanos || left < nanos.saturating_sub(age.max(lain)) {
+            return Err(format!("call {number}: {left} of {nanos} ns are left after {age}"));
+        }
+        Ok(())
     }
 
     /// A request was handed over.

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use cutthrough_engine::am::budget::Budget;
 use cutthrough_engine::am::calls::{NEVER, UNDATED};
-use cutthrough_engine::am::message::{Arguments, CallId, Kind};
+use cutthrough_engine::am::message::{Arguments, CallId, Kind, Message as Request};
 use cutthrough_engine::am::{Ask, Core, Failure, Got, Keep, LARGE, Plain, ReplyTo, Transport, Unasked, Unsent, WINDOW};
 use cutthrough_engine::net::{Cargo as Load, Net};
 use cutthrough_engine::time::Instant;
@@ -105,6 +106,8 @@ pub(in super::super) struct Party {
     /// Places that peers have granted, and how long they are.
     pub(super) offers: Vec<(u32, Token, usize)>,
     window: u32,
+    /// When nothing had come.
+    pub(in super::super) idle: Instant,
 }
 
 /// The way out of an endpoint.
@@ -163,6 +166,7 @@ impl Party {
             early: Vec::new(),
             offers: Vec::new(),
             window,
+            idle: Instant::default(),
         }
     }
 
@@ -250,6 +254,21 @@ impl Party {
         self.check(now, around)
     }
 
+    /// A request has come: how much of its time is left.
+    fn ages(&mut self, request: &Request<'_>, row: u32, handed: bool, around: &mut Around<'_>) -> Result<(), String> {
+        let Some(budget) = request.budget else { return Ok(()) };
+        if self.core.has_not_waited(row, budget, around.now) {
+            return Ok(());
+        }
+        let left = self.core.left(row, budget, around.now, self.idle);
+        around.summary.calls.aged += u64::from(left < budget.nanos);
+        if handed {
+            return Ok(());
+        }
+        let lain = around.now.saturating_since(self.idle);
+        around.watch.calls.is_left(request.args, left, around.time, lain)
+    }
+
     pub(super) fn flush(&mut self, net: &mut Net<Host>, around: &mut Around<'_>) {
         if self.core.has_backlog() {
             let mut out = Out { net, watch: around.watch, doors: &mut self.doors, page: around.options.page };
@@ -312,7 +331,7 @@ impl Party {
             _ => now.after(random.between(1, around.options.calls.patience)),
         };
         let dated = (deadline != UNDATED).then(|| deadline.as_nanos());
-        let budget = dated.map(|at| at - now.as_nanos()).filter(|_| random.chance(700));
+        let budget = dated.map(|at| Budget::at(now, at - now.as_nanos())).filter(|_| random.chance(700));
         let most = if handler == PASS { 50 } else { 56 };
         let args = ledger::args(number, random.index(most + 1));
         let peer = door.peer;
@@ -322,7 +341,7 @@ impl Party {
         let made = self.core.request(&mut out, row, &ask, load, deadline, Context::Own(number));
         match made {
             Ok(call) => {
-                let asked = Asked { from: self.me, to: peer, handler, token, budget };
+                let asked = Asked { from: self.me, to: peer, handler, token, budget, at: around.time };
                 around.watch.calls.asked(asked, args);
                 around.summary.calls.asked += 1;
                 self.mine.insert(number, Mine { call, row, token, deadline: dated });
@@ -411,7 +430,7 @@ impl Party {
         }
         let got = match self.core.accept_plain(row, control) {
             Plain::Request(.., to) => {
-                let decoded = cutthrough_engine::am::message::Message::decode(control);
+                let decoded = Request::decode(control);
                 Got::Request(decoded.map_err(|why| why.to_string())?, to)
             }
             Plain::Reply(call, context, len) => {
@@ -420,7 +439,10 @@ impl Party {
             Plain::Other => self.core.accept(row, control).map_err(|why| format!("{why}: {message:?}"))?,
         };
         match got {
-            Got::Request(request, to) => self.serve(net, &request, to, message, around),
+            Got::Request(request, to) => {
+                self.ages(&request, row, to.is_handed_over(), around)?;
+                self.serve(net, &request, to, message, around)
+            }
             Got::Reply(_, Context::Own(number), args) => {
                 let end = match message.dropped {
                     true => End::Dropped,

@@ -1,5 +1,6 @@
 //! Handlers: every request is answered once, now or later, here or by another endpoint.
 
+use cutthrough_engine::am::budget::Budget;
 use cutthrough_engine::am::calls::{NEVER, UNDATED};
 use cutthrough_engine::am::message::{Arguments, Message as Request};
 use cutthrough_engine::am::{Ask, Failure, ReplyTo};
@@ -93,7 +94,7 @@ impl Party {
         let peer = self.doors[&row].peer;
         let handler = around.random.pick(&[ECHO, PAGE, LATER, REFUSE, HUGE]);
         let load = around.random.chance(300).then(|| payload(around));
-        let budget = request.budget.map(|budget| budget / 2);
+        let budget = request.budget.map(|budget| Budget::at(around.now, budget.nanos / 2));
         let ask = Ask { handler, args: Arguments::Bytes(request.args), budget, ..Ask::default() };
         around.watch.calls.passed(number, self.me, peer, handler)?;
         let mut out = Out { net, watch: around.watch, doors: &mut self.doors, page: around.options.page };

@@ -1,6 +1,7 @@
 //! What goes wrong at a time: machines, users, paths, ways, and frames that nobody has sent.
 
 use cutthrough_engine::net::ways::WAYS;
+use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{FRAME_VERSION, HEADER_BYTES, Header, Kind, SEALED_BYTES};
 
 use super::super::guard::Sum;
@@ -149,6 +150,8 @@ impl World {
             random: &mut self.random,
             options: &self.options,
             summary: &mut self.summary,
+            time: self.now,
+            now: Instant::from_nanos(self.now + self.nodes[index].ahead),
             calm: None,
             lives: &self.lives,
             ways: 1,
