@@ -259,12 +259,12 @@ impl Side {
     /// Whatever a stamp says: nothing has waited for longer than since nothing lay there.
     fn counts(&mut self, row: u32, message: &Message<'_>, now: Instant) {
         let Some(budget) = message.budget else { return };
-        let idle = u64::from(budget.stamp) << 8;
+        let idle = u64::from(budget.stamp()) << 8;
         if self.core.has_not_waited(row, budget, now) {
             return;
         }
         let left = self.core.left(row, budget, now, Instant::from_nanos(now.as_nanos().saturating_sub(idle)));
-        assert!(left <= budget.nanos && left >= budget.nanos.saturating_sub(idle), "{left} of {budget:?}");
+        assert!(left <= budget.nanos() && left >= budget.nanos().saturating_sub(idle), "{left} of {budget:?}");
     }
 
     fn answer(&mut self, which: usize, replies: bool) {
@@ -436,7 +436,7 @@ impl World {
             handler: u16::from(forged.handler % 4),
             args: &args[..usize::from(forged.args) % (ARGS_MAX + 1)],
             token: forged.token.map(|key| Token { index: 3, key }),
-            budget: forged.budget.map(|(nanos, stamp)| Budget { nanos: nanos.into(), stamp }),
+            budget: forged.budget.map(|(nanos, stamp)| Budget::new(nanos.into(), stamp)),
             origin: forged.origin.map(|(who, index, off)| Origin {
                 generation: GENERATIONS[usize::from(who) % GENERATIONS.len()],
                 call: self.call(index, off),

@@ -263,7 +263,7 @@ impl Node {
     fn left(&mut self, row: u32, budget: Budget) -> u64 {
         // The last tick tells whether the clock is worth a look.
         let usual = self.inside.core.has_not_waited(row, budget, clock::coarse());
-        if usual { budget.nanos } else { self.left_of_waiting(row, budget) }
+        if usual { budget.nanos() } else { self.left_of_waiting(row, budget) }
     }
 
     /// The same for one that may have lain somewhere: in a ring, a socket, or a queue on its way.

@@ -40,22 +40,39 @@ const SILENCE: u64 = 1 << 14;
 /// Nanoseconds for which all requests of a channel are refused, before that is looked into.
 const VAIN_NS: u64 = 5_000_000_000;
 
-/// How long an answer may take, as its requester says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Budget {
-    /// Nanoseconds that were left when this was said.
-    pub nanos: u64,
-    /// What the requester's clock said then.
-    pub stamp: u16,
-}
+/// How long an answer may take, as its requester says. Both of its numbers are one word, which most only pass on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget(u64);
 
 impl Budget {
+    /// So many nanoseconds, [`BUDGET_MAX`] at most, were left when a clock said this.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(nanos: u64, stamp: u16) -> Self {
+        let nanos = if nanos < BUDGET_MAX { nanos } else { BUDGET_MAX };
+        Self(nanos << 16 | stamp as u64)
+    }
+
+    /// Nanoseconds that were left when this was said.
+    #[inline(always)]
+    #[must_use]
+    pub const fn nanos(self) -> u64 {
+        self.0 >> 16
+    }
+
+    /// What the requester's clock said then.
+    #[inline(always)]
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, reason = "the lowest part of the word")]
+    pub const fn stamp(self) -> u16 {
+        self.0 as u16
+    }
+
     /// So many nanoseconds are left now, by the clock of whoever says so.
     #[inline]
     #[must_use]
     pub const fn at(now: Instant, nanos: u64) -> Self {
-        let nanos = if nanos < BUDGET_MAX { nanos } else { BUDGET_MAX };
-        Self { nanos, stamp: stamp(now) }
+        Self::new(nanos, stamp(now))
     }
 }
 
@@ -107,15 +124,15 @@ impl Waits {
     /// What is left of a budget now: 0 if nobody waits any more. `idle` is when nothing lay here last.
     pub fn left(&mut self, budget: Budget, now: Instant, idle: Instant) -> u64 {
         let silence = now.saturating_since(self.seen) >> UNIT;
-        let mut above = self.above(budget.stamp, now);
+        let mut above = self.above(budget.stamp(), now);
         let longest = now.saturating_since(idle);
         let most = (longest >> UNIT) + u64::from(SLACK) + 1;
         self.seen = now;
         let blurred = longest >> UNIT >= u64::from(FAR) && silence >= SILENCE;
         if !self.known || blurred || above >= FAR || u64::from(above) > most + ASTRAY {
             self.known = true;
-            self.is_least(stamp(now).wrapping_sub(budget.stamp), now);
-            return budget.nanos;
+            self.is_least(stamp(now).wrapping_sub(budget.stamp()), now);
+            return budget.nanos();
         }
         if let Ok(most) = u16::try_from(most)
             && above > most
@@ -125,7 +142,7 @@ impl Waits {
             above = most;
         }
         let left = after(budget, above, longest);
-        if left > 0 || budget.nanos == 0 {
+        if left > 0 || budget.nanos() == 0 {
             self.refused.count = 0;
             return left;
         }
@@ -185,20 +202,20 @@ impl<K, L> Core<K, L> {
     /// Whether a request of this row has waited for no time that counts: [`Waits::is_usual`].
     #[inline]
     pub fn has_not_waited(&mut self, row: u32, budget: Budget, now: Instant) -> bool {
-        self.peers.get_mut(row as usize).is_none_or(|peer| peer.waits.is_usual(budget.stamp, now))
+        self.peers.get_mut(row as usize).is_none_or(|peer| peer.waits.is_usual(budget.stamp(), now))
     }
 
     /// What is left of the budget of a request of this row that is taken in now: [`Waits::left`].
     #[must_use]
     pub fn left(&mut self, row: u32, budget: Budget, now: Instant, idle: Instant) -> u64 {
-        self.peers.get_mut(row as usize).map_or(budget.nanos, |peer| peer.waits.left(budget, now, idle))
+        self.peers.get_mut(row as usize).map_or(budget.nanos(), |peer| peer.waits.left(budget, now, idle))
     }
 }
 
 /// What is left of a budget when its request has waited for so many units, and for so many nanoseconds at most.
 fn after(budget: Budget, above: u16, longest: u64) -> u64 {
     let waited = u64::from(above.saturating_sub(SLACK)) << UNIT;
-    budget.nanos.saturating_sub(waited.min(longest))
+    budget.nanos().saturating_sub(waited.min(longest))
 }
 
 #[cfg(test)]

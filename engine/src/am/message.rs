@@ -270,7 +270,7 @@ const STAMP: u32 = 48;
 /// The first word of a message.
 #[inline(always)]
 const fn head(kind: Kind, flags: u8, len: usize, code: u8, handler: u16, budget: Option<Budget>) -> u64 {
-    let stamp = if let Some(budget) = budget { (budget.stamp as u64) << STAMP } else { 0 };
+    let stamp = if let Some(budget) = budget { (budget.stamp() as u64) << STAMP } else { 0 };
     kind as u64 | (flags as u64) << 8 | (len as u64) << 16 | (code as u64) << 24 | (handler as u64) << 32 | stamp
 }
 
@@ -298,7 +298,7 @@ impl<'a> Short<'a> {
     ) -> Option<Self> {
         let flags = if budget.is_some() { F_BUDGET } else { 0 };
         let head = head(kind, flags, args.len(), 0, handler, budget);
-        let budget = budget.map(|budget| budget.nanos);
+        let budget = budget.map(Budget::nanos);
         (args.len() <= ARGS_MAX).then_some(Self { head, call, args, budget })
     }
 
@@ -357,7 +357,7 @@ impl Head {
             return None;
         }
         // Its last bytes; there are more before them.
-        bytes.last_chunk().map(|word| Budget { nanos: u64::from_le_bytes(*word) >> 16, stamp: self.stamp })
+        bytes.last_chunk().map(|word| Budget::new(u64::from_le_bytes(*word) >> 16, self.stamp))
     }
 }
 
@@ -406,7 +406,7 @@ impl<'a> Message<'a> {
             end += TOKEN;
         }
         if let Some(budget) = self.budget {
-            let bytes = budget.nanos.min(BUDGET_MAX).to_le_bytes();
+            let bytes = budget.nanos().to_le_bytes();
             into.get_mut(end..end + BUDGET)?.copy_from_slice(&bytes[..BUDGET]);
             end += BUDGET;
         }
@@ -463,7 +463,7 @@ impl<'a> Message<'a> {
         if flags & F_BUDGET != 0 {
             let ([a, b, c, d, e, f], after) = rest.split_first_chunk().ok_or(Malformed::Length)?;
             let nanos = u64::from_le_bytes([*a, *b, *c, *d, *e, *f, 0, 0]);
-            self.budget = Some(Budget { nanos, stamp });
+            self.budget = Some(Budget::new(nanos, stamp));
             rest = after;
         }
         if flags & F_ORIGIN != 0 {
@@ -499,7 +499,7 @@ mod tests {
             budget in proptest::option::of((0..=BUDGET_MAX, any::<u16>())),
             origin in proptest::option::of((any::<u64>(), calls())),
         ) {
-            let budget = budget.map(|(nanos, stamp)| Budget { nanos, stamp });
+            let budget = budget.map(|(nanos, stamp)| Budget::new(nanos, stamp));
             let message = Message {
                 kind: Kind::of(kind).unwrap(), window, code, handler, call, args: &args, budget,
                 token: token.map(|(index, key)| Token { index, key }),

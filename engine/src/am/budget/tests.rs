@@ -35,8 +35,8 @@ impl Clocks {
 
 /// As a node does it: a look at the last tick first, if there are ticks.
 fn left(waits: &mut Waits, budget: Budget, now: u64, tick: u64, idle: u64) -> u64 {
-    if waits.is_usual(budget.stamp, at(now - now % tick)) {
-        budget.nanos
+    if waits.is_usual(budget.stamp(), at(now - now % tick)) {
+        budget.nanos()
     } else {
         waits.left(budget, at(now), at(idle))
     }
@@ -69,7 +69,7 @@ fn what_has_waited_has_so_much_less_time() {
 #[test]
 fn of_the_first_request_nothing_is_known() {
     let mut waits = Waits::default();
-    assert!(!waits.is_usual(STEADY.says(SECOND, 1).stamp, at(SECOND)));
+    assert!(!waits.is_usual(STEADY.says(SECOND, 1).stamp(), at(SECOND)));
     // It has waited for two seconds, and so have those behind it.
     for sent in [SECOND, SECOND + 1, 2 * SECOND] {
         assert_eq!(left(&mut waits, STEADY.says(sent, 5), 3 * SECOND, 1, SECOND), 5);
@@ -197,7 +197,7 @@ proptest! {
         let (mut waits, mut now) = (Waits::default(), 5 * SECOND);
         for (stamp, silence, idle, nanos) in stamps {
             now += silence;
-            let left = left(&mut waits, Budget { nanos, stamp }, now, 1, now - idle);
+            let left = left(&mut waits, Budget::new(nanos, stamp), now, 1, now - idle);
             prop_assert!(left >= nanos.saturating_sub(idle));
         }
     }

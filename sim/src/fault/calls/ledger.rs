@@ -134,7 +134,7 @@ impl Ledger {
     pub(super) fn is_left(&mut self, args: &[u8], left: u64, now: u64, lain: u64) -> Result<(), String> {
         let number = number(args).ok_or("a request without a number")?;
         let call = self.call(number)?;
-        let (age, nanos) = (now - call.at, call.budget.map_or(0, |budget| budget.nanos));
+        let (age, nanos) = (now - call.at, call.budget.map_or(0, |budget| budget.nanos()));
         if left > nanos || left < nanos.saturating_sub(age.max(lain)) {
             return Err(format!("call {number}: {left} of {nanos} ns are left after {age}"));
         }

@@ -261,7 +261,7 @@ impl Party {
             return Ok(());
         }
         let left = self.core.left(row, budget, around.now, self.idle);
-        around.summary.calls.aged += u64::from(left < budget.nanos);
+        around.summary.calls.aged += u64::from(left < budget.nanos());
         if handed {
             return Ok(());
         }

@@ -94,7 +94,7 @@ impl Party {
         let peer = self.doors[&row].peer;
         let handler = around.random.pick(&[ECHO, PAGE, LATER, REFUSE, HUGE]);
         let load = around.random.chance(300).then(|| payload(around));
-        let budget = request.budget.map(|budget| Budget::at(around.now, budget.nanos / 2));
+        let budget = request.budget.map(|budget| Budget::at(around.now, budget.nanos() / 2));
         let ask = Ask { handler, args: Arguments::Bytes(request.args), budget, ..Ask::default() };
         around.watch.calls.passed(number, self.me, peer, handler)?;
         let mut out = Out { net, watch: around.watch, doors: &mut self.doors, page: around.options.page };
