@@ -83,7 +83,8 @@ pub struct Config {
     pub xdp_mode: Option<Mode>,
     /// Which queue of its interface a ring of the adapter `xdp` serves, counted from 0: one that no other ring has.
     /// Datagrams that come on others come by the socket, more slowly: have the network adapter send them to this queue
-    /// (`ethtool -N`). Rings at other queues may be of other processes; to come where one is takes `CAP_SYS_ADMIN`.
+    /// (`ethtool -N`). Rings at other queues may be of other processes; to come where one is takes
+    /// `CAP_SYS_ADMIN`, and Linux 5.14.
     pub xdp_queue: u32,
     /// Whether an endpoint at `net:` has a ring of AF_XDP too, beside its socket and its packet ring, if there can be
     /// one; payloads are copied out of it. It has to be asked for, because it concerns others: an interface has room

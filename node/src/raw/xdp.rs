@@ -177,12 +177,12 @@ impl XdpRing {
     fn open_for(
         interface: &Interface,
         local: SocketAddrV4,
-        (queue, mode): (u32, Option<Mode>),
+        (queue, wanted): (u32, Option<Mode>),
         (way, pages): (Way, u64),
         memory: Option<&Memory>,
         patience: Duration,
     ) -> Result<Self, XdpError> {
-        let modes: &[Mode] = match mode {
+        let modes: &[Mode] = match wanted {
             Some(Mode::ZeroCopy) => &[Mode::ZeroCopy],
             Some(Mode::Native) => &[Mode::Native],
             Some(Mode::Generic) => &[Mode::Generic],
@@ -191,20 +191,18 @@ impl XdpRing {
             None => &[Mode::ZeroCopy, Mode::Native, Mode::Generic],
         };
         let mut declined = Vec::new();
-        let mut shared = None;
         for (at, mode) in modes.iter().enumerate() {
-            // Rings that are at the interface already run in one mode, and so have all others.
-            if shared.is_some_and(|there| there == Mode::Generic && *mode != Mode::Generic) {
-                continue;
-            }
             match Self::try_open(interface, local, (queue, *mode), (way, pages), memory, patience) {
                 Ok(mut ring) => {
                     ring.declined = declined;
                     return Ok(ring);
                 }
-                Err(error @ XdpError::OtherMode { there, .. }) if at + 1 < modes.len() => {
-                    shared = Some(there);
+                // Rings that are at the interface already run in one mode, and so have all others.
+                Err(error @ XdpError::OtherMode { there, .. }) if wanted.is_none() => {
                     declined.push((*mode, error));
+                    let mut ring = Self::try_open(interface, local, (queue, there), (way, pages), memory, patience)?;
+                    ring.declined = declined;
+                    return Ok(ring);
                 }
                 Err(
                     error @ (XdpError::Unsupported { .. }

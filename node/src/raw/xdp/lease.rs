@@ -20,7 +20,7 @@
 //! **What the process may do.** It receives what the program takes from the queue: datagrams for this address and port.
 //! It may send any frame by this interface, whatever addresses stand in it, as who has `CAP_NET_RAW`. It may take the
 //! programs of all rings at the interface away: their frames come by their sockets then, more slowly. It can neither
-//! change a program nor put another one there.
+//! change a program, nor put another one there, nor change by what the programs of others are found.
 //!
 //! **What the process trusts.** The helper as the kernel: it has made the memory, and could have kept it.
 
@@ -201,6 +201,8 @@ impl Terms {
 pub struct Lease {
     port: Datagrams,
     ring: XdpRing,
+    /// The map by which its program is found, for whom it is passed to.
+    programs: OwnedFd,
     terms: Terms,
     place: Place,
 }
@@ -209,7 +211,7 @@ impl Lease {
     /// Opens the UDP port and the ring of `address`, which is `xdp:HOST:PORT`, at this queue of the interface that has
     /// the address. Port 0 is any free one. In this mode, or in the best one that the interface has. It waits for
     /// its process at the Unix socket `path`, which is made here and removed at the end; what a killed helper has left
-    /// there is replaced. Needs `CAP_NET_RAW`, `CAP_BPF` and `CAP_NET_ADMIN`.
+    /// there is replaced. Needs `CAP_NET_RAW`, `CAP_NET_ADMIN` and `CAP_SYS_ADMIN`.
     ///
     /// Datagrams for the port that come on other queues come by the UDP socket, more slowly. So have the adapter send
     /// them to this queue (`ethtool -N`).
@@ -231,7 +233,8 @@ impl Lease {
         let ring = XdpRing::open_lent(&interface, local, queue, mode)?;
         let scatter = ring.xsk.settings().scatter;
         let terms = Terms { local, interface: interface.index, queue, mtu: interface.mtu, mode: ring.mode(), scatter };
-        Ok(Self { port, ring, terms, place: Place::open(path)? })
+        let programs = ring.seat.programs_to_keep()?;
+        Ok(Self { port, ring, programs, terms, place: Place::open(path)? })
     }
 
     /// What it is for.
@@ -287,8 +290,13 @@ impl Lease {
         }
         let (yes, _) = hear(socket)?;
         (yes == MAGIC).then_some(())?;
-        let [link, programs] = self.ring.seat.files();
-        let files = [self.port.as_fd(), self.ring.xsk.as_fd(), self.ring.memory.file(), link, programs];
+        let files = [
+            self.port.as_fd(),
+            self.ring.xsk.as_fd(),
+            self.ring.memory.file(),
+            self.ring.seat.link(),
+            self.programs.as_fd(),
+        ];
         say(socket, &MAGIC, &files).ok()
     }
 }

@@ -14,26 +14,25 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{Mode, PATIENCE, XdpError};
 
+mod twin;
+
 const MAP_CREATE: u32 = 0;
 const MAP_LOOKUP: u32 = 1;
 const MAP_UPDATE: u32 = 2;
 const MAP_DELETE: u32 = 3;
 const PROG_LOAD: u32 = 5;
-const PROG_BY_ID: u32 = 13;
 const MAP_BY_ID: u32 = 14;
 const INFO: u32 = 15;
 const LINK_CREATE: u32 = 28;
-const LINK_BY_ID: u32 = 30;
-const LINK_AFTER: u32 = 31;
 
 const MAP_ARRAY: u32 = 2;
 const MAP_PROGRAMS: u32 = 3;
 const MAP_XSK: u32 = 17;
 const MAPPABLE: u32 = 1 << 10;
+const READ_ONLY: u32 = 1 << 3;
 const PROGRAM_XDP: u32 = 6;
 const HAS_FRAGS: u32 = 1 << 5;
 const ATTACH_XDP: u32 = 37;
-const LINK_XDP: u32 = 6;
 
 const FLAG_GENERIC: u32 = 1 << 1;
 const FLAG_NATIVE: u32 = 1 << 2;
@@ -101,32 +100,12 @@ struct Ask {
     into: u64,
 }
 
-/// What the kernel says of a program, up to what is used here.
+/// What the kernel says of a map, up to what is used here.
 #[repr(C)]
 #[derive(Default)]
-struct ProgramInfo {
+struct MapInfo {
     kind: u32,
     id: u32,
-    tag: [u8; 8],
-    _lengths: [u32; 2],
-    _code: [u64; 2],
-    _loaded: u64,
-    _user: u32,
-    maps: u32,
-    map_ids: u64,
-    name: [u8; 16],
-}
-
-/// What the kernel says of a link, up to what is used here.
-#[repr(C)]
-#[derive(Default)]
-struct LinkInfo {
-    kind: u32,
-    id: u32,
-    program: u32,
-    _unused: u32,
-    interface: u32,
-    _rest: u32,
 }
 
 /// Calls `bpf(2)`.
@@ -154,14 +133,6 @@ unsafe fn make<T>(command: u32, attributes: &mut T) -> Result<OwnedFd, Errno> {
     let fd = RawFd::try_from(result).map_err(|_| Errno::BADF)?;
     // SAFETY: the kernel has made this descriptor for us alone; nobody else closes it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// A descriptor of what has this number, if there is one and this process may have it.
-fn by_id(command: u32, id: u32) -> Result<OwnedFd, Errno> {
-    debug_assert!([PROG_BY_ID, MAP_BY_ID, LINK_BY_ID].contains(&command), "it makes a descriptor");
-    let mut asked = ById { id, ..ById::default() };
-    // SAFETY: the command reads no more than these numbers, and makes a descriptor.
-    unsafe { make(command, &mut asked) }
 }
 
 /// Has the kernel fill in what it knows of a program or a link.
@@ -303,12 +274,32 @@ impl Programs {
     pub fn number(&self) -> i32 {
         self.0.as_raw_fd()
     }
-}
 
-impl AsFd for Programs {
-    /// The map, to be passed on.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+    /// Nobody may change it from now on.
+    #[cfg(test)]
+    pub(super) fn freeze(&self) -> Result<(), Errno> {
+        const MAP_FREEZE: u32 = 22;
+        let mut map = ById { id: number(self.0.as_fd()), ..ById::default() };
+        // SAFETY: the command reads one number, a descriptor.
+        unsafe { bpf(MAP_FREEZE, &mut map) }.map(drop)
+    }
+
+    /// A descriptor for somebody who shall keep it, and may not change it. It takes `CAP_SYS_ADMIN`.
+    ///
+    /// # Errors
+    /// [`XdpError`]: no privilege, no more descriptors.
+    pub fn to_keep(&self) -> Result<OwnedFd, XdpError> {
+        let what = "a map of programs to be passed on";
+        let refused = |errno| match errno {
+            Errno::PERM => XdpError::Privilege { what, right: "CAP_SYS_ADMIN" },
+            errno => XdpError::of_bpf(what, errno),
+        };
+        let mut info = MapInfo::default();
+        // SAFETY: this is the beginning of what the kernel says of maps; no address is in it.
+        unsafe { inform(self.0.as_fd(), &mut info) }.map_err(refused)?;
+        let mut asked = ById { id: info.id, flags: READ_ONLY, ..ById::default() };
+        // SAFETY: the command reads no more than these numbers, and makes a descriptor.
+        unsafe { make(MAP_BY_ID, &mut asked) }.map_err(refused)
     }
 }
 
@@ -474,71 +465,6 @@ impl Program {
         let mut link = Link { program: number(self.0.as_fd()), interface, attach: ATTACH_XDP, flags };
         // SAFETY: the command reads no more than these four numbers, and makes a link.
         unsafe { make(LINK_CREATE, &mut link) }.map(Attached)
-    }
-
-    /// What the kernel says of it, with the first of its maps.
-    fn info(&self) -> Result<(ProgramInfo, [u32; 2]), Errno> {
-        let mut maps = [0; 2];
-        let map_ids = maps.as_mut_ptr().expose_provenance() as u64;
-        let mut info = ProgramInfo { maps: 2, map_ids, ..ProgramInfo::default() };
-        // SAFETY: this is the beginning of what the kernel says of programs; it asks for room for two numbers of maps,
-        // which is there, and for nothing else that has an address.
-        unsafe { inform(self.0.as_fd(), &mut info) }?;
-        Ok((info, maps))
-    }
-
-    /// The program at the interface of this index that is made of the same instructions as this one (their maps aside),
-    /// if there is one: the link that keeps it there, its two maps, and the name that it was loaded under. It takes
-    /// `CAP_SYS_ADMIN` to have what another process has made.
-    ///
-    /// # Errors
-    /// As the kernel says.
-    pub(super) fn find_twin(&self, interface: u32) -> Result<Option<Twin>, Errno> {
-        let tag = self.info()?.0.tag;
-        let mut after = ById::default();
-        loop {
-            // SAFETY: the command reads these numbers and writes one of them.
-            match unsafe { bpf(LINK_AFTER, &mut after) } {
-                Err(Errno::NOENT) => return Ok(None),
-                asked => asked.map(drop)?,
-            }
-            after.id = after.next;
-            // What goes away meanwhile is not what is looked for.
-            match Twin::of(after.id, interface, tag) {
-                Ok(None) | Err(Errno::NOENT) => {}
-                found => return found,
-            }
-        }
-    }
-}
-
-/// A program that is at an interface already: see [`Program::find_twin`].
-#[derive(Debug)]
-pub(super) struct Twin {
-    /// What keeps it there.
-    pub(super) link: Attached,
-    /// Its maps: of rings, and of programs.
-    pub(super) maps: (Rings, Programs),
-    /// The name that it was loaded under.
-    pub(super) name: [u8; 16],
-}
-
-impl Twin {
-    fn of(link: u32, interface: u32, tag: [u8; 8]) -> Result<Option<Self>, Errno> {
-        let link = by_id(LINK_BY_ID, link)?;
-        let mut info = LinkInfo::default();
-        // SAFETY: this is the beginning of what the kernel says of links, and of those of XDP; no address is in it, nor
-        // in what it says of others, whose addresses and lengths are zero.
-        let told = unsafe { inform(link.as_fd(), &mut info) };
-        if told.is_err() || info.kind != LINK_XDP || info.interface != interface {
-            return Ok(None);
-        }
-        let (program, [rings, programs]) = Program(by_id(PROG_BY_ID, info.program)?).info()?;
-        if program.kind != PROGRAM_XDP || program.tag != tag || program.maps != 2 {
-            return Ok(None);
-        }
-        let maps = (Rings(by_id(MAP_BY_ID, rings)?), Programs(by_id(MAP_BY_ID, programs)?));
-        Ok(Some(Self { link: Attached(link), maps, name: program.name }))
     }
 }
 

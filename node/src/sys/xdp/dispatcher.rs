@@ -133,12 +133,12 @@ impl Dispatcher {
         programs.set(queue, program)?;
         // If the last ring went while this one came, the map of programs had no holder for a moment; the kernel empties
         // it then, at its leisure.
-        for _ in 0..EMPTIED_LOOKS {
+        let stays = || {
             thread::sleep(if joined { EMPTIED } else { Duration::ZERO });
-            if programs.has(queue) {
-                break;
-            }
-            programs.set(queue, program)?;
+            programs.has(queue) || programs.set(queue, program).is_err()
+        };
+        if !(0..EMPTIED_LOOKS).any(|_| stays()) || !programs.has(queue) {
+            return Err(XdpError::Refused { what: "the program in the map of programs", errno: Errno::AGAIN });
         }
         let seat = Seat { link, rings: Some(rings), programs, queue, is_left: false };
         seat.rings.as_ref().map_or(Ok(()), |rings| rings.set(queue, socket))?;
@@ -161,17 +161,32 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// One that another process has passed to this one, as [`Seat::files`] were there.
+    /// One that another process has passed to this one: link and map of programs.
     #[must_use]
     pub fn passed([link, programs]: [OwnedFd; 2], queue: u32) -> Self {
         let (link, programs) = (Attached::passed(link), Programs::passed(programs));
         Self { link, rings: None, programs, queue, is_left: false }
     }
 
-    /// What keeps it, to be passed to another process: the link, and the map of programs.
+    /// What keeps the dispatcher at its interface, to be passed to another process.
     #[must_use]
-    pub fn files(&self) -> [BorrowedFd<'_>; 2] {
-        [self.link.as_fd(), self.programs.as_fd()]
+    pub fn link(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
+    }
+
+    /// The map by which the program is found, to be passed, too; it cannot be changed there. Who could would freeze it,
+    /// and no ring would come to the interface any more.
+    ///
+    /// # Errors
+    /// [`XdpError::Privilege`] without `CAP_SYS_ADMIN`.
+    pub fn programs_to_keep(&self) -> Result<OwnedFd, XdpError> {
+        self.programs.to_keep()
+    }
+
+    /// Whether this process can neither change nor freeze what the seats of all are found by.
+    #[cfg(test)]
+    pub(crate) fn cannot_change(&self) -> bool {
+        self.programs.clear(self.queue).is_err() && self.programs.freeze().is_err()
     }
 
     /// Another process has it: it stays when this value goes.
@@ -185,8 +200,8 @@ impl Drop for Seat {
         if self.is_left {
             return;
         }
-        // If the kernel refuses that, the program stays until the next one comes, or the dispatcher goes; it is not run
-        // when the socket has been closed.
+        // If the kernel refuses that, as where another process has opened the ring, the program stays until the next
+        // one comes, or the dispatcher goes; it is not run when the socket has been closed.
         let _ = self.rings.as_ref().map(|rings| rings.clear(self.queue));
         let _ = self.programs.clear(self.queue);
     }

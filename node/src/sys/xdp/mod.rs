@@ -2,8 +2,8 @@
 //!
 //! In the order in which an endpoint gets there: [`interface`] says what there is, [`program`] is written as [`code`]
 //! and goes through [`bpf`] to the interface, where a [`dispatcher`] has it run, [`socket`] has the memory and the four
-//! [`ring`]s. Nothing here leaves
-//! anything behind: program, map and link are file descriptors, and the kernel takes them away with their last holder.
+//! [`ring`]s. Nothing here leaves anything behind: program, map and link are file descriptors, and the kernel takes
+//! them away with their last holder.
 
 use std::io;
 use std::time::Duration;

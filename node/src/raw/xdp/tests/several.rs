@@ -120,6 +120,17 @@ fn rings_of_an_interface_run_in_one_mode() {
     assert!(second.declined().iter().any(|(mode, _)| *mode == Mode::Native) && second.declined().iter().all(why));
 }
 
+/// Where the first one chose another mode than the one that a software interface has by itself, too.
+#[test]
+fn who_leaves_the_mode_open_has_that_of_the_others() {
+    let Some(wire) = Wire::with_queues(1500, 2) else { return };
+    let near =
+        |queue, mode| wire.near(|| XdpRing::open(&Interface::named("near").unwrap(), at(queue).0, queue, mode, PAGES));
+    let _first = near(0, Some(Mode::Native)).unwrap();
+    let second = near(1, None).unwrap();
+    assert_eq!((second.mode(), second.declined().len()), (Mode::Native, 1));
+}
+
 /// What is at the interface can be seen with the rights of root alone; what is of somebody else is not joined.
 #[test]
 fn what_cannot_be_joined_is_said() {
@@ -159,6 +170,7 @@ fn a_leased_ring_and_others_share_an_interface() {
     let helper = std::thread::spawn(move || lease.pass(rustix::process::geteuid().as_raw(), |_| panic!("a stranger")));
     let (_socket, leased) = wire.near(|| crate::raw::xdp::lease::take(&path, here.into())).unwrap();
     helper.join().unwrap().unwrap();
+    assert!(leased.seat.cannot_change(), "who leases one may not take those of others away");
     let far = wire.far(|| open("far", there, 0, Mode::Native)).unwrap();
     let to_near = Hop::new((there, FAR_MAC), (here, NEAR_MAC), far.interface.index, Instant::default());
     let mut leased = (leased, far, to_near);
