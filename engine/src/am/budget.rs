@@ -15,8 +15,9 @@
 //!   then, and the request is as good as it says.
 //!
 //! Clocks go apart, so the least rises slowly. A receiver that never finds nothing would refuse for ever what comes of
-//! a clock that has stood still. So if all requests of a channel were refused for some seconds, and their requesters
-//! have not given up themselves, the least of these waits is taken for none.
+//! a clock that has stood still. So if requests of a channel were refused for some seconds, none that has not waited
+//! came between them, and their requesters have not given up themselves, the least of these waits is taken for none.
+//! One that has waited as long, and has more time, is no proof of the contrary.
 
 use super::Core;
 use super::message::BUDGET_MAX;
@@ -97,14 +98,14 @@ pub struct Waits {
     refused: Refused,
 }
 
-/// Requests of a channel that were refused in a row.
+/// Requests of a channel that were refused since one came that had not waited.
 #[derive(Debug, Clone, Default)]
 struct Refused {
     count: u32,
     /// How many their requesters have given up.
     given_up: u32,
     since: Instant,
-    /// The shortest of their waits, in units.
+    /// The shortest wait since the first of them, in units.
     shortest: u16,
 }
 
@@ -143,7 +144,7 @@ impl Waits {
         }
         let left = after(budget, above, longest);
         if left > 0 || budget.nanos() == 0 {
-            self.refused.count = 0;
+            self.refused.passes(above);
             return left;
         }
         if self.refused.in_vain(above, now) {
@@ -179,6 +180,15 @@ impl Waits {
 }
 
 impl Refused {
+    /// One that has waited for so many units is served all the same: there is time enough. So those that were refused
+    /// are not refused rightly yet, nor are they done with.
+    fn passes(&mut self, above: u16) {
+        if above <= SLACK {
+            self.count = 0;
+        }
+        self.shortest = self.shortest.min(above);
+    }
+
     /// One more is to be refused, that has waited for so many units: whether it seems that all were refused wrongly.
     fn in_vain(&mut self, above: u16, now: Instant) -> bool {
         if self.count == 0 {
@@ -190,7 +200,7 @@ impl Refused {
             return false;
         }
         // Whoever gives up says so, behind his request, unless its refusal comes first.
-        if self.given_up >= self.count / 2 {
+        if self.given_up >= self.count - self.count / 8 {
             self.count = 0;
             return false;
         }

@@ -158,6 +158,28 @@ fn requests() -> impl Strategy<Value = Vec<(u64, u64, u64, u64, bool)>> {
     proptest::collection::vec((silence, way, wait, nanos, prop::bool::weighted(0.8)), 1..60)
 }
 
+/// A clock falls a second behind while something always lies there: requests that have less time are refused for some
+/// seconds, whatever others have that come between them. Half of the requesters give up what they have asked for.
+#[test]
+fn who_has_more_time_keeps_nobody_refused() {
+    for (every, gives_up) in [(1000, false), (10, false), (2, false), (10, true)] {
+        let (mut waits, mut refused) = (Waits::default(), Vec::new());
+        for turn in 0..3000 {
+            let now = 1000 * SECOND + turn * 10 * MS;
+            let theirs = if turn < 500 { now } else { now - SECOND };
+            let nanos = if turn % every == 0 { 10 * SECOND } else { SECOND / 2 };
+            let budget = Budget::at(Instant::from_nanos(theirs), nanos);
+            if left(&mut waits, budget, now, 1, 1000 * SECOND) == 0 {
+                refused.push(turn);
+                if gives_up && turn % 2 == 0 {
+                    waits.given_up();
+                }
+            }
+        }
+        assert!(refused.len() > 100 && refused.iter().all(|turn| (500..1010).contains(turn)), "{:?}", refused.last());
+    }
+}
+
 proptest! {
     /// Whatever clocks that are not set do: no time is taken off that has not passed.
     #[test]
