@@ -73,3 +73,23 @@ fn a_window_fits_the_way_that_was_shown() {
     window.fit(1, u64::MAX);
     assert_eq!(window.bytes(), 4 * u64::from(FRAME));
 }
+
+/// What it was halved from, and what it drains to, was of the time before.
+#[test]
+fn what_is_found_later_does_not_undo_that() {
+    let (mut window, mut now) = filled();
+    for _ in 0..3 {
+        now = round(&mut window, now, WAY);
+    }
+    let before = window.bytes();
+    window.lost(Instant::from_nanos(now), before / 2);
+    while window.bytes() >= before {
+        now += 1_000;
+        window.acked(Instant::from_nanos(now), FRAME.into(), (WAY, WAY), WAY, before);
+    }
+    window.fit(WAY, 20 * WAY);
+    let fitted = window.bytes();
+    assert!(fitted < before / 20, "{fitted} of {before} bytes");
+    window.found(before);
+    assert_eq!(window.bytes(), fitted);
+}

@@ -6,7 +6,7 @@ use cutthrough_sim::fault::{self, Summary, With};
 
 /// Hash of seeds 0 to 999. Whatever makes other worlds of them changes it: the engine, or what may go wrong. Then the
 /// hashes in `docs/performance.md` are of the worlds of before.
-const HASH: u64 = 0xde44_7386_be59_5bb8;
+const HASH: u64 = 0x4dc8_3bca_f133_bb1a;
 
 /// Runs seeds, and shows every failure.
 fn all(seeds: impl Iterator<Item = u64>) -> Summary {

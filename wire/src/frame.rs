@@ -12,7 +12,7 @@
 //!  24..28    below: low 32 bits of the number up to which everything has arrived here
 //!  28..30    held: for how long the acknowledgement was held back, in units of 256 ns
 //!  30        1 if its sender has more to send than its window takes, else 0
-//!  31        bits 0 and 1: how many quiet moments its sender has called, modulo 4; bits 2 to 6: it asks for one
+//!  31        bits 0 and 1: how often its sender has called a quiet moment, modulo 4; bits 2 to 6: it asks for one
 //!  32..40    bits: which of the numbers after `below` have arrived
 //!  40..48    two words by kind
 //!  48..64    seal of the 48 bytes before it and of the body: a check sum, or the tag of a cipher
@@ -128,7 +128,7 @@ pub struct Header {
     pub held: u16,
     /// Whether its sender has more to send than its window takes, and waits for acknowledgements (rule N4).
     pub waits: bool,
-    /// How many quiet moments its sender has called, modulo 4 (rule N17).
+    /// How often its sender has called the other side to a quiet moment, modulo 4 (rule N17).
     pub calls: u8,
     /// If it is not 0, its sender asks for a quiet moment, and its round trips take less than 2 to the power of this
     /// microseconds; less than 32 (rule N17).

@@ -97,7 +97,7 @@ impl Mode {
         self.0.map_or("auto", XdpMode::name)
     }
 
-    /// Its name if it was chosen, and is not the one that there would be anyway.
+    /// Its name, if one was chosen.
     #[must_use]
     pub fn chosen(self) -> Option<&'static str> {
         self.0.map(XdpMode::name)

@@ -8,7 +8,7 @@
 //!
 //! * A sender *asks* for one ([`Quiet::asks`]) when its delays have been above the target for a while though it holds
 //!   next to nothing in the queue; and when the least delay that it remembers is old and none of late was near it.
-//! * The receiver *calls* one ([`Calls`]): the number of moments that it has called is in each of its frames.
+//! * The receiver *calls* all who have sent of late ([`Calls`]): each of its frames says how often it has called.
 //! * A sender that sees a new number ([`Quiet::called`]) sends one frame in a round trip, with all that stands in
 //!   queues, for four of those. The first ones are for the queue to go; what later frames take is how long the way is.
 //!   Frames of many senders are so far apart that none of them waits for another one.
@@ -47,8 +47,8 @@ const ASKS_MOST: u8 = 31;
 /// A sender's part.
 #[derive(Debug, Clone, Default)]
 pub struct Quiet {
-    /// Number of the moment that the other side had called last, when anything was heard of it.
-    heard: Option<u8>,
+    /// How often the other side had called by its newest frame, and the number of that.
+    heard: Option<(u8, u64)>,
     moment: Option<Moment>,
     /// When the last one was over, and how long it had taken.
     over: Instant,
@@ -80,11 +80,15 @@ pub struct Shown {
 }
 
 impl Quiet {
-    /// The other side has called so many moments by now, as it counts them. True if one begins here: a round trip,
-    /// with all that stands in queues, takes `round_ns`.
-    pub fn called(&mut self, number: u8, now: Instant, round_ns: u64) -> bool {
-        let before = self.heard.replace(number);
-        if before.is_none_or(|before| before == number) || self.moment.is_some() {
+    /// The other side has called so often by now, as it says in its frame of this number. True if a moment begins here:
+    /// a round trip, with all that stands in queues, takes `round_ns`.
+    pub fn called(&mut self, calls: u8, frame: u64, now: Instant, round_ns: u64) -> bool {
+        if self.heard.is_some_and(|(_, newest)| newest > frame) {
+            // Others have overtaken it.
+            return false;
+        }
+        let before = self.heard.replace((calls, frame));
+        if before.is_none_or(|(before, _)| before == calls) || self.moment.is_some() {
             return false;
         }
         if now.saturating_since(self.over) < HEEDED * self.lasted {
@@ -103,6 +107,11 @@ impl Quiet {
         }
     }
 
+    /// The channel goes another way: what a moment has shown so far is of the one before.
+    pub fn goes_another_way(&mut self) {
+        self.moment.iter_mut().for_each(|moment| moment.least = None);
+    }
+
     /// Until when it is quiet, if it is.
     #[must_use]
     pub fn until(&self) -> Option<Instant> {
@@ -119,7 +128,8 @@ impl Quiet {
     /// `slack_ns` before that is anything new.
     pub fn end(&mut self, now: Instant, known: u64, slack_ns: u64) -> Option<Shown> {
         let moment = self.moment.take_if(|moment| moment.until <= now)?;
-        (self.over, self.lasted) = (now, now.saturating_since(moment.began));
+        // Whenever somebody looks.
+        (self.over, self.lasted) = (moment.until, moment.until.saturating_since(moment.began));
         let new = moment.least.is_some_and(|least| least.abs_diff(known) > slack_ns);
         self.vain = if new { 0 } else { self.vain.saturating_add(1) };
         self.blind = if moment.least.is_some() { 0 } else { self.blind.saturating_add(1) };
@@ -148,28 +158,29 @@ impl Quiet {
 /// A receiver's part, for all who send to it.
 #[derive(Debug, Clone, Default)]
 pub struct Calls {
-    number: u8,
     last: Option<Instant>,
+    /// The longest round trip of those who were called last.
+    longest: u64,
 }
 
 impl Calls {
     /// Somebody asks for a quiet moment ([`Quiet::asks`]). What is known here of round trips to there is `round_ns`.
-    /// The number of a new one, if it is time.
-    pub fn asked(&mut self, now: Instant, asks: u8, round_ns: u64) -> Option<u8> {
-        let round_ns = round_ns.max(1_000 << asks.min(ASKS_MOST));
+    /// Whether it is time for one: then all who are called are to be told to [`Calls::calls`].
+    pub fn asked(&mut self, now: Instant, asks: u8, round_ns: u64) -> bool {
+        let round_ns = round_ns.max(1_000 << asks.min(ASKS_MOST)).max(self.longest);
         let apart = CALLS.max(APART * LASTS / 2 * round_ns.min(ROUND_MAX));
         if self.last.is_some_and(|last| now.saturating_since(last) < apart) {
-            return None;
+            return false;
         }
-        self.number = (self.number + 1) % NUMBERS;
-        self.last = Some(now);
-        Some(self.number)
+        (self.last, self.longest) = (Some(now), 0);
+        true
     }
 
-    /// How many were called so far, as they are counted.
-    #[must_use]
-    pub const fn number(&self) -> u8 {
-        self.number
+    /// One of those who are called has round trips of so much, and was called so often before: how often it is now, as
+    /// that is counted.
+    pub fn calls(&mut self, round_ns: u64, before: u8) -> u8 {
+        self.longest = self.longest.max(round_ns);
+        (before + 1) % NUMBERS
     }
 }
 
@@ -188,10 +199,10 @@ mod tests {
     #[test]
     fn what_is_sent_once_the_queue_is_gone_shows_the_way() {
         let mut quiet = Quiet::default();
-        assert!(!quiet.called(3, at(1_000), 10 * MS), "that it was called before is nothing new");
-        assert!(!quiet.called(3, at(1_001), 10 * MS));
-        assert!(quiet.called(0, at(1_002), 10 * MS));
-        assert!(!quiet.called(1, at(1_003), 10 * MS), "it is quiet already");
+        assert!(!quiet.called(3, 0, at(1_000), 10 * MS), "that it was called before is nothing new");
+        assert!(!quiet.called(3, 0, at(1_001), 10 * MS));
+        assert!(quiet.called(0, 0, at(1_002), 10 * MS));
+        assert!(!quiet.called(1, 0, at(1_003), 10 * MS), "it is quiet already");
         assert_eq!((quiet.until(), quiet.next(at(1_010)), quiet.next(at(1_040))), {
             (Some(at(1_042)), Some(at(1_020)), Some(at(1_042)))
         });
@@ -203,7 +214,7 @@ mod tests {
         assert_eq!(quiet.end(at(1_042), MS, MS), Some(Shown { least: Some(6 * MS), before: 10 * MS }));
         assert_eq!((quiet.end(at(1_050), MS, MS), quiet.until(), quiet.next(at(1_050))), (None, None, None));
         // A moment in which nothing was sent has shown nothing.
-        assert!(quiet.called(2, at(2_000), MS));
+        assert!(quiet.called(2, 0, at(2_000), MS));
         assert_eq!(quiet.end(at(2_010), MS, MS), Some(Shown { least: None, before: MS }));
     }
 
@@ -211,10 +222,10 @@ mod tests {
     #[test]
     fn nobody_holds_still_for_more_than_a_sixth_of_the_time() {
         let mut quiet = Quiet::default();
-        quiet.called(0, at(0), MS);
+        quiet.called(0, 0, at(0), MS);
         let mut still = 0;
         for ms in 0..100_000 {
-            quiet.called(u8::try_from(ms % 4).unwrap(), at(ms), 7 * MS);
+            quiet.called(u8::try_from(ms % 4).unwrap(), 0, at(ms), 7 * MS);
             quiet.end(at(ms), 0, 0);
             still += u64::from(quiet.until().is_some());
         }
@@ -225,11 +236,11 @@ mod tests {
     fn who_asks_in_vain_asks_less_often() {
         let (longer, old) = ((true, false), (false, true));
         let (mut quiet, mut asked) = (Quiet::default(), Vec::new());
-        quiet.called(0, at(0), MS);
+        quiet.called(0, 0, at(0), MS);
         for ms in 1..100_000 {
             if quiet.asks(at(ms), longer, MS) > 0 {
                 asked.push(ms);
-                assert!(quiet.called(u8::try_from(asked.len() % 4).unwrap(), at(ms), MS));
+                assert!(quiet.called(u8::try_from(asked.len() % 4).unwrap(), 0, at(ms), MS));
                 quiet.sample(at(ms + 2), MS);
             }
             quiet.end(at(ms), MS, MS / 4);
@@ -237,13 +248,13 @@ mod tests {
         assert_eq!(asked, [250, 754, 1758, 3762, 7766, 15_770, 31_774, 63_778, 95_782]);
         // Because what is known is old, it may ask sooner; and when a moment has shown something new.
         assert!(quiet.asks(at(96_100), old, MS) > 0 && quiet.asks(at(96_100), longer, MS) == 0);
-        quiet.called(3, at(100_000), MS);
+        quiet.called(3, 0, at(100_000), MS);
         quiet.sample(at(100_002), 5 * MS);
         assert_eq!(quiet.end(at(100_004), MS, MS / 4), Some(Shown { least: Some(5 * MS), before: MS }));
         // One that has shown nothing at all is no reason to ask again soon either.
         for ms in [100_300, 101_300, 103_300] {
-            let number = quiet.heard.unwrap() + 1;
-            assert!(quiet.asks(at(ms), old, MS) > 0 && quiet.called(number % 4, at(ms), MS));
+            let number = quiet.heard.unwrap().0 + 1;
+            assert!(quiet.asks(at(ms), old, MS) > 0 && quiet.called(number % 4, 0, at(ms), MS));
             assert_eq!(quiet.end(at(ms + 4), MS, MS), Some(Shown { least: None, before: MS }));
             assert_eq!(quiet.asks(at(ms + 254), old, MS), 0);
         }
@@ -251,17 +262,43 @@ mod tests {
         assert_eq!([0, 1_000, 1_999, 2_000, MS, u64::MAX].map(said), [1, 1, 1, 2, 10, ASKS_MOST]);
     }
 
+    /// A frame from before a call, which others have overtaken, says nothing of calls.
+    #[test]
+    fn what_was_overtaken_calls_nobody() {
+        let mut quiet = Quiet::default();
+        quiet.called(0, 7, at(0), MS);
+        assert!(quiet.called(1, 9, at(1_000), MS));
+        quiet.end(at(1_004), MS, MS);
+        assert!(!quiet.called(0, 8, at(1_100), MS) && !quiet.called(1, 10, at(1_101), MS));
+        assert!(quiet.called(2, 11, at(1_102), MS));
+    }
+
+    /// Whoever looks a second later has not been quiet for a second.
+    #[test]
+    fn a_moment_takes_as_long_as_it_takes() {
+        let mut quiet = Quiet::default();
+        quiet.called(0, 0, at(0), MS);
+        assert!(quiet.called(1, 1, at(1_000), MS));
+        quiet.sample(at(1_002), 7 * MS);
+        quiet.goes_another_way();
+        assert_eq!(quiet.end(at(2_000), MS, MS), Some(Shown { least: None, before: MS }), "that was of the other way");
+        assert!(quiet.called(2, 2, at(2_001), MS));
+    }
+
     #[test]
     fn a_receiver_calls_in_good_time() {
         let mut calls = Calls::default();
         let mut called = |times: core::ops::Range<u64>, asks, round| -> Vec<_> {
-            times.filter_map(|ms| calls.asked(at(ms), asks, round).map(|number| (ms, number))).collect()
+            times.filter(|ms| calls.asked(at(*ms), asks, round)).collect()
         };
-        assert_eq!(called(0..1_000, 10, MS), [(0, 1), (250, 2), (500, 3), (750, 0)]);
+        assert_eq!(called(0..1_000, 10, MS), [0, 250, 500, 750]);
         // As the longer of both say that round trips are: theirs, as they say, or ours.
-        assert_eq!(called(1_000..6_000, 1, 50 * MS), [(2_350, 1), (3_950, 2), (5_550, 3)]);
-        assert_eq!(called(6_000..10_000, 16, MS), [(7_648, 0), (9_746, 1)]);
-        assert_eq!(calls.number(), 1);
+        assert_eq!(called(1_000..6_000, 1, 50 * MS), [2_350, 3_950, 5_550]);
+        assert_eq!(called(6_000..10_000, 16, MS), [7_648, 9_746]);
+        // And no sooner than those who are farther away can follow.
+        assert!(calls.asked(at(20_000), 1, MS));
+        assert_eq!([(MS, 0), (100 * MS, 3), (2 * MS, 2)].map(|(round, before)| calls.calls(round, before)), [1, 0, 3]);
+        assert_eq!((20_001..30_000).find(|ms| calls.asked(at(*ms), 1, MS)), Some(23_200));
         for asks in [0, 31, 32, 255] {
             calls.asked(at(40_000), asks, u64::MAX);
         }

@@ -212,8 +212,9 @@ impl Rtt {
         self.round.variation
     }
 
-    /// The least round trip of the last 5 to 10 s in which there were samples, the handshake's among them, with
-    /// whatever time acknowledgements were held; what is assumed, if there was no sample yet.
+    /// The least round trip of the last 5 to 10 s (15, while a quiet moment is asked for) in which there were samples,
+    /// the handshake's among them, with whatever time acknowledgements were held; what is assumed, if there was no
+    /// sample yet.
     #[must_use]
     pub fn least(&self) -> u64 {
         if self.sampled { self.shortest() } else { INITIAL }

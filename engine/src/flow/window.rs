@@ -208,6 +208,8 @@ impl Window {
         if round > least + QUEUE.max(least / 4) {
             let fits = u128::from(self.bytes) * u128::from(least) / u128::from(round);
             self.set(u64::try_from(fits).unwrap_or(self.bytes));
+            // What it was halved from, or drains to, was of the time before.
+            (self.halved, self.hold) = (None, self.hold.min(self.bytes));
             (self.doubles, self.varies) = (false, 0);
         }
     }

@@ -159,7 +159,7 @@ pub(super) struct Channel<M: Memory> {
     waits: bool,
     /// How many quiet moments this side has called; what the other side has just asked for one by; and those that it
     /// has called itself.
-    pub(super) calls: u8,
+    calls: u8,
     pub(super) call_asked: u8,
     quiet: Quiet,
     /// Before this time nothing new is sent, so that a window does not go out all at once.

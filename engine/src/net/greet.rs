@@ -383,7 +383,6 @@ impl<M: Memory> Net<M> {
         };
         self.porter.lets_in(agreed.caller(), index);
         let mut channel = Channel::new(index, agreed, seal, (&self.settings, self.begin), allowance, now);
-        channel.calls = self.calls.number();
         let mut second = second;
         second.extend_from_slice(&channel.vouch(&vouched(&ours)));
         self.seats[index].state = State::Open(Box::new(channel));
@@ -492,7 +491,6 @@ impl<M: Memory> Net<M> {
             limits: greeting.limits,
         };
         let mut channel = Channel::new(index, agreed, seal, (&self.settings, self.begin), allowance, now);
-        channel.calls = self.calls.number();
         channel.confirmed = true;
         channel.expects(now, round);
         channel.hopes(now, most);

@@ -1,7 +1,7 @@
 //! An endpoint's part in quiet moments, as receiver: see [`flow::quiet`](crate::flow::quiet).
 
-use super::Net;
 use super::memory::Memory;
+use super::{Net, State};
 use crate::time::Instant;
 
 /// Nanoseconds for which a peer is taken to send still.
@@ -9,15 +9,16 @@ const LATELY_NS: u64 = 1_000_000_000;
 
 impl<M: Memory> Net<M> {
     /// A peer asks for one by so much, whose round trips take so long as far as is known here. Peers that were heard of
-    /// late hear of it at once: who heard of it when it is nearly over would find the queue of the others. The rest are
-    /// told with what is sent to them next.
+    /// late are called, and told at once: who heard of it when it is nearly over would find the queue of the others.
+    /// The rest are not.
     pub(super) fn asked_for_quiet(&mut self, (asks, round_ns): (u8, u64), now: Instant) {
-        let Some(number) = self.calls.asked(now, asks, round_ns) else { return };
+        if !self.calls.asked(now, asks, round_ns) {
+            return;
+        }
         for index in 0..self.seats.len() {
-            let Some(channel) = self.channel(index) else { continue };
-            channel.calls = number;
+            let Some(State::Open(channel)) = self.seats.get_mut(index).map(|seat| &mut seat.state) else { continue };
             if now.saturating_since(channel.heard) < LATELY_NS {
-                channel.tell_calls();
+                channel.call(&mut self.calls);
                 self.touch(index);
             }
         }

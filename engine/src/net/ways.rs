@@ -247,14 +247,17 @@ impl Ways {
     /// Gives a channel the round trip and the window of the way that is taken now, if it has those of another; if that
     /// way was never taken, a window for frames of `frame` bytes, and what the round trip is by the one before: both
     /// lead to the same peer, and on a long way what is waited for less would be given up before it can be there.
-    pub(super) fn hand_over(&mut self, rtt: &mut Rtt, window: &mut Window, frame: u32) {
-        if self.in_hand != self.now.number {
+    /// Whether it was of another way.
+    pub(super) fn hand_over(&mut self, rtt: &mut Rtt, window: &mut Window, frame: u32) -> bool {
+        let changes = self.in_hand != self.now.number;
+        if changes {
             let next = self.aside[usize::from(self.now.number)].take();
             let (next_rtt, next_window) = next.unwrap_or_else(|| (Rtt::expecting(rtt.smoothed()), Window::new(frame)));
             let before = (core::mem::replace(rtt, next_rtt), core::mem::replace(window, next_window));
             self.aside[usize::from(self.in_hand)] = Some(before);
             self.in_hand = self.now.number;
         }
+        changes
     }
 
     fn is_open(&self, way: usize, now: Instant) -> bool {

@@ -50,12 +50,17 @@ fn who_asks_is_called_together_with_all_others() {
     world.pass(200 * MS);
     says(&mut other, &mut world, 0, 10);
     assert_eq!(called([&one, &other], &mut world), [[2], [2]]);
-    // One that says to be far away has to wait longer, and whoever comes is told how many there were.
+    // One that says to be far away has to wait longer.
     world.pass(300 * MS);
     says(&mut one, &mut world, 0, 31);
     assert_eq!(called([&one], &mut world), [[2]]);
+    // Who is not heard is not called: when it comes back that would be over.
     let third = Forger::joined_as(&mut world, 11);
-    assert_eq!(called([&third], &mut world), [[2]]);
+    assert_eq!(called([&third], &mut world), [[0]]);
+    world.pass(1_100 * MS);
+    says(&mut other, &mut world, 0, 10);
+    says(&mut one, &mut world, 0, 0);
+    assert_eq!(called([&one, &other], &mut world), [[2], [3]]);
 }
 
 /// How many frames the victim sends now.

@@ -4,19 +4,21 @@ use cutthrough_wire::frame::Header;
 
 use super::super::memory::Memory;
 use super::Channel;
+use crate::flow::quiet::Calls;
 use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {
     /// A frame says how many the other side has called, and whether it asks for one.
     pub(super) fn hear_calls(&mut self, header: &Header, now: Instant) {
         self.call_asked = self.call_asked.max(header.asks);
-        if self.quiet.called(header.calls, now, self.rtt.smoothed()) {
+        if self.quiet.called(header.calls, header.number, now, self.rtt.smoothed()) {
             self.window.hush(true);
         }
     }
 
-    /// The other side shall hear at once that there is one.
-    pub(in crate::net) const fn tell_calls(&mut self) {
+    /// Calls the other side, and tells it at once.
+    pub(in crate::net) fn call(&mut self, calls: &mut Calls) {
+        self.calls = calls.calls(self.rtt.smoothed(), self.calls);
         self.note = true;
     }
 

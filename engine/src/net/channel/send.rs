@@ -128,8 +128,10 @@ impl<M: Memory> Channel<M> {
         if self.outbox.has_next() {
             self.resting = ways.choose(now, self.outbox.ahead(JUDGED), in_flight).is_none();
         }
-        ways.hand_over(&mut self.rtt, &mut self.window, u32::from(self.reach.body()));
-        self.window.hush(self.quiet.until().is_some());
+        if ways.hand_over(&mut self.rtt, &mut self.window, u32::from(self.reach.body())) {
+            self.quiet.goes_another_way();
+            self.window.hush(self.quiet.until().is_some());
+        }
         !self.resting
     }
 
@@ -155,12 +157,17 @@ impl<M: Memory> Channel<M> {
                 self.outbox.next_whole(usize::from(self.reach.body())).is_some_and(|bytes| batch.takes(bytes, most));
             let full = frame_bytes(self.outbox.next_body(usize::from(self.reach.body())));
             let room = if follows { 1 } else { batch.room(full, most) };
-            let frames = room.min(usize::try_from(window).unwrap_or(usize::MAX).div_ceil(full));
+            let quiet = self.quiet.until().is_some();
+            let most = if quiet { 1 } else { usize::MAX };
+            let frames = room.min(usize::try_from(window).unwrap_or(usize::MAX).div_ceil(full)).min(most);
             if frames == 0 {
                 break false;
             }
             let Some(next) = self.outbox.next_frames(usize::from(self.reach.body()), frames) else { break true };
             tally.frames_sent += self.push(batch, next, now);
+            if quiet {
+                break true;
+            }
         };
         if let Some(next) = self.quiet.next(now).filter(|_| self.number > first) {
             self.paced = next;
