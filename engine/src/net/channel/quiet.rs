@@ -1,4 +1,4 @@
-//! A channel's part in quiet moments, as sender.
+//! A channel's part in quiet moments.
 
 use cutthrough_wire::frame::Header;
 
@@ -8,7 +8,7 @@ use crate::flow::quiet::Calls;
 use crate::time::Instant;
 
 impl<M: Memory> Channel<M> {
-    /// A frame says how many the other side has called, and whether it asks for one.
+    /// A frame says how often the other side has called this one, and whether it asks to be called.
     pub(super) fn hear_calls(&mut self, header: &Header, now: Instant) {
         self.call_asked = self.call_asked.max(header.asks);
         if self.quiet.called(header.calls, header.number, now, self.rtt.smoothed()) {

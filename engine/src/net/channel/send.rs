@@ -158,8 +158,8 @@ impl<M: Memory> Channel<M> {
             let full = frame_bytes(self.outbox.next_body(usize::from(self.reach.body())));
             let room = if follows { 1 } else { batch.room(full, most) };
             let quiet = self.quiet.until().is_some();
-            let most = if quiet { 1 } else { usize::MAX };
-            let frames = room.min(usize::try_from(window).unwrap_or(usize::MAX).div_ceil(full)).min(most);
+            let takes = usize::try_from(window).unwrap_or(usize::MAX).div_ceil(full);
+            let frames = room.min(if quiet { 1 } else { takes });
             if frames == 0 {
                 break false;
             }
