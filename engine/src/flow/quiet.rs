@@ -125,12 +125,12 @@ impl Quiet {
     }
 
     /// Ends the moment, if its time is over. What was known of the least round trip may differ from what is shown by
-    /// `slack_ns` before that is anything new.
-    pub fn end(&mut self, now: Instant, known: u64, slack_ns: u64) -> Option<Shown> {
+    /// `standing` ns before that is anything new.
+    pub fn end(&mut self, now: Instant, known: u64, standing: u64) -> Option<Shown> {
         let moment = self.moment.take_if(|moment| moment.until <= now)?;
         // Whenever somebody looks.
         (self.over, self.lasted) = (moment.until, moment.until.saturating_since(moment.began));
-        let new = moment.least.is_some_and(|least| least.abs_diff(known) > slack_ns);
+        let new = moment.least.is_some_and(|least| least.abs_diff(known) > standing);
         self.vain = if new { 0 } else { self.vain.saturating_add(1) };
         self.blind = if moment.least.is_some() { 0 } else { self.blind.saturating_add(1) };
         Some(Shown { least: moment.least, before: moment.round })

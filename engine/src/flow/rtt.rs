@@ -27,8 +27,8 @@ const SLACK_PAST: u64 = 1 << 13;
 /// Half of the time, in ns, over which the least round trip is kept: a route may get longer.
 const LEAST_HALF: u64 = 5_000_000_000;
 
-/// Ns by which round trips differ for reasons of machines.
-const SLACK_LEAST: u64 = 250_000;
+/// Least queue, in ns, by which a round trip is longer than the way.
+const QUEUE: u64 = 250_000;
 
 /// The round trip to one other side. Times are in ns.
 #[derive(Debug, Clone)]
@@ -167,7 +167,7 @@ impl Rtt {
             // What was seen of late in place of a shorter one is perhaps a queue that others keep: a quiet moment
             // tells. If there is none for as long again, it is believed.
             let (known, of_late) = (self.shortest(), self.least.min(round));
-            self.old = !self.old && age < 2 * LEAST_HALF && of_late > known.saturating_add(slack(known));
+            self.old = !self.old && age < 2 * LEAST_HALF && of_late > known.saturating_add(standing(known));
             self.least_before = if self.old {
                 known
             } else if age < 2 * LEAST_HALF {
@@ -220,10 +220,10 @@ impl Rtt {
         if self.sampled { self.shortest() } else { INITIAL }
     }
 
-    /// By how much a round trip may be longer than the least one, and be as short as that.
+    /// The longest queue, in ns, in front of a way as long as the least round trip, that is no sign of anything.
     #[must_use]
-    pub fn slack(&self) -> u64 {
-        slack(self.least())
+    pub fn standing(&self) -> u64 {
+        standing(self.least())
     }
 
     fn shortest(&self) -> u64 {
@@ -261,8 +261,10 @@ impl Rtt {
     }
 }
 
-fn slack(least: u64) -> u64 {
-    SLACK_LEAST.max(least / 4)
+/// The longest queue, in ns, that is no sign of too much in flight, nor of another way, where a round trip takes
+/// `least` without one.
+pub(super) fn standing(least: u64) -> u64 {
+    QUEUE.max(least / 4)
 }
 
 #[cfg(test)]
@@ -480,11 +482,11 @@ mod tests {
         for shown in [20_000, 900_000, 4_000_000] {
             let mut rtt = steady(100_000, 50);
             (6..=11).for_each(|second| rtt.sample(at(second * SECOND), 5_000_000, 0, 0));
-            assert!(rtt.is_old() && rtt.slack() == SLACK_LEAST);
+            assert!(rtt.is_old() && rtt.standing() == QUEUE);
             rtt.settle(at(12 * SECOND), shown);
             assert_eq!((rtt.least(), rtt.is_old()), (shown, false));
         }
-        assert_eq!(steady(4_000_000, 50).slack(), 1_000_000);
+        assert_eq!(steady(4_000_000, 50).standing(), 1_000_000);
     }
 
     #[test]

@@ -53,6 +53,7 @@
 //! below: hundreds of senders on one slow way need a window in time, which Swift has and this does not. In front of a
 //! queue that is too short for the target only losses speak; senders then fill the way, but share it less evenly.
 
+use super::rtt::standing;
 use crate::time::Instant;
 
 /// The window begins with this many frames (RFC 6928); on a short way with [`BEGIN_BYTES`], if that is more.
@@ -68,9 +69,6 @@ const LEAST_FRAMES: u64 = 4;
 
 /// Most bytes in flight: 10 Gb/s over 13 ms. More would keep too much memory for what is not acknowledged.
 const MOST_BYTES: u64 = 16 << 20;
-
-/// Least queue, in ns, that is above the target.
-const QUEUE: u64 = 250_000;
 
 /// Rounds with hardly a queue after which the window grows faster.
 const CALM_ROUNDS: u32 = 5;
@@ -205,7 +203,7 @@ impl Window {
     /// then is let go of, by all who have heeded it at the same time. That makes late comers fair, too.
     pub fn fit(&mut self, least_ns: u64, round_ns: u64) {
         let (least, round) = (least_ns.clamp(1, ROUND_MAX), round_ns.min(ROUND_MAX));
-        if round > least + QUEUE.max(least / 4) {
+        if round > least + standing(least) {
             let fits = u128::from(self.bytes) * u128::from(least) / u128::from(round);
             self.set(u64::try_from(fits).unwrap_or(self.bytes));
             // What it was halved from, or drains to, was of the time before.
@@ -298,7 +296,7 @@ impl Window {
 
     /// The longest queue, in ns, that is no sign of too much in flight, where delays do not vary by themselves.
     fn standing(&self) -> u64 {
-        QUEUE.max(self.least / 4)
+        standing(self.least)
     }
 
     /// The longest delay, in ns, that is no sign of too much in flight.

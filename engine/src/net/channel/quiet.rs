@@ -24,7 +24,7 @@ impl<M: Memory> Channel<M> {
 
     /// Ends one whose time is over: what it has shown is how long the way is.
     pub(super) fn end_quiet(&mut self, now: Instant) {
-        let Some(shown) = self.quiet.end(now, self.rtt.least(), self.rtt.slack()) else { return };
+        let Some(shown) = self.quiet.end(now, self.rtt.least(), self.rtt.standing()) else { return };
         self.window.hush(false);
         if let Some(least) = shown.least {
             self.rtt.settle(now, least);
