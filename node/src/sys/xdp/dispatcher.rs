@@ -130,19 +130,17 @@ impl Dispatcher {
     /// [`XdpError::Refused`], as the kernel says.
     pub fn seat(self, queue: u32, program: &Program, socket: BorrowedFd<'_>) -> Result<Seat, XdpError> {
         let Self { link, rings, programs, joined } = self;
-        programs.set(queue, program)?;
         // If the last ring went while this one came, the map of programs had no holder for a moment; the kernel empties
         // it then, at its leisure.
-        let stays = || {
+        for _ in 0..EMPTIED_LOOKS {
+            programs.set(queue, program)?;
             thread::sleep(if joined { EMPTIED } else { Duration::ZERO });
-            programs.has(queue) || programs.set(queue, program).is_err()
-        };
-        if !(0..EMPTIED_LOOKS).any(|_| stays()) || !programs.has(queue) {
-            return Err(XdpError::Refused { what: "the program in the map of programs", errno: Errno::AGAIN });
+            if programs.has(queue) {
+                rings.set(queue, socket)?;
+                return Ok(Seat { link, rings: Some(rings), programs, queue, is_left: false });
+            }
         }
-        let seat = Seat { link, rings: Some(rings), programs, queue, is_left: false };
-        seat.rings.as_ref().map_or(Ok(()), |rings| rings.set(queue, socket))?;
-        Ok(seat)
+        Err(XdpError::Refused { what: "the program in the map of programs", errno: Errno::AGAIN })
     }
 }
 

@@ -98,6 +98,13 @@ impl Interface {
         Ok(Self { index, namespace: namespace(socket), name, mtu, queues, is_virtual, passes_down })
     }
 
+    /// For tests: one that is nowhere.
+    #[cfg(test)]
+    pub(crate) fn made_up() -> Self {
+        let name = "nowhere".into();
+        Self { index: 0, namespace: None, name, mtu: 1500, queues: 1, is_virtual: true, passes_down: false }
+    }
+
     /// Whether frames reach a ring at this interface whose program runs in this mode.
     pub(super) fn check(&self, mode: Mode) -> Result<(), XdpError> {
         if self.passes_down && mode != Mode::Generic {

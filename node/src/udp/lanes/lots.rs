@@ -165,15 +165,7 @@ mod tests {
     const PAGE: u32 = 4096;
 
     fn lots(bytes: u64) -> Lots {
-        let interface = Interface {
-            name: "none".into(),
-            index: 0,
-            namespace: None,
-            mtu: 1500,
-            queues: 1,
-            is_virtual: true,
-            passes_down: false,
-        };
+        let interface = Interface::made_up();
         Lots::reserve(&interface, bytes).unwrap()
     }
 

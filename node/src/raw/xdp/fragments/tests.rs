@@ -411,15 +411,7 @@ fn damaged_pages_are_dropped_and_counted() {
 
 #[test]
 fn pages_that_cannot_be_placed_are_refused() {
-    let interface = Interface {
-        index: 1,
-        namespace: None,
-        name: "lo".into(),
-        mtu: 1500,
-        queues: 1,
-        is_virtual: true,
-        passes_down: false,
-    };
+    let interface = Interface::made_up();
     let jumbo = Interface { mtu: 9000, ..interface.clone() };
     for (interface, wrong) in [
         (&interface, paging(0, Placing::Cut)),

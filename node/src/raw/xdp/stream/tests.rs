@@ -264,15 +264,7 @@ fn without_the_register_strangers_cost_copies_and_break_nothing() {
 
 #[test]
 fn pages_that_cannot_be_placed_are_refused() {
-    let interface = Interface {
-        index: 1,
-        namespace: None,
-        name: "lo".into(),
-        mtu: 1500,
-        queues: 1,
-        is_virtual: true,
-        passes_down: false,
-    };
+    let interface = Interface::made_up();
     for wrong in [
         placement(0, 1408, true),
         placement(4096, 0, true),
