@@ -276,12 +276,13 @@ impl Node {
         let longest = if self.callers.is_empty() { whole } else { at_most(whole, 1000) };
         let longest = if self.orphans.is_empty() { longest } else { at_most(longest, 20) };
         let whole = u64::try_from(longest).ok().map(|ms| ms * 1_000_000);
-        let Some(timer) = self.net_timer else {
-            return self.hear_for(whole).map_err(WaitError::System);
-        };
-        let until_timer = timer.saturating_since(clock::now());
-        let longest = whole.map_or(until_timer, |whole| whole.min(until_timer));
-        self.hear_for(Some(longest)).map_err(WaitError::System)
+        let now = clock::now();
+        let until_timer = self.net_timer.map(|timer| timer.saturating_since(now));
+        let longest = whole.into_iter().chain(until_timer).min();
+        // A call with a time of its own would stop its timer before it comes back.
+        let end = longest.map(|longest| now.after(longest));
+        let by_alarm = longest != Some(0) && !clock::is_simulated() && self.alarm.ends_sleep(end, now);
+        self.hear_for(longest.filter(|_| !by_alarm)).map_err(WaitError::System)
     }
 
     /// Arms every channel, so that peers ring when they publish, and looks once more: true if there was nothing, so
