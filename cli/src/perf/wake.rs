@@ -30,26 +30,27 @@ const SHORT: Duration = Duration::from_millis(50);
 struct Limits {
     futex_wake: Vec<f64>,
     futex_wake_rested: Vec<f64>,
-    /// A bare ring of the adapter's, and which limit that is.
-    ring: Option<(Limit, Vec<f64>)>,
+    /// A bare ring or socket of the adapter's, and which limit that is.
+    bare: Option<(Limit, Vec<f64>)>,
 }
 
 impl Limits {
     /// Those of what this adapter's receivers sleep on.
     fn of(adapter: Adapter) -> Self {
-        let ring = match adapter {
+        let bare = match adapter {
+            Adapter::Udp => Some(Limit::UdpWakeRested),
             Adapter::Packet => Some(Limit::PacketWakeRested),
             Adapter::Xdp => Some(Limit::XdpWakeRested),
             _ => None,
         };
-        Self { ring: ring.map(|limit| (limit, Vec::new())), ..Self::default() }
+        Self { bare: bare.map(|limit| (limit, Vec::new())), ..Self::default() }
     }
 
     /// Measures each of them for a while. What this machine cannot show is left out.
     fn round(&mut self, wire: &Wire) {
         self.futex_wake.extend(futex_wake(SHORT).map(|limit| limit.p50_ns).ok());
         self.futex_wake_rested.extend(futex_wake_rested(SHORT).map(|limit| limit.p50_ns).ok());
-        if let Some((limit, medians)) = &mut self.ring {
+        if let Some((limit, medians)) = &mut self.bare {
             medians.extend(limit.measure(wire, Size(0), SHORT).and_then(|figure| figure.p50_ns()).ok());
         }
     }
@@ -131,7 +132,7 @@ fn print(times: &Quantiles, limits: &Limits, way: &Way, output: Output) -> Resul
         units::time(times.min_ns),
     ]);
     let mut named = vec![(Limit::FutexWake, &limits.futex_wake), (Limit::FutexWakeRested, &limits.futex_wake_rested)];
-    named.extend(limits.ring.as_ref().map(|(limit, medians)| (*limit, medians)));
+    named.extend(limits.bare.as_ref().map(|(limit, medians)| (*limit, medians)));
     let held: Vec<(String, f64)> = named.iter().filter_map(|(limit, ns)| Some((limit.name(), median(ns)?))).collect();
     if held.is_empty() {
         output.line(&line)?;
@@ -158,11 +159,12 @@ fn print(times: &Quantiles, limits: &Limits, way: &Way, output: Output) -> Resul
             "\nfutex_wake_rested: one that has slept as long as the receiver here, which takes longer on an idle core.",
         );
     }
-    if let Some((limit, _)) = limits.ring.as_ref().filter(|(_, medians)| !medians.is_empty()) {
-        let text = format!(
-            "\n{}: poll(2) on a bare ring of this kind, by one frame across the same pair, after the same rest.",
-            limit.name()
-        );
+    if let Some((limit, _)) = limits.bare.as_ref().filter(|(_, medians)| !medians.is_empty()) {
+        let sleeper = match limit {
+            Limit::UdpWakeRested => "recv(2) on a bare socket, by one datagram the same way",
+            _ => "poll(2) on a bare ring of this kind, by one frame across the same pair",
+        };
+        let text = format!("\n{}: {sleeper}, after the same rest.", limit.name());
         legend.push_str(&text);
     }
     output.say(&format!("{}\n\n{table}\n\n{}", way.head(&machine), wrapped(&legend)))

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cutthrough::Adapter;
@@ -12,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
 use super::wire::{LOST, Wire};
-use super::{Measured, Unavailable, one_way, percentiles, rest, two_cores};
+use super::{Measured, Unavailable, message_wake_rested, one_way, percentiles, two_cores};
 use crate::clock::{Length, round_trips};
 use crate::perf::across::Mode;
 use crate::stats::Samples;
@@ -133,60 +132,18 @@ fn fill(ring: &mut Bare, into: &mut [u8], done: &AtomicBool) -> io::Result<bool>
 /// # Errors
 /// As [`ring_pingpong`].
 pub fn ring_wake_rested(wire: &Wire, adapter: Adapter, duration: Duration) -> Measured {
-    let pair = two_cores()?;
     let (mut near, mut far) = ends(wire, adapter)?;
-    let (taken, done) = (AtomicU64::new(0), AtomicBool::new(false));
-    let woken = Mutex::new(Instant::now());
     let frame = near.frame_max();
-    let wake = |near: &mut Bare, count: u64| {
-        rest();
-        let sent = Instant::now();
-        send(near, &[1; MESSAGE], frame)?;
-        while taken.load(Ordering::Acquire) < count {
-            if sent.elapsed() > LOST {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "a frame was lost, or nobody was woken by it"));
-            }
-        }
-        let woken = *woken.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(woken.saturating_duration_since(sent))
+    let mut message = [0; MESSAGE];
+    let sleep = || {
+        sleep_for_frame(&far)?;
+        let came = far.receive(|frame| {
+            let take = frame.len().min(MESSAGE);
+            message[..take].copy_from_slice(&frame[..take]);
+        });
+        Ok(came as u64)
     };
-    let waking = || {
-        let (mut samples, begun, mut count) = (Samples::new(), Instant::now(), 0);
-        let mut waked = Ok(());
-        while waked.is_ok() && begun.elapsed() < duration {
-            count += 1;
-            // The first one finds what is not in a cache yet.
-            waked = wake(&mut near, count).map(|took| {
-                if count > 1 {
-                    samples.record_duration(took);
-                }
-            });
-        }
-        done.store(true, Ordering::Release);
-        // Who sleeps still has to hear of it.
-        rest();
-        let told = send(&mut near, &[1; MESSAGE], frame);
-        waked.and(told).map(|()| samples)
-    };
-    let sleeping = || -> io::Result<()> {
-        let mut message = [0; MESSAGE];
-        while !done.load(Ordering::Acquire) {
-            sleep_for_frame(&far)?;
-            let came = far.receive(|frame| {
-                let take = frame.len().min(MESSAGE);
-                message[..take].copy_from_slice(&frame[..take]);
-            });
-            if came > 0 {
-                *woken.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
-                taken.fetch_add(came as u64, Ordering::Release);
-            }
-        }
-        Ok(())
-    };
-    let (samples, slept) = pair.run(waking, sleeping)?;
-    let samples = samples?;
-    slept?;
-    percentiles(&samples, 1.0)
+    message_wake_rested(duration, || send(&mut near, &[1; MESSAGE], frame), sleep)
 }
 
 /// Sleeps in `poll(2)` until a frame is in the ring.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::wire::{LOST, Wire};
-use super::{Measured, one_way, turns, two_cores};
+use super::{Measured, message_wake_rested, one_way, turns, two_cores};
 
 /// Bytes of a message.
 const MESSAGE: usize = 64;
@@ -53,6 +53,21 @@ pub fn udp_pingpong_sleeping(wire: &Wire, duration: Duration) -> Measured {
         |message| b.send(message),
         |buffer| b.recv(buffer),
     )
+}
+
+/// Waking a thread that sleeps in `recv(2)` on a UDP socket, by one datagram of 64 B from an end that was awake
+/// meanwhile. As [`futex_wake_rested`] does, it has slept for a while.
+///
+/// [`futex_wake_rested`]: super::futex_wake_rested
+///
+/// # Errors
+/// As [`udp_pingpong`].
+pub fn udp_wake_rested(wire: &Wire, duration: Duration) -> Measured {
+    let (near, far) = wire.udp()?;
+    far.set_read_timeout(Some(2 * LOST))?;
+    let mut message = [0; MESSAGE];
+    let sleep = || far.recv(&mut message).map(|_| 1);
+    message_wake_rested(duration, || near.send(&[1; MESSAGE]).map(drop), sleep)
 }
 
 /// One way of 64 B over TCP without delay; both ends spin.

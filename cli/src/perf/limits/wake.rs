@@ -5,13 +5,14 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::thread::futex;
 
+use super::wire::LOST;
 use super::{Measured, one_way, percentiles, turns, two_cores};
 use crate::cpu::Pair;
 use crate::stats::Samples;
@@ -143,6 +144,62 @@ pub fn futex_wake_rested(duration: Duration) -> Measured {
     let (samples, answered): (io::Result<Samples>, _) = two_cores()?.run(ask, answer)?;
     answered?;
     percentiles(&samples?, 1.0)
+}
+
+/// Waking a thread that has slept until a message comes, on another core, by one that was awake meanwhile: from the
+/// sending until it has the message. `sleep` says how many have come, if any, to who woke up.
+///
+/// # Errors
+/// If this process may use only one core; what `send` and `sleep` say, or that a message was lost.
+pub(super) fn message_wake_rested(
+    duration: Duration,
+    mut send: impl FnMut() -> io::Result<()> + Send,
+    mut sleep: impl FnMut() -> io::Result<u64> + Send,
+) -> Measured {
+    let (taken, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let woken = Mutex::new(Instant::now());
+    let mut wake = |count: u64| {
+        rest();
+        let sent = Instant::now();
+        send()?;
+        while taken.load(Ordering::Acquire) < count {
+            if sent.elapsed() > LOST {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "a message was lost, or nobody was woken by it"));
+            }
+        }
+        let woken = *woken.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(woken.saturating_duration_since(sent))
+    };
+    let waking = || {
+        let (mut samples, begun, mut count) = (Samples::new(), Instant::now(), 0);
+        let mut waked = Ok(());
+        while waked.is_ok() && begun.elapsed() < duration {
+            count += 1;
+            // The first one finds what is not in a cache yet.
+            waked = wake(count).map(|took| {
+                if count > 1 {
+                    samples.record_duration(took);
+                }
+            });
+        }
+        done.store(true, Ordering::Release);
+        // Who sleeps still has to hear of it.
+        waked.and(wake(0)).map(|_| samples)
+    };
+    let sleeping = || -> io::Result<()> {
+        while !done.load(Ordering::Acquire) {
+            let came = sleep()?;
+            if came > 0 {
+                *woken.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                taken.fetch_add(came, Ordering::Release);
+            }
+        }
+        Ok(())
+    };
+    let (samples, slept): (io::Result<Samples>, _) = two_cores()?.run(waking, sleeping)?;
+    let samples = samples?;
+    slept?;
+    percentiles(&samples, 1.0)
 }
 
 /// Waking a thread that sleeps on an eventfd, on another core.

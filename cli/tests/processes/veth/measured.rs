@@ -15,8 +15,8 @@ fn limits_across_a_veth_pair_say_so() {
     for mtu in [1280, 1500, 9000, 65_535] {
         let lines = folder.lines(&["perf", "limits", "--veth", &mtu.to_string(), "--seconds", "0.1"]);
         let of = |limit: &str| lines.iter().filter(|line| line["limit"] == limit).collect::<Vec<_>>();
-        assert_eq!(lines.len(), 22, "{lines:?}");
-        for limit in ["udp_pingpong", "udp_pingpong_sleeping", "tcp_pingpong"] {
+        assert_eq!(lines.len(), 23, "{lines:?}");
+        for limit in ["udp_pingpong", "udp_pingpong_sleeping", "udp_wake_rested", "tcp_pingpong"] {
             assert!(of(limit).iter().all(|line| line["p50_ns"].is_number() && line["size"] == 64), "{lines:?}");
         }
         for limit in ["tcp_oneway", "udp_gso_oneway", "udp_gso_oneway_header64"] {
@@ -80,7 +80,7 @@ fn both_ends_of_a_measurement_are_apart() {
     };
     if std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1) {
         // Beside the futexes what its receiver sleeps on.
-        assert_eq!(woken("udp"), ["futex_wake", "futex_wake_rested"]);
+        assert_eq!(woken("udp"), ["futex_wake", "futex_wake_rested", "udp_wake_rested"]);
         assert_eq!(woken("packet"), ["futex_wake", "futex_wake_rested", "packet_wake_rested"]);
         if has_xdp() {
             assert_eq!(woken("xdp"), ["futex_wake", "futex_wake_rested", "xdp_wake_rested"]);
