@@ -36,23 +36,26 @@
 //! ```
 
 mod extents;
+mod operations;
 mod remote;
+mod waiting;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ops::{Deref, DerefMut, Range};
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use cutthrough_node::entropy;
-use cutthrough_node::incoming::Payload;
 
 pub use extents::Extent;
 pub use remote::{MoveError, Remote};
 
 use crate::PrivateMemory;
-use crate::am::{Args, Body, Failure, Node, RESERVED, Request};
-use extents::{EXTENT_BYTES, total};
+use crate::am::{Args, Failure, Node, RESERVED, Request};
+use operations::{LOCKED, NO_REGION, OUTSIDE};
+use waiting::{Queue, Waiting};
 
 /// Writes one run of bytes, straight out of the payload.
 const PUT: u16 = RESERVED;
@@ -95,36 +98,55 @@ struct Inside {
     bytes: Mutex<PrivateMemory>,
     /// The thread that has them, or 0.
     holder: AtomicUsize,
+    /// What peers have asked for meanwhile.
+    queue: Queue,
     len: u64,
     slot: u32,
     /// A bit for each slot.
     valid: Box<[AtomicU64]>,
+    /// How many threads sleep until one is set, and what they sleep on.
+    sleepers: AtomicUsize,
+    sleep: Mutex<()>,
+    validated: Condvar,
 }
 
-/// The bytes of a [`Region`], which nobody else has meanwhile.
+type Bytes<'r> = MutexGuard<'r, PrivateMemory>;
+
+/// The bytes of a [`Region`], which nobody else has meanwhile. When this is dropped, what peers have asked of the
+/// region meanwhile is done first, by the thread that drops it.
 #[derive(Debug)]
 pub struct Locked<'r> {
-    bytes: MutexGuard<'r, PrivateMemory>,
-    holder: &'r AtomicUsize,
+    region: &'r Region,
+    /// There until this is dropped.
+    bytes: Option<Bytes<'r>>,
+}
+
+impl<'r> Locked<'r> {
+    fn new(region: &'r Region, bytes: Bytes<'r>) -> Self {
+        region.inside.holder.store(this_thread(), Ordering::Relaxed);
+        Self { region, bytes: Some(bytes) }
+    }
 }
 
 impl Deref for Locked<'_> {
     type Target = PrivateMemory;
 
     fn deref(&self) -> &PrivateMemory {
-        &self.bytes
+        self.bytes.as_ref().expect("it is not dropped")
     }
 }
 
 impl DerefMut for Locked<'_> {
     fn deref_mut(&mut self) -> &mut PrivateMemory {
-        &mut self.bytes
+        self.bytes.as_mut().expect("it is not dropped")
     }
 }
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        self.holder.store(0, Ordering::Relaxed);
+        let Some(bytes) = self.bytes.take() else { return };
+        self.region.inside.holder.store(0, Ordering::Relaxed);
+        self.region.inside.queue.leave(bytes, |waiting, bytes| waiting.serve(self.region, bytes));
     }
 }
 
@@ -145,7 +167,17 @@ impl Region {
         let slots = bytes.div_ceil(slot as usize);
         let valid = (0..slots.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let zeros = PrivateMemory::zeroed(bytes).unwrap_or_else(|error| panic!("{error}"));
-        let inside = Inside { bytes: Mutex::new(zeros), holder: AtomicUsize::new(0), len: bytes as u64, slot, valid };
+        let inside = Inside {
+            bytes: Mutex::new(zeros),
+            holder: AtomicUsize::new(0),
+            queue: Queue::default(),
+            len: bytes as u64,
+            slot,
+            valid,
+            sleepers: AtomicUsize::new(0),
+            sleep: Mutex::default(),
+            validated: Condvar::new(),
+        };
         Self { inside: Arc::new(inside) }
     }
 
@@ -167,17 +199,25 @@ impl Region {
         self.inside.slot
     }
 
-    /// The bytes, for as long as this is kept: no peer reads or writes them meanwhile. A node whose [`Owner`] has the
-    /// region serves nobody while it waits for them, where somebody asks for them. Where its own thread has them, what
-    /// is asked of the region while it polls is refused: let go of them, or copy them, before an operation that waits.
+    /// The bytes, for as long as this is kept: no peer reads or writes them meanwhile. What peers ask of them waits
+    /// until this is dropped, and is done then by the thread that drops it; a node whose [`Owner`] has the region goes
+    /// on. Where its own thread has them, what is asked of the region while it polls is refused: let go of them, or
+    /// copy them, before an operation that waits.
     ///
     /// # Panics
     /// If this thread has them already: it would wait for ever.
     pub fn lock(&self) -> Locked<'_> {
         assert!(!self.is_locked_here(), "this thread has locked the region already, and would wait for ever");
-        let bytes = self.inside.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        self.inside.holder.store(this_thread(), Ordering::Relaxed);
-        Locked { bytes, holder: &self.inside.holder }
+        Locked::new(self, self.inside.bytes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The bytes, if nobody has them.
+    fn try_lock(&self) -> Option<Locked<'_>> {
+        match self.inside.bytes.try_lock() {
+            Ok(bytes) => Some(Locked::new(self, bytes)),
+            Err(TryLockError::Poisoned(bytes)) => Some(Locked::new(self, bytes.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Whether this thread has the bytes. Of others it is not known.
@@ -190,7 +230,24 @@ impl Region {
     #[must_use]
     pub fn is_valid(&self, slot: u32) -> bool {
         let word = self.inside.valid.get(slot as usize / 64);
-        word.is_some_and(|word| word.load(Ordering::Acquire) >> (slot % 64) & 1 == 1)
+        // SYNC POINT validated: in one order with `validate`, for `wait_until_valid`.
+        word.is_some_and(|word| word.load(Ordering::SeqCst) >> (slot % 64) & 1 == 1)
+    }
+
+    /// Sleeps until a slot is [valid](Self::is_valid), on any thread but that which drives the node: whether it is in
+    /// time. False at once for a slot that there is not.
+    #[must_use]
+    pub fn wait_until_valid(&self, slot: u32, timeout: Duration) -> bool {
+        if self.is_valid(slot) || u64::from(slot) * u64::from(self.inside.slot) >= self.inside.len {
+            return self.is_valid(slot);
+        }
+        // SYNC POINT validated: whoever sets the bit either sees this, or did so before the look below.
+        self.inside.sleepers.fetch_add(1, Ordering::SeqCst);
+        let sleep = self.inside.sleep.lock().unwrap_or_else(PoisonError::into_inner);
+        let slept = self.inside.validated.wait_timeout_while(sleep, timeout, |()| !self.is_valid(slot));
+        drop(slept.unwrap_or_else(PoisonError::into_inner));
+        self.inside.sleepers.fetch_sub(1, Ordering::Relaxed);
+        self.is_valid(slot)
     }
 
     /// Slots that are valid.
@@ -208,33 +265,14 @@ impl Region {
 
     /// Says that a slot holds what it shall hold.
     pub fn validate(&self, slot: u32) {
-        if let Some(word) = self.inside.valid.get(slot as usize / 64) {
-            word.fetch_or(1 << (slot % 64), Ordering::AcqRel);
+        let Some(word) = self.inside.valid.get(slot as usize / 64) else { return };
+        // SYNC POINT validated.
+        word.fetch_or(1 << (slot % 64), Ordering::SeqCst);
+        if self.inside.sleepers.load(Ordering::SeqCst) > 0 {
+            // Who has looked in vain sleeps before this is had.
+            drop(self.inside.sleep.lock().unwrap_or_else(PoisonError::into_inner));
+            self.inside.validated.notify_all();
         }
-    }
-
-    /// The bytes of a run, if it lies in the region.
-    fn run(bytes: &mut [u8], extent: Extent) -> Option<&mut [u8]> {
-        let start = usize::try_from(extent.offset).ok()?;
-        bytes.get_mut(start..start.checked_add(extent.len as usize)?)
-    }
-
-    /// The slots that a run covers from end to end; the region's last one may be shorter than the others.
-    fn slots_of(&self, extent: Extent) -> Range<u32> {
-        let (slot, len) = (u64::from(self.inside.slot), self.inside.len);
-        let end = extent.offset + u64::from(extent.len);
-        let [first, end] = [extent.offset.div_ceil(slot), if end == len { len.div_ceil(slot) } else { end / slot }];
-        let [first, end] = [first, end].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-        first..end
-    }
-
-    /// The slots of which a run covers something; none, if it does not lie in the region.
-    fn slots_under(&self, extent: Extent) -> Range<u32> {
-        let slot = u64::from(self.inside.slot);
-        let end = extent.offset.checked_add(u64::from(extent.len)).filter(|end| *end <= self.inside.len);
-        let bounds = end.map_or([0, 0], |end| [extent.offset / slot, end.div_ceil(slot)]);
-        let [first, end] = bounds.map(|number| u32::try_from(number).unwrap_or(u32::MAX));
-        first..end
     }
 }
 
@@ -253,18 +291,19 @@ impl Owner {
             return owner.clone();
         }
         let owner = Self { regions: Arc::default() };
-        let mut on = |handler, words, most: fn(usize) -> usize, run: fn(&Self, Request<'_>)| {
+        let mut on = |handler, words, most: fn(usize) -> usize, run: fn(Request<'_>, Locked<'_>)| {
             let (asked, its) = (owner.clone(), owner.clone());
             let admits = move |args: &[u8], len| asked.admits(args, len, most);
-            node.register_own(handler, Args::Words(words), Box::new(admits), move |request| run(&its, request));
+            let run = move |request: Request<'_>| its.on(handler, request, run);
+            node.register_own(handler, Args::Words(words), Box::new(admits), run);
         };
-        on(PUT, 4, |region| region, Self::put);
-        on(GET, 5, |_| 0, Self::get);
-        on(ATOMIC, 9, |_| 0, Self::atomic);
+        on(PUT, 4, |region| region, operations::put);
+        on(GET, 5, |_| 0, operations::get);
+        on(ATOMIC, 9, |_| 0, operations::atomic);
         // A list of runs comes before their bytes.
-        on(SCATTER, 4, |region| region.saturating_add(GATHER_MAX), Self::scatter);
-        on(GATHER, 3, |_| GATHER_MAX, Self::gather);
-        on(AWAIT, 3, |_| GATHER_MAX, Self::await_pages);
+        on(SCATTER, 4, |region| region.saturating_add(GATHER_MAX), operations::scatter);
+        on(GATHER, 3, |_| GATHER_MAX, operations::gather);
+        on(AWAIT, 3, |_| GATHER_MAX, operations::await_pages);
         node.owner = Some(owner.clone());
         owner
     }
@@ -305,186 +344,27 @@ impl Owner {
         regions.get(&key).cloned()
     }
 
-    /// The bytes of the region that a request has found, unless its registration was taken back while they were waited
-    /// for.
-    fn enter<'r>(&self, request: &Request<'_>, region: &'r Region) -> Result<Locked<'r>, &'static [u8]> {
+    /// Whether the key in these arguments is still that of this region.
+    fn has(&self, args: &[u8], region: &Region) -> bool {
+        self.region(args).is_some_and(|its| Arc::ptr_eq(&its.inside, &region.inside))
+    }
+
+    /// Has a request done that names a region: by `run`, if its bytes are free. Else it waits for them.
+    fn on(&self, handler: u16, request: Request<'_>, run: fn(Request<'_>, Locked<'_>)) {
+        let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
         if region.is_locked_here() {
-            return Err(LOCKED);
+            return request.refuse(LOCKED);
         }
-        let bytes = region.lock();
-        let its = self.region(request.args()).is_some_and(|its| Arc::ptr_eq(&its.inside, &region.inside));
-        if its { Ok(bytes) } else { Err(NO_REGION) }
-    }
-
-    fn put(&self, mut request: Request<'_>) {
-        let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
-        let Ok(len) = u32::try_from(request.payload_len()) else { return request.refuse(OUTSIDE) };
-        let extent = Extent { offset: offset(&request, 2), len };
-        let mut bytes = match self.enter(&request, &region) {
-            Ok(bytes) => bytes,
-            Err(why) => return request.refuse(why),
-        };
-        let Some(place) = Region::run(&mut bytes, extent) else { return request.refuse(OUTSIDE) };
-        if len > 0 && request.read(place).is_err() {
-            request.fail(Failure::Abandoned);
-        }
-    }
-
-    fn get(&self, mut request: Request<'_>) {
-        let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
-        let extent = Extent { offset: offset(&request, 2), len: request.word(4) };
-        let mut bytes = match self.enter(&request, &region) {
-            Ok(bytes) => bytes,
-            Err(why) => return request.refuse(why),
-        };
-        let place = Region::run(&mut bytes, extent).filter(|place| place.len() <= GATHER_MAX);
-        let Some(place) = place else { return request.refuse(OUTSIDE) };
-        if request.place().is_none()
-            && let Ok(mut page) = request.page(place.len())
-        {
-            page.copy_from_slice(place);
-            return request.reply_with(&[], Body::Page(page));
-        }
-        request.reply_with(&[], Body::Copy(place));
-    }
-
-    fn atomic(&self, request: Request<'_>) {
-        let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
-        let (at, operand, expected) = (offset(&request, 3), offset(&request, 5), offset(&request, 7));
-        let operation = request.word(2);
-        let mut bytes = match self.enter(&request, &region) {
-            Ok(bytes) => bytes,
-            Err(why) => return request.refuse(why),
-        };
-        let cell = Region::run(&mut bytes, Extent { offset: at, len: 8 }).filter(|_| at.is_multiple_of(8));
-        let Some(cell) = cell.and_then(|cell| cell.first_chunk_mut::<8>()) else { return request.refuse(OUTSIDE) };
-        let before = u64::from_le_bytes(*cell);
-        let after = match operation {
-            0 => before.wrapping_add(operand),
-            1 => operand,
-            2 if before == expected => operand,
-            2 => before,
-            _ => return request.fail(Failure::Arguments),
-        };
-        *cell = after.to_le_bytes();
-        drop(bytes);
-        request.reply_bytes(&before.to_le_bytes());
-    }
-
-    /// The list of runs at the start of a payload, and where their bytes are found.
-    fn list(request: &mut Request<'_>, count: usize, scratch: &mut Vec<u8>) -> Option<(Vec<Extent>, Payload)> {
-        let head = count.checked_mul(EXTENT_BYTES)?;
-        let len = request.payload_len();
-        if head > len {
-            return None;
-        }
-        match request.take_payload() {
-            Payload::Landed(landed) => {
-                scratch.resize(head, 0);
-                landed.read_at(0, scratch);
-                Some((extents::decode(scratch), Payload::Landed(landed)))
-            }
-            Payload::Buffer(bytes) => Some((extents::decode(&bytes[..head]), Payload::Buffer(bytes))),
-            _ => None,
-        }
-    }
-
-    fn scatter(&self, mut request: Request<'_>) {
-        let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
-        let (count, pages) = (request.word(2) as usize, request.word(3) == 1);
-        let len = request.payload_len();
-        let mut scratch = Vec::new();
-        let Some((list, payload)) = Self::list(&mut request, count, &mut scratch) else {
-            return request.fail(Failure::Arguments);
-        };
-        let mut bytes = match self.enter(&request, &region) {
-            Ok(bytes) => bytes,
-            Err(why) => return request.refuse(why),
-        };
-        // All is looked at before anything is written.
-        let inside = list.iter().all(|extent| Region::run(&mut bytes, *extent).is_some());
-        if !inside || total(&list).and_then(|bytes| bytes.checked_add(count * EXTENT_BYTES)) != Some(len) {
-            return request.refuse(OUTSIDE);
-        }
-        let mut at = count * EXTENT_BYTES;
-        for extent in &list {
-            let Some(place) = Region::run(&mut bytes, *extent) else { continue };
-            match &payload {
-                Payload::Landed(landed) => landed.read_at(at, place),
-                Payload::Buffer(from) => place.copy_from_slice(&from[at..at + place.len()]),
-                _ => {}
-            }
-            at += place.len();
-            if pages {
-                region.slots_of(*extent).for_each(|slot| region.validate(slot));
-            }
-        }
-    }
-
-    fn gather(&self, mut request: Request<'_>) {
-        let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
-        let count = request.word(2) as usize;
-        let mut scratch = Vec::new();
-        let Some((list, _)) = Self::list(&mut request, count, &mut scratch) else {
-            return request.fail(Failure::Arguments);
-        };
-        let mut bytes = match self.enter(&request, &region) {
-            Ok(bytes) => bytes,
-            Err(why) => return request.refuse(why),
-        };
-        let inside = list.iter().all(|extent| Region::run(&mut bytes, *extent).is_some());
-        // What is asked for may be more than was ever registered, by runs that lie on top of each other.
-        let Some(len) = total(&list).filter(|len| inside && *len <= GATHER_MAX) else {
-            return request.refuse(OUTSIDE);
-        };
-        let mut fill = |into: &mut [u8]| {
-            let mut at = 0;
-            for extent in &list {
-                if let Some(place) = Region::run(&mut bytes, *extent) {
-                    into[at..at + place.len()].copy_from_slice(place);
-                    at += place.len();
+        let queue = &region.inside.queue;
+        match queue.enter(&region) {
+            // It may have been taken back meanwhile.
+            Some(_) if !self.has(request.args(), &region) => request.refuse(NO_REGION),
+            Some(bytes) => run(request, bytes),
+            None => {
+                if let Some(waiting) = Waiting::new(self, handler, request, queue) {
+                    queue.join(&region, waiting);
                 }
             }
-        };
-        match request.page(len) {
-            Ok(mut page) => {
-                fill(&mut page);
-                request.reply_with(&[], Body::Page(page));
-            }
-            // All pages are out: the reply waits for its turn in memory of its own.
-            Err(_) => {
-                let mut copy = vec![0; len];
-                fill(&mut copy);
-                request.reply_with(&[], Body::Copy(&copy));
-            }
         }
     }
-}
-
-impl Owner {
-    /// Pages are about to come: what lies in their slots is not what shall lie there. A slot outside of the region is
-    /// passed over, for its page will be refused; and one that is named often is looked at once.
-    fn await_pages(&self, mut request: Request<'_>) {
-        let Some(region) = self.region(request.args()) else { return request.refuse(NO_REGION) };
-        let (count, mut scratch) = (request.word(2) as usize, Vec::new());
-        let Some((list, _)) = Self::list(&mut request, count, &mut scratch) else {
-            return request.fail(Failure::Arguments);
-        };
-        let mut under: Vec<_> = list.iter().map(|extent| region.slots_under(*extent)).collect();
-        under.sort_unstable_by_key(|slots| slots.start);
-        let mut next = 0;
-        for slots in under {
-            (slots.start.max(next)..slots.end).for_each(|slot| region.invalidate(slot));
-            next = next.max(slots.end);
-        }
-    }
-}
-
-const NO_REGION: &[u8] = b"no region has that key";
-const LOCKED: &[u8] = b"the owner polls while it has locked the region";
-const OUTSIDE: &[u8] = b"outside of the region, not aligned, or too much";
-
-/// Two words of the arguments.
-fn offset(request: &Request<'_>, word: usize) -> u64 {
-    u64::from(request.word(word)) | u64::from(request.word(word + 1)) << 32
 }

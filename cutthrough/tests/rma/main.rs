@@ -1,6 +1,8 @@
-//! Put, get, atomics and batches of pages ([`pages`]) through their public interface, over shared memory and over UDP.
+//! Put, get, atomics and batches of pages ([`pages`]), also of regions that somebody has locked ([`locked`]), through
+//! their public interface, over shared memory and over UDP.
 #![allow(clippy::cast_possible_truncation, reason = "the numbers of these tests are small")]
 
+mod locked;
 mod pages;
 #[path = "../two/mod.rs"]
 mod two;

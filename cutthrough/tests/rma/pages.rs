@@ -17,7 +17,7 @@ over_both! {
     an_owner_that_ends_leaves_a_list_of_what_was_stored, what_lay_there_before_is_no_page_that_has_come,
     a_late_owner_leaves_a_list_of_what_was_stored,
     a_refused_batch_moves_nothing, pages_of_other_slots_fill_those_that_they_cover,
-    a_pool_of_no_more_than_a_batch_is_enough, what_comes_late_has_arrived,
+    a_pool_of_no_more_than_a_batch_is_enough, what_comes_late_has_arrived, who_waits_for_a_page_has_it_when_it_is_there,
 }
 
 /// Slots in an order without rhyme.
@@ -419,4 +419,34 @@ fn a_batch_that_panics_holds_nothing_back() {
         assert!(since.elapsed() < PATIENCE / 4, "{} of {before} pages are free", free());
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// Threads that sleep until their page is there, as those do that have touched one that is missing.
+fn who_waits_for_a_page_has_it_when_it_is_there(over: Over) {
+    const SLOTS: u32 = 200;
+    let region = Region::new(SLOTS as usize * PAGE as usize, PAGE);
+    let (_server, mut node, channel, key) = owning(over, &region);
+    let (from, order) = (Region::new(SLOTS as usize * PAGE as usize, PAGE), shuffled(SLOTS));
+    for slot in 0..SLOTS as usize {
+        let bytes = pattern(slot as u32, PAGE as usize);
+        from.lock()[slot * PAGE as usize..(slot + 1) * PAGE as usize].copy_from_slice(&bytes);
+    }
+    assert!(!region.wait_until_valid(3, Duration::from_millis(5)), "nothing has come");
+    assert!(!region.wait_until_valid(SLOTS, PATIENCE), "there is no such slot");
+    std::thread::scope(|scope| {
+        for first in 0..4 {
+            let region = &region;
+            scope.spawn(move || {
+                for slot in (first..SLOTS).step_by(4) {
+                    assert!(region.wait_until_valid(slot, PATIENCE), "slot {slot}");
+                    let at = slot as usize * PAGE as usize;
+                    assert!(region.lock()[at..at + PAGE as usize] == pattern(slot, PAGE as usize), "slot {slot}");
+                }
+            });
+        }
+        for moves in order.chunks(7) {
+            let moves: Vec<_> = moves.iter().map(|slot| (*slot, *slot)).collect();
+            Remote::new(&mut node, channel, key, PATIENCE).store_pages(&from, &moves).expect("all of them");
+        }
+    });
 }

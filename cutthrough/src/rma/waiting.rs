@@ -1,0 +1,137 @@
+//! Operations of peers that find a region's bytes locked: they wait for them, and keep their node waiting for nothing.
+//!
+//! ```text
+//! a node's thread                               whoever has the bytes
+//! nothing waits, and the bytes are free?        lets go of them: does what waits, in its order,
+//!   then the operation is done here               and frees the bytes in the moment when nothing does
+//! else it is put off, and waits behind others
+//! ```
+//!
+//! So an operation is done as soon as the bytes are free, however often they are locked again, and those of a channel
+//! stay in their order. What is put off counts among the requests in service, of which a node has a limited number.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use super::operations::{Done, Failed};
+use super::{Bytes, Locked, Owner, Region};
+use crate::am::{Answered, Deferred, Failure, Request};
+
+/// Bytes of payloads that are kept for one region. More have to come again.
+const KEPT: usize = 32 << 20;
+
+/// What waits for the bytes of a region.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    served: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    /// Bytes of their payloads.
+    kept: usize,
+    /// Whether somebody does what was waiting. Nothing joins it then: it comes to an end.
+    serving: bool,
+}
+
+impl Queue {
+    fn state(&self) -> MutexGuard<'_, State> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.served.wait_while(state, |state| state.serving).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The region's bytes, if they are free and nothing waits for them.
+    pub(super) fn enter<'r>(&self, region: &'r Region) -> Option<Locked<'r>> {
+        let state = self.state();
+        if state.waiting.is_empty() { region.try_lock() } else { None }
+    }
+
+    /// Whether so many bytes more can be kept. Only operations of other nodes may take that room meanwhile.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.state().kept.saturating_add(bytes) <= KEPT
+    }
+
+    /// An operation joins those that wait. If the bytes have become free meanwhile, it is done now.
+    pub(super) fn join(&self, region: &Region, waiting: Waiting) {
+        let mut state = self.state();
+        state.kept += waiting.payload.len();
+        state.waiting.push_back(waiting);
+        let locked = region.try_lock();
+        drop(state);
+        drop(locked);
+    }
+
+    /// Who has the bytes lets go of them: does what waits, by `serve`, and frees them before anything can wait for them
+    /// again. If this thread panics, what waits is not done.
+    pub(super) fn leave(&self, mut bytes: Bytes<'_>, mut serve: impl FnMut(Waiting, &mut [u8])) {
+        /// Somebody does what was waiting, until this is dropped, be it by a panic.
+        struct Serving<'q>(&'q Queue);
+        impl Drop for Serving<'_> {
+            fn drop(&mut self) {
+                self.0.state.lock().unwrap_or_else(PoisonError::into_inner).serving = false;
+                self.0.served.notify_all();
+            }
+        }
+        let mut state = self.state();
+        if state.waiting.is_empty() {
+            // Before anything can join.
+            return drop(bytes);
+        }
+        let State { waiting, .. } = std::mem::replace(&mut *state, State { serving: true, ..State::default() });
+        drop(state);
+        let serving = Serving(self);
+        if !std::thread::panicking() {
+            waiting.into_iter().for_each(|waiting| serve(waiting, &mut bytes));
+        }
+        drop(bytes);
+        drop(serving);
+    }
+}
+
+/// An operation that was put off.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// Knows whether its key is good still.
+    owner: Owner,
+    handler: u16,
+    args: Vec<u8>,
+    /// A copy: the pages that it came in are free for others.
+    payload: Vec<u8>,
+    deferred: Deferred,
+}
+
+impl Waiting {
+    /// Puts a request off. None if its payload does not come, and where no more are kept; then it is answered.
+    pub(super) fn new(owner: &Owner, handler: u16, mut request: Request<'_>, queue: &Queue) -> Option<Self> {
+        let len = request.payload_len();
+        if !queue.has_room(len) {
+            request.fail(Failure::Busy);
+            return None;
+        }
+        let (args, mut payload) = (request.args().to_vec(), vec![0; len]);
+        if len > 0 && request.read(&mut payload).is_err() {
+            request.fail(Failure::Abandoned);
+            return None;
+        }
+        Some(Self { owner: owner.clone(), handler, args, payload, deferred: request.defer() })
+    }
+
+    /// Does it, unless nobody waits for it any more, and leaves the answer to the node.
+    pub(super) fn serve(self, region: &Region, bytes: &mut [u8]) {
+        let Self { owner, handler, args, payload, deferred } = self;
+        if deferred.is_over() {
+            return;
+        }
+        let done = if owner.has(&args, region) {
+            region.apply(handler, &args, &payload, bytes)
+        } else {
+            Err(Failed::NO_REGION)
+        };
+        deferred.leave(match done {
+            Ok(Done { args, payload }) => Answered::Reply(args, payload),
+            Err(Failed(why, words)) => Answered::Failed(why, words.to_vec()),
+        });
+    }
+}
