@@ -1,8 +1,13 @@
 //! Values as bytes: what a method takes and gives.
 
-/// A value that travels as bytes: numbers, `bool`, `()`, `String`, `Option`, `Vec`, tuples of up to eight values, and
-/// whatever else has this trait. Numbers are little-endian; where several values follow each other, each says its
-/// length first, unless they are the numbers of a list.
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
+use std::time::Duration;
+
+/// A value that travels as bytes: numbers, `bool`, `char`, `()`, `String`, `Duration`, `Option`, `Result`, `Vec`,
+/// arrays, maps, tuples of up to eight values, and whatever else has this trait. Numbers are little-endian; where
+/// several values follow each other, each says its length first, unless they are the numbers of a list or an array. A
+/// map is the list of its pairs.
 ///
 /// A type of one's own is written as what it is made of:
 ///
@@ -182,11 +187,104 @@ impl<T: Message> Message for Option<T> {
     }
 }
 
+/// As an option, with what has gone wrong in place of nothing.
+impl<T: Message, E: Message> Message for Result<T, E> {
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.push(u8::from(self.is_ok()));
+        match self {
+            Ok(value) => value.encode(into),
+            Err(error) => error.encode(into),
+        }
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        match bytes.split_first()? {
+            (0, rest) => E::decode(rest).map(Err),
+            (1, rest) => T::decode(rest).map(Ok),
+            _ => None,
+        }
+    }
+}
+
+/// The number of its code point.
+impl Message for char {
+    fn encode(&self, into: &mut Vec<u8>) {
+        u32::from(*self).encode(into);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        u32::decode(bytes).and_then(Self::from_u32)
+    }
+}
+
+/// Whole seconds, and nanoseconds of less than one.
+impl Message for Duration {
+    fn encode(&self, into: &mut Vec<u8>) {
+        self.as_secs().encode(into);
+        self.subsec_nanos().encode(into);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (seconds, nanos) = bytes.split_first_chunk::<8>()?;
+        let nanos = u32::decode(nanos).filter(|nanos| *nanos < 1_000_000_000)?;
+        Some(Self::new(u64::from_le_bytes(*seconds), nanos))
+    }
+}
+
+/// As a list of so many.
+impl<T: Message, const N: usize> Message for [T; N] {
+    fn encode(&self, into: &mut Vec<u8>) {
+        T::encode_list(self, into);
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        T::decode_list(bytes)?.try_into().ok()
+    }
+}
+
+/// In the order of the keys.
+impl<K: Message + Ord, V: Message> Message for BTreeMap<K, V> {
+    fn encode(&self, into: &mut Vec<u8>) {
+        self.iter().for_each(|(key, value)| put_pair(key, value, into));
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let pairs = <(K, V)>::decode_list(bytes)?;
+        pairs.is_sorted_by(|(one, _), (next, _)| one < next).then(|| pairs.into_iter().collect())
+    }
+}
+
+/// In any order, each key once.
+impl<K: Message + Hash + Eq, V: Message> Message for HashMap<K, V> {
+    fn encode(&self, into: &mut Vec<u8>) {
+        self.iter().for_each(|(key, value)| put_pair(key, value, into));
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let pairs = <(K, V)>::decode_list(bytes)?;
+        let many = pairs.len();
+        Some(pairs.into_iter().collect()).filter(|map: &Self| map.len() == many)
+    }
+}
+
+/// Appends a pair as it stands in a list.
+fn put_pair(key: &impl Message, value: &impl Message, into: &mut Vec<u8>) {
+    put_as(into, |into| {
+        put(key, into);
+        put(value, into);
+    });
+}
+
 /// Appends a value with its length before it.
 fn put(value: &impl Message, into: &mut Vec<u8>) {
+    put_as(into, |into| value.encode(into));
+}
+
+/// Appends what this appends, with its length before it.
+fn put_as(into: &mut Vec<u8>, encode: impl FnOnce(&mut Vec<u8>)) {
     let at = into.len();
     into.extend_from_slice(&[0; 4]);
-    value.encode(into);
+    encode(into);
     let len = u32::try_from(into.len() - at - 4).unwrap_or(u32::MAX);
     into[at..at + 4].copy_from_slice(&len.to_le_bytes());
 }
@@ -232,6 +330,7 @@ mod tests {
 
     type Mixed = (u64, String, Option<Vec<u8>>, (bool, i32));
     type Lists = (Vec<String>, Vec<i32>, Vec<(u16, Vec<bool>)>);
+    type Others = (Result<char, [u16; 3]>, BTreeMap<u8, String>, Duration, [Option<bool>; 2]);
 
     /// Reads a value, which says the same again if it is one.
     fn read<T: Message>(bytes: &[u8]) -> Result<(), TestCaseError> {
@@ -265,6 +364,33 @@ mod tests {
         }
 
         #[test]
+        fn other_values_survive(value: Others) {
+            let mut encoded = Vec::new();
+            value.encode(&mut encoded);
+            prop_assert_eq!(Others::decode(&encoded), Some(value));
+        }
+
+        /// In whatever order the pairs stand; not if one stands there twice.
+        #[test]
+        fn maps_survive(map: HashMap<u16, Vec<u8>>) {
+            let (mut encoded, mut list) = (Vec::new(), Vec::new());
+            map.encode(&mut encoded);
+            prop_assert_eq!(HashMap::decode(&encoded), Some(map.clone()));
+            let pairs: Vec<_> = map.into_iter().collect();
+            pairs.encode(&mut list);
+            prop_assert_eq!(&encoded, &list);
+            let sorted: BTreeMap<_, _> = pairs.iter().cloned().collect();
+            let mut ordered = Vec::new();
+            sorted.encode(&mut ordered);
+            prop_assert_eq!(BTreeMap::decode(&ordered), Some(sorted));
+            if let Some((key, _)) = pairs.first() {
+                put_pair(key, &vec![1_u8], &mut encoded);
+                prop_assert_eq!(HashMap::<u16, Vec<u8>>::decode(&encoded), None);
+                prop_assert_eq!(BTreeMap::<u16, Vec<u8>>::decode(&encoded), None);
+            }
+        }
+
+        #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
             read::<Mixed>(&bytes)?;
             read::<()>(&bytes)?;
@@ -276,6 +402,14 @@ mod tests {
             read::<Vec<i64>>(&bytes)?;
             read::<Vec<Option<u8>>>(&bytes)?;
             read::<Lists>(&bytes)?;
+            read::<char>(&bytes)?;
+            read::<Duration>(&bytes)?;
+            read::<[u16; 4]>(&bytes)?;
+            read::<[u8; 4]>(&bytes)?;
+            read::<Result<char, String>>(&bytes)?;
+            read::<BTreeMap<u8, u8>>(&bytes)?;
+            HashMap::<u8, u8>::decode(&bytes);
+            read::<Others>(&bytes)?;
         }
 
         /// What is true but for a byte, or is cut, or has an end that is too long, comes deeper.
@@ -294,6 +428,15 @@ mod tests {
             read::<Mixed>(&bytes[..cut.index(bytes.len())])?;
             bytes.resize(bytes.len() + more, byte);
             read::<Mixed>(&bytes)?;
+        }
+
+        #[test]
+        fn changed_bytes_of_others_do_not_panic(value: Others, at: proptest::sample::Index, byte: u8) {
+            let mut bytes = Vec::new();
+            value.encode(&mut bytes);
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            read::<Others>(&bytes)?;
         }
     }
 }
