@@ -4,6 +4,7 @@
 
 #[path = "../child/mod.rs"]
 mod child;
+mod container;
 mod forks;
 mod limits;
 mod names;
@@ -14,6 +15,7 @@ mod slow;
 #[test]
 fn other_side() {
     child::run(|part, address, say| match part {
+        "echo" | "echo-sealed" => container::echo(part, address, say),
         "few-files" => limits::few_files(address, say),
         "no-file-for-a-caller" => limits::no_file_for_a_caller(address, say),
         "fork" => forks::fork(address, say),
