@@ -2,9 +2,10 @@
 //! a shorter stop costs: its own time, and no more.
 
 use cutthrough_engine::net::channel::Ending;
+use cutthrough_engine::net::inbox::{Reading, ReadyPayload};
 use cutthrough_engine::net::{Cargo, NetEvent};
 
-use super::wire::{World, pattern};
+use super::wire::{Faults, World, mix, pattern};
 
 const SILENCE_NS: u64 = 900_000_000;
 const MILLISECOND: u64 = 1_000_000;
@@ -82,5 +83,80 @@ fn a_slow_handshake_makes_no_stream_slow() {
         world.message(1 - from);
         let took = world.now().saturating_since(begun);
         assert!(took < 20 * MILLISECOND, "{took} ns from node {from}");
+    }
+}
+
+/// What is under way at a survivor, that its peer dies in the middle of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    Nothing,
+    Sending,
+    Receiving,
+    Reading,
+    Both,
+}
+
+/// Node 0 dies in such a world after so many steps, or so much time: how long node 1 takes from the last frame of it
+/// that arrives until it knows.
+fn missed_after(seed: u64, doing: Doing, (faults, delay): (Faults, u64)) -> u64 {
+    let mut world = World::with(seed, faults, 64, SILENCE_NS);
+    world.delay = delay;
+    let (a, b) = world.join();
+    world.settle();
+    let load = pattern(5, 1 << 20);
+    let cargo = |pages| Some(Cargo { load: load.clone(), token: None, pages, cookie: None });
+    for _ in 0..8 {
+        if matches!(doing, Doing::Receiving | Doing::Reading | Doing::Both) {
+            world.nodes[0].net.send(a, b"much", cargo(doing != Doing::Reading)).unwrap();
+        }
+        if matches!(doing, Doing::Sending | Doing::Both) {
+            world.nodes[1].net.send(b, b"much", cargo(true)).unwrap();
+        }
+    }
+    let mut into = vec![0; 1 << 20];
+    let mut reading = None;
+    if doing == Doing::Reading {
+        let (_, message) = world.message(1);
+        let ReadyPayload::Arriving(number, _) = message.payload else { panic!("{:?}", message.payload) };
+        reading = Some(Reading { message: number, into: &mut into });
+    }
+    // Somewhere in the middle, or between any two questions.
+    let dies = mix(seed) % if doing == Doing::Nothing { 20 } else { 200 };
+    let mut heard = world.now();
+    for step in 0..100_000 {
+        if step == dies {
+            // Who comes in its place knows of nothing, and answers nothing.
+            world.nodes[0] = World::with_silence(!seed, SILENCE_NS).nodes.remove(0);
+        }
+        let (now, frames) = (world.now(), world.nodes[1].net.tally().frames_received);
+        if let Some(reading) = &mut reading {
+            let _ = world.nodes[1].net.read(now, b, reading, 0, true);
+        }
+        world.step(reading.as_mut().map(|reading| (1, b, reading)));
+        if world.nodes[1].net.tally().frames_received > frames {
+            heard = world.now();
+        }
+        while let Some(event) = world.nodes[1].net.next_event() {
+            if let NetEvent::Closed(index, ending) = event {
+                assert!(step >= dies && index == b && ending == Ending::Silent, "{ending:?} in step {step}");
+                assert_eq!(world.nodes[1].net.channels(), 0);
+                return now.saturating_since(heard);
+            }
+        }
+    }
+    panic!("{doing:?}, seed {seed}: it is never missed");
+}
+
+/// Whatever is under way, on a way that is short or long, good or bad: the silence is all that it takes.
+#[test]
+fn who_dies_is_missed_when_the_silence_is_over_whatever_is_under_way() {
+    let bad = Faults { loss: 10, duplicates: 5, reorder: 20, corrupt: 2 };
+    for doing in [Doing::Nothing, Doing::Sending, Doing::Receiving, Doing::Reading, Doing::Both] {
+        for (number, wire) in (0..).zip([(Faults::NONE, 5_000), (bad, 5_000), (Faults::NONE, 100 * MILLISECOND)]) {
+            for seed in 0..20 {
+                let took = missed_after(100 * number + seed, doing, wire);
+                assert_eq!(took, SILENCE_NS, "{doing:?}, {wire:?}, seed {seed}");
+            }
+        }
     }
 }

@@ -175,7 +175,7 @@ impl World {
         Self::with(seed, Faults::NONE, 64, silence_ns)
     }
 
-    fn with(seed: u64, faults: Faults, slots: u64, silence_ns: u64) -> Self {
+    pub(crate) fn with(seed: u64, faults: Faults, slots: u64, silence_ns: u64) -> Self {
         let cookies = Arc::default();
         let node = |number: u64| {
             let settings = Settings {
@@ -310,7 +310,7 @@ impl World {
     }
 
     /// Lets everybody do what there is to do, and the next frame arrive or the next timer end.
-    fn step(&mut self, mut reading: Option<(usize, usize, &mut Reading<'_>)>) {
+    pub(crate) fn step(&mut self, mut reading: Option<(usize, usize, &mut Reading<'_>)>) {
         let mut batch = Batch::default();
         for index in 0..self.nodes.len() {
             if index == 1 && self.now < self.held {
