@@ -15,6 +15,7 @@
 //! | `ring`, `stream`, `cut` | frames that come by rings, among foreign ones, and land in parts of pages, or bare |
 //! | `memory`, `guard` | pages, tokens, readers; keys and check sums |
 //! | `network` | the wire |
+//! | `wraps` | counters that go past their end |
 //! | `calm`, [`crowd`] | no faults: many peers that are quiet |
 //! | [`links`] | no faults: links that are long, slow, crowded or uneven |
 //! | [`script`] | no faults: what is delivered of given messages |
@@ -39,12 +40,14 @@ mod user;
 mod watch;
 mod ways;
 mod world;
+mod wraps;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::{self, AssertUnwindSafe};
 
 pub use self::calls::Calls;
+pub use self::wraps::Wraps;
 pub use cutthrough_engine::net::Planted as Bug;
 use cutthrough_engine::net::ways::WAYS;
 use serde::Serialize;
@@ -87,6 +90,10 @@ pub struct Injected {
     pub jumps: u64,
     /// Paths that let nothing through for a time, and then all of it.
     pub clogs: u64,
+    /// Frames that had to wait for such a path.
+    pub clogged: u64,
+    /// Frames that took longer than their path takes, reordered ones left out.
+    pub delayed: u64,
     /// Paths that were cut in one direction for a time.
     pub cuts: u64,
     /// Users that took nothing for a time.
@@ -174,6 +181,8 @@ pub struct Summary {
     pub placed: Placed,
     /// What became of calls.
     pub calls: Calls,
+    /// What has gone past the end of a counter.
+    pub wraps: Wraps,
     /// A hash of every frame that arrived and when: of two runs of one seed it is the same. Of several worlds it is the
     /// sum.
     #[serde(skip)]
@@ -198,6 +207,8 @@ impl Summary {
             pauses,
             jumps,
             clogs,
+            clogged,
+            delayed,
             cuts,
             slow,
             closed,
@@ -237,6 +248,8 @@ impl Summary {
             (pauses, theirs.pauses),
             (jumps, theirs.jumps),
             (clogs, theirs.clogs),
+            (clogged, theirs.clogged),
+            (delayed, theirs.delayed),
             (cuts, theirs.cuts),
             (slow, theirs.slow),
             (closed, theirs.closed),
@@ -263,6 +276,7 @@ impl Summary {
         pairs.into_iter().for_each(|(ours, theirs)| *ours += theirs);
         self.frames_by_way.iter_mut().zip(other.frames_by_way).for_each(|(ours, theirs)| *ours += theirs);
         self.calls.add(&other.calls);
+        self.wraps.add(&other.wraps);
         // In whatever order worlds end: several threads run them.
         self.hash = self.hash.wrapping_add(other.hash);
     }
@@ -323,15 +337,33 @@ pub struct With {
     pub relief: bool,
     /// Keys of each endpoint's own, another cipher, and numbers at the end of an epoch, where frames are sealed.
     pub locks: bool,
+    /// Names of calls, and stamps of their clocks, that are near their end.
+    pub names: bool,
 }
 
 impl With {
     /// All that there is.
-    pub const ALL: Self =
-        Self { rings: true, calls: true, busy: true, policy: true, narrow: true, relief: true, locks: true };
+    pub const ALL: Self = Self {
+        rings: true,
+        calls: true,
+        busy: true,
+        policy: true,
+        narrow: true,
+        relief: true,
+        locks: true,
+        names: true,
+    };
     /// Sockets and messages.
-    pub const NOTHING: Self =
-        Self { rings: false, calls: false, busy: false, policy: false, narrow: false, relief: false, locks: false };
+    pub const NOTHING: Self = Self {
+        rings: false,
+        calls: false,
+        busy: false,
+        policy: false,
+        narrow: false,
+        relief: false,
+        locks: false,
+        names: false,
+    };
 }
 
 /// As [`run`], but nobody has what is not in `with`; all else is as the seed says.

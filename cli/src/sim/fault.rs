@@ -194,7 +194,7 @@ fn calls(calls: &Calls) -> String {
 }
 
 fn text(summary: &Summary, failed: u64) -> String {
-    let injected = &summary.injected;
+    let (injected, wraps) = (&summary.injected, &summary.wraps);
     let kinds = [
         ("frames lost", injected.lost),
         ("repeated", injected.repeated),
@@ -209,7 +209,9 @@ fn text(summary: &Summary, failed: u64) -> String {
         ("crashes", injected.crashes),
         ("pauses", injected.pauses),
         ("clock jumps", injected.jumps),
+        ("frames delayed", injected.delayed),
         ("clogs", injected.clogs),
+        ("frames held back by clogs", injected.clogged),
         ("cuts", injected.cuts),
         ("slow users", injected.slow),
         ("channels closed", injected.closed),
@@ -223,6 +225,9 @@ fn text(summary: &Summary, failed: u64) -> String {
         ("too long for their path", injected.too_long),
         ("troubles while users talk", injected.amid),
         ("moves to the keys of the next epoch", injected.moved_keys),
+        ("frames, messages and openings past the wrap of their numbers", wraps.frames + wraps.messages + wraps.unasked),
+        ("calls past that of their names", wraps.calls),
+        ("requests past that of their stamps", wraps.stamps),
     ];
     let kinds: Vec<String> = kinds.iter().map(|(name, times)| format!("{name} {}", count(*times))).collect();
     #[allow(clippy::cast_precision_loss, reason = "for people")]

@@ -15,6 +15,7 @@ mod party;
 mod serve;
 
 use std::fmt;
+use std::num::NonZeroU64;
 
 use cutthrough_engine::am::WINDOW;
 use serde::Serialize;
@@ -23,6 +24,8 @@ pub(super) use self::ledger::Ledger;
 pub(super) use self::party::{Message, Party};
 use super::random::Random;
 
+/// Nanoseconds after which the stamps of a clock begin anew.
+const STAMPS_NS: u64 = 1 << 36;
 /// Kinds of handlers that requests ask for.
 pub(super) const HANDLERS: usize = 8;
 /// Replies with words.
@@ -117,6 +120,10 @@ pub(super) struct Habits {
     pub(super) patience: u64,
     /// Which handlers are asked for, by weight.
     pub(super) weights: [u64; HANDLERS],
+    /// What the first call of each place is named by.
+    pub(super) first: u32,
+    /// How many nanoseconds of an endpoint's clock are left until its stamps begin anew, at first and at most.
+    pub(super) stamps: Option<NonZeroU64>,
 }
 
 impl Habits {
@@ -136,6 +143,27 @@ impl Habits {
             cancels: random.pick(&[0, 0, 20, 200]),
             patience: random.pick(&[100_000, 5_000_000, 100_000_000, 2_000_000_000, 2_000_000_000]),
             weights,
+            first: 1,
+            stamps: None,
+        }
+    }
+
+    /// In half of the worlds names soon begin anew, and in half of them stamps.
+    pub(super) fn begin(&mut self, random: &mut Random) {
+        if !self.of.contains(&true) {
+            return;
+        }
+        let (names, first) = (random.chance(500), random.below(8));
+        self.first = if names { u32::MAX - u32::try_from(first).unwrap_or(0) } else { 1 };
+        let stamps = NonZeroU64::new(random.pick(&[1_000_000, 20_000_000, 500_000_000]));
+        self.stamps = stamps.filter(|_| random.chance(500));
+    }
+
+    /// What an endpoint's clock shows instead of this.
+    pub(super) const fn clock(&self, nanos: u64) -> u64 {
+        match self.stamps {
+            Some(most) => (nanos | (STAMPS_NS - 1)) - super::random::mix(nanos) % most.get(),
+            None => nanos,
         }
     }
 
@@ -158,8 +186,17 @@ impl fmt::Display for Habits {
         let of: Vec<u8> = self.of.iter().map(|speaks| u8::from(*speaks)).collect();
         write!(
             f,
-            "calls {of:?} window {} more {} serve {} answers {} cancels {} patience {} handlers {:?} ",
-            self.window, self.more, self.serve, self.answers, self.cancels, self.patience, self.weights,
+            "calls {of:?} window {} more {} serve {} answers {} cancels {} patience {} handlers {:?} first {} \
+             stamps {} ",
+            self.window,
+            self.more,
+            self.serve,
+            self.answers,
+            self.cancels,
+            self.patience,
+            self.weights,
+            self.first,
+            self.stamps.map_or(0, NonZeroU64::get),
         )
     }
 }

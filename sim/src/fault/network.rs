@@ -96,6 +96,9 @@ impl Network {
         let way = usize::from(frame.way);
         summary.frames += 1;
         summary.frames_by_way[way] += 1;
+        if !options.sealed {
+            summary.wraps.sent(options.begin, &frame.bytes);
+        }
         if frame.to >= self.nodes {
             // An answer to a stranger who is not there.
             return;
@@ -125,6 +128,7 @@ impl Network {
             summary.injected.lost += 1;
             return;
         }
+        summary.injected.clogged += u64::from(now < path.clogged);
         path.free_at[way] = path.free_at[way].max(now).max(path.clogged) + FRAME_NS;
         let leaves = path.free_at[way];
         let way_ns = options.way_ns * options.ways.quarters[way] / 4;
@@ -132,13 +136,15 @@ impl Network {
         summary.injected.repeated += copies - 1;
         for _ in 0..copies {
             let mut arrives = leaves + way_ns;
-            arrives += match options.delay {
+            let delay = match options.delay {
                 Delay::Even => 0,
                 // By whole batches as a rule, so that frames still come together.
                 Delay::Spread(most) => super::random::mix(now) % (most + 1),
                 Delay::Rare(most) if random.chance(20) => random.below(most + 1),
                 Delay::Rare(_) => 0,
             };
+            summary.injected.delayed += u64::from(delay > 0);
+            arrives += delay;
             if random.chance(options.reorder) {
                 summary.injected.reordered += 1;
                 arrives += random.below(options.way_ns * 4 + 1000);

@@ -25,6 +25,8 @@ const RELIEF: u64 = 0x7265_6c69_6566;
 const PULSES: u64 = 0x7075_6c73_6500;
 /// The same for keys.
 const LOCKS: u64 = 0x6c6f_636b_7300;
+/// The same for what calls are named by.
+const NAMES: u64 = 0x6e61_6d65_7300;
 /// Nanoseconds for which a channel that is closed may make no progress, beside twice the silence.
 const DEADLINE_NS: u64 = 10_000_000_000;
 
@@ -128,6 +130,9 @@ impl Options {
         let mut calls = Habits::draw(usize::try_from(nodes).unwrap_or(2), &mut Random::new(mix(seed ^ CALLS)));
         if !with.calls {
             calls.nobody();
+        }
+        if with.names {
+            calls.begin(&mut Random::new(mix(seed ^ NAMES)));
         }
         let mut widths = Random::new(mix(seed ^ WIDTHS));
         Self {

@@ -9,7 +9,7 @@ use cutthrough_engine::time::Instant;
 use cutthrough_engine::token::Token;
 use cutthrough_wire::frame::Refusal;
 
-use super::calls::{Message, Party};
+use super::calls::{Habits, Message, Party};
 use super::memory::{Cargo, Host, Pages};
 use super::options::Options;
 use super::random::{Random, mix};
@@ -105,11 +105,11 @@ pub(super) struct User {
 }
 
 impl User {
-    pub(super) fn new(me: Life, window: u32) -> Self {
+    pub(super) fn new(me: Life, habits: &Habits) -> Self {
         Self {
             me,
             talks: Vec::new(),
-            party: Party::new(me, window),
+            party: Party::new(me, habits),
             calls: Vec::new(),
             reads: VecDeque::new(),
             plans: Vec::new(),

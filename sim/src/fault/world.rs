@@ -136,7 +136,7 @@ impl World {
             moved: Arc::default(),
         };
         for index in 0..nodes {
-            world.nodes[index].ahead = world.random.below(1 << 40);
+            world.nodes[index].ahead = world.options.calls.clock(world.random.below(1 << 40));
             world.start(index);
         }
         world
@@ -295,7 +295,7 @@ impl World {
             net.limit_way(way, options.limit());
         }
         plant(&mut net, self.bug);
-        let mut user = User::new((index, life), self.options.calls.window);
+        let mut user = User::new((index, life), &self.options.calls);
         let calls = self.random.between(u64::from(index > 0), 2);
         let now = self.now + self.nodes[index].ahead;
         for _ in 0..calls {

@@ -15,10 +15,12 @@ use super::super::random::Random;
 use super::super::user::Around;
 use super::super::watch::{Life, Watch};
 use super::ledger::{self, Asked, End};
-use super::{ECHO, GRANT, PAGE, PASS};
+use super::{ECHO, GRANT, Habits, PAGE, PASS};
 
 /// Bytes of a payload that no endpoint can send.
 pub(super) const UNSENDABLE: usize = 1 << 40;
+/// A stamp that is so much less than one before has begun anew.
+const FAR: u16 = 1 << 15;
 /// A clock's tick in nanoseconds: an endpoint that is not held looks at its calls no later than that.
 const TICK_NS: u64 = 1000;
 
@@ -59,6 +61,8 @@ pub(super) struct Door {
     /// Requests that went out and were not answered, and that came and were not answered, as they are counted here.
     asked: u32,
     pub(super) serving: u32,
+    /// The last stamp that a request has brought.
+    stamp: Option<u16>,
 }
 
 /// A call that somebody waits for.
@@ -156,10 +160,11 @@ impl Transport<Option<Freight>> for Out<'_> {
 }
 
 impl Party {
-    pub(in super::super) fn new(me: Life, window: u32) -> Self {
+    pub(in super::super) fn new(me: Life, habits: &Habits) -> Self {
+        let window = habits.window;
         Self {
             me,
-            core: Core::new(window),
+            core: Core::naming_from(window, habits.first),
             doors: BTreeMap::new(),
             mine: BTreeMap::new(),
             put_off: Vec::new(),
@@ -181,7 +186,7 @@ impl Party {
     }
 
     pub(in super::super) fn opened(&mut self, row: u32, line: usize, peer: Life) {
-        self.doors.insert(row, Door { line, peer, asked: 0, serving: 0 });
+        self.doors.insert(row, Door { line, peer, asked: 0, serving: 0, stamp: None });
         self.core.opened(row, peer.1);
     }
 
@@ -257,6 +262,11 @@ impl Party {
     /// A request has come: how much of its time is left.
     fn ages(&mut self, request: &Request<'_>, row: u32, handed: bool, around: &mut Around<'_>) -> Result<(), String> {
         let Some(budget) = request.budget else { return Ok(()) };
+        if let Some(door) = self.doors.get_mut(&row).filter(|_| !handed) {
+            let before = door.stamp.replace(budget.stamp());
+            around.summary.wraps.stamps +=
+                u64::from(before.is_some_and(|before| before - before.min(budget.stamp()) > FAR));
+        }
         if self.core.has_not_waited(row, budget, around.now) {
             return Ok(());
         }
@@ -344,6 +354,7 @@ impl Party {
                 let asked = Asked { from: self.me, to: peer, handler, token, budget, at: around.time };
                 around.watch.calls.asked(asked, args);
                 around.summary.calls.asked += 1;
+                around.summary.wraps.calls += u64::from(call.nonce() < around.options.calls.first);
                 self.mine.insert(number, Mine { call, row, token, deadline: dated });
                 Ok(true)
             }
