@@ -14,6 +14,7 @@
 //! | `receive` | frames that came together, in trains |
 //! | `ring`, `stream`, `cut` | frames that come by rings, among foreign ones, and land in parts of pages, or bare |
 //! | `memory`, `guard` | pages, tokens, readers; keys and check sums |
+//! | `blind` | a forger who hears nothing |
 //! | `network` | the wire |
 //! | `wraps` | counters that go past their end |
 //! | `calm`, [`crowd`] | no faults: many peers that are quiet |
@@ -21,6 +22,7 @@
 //! | [`script`] | no faults: what is delivered of given messages |
 //! | `watch` | what has to be true |
 
+mod blind;
 mod bounds;
 mod calls;
 mod calm;
@@ -82,6 +84,8 @@ pub struct Injected {
     pub forged: u64,
     /// Calls that failed by what nobody has sent.
     pub misled: u64,
+    /// Frames of channels that nobody has sent, with sums that are right and generations that were guessed.
+    pub guessed: u64,
     /// Endpoints that died.
     pub crashes: u64,
     /// Machines that did nothing for a time.
@@ -203,6 +207,7 @@ impl Summary {
             replayed,
             forged,
             misled,
+            guessed,
             crashes,
             pauses,
             jumps,
@@ -244,6 +249,7 @@ impl Summary {
             (replayed, theirs.replayed),
             (forged, theirs.forged),
             (misled, theirs.misled),
+            (guessed, theirs.guessed),
             (crashes, theirs.crashes),
             (pauses, theirs.pauses),
             (jumps, theirs.jumps),
@@ -339,6 +345,8 @@ pub struct With {
     pub locks: bool,
     /// Names of calls, and stamps of their clocks, that are near their end.
     pub names: bool,
+    /// Forgers who hear nothing, where frames are not sealed.
+    pub blind: bool,
 }
 
 impl With {
@@ -352,6 +360,7 @@ impl With {
         relief: true,
         locks: true,
         names: true,
+        blind: true,
     };
     /// Sockets and messages.
     pub const NOTHING: Self = Self {
@@ -363,6 +372,7 @@ impl With {
         relief: false,
         locks: false,
         names: false,
+        blind: false,
     };
 }
 

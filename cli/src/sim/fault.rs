@@ -206,6 +206,7 @@ fn text(summary: &Summary, failed: u64) -> String {
         ("replayed", injected.replayed),
         ("forged", injected.forged),
         ("calls failed by forgers", injected.misled),
+        ("guessed", injected.guessed),
         ("crashes", injected.crashes),
         ("pauses", injected.pauses),
         ("clock jumps", injected.jumps),

@@ -27,6 +27,8 @@ const PULSES: u64 = 0x7075_6c73_6500;
 const LOCKS: u64 = 0x6c6f_636b_7300;
 /// The same for what calls are named by.
 const NAMES: u64 = 0x6e61_6d65_7300;
+/// The same for frames that are guessed.
+const GUESSES: u64 = 0x6775_6573_7300;
 /// Nanoseconds for which a channel that is closed may make no progress, beside twice the silence.
 const DEADLINE_NS: u64 = 10_000_000_000;
 
@@ -92,6 +94,8 @@ pub(super) struct Options {
     pub(super) narrow: u64,
     /// Whether they stay as they are when nothing else goes wrong any more.
     pub(super) stays_narrow: bool,
+    /// Frames of a forger who hears nothing, by weight as other faults.
+    pub(super) blind: u64,
     /// Whether troubles come while users talk.
     pub(super) busy: bool,
     /// How often, in per mille of its looks, an endpoint lets payloads come aside that nobody reads.
@@ -172,6 +176,7 @@ impl Options {
             ways,
             narrow: if with.narrow && widths.chance(300) { widths.below(10) } else { 0 },
             stays_narrow: widths.chance(500),
+            blind: if with.blind && !sealed { blind(&mut Random::new(mix(seed ^ GUESSES))) } else { 0 },
             busy: with.busy,
             relief: if with.relief { relief(&mut Random::new(mix(seed ^ RELIEF))) } else { 0 },
         }
@@ -196,6 +201,11 @@ fn policy(random: &mut Random) -> Policy {
 /// In half of the worlds nobody does.
 fn relief(random: &mut Random) -> u64 {
     if random.chance(500) { 0 } else { random.pick(&[2, 20, 200]) }
+}
+
+/// In half of the worlds nobody does.
+fn blind(random: &mut Random) -> u64 {
+    if random.chance(500) { 0 } else { random.between(1, 10) }
 }
 
 impl Options {
@@ -223,7 +233,8 @@ impl fmt::Display for Options {
             f,
             "nodes {} sealed {}{} begin {} loss {} duplicates {} reorder {} corrupt {} truncate {} way_ns {} \
              delay {:?} faults {} weights {:?} calm_ns {} queue {} body {} slots {} unasked {} granted {} \
-             silence_ns {} page {} messages {} longest {} kept {} guesses {} policy {} narrow {} {} relief {} {}{}",
+             silence_ns {} page {} messages {} longest {} kept {} guesses {} policy {} narrow {} {} \
+             blind {} relief {} {}{}",
             self.nodes,
             self.sealed,
             self.locks,
@@ -252,6 +263,7 @@ impl fmt::Display for Options {
             self.policy,
             self.narrow,
             self.stays_narrow,
+            self.blind,
             self.relief,
             self.calls,
             self.ways,

@@ -4,15 +4,16 @@ use cutthrough_engine::net::ways::WAYS;
 use cutthrough_engine::time::Instant;
 use cutthrough_wire::frame::{FRAME_VERSION, HEADER_BYTES, Header, Kind, SEALED_BYTES};
 
+use super::super::blind;
 use super::super::guard::Sum;
 use super::super::network::Frame;
 use super::super::random::Random;
 use super::super::ring::stray;
 use super::super::user::Around;
-use super::World;
+use super::{Living, World};
 
 /// What goes wrong at a time, by weight; each says whether it has done anything.
-const TROUBLES: [fn(&mut World) -> bool; 13] = [
+const TROUBLES: [fn(&mut World) -> bool; 14] = [
     World::crash,
     World::pause,
     World::jump,
@@ -26,6 +27,7 @@ const TROUBLES: [fn(&mut World) -> bool; 13] = [
     World::change_ways,
     World::flood,
     World::narrow,
+    World::guess,
 ];
 
 impl World {
@@ -33,7 +35,7 @@ impl World {
     pub(super) fn trouble(&mut self) {
         let weights = || {
             let options = &self.options;
-            options.weights.iter().chain(&options.ways.weights).chain([&options.narrow])
+            options.weights.iter().chain(&options.ways.weights).chain([&options.narrow, &options.blind])
         };
         let mut at = self.random.below(weights().sum::<u64>().max(1));
         let kind = weights().position(|weight| {
@@ -232,6 +234,25 @@ impl World {
             self.summary.injected.strays += 1;
             let frame = stray(index, self.options.nodes, &self.network, &mut self.random);
             self.network.put(self.now + self.random.below(100_000), frame);
+        }
+        true
+    }
+
+    /// Frames of channels by who hears nothing: some come at once, and alone, the rest among others.
+    fn guess(&mut self) -> bool {
+        for _ in 0..self.random.between(1, 16) {
+            let pair = self.pair();
+            self.summary.injected.guessed += 1;
+            let frame = blind::frame(pair, &self.options, &mut self.random);
+            let node = &mut self.nodes[frame.to];
+            let now = Instant::from_nanos(self.now + node.ahead);
+            match &mut node.living {
+                Some(Living { net, given, .. }) if node.paused <= self.now && self.random.chance(500) => {
+                    let refused = blind::is_refused((net, given), now, frame);
+                    self.broken = self.broken.take().or(refused.err());
+                }
+                _ => self.network.put(self.now + self.random.below(100_000), frame),
+            }
         }
         true
     }
